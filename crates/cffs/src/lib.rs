@@ -1,0 +1,1 @@
+//! The co-locating fast file system.
