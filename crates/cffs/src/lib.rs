@@ -1,1 +1,7 @@
 //! The co-locating fast file system.
+
+pub mod clock;
+pub mod error;
+pub mod format;
+pub mod units;
+pub mod vfs;

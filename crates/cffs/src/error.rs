@@ -1,0 +1,235 @@
+//! What can go wrong, in the core's own terms.
+//!
+//! [`Error`] is what every layer returns. [`Corruption`] has one variant per check of what came
+//! from the disk and says where the bad thing lies. Neither knows errno: the mapping stands in
+//! `vfs::errno` alone.
+
+use std::io;
+
+use crate::units::{BlockNo, CgIndex, Container, FragNo, InodeNo, SectorIndex};
+
+/// The result of every fallible function of the core.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The device failed a request.
+    #[error("device error: {0}")]
+    Io(#[from] io::Error),
+    /// The volume contradicts its format; it should be checked.
+    #[error("{0}; run cffs fsck on the volume")]
+    Corruption(#[from] Corruption),
+    /// The device does not carry a volume that this program can use.
+    #[error("{0}")]
+    Unsupported(String),
+    /// An earlier write of metadata failed, so the volume no longer accepts changes.
+    #[error("the volume is read-only after a failed write: {0}")]
+    Latched(String),
+    /// The volume was opened read-only.
+    #[error("the volume is read-only")]
+    ReadOnly,
+    /// No space is left for the operation.
+    #[error("no space left on the volume")]
+    NoSpace,
+    /// The name or the inode does not exist.
+    #[error("no such file or directory")]
+    NotFound,
+    /// The inode number names a file that is no longer there.
+    #[error("stale file handle")]
+    Stale,
+    /// The name exists already.
+    #[error("file exists")]
+    Exists,
+    /// A directory was needed.
+    #[error("not a directory")]
+    NotDirectory,
+    /// A directory was given where none is possible.
+    #[error("is a directory")]
+    IsDirectory,
+    /// The directory still has entries.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// The name is longer than 255 bytes.
+    #[error("file name too long")]
+    NameTooLong,
+    /// The file would exceed the largest size.
+    #[error("file too large")]
+    TooLarge,
+    /// The inode has as many names as the format can count.
+    #[error("too many links")]
+    TooManyLinks,
+    /// The argument has no meaning for this file.
+    #[error("invalid argument: {0}")]
+    Invalid(&'static str),
+    /// The caller may not do this.
+    #[error("operation not permitted")]
+    NotPermitted,
+    /// The extended attribute does not exist.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// The buffer or the attribute does not fit.
+    #[error("result or argument does not fit")]
+    Range,
+    /// The file system cannot do this to any file.
+    #[error("operation not supported")]
+    NotSupported,
+    /// No data lies at or after the offset (`lseek` with `SEEK_DATA`).
+    #[error("no data at or after the offset")]
+    NoData,
+}
+
+/// One contradiction between the bytes on the device and the format, and where it was found.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Corruption {
+    /// The superblock's magic is not there.
+    #[error("no C-FFS superblock at byte {offset}")]
+    SuperblockMagic {
+        /// Where the superblock was looked for, in bytes.
+        offset: u64,
+    },
+    /// The superblock's checksum is wrong.
+    #[error("superblock at byte {offset}: checksum mismatch")]
+    SuperblockChecksum {
+        /// Where the superblock lies, in bytes.
+        offset: u64,
+    },
+    /// A field of the superblock is out of its range.
+    #[error("superblock: {field} is out of range ({value})")]
+    SuperblockField {
+        /// The field's name in the format's description.
+        field: &'static str,
+        /// What was found.
+        value: u64,
+    },
+    /// A cylinder group's header does not identify itself or has a wrong checksum.
+    #[error("cylinder group {cg}: bad header ({what})")]
+    CgHeader {
+        /// The group.
+        cg: CgIndex,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A cylinder group's bitmap does not match its checksum.
+    #[error("cylinder group {cg}: bitmap checksum mismatch")]
+    CgBitmap {
+        /// The group.
+        cg: CgIndex,
+    },
+    /// A sector of a container does not identify itself as that sector.
+    #[error("{container}: {what} (expected {expected}, found {found})")]
+    SectorIdentity {
+        /// The sector that was read.
+        container: Container,
+        /// The header field that is wrong.
+        what: &'static str,
+        /// What the field should be.
+        expected: u64,
+        /// What it is.
+        found: u64,
+    },
+    /// A sector's checksum is wrong.
+    #[error("{container}: checksum mismatch")]
+    SectorChecksum {
+        /// The sector that was read.
+        container: Container,
+    },
+    /// An entry of a sector does not fit the sector, or a field of it is impossible.
+    #[error("{container}: bad entry at byte {offset} ({what})")]
+    Entry {
+        /// The sector that was read.
+        container: Container,
+        /// The entry's first byte within the sector.
+        offset: u32,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A field of an inode is impossible.
+    #[error("inode {ino}: {what}")]
+    Inode {
+        /// The inode.
+        ino: InodeNo,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// An extent points outside the volume, into metadata, or overlaps another of the same file.
+    #[error("inode {ino}: bad extent at fragment {start} ({what})")]
+    Extent {
+        /// The inode.
+        ino: InodeNo,
+        /// The first fragment that the extent points at.
+        start: FragNo,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A block of an extent tree does not identify itself or has a wrong checksum.
+    #[error("inode {ino}: extent block {block}: {what}")]
+    ExtentBlock {
+        /// The inode that owns the tree.
+        ino: InodeNo,
+        /// The block.
+        block: BlockNo,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A block of extended attributes does not identify itself or has a wrong checksum.
+    #[error("inode {ino}: attribute block at fragment {start}: {what}")]
+    XattrBlock {
+        /// The inode that owns the attributes.
+        ino: InodeNo,
+        /// The first fragment of the block.
+        start: FragNo,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A block of a directory's index is bad; the index can be rebuilt.
+    #[error("directory {dir}: index block {index}: {what}")]
+    IndexBlock {
+        /// The directory.
+        dir: InodeNo,
+        /// The bucket.
+        index: u32,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A block of the inode locator table is bad.
+    #[error("inode locator table, block {index}: {what}")]
+    LocatorBlock {
+        /// The block of the table.
+        index: u64,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A locator entry leads to a sector that does not have the inode.
+    #[error("inode {ino} is not in {container} where the locator table says")]
+    LocatorEntry {
+        /// The inode that was looked for.
+        ino: InodeNo,
+        /// Where the table says that it is.
+        container: Container,
+    },
+    /// A name refers to an inode that is not in the external inode table.
+    #[error(
+        "directory {dir}: a name refers to inode {ino}, not in the external table sector {sector}"
+    )]
+    Reference {
+        /// The directory that has the name.
+        dir: InodeNo,
+        /// The inode that the name refers to.
+        ino: InodeNo,
+        /// The sector of the external inode table that the name tells.
+        sector: SectorIndex,
+    },
+    /// A small file's contents do not match the checksum in its inode.
+    #[error("inode {ino}: contents do not match their checksum")]
+    Contents {
+        /// The file.
+        ino: InodeNo,
+    },
+    /// Directories contain each other in a circle, or are nested beyond any path.
+    #[error("inode {ino}: directories form a loop")]
+    Loop {
+        /// A directory on the loop.
+        ino: InodeNo,
+    },
+}

@@ -1,0 +1,216 @@
+//! Extents and the blocks of the extent tree (FORMAT: extents).
+//!
+//! A file's space is a set of extents that do not overlap. A few lie in the inode; the others in
+//! a tree whose blocks are copied on write, so that a block, once written, never changes.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::Checksum;
+use crate::error::Corruption;
+use crate::units::{BlockNo, FragNo, FragRun, InodeNo};
+
+/// The bytes of an extent, and of an entry of an inner block.
+pub const EXTENT_BYTES: usize = 16;
+/// The tallest tree: three levels of blocks map more than the largest file.
+pub const MAP_DEPTH_MAX: u8 = 4;
+/// The longest extent, in fragments.
+pub const EXTENT_FRAGMENTS_MAX: u32 = (1 << 24) - 1;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"CFxt");
+const HEADER_BYTES: usize = 48;
+const CHECKSUM_AT: usize = 4;
+const LOGICAL_BITS: u32 = 40;
+const START_BITS: u32 = 48;
+const UNWRITTEN: u64 = 1 << 63;
+
+/// A run of a file's fragments and the run of the volume that holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The first fragment within the file.
+    pub logical: u64,
+    /// The first fragment on the volume.
+    pub start: FragNo,
+    /// How many fragments.
+    pub len: u32,
+    /// Allocated but never written: reads as zeros.
+    pub unwritten: bool,
+}
+
+impl Extent {
+    /// The first fragment of the file after the extent.
+    pub fn logical_end(&self) -> u64 {
+        self.logical + u64::from(self.len)
+    }
+
+    /// The run on the volume.
+    pub fn run(&self) -> FragRun {
+        FragRun::new(self.start, self.len)
+    }
+
+    /// The extent's 16 bytes.
+    pub fn encode(&self) -> [u8; EXTENT_BYTES] {
+        let first = self.logical | u64::from(self.len) << LOGICAL_BITS;
+        let second = self.start.0 | if self.unwritten { UNWRITTEN } else { 0 };
+        let mut bytes = [0; EXTENT_BYTES];
+        bytes[..8].copy_from_slice(&first.to_le_bytes());
+        bytes[8..].copy_from_slice(&second.to_le_bytes());
+        bytes
+    }
+
+    /// Decodes 16 bytes. Whether the extent makes sense on this volume is for the caller to check.
+    pub fn decode(bytes: &[u8; EXTENT_BYTES]) -> Extent {
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
+        let (first, second) = (word(0), word(8));
+        Extent {
+            logical: first & ((1 << LOGICAL_BITS) - 1),
+            len: (first >> LOGICAL_BITS) as u32,
+            start: FragNo(second & ((1 << START_BITS) - 1)),
+            unwritten: second & UNWRITTEN != 0,
+        }
+    }
+
+    /// Decodes a list of extents, such as an inode's data area.
+    pub fn decode_list(bytes: &[u8]) -> impl Iterator<Item = Extent> {
+        bytes.as_chunks::<EXTENT_BYTES>().0.iter().map(Extent::decode)
+    }
+}
+
+/// An entry of an inner block: a block one level down, and where in the file it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Child {
+    /// The first fragment of the file that the block maps.
+    pub logical: u64,
+    /// The block.
+    pub block: BlockNo,
+}
+
+/// A decoded block of the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Node {
+    /// A block at the bottom, with extents in the order of the file.
+    Leaf(Vec<Extent>),
+    /// A block above, with the blocks below it in the order of the file.
+    Inner(Vec<Child>),
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct DiskHeader {
+    magic: U32,
+    checksum: U32,
+    owner: U64,
+    generation: U32,
+    count: U16,
+    depth: u8,
+    pad: u8,
+    block: U64,
+    reserved: [u8; 16],
+}
+
+const _: () = assert!(size_of::<DiskHeader>() == HEADER_BYTES);
+
+/// How many extents or children a block of `block_bytes` holds.
+pub fn node_capacity(block_bytes: u32) -> usize {
+    (block_bytes as usize - HEADER_BYTES) / EXTENT_BYTES
+}
+
+impl Node {
+    /// The bytes of the node as it lies in `block`, `depth` levels above the leaves.
+    pub fn encode(
+        &self,
+        owner: InodeNo,
+        generation: u32,
+        depth: u8,
+        block: BlockNo,
+        block_bytes: u32,
+        checksum: Checksum,
+    ) -> Vec<u8> {
+        let mut bytes = vec![0; block_bytes as usize];
+        let (header, entries) = bytes.split_at_mut(HEADER_BYTES);
+        let slots = entries.chunks_exact_mut(EXTENT_BYTES);
+        let count = match self {
+            Node::Leaf(extents) => {
+                slots
+                    .zip(extents)
+                    .for_each(|(slot, extent)| slot.copy_from_slice(&extent.encode()));
+                extents.len()
+            }
+            Node::Inner(children) => {
+                for (slot, child) in slots.zip(children) {
+                    slot[..8].copy_from_slice(&child.logical.to_le_bytes());
+                    slot[8..].copy_from_slice(&child.block.0.to_le_bytes());
+                }
+                children.len()
+            }
+        };
+        let disk = DiskHeader {
+            magic: MAGIC.into(),
+            checksum: U32::ZERO,
+            owner: owner.0.into(),
+            generation: generation.into(),
+            count: (count as u16).into(),
+            depth,
+            pad: 0,
+            block: block.0.into(),
+            reserved: [0; 16],
+        };
+        header.copy_from_slice(disk.as_bytes());
+        checksum.seal(&mut bytes, CHECKSUM_AT);
+        bytes
+    }
+
+    /// Decodes the node that was read from `block`, which the tree says belongs to `owner` and
+    /// stands `depth` levels above the leaves. Entries are in order and not empty.
+    pub fn decode(
+        bytes: &[u8],
+        owner: InodeNo,
+        generation: u32,
+        depth: u8,
+        block: BlockNo,
+        checksum: Checksum,
+    ) -> Result<Node, Corruption> {
+        let bad = |what| Corruption::ExtentBlock { ino: owner, block, what };
+        let (header, entries) =
+            DiskHeader::ref_from_prefix(bytes).map_err(|_| bad("shorter than its header"))?;
+        if header.magic.get() != MAGIC {
+            return Err(bad("not an extent block"));
+        }
+        if !checksum.verify(bytes, CHECKSUM_AT) {
+            return Err(bad("checksum mismatch"));
+        }
+        if header.owner.get() != owner.0 || header.generation.get() != generation {
+            return Err(bad("it belongs to another inode"));
+        }
+        if header.block.get() != block.0 {
+            return Err(bad("it was written for another place"));
+        }
+        if header.depth != depth {
+            return Err(bad("it stands at another level of the tree"));
+        }
+        let count = usize::from(header.count.get());
+        let slots = entries.as_chunks::<EXTENT_BYTES>().0;
+        let slots = slots.get(..count).ok_or_else(|| bad("more entries than fit"))?;
+        if depth == 0 {
+            let extents: Vec<Extent> = slots.iter().map(Extent::decode).collect();
+            if extents.iter().any(|extent| extent.len == 0)
+                || extents.windows(2).any(|pair| pair[0].logical_end() > pair[1].logical)
+            {
+                return Err(bad("its extents are out of order"));
+            }
+            Ok(Node::Leaf(extents))
+        } else {
+            let word = |slot: &[u8; EXTENT_BYTES], at: usize| {
+                u64::from_le_bytes(std::array::from_fn(|index| slot[at + index]))
+            };
+            let children: Vec<Child> = slots
+                .iter()
+                .map(|slot| Child { logical: word(slot, 0), block: BlockNo(word(slot, 8)) })
+                .collect();
+            if children.windows(2).any(|pair| pair[0].logical >= pair[1].logical) {
+                return Err(bad("its children are out of order"));
+            }
+            Ok(Node::Inner(children))
+        }
+    }
+}

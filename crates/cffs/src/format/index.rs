@@ -1,0 +1,161 @@
+//! A bucket of a directory's hash index (FORMAT: directory index).
+//!
+//! The index is a linear hash table: each bucket is one block and lists the hashes of names with
+//! the sector that has each. It is derived from the directory's sectors. The blocks lie in the
+//! directory's own file, from [`index_base`] on, far behind its sectors.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::Checksum;
+use crate::error::Corruption;
+use crate::units::{InodeNo, SectorIndex};
+
+const MAGIC: u32 = u32::from_le_bytes(*b"CFix");
+const HEADER_BYTES: usize = 32;
+const ENTRY_BYTES: usize = 8;
+const CHECKSUM_AT: usize = 4;
+const OVERFLOWED: u16 = 1;
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct DiskHeader {
+    magic: U32,
+    checksum: U32,
+    owner: U64,
+    generation: U32,
+    bucket: U32,
+    count: U16,
+    flags: U16,
+    reserved: U32,
+}
+
+const _: () = assert!(size_of::<DiskHeader>() == HEADER_BYTES);
+
+/// The byte of a directory's file at which its index begins.
+pub const INDEX_OFFSET_BYTES: u64 = 1 << 40;
+
+/// The block of a directory's file at which its index begins.
+pub fn index_base(block_bytes: u32) -> u64 {
+    INDEX_OFFSET_BYTES / u64::from(block_bytes)
+}
+
+/// How many names a bucket of `block_bytes` lists.
+pub fn bucket_capacity(block_bytes: u32) -> usize {
+    (block_bytes as usize - HEADER_BYTES) / ENTRY_BYTES
+}
+
+/// The bucket of a hash among `buckets` (at least one), by linear hashing: the buckets before the
+/// split point have one more bit than the others.
+pub fn bucket_of(hash: u32, buckets: u32) -> u32 {
+    let mask = (u64::from(buckets)).next_power_of_two() - 1;
+    let bucket = u64::from(hash) & mask;
+    if bucket < u64::from(buckets) { bucket as u32 } else { (bucket & (mask >> 1)) as u32 }
+}
+
+/// Makes `bytes` an empty bucket.
+pub fn init(bytes: &mut [u8], owner: InodeNo, generation: u32, bucket: u32) {
+    bytes.fill(0);
+    let header = DiskHeader {
+        magic: MAGIC.into(),
+        checksum: U32::ZERO,
+        owner: owner.0.into(),
+        generation: generation.into(),
+        bucket: bucket.into(),
+        count: U16::ZERO,
+        flags: U16::ZERO,
+        reserved: U32::ZERO,
+    };
+    bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
+}
+
+/// Checks that `bytes`, as they came from the device, are that bucket.
+pub fn verify(
+    bytes: &[u8],
+    owner: InodeNo,
+    generation: u32,
+    bucket: u32,
+    checksum: Checksum,
+) -> Result<(), Corruption> {
+    let bad = |what| Corruption::IndexBlock { dir: owner, index: bucket, what };
+    let (header, entries) =
+        DiskHeader::ref_from_prefix(bytes).map_err(|_| bad("shorter than its header"))?;
+    if header.magic.get() != MAGIC {
+        return Err(bad("not an index block"));
+    }
+    if !checksum.verify(bytes, CHECKSUM_AT) {
+        return Err(bad("checksum mismatch"));
+    }
+    if header.owner.get() != owner.0 || header.generation.get() != generation {
+        return Err(bad("it belongs to another directory"));
+    }
+    if header.bucket.get() != bucket {
+        return Err(bad("it is another bucket"));
+    }
+    if usize::from(header.count.get()) > entries.len() / ENTRY_BYTES {
+        return Err(bad("more entries than fit"));
+    }
+    Ok(())
+}
+
+/// Computes the checksum, before the bucket is written.
+pub fn seal(bytes: &mut [u8], checksum: Checksum) {
+    checksum.seal(bytes, CHECKSUM_AT);
+}
+
+/// How many names the bucket lists.
+pub fn count(bytes: &[u8]) -> usize {
+    usize::from(u16::from_le_bytes([bytes[24], bytes[25]]))
+}
+
+/// Whether names belong here that found no room: then only a scan of the directory finds them.
+pub fn overflowed(bytes: &[u8]) -> bool {
+    u16::from_le_bytes([bytes[26], bytes[27]]) & OVERFLOWED != 0
+}
+
+/// The sectors in which names with this hash may be.
+pub fn find(bytes: &[u8], hash: u32) -> impl Iterator<Item = SectorIndex> {
+    entries(bytes).filter(move |(h, _)| *h == hash).map(|(_, sector)| sector)
+}
+
+/// All names of the bucket: hash and sector.
+pub fn entries(bytes: &[u8]) -> impl Iterator<Item = (u32, SectorIndex)> {
+    let count = count(bytes);
+    bytes[HEADER_BYTES..].as_chunks::<ENTRY_BYTES>().0.iter().take(count).map(|entry| {
+        let word = |at: usize| {
+            u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]])
+        };
+        (word(0), SectorIndex(word(4)))
+    })
+}
+
+/// Adds a name; if the bucket is full, marks it as overflowed instead.
+pub fn insert(bytes: &mut [u8], hash: u32, sector: SectorIndex) {
+    let count = count(bytes);
+    let at = HEADER_BYTES + count * ENTRY_BYTES;
+    if at + ENTRY_BYTES > bytes.len() {
+        bytes[26] |= OVERFLOWED as u8;
+        return;
+    }
+    bytes[at..at + 4].copy_from_slice(&hash.to_le_bytes());
+    bytes[at + 4..at + 8].copy_from_slice(&sector.0.to_le_bytes());
+    set_count(bytes, count + 1);
+}
+
+/// Removes a name; false if it is not listed.
+pub fn remove(bytes: &mut [u8], hash: u32, sector: SectorIndex) -> bool {
+    let Some(position) = entries(bytes).position(|entry| entry == (hash, sector)) else {
+        return false;
+    };
+    let last = count(bytes) - 1;
+    let from = HEADER_BYTES + last * ENTRY_BYTES;
+    let to = HEADER_BYTES + position * ENTRY_BYTES;
+    bytes.copy_within(from..from + ENTRY_BYTES, to);
+    bytes[from..from + ENTRY_BYTES].fill(0);
+    set_count(bytes, last);
+    true
+}
+
+fn set_count(bytes: &mut [u8], count: usize) {
+    bytes[24..26].copy_from_slice(&(count as u16).to_le_bytes());
+}

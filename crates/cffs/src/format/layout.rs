@@ -1,0 +1,233 @@
+//! Where things lie on the volume: the arithmetic of FORMAT's chapter on layout.
+//!
+//! Each cylinder group begins with a block for a superblock, one for the system area, its header,
+//! its free bitmap and its busy bitmap; then come the fragments that it gives out. In most groups
+//! the first two are reserved but unused. Group 0 has in addition the map of busy groups. The last
+//! two blocks of the volume are one more copy of the superblock and the system area.
+
+use super::Superblock;
+use crate::units::{BlockNo, CgIndex, Container, FragNo, InodeNo, SectorIndex};
+
+/// The geometry of a volume. Cheap to copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Bytes per block.
+    pub block_bytes: u32,
+    /// Bytes per fragment.
+    pub fragment_bytes: u32,
+    /// Bytes per sector.
+    pub sector_bytes: u32,
+    /// Bytes per segment.
+    pub segment_bytes: u32,
+    /// Blocks of the volume.
+    pub blocks: u64,
+    /// Blocks per cylinder group; the last may be shorter.
+    pub cg_blocks: u32,
+}
+
+/// Blocks at the head of each group before its bitmaps: superblock, system area, header.
+const CG_HEAD_BLOCKS: u64 = 3;
+
+/// Blocks at the end of the volume that hold the last copy of the superblock and system area.
+const TAIL_BLOCKS: u64 = 2;
+
+impl Layout {
+    /// The geometry that a checked superblock describes.
+    pub fn new(superblock: &Superblock) -> Layout {
+        Layout {
+            block_bytes: superblock.block_bytes,
+            fragment_bytes: superblock.fragment_bytes,
+            sector_bytes: superblock.sector_bytes,
+            segment_bytes: superblock.segment_bytes,
+            blocks: superblock.blocks,
+            cg_blocks: superblock.cg_blocks,
+        }
+    }
+
+    /// Fragments per block.
+    pub fn block_fragments(&self) -> u32 {
+        self.block_bytes / self.fragment_bytes
+    }
+
+    /// Sectors of a container file per block.
+    pub fn block_sectors(&self) -> u32 {
+        self.block_bytes / self.sector_bytes
+    }
+
+    /// Fragments per segment.
+    pub fn segment_fragments(&self) -> u32 {
+        self.segment_bytes / self.fragment_bytes
+    }
+
+    /// Blocks per segment.
+    pub fn segment_blocks(&self) -> u32 {
+        self.segment_bytes / self.block_bytes
+    }
+
+    /// Fragments of the volume.
+    pub fn fragments(&self) -> u64 {
+        self.blocks * u64::from(self.block_fragments())
+    }
+
+    /// The fragments that hold `bytes`.
+    pub fn fragments_for(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.fragment_bytes.into())
+    }
+
+    /// The first fragment of a block.
+    pub fn block_start(&self, block: BlockNo) -> FragNo {
+        FragNo(block.0 * u64::from(self.block_fragments()))
+    }
+
+    /// The block that contains a fragment.
+    pub fn block_of(&self, fragment: FragNo) -> BlockNo {
+        BlockNo(fragment.0 / u64::from(self.block_fragments()))
+    }
+
+    /// The byte of the device at which a block begins.
+    pub fn block_offset(&self, block: BlockNo) -> u64 {
+        block.0 * u64::from(self.block_bytes)
+    }
+
+    /// How many cylinder groups there are.
+    pub fn cgs(&self) -> u32 {
+        self.blocks.div_ceil(self.cg_blocks.into()) as u32
+    }
+
+    /// The group that contains a block.
+    pub fn cg_of(&self, block: BlockNo) -> CgIndex {
+        CgIndex((block.0 / u64::from(self.cg_blocks)) as u32)
+    }
+
+    /// The group that contains a fragment.
+    pub fn cg_of_fragment(&self, fragment: FragNo) -> CgIndex {
+        self.cg_of(self.block_of(fragment))
+    }
+
+    /// The first block of a group.
+    pub fn cg_start(&self, cg: CgIndex) -> BlockNo {
+        BlockNo(u64::from(cg.0) * u64::from(self.cg_blocks))
+    }
+
+    /// The blocks of a group; the last group may have fewer than the others.
+    pub fn cg_len_blocks(&self, cg: CgIndex) -> u32 {
+        (self.blocks - self.cg_start(cg).0).min(self.cg_blocks.into()) as u32
+    }
+
+    /// The fragments of a group.
+    pub fn cg_fragments(&self, cg: CgIndex) -> u32 {
+        self.cg_len_blocks(cg) * self.block_fragments()
+    }
+
+    /// The block of a group's header.
+    pub fn cg_header(&self, cg: CgIndex) -> BlockNo {
+        BlockNo(self.cg_start(cg).0 + 2)
+    }
+
+    /// The first block of a group's free bitmap.
+    pub fn cg_bitmap(&self, cg: CgIndex) -> BlockNo {
+        BlockNo(self.cg_start(cg).0 + CG_HEAD_BLOCKS)
+    }
+
+    /// The first block of a group's busy bitmap.
+    pub fn cg_busy_bitmap(&self, cg: CgIndex) -> BlockNo {
+        BlockNo(self.cg_bitmap(cg).0 + u64::from(self.bitmap_blocks()))
+    }
+
+    /// The blocks of one bitmap of a group, free or busy.
+    pub fn bitmap_blocks(&self) -> u32 {
+        let bytes = (self.cg_blocks * self.block_fragments()).div_ceil(8);
+        bytes.div_ceil(self.block_bytes)
+    }
+
+    /// The first block of the map of busy groups, in group 0.
+    pub fn busy_map(&self) -> BlockNo {
+        BlockNo(CG_HEAD_BLOCKS + 2 * u64::from(self.bitmap_blocks()))
+    }
+
+    /// The blocks of the map of busy groups.
+    pub fn busy_map_blocks(&self) -> u32 {
+        self.cgs().div_ceil(8).div_ceil(self.block_bytes)
+    }
+
+    /// The blocks at the head of a group that it never gives out.
+    pub fn cg_reserved_blocks(&self, cg: CgIndex) -> u32 {
+        let map = if cg.0 == 0 { self.busy_map_blocks() } else { 0 };
+        let head = CG_HEAD_BLOCKS as u32 + 2 * self.bitmap_blocks() + map;
+        head.min(self.cg_len_blocks(cg))
+    }
+
+    /// Whether the block holds metadata at a fixed place, so that no file may have it.
+    pub fn is_reserved(&self, block: BlockNo) -> bool {
+        let cg = self.cg_of(block);
+        block.0 >= self.blocks - TAIL_BLOCKS
+            || block.0 - self.cg_start(cg).0 < self.cg_reserved_blocks(cg).into()
+    }
+
+    /// Whether a run lies within the volume and within one group, clear of all reserved blocks.
+    pub fn is_allocatable(&self, start: FragNo, len: u32) -> bool {
+        let end = start.0.saturating_add(len.into());
+        if len == 0 || end > self.fragments() {
+            return false;
+        }
+        let first = self.block_of(start);
+        let last = self.block_of(FragNo(end - 1));
+        // Reserved blocks lie at the head of a group and at the end of the volume only.
+        self.cg_of(first) == self.cg_of(last) && !self.is_reserved(first) && !self.is_reserved(last)
+    }
+
+    /// The fragments that a volume of this geometry can give out when it is empty.
+    pub fn allocatable_fragments(&self) -> u64 {
+        let cgs = self.cgs();
+        let head: u64 = if cgs <= 2 {
+            (0..cgs).map(|cg| u64::from(self.cg_reserved_blocks(CgIndex(cg)))).sum()
+        } else {
+            // All groups but the first and the last are alike.
+            u64::from(self.cg_reserved_blocks(CgIndex(0)))
+                + u64::from(self.cg_reserved_blocks(CgIndex(1))) * u64::from(cgs - 2)
+                + u64::from(self.cg_reserved_blocks(CgIndex(cgs - 1)))
+        };
+        let last = CgIndex(cgs - 1);
+        let last_free = self.cg_len_blocks(last) - self.cg_reserved_blocks(last);
+        let tail = TAIL_BLOCKS.min(last_free.into());
+        (self.blocks - head - tail) * u64::from(self.block_fragments())
+    }
+
+    /// The first block of the system area: the container of the root directory's inode, the
+    /// locator's and the external inode table's.
+    pub fn system_area(&self) -> BlockNo {
+        BlockNo(1)
+    }
+
+    /// The sector of the system area in which a system inode lies. The three share one sector where
+    /// they fit and have one each where they do not.
+    pub fn system_container(&self, ino: InodeNo) -> Container {
+        let index = (ino.0 - InodeNo::ROOT.0) as u32;
+        let sector = if self.sector_bytes >= 1024 { 0 } else { index };
+        Container { file: InodeNo::SYSTEM, sector: SectorIndex(sector) }
+    }
+
+    /// The blocks in which copies of the superblock lie, the nearest first. The block after each
+    /// holds a copy of the system area. As in ext4's sparse_super, the groups are 1 and the powers
+    /// of 3, 5 and 7; the last copy lies at the very end of the volume.
+    pub fn superblock_copies(&self) -> Vec<BlockNo> {
+        let mut groups = vec![1u64];
+        for base in [3u64, 5, 7] {
+            let mut power = base;
+            while power < self.cgs().into() {
+                groups.push(power);
+                power *= base;
+            }
+        }
+        groups.sort_unstable();
+        let mut copies: Vec<BlockNo> = groups
+            .into_iter()
+            .filter(|cg| *cg < self.cgs().into())
+            .map(|cg| CgIndex(cg as u32))
+            .filter(|cg| self.cg_len_blocks(*cg) > self.cg_reserved_blocks(*cg) + 2)
+            .map(|cg| self.cg_start(cg))
+            .collect();
+        copies.push(BlockNo(self.blocks - TAIL_BLOCKS));
+        copies
+    }
+}

@@ -1,0 +1,40 @@
+//! Pure codecs: bytes in, struct out, and back.
+//!
+//! Offers one module per on-disk structure of `docs/FORMAT.md` and [`Layout`], the arithmetic that
+//! tells where each lies. Stands on `units` and `error`. There is no I/O here and no policy: a codec
+//! checks that bytes are what they claim to be and refuses them otherwise, with the
+//! [`Corruption`](crate::error::Corruption) that names the place.
+//!
+//! Invariants: everything is little-endian; sizes and offsets are pinned at compile time; every
+//! metadata block has a magic, its owner, and a CRC-32C that is seeded with the volume's UUID, so
+//! that a block of another or an earlier volume never passes for one of this volume's.
+
+pub mod checksum;
+pub mod cylinder_group;
+pub mod extent;
+pub mod index;
+pub mod inode;
+pub mod layout;
+pub mod locator;
+pub mod sector;
+pub mod superblock;
+pub mod xattr;
+
+pub use checksum::Checksum;
+pub use layout::Layout;
+pub use superblock::Superblock;
+
+/// The longest name of a file, in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// The longest target of a symbolic link, in bytes.
+pub const SYMLINK_BYTES_MAX: usize = 4095;
+
+/// The largest size of a file, in bytes.
+pub const FILE_BYTES_MAX: u64 = 1 << 53;
+
+/// The largest count of names of one inode.
+pub const LINKS_MAX: u32 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests;

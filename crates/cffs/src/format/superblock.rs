@@ -1,0 +1,328 @@
+//! The superblock (FORMAT: superblock).
+//!
+//! It fits in 512 bytes, hence in one sector of any device, and is written whole. It describes what
+//! mkfs decided, and the state in which the volume was left. Nothing in it changes with each
+//! operation: the inodes that do (the root directory's above all) lie in the system area beside it.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{Checksum, Layout};
+use crate::error::{Corruption, Error, Result};
+use crate::units::CgIndex;
+
+/// The first eight bytes of a volume. The line ends tell a transfer in text mode.
+pub const MAGIC: [u8; 8] = *b"CFFS\r\n\x1a\n";
+/// The version of the format that this code writes.
+pub const VERSION: u32 = 1;
+/// The bytes of a superblock.
+pub const SUPERBLOCK_BYTES: usize = 512;
+
+const CHECKSUM_AT: usize = 8;
+
+bitflags::bitflags! {
+    /// Features that an implementation must know to use the volume at all.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Incompat: u32 {
+        /// Inodes of files with one name lie in the directory beside the name. Without it all
+        /// inodes lie in the external inode table.
+        const EMBED = 1 << 0;
+        /// Contents of tiny files lie in the inode.
+        const INLINE = 1 << 1;
+    }
+}
+
+bitflags::bitflags! {
+    /// Features that an implementation must know to change the volume.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct RoCompat: u32 {
+        /// Large directories have a hash index.
+        const DIR_INDEX = 1 << 0;
+        /// Small files have a checksum of their contents.
+        const CONTENT_CHECKSUM = 1 << 1;
+    }
+}
+
+/// How a file finds its co-location key (DESIGN: co-location).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Policy {
+    /// The key is the parent directory; hints win.
+    Directory = 1,
+    /// Only files with a hint are placed together.
+    Hint = 2,
+    /// Conventional allocation: no file is placed by its neighbours.
+    None = 3,
+}
+
+impl Policy {
+    fn from_byte(byte: u8) -> Option<Policy> {
+        [Policy::Directory, Policy::Hint, Policy::None].into_iter().find(|p| *p as u8 == byte)
+    }
+}
+
+/// How the volume was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// Everything derived matches the truth.
+    Clean = 1,
+    /// Mounted for writing, or left without unmounting.
+    InUse = 2,
+    /// Something was found that only a full check can mend.
+    Damaged = 3,
+}
+
+impl State {
+    fn from_byte(byte: u8) -> Option<State> {
+        [State::Clean, State::InUse, State::Damaged].into_iter().find(|s| *s as u8 == byte)
+    }
+}
+
+/// The superblock as the rest of the program sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Tells this volume from every other, and seeds the checksums.
+    pub uuid: [u8; 16],
+    /// The volume's name, at most 64 bytes, without the padding.
+    pub label: Vec<u8>,
+    /// Features that need no support.
+    pub compat: u32,
+    /// Features that need support to write.
+    pub ro_compat: RoCompat,
+    /// Features that need support to read.
+    pub incompat: Incompat,
+    /// Bytes per block: a power of two from 4096 to 65536.
+    pub block_bytes: u32,
+    /// Bytes per fragment: a power of two from 512 to the block size.
+    pub fragment_bytes: u32,
+    /// Bytes that the device writes atomically: a power of two from 512 to 4096.
+    pub sector_bytes: u32,
+    /// Bytes per segment: a power of two from the block size to 16 MiB.
+    pub segment_bytes: u32,
+    /// The longest contents that lie in an inode, in bytes.
+    pub inline_bytes_max: u16,
+    /// The size of the volume in blocks.
+    pub blocks: u64,
+    /// The size of a cylinder group in blocks.
+    pub cg_blocks: u32,
+    /// The groups from this one on were never used and have nothing valid on the device.
+    pub cgs_made: u32,
+    /// How files find their neighbours.
+    pub policy: Policy,
+    /// How the volume was left.
+    pub state: State,
+    /// Counts clean points: at each, every older busy mark is void.
+    pub generation: u64,
+    /// The last epoch that was complete when the superblock was written.
+    pub epoch: u64,
+    /// Free fragments, valid if the volume is clean.
+    pub free_fragments: u64,
+    /// Inodes in use, the system's own not counted; valid if the volume is clean.
+    pub inodes: u64,
+    /// Where to look for a free inode number first.
+    pub inode_rotor: u64,
+    /// Where the hot spot was.
+    pub cg_rotor: u32,
+    /// The seed of [`name_hash`](super::checksum::name_hash).
+    pub hash_seed: [u8; 16],
+    /// When the volume was made, in seconds since 1970.
+    pub made_at: u64,
+    /// When it was last mounted for writing, in seconds since 1970.
+    pub mounted_at: u64,
+    /// How often it was mounted for writing.
+    pub mounts: u32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct DiskSuperblock {
+    magic: [u8; 8],
+    checksum: U32,
+    version: U32,
+    uuid: [u8; 16],
+    label: [u8; 64],
+    compat: U32,
+    ro_compat: U32,
+    incompat: U32,
+    block_bytes: U32,
+    fragment_bytes: U32,
+    sector_bytes: U32,
+    segment_bytes: U32,
+    inline_bytes_max: U16,
+    policy: u8,
+    state: u8,
+    blocks: U64,
+    cg_blocks: U32,
+    cgs_made: U32,
+    generation: U64,
+    epoch: U64,
+    free_fragments: U64,
+    inodes: U64,
+    inode_rotor: U64,
+    cg_rotor: U32,
+    mounts: U32,
+    hash_seed: [u8; 16],
+    made_at: U64,
+    mounted_at: U64,
+    reserved: [u8; 288],
+}
+
+const _: () = assert!(size_of::<DiskSuperblock>() == SUPERBLOCK_BYTES);
+const _: () = assert!(std::mem::offset_of!(DiskSuperblock, checksum) == CHECKSUM_AT);
+
+impl Superblock {
+    /// Decodes the superblock that was read from byte `offset` of the device.
+    pub fn decode(bytes: &[u8], offset: u64) -> Result<Superblock> {
+        let bytes = bytes
+            .get(..SUPERBLOCK_BYTES)
+            .ok_or(Error::Corruption(Corruption::SuperblockMagic { offset }))?;
+        let disk = DiskSuperblock::ref_from_bytes(bytes)
+            .map_err(|_| Corruption::SuperblockMagic { offset })?;
+        if disk.magic != MAGIC {
+            return Err(Corruption::SuperblockMagic { offset }.into());
+        }
+        if !Checksum::new(&disk.uuid).verify(bytes, CHECKSUM_AT) {
+            return Err(Corruption::SuperblockChecksum { offset }.into());
+        }
+        if disk.version.get() != VERSION {
+            return Err(Error::Unsupported(format!(
+                "the volume has format version {}, this program knows version {VERSION}",
+                disk.version
+            )));
+        }
+        let incompat = Incompat::from_bits(disk.incompat.get()).ok_or_else(|| {
+            Error::Unsupported(format!(
+                "the volume has features that this program does not know (incompat {:#x})",
+                disk.incompat.get() & !Incompat::all().bits()
+            ))
+        })?;
+        let field = |field, value| Corruption::SuperblockField { field, value };
+        let label_len = disk.label.iter().position(|b| *b == 0).unwrap_or(disk.label.len());
+        let superblock = Superblock {
+            uuid: disk.uuid,
+            label: disk.label[..label_len].to_vec(),
+            compat: disk.compat.get(),
+            ro_compat: RoCompat::from_bits_retain(disk.ro_compat.get()),
+            incompat,
+            block_bytes: disk.block_bytes.get(),
+            fragment_bytes: disk.fragment_bytes.get(),
+            sector_bytes: disk.sector_bytes.get(),
+            segment_bytes: disk.segment_bytes.get(),
+            inline_bytes_max: disk.inline_bytes_max.get(),
+            blocks: disk.blocks.get(),
+            cg_blocks: disk.cg_blocks.get(),
+            cgs_made: disk.cgs_made.get(),
+            policy: Policy::from_byte(disk.policy)
+                .ok_or_else(|| field("policy", disk.policy.into()))?,
+            state: State::from_byte(disk.state).ok_or_else(|| field("state", disk.state.into()))?,
+            generation: disk.generation.get(),
+            epoch: disk.epoch.get(),
+            free_fragments: disk.free_fragments.get(),
+            inodes: disk.inodes.get(),
+            inode_rotor: disk.inode_rotor.get(),
+            cg_rotor: disk.cg_rotor.get(),
+            hash_seed: disk.hash_seed,
+            made_at: disk.made_at.get(),
+            mounted_at: disk.mounted_at.get(),
+            mounts: disk.mounts.get(),
+        };
+        superblock.check()?;
+        Ok(superblock)
+    }
+
+    /// The bytes of the superblock, sealed.
+    pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
+        let mut label = [0; 64];
+        label[..self.label.len()].copy_from_slice(&self.label);
+        let disk = DiskSuperblock {
+            magic: MAGIC,
+            checksum: U32::ZERO,
+            version: VERSION.into(),
+            uuid: self.uuid,
+            label,
+            compat: self.compat.into(),
+            ro_compat: self.ro_compat.bits().into(),
+            incompat: self.incompat.bits().into(),
+            block_bytes: self.block_bytes.into(),
+            fragment_bytes: self.fragment_bytes.into(),
+            sector_bytes: self.sector_bytes.into(),
+            segment_bytes: self.segment_bytes.into(),
+            inline_bytes_max: self.inline_bytes_max.into(),
+            policy: self.policy as u8,
+            state: self.state as u8,
+            blocks: self.blocks.into(),
+            cg_blocks: self.cg_blocks.into(),
+            cgs_made: self.cgs_made.into(),
+            generation: self.generation.into(),
+            epoch: self.epoch.into(),
+            free_fragments: self.free_fragments.into(),
+            inodes: self.inodes.into(),
+            inode_rotor: self.inode_rotor.into(),
+            cg_rotor: self.cg_rotor.into(),
+            mounts: self.mounts.into(),
+            hash_seed: self.hash_seed,
+            made_at: self.made_at.into(),
+            mounted_at: self.mounted_at.into(),
+            reserved: [0; 288],
+        };
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        bytes.copy_from_slice(disk.as_bytes());
+        Checksum::new(&self.uuid).seal(&mut bytes, CHECKSUM_AT);
+        bytes
+    }
+
+    /// Whether this program may write to the volume: it knows all its ro-compat features.
+    pub fn writable(&self) -> bool {
+        RoCompat::from_bits(self.ro_compat.bits()).is_some()
+    }
+
+    /// The checksum of this volume's metadata.
+    pub fn checksum(&self) -> Checksum {
+        Checksum::new(&self.uuid)
+    }
+
+    /// Checks that each size is in its range and that they fit each other, so that the arithmetic
+    /// of [`Layout`](super::Layout) cannot fail.
+    pub fn check(&self) -> Result<(), Corruption> {
+        let power = |field, value: u32, min: u32, max: u32| {
+            if value.is_power_of_two() && (min..=max).contains(&value) {
+                Ok(())
+            } else {
+                Err(Corruption::SuperblockField { field, value: value.into() })
+            }
+        };
+        let below = |field, value: u64, limit: u64| {
+            if value < limit { Ok(()) } else { Err(Corruption::SuperblockField { field, value }) }
+        };
+        power("block_bytes", self.block_bytes, 4096, 65536)?;
+        power("fragment_bytes", self.fragment_bytes, 512, self.block_bytes)?;
+        power("block_bytes", self.block_bytes, self.fragment_bytes, self.fragment_bytes * 64)?;
+        power("sector_bytes", self.sector_bytes, 512, 4096)?;
+        power("segment_bytes", self.segment_bytes, self.block_bytes, 16 << 20)?;
+        power("cg_blocks", self.cg_blocks, 64, 1 << 20)?;
+        if self.segment_bytes / self.block_bytes > self.cg_blocks {
+            return Err(Corruption::SuperblockField {
+                field: "segment_bytes",
+                value: self.segment_bytes.into(),
+            });
+        }
+        below("inline_bytes_max", self.inline_bytes_max.into(), self.sector_bytes.into())?;
+        let cgs = self.blocks.div_ceil(self.cg_blocks.into());
+        below("blocks", self.blocks, 1 << 40)?;
+        below("blocks", cgs, 1 << 31)?;
+        if self.blocks < 64 {
+            return Err(Corruption::SuperblockField { field: "blocks", value: self.blocks });
+        }
+        below("cgs_made", self.cgs_made.into(), cgs + 1)?;
+        below("cg_rotor", self.cg_rotor.into(), cgs)?;
+        let layout = Layout::new(self);
+        for cg in [CgIndex(0), CgIndex(layout.cgs() - 1)] {
+            // A group has room for what lies at its head and, if last, for what ends the volume.
+            if layout.cg_len_blocks(cg) < layout.cg_reserved_blocks(cg) + 8 {
+                return Err(Corruption::SuperblockField { field: "blocks", value: self.blocks });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,1 @@
+//! Tests of the codecs against their own inverse and their own refusals.

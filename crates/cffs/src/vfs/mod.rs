@@ -1,0 +1,3 @@
+//! The POSIX facade: what every front end calls.
+
+pub mod types;

@@ -1,0 +1,248 @@
+//! What the facade takes and gives: attributes, changes of them, new files, directory entries.
+
+use std::time::Duration;
+
+use crate::clock::Timestamp;
+use crate::format::inode::FileType;
+use crate::units::InodeNo;
+
+/// The attributes of a file, as `stat` shows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attr {
+    /// The inode's number.
+    pub ino: InodeNo,
+    /// Tells this file from earlier ones of the same number.
+    pub generation: u32,
+    /// The file's type.
+    pub file_type: FileType,
+    /// Permissions with set-user-ID, set-group-ID and sticky bit: the lower 12 bits of the mode.
+    pub permissions: u32,
+    /// Count of names; of a directory, 2 and the count of its subdirectories.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Owning group.
+    pub gid: u32,
+    /// The number of a device, `major << 32 | minor`; 0 for other files.
+    pub device: u64,
+    /// Bytes of the contents.
+    pub size: u64,
+    /// Bytes of the volume that the file occupies.
+    pub allocated_bytes: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the contents.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Creation.
+    pub btime: Timestamp,
+    /// Counts changes of the file.
+    pub change: u64,
+}
+
+impl Attr {
+    /// Type and permissions in one, as `st_mode` has them.
+    pub fn mode(&self) -> u32 {
+        self.file_type.mode_bits() | self.permissions
+    }
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The time at which the call is served.
+    Now,
+    /// This time.
+    To(Timestamp),
+}
+
+/// Which attributes to change; `None` leaves one as it is. The change time is always set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// The lower 12 bits of the mode.
+    pub permissions: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Owning group.
+    pub gid: Option<u32>,
+    /// Truncates or extends a regular file, in bytes.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<SetTime>,
+    /// Last change of the contents.
+    pub mtime: Option<SetTime>,
+    /// Last change of the inode, if not now.
+    pub ctime: Option<Timestamp>,
+    /// Clears set-user-ID, and set-group-ID if the group may execute, as a write or a change of
+    /// owner by an unprivileged user does.
+    pub clear_privileges: bool,
+}
+
+/// What a new file is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewKind<'a> {
+    /// An empty regular file.
+    Regular,
+    /// An empty directory.
+    Directory,
+    /// A symbolic link to this target.
+    Symlink(&'a [u8]),
+    /// A pipe with a name.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character device, `major << 32 | minor`.
+    CharDevice(u64),
+    /// A block device, `major << 32 | minor`.
+    BlockDevice(u64),
+}
+
+/// A file to make: its kind and who makes it.
+///
+/// The directory's set-group-ID bit and default ACL are honoured: the ACL takes the place of the
+/// umask if there is one.
+#[derive(Clone, Copy, Debug)]
+pub struct NewFile<'a> {
+    /// What it is to be.
+    pub kind: NewKind<'a>,
+    /// The lower 12 bits of the mode that the caller asked for, before the umask.
+    pub permissions: u32,
+    /// The caller's umask; 0 if it was applied already.
+    pub umask: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group, unless the directory hands down its own.
+    pub gid: u32,
+}
+
+/// What a rename does with the new name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RenameMode {
+    /// Replaces what had the name.
+    Replace,
+    /// Fails if the name exists.
+    NoReplace,
+    /// Gives each of the two names the other's file.
+    Exchange,
+    /// As `Replace`, and leaves a whiteout (character device 0, 0) behind, for overlay file systems.
+    Whiteout {
+        /// Fails if the new name exists.
+        no_replace: bool,
+    },
+}
+
+/// How `allocate` changes a range of a regular file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AllocateMode {
+    /// Reserves space; the file grows if the range ends after it.
+    Reserve,
+    /// Reserves space; the size stays.
+    ReserveKeepSize,
+    /// Frees the range, which reads as zeros from then on; the size stays.
+    PunchHole,
+    /// Makes the range read as zeros, with space reserved.
+    ZeroRange {
+        /// Whether the size stays if the range ends after it.
+        keep_size: bool,
+    },
+}
+
+/// What `seek` looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeekFor {
+    /// The next byte that has data.
+    Data,
+    /// The next byte that has none; the end of the file counts.
+    Hole,
+}
+
+/// Whether setting an extended attribute may create or replace it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrMode {
+    /// Creates or replaces.
+    Any,
+    /// Fails if it exists.
+    Create,
+    /// Fails if it does not exist.
+    Replace,
+}
+
+/// An entry that `read_dir` visits.
+#[derive(Clone, Copy, Debug)]
+pub struct DirEntry<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// The inode.
+    pub ino: InodeNo,
+    /// Its type.
+    pub file_type: FileType,
+    /// Reading goes on after this entry with this cookie. It stays valid while the entry exists,
+    /// also after the volume was closed and opened again.
+    pub cookie: u64,
+    /// The attributes, where they were asked for.
+    pub attr: Option<Attr>,
+}
+
+/// Sizes of the volume, as `statvfs` shows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatFs {
+    /// The unit of allocation in bytes.
+    pub fragment_bytes: u32,
+    /// The preferred size of a request in bytes.
+    pub block_bytes: u32,
+    /// Fragments that files can have in all.
+    pub fragments: u64,
+    /// Free fragments.
+    pub free_fragments: u64,
+    /// Free fragments that files can have; the rest is for the file system's own structures.
+    pub available_fragments: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Inodes that could still be made.
+    pub free_inodes: u64,
+    /// The longest name in bytes.
+    pub name_bytes_max: u32,
+}
+
+/// When a read sets the access time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AtimeMode {
+    /// If it is before the last change, or more than a day old.
+    #[default]
+    Relative,
+    /// Always.
+    Strict,
+    /// Never.
+    Never,
+}
+
+/// How a volume is opened.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// No change is accepted and nothing is written to the device.
+    pub read_only: bool,
+    /// The bytes of the cache for what is on the device too.
+    pub cache_bytes: u64,
+    /// The bytes of changes in memory at which an epoch goes to the device at once.
+    pub dirty_bytes_max: u64,
+    /// How long changes stay in memory before the background epoch.
+    pub epoch_interval: Duration,
+    /// When a read sets the access time.
+    pub atime: AtimeMode,
+    /// Every change is durable before its call returns.
+    pub sync: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions {
+            read_only: false,
+            cache_bytes: 256 << 20,
+            dirty_bytes_max: 64 << 20,
+            epoch_interval: Duration::from_secs(5),
+            atime: AtimeMode::default(),
+            sync: false,
+        }
+    }
+}
