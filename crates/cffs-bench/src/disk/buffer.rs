@@ -1,0 +1,163 @@
+//! The drive's read buffer and its read-ahead.
+//!
+//! After a read the head keeps reading into the buffer until its read-ahead limit is reached or
+//! the arm is needed elsewhere, so a host that reads on gets its data at the speed of the platter
+//! without a new positioning. The buffer is divided into segments, one per stream, recycled least
+//! recently used. Nothing is simulated while the drive reads ahead: how far the head has come by
+//! some moment is computed when somebody asks.
+//!
+//! Invariants: at most one segment is live (growing), and it is the last in the list; a segment
+//! never spans more than its size; a write drops what it overlaps.
+
+use super::mechanics::Mechanics;
+use super::{Nanos, Run, Sector};
+
+/// The sizes of a drive's buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct BufferSpec {
+    /// How many streams it follows.
+    pub segments: usize,
+    /// Sectors that each segment holds.
+    pub segment_sectors: u64,
+    /// How far the drive reads beyond what was asked for.
+    pub read_ahead_sectors: u64,
+}
+
+/// Where the data of a read is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// In the buffer.
+    Hit,
+    /// On its way: the head, reading ahead, will have passed it at this time.
+    Arriving(Nanos),
+    /// On the platter.
+    Miss,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    first: Sector,
+    end: Sector,
+}
+
+/// The head stood before `from` at `begun`, and reads ahead until `limit`.
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    from: Sector,
+    begun: Nanos,
+    limit: Sector,
+}
+
+/// The buffer's contents.
+#[derive(Clone, Debug)]
+pub struct ReadBuffer {
+    spec: BufferSpec,
+    segments: Vec<Segment>,
+    live: Option<Live>,
+}
+
+impl ReadBuffer {
+    /// An empty buffer.
+    pub fn new(spec: BufferSpec) -> ReadBuffer {
+        ReadBuffer { spec, segments: Vec::new(), live: None }
+    }
+
+    /// Finds the data of a read at `now`.
+    pub fn lookup(&self, run: Run, now: Nanos, mechanics: &Mechanics) -> Lookup {
+        if self.segments.iter().any(|s| s.first <= run.first && run.end() <= s.end) {
+            return Lookup::Hit;
+        }
+        let (Some(live), Some(segment)) = (self.live, self.segments.last()) else {
+            return Lookup::Miss;
+        };
+        // A run that begins within the read-ahead may end beyond it: the head just goes on.
+        if run.first < segment.first || run.first > live.limit {
+            return Lookup::Miss;
+        }
+        let reached = Self::reached(live, now, mechanics);
+        if run.end() <= reached {
+            Lookup::Hit
+        } else if reached < live.limit || run.end() <= live.limit {
+            let rest = Run { first: live.from, sectors: run.end().0 - live.from.0 };
+            Lookup::Arriving(mechanics.sweep(rest, live.begun))
+        } else {
+            Lookup::Miss
+        }
+    }
+
+    /// A read of `run` has left the platter at `ended`: starts a segment and reads ahead.
+    pub fn start(&mut self, run: Run, ended: Nanos) {
+        if self.spec.segments == 0 {
+            return;
+        }
+        if self.segments.len() == self.spec.segments {
+            self.segments.remove(0);
+        }
+        self.segments.push(Segment { first: run.first, end: run.end() });
+        self.live = Some(Live {
+            from: run.end(),
+            begun: ended,
+            limit: Sector(run.end().0 + self.spec.read_ahead_sectors),
+        });
+        self.trim_last();
+    }
+
+    /// A read of `run` was served by the live segment, from the buffer or as it arrived: reads
+    /// ahead from there on.
+    pub fn advance(&mut self, run: Run, now: Nanos, mechanics: &Mechanics) {
+        let (Some(live), Some(segment)) = (self.live, self.segments.last_mut()) else { return };
+        if run.first < segment.first || run.end() <= segment.end {
+            return;
+        }
+        let stopped = Self::reached(live, now, mechanics) == live.limit && run.end() <= live.limit;
+        let limit = Sector(run.end().0 + self.spec.read_ahead_sectors).max(live.limit);
+        segment.end = run.end();
+        let next = if stopped && limit > live.limit {
+            // The head has waited at the old limit and must find its place again.
+            segment.end = live.limit;
+            let begun = now + mechanics.positioning(live.limit, false, now);
+            Live { from: live.limit, begun, limit }
+        } else {
+            let done = Run { first: live.from, sectors: run.end().0.saturating_sub(live.from.0) };
+            let begun =
+                if done.sectors == 0 { live.begun } else { mechanics.sweep(done, live.begun) };
+            Live { from: run.end().max(live.from), begun, limit }
+        };
+        self.live = Some(next);
+        self.trim_last();
+    }
+
+    /// The arm is needed elsewhere: read-ahead ends. Leaves the head where it has come to.
+    pub fn halt(&mut self, now: Nanos, mechanics: &mut Mechanics) {
+        let Some(live) = self.live.take() else { return };
+        let reached = Self::reached(live, now, mechanics);
+        mechanics.finish_at(Run { first: live.from, sectors: reached.0 - live.from.0 });
+        if let Some(segment) = self.segments.last_mut() {
+            segment.end = segment.end.max(reached);
+        }
+        self.trim_last();
+    }
+
+    /// A write changes `run`: what was buffered of it is stale.
+    pub fn invalidate(&mut self, run: Run) {
+        let overlaps = |s: &Segment| s.first < run.end() && run.first < s.end;
+        let live_hit = self.segments.last().is_some_and(overlaps)
+            || self.live.is_some_and(|l| l.from < run.end() && run.first < l.limit);
+        if live_hit && self.live.take().is_some() {
+            self.segments.pop();
+        }
+        self.segments.retain(|s| !overlaps(s));
+    }
+
+    fn reached(live: Live, now: Nanos, mechanics: &Mechanics) -> Sector {
+        let ahead = live.limit.0 - live.from.0;
+        Sector(live.from.0 + mechanics.passed(live.from, live.begun, now, ahead))
+    }
+
+    fn trim_last(&mut self) {
+        if let Some(segment) = self.segments.last_mut() {
+            let earliest = segment.end.0.saturating_sub(self.spec.segment_sectors);
+            segment.first = segment.first.max(Sector(earliest));
+        }
+    }
+}

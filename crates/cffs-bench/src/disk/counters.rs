@@ -1,0 +1,71 @@
+//! What a device counts about itself.
+//!
+//! A timing on a shared machine is not evidence by itself; these counts are, since they do not
+//! depend on who else used the processor. They only ever grow; a phase is measured as the
+//! difference of two snapshots.
+
+use serde::{Deserialize, Serialize};
+
+use super::Nanos;
+
+/// Totals since the device was made, or the difference of two such totals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Read requests that the host sent.
+    pub reads: u64,
+    /// Write requests that the host sent.
+    pub writes: u64,
+    /// Flush requests that the host sent.
+    pub flushes: u64,
+    /// Discard requests that the host sent.
+    pub discards: u64,
+    /// Bytes read by the host.
+    pub read_bytes: u64,
+    /// Bytes written by the host.
+    pub write_bytes: u64,
+    /// Time during which the device had something to do, including writing its cache out.
+    pub busy_ns: u64,
+    /// Movements of the arm to another cylinder, other than in the course of a transfer.
+    pub seeks: u64,
+    /// Time spent on those movements.
+    pub seek_ns: u64,
+    /// Time spent waiting for the first sector to come round.
+    pub rotation_ns: u64,
+    /// Time spent transferring between platter and buffer for a request, head switches included.
+    pub transfer_ns: u64,
+    /// Reads answered from the drive's buffer, or caught up with by its read-ahead.
+    pub buffer_hits: u64,
+    /// Writes from the drive's write cache to the platter.
+    pub destages: u64,
+}
+
+impl Counters {
+    /// Read and write requests together: the figure the papers report.
+    pub fn requests(&self) -> u64 {
+        self.reads + self.writes
+    }
+
+    /// Busy time in seconds.
+    pub fn busy_secs(&self) -> f64 {
+        Nanos(self.busy_ns).as_secs()
+    }
+
+    /// What was added since `earlier`, a snapshot of the same device.
+    pub fn since(&self, earlier: &Counters) -> Counters {
+        Counters {
+            reads: self.reads - earlier.reads,
+            writes: self.writes - earlier.writes,
+            flushes: self.flushes - earlier.flushes,
+            discards: self.discards - earlier.discards,
+            read_bytes: self.read_bytes - earlier.read_bytes,
+            write_bytes: self.write_bytes - earlier.write_bytes,
+            busy_ns: self.busy_ns - earlier.busy_ns,
+            seeks: self.seeks - earlier.seeks,
+            seek_ns: self.seek_ns - earlier.seek_ns,
+            rotation_ns: self.rotation_ns - earlier.rotation_ns,
+            transfer_ns: self.transfer_ns - earlier.transfer_ns,
+            buffer_hits: self.buffer_hits - earlier.buffer_hits,
+            destages: self.destages - earlier.destages,
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Arm and platter: the time to reach a run of sectors and to pass over it.
+//!
+//! The only state is the track over which the head stands. The rotation needs none: the platter's
+//! phase is device time modulo the time of a rotation.
+
+use super::geometry::{Geometry, Track};
+use super::seek::SeekCurve;
+use super::{Nanos, Run, Sector};
+
+/// One movement of data between platter and buffer, broken down as the papers do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Moving the arm, or switching heads, and settling.
+    pub seek: Nanos,
+    /// Waiting for the first sector to come round.
+    pub rotation: Nanos,
+    /// Passing over the run, switches between its tracks included.
+    pub transfer: Nanos,
+    /// Whether the arm had to move to another cylinder.
+    pub moved: bool,
+}
+
+impl Access {
+    /// The whole of it.
+    pub fn total(&self) -> Nanos {
+        self.seek + self.rotation + self.transfer
+    }
+}
+
+/// The moving parts of a drive.
+#[derive(Clone, Debug)]
+pub struct Mechanics {
+    geometry: Geometry,
+    seek: SeekCurve,
+    head_switch: Nanos,
+    write_settle: Nanos,
+    head: Track,
+}
+
+impl Mechanics {
+    /// A drive at rest over its first track. Writes need `write_settle` more after a movement.
+    pub fn new(
+        geometry: Geometry,
+        seek: SeekCurve,
+        head_switch: Nanos,
+        write_settle: Nanos,
+    ) -> Mechanics {
+        Mechanics { geometry, seek, head_switch, write_settle, head: Track::default() }
+    }
+
+    /// The layout under the head.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// What it would take to transfer `run`, starting at `now`.
+    pub fn plan(&self, run: Run, write: bool, now: Nanos) -> Access {
+        let (seek, moved) = self.reposition(self.head, run.first, write);
+        let arrived = now + seek;
+        let rotation = self.geometry.wait_for(self.geometry.place(run.first).phase, arrived);
+        let begun = arrived + rotation;
+        let transfer = self.sweep(run, begun).since(begun);
+        Access { seek, rotation, transfer, moved }
+    }
+
+    /// The part of [`Mechanics::plan`] that a scheduler can influence: seek and rotation.
+    pub fn positioning(&self, first: Sector, write: bool, now: Nanos) -> Nanos {
+        let (seek, _) = self.reposition(self.head, first, write);
+        seek + self.geometry.wait_for(self.geometry.place(first).phase, now + seek)
+    }
+
+    /// The first sector of the track over which the head stands.
+    pub fn head_sector(&self) -> Sector {
+        self.geometry.first_sector(self.head)
+    }
+
+    /// Leaves the head where a transfer of `run` ends.
+    pub fn finish_at(&mut self, run: Run) {
+        self.head = self.geometry.place(Sector(run.end().0.saturating_sub(1))).track;
+    }
+
+    /// When the head has passed over `run`, having stood before its first sector at `begun`.
+    pub fn sweep(&self, run: Run, begun: Nanos) -> Nanos {
+        let (mut at, mut first, mut left) = (begun, run.first, run.sectors);
+        loop {
+            let place = self.geometry.place(first);
+            let on_track = left.min(u64::from(place.sectors_per_track - place.index));
+            at += self.geometry.pass(on_track, place.sectors_per_track);
+            left -= on_track;
+            first = Sector(first.0 + on_track);
+            if left == 0 {
+                return at;
+            }
+            at += self.reposition(place.track, first, false).0;
+            at += self.geometry.wait_for(self.geometry.place(first).phase, at);
+        }
+    }
+
+    /// How many sectors from `first` on the head has passed over by `now`, having stood before
+    /// `first` at `begun`; at most `limit`.
+    pub fn passed(&self, first: Sector, begun: Nanos, now: Nanos, limit: u64) -> u64 {
+        let (mut at, mut passed) = (begun, 0);
+        while passed < limit {
+            let place = self.geometry.place(Sector(first.0 + passed));
+            let on_track = (limit - passed).min(u64::from(place.sectors_per_track - place.index));
+            let track_done = at + self.geometry.pass(on_track, place.sectors_per_track);
+            if track_done > now {
+                let each = self.geometry.rotation().0;
+                let seen = now.since(at).0 * u64::from(place.sectors_per_track) / each;
+                return passed + seen.min(on_track);
+            }
+            passed += on_track;
+            at = track_done;
+            let next = Sector(first.0 + passed);
+            at += self.reposition(place.track, next, false).0;
+            at += self.geometry.wait_for(self.geometry.place(next).phase, at);
+        }
+        limit
+    }
+
+    fn reposition(&self, from: Track, to: Sector, write: bool) -> (Nanos, bool) {
+        let to = self.geometry.place(to).track;
+        let settle = if write { self.write_settle } else { Nanos::ZERO };
+        if to.cylinder != from.cylinder {
+            (self.seek.time(to.cylinder.abs_diff(from.cylinder)) + settle, true)
+        } else if to.surface != from.surface {
+            (self.head_switch, false)
+        } else {
+            (Nanos::ZERO, false)
+        }
+    }
+}

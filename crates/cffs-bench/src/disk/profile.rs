@@ -1,0 +1,237 @@
+//! The devices that C-FFS is measured on, with the source of every figure.
+//!
+//! The two disks of the papers take what USENIX'97 prints in its Tables 1 and 2. What the papers
+//! leave open is an assumption, and is marked so: buffer sizes, head-switch times, overheads.
+
+use serde::{Deserialize, Serialize};
+
+use super::buffer::BufferSpec;
+use super::geometry::{Geometry, Zone};
+use super::mechanics::Mechanics;
+use super::quota::QuotaSpec;
+use super::seek::SeekCurve;
+use super::{Nanos, SECTOR_SIZE};
+
+/// A device that can be emulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Profile {
+    /// Seagate ST31200, 1 GB, 5400 rpm: the disk of USENIX'97 (Table 2).
+    St31200,
+    /// Quantum Atlas II, 9.1 GB, 7200 rpm (USENIX'97, Table 1); the thesis used its family.
+    AtlasIi,
+    /// A 7200 rpm disk of today that streams at 160 MB/s.
+    Hdd7200,
+    /// A network volume: 3,000 requests/s and 125 MB/s.
+    Net3000,
+    /// A small network volume: 500 requests/s and 40 MB/s.
+    Net500,
+    /// No delays at all: only counts.
+    None,
+}
+
+/// How a volume smaller than the disk lies on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stroke {
+    /// The volume is the whole disk on a smaller scale: its ends are a full stroke apart, as they
+    /// are for whoever fills a disk.
+    #[default]
+    Whole,
+    /// The volume is a partition at the outer edge of the disk: all seeks are short.
+    Slice,
+}
+
+/// A disk with an arm.
+#[derive(Clone, Debug)]
+pub struct DiskSpec {
+    /// Cylinders, over all zones.
+    pub cylinders: u32,
+    /// Recording surfaces.
+    pub surfaces: u32,
+    /// Sectors per track, from the outermost zone inwards; zones have equally many cylinders.
+    pub zones: &'static [u32],
+    /// Rotations per minute.
+    pub rpm: f64,
+    /// Seek to the next cylinder, in ms.
+    pub seek_single_ms: f64,
+    /// Average seek, in ms.
+    pub seek_average_ms: f64,
+    /// Full stroke, in ms.
+    pub seek_full_ms: f64,
+    /// What a write needs beyond a read after a movement, in ms.
+    pub write_settle_ms: f64,
+    /// Switch to another surface of the cylinder, in ms.
+    pub head_switch_ms: f64,
+    /// Processing of one command, in ms; hidden behind the command that precedes it in the queue.
+    pub overhead_ms: f64,
+    /// Bytes per second between buffer and host.
+    pub bus_bytes_per_sec: f64,
+    /// The read buffer.
+    pub buffer: BufferSpec,
+    /// Bytes of volatile write cache; zero for none.
+    pub write_cache_bytes: u64,
+    /// Commands among which the drive chooses.
+    pub queue_depth: usize,
+}
+
+/// What a profile stands for.
+#[derive(Clone, Debug)]
+pub enum Spec {
+    /// A disk with an arm.
+    Disk(DiskSpec),
+    /// A volume with a quota.
+    Quota(QuotaSpec),
+    /// No delays.
+    None,
+}
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+
+impl Profile {
+    /// The figures of this device.
+    pub fn spec(self) -> Spec {
+        match self {
+            Profile::St31200 => Spec::Disk(DiskSpec {
+                // Table 2. Of "9/10.5 ms" the first is for reads, the difference is write settling.
+                cylinders: 2700,
+                surfaces: 9,
+                zones: &[84],
+                rpm: 5400.0,
+                seek_single_ms: 1.0,
+                seek_average_ms: 9.0,
+                seek_full_ms: 22.0,
+                write_settle_ms: 1.5,
+                // Assumed: the table has "N/A"; a switch takes about what a single seek takes.
+                head_switch_ms: 1.0,
+                // Assumed: SCSI-2 of that time, 10 MB/s, 256 KiB of buffer in four segments.
+                overhead_ms: 0.7,
+                bus_bytes_per_sec: 10e6,
+                buffer: buffer(4, 64 * KIB, 64 * KIB),
+                write_cache_bytes: 0,
+                queue_depth: 32,
+            }),
+            Profile::AtlasIi => Spec::Disk(DiskSpec {
+                // Table 1. Zones between the two ends of "108-180" are assumed to be equal steps.
+                cylinders: 5964,
+                surfaces: 20,
+                zones: &[180, 168, 156, 144, 132, 120, 108],
+                rpm: 7200.0,
+                seek_single_ms: 1.0,
+                seek_average_ms: 7.9,
+                seek_full_ms: 18.0,
+                // Assumed: "N/A" in the table; between the two other drives that it lists.
+                write_settle_ms: 1.0,
+                head_switch_ms: 0.9,
+                // Assumed: a 20 MB/s bus, 1 MiB of buffer in eight segments.
+                overhead_ms: 0.4,
+                bus_bytes_per_sec: 20e6,
+                buffer: buffer(8, 128 * KIB, 128 * KIB),
+                write_cache_bytes: 0,
+                queue_depth: 32,
+            }),
+            Profile::Hdd7200 => Spec::Disk(DiskSpec {
+                // Assumed throughout, as data sheets of such drives have it. One zone, so that a
+                // result does not depend on where the volume lies. 2,928 sectors per track give
+                // 160 MB/s with head switches; eight surfaces give 3 TB.
+                cylinders: 250_000,
+                surfaces: 8,
+                zones: &[2928],
+                rpm: 7200.0,
+                seek_single_ms: 0.8,
+                seek_average_ms: 8.5,
+                seek_full_ms: 18.0,
+                write_settle_ms: 1.0,
+                head_switch_ms: 1.0,
+                overhead_ms: 0.05,
+                bus_bytes_per_sec: 600e6,
+                buffer: buffer(32, 2 * MIB, MIB),
+                write_cache_bytes: 32 * MIB,
+                queue_depth: 32,
+            }),
+            Profile::Net3000 => Spec::Quota(QuotaSpec {
+                requests_per_sec: 3000.0,
+                bytes_per_sec: 125e6,
+                // Assumed, as the large providers count: up to 256 KiB are one request.
+                request_bytes_max: 256 * KIB,
+                latency: Nanos(700_000),
+            }),
+            Profile::Net500 => Spec::Quota(QuotaSpec {
+                requests_per_sec: 500.0,
+                bytes_per_sec: 40e6,
+                request_bytes_max: 256 * KIB,
+                latency: Nanos(1_500_000),
+            }),
+            Profile::None => Spec::None,
+        }
+    }
+
+    /// Bytes per second of a long sequential transfer: the limit that results are compared with.
+    pub fn streaming_rate(self) -> Option<f64> {
+        match self.spec() {
+            Spec::Disk(disk) => Some(disk.geometry(None).streaming_rate()),
+            Spec::Quota(quota) => Some(quota.bytes_per_sec),
+            Spec::None => None,
+        }
+    }
+
+    /// Whether the kernel should treat it as a disk with an arm.
+    pub fn is_rotational(self) -> bool {
+        matches!(self.spec(), Spec::Disk(_))
+    }
+}
+
+impl DiskSpec {
+    /// The moving parts under a volume of `size` bytes.
+    pub fn mechanics(&self, size: u64, stroke: Stroke) -> Mechanics {
+        let shrunk = match stroke {
+            Stroke::Whole => Some(size),
+            Stroke::Slice => None,
+        };
+        let geometry = self.geometry(shrunk);
+        let full = self.cylinders;
+        let curve =
+            SeekCurve::through(full, self.seek_single_ms, self.seek_average_ms, self.seek_full_ms);
+        let shown = self.cylinders_shown(shrunk);
+        let curve = curve.scaled(f64::from(full - 1) / f64::from((shown - 1).max(1)));
+        let ms = Nanos::from_ms;
+        Mechanics::new(geometry, curve, ms(self.head_switch_ms), ms(self.write_settle_ms))
+    }
+
+    /// The layout of the whole drive, or of one shrunk to just hold `size` bytes.
+    pub fn geometry(&self, size: Option<u64>) -> Geometry {
+        let cylinders = self.cylinders_shown(size);
+        let count = self.zones.len() as u32;
+        let zones: Vec<Zone> = (0..count)
+            .map(|i| Zone {
+                // Shares differ by at most one cylinder, and add up.
+                cylinders: cylinders * (i + 1) / count - cylinders * i / count,
+                sectors_per_track: self.zones[i as usize],
+            })
+            .collect();
+        let rotation = Nanos::from_ms(60e3 / self.rpm);
+        // A little more than the switch itself, or rounding would cost a rotation per track.
+        let margin = 1.02;
+        let track_skew = Nanos::from_ms(self.head_switch_ms * margin);
+        let cylinder_skew = Nanos::from_ms(self.seek_single_ms.max(self.head_switch_ms) * margin);
+        Geometry::new(&zones, self.surfaces, rotation, track_skew, cylinder_skew)
+    }
+
+    fn cylinders_shown(&self, size: Option<u64>) -> u32 {
+        let Some(size) = size else { return self.cylinders };
+        let tracks: u64 = self.zones.iter().map(|&s| u64::from(s)).sum();
+        let mean_cylinder =
+            tracks * u64::from(self.surfaces) * SECTOR_SIZE / self.zones.len() as u64;
+        let needed = size.div_ceil(mean_cylinder) as u32 + self.zones.len() as u32;
+        needed.max(4).min(self.cylinders)
+    }
+}
+
+fn buffer(segments: usize, segment_bytes: u64, read_ahead_bytes: u64) -> BufferSpec {
+    BufferSpec {
+        segments,
+        segment_sectors: segment_bytes / SECTOR_SIZE,
+        read_ahead_sectors: read_ahead_bytes / SECTOR_SIZE,
+    }
+}

@@ -1,0 +1,2 @@
+//! The benchmark of C-FFS.
+fn main() {}
