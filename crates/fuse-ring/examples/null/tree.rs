@@ -1,0 +1,596 @@
+//! A file system in memory, as small as one can be that behaves: what the transports are measured
+//! with and tested against. One lock guards all of it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, SystemTime};
+
+use fuse_ring::protocol::{
+    Attr, AttrReply, Context, Create, Entry, FileHandle, Full, Listing, ListingPlus, LockOwner,
+    NodeId, Open, Opened, Read, Rename, SetAttr, SetTime, SetXattr, Statfs, Timestamp, Write,
+};
+use fuse_ring::{Errno, Handler};
+
+const TTL: Duration = Duration::from_secs(3600);
+const S_IFMT: u32 = 0o170_000;
+const S_IFDIR: u32 = 0o040_000;
+const S_IFLNK: u32 = 0o120_000;
+const S_IFREG: u32 = 0o100_000;
+const RENAME_NOREPLACE: u32 = 1;
+const RENAME_EXCHANGE: u32 = 2;
+const O_TRUNC: u32 = 0o1000;
+
+/// The file system.
+#[derive(Debug)]
+pub struct Tree(Mutex<Nodes>);
+
+#[derive(Debug)]
+struct Nodes {
+    nodes: HashMap<NodeId, Node>,
+    last: u64,
+    forgotten_too_often: bool,
+}
+
+#[derive(Debug)]
+struct Node {
+    attr: Attr,
+    lookups: u64,
+    content: Content,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+#[derive(Debug)]
+enum Content {
+    /// A file's data, or a symbolic link's target.
+    Data(Vec<u8>),
+    Directory(Directory),
+}
+
+/// Names by name, and by the cookie that listings continue from. The parent has the cookies 1
+/// and 2.
+#[derive(Debug)]
+struct Directory {
+    parent: NodeId,
+    names: HashMap<Vec<u8>, (u64, NodeId)>,
+    order: BTreeMap<u64, Vec<u8>>,
+    last_cookie: u64,
+}
+
+impl Default for Tree {
+    fn default() -> Tree {
+        let mut nodes = Nodes { nodes: HashMap::new(), last: 0, forgotten_too_often: false };
+        nodes.add(S_IFDIR | 0o755, 0, 0, Content::Directory(Directory::new(NodeId::ROOT)));
+        nodes.nodes.values_mut().for_each(|root| root.attr.nlink = 2);
+        Tree(Mutex::new(nodes))
+    }
+}
+
+impl Tree {
+    /// How many lookups the kernel holds, by our count. `None` if it has forgotten more than it
+    /// had.
+    #[allow(dead_code, reason = "for tests")]
+    pub fn lookups(&self) -> Option<u64> {
+        let tree = self.tree();
+        let count = tree.nodes.values().map(|node| node.lookups).sum();
+        (!tree.forgotten_too_often).then_some(count)
+    }
+
+    /// How many inodes there are, the root and those without a name included.
+    #[allow(dead_code, reason = "for tests")]
+    pub fn inodes(&self) -> usize {
+        self.tree().nodes.len()
+    }
+
+    fn tree(&self) -> MutexGuard<'_, Nodes> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Directory {
+    fn new(parent: NodeId) -> Directory {
+        Directory { parent, names: HashMap::new(), order: BTreeMap::new(), last_cookie: 2 }
+    }
+
+    fn insert(&mut self, name: &[u8], node: NodeId) {
+        self.last_cookie += 1;
+        self.names.insert(name.to_vec(), (self.last_cookie, node));
+        self.order.insert(self.last_cookie, name.to_vec());
+    }
+
+    fn remove(&mut self, name: &[u8]) -> Option<NodeId> {
+        let (cookie, node) = self.names.remove(name)?;
+        self.order.remove(&cookie);
+        Some(node)
+    }
+}
+
+impl Node {
+    fn is_dir(&self) -> bool {
+        matches!(self.content, Content::Directory(_))
+    }
+
+    fn resize(&mut self, size: u64) -> Result<(), Errno> {
+        let Content::Data(data) = &mut self.content else { return Err(Errno::ISDIR) };
+        data.resize(usize::try_from(size).map_err(|_| Errno::FBIG)?, 0);
+        self.attr.size = size;
+        self.attr.blocks = size.div_ceil(512);
+        Ok(())
+    }
+}
+
+impl Nodes {
+    fn get(&self, node: NodeId) -> Result<&Node, Errno> {
+        self.nodes.get(&node).ok_or(Errno::STALE)
+    }
+
+    fn get_mut(&mut self, node: NodeId) -> Result<&mut Node, Errno> {
+        self.nodes.get_mut(&node).ok_or(Errno::STALE)
+    }
+
+    fn dir(&self, node: NodeId) -> Result<&Directory, Errno> {
+        match &self.get(node)?.content {
+            Content::Directory(directory) => Ok(directory),
+            Content::Data(_) => Err(Errno::NOTDIR),
+        }
+    }
+
+    fn dir_mut(&mut self, node: NodeId) -> Result<&mut Directory, Errno> {
+        match &mut self.get_mut(node)?.content {
+            Content::Directory(directory) => Ok(directory),
+            Content::Data(_) => Err(Errno::NOTDIR),
+        }
+    }
+
+    fn find(&self, parent: NodeId, name: &[u8]) -> Result<NodeId, Errno> {
+        self.dir(parent)?.names.get(name).map(|(_, node)| *node).ok_or(Errno::NOENT)
+    }
+
+    fn add(&mut self, mode: u32, uid: u32, gid: u32, content: Content) -> NodeId {
+        self.last += 1;
+        let now = now();
+        let attr = Attr {
+            ino: self.last,
+            mode,
+            uid,
+            gid,
+            blksize: 4096,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            ..Attr::default()
+        };
+        let node = Node { attr, lookups: 0, content, xattrs: BTreeMap::new() };
+        self.nodes.insert(NodeId(self.last), node);
+        NodeId(self.last)
+    }
+
+    /// Makes an inode with a name.
+    fn make(
+        &mut self,
+        cx: &Context<'_>,
+        parent: NodeId,
+        name: &[u8],
+        mode: u32,
+        content: Content,
+    ) -> Result<NodeId, Errno> {
+        if self.dir(parent)?.names.contains_key(name) {
+            return Err(Errno::EXIST);
+        }
+        let is_dir = matches!(content, Content::Directory(_));
+        let node = self.add(mode, cx.uid, cx.gid, content);
+        self.get_mut(node)?.attr.nlink = if is_dir { 2 } else { 1 };
+        self.dir_mut(parent)?.insert(name, node);
+        self.touch_dir(parent, i64::from(is_dir))?;
+        Ok(node)
+    }
+
+    fn touch_dir(&mut self, node: NodeId, subdirs: i64) -> Result<(), Errno> {
+        let attr = &mut self.get_mut(node)?.attr;
+        attr.nlink = attr.nlink.saturating_add_signed(subdirs as i32);
+        attr.mtime = now();
+        attr.ctime = attr.mtime;
+        Ok(())
+    }
+
+    /// A node lost a name.
+    fn drop_name(&mut self, node: NodeId) -> Result<(), Errno> {
+        let found = self.get_mut(node)?;
+        found.attr.nlink = if found.is_dir() { 0 } else { found.attr.nlink - 1 };
+        found.attr.ctime = now();
+        self.reap(node);
+        Ok(())
+    }
+
+    fn reap(&mut self, node: NodeId) {
+        if self.nodes.get(&node).is_some_and(|found| found.attr.nlink == 0 && found.lookups == 0) {
+            self.nodes.remove(&node);
+        }
+    }
+
+    fn remove(&mut self, parent: NodeId, name: &[u8], dir: bool) -> Result<(), Errno> {
+        let node = self.find(parent, name)?;
+        match &self.get(node)?.content {
+            Content::Directory(_) if !dir => return Err(Errno::ISDIR),
+            Content::Data(_) if dir => return Err(Errno::NOTDIR),
+            Content::Directory(found) if !found.names.is_empty() => return Err(Errno::NOTEMPTY),
+            _ => {}
+        }
+        self.dir_mut(parent)?.remove(name);
+        self.touch_dir(parent, -i64::from(dir))?;
+        self.drop_name(node)
+    }
+
+    /// The entry of a node; the kernel holds one lookup more.
+    fn entry(&mut self, node: NodeId) -> Result<Entry, Errno> {
+        let found = self.get_mut(node)?;
+        found.lookups += 1;
+        Ok(entry_of(node, found))
+    }
+
+    /// Gives the entry to the listing, and counts the lookup if it was taken.
+    fn push(
+        &mut self,
+        listing: &mut ListingPlus<'_>,
+        node: NodeId,
+        cookie: u64,
+        name: &[u8],
+    ) -> Result<(), Full> {
+        let Some(found) = self.nodes.get_mut(&node) else { return Ok(()) };
+        listing.push(&entry_of(node, found), cookie, name)?;
+        found.lookups += 1;
+        Ok(())
+    }
+}
+
+fn entry_of(node: NodeId, found: &Node) -> Entry {
+    Entry { node, generation: 0, attr: found.attr, entry_ttl: TTL, attr_ttl: TTL }
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp {
+        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        nanoseconds: since.subsec_nanos(),
+    }
+}
+
+/// Copies what fits, and tells how much there is.
+fn copy_out(value: &[u8], buf: &mut [u8]) -> usize {
+    if let Some(target) = buf.get_mut(..value.len()) {
+        target.copy_from_slice(value);
+    }
+    value.len()
+}
+
+impl Handler for Tree {
+    fn forget(&self, node: NodeId, lookups: u64) {
+        let mut tree = self.tree();
+        let left = tree.nodes.get(&node).and_then(|found| found.lookups.checked_sub(lookups));
+        match (left, tree.nodes.get_mut(&node)) {
+            (Some(left), Some(found)) => found.lookups = left,
+            // The root is not looked up, and may be forgotten all the same.
+            _ if node == NodeId::ROOT => {}
+            _ => tree.forgotten_too_often = true,
+        }
+        tree.reap(node);
+    }
+
+    fn lookup(&self, _: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
+        let mut tree = self.tree();
+        match tree.find(parent, name) {
+            Ok(node) => tree.entry(node),
+            Err(Errno::NOENT) => Ok(Entry::negative(TTL)),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn getattr(
+        &self,
+        _: &Context<'_>,
+        node: NodeId,
+        _: Option<FileHandle>,
+    ) -> Result<AttrReply, Errno> {
+        Ok(AttrReply { attr: self.tree().get(node)?.attr, ttl: TTL })
+    }
+
+    fn setattr(&self, _: &Context<'_>, node: NodeId, set: &SetAttr) -> Result<AttrReply, Errno> {
+        let mut tree = self.tree();
+        let found = tree.get_mut(node)?;
+        let now = now();
+        let time = |set: SetTime| match set {
+            SetTime::Now => now,
+            SetTime::At(time) => time,
+        };
+        if let Some(size) = set.size {
+            found.resize(size)?;
+            found.attr.mtime = now;
+        }
+        let attr = &mut found.attr;
+        attr.mode = set.mode.map_or(attr.mode, |mode| (attr.mode & S_IFMT) | (mode & !S_IFMT));
+        attr.uid = set.uid.unwrap_or(attr.uid);
+        attr.gid = set.gid.unwrap_or(attr.gid);
+        attr.atime = set.atime.map_or(attr.atime, time);
+        attr.mtime = set.mtime.map_or(attr.mtime, time);
+        attr.ctime = now;
+        Ok(AttrReply { attr: *attr, ttl: TTL })
+    }
+
+    fn readlink(&self, _: &Context<'_>, node: NodeId, buf: &mut [u8]) -> Result<usize, Errno> {
+        match &self.tree().get(node)?.content {
+            Content::Data(target) => Ok(copy_out(target, buf)),
+            Content::Directory(_) => Err(Errno::INVAL),
+        }
+    }
+
+    fn symlink(
+        &self,
+        cx: &Context<'_>,
+        parent: NodeId,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<Entry, Errno> {
+        let mut tree = self.tree();
+        let content = Content::Data(target.to_vec());
+        let node = tree.make(cx, parent, name, S_IFLNK | 0o777, content)?;
+        tree.get_mut(node)?.attr.size = target.len() as u64;
+        tree.entry(node)
+    }
+
+    fn mknod(
+        &self,
+        cx: &Context<'_>,
+        parent: NodeId,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+        _umask: u32,
+    ) -> Result<Entry, Errno> {
+        let mut tree = self.tree();
+        let node = tree.make(cx, parent, name, mode, Content::Data(Vec::new()))?;
+        tree.get_mut(node)?.attr.rdev = rdev;
+        tree.entry(node)
+    }
+
+    fn mkdir(
+        &self,
+        cx: &Context<'_>,
+        parent: NodeId,
+        name: &[u8],
+        mode: u32,
+        _umask: u32,
+    ) -> Result<Entry, Errno> {
+        let mut tree = self.tree();
+        let content = Content::Directory(Directory::new(parent));
+        let node = tree.make(cx, parent, name, S_IFDIR | mode, content)?;
+        tree.entry(node)
+    }
+
+    fn unlink(&self, _: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
+        self.tree().remove(parent, name, false)
+    }
+
+    fn rmdir(&self, _: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
+        self.tree().remove(parent, name, true)
+    }
+
+    fn rename(&self, _: &Context<'_>, parent: NodeId, what: &Rename<'_>) -> Result<(), Errno> {
+        let Rename { name, new_parent, new_name, flags } = *what;
+        let mut tree = self.tree();
+        let node = tree.find(parent, name)?;
+        let target = tree.find(new_parent, new_name).ok();
+        if target == Some(node) {
+            return Ok(());
+        }
+        match flags {
+            0 => {
+                if let Some(target) = target {
+                    let dir = tree.get(target)?.is_dir();
+                    if dir != tree.get(node)?.is_dir() {
+                        return Err(if dir { Errno::ISDIR } else { Errno::NOTDIR });
+                    }
+                    tree.remove(new_parent, new_name, dir)?;
+                }
+            }
+            RENAME_NOREPLACE if target.is_some() => return Err(Errno::EXIST),
+            RENAME_NOREPLACE => {}
+            RENAME_EXCHANGE => {
+                let target = target.ok_or(Errno::NOENT)?;
+                tree.dir_mut(new_parent)?.remove(new_name);
+                tree.dir_mut(parent)?.remove(name);
+                tree.dir_mut(parent)?.insert(name, target);
+                tree.dir_mut(new_parent)?.insert(new_name, node);
+                return Ok(());
+            }
+            _ => return Err(Errno::INVAL),
+        }
+        let subdirs = i64::from(tree.get(node)?.is_dir());
+        tree.dir_mut(parent)?.remove(name);
+        tree.touch_dir(parent, -subdirs)?;
+        tree.dir_mut(new_parent)?.insert(new_name, node);
+        tree.touch_dir(new_parent, subdirs)?;
+        if let Content::Directory(moved) = &mut tree.get_mut(node)?.content {
+            moved.parent = new_parent;
+        }
+        Ok(())
+    }
+
+    fn link(
+        &self,
+        _: &Context<'_>,
+        node: NodeId,
+        new_parent: NodeId,
+        new_name: &[u8],
+    ) -> Result<Entry, Errno> {
+        let mut tree = self.tree();
+        if tree.find(new_parent, new_name).is_ok() {
+            return Err(Errno::EXIST);
+        }
+        tree.get_mut(node)?.attr.nlink += 1;
+        tree.dir_mut(new_parent)?.insert(new_name, node);
+        tree.touch_dir(new_parent, 0)?;
+        tree.entry(node)
+    }
+
+    fn open(&self, _: &Context<'_>, node: NodeId, open: &Open) -> Result<Opened, Errno> {
+        if open.flags & O_TRUNC != 0 {
+            self.tree().get_mut(node)?.resize(0)?;
+        }
+        Ok(Opened::default())
+    }
+
+    fn create(
+        &self,
+        cx: &Context<'_>,
+        parent: NodeId,
+        name: &[u8],
+        create: &Create,
+    ) -> Result<(Entry, Opened), Errno> {
+        let mut tree = self.tree();
+        let mode = S_IFREG | (create.mode & !S_IFMT);
+        let node = tree.make(cx, parent, name, mode, Content::Data(Vec::new()))?;
+        Ok((tree.entry(node)?, Opened::default()))
+    }
+
+    fn tmpfile(
+        &self,
+        cx: &Context<'_>,
+        _: NodeId,
+        create: &Create,
+    ) -> Result<(Entry, Opened), Errno> {
+        let mut tree = self.tree();
+        let mode = S_IFREG | (create.mode & !S_IFMT);
+        let node = tree.add(mode, cx.uid, cx.gid, Content::Data(Vec::new()));
+        Ok((tree.entry(node)?, Opened::default()))
+    }
+
+    fn read(
+        &self,
+        _: &Context<'_>,
+        node: NodeId,
+        read: &Read,
+        buf: &mut [u8],
+    ) -> Result<usize, Errno> {
+        let tree = self.tree();
+        let Content::Data(data) = &tree.get(node)?.content else { return Err(Errno::ISDIR) };
+        let start = usize::try_from(read.offset).unwrap_or(usize::MAX).min(data.len());
+        let len = buf.len().min(data.len() - start);
+        buf[..len].copy_from_slice(&data[start..start + len]);
+        Ok(len)
+    }
+
+    fn write(&self, _: &Context<'_>, node: NodeId, write: &Write<'_>) -> Result<usize, Errno> {
+        let mut tree = self.tree();
+        let found = tree.get_mut(node)?;
+        let end = write.offset.checked_add(write.data.len() as u64).ok_or(Errno::FBIG)?;
+        if end > found.attr.size {
+            found.resize(end)?;
+        }
+        let Content::Data(data) = &mut found.content else { return Err(Errno::ISDIR) };
+        let start = usize::try_from(write.offset).map_err(|_| Errno::FBIG)?;
+        data[start..start + write.data.len()].copy_from_slice(write.data);
+        found.attr.mtime = now();
+        found.attr.ctime = found.attr.mtime;
+        Ok(write.data.len())
+    }
+
+    fn statfs(&self, _: &Context<'_>, _: NodeId) -> Result<Statfs, Errno> {
+        let files = self.tree().nodes.len() as u64;
+        Ok(Statfs {
+            blocks: 1 << 20,
+            bfree: 1 << 20,
+            bavail: 1 << 20,
+            files,
+            ffree: 1 << 20,
+            bsize: 4096,
+            frsize: 4096,
+            namelen: 255,
+        })
+    }
+
+    fn flush(&self, _: &Context<'_>, _: NodeId, _: FileHandle, _: LockOwner) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    fn readdir(
+        &self,
+        _: &Context<'_>,
+        node: NodeId,
+        read: &Read,
+        listing: &mut Listing<'_>,
+    ) -> Result<(), Errno> {
+        let tree = self.tree();
+        let directory = tree.dir(node)?;
+        for (cookie, name, ino) in [(1, b".".as_slice(), node), (2, b"..", directory.parent)] {
+            if cookie > read.offset && listing.push(ino.0, S_IFDIR, cookie, name).is_err() {
+                return Ok(());
+            }
+        }
+        for (&cookie, name) in directory.order.range(read.offset.saturating_add(1)..) {
+            let attr = tree.get(directory.names[name].1)?.attr;
+            if listing.push(attr.ino, attr.mode, cookie, name).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Context<'_>,
+        node: NodeId,
+        read: &Read,
+        listing: &mut ListingPlus<'_>,
+    ) -> Result<(), Errno> {
+        let mut tree = self.tree();
+        let directory = tree.dir(node)?;
+        for (cookie, name, ino) in [(1, b".".as_slice(), node), (2, b"..", directory.parent)] {
+            if cookie > read.offset && listing.push_name(ino.0, S_IFDIR, cookie, name).is_err() {
+                return Ok(());
+            }
+        }
+        let mut cookie = read.offset;
+        loop {
+            let directory = tree.dir(node)?;
+            let next = directory.order.range(cookie.saturating_add(1)..).next();
+            let Some((&at, name)) = next else { return Ok(()) };
+            let (name, child) = (name.clone(), directory.names[name].1);
+            if tree.push(listing, child, at, &name).is_err() {
+                return Ok(());
+            }
+            cookie = at;
+        }
+    }
+
+    fn setxattr(&self, _: &Context<'_>, node: NodeId, set: &SetXattr<'_>) -> Result<(), Errno> {
+        let mut tree = self.tree();
+        tree.get_mut(node)?.xattrs.insert(set.name.to_vec(), set.value.to_vec());
+        Ok(())
+    }
+
+    fn getxattr(
+        &self,
+        _: &Context<'_>,
+        node: NodeId,
+        name: &[u8],
+        buf: &mut [u8],
+    ) -> Result<usize, Errno> {
+        let tree = self.tree();
+        let value = tree.get(node)?.xattrs.get(name).ok_or(Errno::NODATA)?;
+        Ok(copy_out(value, buf))
+    }
+
+    fn listxattr(&self, _: &Context<'_>, node: NodeId, buf: &mut [u8]) -> Result<usize, Errno> {
+        let tree = self.tree();
+        let mut list = Vec::new();
+        for name in tree.get(node)?.xattrs.keys() {
+            list.extend_from_slice(name);
+            list.push(0);
+        }
+        Ok(copy_out(&list, buf))
+    }
+
+    fn removexattr(&self, _: &Context<'_>, node: NodeId, name: &[u8]) -> Result<(), Errno> {
+        let removed = self.tree().get_mut(node)?.xattrs.remove(name);
+        removed.map(drop).ok_or(Errno::NODATA)
+    }
+}

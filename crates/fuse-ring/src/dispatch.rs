@@ -1,0 +1,226 @@
+//! From a request to the handler's method, and from its result to the bytes of a reply.
+//!
+//! Pure with respect to the transport: the transport lends a buffer for the payload and learns
+//! what became of it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::Errno;
+
+use crate::Handler;
+use crate::protocol::{
+    Context, Dialect, Frame, Granted, Listing, ListingPlus, NodeId, Operation, Read, Request,
+    encode,
+};
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The kernel expects no answer.
+    Silent,
+    /// The answer: an error, or the length of the payload.
+    Reply(Result<usize, Errno>),
+}
+
+/// A handler together with what was agreed with the kernel.
+pub(crate) struct Dispatcher<H> {
+    pub(crate) handler: H,
+    pub(crate) granted: Granted,
+    panicked: AtomicBool,
+}
+
+impl<H: Handler> Dispatcher<H> {
+    pub(crate) fn new(handler: H, granted: Granted) -> Dispatcher<H> {
+        Dispatcher { handler, granted, panicked: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.granted.dialect()
+    }
+
+    /// Whether the handler has panicked and is therefore out of use.
+    pub(crate) fn panicked(&self) -> bool {
+        self.panicked.load(Ordering::Relaxed)
+    }
+
+    /// Serves one message. `payload` has room for at least [`encode::FIXED_LEN_MAX`] bytes, and
+    /// for the whole reply if that is one of data.
+    pub(crate) fn serve(&self, frame: &Frame<'_>, payload: &mut [u8]) -> Outcome {
+        let request = match Request::decode(frame, self.dialect()) {
+            Ok(request) => request,
+            Err(malformed) => {
+                tracing::error!(?frame, %malformed, "malformed request");
+                return Outcome::Reply(Err(Errno::IO));
+            }
+        };
+        let result = if self.panicked() {
+            Err(Errno::IO)
+        } else {
+            let call = || self.call(&request, payload);
+            catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
+                self.panicked.store(true, Ordering::Relaxed);
+                Err(Errno::IO)
+            })
+        };
+        if request.wants_reply() { Outcome::Reply(result) } else { Outcome::Silent }
+    }
+
+    /// Tells the handler that the session is over.
+    pub(crate) fn destroy(&self) {
+        if !self.panicked() {
+            self.handler.destroy();
+        }
+    }
+
+    fn call(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize, Errno> {
+        let Request { context: cx, node, operation } = request;
+        let (h, node) = (&self.handler, *node);
+        let done = |()| 0;
+        match operation {
+            Operation::Lookup { name } => Ok(encode::entry(out, &h.lookup(cx, node, name)?)),
+            Operation::Forget { lookups } => {
+                h.forget(node, *lookups);
+                Ok(0)
+            }
+            Operation::BatchForget(forgets) => {
+                forgets.for_each(|(node, lookups)| h.forget(node, lookups));
+                Ok(0)
+            }
+            Operation::Interrupt { unique } => {
+                h.interrupt(*unique);
+                Ok(0)
+            }
+            Operation::GetAttr { handle } => Ok(encode::attr(out, &h.getattr(cx, node, *handle)?)),
+            Operation::Statx { handle, flags, mask } => {
+                Ok(encode::statx(out, &h.statx(cx, node, *handle, *flags, *mask)?))
+            }
+            Operation::SetAttr(change) => Ok(encode::attr(out, &h.setattr(cx, node, change)?)),
+            Operation::ReadLink => within(out, |out| h.readlink(cx, node, out)),
+            Operation::Symlink { name, target } => {
+                Ok(encode::entry(out, &h.symlink(cx, node, name, target)?))
+            }
+            Operation::MkNod { name, mode, rdev, umask } => {
+                Ok(encode::entry(out, &h.mknod(cx, node, name, *mode, *rdev, *umask)?))
+            }
+            Operation::MkDir { name, mode, umask } => {
+                Ok(encode::entry(out, &h.mkdir(cx, node, name, *mode, *umask)?))
+            }
+            Operation::Unlink { name } => h.unlink(cx, node, name).map(done),
+            Operation::RmDir { name } => h.rmdir(cx, node, name).map(done),
+            Operation::Rename(rename) => h.rename(cx, node, rename).map(done),
+            Operation::Link { target, name } => {
+                Ok(encode::entry(out, &h.link(cx, *target, node, name)?))
+            }
+            Operation::Open(_) if self.granted.elide_open => Err(Errno::NOSYS),
+            Operation::Open(open) => Ok(encode::opened(out, &h.open(cx, node, open)?)),
+            Operation::Create { name, create } => {
+                let (entry, opened) = h.create(cx, node, name, create)?;
+                Ok(encode::created(out, &entry, &opened))
+            }
+            Operation::TmpFile { create } => {
+                let (entry, opened) = h.tmpfile(cx, node, create)?;
+                Ok(encode::created(out, &entry, &opened))
+            }
+            Operation::Read(read) => {
+                within(sized(out, read.size), |buf| h.read(cx, node, read, buf))
+            }
+            Operation::Write(write) => {
+                let len = h.write(cx, node, write)?;
+                let len = u32::try_from(len).ok().filter(|_| len <= write.data.len());
+                Ok(encode::size(out, len.ok_or(Errno::IO)?))
+            }
+            Operation::StatFs => Ok(encode::statfs(out, &h.statfs(cx, node)?)),
+            Operation::Flush { handle, lock_owner } => {
+                h.flush(cx, node, *handle, *lock_owner).map(done)
+            }
+            Operation::Release(release) => h.release(cx, node, release).map(done),
+            Operation::Fsync { handle, data_only } => {
+                h.fsync(cx, node, *handle, *data_only).map(done)
+            }
+            Operation::OpenDir(_) if self.granted.elide_opendir => Err(Errno::NOSYS),
+            Operation::OpenDir(open) => Ok(encode::opened(out, &h.opendir(cx, node, open)?)),
+            Operation::ReadDir(read) => self.readdir(cx, node, read, out),
+            Operation::ReadDirPlus(read) => {
+                let mut listing = ListingPlus::new(sized(out, read.size));
+                h.readdirplus(cx, node, read, &mut listing)?;
+                Ok(listing.len())
+            }
+            Operation::ReleaseDir(release) => h.releasedir(cx, node, release).map(done),
+            Operation::FsyncDir { handle, data_only } => {
+                h.fsyncdir(cx, node, *handle, *data_only).map(done)
+            }
+            Operation::SyncFs => h.syncfs(cx, node).map(done),
+            Operation::SetXattr(set) => h.setxattr(cx, node, set).map(done),
+            Operation::GetXattr { name, size } => {
+                xattr(out, *size, |buf| h.getxattr(cx, node, name, buf))
+            }
+            Operation::ListXattr { size } => xattr(out, *size, |buf| h.listxattr(cx, node, buf)),
+            Operation::RemoveXattr { name } => h.removexattr(cx, node, name).map(done),
+            Operation::Access { mask } => h.access(cx, node, *mask).map(done),
+            Operation::Fallocate(what) => h.fallocate(cx, node, what).map(done),
+            Operation::Lseek { handle, offset, whence } => {
+                Ok(encode::offset(out, h.lseek(cx, node, *handle, *offset, *whence)?))
+            }
+            Operation::CopyFileRange(copy) => {
+                let len = h.copy_file_range(cx, node, copy)?;
+                if copy.wide {
+                    Ok(encode::offset(out, len))
+                } else {
+                    // The kernel asks for no more than fits; a handler that did more is at fault.
+                    Ok(encode::size(out, u32::try_from(len).map_err(|_| Errno::IO)?))
+                }
+            }
+            // The end of the session calls `destroy`, whether or not the kernel announces it; it
+            // does so for block devices only.
+            Operation::Destroy => Ok(0),
+            // `ENOTTY` is what an unknown ioctl yields everywhere; `ENOSYS` would reach the caller.
+            Operation::Ioctl { .. } => Err(Errno::NOTTY),
+            Operation::Init(_)
+            | Operation::Lock
+            | Operation::Bmap { .. }
+            | Operation::Poll { .. }
+            | Operation::Unknown { .. } => Err(Errno::NOSYS),
+        }
+    }
+
+    fn readdir(
+        &self,
+        cx: &Context<'_>,
+        node: NodeId,
+        read: &Read,
+        out: &mut [u8],
+    ) -> Result<usize, Errno> {
+        let mut listing = Listing::new(sized(out, read.size));
+        self.handler.readdir(cx, node, read, &mut listing)?;
+        Ok(listing.len())
+    }
+}
+
+/// The front of the buffer, no longer than what is asked for.
+fn sized(out: &mut [u8], size: u32) -> &mut [u8] {
+    let len = out.len().min(size as usize);
+    &mut out[..len]
+}
+
+/// Runs what fills a buffer; a length beyond it is the handler's mistake, not to be passed on.
+fn within(
+    buf: &mut [u8],
+    fill: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    let len = fill(buf)?;
+    if len <= buf.len() { Ok(len) } else { Err(Errno::IO) }
+}
+
+fn xattr(
+    out: &mut [u8],
+    size: u32,
+    get: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    let buf = sized(out, size);
+    let len = get(buf)?;
+    if size == 0 {
+        return Ok(encode::size(out, u32::try_from(len).map_err(|_| Errno::TOOBIG)?));
+    }
+    if len <= buf.len() { Ok(len) } else { Err(Errno::RANGE) }
+}

@@ -1,0 +1,340 @@
+//! What a file system implements.
+
+use rustix::io::Errno;
+
+use crate::protocol::{
+    AttrReply, Context, CopyFileRange, Create, Entry, Fallocate, FileHandle, Granted, Listing,
+    ListingPlus, LockOwner, NodeId, Open, Opened, Read, Release, Rename, SetAttr, SetXattr, Statfs,
+    StatxReply, Unique, Write,
+};
+
+/// A file system, as the kernel sees it: one method per request.
+///
+/// **Threads.** Methods are called from several threads at once and answer by returning. A method
+/// that waits holds its thread, so the number of threads bounds the number of requests in work.
+///
+/// **Memory.** Names and data are borrowed from the request, contents are written straight into
+/// the reply. No call allocates on this side.
+///
+/// **Absent methods.** Everything has a default, most often `ENOSYS`. The kernel remembers that for
+/// the whole mount for `OPEN`, `OPENDIR`, `FLUSH`, `FSYNC`, `FSYNCDIR`, `ACCESS`, `CREATE`,
+/// `GETXATTR` and its kin, `FALLOCATE`, `LSEEK`, `COPY_FILE_RANGE`, `STATX`, `TMPFILE`, `SYNCFS`
+/// and `RENAME2`, does what it can by itself, and does not ask again. So never return `ENOSYS`
+/// from a method that does its work at other times.
+///
+/// **Panics.** A handler that panicked is not called again, since nobody knows what state it is
+/// in: that request and all later ones are answered with `EIO`, and the session ends in an error
+/// when it is unmounted.
+///
+/// **Lookups.** Each [`Entry`] that is returned counts, see there. At the end of a session the
+/// kernel forgets what it still holds without saying so; [`destroy`](Handler::destroy) is the place
+/// to do the same.
+#[allow(unused_variables, reason = "the defaults ignore what they are given")]
+pub trait Handler: Send + Sync {
+    /// The session begins, with these features in force.
+    fn init(&self, granted: &Granted) {}
+
+    /// The session is over: no other method is running, none will be called again. Called once,
+    /// however the session ended.
+    fn destroy(&self) {}
+
+    /// The kernel drops this many lookups of a node.
+    fn forget(&self, node: NodeId, lookups: u64) {}
+
+    /// The caller of a request got a signal. The request should end soon, with `EINTR` if it has
+    /// done nothing. It may have ended already, or not have begun; then there is nothing to do.
+    fn interrupt(&self, unique: Unique) {}
+
+    /// Finds a name. For `.` and `..` see
+    /// [`EXPORT_SUPPORT`](crate::protocol::Features::EXPORT_SUPPORT).
+    fn lookup(&self, cx: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
+        Err(Errno::NOENT)
+    }
+
+    /// The attributes of an inode, through an open file if there is one.
+    fn getattr(
+        &self,
+        cx: &Context<'_>,
+        node: NodeId,
+        handle: Option<FileHandle>,
+    ) -> Result<AttrReply, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// More attributes. `flags` are `AT_STATX_*`, `mask` says which fields are wanted.
+    fn statx(
+        &self,
+        cx: &Context<'_>,
+        node: NodeId,
+        handle: Option<FileHandle>,
+        flags: u32,
+        mask: u32,
+    ) -> Result<StatxReply, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Changes attributes, among them the size.
+    fn setattr(
+        &self,
+        cx: &Context<'_>,
+        node: NodeId,
+        change: &SetAttr,
+    ) -> Result<AttrReply, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Writes the target of a symbolic link into the buffer, without a NUL, and returns its length.
+    fn readlink(&self, cx: &Context<'_>, node: NodeId, buf: &mut [u8]) -> Result<usize, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Makes a symbolic link.
+    fn symlink(
+        &self,
+        cx: &Context<'_>,
+        parent: NodeId,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<Entry, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Makes a file of any kind but directory and symbolic link. `rdev` is in the encoding of
+    /// [`encode_device`](crate::protocol::encode_device).
+    fn mknod(
+        &self,
+        cx: &Context<'_>,
+        parent: NodeId,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+        umask: u32,
+    ) -> Result<Entry, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Makes a directory.
+    fn mkdir(
+        &self,
+        cx: &Context<'_>,
+        parent: NodeId,
+        name: &[u8],
+        mode: u32,
+        umask: u32,
+    ) -> Result<Entry, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Removes a name that is not a directory's.
+    fn unlink(&self, cx: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Removes an empty directory.
+    fn rmdir(&self, cx: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Renames.
+    fn rename(&self, cx: &Context<'_>, parent: NodeId, rename: &Rename<'_>) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Gives an inode another name.
+    fn link(
+        &self,
+        cx: &Context<'_>,
+        node: NodeId,
+        new_parent: NodeId,
+        new_name: &[u8],
+    ) -> Result<Entry, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Opens a file; not called while the opening is
+    /// [elided](crate::protocol::Granted::elide_open).
+    fn open(&self, cx: &Context<'_>, node: NodeId, open: &Open) -> Result<Opened, Errno> {
+        Ok(Opened::default())
+    }
+
+    /// Makes and opens a file; opens it if it exists and `O_EXCL` is not set.
+    fn create(
+        &self,
+        cx: &Context<'_>,
+        parent: NodeId,
+        name: &[u8],
+        create: &Create,
+    ) -> Result<(Entry, Opened), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Makes and opens a file without a name.
+    fn tmpfile(
+        &self,
+        cx: &Context<'_>,
+        parent: NodeId,
+        create: &Create,
+    ) -> Result<(Entry, Opened), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Reads into the buffer, which is as long as what is asked for, and returns how much it read:
+    /// less only at the end of the file. The buffer's old contents are another request's.
+    fn read(
+        &self,
+        cx: &Context<'_>,
+        node: NodeId,
+        read: &Read,
+        buf: &mut [u8],
+    ) -> Result<usize, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Writes, and returns how much.
+    fn write(&self, cx: &Context<'_>, node: NodeId, write: &Write<'_>) -> Result<usize, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// The state of the whole.
+    fn statfs(&self, cx: &Context<'_>, node: NodeId) -> Result<Statfs, Errno> {
+        Ok(Statfs { namelen: 255, bsize: 4096, frsize: 4096, ..Statfs::default() })
+    }
+
+    /// A descriptor of the open file was closed; there may be more.
+    fn flush(
+        &self,
+        cx: &Context<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        lock_owner: LockOwner,
+    ) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// The open file is gone. Nobody sees an error.
+    fn release(&self, cx: &Context<'_>, node: NodeId, release: &Release) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// Makes a file durable.
+    fn fsync(
+        &self,
+        cx: &Context<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        data_only: bool,
+    ) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Opens a directory; not called while the opening is
+    /// [elided](crate::protocol::Granted::elide_opendir).
+    fn opendir(&self, cx: &Context<'_>, node: NodeId, open: &Open) -> Result<Opened, Errno> {
+        Ok(Opened::default())
+    }
+
+    /// Lists what comes after the cookie `read.offset`, from the start if it is zero.
+    fn readdir(
+        &self,
+        cx: &Context<'_>,
+        node: NodeId,
+        read: &Read,
+        listing: &mut Listing<'_>,
+    ) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// The same, with the attributes.
+    fn readdirplus(
+        &self,
+        cx: &Context<'_>,
+        node: NodeId,
+        read: &Read,
+        listing: &mut ListingPlus<'_>,
+    ) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// The open directory is gone.
+    fn releasedir(&self, cx: &Context<'_>, node: NodeId, release: &Release) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// Makes a directory durable.
+    fn fsyncdir(
+        &self,
+        cx: &Context<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        data_only: bool,
+    ) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Makes everything durable.
+    ///
+    /// Linux sends this for virtiofs only, so `sync` and `syncfs` do not reach a FUSE server: do
+    /// not build durability on it.
+    fn syncfs(&self, cx: &Context<'_>, node: NodeId) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Sets an extended attribute.
+    fn setxattr(&self, cx: &Context<'_>, node: NodeId, set: &SetXattr<'_>) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Returns the length of an extended attribute's value and, if it fits, writes the value into
+    /// the buffer. An empty buffer asks for the length alone; `ERANGE` is not the handler's worry.
+    fn getxattr(
+        &self,
+        cx: &Context<'_>,
+        node: NodeId,
+        name: &[u8],
+        buf: &mut [u8],
+    ) -> Result<usize, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// The same for the list of names, each with a NUL behind it.
+    fn listxattr(&self, cx: &Context<'_>, node: NodeId, buf: &mut [u8]) -> Result<usize, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Removes an extended attribute.
+    fn removexattr(&self, cx: &Context<'_>, node: NodeId, name: &[u8]) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Checks permissions; not called with the mount option `default_permissions`.
+    fn access(&self, cx: &Context<'_>, node: NodeId, mask: u32) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Reserves space, punches holes.
+    fn fallocate(&self, cx: &Context<'_>, node: NodeId, what: &Fallocate) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Finds data or a hole: `whence` is `SEEK_DATA` or `SEEK_HOLE`, the kernel does the others.
+    fn lseek(
+        &self,
+        cx: &Context<'_>,
+        node: NodeId,
+        handle: FileHandle,
+        offset: u64,
+        whence: u32,
+    ) -> Result<u64, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Copies between two files of this file system, and returns how much.
+    fn copy_file_range(
+        &self,
+        cx: &Context<'_>,
+        node: NodeId,
+        copy: &CopyFileRange,
+    ) -> Result<u64, Errno> {
+        Err(Errno::NOSYS)
+    }
+}

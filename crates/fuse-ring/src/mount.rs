@@ -1,0 +1,113 @@
+//! Making and removing the mount.
+//!
+//! Root calls `mount(2)`. Anybody else asks `fusermount3`, which is set-user-id root, checks what
+//! the user may do, mounts, and hands the device back over a socket.
+
+mod direct;
+mod fusermount;
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+use crate::transport::device::Device;
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// What shows up as the device, in `/proc/mounts` and `df`.
+    pub fsname: OsString,
+    /// The type shows up as `fuse.SUBTYPE`; as `fuse` if this is empty.
+    pub subtype: String,
+    /// The kernel checks permissions by mode and owner. Without it the server has to.
+    pub default_permissions: bool,
+    /// Other users than the mounter may enter. An ordinary user needs `user_allow_other` in
+    /// `/etc/fuse.conf` for it.
+    pub allow_other: bool,
+    /// The longest read in bytes, if it is to be shorter than the longest request.
+    pub max_read: Option<u32>,
+    /// No writes.
+    pub read_only: bool,
+    /// Set-id bits are honoured; root only.
+    pub allow_suid: bool,
+    /// Device files work; root only.
+    pub allow_dev: bool,
+    /// Nothing can be executed.
+    pub no_exec: bool,
+    /// Times of access are not updated.
+    pub no_atime: bool,
+}
+
+impl Default for MountOptions {
+    fn default() -> MountOptions {
+        MountOptions {
+            fsname: OsString::from("fuse-ring"),
+            subtype: String::new(),
+            default_permissions: true,
+            allow_other: false,
+            max_read: None,
+            read_only: false,
+            allow_suid: false,
+            allow_dev: false,
+            no_exec: false,
+            no_atime: false,
+        }
+    }
+}
+
+/// How to unmount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmount {
+    /// Fail with `EBUSY` while anything is open.
+    Now,
+    /// Take the mount out of the tree at once; the session ends when the last file is closed.
+    Lazy,
+    /// Abort the connection: pending and later requests fail, dirty pages are lost. Root only.
+    Force,
+}
+
+/// Mounts on a directory, which is resolved first. Returns the connection and the resolved path.
+pub(crate) fn mount(path: &Path, options: &MountOptions) -> io::Result<(Device, PathBuf)> {
+    let path = path.canonicalize()?;
+    let device = if rustix::process::geteuid().is_root() {
+        direct::mount(&path, options)?
+    } else {
+        fusermount::mount(&path, options)?
+    };
+    Ok((device, path))
+}
+
+/// Unmounts. The path must be resolved: unmounting does not follow symbolic links.
+pub(crate) fn unmount(path: &Path, how: Unmount) -> io::Result<()> {
+    let flags = match how {
+        Unmount::Now => UnmountFlags::empty(),
+        Unmount::Lazy => UnmountFlags::DETACH,
+        Unmount::Force => UnmountFlags::FORCE | UnmountFlags::DETACH,
+    } | UnmountFlags::NOFOLLOW;
+    match rustix::mount::unmount(path, flags) {
+        Err(Errno::PERM) if how != Unmount::Force => fusermount::unmount(path, how),
+        result => Ok(result?),
+    }
+}
+
+/// The options that the file system itself reads, without those that come as flags.
+fn data_options(options: &MountOptions) -> Vec<OsString> {
+    let mut list = Vec::new();
+    if options.default_permissions {
+        list.push(OsString::from("default_permissions"));
+    }
+    if options.allow_other {
+        list.push(OsString::from("allow_other"));
+    }
+    if let Some(max_read) = options.max_read {
+        list.push(OsString::from(format!("max_read={max_read}")));
+    }
+    list
+}
+
+fn join(list: &[OsString]) -> OsString {
+    list.join(OsStr::new(","))
+}

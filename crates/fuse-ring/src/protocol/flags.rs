@@ -1,0 +1,133 @@
+//! The flag words that a handler sees.
+
+use bitflags::bitflags;
+
+bitflags! {
+    /// What kernel and server may agree on in `INIT` (`flags` in the low half, `flags2` in the
+    /// high half).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Features: u64 {
+        /// Reads of one file may be in flight at once.
+        const ASYNC_READ = 1 << 0;
+        /// Record locks are the server's business. Never negotiated, see [`Features::SUPPORTED`].
+        const POSIX_LOCKS = 1 << 1;
+        /// `OPEN` and `CREATE` carry `O_TRUNC`, and the server truncates. Without it the kernel
+        /// sends a `SETATTR` before the `OPEN`.
+        const ATOMIC_O_TRUNC = 1 << 3;
+        /// Lookups of `.` and `..` are answered, which makes file handles survive eviction
+        /// (`open_by_handle_at`, the kernel's NFS server).
+        const EXPORT_SUPPORT = 1 << 4;
+        /// Writes may exceed a page.
+        const BIG_WRITES = 1 << 5;
+        /// The kernel leaves the umask to the server: needed for default ACLs.
+        const DONT_MASK = 1 << 6;
+        /// `flock` locks are the server's business. Never negotiated.
+        const FLOCK_LOCKS = 1 << 10;
+        /// Cached data is dropped when a `GETATTR` shows another time or size.
+        const AUTO_INVAL_DATA = 1 << 12;
+        /// `READDIRPLUS` is used.
+        const DO_READDIRPLUS = 1 << 13;
+        /// `READDIRPLUS` is used only where its attributes seem wanted.
+        const READDIRPLUS_AUTO = 1 << 14;
+        /// Direct I/O may be asynchronous.
+        const ASYNC_DIO = 1 << 15;
+        /// The kernel caches writes and owns size and times of open files.
+        const WRITEBACK_CACHE = 1 << 16;
+        /// An `OPEN` that is answered with `ENOSYS` is never sent again.
+        const NO_OPEN_SUPPORT = 1 << 17;
+        /// Lookups and listings of one directory may run at once.
+        const PARALLEL_DIROPS = 1 << 18;
+        /// The server clears set-id bits and capabilities on write, chown and truncate.
+        const HANDLE_KILLPRIV = 1 << 19;
+        /// The kernel enforces POSIX ACLs that it reads as xattrs. Implies
+        /// `default_permissions`.
+        const POSIX_ACL = 1 << 20;
+        /// Reading the device after an abort yields `ECONNABORTED`.
+        const ABORT_ERROR = 1 << 21;
+        /// The reply to `INIT` says how many pages a request may have.
+        const MAX_PAGES = 1 << 22;
+        /// Targets of symbolic links are cached.
+        const CACHE_SYMLINKS = 1 << 23;
+        /// An `OPENDIR` that is answered with `ENOSYS` is never sent again.
+        const NO_OPENDIR_SUPPORT = 1 << 24;
+        /// Cached data is dropped only when the server says so.
+        const EXPLICIT_INVAL_DATA = 1 << 25;
+        /// As `HANDLE_KILLPRIV`, but the kernel says when it is due.
+        const HANDLE_KILLPRIV_V2 = 1 << 28;
+        /// `SETXATTR` carries flags of its own.
+        const SETXATTR_EXT = 1 << 29;
+        /// `INIT` carries the second flag word.
+        const INIT_EXT = 1 << 30;
+        /// Requests that create carry security contexts.
+        const SECURITY_CTX = 1 << 32;
+        /// Requests that create carry the group that the file inherits, if the caller is in it.
+        const CREATE_SUPP_GROUP = 1 << 34;
+        /// Entries can be expired as well as invalidated.
+        const HAS_EXPIRE_ONLY = 1 << 35;
+        /// Files open for direct I/O can be mapped shared.
+        const DIRECT_IO_ALLOW_MMAP = 1 << 36;
+        /// File handles are never to be decoded.
+        const NO_EXPORT_SUPPORT = 1 << 38;
+        /// Requests may come over io_uring. Set by the transport, not by the user.
+        const OVER_IO_URING = 1 << 41;
+        /// Bits that this crate does not know; the kernel offers some.
+        const _ = !0;
+    }
+}
+
+impl Features {
+    /// What this crate can honour; the rest is never asked for, whatever the configuration says.
+    ///
+    /// Locks are left out on purpose. Unless a server claims them the kernel keeps `fcntl` and
+    /// `flock` locks itself, correctly and without a message, and a blocking `SETLKW` would hold
+    /// one of our few threads for as long as another process pleases.
+    pub const SUPPORTED: Features = Features::ASYNC_READ
+        .union(Features::ATOMIC_O_TRUNC)
+        .union(Features::EXPORT_SUPPORT)
+        .union(Features::BIG_WRITES)
+        .union(Features::DONT_MASK)
+        .union(Features::AUTO_INVAL_DATA)
+        .union(Features::DO_READDIRPLUS)
+        .union(Features::READDIRPLUS_AUTO)
+        .union(Features::ASYNC_DIO)
+        .union(Features::WRITEBACK_CACHE)
+        .union(Features::NO_OPEN_SUPPORT)
+        .union(Features::PARALLEL_DIROPS)
+        .union(Features::HANDLE_KILLPRIV)
+        .union(Features::POSIX_ACL)
+        .union(Features::ABORT_ERROR)
+        .union(Features::MAX_PAGES)
+        .union(Features::CACHE_SYMLINKS)
+        .union(Features::NO_OPENDIR_SUPPORT)
+        .union(Features::EXPLICIT_INVAL_DATA)
+        .union(Features::HANDLE_KILLPRIV_V2)
+        .union(Features::SETXATTR_EXT)
+        .union(Features::INIT_EXT)
+        .union(Features::SECURITY_CTX)
+        .union(Features::CREATE_SUPP_GROUP)
+        .union(Features::HAS_EXPIRE_ONLY)
+        .union(Features::DIRECT_IO_ALLOW_MMAP)
+        .union(Features::NO_EXPORT_SUPPORT)
+        .union(Features::OVER_IO_URING);
+}
+
+bitflags! {
+    /// How an open file behaves, in the reply to `OPEN`, `OPENDIR` and `CREATE`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct OpenFlags: u32 {
+        /// Reads and writes bypass the page cache.
+        const DIRECT_IO = 1 << 0;
+        /// What is cached of the file stays valid.
+        const KEEP_CACHE = 1 << 1;
+        /// The file has no position to seek to.
+        const NONSEEKABLE = 1 << 2;
+        /// The listing of the directory may be cached.
+        const CACHE_DIR = 1 << 3;
+        /// The file has no position at all.
+        const STREAM = 1 << 4;
+        /// Closing need not write back cached data first.
+        const NOFLUSH = 1 << 5;
+        /// Direct writes to the file may run at once.
+        const PARALLEL_DIRECT_WRITES = 1 << 6;
+    }
+}

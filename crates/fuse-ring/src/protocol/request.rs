@@ -1,0 +1,438 @@
+//! Requests: what stands in them once their bytes were checked.
+//!
+//! [`Request::decode`] is pure and total. It allocates nothing, every slice that it yields borrows
+//! the message, and a message that does not add up is a [`Malformed`], never a panic: the bytes
+//! come from a kernel, but a fuzzer may hold the pen.
+
+use super::{
+    Extensions, FileHandle, InitRequest, LockOwner, NodeId, Opcode, SetTime, Timestamp, Unique,
+};
+
+/// A request, decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// Who asks.
+    pub context: Context<'a>,
+    /// The inode that is asked about.
+    pub node: NodeId,
+    /// What is asked.
+    pub operation: Operation<'a>,
+}
+
+/// Who asks: what stands in the header of every request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Context<'a> {
+    /// The number of the request.
+    pub unique: Unique,
+    /// The caller's user.
+    pub uid: u32,
+    /// The caller's group.
+    pub gid: u32,
+    /// The caller's process; zero for the kernel itself and for other pid namespaces.
+    pub pid: u32,
+    /// What was appended to a request that creates.
+    pub extensions: Extensions<'a>,
+}
+
+/// Why bytes are not a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// Fewer bytes than the header, or than the argument of the operation.
+    #[error("the message ends within its {0}")]
+    Truncated(&'static str),
+    /// The length in the header is not that of the message.
+    #[error("the header counts {stated} bytes, the message has {actual}")]
+    Length {
+        /// As the header has it.
+        stated: u32,
+        /// As it came.
+        actual: usize,
+    },
+    /// A name without its NUL.
+    #[error("a name is not terminated")]
+    Unterminated,
+    /// A name that is empty or has a slash in it.
+    #[error("a name is empty or has a slash")]
+    Name,
+    /// Bytes after the end of the last part.
+    #[error("{0} bytes follow the end of the request")]
+    Trailing(usize),
+    /// A count or size that disagrees with the bytes that follow.
+    #[error("the {0} does not match the bytes that follow")]
+    Count(&'static str),
+    /// Extensions that do not add up.
+    #[error("the extensions do not add up")]
+    Extensions,
+}
+
+/// What is asked. Opcodes that ask the same in two dialects are one operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are documented in the structures they hold")]
+pub enum Operation<'a> {
+    /// Find a name.
+    Lookup {
+        name: &'a [u8],
+    },
+    /// Drop this many lookups of the node. Never answered.
+    Forget {
+        lookups: u64,
+    },
+    /// Drop lookups of many nodes. Never answered.
+    BatchForget(Forgets<'a>),
+    GetAttr {
+        handle: Option<FileHandle>,
+    },
+    Statx {
+        handle: Option<FileHandle>,
+        flags: u32,
+        mask: u32,
+    },
+    SetAttr(SetAttr),
+    ReadLink,
+    Symlink {
+        name: &'a [u8],
+        target: &'a [u8],
+    },
+    MkNod {
+        name: &'a [u8],
+        mode: u32,
+        rdev: u32,
+        umask: u32,
+    },
+    MkDir {
+        name: &'a [u8],
+        mode: u32,
+        umask: u32,
+    },
+    Unlink {
+        name: &'a [u8],
+    },
+    RmDir {
+        name: &'a [u8],
+    },
+    Rename(Rename<'a>),
+    /// Give an existing inode (`target`) another name in the node.
+    Link {
+        target: NodeId,
+        name: &'a [u8],
+    },
+    Open(Open),
+    Read(Read),
+    Write(Write<'a>),
+    StatFs,
+    Release(Release),
+    Fsync {
+        handle: FileHandle,
+        data_only: bool,
+    },
+    SetXattr(SetXattr<'a>),
+    GetXattr {
+        name: &'a [u8],
+        size: u32,
+    },
+    ListXattr {
+        size: u32,
+    },
+    RemoveXattr {
+        name: &'a [u8],
+    },
+    Flush {
+        handle: FileHandle,
+        lock_owner: LockOwner,
+    },
+    Init(InitRequest),
+    OpenDir(Open),
+    ReadDir(Read),
+    ReadDirPlus(Read),
+    ReleaseDir(Release),
+    FsyncDir {
+        handle: FileHandle,
+        data_only: bool,
+    },
+    /// `GETLK`, `SETLK` or `SETLKW`: not expected, since locks are never negotiated.
+    Lock,
+    Access {
+        mask: u32,
+    },
+    Create {
+        name: &'a [u8],
+        create: Create,
+    },
+    TmpFile {
+        create: Create,
+    },
+    /// The caller of an earlier request no longer wants to wait. Never answered.
+    Interrupt {
+        unique: Unique,
+    },
+    /// Where block `block` of a file lies: for files of a block device only.
+    Bmap {
+        block: u64,
+        block_size: u32,
+    },
+    Destroy,
+    Ioctl {
+        handle: FileHandle,
+        command: u32,
+    },
+    Poll {
+        handle: FileHandle,
+    },
+    Fallocate(Fallocate),
+    Lseek {
+        handle: FileHandle,
+        offset: u64,
+        whence: u32,
+    },
+    CopyFileRange(CopyFileRange),
+    SyncFs,
+    /// An operation that this crate does not know.
+    Unknown {
+        opcode: u32,
+    },
+}
+
+/// What `SETATTR` sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// The open file through which the change is made, if any.
+    pub handle: Option<FileHandle>,
+    /// Type and permissions.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size in bytes.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<SetTime>,
+    /// Last change of the contents.
+    pub mtime: Option<SetTime>,
+    /// Last change of the inode; sent only where the kernel caches writes.
+    pub ctime: Option<Timestamp>,
+    /// Who truncates, for mandatory locks.
+    pub lock_owner: Option<LockOwner>,
+    /// Clear the set-id bits, as [`HANDLE_KILLPRIV_V2`](super::Features::HANDLE_KILLPRIV_V2) has it.
+    pub kill_suid_sgid: bool,
+}
+
+/// What `RENAME` and `RENAME2` ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rename<'a> {
+    /// The old name, in the node of the request.
+    pub name: &'a [u8],
+    /// The directory of the new name.
+    pub new_parent: NodeId,
+    /// The new name.
+    pub new_name: &'a [u8],
+    /// `RENAME_NOREPLACE`, `RENAME_EXCHANGE`, `RENAME_WHITEOUT`.
+    pub flags: u32,
+}
+
+/// What `OPEN` and `OPENDIR` ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Open {
+    /// `O_*` flags, without those that the kernel has dealt with.
+    pub flags: u32,
+    /// Clear the set-id bits (with `O_TRUNC`).
+    pub kill_suid_sgid: bool,
+}
+
+/// What `CREATE` and `TMPFILE` ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Create {
+    /// `O_*` flags.
+    pub flags: u32,
+    /// Type and permissions of the new file.
+    pub mode: u32,
+    /// The caller's umask; already applied unless `DONT_MASK` was negotiated.
+    pub umask: u32,
+    /// Clear the set-id bits, if the file exists and is truncated.
+    pub kill_suid_sgid: bool,
+}
+
+/// What `READ`, `READDIR` and `READDIRPLUS` ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// The open file.
+    pub handle: FileHandle,
+    /// Offset in bytes; in a directory the cookie of the last entry seen.
+    pub offset: u64,
+    /// How many bytes are wanted at most.
+    pub size: u32,
+    /// `O_*` flags of the open file.
+    pub flags: u32,
+    /// Who reads, for mandatory locks.
+    pub lock_owner: Option<LockOwner>,
+}
+
+/// What `WRITE` asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write<'a> {
+    /// The open file; a guess if `from_cache`.
+    pub handle: FileHandle,
+    /// Offset in bytes.
+    pub offset: u64,
+    /// What to write.
+    pub data: &'a [u8],
+    /// `O_*` flags of the open file.
+    pub flags: u32,
+    /// The write comes from the page cache, after the fact and not from the writer.
+    pub from_cache: bool,
+    /// Clear the set-id bits.
+    pub kill_suid_sgid: bool,
+    /// Who writes, for mandatory locks.
+    pub lock_owner: Option<LockOwner>,
+}
+
+/// What `RELEASE` and `RELEASEDIR` ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// The open file, which is gone after this.
+    pub handle: FileHandle,
+    /// `O_*` flags of the open file.
+    pub flags: u32,
+    /// A `FLUSH` is due first.
+    pub flush: bool,
+    /// The file's `flock` lock is to be dropped.
+    pub flock_unlock: bool,
+    /// Whose locks.
+    pub lock_owner: LockOwner,
+}
+
+/// What `SETXATTR` asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetXattr<'a> {
+    /// The name, with its prefix.
+    pub name: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// `XATTR_CREATE` or `XATTR_REPLACE`.
+    pub flags: u32,
+    /// The new access ACL costs the file its set-group-id bit.
+    pub kill_sgid: bool,
+}
+
+/// What `FALLOCATE` asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fallocate {
+    /// The open file.
+    pub handle: FileHandle,
+    /// Offset in bytes.
+    pub offset: u64,
+    /// Length in bytes.
+    pub length: u64,
+    /// `FALLOC_FL_*` flags.
+    pub mode: u32,
+}
+
+/// What `COPY_FILE_RANGE` asks: a copy out of the node of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyFileRange {
+    /// The source.
+    pub handle_in: FileHandle,
+    /// Offset in the source in bytes.
+    pub offset_in: u64,
+    /// The target's inode.
+    pub node_out: NodeId,
+    /// The target.
+    pub handle_out: FileHandle,
+    /// Offset in the target in bytes.
+    pub offset_out: u64,
+    /// Length in bytes.
+    pub length: u64,
+    /// No flags are defined yet.
+    pub flags: u64,
+    /// The reply has room for 64 bits.
+    pub wide: bool,
+}
+
+/// The nodes of a `BATCH_FORGET`, each with its number of lookups to drop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forgets<'a>(pub(super) &'a [[u8; 16]]);
+
+impl Iterator for Forgets<'_> {
+    type Item = (NodeId, u64);
+
+    fn next(&mut self) -> Option<(NodeId, u64)> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        let half = |at| u64::from_ne_bytes(std::array::from_fn(|i| first[at + i]));
+        Some((NodeId(half(0)), half(8)))
+    }
+}
+
+impl Request<'_> {
+    /// Whether the kernel waits for an answer.
+    pub fn wants_reply(&self) -> bool {
+        !matches!(
+            self.operation,
+            Operation::Forget { .. } | Operation::BatchForget(_) | Operation::Interrupt { .. }
+        )
+    }
+}
+
+/// A message cut at its seams, however it came.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    pub(super) header: super::wire::InHeader,
+    pub(super) argument: &'a [u8],
+    pub(super) payload: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// A message as `/dev/fuse` yields it: header, argument and payload in a row.
+    pub fn contiguous(message: &'a [u8], dialect: Dialect) -> Result<Frame<'a>, Malformed> {
+        let (header, body) = read_header(message)?;
+        if header.len as usize != message.len() {
+            return Err(Malformed::Length { stated: header.len, actual: message.len() });
+        }
+        let argument_len = argument_len(&header, dialect);
+        if body.len() < argument_len {
+            return Err(Malformed::Truncated("argument"));
+        }
+        let (argument, payload) = body.split_at(argument_len);
+        Ok(Frame { header, argument, payload })
+    }
+
+    /// A message as a ring yields it: the three parts in buffers of their own, the first two in
+    /// areas of fixed size.
+    pub fn split(
+        header: &[u8],
+        argument: &'a [u8],
+        payload: &'a [u8],
+        dialect: Dialect,
+    ) -> Result<Frame<'a>, Malformed> {
+        let (header, _) = read_header(header)?;
+        let argument = argument
+            .get(..argument_len(&header, dialect))
+            .ok_or(Malformed::Truncated("argument"))?;
+        Ok(Frame { header, argument, payload })
+    }
+
+    /// The number of the request, known even where the rest is [`Malformed`].
+    pub fn unique(&self) -> Unique {
+        Unique(self.header.unique)
+    }
+
+    /// The operation, if known.
+    pub fn opcode(&self) -> Option<Opcode> {
+        Opcode::from_number(self.header.opcode)
+    }
+}
+
+/// What was negotiated, as far as it changes how requests look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dialect {
+    /// `SETXATTR_EXT` is in force.
+    pub setxattr_ext: bool,
+}
+
+fn read_header(bytes: &[u8]) -> Result<(super::wire::InHeader, &[u8]), Malformed> {
+    zerocopy::FromBytes::read_from_prefix(bytes).map_err(|_| Malformed::Truncated("header"))
+}
+
+fn argument_len(header: &super::wire::InHeader, dialect: Dialect) -> usize {
+    Opcode::from_number(header.opcode).map_or(0, |code| code.argument_len(dialect.setxattr_ext))
+}

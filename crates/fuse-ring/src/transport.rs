@@ -1,0 +1,12 @@
+//! How messages travel between the kernel and the server's threads.
+//!
+//! - [`dev`]: reads and writes on `/dev/fuse`.
+//! - [`device`]: the device itself, which both need.
+//! - [`memory`]: their buffers.
+//!
+//! A transport knows how messages are cut and delivered. It does not know what they mean; that is
+//! the dispatcher's.
+
+pub(crate) mod dev;
+pub(crate) mod device;
+pub(crate) mod memory;
