@@ -1,0 +1,188 @@
+//! A device that is an image file or a raw block device.
+//!
+//! One program at a time may write a volume: an open device holds a lock (`flock`, exclusive for
+//! writing, shared for reading) until it is dropped, and a raw block device is opened for writing
+//! with `O_EXCL` besides, which keeps the kernel's own file systems away. The sector of an image
+//! file is 4 KiB, the page in which the host writes it; that of a block device is its physical
+//! block.
+//!
+//! Writes go through the host's page cache unless [`OpenOptions::direct`] is set. A barrier is a
+//! sync here, because the host orders nothing by itself.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use rustix::ioctl;
+
+use super::{BlockDevice, Geometry, total_len};
+
+mod direct;
+mod open;
+#[cfg(test)]
+mod tests;
+
+use direct::DirectAlignment;
+pub use open::{Access, OpenError, OpenOptions};
+
+/// The most buffers that the kernel takes in one request (`IOV_MAX`).
+const VECTOR_MAX: usize = 1024;
+
+/// An image file or a raw block device, locked for this program.
+#[derive(Debug)]
+pub struct FileDevice {
+    file: File,
+    geometry: Geometry,
+    access: Access,
+    is_block_device: bool,
+    /// Set if the host's page cache is bypassed.
+    direct: Option<DirectAlignment>,
+}
+
+impl FileDevice {
+    /// Opens an existing image or block device; fails at once if another program has it.
+    pub fn open(path: &Path, access: Access) -> Result<FileDevice, OpenError> {
+        OpenOptions { access, ..OpenOptions::default() }.open(path)
+    }
+
+    /// Opens an existing image or block device, and waits up to `timeout` for whoever has it.
+    pub fn open_waiting(
+        path: &Path,
+        access: Access,
+        timeout: Duration,
+    ) -> Result<FileDevice, OpenError> {
+        OpenOptions { access, wait: timeout, ..OpenOptions::default() }.open(path)
+    }
+
+    /// Makes a sparse image of `size_bytes` zeros and opens it for writing.
+    ///
+    /// An existing file loses its contents, but not while another program has it.
+    pub fn create(path: &Path, size_bytes: u64) -> Result<FileDevice, OpenError> {
+        OpenOptions::default().create(path, size_bytes)
+    }
+
+    /// Whether this is a raw block device, not an image file.
+    pub fn is_block_device(&self) -> bool {
+        self.is_block_device
+    }
+
+    /// Whether the device was opened for writing.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    fn check_writable(&self) -> io::Result<()> {
+        match self.access {
+            Access::ReadWrite => Ok(()),
+            Access::ReadOnly => Err(Errno::ROFS.into()),
+        }
+    }
+}
+
+impl BlockDevice for FileDevice {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.geometry.check(offset, buf.len() as u64)?;
+        match &self.direct {
+            None => self.file.read_exact_at(buf, offset),
+            Some(alignment) => alignment.read(&self.file, self.geometry.size_bytes, offset, buf),
+        }
+    }
+
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        self.check_writable()?;
+        self.geometry.check(offset, total_len(bufs))?;
+        match &self.direct {
+            None => write_vectored(&self.file, offset, bufs),
+            Some(alignment) => alignment.write(&self.file, self.geometry.size_bytes, offset, bufs),
+        }
+    }
+
+    fn barrier(&self) -> io::Result<()> {
+        self.sync()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        match self.access {
+            Access::ReadWrite => self.file.sync_data(),
+            Access::ReadOnly => Ok(()),
+        }
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.check_writable()?;
+        self.geometry.check(offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        let outcome = if self.is_block_device {
+            discard_on_block_device(&self.file, self.geometry.sector_bytes, offset, len)
+        } else {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(&self.file, flags, offset, len)
+        };
+        match outcome {
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// Writes every buffer, in as few requests as the kernel allows, going on after a short one.
+fn write_vectored(file: &File, mut offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+    for batch in bufs.chunks(VECTOR_MAX) {
+        let len = total_len(batch);
+        let written = loop {
+            match rustix::io::pwritev(file, batch, offset) {
+                Ok(written) => break written as u64,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        };
+        if written < len {
+            write_rest(file, offset, batch, written)?;
+        }
+        offset += len;
+    }
+    Ok(())
+}
+
+/// Writes what a short request left: everything in `bufs` past the first `skip` bytes.
+fn write_rest(file: &File, mut offset: u64, bufs: &[IoSlice<'_>], mut skip: u64) -> io::Result<()> {
+    for buf in bufs {
+        let skipped = skip.min(buf.len() as u64);
+        skip -= skipped;
+        file.write_all_at(&buf[skipped as usize..], offset + skipped)?;
+        offset += buf.len() as u64;
+    }
+    Ok(())
+}
+
+/// Discards the whole sectors within the range: the kernel refuses parts of a sector.
+fn discard_on_block_device(
+    file: &File,
+    sector_bytes: u32,
+    offset: u64,
+    len: u64,
+) -> Result<(), Errno> {
+    const BLKDISCARD: ioctl::Opcode = ioctl::opcode::none(0x12, 119);
+    let sector_bytes = u64::from(sector_bytes);
+    let start = offset.next_multiple_of(sector_bytes);
+    let end = (offset + len) / sector_bytes * sector_bytes;
+    if start >= end {
+        return Ok(());
+    }
+    // SAFETY: BLKDISCARD reads two u64, the start and the length in bytes, through its argument
+    // and writes nothing to the caller's memory.
+    unsafe {
+        let request = ioctl::Setter::<BLKDISCARD, [u64; 2]>::new([start, end - start]);
+        ioctl::ioctl(file, request)
+    }
+}

@@ -1,0 +1,268 @@
+//! Tests of opening, locking, and what the host does with an image.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use super::*;
+
+struct Scratch {
+    directory: tempfile::TempDir,
+}
+
+impl Scratch {
+    fn new() -> Scratch {
+        Scratch { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("volume")
+    }
+
+    fn create(&self, size_bytes: u64) -> FileDevice {
+        FileDevice::create(&self.path(), size_bytes).unwrap()
+    }
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at % 251) as u8).collect()
+}
+
+#[test]
+fn a_new_image_is_sparse_and_has_sectors_of_4_kib() {
+    let scratch = Scratch::new();
+    let device = scratch.create(1 << 40);
+    assert_eq!(device.geometry(), Geometry { size_bytes: 1 << 40, sector_bytes: 4096 });
+    assert!(!device.is_block_device());
+    assert_eq!(std::fs::metadata(scratch.path()).unwrap().blocks(), 0);
+}
+
+#[test]
+fn creating_over_an_old_image_leaves_nothing_of_it() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.path(), pattern(10_000)).unwrap();
+    let device = scratch.create(20_000);
+    let mut bytes = vec![1; 20_000];
+    device.read_at(0, &mut bytes).unwrap();
+    assert!(bytes.iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn what_was_written_is_there_when_the_image_is_opened_again() {
+    let scratch = Scratch::new();
+    let device = scratch.create(1 << 20);
+    device.write_at(4096, &[IoSlice::new(&pattern(8192))]).unwrap();
+    device.sync().unwrap();
+    drop(device);
+    let device = FileDevice::open(&scratch.path(), Access::ReadOnly).unwrap();
+    assert_eq!(device.geometry().size_bytes, 1 << 20);
+    let mut bytes = vec![0; 8192];
+    device.read_at(4096, &mut bytes).unwrap();
+    assert_eq!(bytes, pattern(8192));
+}
+
+#[test]
+fn a_device_opened_for_reading_refuses_changes() {
+    let scratch = Scratch::new();
+    drop(scratch.create(8192));
+    let device = FileDevice::open(&scratch.path(), Access::ReadOnly).unwrap();
+    let write = device.write_at(0, &[IoSlice::new(b"x")]);
+    assert_eq!(write.unwrap_err().kind(), io::ErrorKind::ReadOnlyFilesystem);
+    assert_eq!(device.discard(0, 4096).unwrap_err().kind(), io::ErrorKind::ReadOnlyFilesystem);
+    device.barrier().unwrap();
+    device.sync().unwrap();
+}
+
+#[test]
+fn one_writer_keeps_everyone_else_out() {
+    let scratch = Scratch::new();
+    let writer = scratch.create(8192);
+    writer.write_at(0, &[IoSlice::new(b"kept")]).unwrap();
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        let error = FileDevice::open(&scratch.path(), access).unwrap_err();
+        assert!(matches!(&error, OpenError::InUse { path } if *path == scratch.path()));
+        let text = error.to_string();
+        assert_eq!(
+            text,
+            format!("{}: in use by another cffs command or mount", scratch.path().display())
+        );
+        assert_eq!(io::Error::from(error).kind(), io::ErrorKind::ResourceBusy);
+    }
+    let error = FileDevice::create(&scratch.path(), 4096).unwrap_err();
+    assert!(matches!(error, OpenError::InUse { .. }));
+    let mut bytes = [0; 4];
+    writer.read_at(0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"kept");
+}
+
+#[test]
+fn readers_share_and_keep_writers_out() {
+    let scratch = Scratch::new();
+    drop(scratch.create(8192));
+    let first = FileDevice::open(&scratch.path(), Access::ReadOnly).unwrap();
+    let second = FileDevice::open(&scratch.path(), Access::ReadOnly).unwrap();
+    let error = FileDevice::open(&scratch.path(), Access::ReadWrite).unwrap_err();
+    assert!(matches!(error, OpenError::InUse { .. }));
+    drop((first, second));
+    FileDevice::open(&scratch.path(), Access::ReadWrite).unwrap();
+}
+
+#[test]
+fn waiting_gets_the_lock_when_it_comes_free() {
+    let scratch = Scratch::new();
+    let holder = scratch.create(8192);
+    let timeout = Duration::from_secs(60);
+    std::thread::scope(|threads| {
+        let path = scratch.path();
+        let waiter =
+            threads.spawn(move || FileDevice::open_waiting(&path, Access::ReadWrite, timeout));
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!waiter.is_finished());
+        drop(holder);
+        waiter.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn waiting_ends_when_the_time_is_over() {
+    let scratch = Scratch::new();
+    let _holder = scratch.create(8192);
+    let timeout = Duration::from_millis(60);
+    let begun = Instant::now();
+    let error = FileDevice::open_waiting(&scratch.path(), Access::ReadOnly, timeout).unwrap_err();
+    assert!(matches!(error, OpenError::InUse { .. }));
+    assert!(begun.elapsed() >= timeout);
+}
+
+#[test]
+fn what_is_no_device_is_refused_with_its_path() {
+    let scratch = Scratch::new();
+    let directory = scratch.directory.path();
+    let error = FileDevice::open(directory, Access::ReadOnly).unwrap_err();
+    assert!(matches!(&error, OpenError::NotADevice { path } if path == directory));
+    let error = FileDevice::create(directory, 4096).unwrap_err();
+    assert!(matches!(error, OpenError::NotADevice { .. }));
+    let error = FileDevice::open(&scratch.path(), Access::ReadOnly).unwrap_err();
+    assert!(error.to_string().starts_with(&scratch.path().display().to_string()));
+    assert_eq!(io::Error::from(error).kind(), io::ErrorKind::NotFound);
+}
+
+#[test]
+fn discarding_punches_a_hole_and_keeps_the_size() {
+    let scratch = Scratch::new();
+    let device = scratch.create(1 << 20);
+    device.write_at(0, &[IoSlice::new(&pattern(1 << 20))]).unwrap();
+    device.sync().unwrap();
+    let before = std::fs::metadata(scratch.path()).unwrap();
+    device.discard(4096, (1 << 20) - 8192).unwrap();
+    let after = std::fs::metadata(scratch.path()).unwrap();
+    assert!(after.blocks() < before.blocks() / 2);
+    assert_eq!(after.len(), 1 << 20);
+    let mut edge = [0; 1];
+    device.read_at(4095, &mut edge).unwrap();
+    assert_eq!(edge[0], pattern(4096)[4095]);
+    device.discard(0, 0).unwrap();
+}
+
+#[test]
+fn an_image_that_someone_cut_short_fails_to_read() {
+    let scratch = Scratch::new();
+    let device = scratch.create(1 << 20);
+    File::options().write(true).open(scratch.path()).unwrap().set_len(4096).unwrap();
+    let mut bytes = [0; 8192];
+    let error = device.read_at(0, &mut bytes).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+}
+
+#[test]
+fn the_rest_of_a_short_write_goes_to_its_place() {
+    let scratch = Scratch::new();
+    let data = pattern(100);
+    let bufs = [IoSlice::new(&data[..30]), IoSlice::new(&data[30..31]), IoSlice::new(&data[31..])];
+    for written in [0, 1, 29, 30, 31, 32, 99, 100] {
+        let device = scratch.create(4096);
+        device.write_at(10, &[IoSlice::new(&data[..written as usize])]).unwrap();
+        write_rest(&device.file, 10, &bufs, written).unwrap();
+        let mut bytes = [0; 100];
+        device.read_at(10, &mut bytes).unwrap();
+        assert_eq!(bytes, data[..], "after a write of {written} bytes");
+    }
+}
+
+#[test]
+fn a_full_host_is_an_error_of_the_write() {
+    let full = FileDevice {
+        file: File::options().read(true).write(true).open("/dev/full").unwrap(),
+        geometry: Geometry { size_bytes: 1 << 20, sector_bytes: 4096 },
+        access: Access::ReadWrite,
+        is_block_device: false,
+        direct: None,
+    };
+    let error = full.write_at(0, &[IoSlice::new(b"x")]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+}
+
+/// Scratch files in the build directory: temporary directories are often in memory, where direct
+/// requests mean nothing.
+fn direct_scratch() -> Scratch {
+    let beside_the_test = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    Scratch { directory: tempfile::tempdir_in(beside_the_test).unwrap() }
+}
+
+#[test]
+fn direct_requests_of_any_alignment_do_what_buffered_ones_do() {
+    let scratch = direct_scratch();
+    const SIZE_BYTES: usize = 256 * 1024;
+    let options = OpenOptions { direct: true, ..OpenOptions::default() };
+    let device = options.create(&scratch.path(), SIZE_BYTES as u64).unwrap();
+    let mut model = vec![0; SIZE_BYTES];
+    let requests =
+        [(0, 4096), (4096, 65536), (1, 1), (511, 2), (1024, 1024), (5000, 70_001), (262_143, 1)];
+    for (fill, (offset, len)) in requests.into_iter().enumerate() {
+        let data: Vec<u8> = pattern(len).iter().map(|byte| byte ^ fill as u8).collect();
+        let (head, tail) = data.split_at(len / 2);
+        device.write_at(offset as u64, &[IoSlice::new(head), IoSlice::new(tail)]).unwrap();
+        model[offset..offset + len].copy_from_slice(&data);
+        let mut bytes = vec![0; len];
+        device.read_at(offset as u64, &mut bytes).unwrap();
+        assert!(bytes == data, "{len} bytes at {offset}");
+    }
+    device.sync().unwrap();
+    assert!(std::fs::read(scratch.path()).unwrap() == model);
+}
+
+#[test]
+fn direct_requests_reach_the_odd_end_of_an_image_only_for_reading() {
+    let scratch = direct_scratch();
+    std::fs::write(scratch.path(), pattern(10_000)).unwrap();
+    let options = OpenOptions { direct: true, ..OpenOptions::default() };
+    let device = options.open(&scratch.path()).unwrap();
+    let mut bytes = vec![0; 9_000];
+    device.read_at(1_000, &mut bytes).unwrap();
+    assert!(bytes == pattern(10_000)[1_000..]);
+    let error = device.write_at(9_999, &[IoSlice::new(b"x")]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    assert_eq!(std::fs::metadata(scratch.path()).unwrap().len(), 10_000);
+}
+
+#[test]
+fn direct_writes_side_by_side_do_not_undo_each_other() {
+    let scratch = direct_scratch();
+    let options = OpenOptions { direct: true, ..OpenOptions::default() };
+    let device = options.create(&scratch.path(), 4096).unwrap();
+    std::thread::scope(|threads| {
+        for quarter in 0..4_u8 {
+            let device = &device;
+            threads.spawn(move || {
+                for round in 1..=20 {
+                    let data = [round; 128];
+                    let offset = u64::from(quarter) * 128;
+                    device.write_at(offset, &[IoSlice::new(&data)]).unwrap();
+                }
+            });
+        }
+    });
+    let mut bytes = [0; 512];
+    device.read_at(0, &mut bytes).unwrap();
+    assert_eq!(bytes, [20; 512]);
+}

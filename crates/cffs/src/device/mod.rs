@@ -1,0 +1,186 @@
+//! Devices: where a volume's bytes lie, and what a test can do to them.
+//!
+//! Offers [`BlockDevice`], the one door through which everything above reads and writes;
+//! implementations over an image file or raw block device ([`FileDevice`]) and over memory
+//! ([`MemoryDevice`]); and decorators that are devices themselves, so that they stack:
+//!
+//! | decorator | what it adds |
+//! | --- | --- |
+//! | [`TraceDevice`] | counts of requests and bytes, and on demand a record of every request |
+//! | [`FaultDevice`] | errors, torn, lost and damaged requests, by script or by seed |
+//! | [`ThrottleDevice`] | the time that a modelled disk takes |
+//! | [`VolatileDevice`] | a write cache, and the images that a crash may leave of it |
+//!
+//! Stands on nothing of C-FFS. Invariants:
+//!
+//! - A request succeeds whole or fails; short transfers end here.
+//! - A request that leaves the device is an error ([`io::ErrorKind::InvalidInput`]) and touches
+//!   nothing.
+//! - Requests that run at the same time and overlap have no order. A write that returned is seen by
+//!   every later read, durable or not.
+//! - After a failed [`barrier`](BlockDevice::barrier) or [`sync`](BlockDevice::sync) nothing is
+//!   known about the writes before it, and a later success does not cover them: Linux reports a
+//!   lost write once. Whoever needs those writes must stop.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+pub mod fault;
+pub mod file;
+pub mod memory;
+mod seed;
+pub mod throttle;
+pub mod trace;
+pub mod volatile;
+
+#[cfg(test)]
+mod tests;
+
+pub use fault::FaultDevice;
+pub use file::{Access, FileDevice, OpenError, OpenOptions};
+pub use memory::{Image, MemoryDevice};
+pub use throttle::ThrottleDevice;
+pub use trace::{Counts, TraceDevice, TraceEvent};
+pub use volatile::VolatileDevice;
+
+/// What a device is: its size, and the unit that it writes atomically.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Geometry {
+    /// The size in bytes.
+    pub size_bytes: u64,
+    /// The unit of which, after a crash, either the old or the new contents are there, in bytes.
+    pub sector_bytes: u32,
+}
+
+impl Geometry {
+    /// Fails unless the `len_bytes` bytes from `offset_bytes` on lie on the device.
+    pub fn check(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
+        match offset_bytes.checked_add(len_bytes) {
+            Some(end) if end <= self.size_bytes => Ok(()),
+            _ => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!(
+                    "request for {len_bytes} bytes at {offset_bytes} leaves the device ({} bytes)",
+                    self.size_bytes
+                ),
+            )),
+        }
+    }
+}
+
+/// Storage that is addressed by byte offsets and written in sectors.
+///
+/// Offsets and lengths may be anything, but only whole sectors are written atomically.
+pub trait BlockDevice: Send + Sync {
+    /// The device's size and sector.
+    fn geometry(&self) -> Geometry;
+
+    /// Fills `buf` from `offset` on.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
+
+    /// Writes `bufs`, one after the other, from `offset` on as one request.
+    ///
+    /// On an error any part of the request may have been written.
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()>;
+
+    /// Orders every write that returned before the call before every write that is made after it
+    /// returns: if one of the latter survives a crash, then all of the former do.
+    fn barrier(&self) -> io::Result<()>;
+
+    /// Makes every write that returned before the call durable.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Tells the device that nobody needs these bytes; until they are written again they read as
+    /// anything. A hint: a device that cannot use it ignores it.
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
+}
+
+macro_rules! forward {
+    ($pointer:ty) => {
+        impl<D: BlockDevice + ?Sized> BlockDevice for $pointer {
+            fn geometry(&self) -> Geometry {
+                (**self).geometry()
+            }
+            fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+                (**self).read_at(offset, buf)
+            }
+            fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+                (**self).write_at(offset, bufs)
+            }
+            fn barrier(&self) -> io::Result<()> {
+                (**self).barrier()
+            }
+            fn sync(&self) -> io::Result<()> {
+                (**self).sync()
+            }
+            fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+                (**self).discard(offset, len)
+            }
+        }
+    };
+}
+
+forward!(&D);
+forward!(Arc<D>);
+forward!(Box<D>);
+
+/// The kinds of request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RequestKind {
+    /// [`BlockDevice::read_at`]
+    Read,
+    /// [`BlockDevice::write_at`]
+    Write,
+    /// [`BlockDevice::barrier`]
+    Barrier,
+    /// [`BlockDevice::sync`]
+    Sync,
+    /// [`BlockDevice::discard`]
+    Discard,
+}
+
+/// A request without its data, as the decorators' rules and models see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Request {
+    /// What is asked for.
+    pub kind: RequestKind,
+    /// The first byte; 0 for barrier and sync.
+    pub offset_bytes: u64,
+    /// The number of bytes; 0 for barrier and sync.
+    pub len_bytes: u64,
+}
+
+impl Request {
+    fn read(offset_bytes: u64, buf: &[u8]) -> Request {
+        Request { kind: RequestKind::Read, offset_bytes, len_bytes: buf.len() as u64 }
+    }
+
+    fn write(offset_bytes: u64, bufs: &[IoSlice<'_>]) -> Request {
+        Request { kind: RequestKind::Write, offset_bytes, len_bytes: total_len(bufs) }
+    }
+
+    fn discard(offset_bytes: u64, len_bytes: u64) -> Request {
+        Request { kind: RequestKind::Discard, offset_bytes, len_bytes }
+    }
+
+    const BARRIER: Request = Request { kind: RequestKind::Barrier, offset_bytes: 0, len_bytes: 0 };
+    const SYNC: Request = Request { kind: RequestKind::Sync, offset_bytes: 0, len_bytes: 0 };
+
+    /// The first byte after the request.
+    pub fn end_bytes(&self) -> u64 {
+        self.offset_bytes.saturating_add(self.len_bytes)
+    }
+}
+
+fn total_len(bufs: &[IoSlice<'_>]) -> u64 {
+    bufs.iter().map(|buf| buf.len() as u64).sum()
+}
+
+/// The buffers of a request as one piece, for the decorators that keep or change data.
+fn gather(bufs: &[IoSlice<'_>]) -> Vec<u8> {
+    let mut data = Vec::with_capacity(total_len(bufs) as usize);
+    for buf in bufs {
+        data.extend_from_slice(buf);
+    }
+    data
+}
