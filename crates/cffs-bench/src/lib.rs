@@ -5,7 +5,10 @@
 //!     └────► virtual_disk ──► C-FFS as a library
 //! ```
 //!
-//! - [`disk`]: the model of a device: pure, with a virtual clock.
-#![warn(missing_docs)]
+//! - [`disk`]: the model of a device: pure, with a virtual clock;
+//! - [`serve`]: the model in real time;
+//! - [`workload`]: what is done to a file system while it is measured.
 
 pub mod disk;
+pub mod serve;
+pub mod workload;

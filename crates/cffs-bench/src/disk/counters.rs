@@ -68,4 +68,23 @@ impl Counters {
             destages: self.destages - earlier.destages,
         }
     }
+
+    /// Both together.
+    pub fn plus(&self, other: &Counters) -> Counters {
+        Counters {
+            reads: self.reads + other.reads,
+            writes: self.writes + other.writes,
+            flushes: self.flushes + other.flushes,
+            discards: self.discards + other.discards,
+            read_bytes: self.read_bytes + other.read_bytes,
+            write_bytes: self.write_bytes + other.write_bytes,
+            busy_ns: self.busy_ns + other.busy_ns,
+            seeks: self.seeks + other.seeks,
+            seek_ns: self.seek_ns + other.seek_ns,
+            rotation_ns: self.rotation_ns + other.rotation_ns,
+            transfer_ns: self.transfer_ns + other.transfer_ns,
+            buffer_hits: self.buffer_hits + other.buffer_hits,
+            destages: self.destages + other.destages,
+        }
+    }
 }

@@ -1,0 +1,152 @@
+//! The emulated disk in real time.
+//!
+//! [`Pacer::perform`] submits a request and returns when it would have completed. Device time is
+//! real time since the pacer was made. A caller that wakes late does not slow the device down: the
+//! next request begins, in the model, when the previous one ended there, so a loaded machine
+//! distorts what the host sees by its own lateness only, and that does not add up.
+//!
+//! There is no thread of its own. Of the callers that wait, one is the *driver*: it sleeps until
+//! the device's next event, lets it happen, and wakes those whose requests completed. When its own
+//! request is done it passes the role on. So a lone caller is woken by its own timer, and nobody
+//! else is scheduled.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::disk::{Counters, Emulator, Nanos, Profile, Request, RequestId, Stroke};
+
+/// A device that takes real time. Shared by the threads that serve requests.
+pub struct Pacer {
+    epoch: Instant,
+    size: u64,
+    stroke: Stroke,
+    state: Mutex<State>,
+}
+
+struct State {
+    emulator: Emulator,
+    profile: Profile,
+    /// What earlier emulators counted, before the profile was changed.
+    before: Counters,
+    waiting: HashMap<RequestId, Arc<Condvar>>,
+    done: HashMap<RequestId, Nanos>,
+    /// Who sleeps until the next event, and until when.
+    driver: Option<(RequestId, Nanos)>,
+}
+
+impl Pacer {
+    /// A device of `size` bytes.
+    pub fn new(profile: Profile, size: u64, stroke: Stroke) -> Pacer {
+        let state = State {
+            emulator: Emulator::new(profile, size, stroke),
+            profile,
+            before: Counters::default(),
+            waiting: HashMap::new(),
+            done: HashMap::new(),
+            driver: None,
+        };
+        Pacer { epoch: Instant::now(), size, stroke, state: Mutex::new(state) }
+    }
+
+    /// The size in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Submits a request and returns when it has completed.
+    pub fn perform(&self, request: Request) {
+        let mut state = self.state.lock();
+        let id = state.emulator.submit(request, self.now());
+        let mut bell: Option<Arc<Condvar>> = None;
+        loop {
+            state.let_happen(self.now());
+            if state.done.remove(&id).is_some() {
+                state.leave(id);
+                return;
+            }
+            let bell = bell.get_or_insert_with(|| {
+                let bell = Arc::new(Condvar::new());
+                state.waiting.insert(id, bell.clone());
+                bell
+            });
+            let Some(event) = state.emulator.next_event() else {
+                // Every request in flight has a completion ahead; without one it was lost.
+                unreachable!("the device forgot a request");
+            };
+            let drives = match state.driver {
+                Some((driver, until)) => driver == id || event < until,
+                None => true,
+            };
+            if drives {
+                state.driver = Some((id, event));
+                bell.wait_until(&mut state, self.instant(event));
+            } else {
+                bell.wait(&mut state);
+            }
+        }
+    }
+
+    /// What the device has counted since it was made, over all profiles.
+    pub fn counters(&self) -> Counters {
+        let mut state = self.state.lock();
+        // An unfinished event belongs to whoever waits for it; only the clock is moved here.
+        state.let_happen(self.now());
+        state.before.plus(&state.emulator.counters())
+    }
+
+    /// The profile in force.
+    pub fn profile(&self) -> Profile {
+        self.state.lock().profile
+    }
+
+    /// Continues as another device, at rest; waits until the present one has nothing in flight.
+    /// Setting up an experiment need not take the time that the experiment takes.
+    pub fn become_profile(&self, profile: Profile) {
+        loop {
+            let mut state = self.state.lock();
+            state.let_happen(self.now());
+            if state.waiting.is_empty() && state.done.is_empty() {
+                let before = state.before.plus(&state.emulator.counters());
+                state.before = before;
+                state.emulator = Emulator::new(profile, self.size, self.stroke);
+                state.profile = profile;
+                return;
+            }
+            drop(state);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(self.epoch.elapsed().as_nanos() as u64)
+    }
+
+    fn instant(&self, at: Nanos) -> Instant {
+        self.epoch + Duration::from_nanos(at.0)
+    }
+}
+
+impl State {
+    fn let_happen(&mut self, now: Nanos) {
+        for completion in self.emulator.advance(now) {
+            self.done.insert(completion.id, completion.at);
+            if let Some(bell) = self.waiting.get(&completion.id) {
+                bell.notify_one();
+            }
+        }
+    }
+
+    /// A caller is about to return: if it was the driver, someone else has to be.
+    fn leave(&mut self, id: RequestId) {
+        self.waiting.remove(&id);
+        if self.driver.is_none_or(|(driver, _)| driver == id) {
+            self.driver = None;
+            if let Some(bell) = self.waiting.values().next() {
+                bell.notify_one();
+            }
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Aging: what time does to a file system, in minutes.
+//!
+//! [`Churn`] is the aging program of USENIX'97 §4.3: it fills the volume, then creates and deletes
+//! with a probability that keeps it about as full. [`History`] works as a version-control user
+//! does. Both end with the walks of [`super::scan`], cold; churn can end with the small-file
+//! benchmark as the paper has it.
+//!
+//! Every so often everything is synced: without that, a file that lives shorter than the
+//! write-back delay would never reach the allocator, and nothing would age.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use super::random::{Contents, LogNormal, Random};
+use super::small_file::SmallFile;
+use super::{Session, Tally, scan, tree};
+
+/// Operations between two syncs.
+const SYNC_EVERY: u64 = 1000;
+
+/// The largest file.
+const SIZE_MAX: usize = 8 << 20;
+
+/// Creates and deletes at a given utilization.
+#[derive(Clone, Copy, Debug)]
+pub struct Churn {
+    /// How full, as a fraction of the volume.
+    pub full: f64,
+    /// Creates and deletes once it is that full.
+    pub operations: u64,
+    /// Directories over which files are spread.
+    pub directories: u64,
+    /// Where randomness starts.
+    pub seed: u64,
+    /// What is measured afterwards: this benchmark, or the walks.
+    pub then: Option<SmallFile>,
+}
+
+impl Churn {
+    /// Runs all phases.
+    pub fn run(&self, session: &mut Session) -> Result<()> {
+        let volume = session.volume_size().context("aging fills a volume: give its size")?;
+        let aged = session.prepare("age", |root, tally| {
+            fs::create_dir(root.join("aged"))?;
+            let mut churner = Churner::new(&root.join("aged"), self, volume)?;
+            churner.fill(tally)?;
+            churner.churn(self.operations, tally)?;
+            Ok(churner.files.len() as u64)
+        })?;
+        match self.then {
+            Some(benchmark) => benchmark.run(session),
+            None => scan::walks(session, "aged", aged),
+        }
+    }
+}
+
+struct Churner {
+    dirs: Vec<PathBuf>,
+    files: Vec<(PathBuf, u64)>,
+    random: Random,
+    contents: Contents,
+    sizes: LogNormal,
+    target: u64,
+    used: u64,
+    made: u64,
+}
+
+impl Churner {
+    fn new(root: &Path, plan: &Churn, volume: u64) -> Result<Churner> {
+        ensure!((0.0..1.0).contains(&plan.full), "a volume cannot be {} full", plan.full);
+        Ok(Churner {
+            dirs: tree::directories(root, "a", plan.directories)?,
+            files: Vec::new(),
+            random: Random::new(plan.seed),
+            contents: Contents::new(plan.seed, SIZE_MAX),
+            sizes: LogNormal::churn(),
+            target: (volume as f64 * plan.full) as u64,
+            used: 0,
+            made: 0,
+        })
+    }
+
+    fn fill(&mut self, tally: &Tally) -> Result<()> {
+        while self.used < self.target {
+            if !self.create(tally)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn churn(&mut self, operations: u64, tally: &Tally) -> Result<()> {
+        for _ in 0..operations {
+            // Centred on the target: 2% too full or too empty decides the next operation.
+            let excess = (self.used as f64 - self.target as f64) / self.target as f64;
+            let create = self.random.fraction() < 0.5 - 25.0 * excess;
+            if !create || !self.create(tally)? {
+                self.delete(tally)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a file in some directory. False if there was no room.
+    fn create(&mut self, tally: &Tally) -> Result<bool> {
+        let size = self.sizes.sample(&mut self.random);
+        let dir = self.random.index(self.dirs.len());
+        self.made += 1;
+        let path = self.dirs[dir].join(format!("f{:06}", self.made));
+        match tree::create(&path, self.contents.of(self.made, size as usize)) {
+            Ok(()) => {
+                self.used += footprint(size);
+                self.files.push((path, size));
+                self.done(size, tally)?;
+                Ok(true)
+            }
+            Err(e) if e.kind() == ErrorKind::StorageFull => {
+                let _ = fs::remove_file(&path);
+                Ok(false)
+            }
+            Err(e) => Err(e).with_context(|| format!("create {}", path.display())),
+        }
+    }
+
+    fn delete(&mut self, tally: &Tally) -> Result<()> {
+        if self.files.is_empty() {
+            return Ok(());
+        }
+        let victim = self.random.index(self.files.len());
+        let (path, size) = self.files.swap_remove(victim);
+        fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+        self.used -= footprint(size);
+        self.done(0, tally)
+    }
+
+    fn done(&mut self, bytes: u64, tally: &Tally) -> Result<()> {
+        tally.file(bytes)?;
+        if tally.totals().0.is_multiple_of(SYNC_EVERY) {
+            sync_files_of(&self.dirs[0])?;
+        }
+        Ok(())
+    }
+}
+
+/// A git-like history: commits that each replace, add and remove a few files.
+#[derive(Clone, Copy, Debug)]
+pub struct History {
+    /// Files at the start.
+    pub files: u64,
+    /// Commits.
+    pub commits: u64,
+    /// Where randomness starts.
+    pub seed: u64,
+}
+
+impl History {
+    /// Runs all phases.
+    pub fn run(&self, session: &mut Session) -> Result<()> {
+        let files = session.prepare("commit", |root, tally| self.commit_all(root, tally))?;
+        scan::walks(session, "work", files)
+    }
+
+    fn commit_all(&self, root: &Path, tally: &Tally) -> Result<u64> {
+        let (sizes, mut random) = (LogNormal::sources(), Random::new(self.seed));
+        let contents = Contents::new(self.seed, 1 << 20);
+        fs::create_dir(root.join("work"))?;
+        let dirs = tree::directories(&root.join("work"), "d", self.files.div_ceil(30))?;
+        let (mut files, mut made) = (Vec::new(), 0);
+        for commit in 0..=self.commits {
+            // The first commit is the import; later ones change ten files, add three, drop two.
+            let added = if commit == 0 { self.files } else { 3 };
+            for _ in 0..added {
+                made += 1;
+                let dir = if commit == 0 { made as usize / 30 } else { random.index(dirs.len()) };
+                let path = dirs[dir.min(dirs.len() - 1)].join(format!("s{made:06}.c"));
+                let size = sizes.sample(&mut random);
+                tree::create(&path, contents.of(made, size as usize))?;
+                tally.file(size)?;
+                files.push(path);
+            }
+            if commit > 0 {
+                for _ in 0..10 {
+                    // As editors and git do: a new file takes the place of the old one.
+                    let path = &files[random.index(files.len())];
+                    let temporary = path.with_extension("tmp");
+                    let size = sizes.sample(&mut random);
+                    tree::create(&temporary, contents.of(commit, size as usize))?;
+                    fs::rename(&temporary, path)?;
+                    tally.file(size)?;
+                }
+                for _ in 0..2 {
+                    let gone = random.index(files.len());
+                    fs::remove_file(files.swap_remove(gone))?;
+                }
+            }
+            if commit % 20 == 0 {
+                sync_files_of(root)?;
+            }
+        }
+        Ok(files.len() as u64)
+    }
+}
+
+/// What a file takes of a volume, about: whole blocks, and an inode.
+fn footprint(size: u64) -> u64 {
+    size.div_ceil(4096) * 4096 + 256
+}
+
+fn sync_files_of(dir: &Path) -> Result<()> {
+    let dir = fs::File::open(dir)?;
+    rustix::fs::syncfs(&dir).context("sync while aging")
+}

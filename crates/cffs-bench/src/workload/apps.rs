@@ -1,0 +1,162 @@
+//! Applications: unpack a source tree, search it, copy it, ask git about it, build, remove it.
+//!
+//! The programs are the system's own (tar, grep, cp, git, cc, rm): they issue the system calls
+//! that people's programs issue. The tree is made from the seed and packed outside the measured
+//! file system.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::random::{Contents, LogNormal, Random};
+use super::{Session, Tally, tree};
+
+/// The size of the benchmark.
+#[derive(Clone, Copy, Debug)]
+pub struct Apps {
+    /// Files in the tree. The kernel has about 85,000.
+    pub files: u64,
+    /// C files among them that are compiled, as in USENIX'97 §4.5; none if zero.
+    pub compiled: u64,
+    /// Where randomness starts.
+    pub seed: u64,
+}
+
+impl Apps {
+    /// Runs all phases.
+    pub fn run(&self, session: &mut Session) -> Result<()> {
+        let scratch = tempfile::tempdir().context("a place for the archive")?;
+        let archive = scratch.path().join("tree.tar");
+        let bytes = self.pack(scratch.path(), &archive)?;
+        let files = self.files;
+
+        session.write_phase("unpack", files, true, |root, tally| {
+            run(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(root), tally)?;
+            tally.add(files, bytes);
+            Ok(())
+        })?;
+        session.read_phase("search", files, |root, tally| {
+            // Not there: everything has to be read. grep then answers 1.
+            let mut grep = Command::new("grep");
+            run_any(grep.args(["-rF", "nowhere-to-be-found"]).arg(root.join("tree")), tally)?;
+            tally.add(files, bytes);
+            Ok(())
+        })?;
+        session.write_phase("copy", files, true, |root, tally| {
+            let mut cp = Command::new("cp");
+            run(cp.arg("-a").arg(root.join("tree")).arg(root.join("copy")), tally)?;
+            tally.add(files, bytes);
+            Ok(())
+        })?;
+        session.prepare("git add", |root, tally| {
+            git(root, &["init", "-q"], tally)?;
+            git(root, &["add", "-A"], tally)
+        })?;
+        session.write_phase("git status", files, true, |root, tally| {
+            git(root, &["status", "--short"], tally)?;
+            tally.add(files, 0);
+            Ok(())
+        })?;
+        if self.compiled > 0 {
+            session.write_phase("build", self.compiled, true, |root, tally| {
+                for i in 0..self.compiled {
+                    let dir = root.join("tree/build");
+                    let mut cc = Command::new("cc");
+                    run(cc.current_dir(dir).args(["-O1", "-c", &format!("unit{i:03}.c")]), tally)?;
+                    tally.file(0)?;
+                }
+                Ok(())
+            })?;
+        }
+        session.write_phase("rm -rf", files, true, |root, tally| {
+            run(Command::new("rm").arg("-rf").arg(root.join("copy")), tally)?;
+            tally.add(files, 0);
+            Ok(())
+        })
+    }
+
+    /// Makes the tree in `scratch` and packs it; returns the bytes in its files.
+    fn pack(&self, scratch: &Path, archive: &Path) -> Result<u64> {
+        let (sizes, mut random) = (LogNormal::sources(), Random::new(self.seed));
+        let contents = Contents::new(self.seed, 1 << 20);
+        let root = scratch.join("tree");
+        fs::create_dir(&root)?;
+        let (mut dirs, mut total): (Vec<PathBuf>, u64) = (vec![root.clone()], 0);
+        for i in 0..self.files {
+            // A new directory for every fourteen files, as in the kernel, somewhere in the tree.
+            if i % 14 == 0 {
+                let dir = dirs[random.index(dirs.len())].join(format!("dir{i:05}"));
+                fs::create_dir(&dir)?;
+                dirs.push(dir);
+            }
+            let size = sizes.sample(&mut random);
+            let dir = &dirs[dirs.len() - 1];
+            tree::create(&dir.join(format!("file{i:05}.txt")), contents.of(i, size as usize))?;
+            total += size;
+        }
+        if self.compiled > 0 {
+            self.write_sources(&root.join("build"))?;
+        }
+        let mut tar = Command::new("tar");
+        let status = tar.arg("-cf").arg(archive).arg("-C").arg(scratch).arg("tree").status()?;
+        if !status.success() {
+            bail!("tar could not pack the tree");
+        }
+        fs::remove_dir_all(&root)?;
+        Ok(total)
+    }
+
+    fn write_sources(&self, dir: &Path) -> Result<()> {
+        fs::create_dir(dir)?;
+        for i in 0..self.compiled {
+            let mut source = String::from("#include <stdio.h>\n#include <string.h>\n");
+            for f in 0..40 {
+                writeln!(source, "int u{i}_{f}(int x) {{ return printf(\"%d\", x * {f}); }}")?;
+            }
+            fs::write(dir.join(format!("unit{i:03}.c")), source)?;
+        }
+        Ok(())
+    }
+}
+
+fn git(root: &Path, arguments: &[&str], tally: &Tally) -> Result<()> {
+    let mut git = Command::new("git");
+    // Nothing of the machine's configuration, and the tree may belong to anyone.
+    git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
+    git.args(["-c", "safe.directory=*", "-C"]).arg(root.join("tree"));
+    run(git.args(arguments), tally)
+}
+
+/// Runs a program that should succeed.
+fn run(command: &mut Command, tally: &Tally) -> Result<()> {
+    let status = run_any(command, tally)?;
+    if status != Some(0) {
+        bail!("{:?} ended with {status:?}", command.get_program());
+    }
+    Ok(())
+}
+
+/// Runs a program, hears an interrupt meanwhile, and returns its exit code.
+fn run_any(command: &mut Command, tally: &Tally) -> Result<Option<i32>> {
+    let program = command.get_program().to_owned();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .with_context(|| format!("start {program:?}"))?;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.code());
+        }
+        if let Err(interrupted) = tally.go_on() {
+            child.kill()?;
+            child.wait()?;
+            return Err(interrupted);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,183 @@
+//! The workloads by name, each with the size it has in a full and in a quick run.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use super::Session;
+use super::aging::{Churn, History};
+use super::apps::Apps;
+use super::durable::Durable;
+use super::large_file::LargeFile;
+use super::scan::{FreshTree, LargeDirectory};
+use super::servers::{Kind, Server};
+use super::shuffled::Shuffled;
+use super::small_file::SmallFile;
+
+/// A workload with its size, as the command line and the reports name it.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// Create, read, overwrite, remove 10,000 files of 1 KiB.
+    #[value(name = "small-1k")]
+    #[serde(rename = "small-1k")]
+    Small1k,
+    /// The same with 4 KiB.
+    #[value(name = "small-4k")]
+    #[serde(rename = "small-4k")]
+    Small4k,
+    /// The same with 16 KiB.
+    #[value(name = "small-16k")]
+    #[serde(rename = "small-16k")]
+    Small16k,
+    /// The thesis's benchmark: 1,000 files of 4 KB in 10 directories.
+    Thesis,
+    /// Write, read, overwrite one large file.
+    LargeFile,
+    /// find, du and a cold scan of a tree that was written in one go.
+    FreshTree,
+    /// find, du and a cold scan after churn at 80% full.
+    AgedTree,
+    /// The small-file benchmark on a volume that was aged at 50%.
+    #[value(name = "aged-50")]
+    #[serde(rename = "aged-50")]
+    Aged50,
+    /// The small-file benchmark on a volume that was aged at 70%.
+    #[value(name = "aged-70")]
+    #[serde(rename = "aged-70")]
+    Aged70,
+    /// The small-file benchmark on a volume that was aged at 90%.
+    #[value(name = "aged-90")]
+    #[serde(rename = "aged-90")]
+    Aged90,
+    /// find, du and a cold scan after a long history of commits.
+    History,
+    /// ls -l of a directory of 100,000 names.
+    LargeDirectory,
+    /// 200-byte files, each made durable, one thread.
+    DurableTiny,
+    /// 4 KiB files, each made durable, eight threads.
+    #[value(name = "durable-4k")]
+    #[serde(rename = "durable-4k")]
+    Durable4k,
+    /// A web server with files of 128 bytes.
+    WebTiny,
+    /// A web server with files of 16 KiB.
+    Web,
+    /// A mail server with messages of 128 bytes.
+    MailTiny,
+    /// A mail server with messages of 16 KiB.
+    Mail,
+    /// A web proxy with files of 128 bytes.
+    ProxyTiny,
+    /// A web proxy with files of 16 KiB.
+    Proxy,
+    /// Unpack, search, copy, git status, build, rm -rf.
+    Apps,
+    /// A data set twice the size of memory in random order.
+    Shuffled,
+}
+
+/// How long a run may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Scale {
+    /// As the papers and the bars have it.
+    Full,
+    /// A fraction of that, for a first answer.
+    Quick,
+}
+
+impl Workload {
+    /// The name on the command line.
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned())
+    }
+
+    /// The size in bytes of a volume on which it makes sense.
+    pub fn volume_size(self, scale: Scale) -> u64 {
+        const MIB: u64 = 1 << 20;
+        match (self, scale) {
+            // USENIX'97 §4.3 aged a small partition to increase the effect; XFS needs 300 MiB.
+            (Workload::Aged50 | Workload::Aged70 | Workload::Aged90, _) => 512 * MIB,
+            (Workload::AgedTree, Scale::Quick) => 512 * MIB,
+            (Workload::Shuffled, Scale::Full) => memory_bytes() * 5 / 2,
+            (_, Scale::Full) => 2048 * MIB,
+            (_, Scale::Quick) => 1024 * MIB,
+        }
+    }
+
+    /// Runs it.
+    pub fn run(self, session: &mut Session, scale: Scale, seed: u64) -> Result<()> {
+        let pick = |full: u64, quick: u64| if scale == Scale::Full { full } else { quick };
+        let small = |size| SmallFile { files: pick(10_000, 2_000), size, seed };
+        let churn = |full, then| Churn {
+            full,
+            operations: pick(60_000, 20_000),
+            directories: 200,
+            seed,
+            then,
+        };
+        let aged = |full| {
+            let operations = pick(100_000, 20_000);
+            Churn { operations, ..churn(full, Some(small(1024))) }
+        };
+        let server = |kind, size| Server {
+            kind,
+            files: pick(10_000, 3_000),
+            size,
+            threads: pick(100, 32),
+            duration: Duration::from_secs(pick(60, 10)),
+            seed,
+        };
+        match self {
+            Workload::Small1k => small(1024).run(session),
+            Workload::Small4k => small(4096).run(session),
+            Workload::Small16k => small(16_384).run(session),
+            Workload::Thesis => SmallFile { files: 1000, size: 4096, seed }.run(session),
+            Workload::LargeFile => {
+                LargeFile { bytes: pick(512 << 20, 128 << 20), seed }.run(session)
+            }
+            Workload::FreshTree => {
+                FreshTree { files: pick(20_000, 4_000), directories: 200, seed }.run(session)
+            }
+            Workload::AgedTree => churn(0.8, None).run(session),
+            Workload::Aged50 => aged(0.5).run(session),
+            Workload::Aged70 => aged(0.7).run(session),
+            Workload::Aged90 => aged(0.9).run(session),
+            Workload::History => {
+                History { files: pick(20_000, 3_000), commits: pick(5_000, 500), seed }.run(session)
+            }
+            Workload::LargeDirectory => {
+                LargeDirectory { files: pick(100_000, 20_000) }.run(session)
+            }
+            Workload::DurableTiny => {
+                Durable { files: pick(1_000, 200), size: 200, threads: 1, seed }.run(session)
+            }
+            Workload::Durable4k => {
+                Durable { files: pick(4_000, 800), size: 4096, threads: 8, seed }.run(session)
+            }
+            Workload::WebTiny => server(Kind::Web, 128).run(session),
+            Workload::Web => server(Kind::Web, 16_384).run(session),
+            Workload::MailTiny => server(Kind::Mail, 128).run(session),
+            Workload::Mail => server(Kind::Mail, 16_384).run(session),
+            Workload::ProxyTiny => server(Kind::Proxy, 128).run(session),
+            Workload::Proxy => server(Kind::Proxy, 16_384).run(session),
+            Workload::Apps => {
+                Apps { files: pick(20_000, 2_000), compiled: pick(32, 8), seed }.run(session)
+            }
+            Workload::Shuffled => {
+                let bytes = pick(memory_bytes() * 2, 256 << 20);
+                Shuffled { bytes, threads: 8, seed }.run(session)
+            }
+        }
+    }
+}
+
+fn memory_bytes() -> u64 {
+    let pages = rustix::system::sysinfo();
+    pages.totalram as u64 * u64::from(pages.mem_unit)
+}

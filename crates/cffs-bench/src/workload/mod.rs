@@ -1,0 +1,271 @@
+//! Workloads: what is done to a file system while it is measured.
+//!
+//! A workload is a function over a [`Session`]. The session knows the [`Site`] (a directory, and
+//! the means to empty caches and to make things durable), times the phases, and collects what the
+//! device counted meanwhile. Rules that hold for every workload:
+//!
+//! - a phase that writes ends with everything durable, inside its time;
+//! - a phase that reads begins with cold caches;
+//! - everything random comes from the seed, so that every file system sees the same operations;
+//! - preparation happens outside the phases, with the device's delays switched off;
+//! - every loop passes through a [`Tally`], which is where progress is shown, an interrupt is
+//!   heard, and a phase that may stop early does.
+
+pub mod aging;
+pub mod apps;
+pub mod catalog;
+pub mod durable;
+pub mod large_file;
+pub mod random;
+pub mod scan;
+pub mod servers;
+pub mod shuffled;
+pub mod small_file;
+pub mod tree;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use indicatif::ProgressBar;
+use serde::{Deserialize, Serialize};
+
+use crate::disk::Counters;
+
+/// Where a workload runs.
+pub trait Site {
+    /// An empty directory to work in.
+    fn root(&self) -> &Path;
+
+    /// Makes everything durable that was written below the root.
+    fn settle(&self) -> Result<()>;
+
+    /// Empties all caches between the root and the device.
+    fn chill(&mut self) -> Result<()>;
+
+    /// What the device has counted, if there is a way to know.
+    fn counters(&self) -> Option<Counters> {
+        None
+    }
+
+    /// Switches the delays of an emulated device off, or back on.
+    fn set_free(&self, _free: bool) {}
+
+    /// The size of the volume in bytes, if it makes sense to fill it.
+    fn volume_size(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// One measured phase.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Phase {
+    /// Its name within the workload.
+    pub name: String,
+    /// Files touched, or operations done.
+    pub files: u64,
+    /// Bytes of contents moved.
+    pub bytes: u64,
+    /// Wall-clock seconds.
+    pub seconds: f64,
+    /// What the device counted.
+    pub device: Option<Counters>,
+}
+
+impl Phase {
+    /// Files per second.
+    pub fn files_per_sec(&self) -> f64 {
+        self.files as f64 / self.seconds
+    }
+
+    /// Megabytes (10^6 bytes) per second.
+    pub fn megabytes_per_sec(&self) -> f64 {
+        self.bytes as f64 / 1e6 / self.seconds
+    }
+
+    /// Device requests for each file.
+    pub fn requests_per_file(&self) -> Option<f64> {
+        let device = self.device.as_ref()?;
+        (self.files > 0).then(|| device.requests() as f64 / self.files as f64)
+    }
+}
+
+/// The run of one workload on one site.
+pub struct Session<'a> {
+    site: &'a mut dyn Site,
+    interrupt: &'a AtomicBool,
+    progress: ProgressBar,
+    /// The longest that a phase may take which can stop early.
+    patience: Duration,
+    phases: Vec<Phase>,
+}
+
+impl<'a> Session<'a> {
+    /// A session at `site` that ends in an error soon after `interrupt` is set.
+    pub fn new(
+        site: &'a mut dyn Site,
+        interrupt: &'a AtomicBool,
+        progress: ProgressBar,
+        patience: Duration,
+    ) -> Session<'a> {
+        Session { site, interrupt, progress, patience, phases: Vec::new() }
+    }
+
+    /// The directory to work in. It may change when caches are emptied; do not keep it.
+    pub fn root(&self) -> &Path {
+        self.site.root()
+    }
+
+    /// The size of the volume, if the workload may fill it.
+    pub fn volume_size(&self) -> Option<u64> {
+        self.site.volume_size()
+    }
+
+    /// Prepares something: not measured, made durable, and on a device without delays.
+    pub fn prepare<T>(
+        &mut self,
+        what: &str,
+        work: impl FnOnce(&Path, &Tally) -> Result<T>,
+    ) -> Result<T> {
+        self.site.set_free(true);
+        let tally = self.tally(what, 0, Duration::MAX);
+        let made = work(self.site.root(), &tally).with_context(|| format!("prepare: {what}"));
+        let settled = self.site.settle();
+        self.site.set_free(false);
+        let made = made?;
+        settled?;
+        Ok(made)
+    }
+
+    /// Measures a phase that writes: all of it, until it is durable. Starts with cold caches if
+    /// `cold`.
+    pub fn write_phase(
+        &mut self,
+        name: &str,
+        expected: u64,
+        cold: bool,
+        work: impl FnOnce(&Path, &Tally) -> Result<()>,
+    ) -> Result<()> {
+        self.measure(name, expected, cold, Duration::MAX, true, work)
+    }
+
+    /// Measures a phase that reads, from cold caches. It may stop early and still be a rate.
+    pub fn read_phase(
+        &mut self,
+        name: &str,
+        expected: u64,
+        work: impl FnOnce(&Path, &Tally) -> Result<()>,
+    ) -> Result<()> {
+        self.measure(name, expected, true, self.patience, false, work)
+    }
+
+    /// The phases so far.
+    pub fn finish(self) -> Vec<Phase> {
+        self.progress.finish_and_clear();
+        self.phases
+    }
+
+    fn measure(
+        &mut self,
+        name: &str,
+        expected: u64,
+        cold: bool,
+        limit: Duration,
+        settle: bool,
+        work: impl FnOnce(&Path, &Tally) -> Result<()>,
+    ) -> Result<()> {
+        if cold {
+            self.site.set_free(true);
+            let chilled = self.site.chill();
+            self.site.set_free(false);
+            chilled.with_context(|| format!("empty the caches before {name}"))?;
+        }
+        let before = self.site.counters();
+        let tally = self.tally(name, expected, limit);
+        work(self.site.root(), &tally).with_context(|| format!("phase {name}"))?;
+        if settle {
+            self.site.settle().with_context(|| format!("make {name} durable"))?;
+        }
+        let seconds = tally.started.elapsed().as_secs_f64();
+        let device = self.site.counters().zip(before).map(|(after, before)| after.since(&before));
+        let (files, bytes) = tally.totals();
+        self.phases.push(Phase { name: name.to_owned(), files, bytes, seconds, device });
+        Ok(())
+    }
+
+    fn tally(&self, name: &str, expected: u64, limit: Duration) -> Tally<'a> {
+        self.progress.reset();
+        self.progress.set_length(expected);
+        self.progress.set_message(name.to_owned());
+        Tally {
+            interrupt: self.interrupt,
+            progress: self.progress.clone(),
+            started: Instant::now(),
+            limit,
+            files: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
+    }
+}
+
+/// Counts the work of one phase. Shared by its threads.
+pub struct Tally<'a> {
+    interrupt: &'a AtomicBool,
+    progress: ProgressBar,
+    started: Instant,
+    limit: Duration,
+    files: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Tally<'_> {
+    /// One more file is done. Returns whether to go on: false when the phase's time is over; an
+    /// error when the user has had enough.
+    pub fn file(&self, bytes: u64) -> Result<bool> {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let files = self.files.fetch_add(1, Ordering::Relaxed) + 1;
+        if files.is_multiple_of(64) {
+            self.progress.set_position(files);
+        }
+        self.go_on()
+    }
+
+    /// Bytes that are part of no file of their own, such as a chunk of a large one.
+    pub fn bytes(&self, bytes: u64) -> Result<bool> {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.go_on()
+    }
+
+    /// Files that a program of its own has dealt with.
+    pub fn add(&self, files: u64, bytes: u64) {
+        self.files.fetch_add(files, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether there is time left; an error when the user has had enough.
+    pub fn go_on(&self) -> Result<bool> {
+        if self.interrupt.load(Ordering::Relaxed) {
+            bail!("interrupted");
+        }
+        Ok(self.started.elapsed() < self.limit)
+    }
+
+    /// Time since the phase began.
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Files and bytes so far.
+    pub fn totals(&self) -> (u64, u64) {
+        (self.files.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+}
+
+/// The result of a worker thread; a panic in it goes on here.
+pub(crate) fn joined(worker: std::thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
+    worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}

@@ -1,0 +1,89 @@
+//! Directory scans: find, du, reading everything, and `ls -l` of one large directory.
+
+use std::os::unix::fs::MetadataExt;
+use std::{fs, path::Path};
+
+use anyhow::Result;
+
+use super::random::{Contents, LogNormal, Random};
+use super::tree::Visit;
+use super::{Session, Tally, tree};
+
+/// Measures the three ways to walk the tree `below` the session's root.
+pub fn walks(session: &mut Session, below: &str, files: u64) -> Result<()> {
+    for (name, visit) in
+        [("find", Visit::Names), ("du", Visit::Attributes), ("scan", Visit::Contents)]
+    {
+        session
+            .read_phase(name, files, |root, tally| tree::walk(&root.join(below), visit, tally))?;
+    }
+    Ok(())
+}
+
+/// A tree that nobody has worked in: files of mixed sizes, written directory by directory.
+#[derive(Clone, Copy, Debug)]
+pub struct FreshTree {
+    /// How many files.
+    pub files: u64,
+    /// Directories that they are spread over.
+    pub directories: u64,
+    /// Where randomness starts.
+    pub seed: u64,
+}
+
+impl FreshTree {
+    /// Runs all phases.
+    pub fn run(&self, session: &mut Session) -> Result<()> {
+        let sizes = LogNormal::churn();
+        let contents = Contents::new(self.seed, 8 << 20);
+        session.prepare("fresh tree", |root, tally| {
+            let mut random = Random::new(self.seed);
+            for dir in tree::directories(root, "d", self.directories)? {
+                for i in 0..self.files / self.directories {
+                    let size = sizes.sample(&mut random);
+                    let path = dir.join(format!("f{i:05}"));
+                    tree::create(&path, contents.of(i, size as usize))?;
+                    tally.file(size)?;
+                }
+            }
+            Ok(())
+        })?;
+        walks(session, "", self.files)
+    }
+}
+
+/// `ls -l` of a large directory of empty files.
+#[derive(Clone, Copy, Debug)]
+pub struct LargeDirectory {
+    /// How many names.
+    pub files: u64,
+}
+
+impl LargeDirectory {
+    /// Runs all phases.
+    pub fn run(&self, session: &mut Session) -> Result<()> {
+        session.prepare("large directory", |root, tally| {
+            fs::create_dir(root.join("large"))?;
+            for i in 0..self.files {
+                tree::create(&root.join(format!("large/name-{i:07}")), b"")?;
+                tally.file(0)?;
+            }
+            Ok(())
+        })?;
+        session.read_phase("ls -l", self.files, long_listing)
+    }
+}
+
+/// Lists names, sorts them and fetches the attributes of each, as ls(1) does.
+fn long_listing(root: &Path, tally: &Tally) -> Result<()> {
+    let mut names: Vec<_> = fs::read_dir(root.join("large"))?
+        .map(|entry| entry.map(|e| e.path()))
+        .collect::<Result<_, _>>()?;
+    names.sort();
+    for path in names {
+        if !tally.file(fs::symlink_metadata(path)?.size())? {
+            break;
+        }
+    }
+    Ok(())
+}

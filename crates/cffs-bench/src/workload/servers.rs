@@ -1,0 +1,153 @@
+//! Servers, after Filebench's web server, mail server and web proxy (extµ §6.2).
+//!
+//! Threads choose files at random for a fixed time. The figure is operations per second, where
+//! an operation is one file read, written or removed.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::random::{Contents, Random};
+use super::{Session, Tally, tree};
+
+/// Which server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Ten files are read, then a line goes to the log.
+    Web,
+    /// A message is dropped, one delivered, one read and answered, one read. Delivery is durable.
+    Mail,
+    /// Five reads for each file that is replaced; a fifth of the files is not there yet.
+    Proxy,
+}
+
+/// The size of the benchmark.
+#[derive(Clone, Copy, Debug)]
+pub struct Server {
+    /// Which server.
+    pub kind: Kind,
+    /// Files to choose from.
+    pub files: u64,
+    /// Bytes in each of them.
+    pub size: usize,
+    /// Concurrent clients.
+    pub threads: u64,
+    /// How long they work.
+    pub duration: Duration,
+    /// Where randomness starts.
+    pub seed: u64,
+}
+
+/// Bytes that a request adds to the log.
+const LOG_LINE: usize = 512;
+
+impl Server {
+    /// Runs its one phase.
+    pub fn run(&self, session: &mut Session) -> Result<()> {
+        let contents = Contents::new(self.seed, self.size.max(LOG_LINE));
+        session.prepare("file set", |root, tally| {
+            tree::directories(root, "s", self.files.div_ceil(100))?;
+            for i in (0..self.files).filter(|i| self.kind != Kind::Proxy || i % 5 != 0) {
+                tree::create(&root.join(name(i)), contents.of(i, self.size))?;
+                tally.file(self.size as u64)?;
+            }
+            Ok(())
+        })?;
+        session.write_phase("serve", 0, true, |root, tally| {
+            std::thread::scope(|scope| {
+                let workers: Vec<_> = (0..self.threads)
+                    .map(|thread| {
+                        let contents = &contents;
+                        scope.spawn(move || self.client(root, thread, contents, tally))
+                    })
+                    .collect();
+                workers.into_iter().try_for_each(super::joined)
+            })
+        })
+    }
+
+    fn client(&self, root: &Path, thread: u64, contents: &Contents, tally: &Tally) -> Result<()> {
+        let mut random = Random::new(self.seed ^ (thread + 1) << 32);
+        let mut buffer = vec![0; self.size + LOG_LINE];
+        while tally.elapsed() < self.duration {
+            tally.go_on()?;
+            match self.kind {
+                Kind::Web => {
+                    for _ in 0..10 {
+                        self.read(root, &mut random, &mut buffer, tally)?;
+                    }
+                    log(root, contents.of(thread, LOG_LINE))?;
+                }
+                Kind::Mail => {
+                    let (gone, new) = (self.pick(&mut random), self.pick(&mut random));
+                    let _ = fs::remove_file(root.join(&gone));
+                    self.write(root, &new, contents, true, tally)?;
+                    self.read(root, &mut random, &mut buffer, tally)?;
+                    let answered = self.pick(&mut random);
+                    self.write(root, &answered, contents, true, tally)?;
+                    self.read(root, &mut random, &mut buffer, tally)?;
+                }
+                Kind::Proxy => {
+                    let replaced = self.pick(&mut random);
+                    let _ = fs::remove_file(root.join(&replaced));
+                    self.write(root, &replaced, contents, false, tally)?;
+                    for _ in 0..5 {
+                        self.read(root, &mut random, &mut buffer, tally)?;
+                    }
+                    log(root, contents.of(thread, LOG_LINE))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn pick(&self, random: &mut Random) -> PathBuf {
+        name(random.below(self.files))
+    }
+
+    /// Reads some file. One that is missing was removed by another client, or is a cache miss.
+    fn read(
+        &self,
+        root: &Path,
+        random: &mut Random,
+        buffer: &mut [u8],
+        tally: &Tally,
+    ) -> Result<()> {
+        let bytes = match tree::read(&root.join(self.pick(random)), buffer) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => 0,
+            Err(e) => return Err(e.into()),
+        };
+        tally.file(bytes)?;
+        Ok(())
+    }
+
+    /// Appends the contents of one file to this one, which need not exist.
+    fn write(
+        &self,
+        root: &Path,
+        name: &Path,
+        contents: &Contents,
+        durable: bool,
+        tally: &Tally,
+    ) -> Result<()> {
+        let mut file = OpenOptions::new().append(true).create(true).open(root.join(name))?;
+        file.write_all(contents.of(tally.totals().0, self.size))?;
+        if durable {
+            file.sync_all()?;
+        }
+        tally.file(self.size as u64)?;
+        Ok(())
+    }
+}
+
+fn log(root: &Path, line: &[u8]) -> Result<()> {
+    Ok(OpenOptions::new().append(true).create(true).open(root.join("log"))?.write_all(line)?)
+}
+
+fn name(i: u64) -> PathBuf {
+    PathBuf::from(format!("s{:03}/p{i:06}", i / 100))
+}

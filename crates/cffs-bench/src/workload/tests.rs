@@ -1,0 +1,208 @@
+//! The workloads on a plain directory: that they do what they say, and nothing else.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use super::aging::{Churn, History};
+use super::durable::Durable;
+use super::large_file::LargeFile;
+use super::random::{Contents, LogNormal, Random};
+use super::scan::{FreshTree, LargeDirectory};
+use super::servers::{Kind, Server};
+use super::shuffled::Shuffled;
+use super::small_file::SmallFile;
+use super::*;
+
+/// A directory whose caches nobody can empty; remembers what was asked of it.
+struct Plain {
+    dir: tempfile::TempDir,
+    settled: std::cell::Cell<u32>,
+    chilled: u32,
+}
+
+impl Plain {
+    fn new() -> Plain {
+        Plain { dir: tempfile::tempdir().unwrap(), settled: 0.into(), chilled: 0 }
+    }
+}
+
+impl Site for Plain {
+    fn root(&self) -> &Path {
+        self.dir.path()
+    }
+    fn settle(&self) -> Result<()> {
+        self.settled.set(self.settled.get() + 1);
+        Ok(())
+    }
+    fn chill(&mut self) -> Result<()> {
+        self.chilled += 1;
+        Ok(())
+    }
+    fn volume_size(&self) -> Option<u64> {
+        Some(16 << 20)
+    }
+}
+
+fn run(site: &mut Plain, work: impl FnOnce(&mut Session) -> Result<()>) -> Vec<Phase> {
+    let quiet = AtomicBool::new(false);
+    let mut session = Session::new(site, &quiet, ProgressBar::hidden(), Duration::from_secs(60));
+    work(&mut session).unwrap();
+    session.finish()
+}
+
+fn regular_files(root: &Path) -> Vec<PathBuf> {
+    let (mut found, mut pending) = (vec![], vec![root.to_owned()]);
+    while let Some(dir) = pending.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_dir() {
+                pending.push(entry.path());
+            } else {
+                found.push(entry.path());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn small_file_touches_every_file_in_every_phase_and_leaves_none() {
+    let mut site = Plain::new();
+    let plan = SmallFile { files: 250, size: 1000, seed: 1 };
+    let phases = run(&mut site, |s| plan.run(s));
+    let names: Vec<_> = phases.iter().map(|p| p.name.as_str()).collect();
+    assert_eq!(names, ["create", "read", "read shuffled", "overwrite", "remove"]);
+    assert!(phases.iter().all(|p| p.files == 250));
+    assert!(phases[..4].iter().all(|p| p.bytes == 250_000));
+    assert_eq!((site.settled.get(), site.chilled), (3, 5));
+    assert_eq!(regular_files(site.root()).len(), 0);
+    assert_eq!(fs::read_dir(site.root()).unwrap().count(), 3, "a hundred names per directory");
+}
+
+#[test]
+fn large_file_moves_all_its_bytes_three_times() {
+    let mut site = Plain::new();
+    let phases = run(&mut site, |s| LargeFile { bytes: 5 << 20, seed: 1 }.run(s));
+    assert!(phases.iter().all(|p| p.bytes == 5 << 20));
+    assert_eq!(fs::metadata(site.root().join("large")).unwrap().len(), 5 << 20);
+}
+
+#[test]
+fn churn_ends_about_as_full_as_asked_and_the_same_for_everybody() {
+    let plan = Churn { full: 0.5, operations: 1500, directories: 7, seed: 3, then: None };
+    let (mut one, mut two) = (Plain::new(), Plain::new());
+    let phases = run(&mut one, |s| plan.run(s));
+    run(&mut two, |s| plan.run(s));
+    let files = |site: &Plain| -> Vec<(PathBuf, Vec<u8>)> {
+        regular_files(site.root())
+            .into_iter()
+            .map(|p| (p.strip_prefix(site.root()).unwrap().to_owned(), fs::read(&p).unwrap()))
+            .collect()
+    };
+    let made = files(&one);
+    assert_eq!(made, files(&two));
+    let blocks: u64 = made.iter().map(|(_, c)| (c.len() as u64).div_ceil(4096) * 4096).sum();
+    let full = blocks as f64 / (16 << 20) as f64;
+    assert!((0.42..0.62).contains(&full), "{full}");
+    let [find, du, scan] = &phases[..] else { panic!("{phases:?}") };
+    assert_eq!((find.files, find.bytes), (made.len() as u64, 0));
+    let bytes: u64 = made.iter().map(|(_, c)| c.len() as u64).sum();
+    assert_eq!((du.files, du.bytes), (made.len() as u64, bytes));
+    assert_eq!((scan.files, scan.bytes), (made.len() as u64, bytes));
+}
+
+#[test]
+fn history_keeps_its_balance_of_adds_and_removes() {
+    let mut site = Plain::new();
+    let phases = run(&mut site, |s| History { files: 100, commits: 40, seed: 5 }.run(s));
+    assert!(phases.iter().all(|p| p.files == 100 + 40));
+    assert!(regular_files(site.root()).iter().all(|p| p.extension().unwrap() == "c"));
+}
+
+#[test]
+fn the_other_trees_are_walked_completely() {
+    let mut site = Plain::new();
+    let tree = FreshTree { files: 60, directories: 6, seed: 1 };
+    assert!(run(&mut site, |s| tree.run(s)).iter().all(|p| p.files == 60));
+    let mut site = Plain::new();
+    let phases = run(&mut site, |s| LargeDirectory { files: 500 }.run(s));
+    assert_eq!(phases[0].files, 500);
+    let mut site = Plain::new();
+    let phases = run(&mut site, |s| Shuffled { bytes: 3 << 20, threads: 3, seed: 1 }.run(s));
+    assert_eq!(phases[0].files, regular_files(site.root()).len() as u64);
+    assert!(phases[0].bytes >= 3 << 20);
+}
+
+#[test]
+fn durable_writes_as_many_files_as_it_counts() {
+    let mut site = Plain::new();
+    let plan = Durable { files: 40, size: 200, threads: 8, seed: 1 };
+    let phases = run(&mut site, |s| plan.run(s));
+    assert_eq!(phases[0].files, 40);
+    assert_eq!(regular_files(site.root()).len(), 40);
+}
+
+#[test]
+fn servers_serve() {
+    for kind in [Kind::Web, Kind::Mail, Kind::Proxy] {
+        let mut site = Plain::new();
+        let duration = Duration::from_millis(100);
+        let plan = Server { kind, files: 50, size: 128, threads: 4, duration, seed: 1 };
+        let phases = run(&mut site, |s| plan.run(s));
+        assert!(phases[0].files > 10, "{kind:?}");
+        assert_eq!(site.root().join("log").exists(), kind != Kind::Mail);
+    }
+}
+
+#[test]
+fn an_interrupt_ends_a_phase_and_patience_ends_a_read() {
+    let mut site = Plain::new();
+    let pressed = AtomicBool::new(true);
+    let mut session =
+        Session::new(&mut site, &pressed, ProgressBar::hidden(), Duration::from_secs(60));
+    let error = SmallFile { files: 10, size: 1, seed: 1 }.run(&mut session).unwrap_err();
+    assert!(format!("{error:#}").contains("interrupted"));
+
+    let mut site = Plain::new();
+    let quiet = AtomicBool::new(false);
+    let mut session = Session::new(&mut site, &quiet, ProgressBar::hidden(), Duration::ZERO);
+    SmallFile { files: 10, size: 1, seed: 1 }.run(&mut session).unwrap();
+    let read: Vec<_> = session.finish().iter().map(|p| p.files).collect();
+    assert_eq!(read, [10, 1, 1, 10, 10]);
+}
+
+#[test]
+fn sizes_have_the_median_and_mean_that_they_should() {
+    let (sizes, mut random) = (LogNormal::churn(), Random::new(1));
+    let mut samples: Vec<u64> = (0..200_000).map(|_| sizes.sample(&mut random)).collect();
+    samples.sort();
+    let median = samples[samples.len() / 2] as f64;
+    let mean = samples.iter().sum::<u64>() as f64 / samples.len() as f64;
+    assert!((median / 5e3 - 1.0).abs() < 0.03, "{median}");
+    assert!((mean / 28e3 - 1.0).abs() < 0.08, "{mean}");
+}
+
+#[test]
+fn contents_differ_between_files_and_have_the_length_asked_for() {
+    let contents = Contents::new(1, 4096);
+    assert_eq!(contents.of(3, 4096).len(), 4096);
+    assert_ne!(contents.of(1, 100), contents.of(2, 100));
+    assert_eq!(contents.of(u64::MAX, 0).len(), 0);
+}
+
+#[test]
+fn a_shuffle_is_a_permutation_that_depends_on_the_seed() {
+    let order = |seed| {
+        let mut items: Vec<u32> = (0..100).collect();
+        Random::new(seed).shuffle(&mut items);
+        items
+    };
+    let mut sorted = order(1);
+    assert_ne!(sorted, order(2));
+    assert_eq!(sorted, order(1));
+    sorted.sort();
+    assert_eq!(sorted, (0..100).collect::<Vec<_>>());
+}

@@ -1,0 +1,85 @@
+//! Files and directories: the few operations that the workloads are made of.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::Tally;
+
+/// Makes a file with these contents.
+pub fn create(path: &Path, contents: &[u8]) -> io::Result<()> {
+    OpenOptions::new().write(true).create_new(true).open(path)?.write_all(contents)
+}
+
+/// Replaces a file's contents in place, without truncating it first.
+pub fn overwrite(path: &Path, contents: &[u8]) -> io::Result<()> {
+    OpenOptions::new().write(true).open(path)?.write_all(contents)
+}
+
+/// Reads a whole file into `buffer`, whose old contents are lost; returns how much there was.
+pub fn read(path: &Path, buffer: &mut [u8]) -> io::Result<u64> {
+    let mut file = File::open(path)?;
+    let mut total = 0;
+    loop {
+        match file.read(buffer)? {
+            0 => return Ok(total),
+            n => total += n as u64,
+        }
+    }
+}
+
+/// What a walk does at each file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visit {
+    /// Nothing: names and types only, as find(1) does.
+    Names,
+    /// Its attributes, as du(1) does.
+    Attributes,
+    /// Its contents, as tar(1) does.
+    Contents,
+}
+
+/// Walks a tree in the order in which directories list their entries.
+pub fn walk(root: &Path, visit: Visit, tally: &Tally) -> Result<()> {
+    let mut buffer = vec![0; 256 << 10];
+    let mut pending = vec![root.to_owned()];
+    while let Some(dir) = pending.pop() {
+        let mut inner = Vec::new();
+        for entry in fs::read_dir(&dir).with_context(|| format!("list {}", dir.display()))? {
+            let entry = entry?;
+            // `d_type`, as find uses it: an attribute is fetched only when it is asked for.
+            if entry.file_type()?.is_dir() {
+                inner.push(entry.path());
+                continue;
+            }
+            let bytes = match visit {
+                Visit::Names => 0,
+                Visit::Attributes => fs::symlink_metadata(entry.path())?.size(),
+                Visit::Contents if entry.file_type()?.is_file() => {
+                    read(&entry.path(), &mut buffer)?
+                }
+                Visit::Contents => 0,
+            };
+            if !tally.file(bytes)? {
+                return Ok(());
+            }
+        }
+        // A stack: reversed, so that directories come in the order in which they are listed.
+        pending.extend(inner.into_iter().rev());
+    }
+    Ok(())
+}
+
+/// Makes `count` directories with the same stem.
+pub fn directories(root: &Path, stem: &str, count: u64) -> Result<Vec<PathBuf>> {
+    (0..count)
+        .map(|i| {
+            let dir = root.join(format!("{stem}{i:03}"));
+            fs::create_dir(&dir).with_context(|| format!("make {}", dir.display()))?;
+            Ok(dir)
+        })
+        .collect()
+}
