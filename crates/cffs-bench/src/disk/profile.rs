@@ -176,6 +176,19 @@ impl Profile {
         }
     }
 
+    /// Whether writes are acknowledged before they are on the medium.
+    pub fn has_write_cache(self) -> bool {
+        matches!(self.spec(), Spec::Disk(disk) if disk.write_cache_bytes > 0)
+    }
+
+    /// Bytes that the device writes atomically, and in which it is addressed.
+    pub fn sector_size(self) -> u32 {
+        match self {
+            Profile::St31200 | Profile::AtlasIi => 512,
+            _ => 4096,
+        }
+    }
+
     /// Whether the kernel should treat it as a disk with an arm.
     pub fn is_rotational(self) -> bool {
         matches!(self.spec(), Spec::Disk(_))

@@ -1,6 +1,16 @@
 //! The emulated disk for programs and for the kernel.
+//!
+//! Stands on [`crate::disk`] for what happens and when; adds real time, data, and the ways in.
+//!
+//! - [`pacer`]: sleeps until the model says that a request is done;
+//! - [`image`]: a FUSE file system of one file over it;
+//! - [`server`]: that file system mounted, and a loop device that makes it a block device;
+//! - [`control`]: a socket through which another process reads the counters.
 
+pub mod control;
+pub mod image;
 pub mod pacer;
+pub mod server;
 
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,73 @@
+//! The control socket of a disk that is served to others.
+//!
+//! One command per line, one line of answer:
+//!
+//! ```text
+//!   counters        {"reads":123,…}
+//!   profile NAME    ok          changes the device; counting goes on
+//!   profile         hdd7200
+//! ```
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+
+use super::pacer::Pacer;
+use crate::disk::Profile;
+
+/// Listens at `path`, which must not exist, and answers until the process ends.
+pub fn listen(path: &Path, pacer: Arc<Pacer>) -> Result<()> {
+    let listener = UnixListener::bind(path)
+        .with_context(|| format!("make the control socket {}", path.display()))?;
+    std::thread::Builder::new().name("control".into()).spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let pacer = pacer.clone();
+            // A client that goes away ends its own conversation only.
+            std::thread::spawn(move || converse(&stream, &pacer));
+        }
+    })?;
+    Ok(())
+}
+
+/// Asks a served disk something and returns its answer.
+pub fn ask(path: &Path, command: &str) -> Result<String> {
+    let mut stream =
+        UnixStream::connect(path).with_context(|| format!("connect to {}", path.display()))?;
+    writeln!(stream, "{command}")?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer)?;
+    Ok(answer.trim_end().to_owned())
+}
+
+fn converse(stream: &UnixStream, pacer: &Pacer) -> std::io::Result<()> {
+    let mut writer = stream;
+    for line in BufReader::new(stream).lines() {
+        writeln!(writer, "{}", answer(&line?, pacer))?;
+    }
+    Ok(())
+}
+
+/// The answer to one line.
+pub fn answer(line: &str, pacer: &Pacer) -> String {
+    let mut words = line.split_whitespace();
+    match (words.next(), words.next()) {
+        (Some("counters"), None) => serde_json::to_string(&pacer.counters())
+            .unwrap_or_else(|error| format!("error: {error}")),
+        (Some("profile"), None) => pacer
+            .profile()
+            .to_possible_value()
+            .map_or_else(String::new, |value| value.get_name().to_owned()),
+        (Some("profile"), Some(name)) => match Profile::from_str(name, true) {
+            Ok(profile) => {
+                pacer.become_profile(profile);
+                String::from("ok")
+            }
+            Err(error) => format!("error: {error}"),
+        },
+        _ => String::from("error: say `counters` or `profile [NAME]`"),
+    }
+}

@@ -1,0 +1,185 @@
+//! The emulated disk as a mounted file, and as a block device over it.
+//!
+//! ```text
+//!   file system ──► /dev/loopN ──► DIR/disk (FUSE) ──► Image ──► Pacer
+//!                   direct I/O     direct I/O            └─► backing file
+//! ```
+
+use std::fs::{self, OpenOptions};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result, bail};
+use fuse_ring::{Config, MountOptions, Session, TransportChoice, Unmount, Unmounter};
+
+use super::image::{FILE_NAME, Image};
+use super::pacer::Pacer;
+use crate::disk::{Profile, Stroke};
+
+/// Requests that can be in work at once: more than any disk's queue, and than a loop device sends.
+const THREADS: NonZeroUsize = NonZeroUsize::new(48).expect("not zero");
+
+/// A mounted disk. Dropping it unmounts.
+pub struct DiskServer {
+    pacer: Arc<Pacer>,
+    file: PathBuf,
+    unmounter: Unmounter,
+    thread: Option<JoinHandle<std::io::Result<()>>>,
+}
+
+impl DiskServer {
+    /// Serves a disk of `size` bytes with its data in `backing`, which is made or resized, as the
+    /// file `disk` in the directory `at`.
+    pub fn start(
+        profile: Profile,
+        stroke: Stroke,
+        size: u64,
+        backing: &Path,
+        at: &Path,
+    ) -> Result<DiskServer> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(backing)
+            .with_context(|| format!("open the backing file {}", backing.display()))?;
+        file.set_len(size).context("give the backing file its size")?;
+        let pacer = Arc::new(Pacer::new(profile, size, stroke));
+        let options = MountOptions {
+            fsname: "cffs-bench".into(),
+            subtype: String::from("disk"),
+            ..MountOptions::default()
+        };
+        let mut config = Config {
+            transport: TransportChoice::Dev,
+            dev_threads: Some(THREADS),
+            ..Config::default()
+        };
+        // Direct I/O that is asynchronous counts as background work, which would be held back.
+        config.wishes.max_background = 512;
+        config.wishes.congestion_threshold = 512;
+        let session = Session::mount(Image::new(pacer.clone(), file), at, &options, &config)
+            .with_context(|| format!("mount on {}", at.display()))?;
+        let unmounter = session.unmounter();
+        let serve = move || {
+            // Threads inherit it: sleeping to the microsecond instead of to the 50th.
+            let _ = rustix::thread::set_current_timer_slack(NANOSECOND);
+            session.serve()
+        };
+        let thread = std::thread::Builder::new().name("disk".into()).spawn(serve)?;
+        Ok(DiskServer { pacer, file: at.join(FILE_NAME), unmounter, thread: Some(thread) })
+    }
+
+    /// The device behind the file.
+    pub fn pacer(&self) -> &Arc<Pacer> {
+        &self.pacer
+    }
+
+    /// The file.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Whether somebody else has unmounted it.
+    pub fn is_over(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Unmounts and reports how serving ended. Fails while the file is in use.
+    pub fn stop(mut self) -> Result<()> {
+        if !self.is_over() {
+            self.unmounter.unmount(Unmount::Now).context("unmount the disk")?;
+        }
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(result)) => result.context("serve the disk"),
+            Some(Err(_)) => bail!("the disk's server panicked"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for DiskServer {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let _ = self.unmounter.unmount(Unmount::Lazy);
+            // Joining could wait for a user of the file; the thread ends with the last of them.
+            drop(thread);
+        }
+    }
+}
+
+const NANOSECOND: Option<std::num::NonZeroU64> = std::num::NonZeroU64::new(1);
+
+/// A loop device with direct I/O. Dropping it detaches it.
+pub struct LoopDevice {
+    path: PathBuf,
+}
+
+impl LoopDevice {
+    /// A loop device over `file` that looks to the kernel like a disk of this profile.
+    pub fn attach(file: &Path, profile: Profile) -> Result<LoopDevice> {
+        let sector = profile.sector_size().to_string();
+        let mut losetup = Command::new("losetup");
+        losetup.args(["--find", "--show", "--direct-io=on", "--sector-size", &sector]);
+        let output = losetup.arg(file).output().context("run losetup")?;
+        if !output.status.success() {
+            bail!("losetup: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+        let device = LoopDevice { path };
+        if device.queue("dio")? != "1" {
+            bail!("the loop device refuses direct I/O: the page cache would hide the disk");
+        }
+        device.tune(profile)?;
+        Ok(device)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What a kernel would do for such a disk. A file system behaves accordingly.
+    fn tune(&self, profile: Profile) -> Result<()> {
+        let (rotational, scheduler) =
+            if profile.is_rotational() { ("1", "mq-deadline") } else { ("0", "none") };
+        self.set("rotational", rotational)?;
+        self.set("scheduler", scheduler)?;
+        self.set("add_random", "0")?;
+        // FUSE carries at most a megabyte; otherwise requests would be cut in two unequal parts.
+        self.set("max_sectors_kb", "1024")?;
+        if !profile.has_write_cache() {
+            self.set("write_cache", "write through")?;
+        }
+        Ok(())
+    }
+
+    fn set(&self, attribute: &str, value: &str) -> Result<()> {
+        let path = self.sysfs().join("queue").join(attribute);
+        match fs::write(&path, value) {
+            // Attributes come and go with kernel versions; one that is not there has no effect.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            result => result.with_context(|| format!("write {value} to {}", path.display())),
+        }
+    }
+
+    fn queue(&self, attribute: &str) -> Result<String> {
+        let path = self.sysfs().join("loop").join(attribute);
+        let value = fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;
+        Ok(value.trim().to_owned())
+    }
+
+    fn sysfs(&self) -> PathBuf {
+        Path::new("/sys/block").join(self.path.file_name().unwrap_or_default())
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.path).output();
+    }
+}
