@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, bail};
+use fuse_ring::protocol::Features;
 use fuse_ring::{Config, MountOptions, Session, TransportChoice, Unmount, Unmounter};
 
 use super::image::{FILE_NAME, Image};
@@ -59,6 +60,7 @@ impl DiskServer {
             dev_threads: Some(THREADS),
             ..Config::default()
         };
+        config.wishes.features -= Features::DO_READDIRPLUS | Features::READDIRPLUS_AUTO;
         // Direct I/O that is asynchronous counts as background work, which would be held back.
         config.wishes.max_background = 512;
         config.wishes.congestion_threshold = 512;
