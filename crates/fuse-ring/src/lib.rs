@@ -30,4 +30,6 @@ pub use handler::Handler;
 pub use mount::{MountOptions, Unmount};
 pub use notify::{CachedData, CachedName, Notifier};
 pub use rustix::io::Errno;
-pub use session::{Config, Session, Transport, TransportChoice, Unmounter};
+pub use session::{
+    Config, Session, THREADS_MIN, THREADS_PER_CORE, Transport, TransportChoice, Unmounter,
+};

@@ -1,30 +1,31 @@
 //! A mounted file system and the threads that serve it.
 //!
 //! ```text
-//!  Session::mount          Session::serve                       unmounted by anybody,
-//!  mount(2), INIT   ───▶   threads serve until the     ───▶     connection aborted:
-//!  transport known         connection ends                      Handler::destroy
-//!        │                                                           
-//!        └── dropped unserved: unmounted
+//!   Session::mount             Session::serve                    unmounted by anybody,
+//!   mount(2), INIT,    ───▶    threads serve until the   ───▶    connection aborted:
+//!   transport chosen           connection ends                   Handler::destroy
+//!         │
+//!         └── dropped unserved: unmounted
 //! ```
+
+mod handshake;
 
 use std::io;
 use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
-use rustix::param::page_size;
 
 use crate::dispatch::Dispatcher;
-use crate::protocol::init::encode_retry;
-use crate::protocol::{
-    Dialect, Frame, Granted, Negotiation, Operation, Request, Wishes, encode, negotiate,
-};
+use crate::protocol::{Granted, Wishes};
 use crate::transport::dev::{self, Buffers};
-use crate::transport::device::{Device, Received};
+use crate::transport::device::Device;
+use crate::transport::uring::Worker;
 use crate::{Handler, MountOptions, Notifier, Unmount, mount};
 
 /// What to negotiate, and how to serve.
@@ -34,28 +35,48 @@ pub struct Config {
     pub wishes: Wishes,
     /// Which transport to use.
     pub transport: TransportChoice,
-    /// How many threads read `/dev/fuse` on the classic transport; one per core if not given.
-    pub dev_threads: Option<NonZeroUsize>,
+    /// How many threads serve: in all on `/dev/fuse`, for each core on io_uring.
+    ///
+    /// A request that waits for a disk holds its thread, so this bounds how many requests are in
+    /// work. If it is not given, a thread per core reads `/dev/fuse`, but no fewer than
+    /// [`THREADS_MIN`]; and on io_uring there are [`THREADS_PER_CORE`]. Those that are idle cost
+    /// some address space: the kernel gives a request to the thread that was used last.
+    pub threads: Option<NonZeroUsize>,
 }
+
+/// How many threads read `/dev/fuse`, at least, if the configuration does not say.
+pub const THREADS_MIN: usize = 4;
+
+/// How many threads serve each core on io_uring, if the configuration does not say.
+pub const THREADS_PER_CORE: usize = 4;
 
 /// Which transport to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChoice {
-    /// The fastest that kernel and permissions allow.
+    /// io_uring where the kernel offers it, `/dev/fuse` where it does not.
     #[default]
     Auto,
     /// `/dev/fuse`.
     Dev,
+    /// io_uring, or no mount.
+    Uring,
 }
 
 /// Which transport is in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transport {
+    /// FUSE over io_uring.
+    Uring {
+        /// The number of cores that serve.
+        cores: usize,
+        /// The number of threads on each.
+        threads_per_core: usize,
+    },
     /// Reads and writes on `/dev/fuse`.
     Dev {
         /// The number of threads that do so.
         threads: usize,
-        /// Why not io_uring.
+        /// Why not io_uring, for people to read.
         why_not_uring: String,
     },
 }
@@ -68,6 +89,8 @@ pub struct Session<H: Handler> {
     device: Arc<Device>,
     mounted: Arc<Mounted>,
     transport: Transport,
+    /// What serves the rings, made beforehand; none on the classic transport.
+    workers: Vec<Worker>,
 }
 
 /// The mount, shared with those who may end it.
@@ -95,7 +118,7 @@ impl Mounted {
             return Ok(());
         }
         match mount::unmount(&self.path, how) {
-            // It went by itself between the two lines: the serving threads will notice.
+            // It went by itself in the meantime: the serving threads will notice.
             Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(()),
             result => result,
         }
@@ -114,7 +137,7 @@ impl<H: Handler> Session<H> {
     ) -> io::Result<Session<H>> {
         let (device, path) = mount::mount(path.as_ref(), options)?;
         let mounted = Mounted { path, ended: AtomicBool::new(false) };
-        let (granted, transport) = match handshake(&device, config) {
+        let agreed = match handshake::run(&device, config) {
             Ok(agreed) => agreed,
             Err(error) => {
                 // The device goes first, so that nobody waits for an answer below the mount.
@@ -123,12 +146,13 @@ impl<H: Handler> Session<H> {
                 return Err(error);
             }
         };
-        handler.init(&granted);
+        handler.init(&agreed.granted);
         Ok(Session {
-            dispatcher: Dispatcher::new(handler, granted),
+            dispatcher: Dispatcher::new(handler, agreed.granted),
             device: Arc::new(device),
             mounted: Arc::new(mounted),
-            transport,
+            transport: agreed.transport,
+            workers: agreed.workers,
         })
     }
 
@@ -147,6 +171,11 @@ impl<H: Handler> Session<H> {
         &self.mounted.path
     }
 
+    /// The file system.
+    pub fn handler(&self) -> &H {
+        &self.dispatcher.handler
+    }
+
     /// The means to end the session from elsewhere.
     pub fn unmounter(&self) -> Unmounter {
         Unmounter(Arc::downgrade(&self.mounted))
@@ -157,11 +186,15 @@ impl<H: Handler> Session<H> {
         Notifier::new(Arc::downgrade(&self.device))
     }
 
-    /// Serves until the file system is unmounted, by whomever, and returns the handler's fate: an
-    /// error if a thread failed or the handler panicked.
-    pub fn serve(self) -> io::Result<()> {
+    /// Serves until the file system is unmounted, by whomever, or until serving fails.
+    ///
+    /// An unmount while files are open under it (a lazy one) ends the session when the last of
+    /// them is closed.
+    pub fn serve(mut self) -> io::Result<()> {
+        let workers = std::mem::take(&mut self.workers);
         let result = match self.transport {
             Transport::Dev { threads, .. } => self.serve_dev(threads),
+            Transport::Uring { .. } => self.serve_uring(workers),
         };
         if result.is_ok() {
             self.mounted.ended.store(true, Ordering::Release);
@@ -175,82 +208,90 @@ impl<H: Handler> Session<H> {
 
     fn serve_dev(&self, threads: usize) -> io::Result<()> {
         let payload_len = self.dispatcher.granted.payload_len();
-        let mut workers = vec![(None, Buffers::new(payload_len)?)];
+        let mut own = vec![None];
         for _ in 1..threads {
-            workers.push((Some(self.device.try_clone()?), Buffers::new(payload_len)?));
+            own.push(Some(self.device.try_clone()?));
         }
-        thread::scope(|scope| {
-            let mut threads = Vec::new();
-            for (index, (device, mut buffers)) in workers.into_iter().enumerate() {
-                let work = move || {
-                    let device = device.as_ref().unwrap_or(&self.device);
-                    let result = dev::serve(&self.dispatcher, device, &mut buffers);
-                    if result.is_err() {
-                        // The others would serve on, and never end by themselves.
-                        let _ = self.mounted.unmount(Unmount::Lazy);
-                    }
-                    result
-                };
-                let builder = thread::Builder::new().name(format!("fuse-dev-{index}"));
-                threads.push(builder.spawn_scoped(scope, work).inspect_err(|_| {
-                    let _ = self.mounted.unmount(Unmount::Lazy);
-                }));
+        let work = own.into_iter().map(|own| {
+            move || {
+                let device = own.as_ref().unwrap_or(&self.device);
+                dev::serve(&self.dispatcher, device, &mut Buffers::new(payload_len)?)
             }
-            threads.into_iter().try_for_each(|thread| match thread?.join() {
-                Ok(result) => result,
-                Err(_) => Err(io::Error::other("a server thread panicked")),
-            })
-        })
+        });
+        // The other threads wait in the kernel, where only the end of the connection wakes them.
+        run_all("fuse-dev", work, || drop(self.mounted.unmount(Unmount::Force)))
     }
+
+    fn serve_uring(&self, workers: Vec<Worker>) -> io::Result<()> {
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let payload_len = self.dispatcher.granted.payload_len();
+        self.device.set_nonblocking()?;
+        let mut reader = Some(Buffers::new(payload_len)?);
+        let mut workers = workers.into_iter();
+        let work = std::iter::from_fn(|| {
+            let (worker, reader) = match workers.next() {
+                Some(worker) => (Some(worker), None),
+                None => (None, Some(reader.take()?)),
+            };
+            let stop = stop.as_fd();
+            Some(move || match (worker, reader) {
+                (Some(worker), _) => worker.serve(&self.dispatcher, &self.device, stop),
+                (None, Some(mut buffers)) => {
+                    dev::serve_beside(&self.dispatcher, &self.device, &mut buffers, stop)
+                }
+                (None, None) => Ok(()),
+            })
+        });
+        run_all("fuse-ring", work, || signal(&stop))
+    }
+}
+
+/// Runs each piece of work on a thread of its own until all are done. When one fails, or cannot be
+/// started, `give_up` is called to end the others. Returns the first error.
+fn run_all<W>(
+    name: &str,
+    work: impl Iterator<Item = W>,
+    give_up: impl Fn() + Sync,
+) -> io::Result<()>
+where
+    W: FnOnce() -> io::Result<()> + Send,
+{
+    let guarded = |work: W| {
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work))
+            .unwrap_or_else(|_| Err(io::Error::other("a server thread panicked")));
+        result.inspect_err(|_| give_up())
+    };
+    thread::scope(|scope| {
+        let mut running = Vec::new();
+        let mut result = Ok(());
+        for (index, work) in work.enumerate() {
+            let builder = thread::Builder::new().name(format!("{name}-{index}"));
+            match builder.spawn_scoped(scope, || guarded(work)) {
+                Ok(thread) => running.push(thread),
+                Err(error) => {
+                    give_up();
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        for thread in running {
+            let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("panicked")));
+            result = result.and(ended);
+        }
+        result
+    })
+}
+
+/// Makes the descriptor readable for good, since nobody reads it.
+fn signal(stop: &OwnedFd) {
+    let _ = rustix::io::write(stop, &1_u64.to_ne_bytes());
 }
 
 impl<H: Handler> Drop for Session<H> {
     fn drop(&mut self) {
         if let Err(error) = self.mounted.unmount(Unmount::Lazy) {
             tracing::warn!(path = %self.mounted.path.display(), %error, "not unmounted");
-        }
-    }
-}
-
-/// Waits for the kernel's `INIT` and answers it.
-fn handshake(device: &Device, config: &Config) -> io::Result<(Granted, Transport)> {
-    let page = u32::try_from(page_size()).map_err(|_| Errno::INVAL)?;
-    let mut buffers = Buffers::new(1 << 16)?;
-    loop {
-        let Received::Message(len) = device.receive(buffers.message())? else {
-            return Err(Errno::NOTCONN.into());
-        };
-        let message = &buffers.message()[..len];
-        let malformed = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-        let frame = Frame::contiguous(message, Dialect::default()).map_err(malformed)?;
-        let request = Request::decode(&frame, Dialect::default()).map_err(malformed)?;
-        let Operation::Init(init) = &request.operation else {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the first request is no INIT"));
-        };
-        let unique = frame.unique().0;
-        match negotiate(init, &config.wishes, page) {
-            Negotiation::Agreed(granted) => {
-                tracing::debug!(offered = ?init, ?granted, "INIT");
-                let body = granted.encode(&config.wishes, page);
-                device.send(&encode::header(unique, Ok(body.len())), &body)?;
-                let threads = config.dev_threads.or_else(|| thread::available_parallelism().ok());
-                let transport = Transport::Dev {
-                    threads: threads.map_or(1, NonZeroUsize::get),
-                    why_not_uring: String::from("not built"),
-                };
-                return Ok((granted, transport));
-            }
-            Negotiation::Retry => {
-                let body = encode_retry();
-                device.send(&encode::header(unique, Ok(body.len())), &body)?;
-            }
-            Negotiation::Unsupported => {
-                let _ = device.send(&encode::header(unique, Err(Errno::PROTO)), &[]);
-                return Err(io::Error::new(
-                    io::ErrorKind::Unsupported,
-                    format!("the kernel speaks FUSE {}.{}", init.major, init.minor),
-                ));
-            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! How messages travel between the kernel and the server's threads.
 //!
 //! - [`dev`]: reads and writes on `/dev/fuse`.
+//! - [`uring`]: a queue per core, on io_uring.
 //! - [`device`]: the device itself, which both need.
 //! - [`memory`]: their buffers.
 //!
@@ -10,3 +11,4 @@
 pub(crate) mod dev;
 pub(crate) mod device;
 pub(crate) mod memory;
+pub(crate) mod uring;

@@ -37,11 +37,12 @@ enum Choice {
 
 fn main() -> std::io::Result<()> {
     let arguments = Arguments::parse();
-    let mut config = Config { dev_threads: arguments.threads, ..Config::default() };
+    let mut config = Config { threads: arguments.threads, ..Config::default() };
     config.wishes.elide_open = arguments.elide_open;
     config.wishes.elide_opendir = arguments.elide_open;
     config.transport = match arguments.transport {
-        Choice::Auto | Choice::Uring => TransportChoice::Auto,
+        Choice::Auto => TransportChoice::Auto,
+        Choice::Uring => TransportChoice::Uring,
         Choice::Dev => TransportChoice::Dev,
     };
     let options = MountOptions { subtype: "null".into(), ..MountOptions::default() };

@@ -5,7 +5,9 @@
 //! and that each takes two system calls.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::device::{Device, Received};
@@ -44,10 +46,44 @@ pub(crate) fn serve<H: Handler>(
     device: &Device,
     buffers: &mut Buffers,
 ) -> io::Result<()> {
-    while let Received::Message(len) = device.receive(buffers.message())? {
-        answer(dispatcher, device, buffers, len)?;
+    loop {
+        match device.receive(buffers.message())? {
+            Received::Message(len) => answer(dispatcher, device, buffers, len)?,
+            Received::Nothing => {}
+            Received::Ended => return Ok(()),
+        }
     }
-    Ok(())
+}
+
+/// Serves what comes over the device while rings carry the rest: `FORGET` and `INTERRUPT`. Ends
+/// with the connection, or once `stop` is readable.
+///
+/// The device must be [nonblocking](Device::set_nonblocking).
+pub(crate) fn serve_beside<H: Handler>(
+    dispatcher: &Dispatcher<H>,
+    device: &Device,
+    buffers: &mut Buffers,
+    stop: BorrowedFd<'_>,
+) -> io::Result<()> {
+    loop {
+        match device.receive(buffers.message())? {
+            Received::Message(len) => answer(dispatcher, device, buffers, len)?,
+            Received::Ended => return Ok(()),
+            Received::Nothing => {
+                let mut wanted = [
+                    PollFd::from_borrowed_fd(stop, PollFlags::IN),
+                    PollFd::from_borrowed_fd(device.as_fd(), PollFlags::IN),
+                ];
+                match poll(&mut wanted, None) {
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+                if !wanted[0].revents().is_empty() {
+                    return Ok(());
+                }
+            }
+        }
+    }
 }
 
 /// Serves the message of `len` bytes that stands in the buffers.

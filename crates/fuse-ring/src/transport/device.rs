@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
 use rustix::io::{Errno, IoSlice, writev};
 use rustix::ioctl::{Setter, ioctl, opcode};
 
@@ -19,6 +19,8 @@ pub(crate) struct Device(OwnedFd);
 pub(crate) enum Received {
     /// A message of this length.
     Message(usize),
+    /// Nothing, because the device was [told not to wait](Device::set_nonblocking).
+    Nothing,
     /// The file system was unmounted or the connection aborted.
     Ended,
 }
@@ -46,14 +48,20 @@ impl Device {
         Ok(clone)
     }
 
-    /// Waits for the next message.
+    /// Makes [`receive`](Device::receive) return instead of waiting.
+    pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
+        Ok(fcntl_setfl(&self.0, OFlags::RDWR | OFlags::NONBLOCK)?)
+    }
+
+    /// Takes the next message, and waits for it if need be.
     pub(crate) fn receive(&self, buf: &mut [u8]) -> io::Result<Received> {
         loop {
             match rustix::io::read(&self.0, &mut *buf) {
                 Ok(len) => return Ok(Received::Message(len)),
                 Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(Received::Ended),
                 // `ENOENT`: the request was withdrawn while it was copied.
-                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
+                Err(Errno::INTR | Errno::NOENT) => {}
+                Err(Errno::AGAIN) => return Ok(Received::Nothing),
                 Err(errno) => return Err(errno.into()),
             }
         }

@@ -29,6 +29,27 @@ impl Pages {
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Pages { start, len })
     }
+
+    /// Where the first `head_len` bytes are, and everything from `tail_start` on, as the kernel
+    /// wants to be told of it.
+    pub(crate) fn iovecs(&mut self, head_len: usize, tail_start: usize) -> [Iovec; 2] {
+        let (head, tail) = self.split_at_mut(tail_start);
+        [Iovec::of(&mut head[..head_len]), Iovec::of(tail)]
+    }
+}
+
+/// A `struct iovec`: an address and a length, for the kernel's use.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Iovec {
+    base: usize,
+    len: usize,
+}
+
+impl Iovec {
+    fn of(bytes: &mut [u8]) -> Iovec {
+        Iovec { base: bytes.as_mut_ptr().expose_provenance(), len: bytes.len() }
+    }
 }
 
 impl Deref for Pages {

@@ -1,0 +1,292 @@
+//! FUSE over io_uring: the kernel delivers a request to a thread on the core where it was made.
+//!
+//! The kernel has one queue per possible core. A server hands it *entries*: a pair of buffers,
+//! registered for one queue by a command on the server's io_uring. The command completes when the
+//! kernel has put a request into the buffers; the server puts the answer into the same buffers and
+//! commits them by a second command, which at once waits for the next request. So a request costs
+//! one system call, and a wake-up that stays on its core.
+//!
+//! ```text
+//!   REGISTER ──▶ with the kernel ──completion──▶ with us: request
+//!                      ▲                              │ handler
+//!                      └──────COMMIT_AND_FETCH────────┘ answer
+//! ```
+//!
+//! Traps, each of which is met below:
+//!
+//! - The kernel uses no queue before **all** have an entry, those of cores that are offline too;
+//!   until then every caller waits. [`plan`] gives each queue to somebody.
+//! - The answer to `INIT` commits both sides. So rings and buffers are made before it
+//!   ([`Worker::new`]), and what can fail has failed by then.
+//! - Request and answer **share the payload buffer**. See [`Entry::serve`].
+//! - `FORGET`, `INTERRUPT` and notifications still use `/dev/fuse`: a thread stays there.
+//! - The `io-uring` crate has no way to set the length of a command, without which the kernel
+//!   refuses to register: see [`register`].
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::device::Device;
+use super::memory::{Iovec, Pages};
+use crate::Handler;
+use crate::dispatch::{Dispatcher, Outcome};
+use crate::protocol::wire::{UringCmdReq, UringReqHeader};
+use crate::protocol::{Dialect, Frame, encode};
+
+/// `FUSE_IO_URING_CMD_REGISTER`: hands an entry's buffers over and waits for a request.
+const REGISTER: u32 = 1;
+/// `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`: answers a request and waits for the next.
+const COMMIT_AND_FETCH: u32 = 2;
+
+/// The headers have a page of their own before the payload, which keeps the payload aligned.
+const HEAD_LEN: usize = 4096;
+
+/// Payloads up to this length are names, and move aside to make room for the answer.
+const NAMES_LEN_MAX: usize = 512;
+
+/// Tells the completion of the poll for the end from those of entries.
+const STOP: u64 = u64::MAX;
+
+type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
+
+/// Which cores serve, and which queues each of them.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// A core and its queues.
+    pub(crate) cores: Vec<(usize, Vec<u16>)>,
+}
+
+/// Why rings cannot be used, if the kernel says so beforehand.
+pub(crate) fn obstacle() -> Option<String> {
+    const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+    match std::fs::read_to_string(SWITCH) {
+        Ok(value) if value.trim_start().starts_with(['Y', '1']) => None,
+        Ok(value) => Some(format!("{SWITCH} is {}", value.trim())),
+        Err(_) => Some(String::from("the kernel has no FUSE over io_uring")),
+    }
+}
+
+/// Plans for this machine: the cores that this process may run on serve their own queues, and
+/// share those of all other cores that the machine could ever have.
+pub(crate) fn plan() -> io::Result<Plan> {
+    let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    let queues = count_list(&possible)
+        .ok_or_else(|| io::Error::other(format!("cannot read the list of cores: {possible}")))?;
+    let affinity = sched_getaffinity(None)?;
+    let usable: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| affinity.is_set(core)).collect();
+    Ok(share(queues, &usable))
+}
+
+fn share(queues: u16, usable: &[usize]) -> Plan {
+    let mut cores: Vec<_> = usable.iter().map(|&core| (core, Vec::new())).collect();
+    for queue in 0..queues {
+        let own = usable.binary_search(&usize::from(queue));
+        let index = own.unwrap_or(usize::from(queue) % usable.len().max(1));
+        if let Some((_, list)) = cores.get_mut(index) {
+            list.push(queue);
+        }
+    }
+    cores.retain(|(_, queues)| !queues.is_empty());
+    Plan { cores }
+}
+
+/// How many numbers there are in a list like `0-3,8,10-11`.
+fn count_list(list: &str) -> Option<u16> {
+    list.trim().split(',').try_fold(0_u16, |count, part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        count.checked_add(last.checked_sub(first)?.checked_add(1)?)
+    })
+}
+
+/// One thread's ring and the entries that it serves, one for each of its core's queues.
+pub(crate) struct Worker {
+    /// Goes first when dropped: the kernel must be done with the buffers before they are unmapped.
+    ring: Ring,
+    entries: Vec<Entry>,
+    core: usize,
+}
+
+impl Worker {
+    /// Makes everything that can fail to be made. The ring is disabled until a thread adopts it.
+    pub(crate) fn new(core: usize, queues: &[u16], payload_len: usize) -> io::Result<Worker> {
+        let ring = IoUring::builder()
+            .setup_r_disabled()
+            .setup_single_issuer()
+            // Requests are copied in by this thread, when it asks for them; so no interrupt is
+            // needed to make it do so.
+            .setup_defer_taskrun()
+            .build((queues.len() + 1).next_power_of_two() as u32)?;
+        let entries =
+            queues.iter().map(|&queue| Entry::new(queue, payload_len)).collect::<Result<_, _>>()?;
+        Ok(Worker { ring, entries, core })
+    }
+
+    /// Serves requests until the connection ends or `stop` becomes readable.
+    pub(crate) fn serve<H: Handler>(
+        mut self,
+        dispatcher: &Dispatcher<H>,
+        device: &Device,
+        stop: BorrowedFd<'_>,
+    ) -> io::Result<()> {
+        pin(self.core);
+        self.ring.submitter().register_enable_rings()?;
+        let fd = types::Fd(device.as_fd().as_raw_fd());
+        for (index, entry) in self.entries.iter_mut().enumerate() {
+            push(&mut self.ring, register(fd, entry, index as u64))?;
+        }
+        let poll =
+            opcode::PollAdd::new(types::Fd(stop.as_raw_fd()), u32::from(PollFlags::IN.bits()));
+        push(&mut self.ring, poll.build().user_data(STOP).into())?;
+        let mut live = self.entries.len();
+        while live > 0 {
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            // One at a time, so that no answer waits for the handling of another request. With
+            // more completions at hand the next call does not sleep.
+            let Some(completion) = self.ring.completion().next() else { continue };
+            if completion.user_data() == STOP {
+                return Ok(());
+            }
+            let index = completion.user_data();
+            let Some(entry) = self.entries.get_mut(index as usize) else { continue };
+            if completion.result() >= 0 {
+                entry.serve(dispatcher)?;
+                push(&mut self.ring, commit(fd, entry, index))?;
+                continue;
+            }
+            match Errno::from_raw_os_error(-completion.result()) {
+                Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED => live -= 1,
+                errno => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A pair of buffers that goes back and forth between the kernel and us.
+///
+/// The kernel writes to them only on behalf of this entry's commands, in this thread, while it
+/// waits in the kernel; so no borrow of them is alive at that time.
+struct Entry {
+    queue: u16,
+    buffers: Pages,
+    /// Read by the kernel when the entry is registered.
+    iovecs: [Iovec; 2],
+    commit_id: u64,
+    names: Box<[u8; NAMES_LEN_MAX]>,
+}
+
+impl Entry {
+    fn new(queue: u16, payload_len: usize) -> io::Result<Entry> {
+        let mut buffers = Pages::new(HEAD_LEN + payload_len)?;
+        let iovecs = buffers.iovecs(size_of::<UringReqHeader>(), HEAD_LEN);
+        Ok(Entry { queue, buffers, iovecs, commit_id: 0, names: Box::new([0; NAMES_LEN_MAX]) })
+    }
+
+    /// Serves the request in the buffers, and puts the answer in its place.
+    ///
+    /// The answer goes to where the request's payload is. Requests with a long payload (writes,
+    /// values of xattrs, targets of symbolic links) have answers of fixed length, which are made
+    /// beside and copied in. Short payloads are names, and step aside themselves, since the answer
+    /// may be long (the value of an xattr).
+    fn serve<H: Handler>(&mut self, dispatcher: &Dispatcher<H>) -> io::Result<()> {
+        let (head, payload) = self.buffers.split_at_mut(HEAD_LEN);
+        let (head, _) = UringReqHeader::mut_from_prefix(head)
+            .map_err(|_| io::Error::other("the ring's headers are misplaced"))?;
+        self.commit_id = head.ring_ent_in_out.commit_id;
+        let len = head.ring_ent_in_out.payload_sz as usize;
+        let dialect = dispatcher.dialect();
+        let (header, argument) = (&head.in_out[..], &head.op_in[..]);
+        let outcome = if let Some(names) = self.names.get_mut(..len) {
+            names.copy_from_slice(&payload[..len]);
+            answer(dispatcher, header, argument, names, dialect, payload)?
+        } else {
+            let request = payload
+                .get(..len)
+                .ok_or_else(|| io::Error::other("a request is longer than its buffer"))?;
+            let mut fixed = [0; encode::FIXED_LEN_MAX];
+            let outcome = answer(dispatcher, header, argument, request, dialect, &mut fixed)?;
+            payload[..fixed.len()].copy_from_slice(&fixed);
+            outcome
+        };
+        let (unique, result) = outcome;
+        head.in_out[..16].copy_from_slice(&encode::header(unique, result));
+        head.ring_ent_in_out.payload_sz = result.unwrap_or(0) as u32;
+        Ok(())
+    }
+}
+
+fn answer<H: Handler>(
+    dispatcher: &Dispatcher<H>,
+    header: &[u8],
+    argument: &[u8],
+    payload: &[u8],
+    dialect: Dialect,
+    out: &mut [u8],
+) -> io::Result<(u64, Result<usize, Errno>)> {
+    let frame = Frame::split(header, argument, payload, dialect)
+        .map_err(|malformed| io::Error::new(io::ErrorKind::InvalidData, malformed))?;
+    let result = match dispatcher.serve(&frame, out) {
+        Outcome::Reply(result) => result,
+        // Nothing that needs no answer comes this way, but the entry has to go back.
+        Outcome::Silent => Ok(0),
+    };
+    Ok((frame.unique().0, result))
+}
+
+/// The command that registers an entry.
+///
+/// The kernel wants the number of buffers in the length of the command, which the builder leaves
+/// at zero; so it is set in the finished entry.
+fn register(fd: types::Fd, entry: &mut Entry, index: u64) -> squeue::Entry128 {
+    const LEN: std::ops::Range<usize> = 24..28;
+    let command = command(fd, REGISTER, entry).addr(Some(entry.iovecs.as_ptr() as u64));
+    let built = command.build().user_data(index);
+    // SAFETY: `Entry128` is `repr(C)` over the kernel's 128-byte entry, plain numbers throughout,
+    // so it may be looked at as bytes and any bytes are one.
+    let mut bytes: [u8; 128] = unsafe { std::mem::transmute(built) };
+    bytes[LEN].copy_from_slice(&2_u32.to_ne_bytes());
+    // SAFETY: as above.
+    unsafe { std::mem::transmute(bytes) }
+}
+
+/// The command that returns an entry with an answer.
+fn commit(fd: types::Fd, entry: &Entry, index: u64) -> squeue::Entry128 {
+    command(fd, COMMIT_AND_FETCH, entry).build().user_data(index)
+}
+
+fn command(fd: types::Fd, code: u32, entry: &Entry) -> opcode::UringCmd80 {
+    let request =
+        UringCmdReq { flags: 0, commit_id: entry.commit_id, qid: entry.queue, padding: [0; 6] };
+    let mut area = [0; 80];
+    area[..size_of::<UringCmdReq>()].copy_from_slice(request.as_bytes());
+    opcode::UringCmd80::new(fd, code).cmd(area)
+}
+
+fn push(ring: &mut Ring, entry: squeue::Entry128) -> io::Result<()> {
+    // SAFETY: what the entry points to, an `Entry`'s buffers, lives in the `Worker` beside the
+    // ring and is dropped after it.
+    unsafe { ring.submission().push(&entry) }.map_err(io::Error::other)
+}
+
+/// A thread that runs elsewhere is slower, not wrong; a container may forbid the choice.
+fn pin(core: usize) {
+    let mut set = CpuSet::new();
+    set.set(core);
+    if let Err(errno) = sched_setaffinity(None, &set) {
+        tracing::warn!(core, %errno, "cannot pin a server thread");
+    }
+}
+
+#[cfg(test)]
+mod tests;
