@@ -1,0 +1,218 @@
+//! What a volume is to be, and whether it can be.
+
+use crate::clock::Timestamp;
+use crate::device::Geometry;
+use crate::error::{Error, Result};
+use crate::format::Superblock;
+use crate::format::inode::{DATA_AREA_BYTES_MIN, Record};
+use crate::format::layout::Layout;
+use crate::format::sector::{SECTOR_HEADER_BYTES, entry_bytes};
+use crate::format::superblock::{Incompat, Policy, RoCompat, State};
+use crate::units::InodeNo;
+
+/// The longest label of a volume, in bytes.
+pub const LABEL_BYTES_MAX: usize = 64;
+
+/// How a volume is made. The default suits an image of any size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MkfsOptions {
+    /// The volume's name: at most [`LABEL_BYTES_MAX`] bytes, none of them zero.
+    pub label: Vec<u8>,
+    /// The volume's UUID; a random one if not given.
+    pub uuid: Option<[u8; 16]>,
+    /// Bytes per block: a power of two from 4096 to 65536.
+    pub block_bytes: u32,
+    /// Bytes per fragment, the unit of allocation: a power of two from 512 to the block size, and
+    /// at least a 64th of it.
+    pub fragment_bytes: u32,
+    /// Bytes per sector of a directory: a power of two from 512 to 4096, and not more than the
+    /// device writes atomically. If not given, as much as the device writes atomically.
+    pub sector_bytes: Option<u32>,
+    /// Bytes per segment, the unit of co-location: a power of two from the block size to 16 MiB.
+    pub segment_bytes: u32,
+    /// Blocks per cylinder group: a power of two from 64 to 1048576.
+    pub cg_blocks: u32,
+    /// The longest contents that lie in an inode, in bytes. Taken as less where a sector has no
+    /// room for that much.
+    pub inline_bytes_max: u16,
+    /// Whether inodes lie in their directories, or else in a table as in other file systems.
+    pub embed: bool,
+    /// Whether contents of tiny files lie in their inodes.
+    pub inline: bool,
+    /// How files find their neighbours.
+    pub policy: Policy,
+    /// The seed of the hashes of names; a random one if not given.
+    pub hash_seed: Option<[u8; 16]>,
+    /// The times of the root directory, and when the volume was made.
+    pub now: Timestamp,
+    /// The owner of the root directory.
+    pub root_uid: u32,
+    /// The group of the root directory.
+    pub root_gid: u32,
+    /// Whether to discard the whole device first.
+    pub discard: bool,
+}
+
+impl Default for MkfsOptions {
+    fn default() -> MkfsOptions {
+        MkfsOptions {
+            label: Vec::new(),
+            uuid: None,
+            block_bytes: 4096,
+            fragment_bytes: 1024,
+            sector_bytes: None,
+            segment_bytes: 64 << 10,
+            cg_blocks: 32768,
+            inline_bytes_max: 512,
+            embed: true,
+            inline: true,
+            policy: Policy::Directory,
+            hash_seed: None,
+            now: Timestamp::default(),
+            root_uid: 0,
+            root_gid: 0,
+            discard: false,
+        }
+    }
+}
+
+impl MkfsOptions {
+    /// The superblock of the volume that these options make of a device, or why they cannot.
+    pub fn plan(&self, device: Geometry) -> Result<Superblock> {
+        self.check_label()?;
+        power("block", self.block_bytes, 4096, 65536)?;
+        let fragment_bytes_min = (self.block_bytes / 64).max(512);
+        power("fragment", self.fragment_bytes, fragment_bytes_min, self.block_bytes)?;
+        power("segment", self.segment_bytes, self.block_bytes, 16 << 20)?;
+        let sector_bytes = self.sector_bytes(device)?;
+        if !self.cg_blocks.is_power_of_two() || !(64..=1 << 20).contains(&self.cg_blocks) {
+            return refuse(format!(
+                "the blocks of a cylinder group must be a power of two from 64 to 1048576, not {}",
+                self.cg_blocks
+            ));
+        }
+        if self.segment_bytes / self.block_bytes > self.cg_blocks {
+            return refuse(format!(
+                "a segment of {} bytes is larger than a cylinder group of {} blocks",
+                self.segment_bytes, self.cg_blocks
+            ));
+        }
+        let mut superblock = self.superblock(sector_bytes);
+        superblock.blocks = blocks_of(&superblock, device.size_bytes)?;
+        superblock.free_fragments = Layout::new(&superblock).allocatable_fragments();
+        superblock.check()?;
+        Ok(superblock)
+    }
+
+    fn check_label(&self) -> Result<()> {
+        if self.label.len() > LABEL_BYTES_MAX {
+            return refuse(format!(
+                "the label has {} bytes, more than {LABEL_BYTES_MAX}",
+                self.label.len()
+            ));
+        }
+        // The label is padded with zeros, so a zero would end it.
+        if self.label.contains(&0) {
+            return refuse("the label contains a zero byte".into());
+        }
+        Ok(())
+    }
+
+    fn sector_bytes(&self, device: Geometry) -> Result<u32> {
+        let Some(sector_bytes) = self.sector_bytes else {
+            return match device.sector_bytes {
+                atomic if atomic.is_power_of_two() && atomic >= 512 => Ok(atomic.min(4096)),
+                atomic => refuse(format!("the device has sectors of {atomic} bytes")),
+            };
+        };
+        power("sector", sector_bytes, 512, 4096)?;
+        if sector_bytes > device.sector_bytes {
+            // A crash could leave half of one, and with it a directory's old and new entries.
+            return refuse(format!(
+                "the device writes {} bytes atomically, less than a sector of {sector_bytes}",
+                device.sector_bytes
+            ));
+        }
+        Ok(sector_bytes)
+    }
+
+    /// The superblock but for what depends on the size of the volume.
+    fn superblock(&self, sector_bytes: u32) -> Superblock {
+        let mut incompat = Incompat::empty();
+        incompat.set(Incompat::EMBED, self.embed);
+        incompat.set(Incompat::INLINE, self.inline);
+        let inline_bytes_max = match self.inline {
+            true => self.inline_bytes_max.min(inline_bytes_limit(sector_bytes)),
+            false => 0,
+        };
+        // A random UUID has 122 random bits, which are as many as a seed of hashes needs.
+        let random = || uuid::Uuid::new_v4().into_bytes();
+        Superblock {
+            uuid: self.uuid.unwrap_or_else(random),
+            label: self.label.clone(),
+            compat: 0,
+            ro_compat: RoCompat::all(),
+            incompat,
+            block_bytes: self.block_bytes,
+            fragment_bytes: self.fragment_bytes,
+            sector_bytes,
+            segment_bytes: self.segment_bytes,
+            inline_bytes_max,
+            blocks: 0,
+            cg_blocks: self.cg_blocks,
+            cgs_made: 1,
+            policy: self.policy,
+            state: State::Clean,
+            generation: 1,
+            epoch: 0,
+            free_fragments: 0,
+            inodes: 0,
+            inode_rotor: InodeNo::FIRST_USER.0,
+            cg_rotor: 0,
+            hash_seed: self.hash_seed.unwrap_or_else(random),
+            made_at: self.now.seconds.max(0) as u64,
+            mounted_at: 0,
+            mounts: 0,
+        }
+    }
+}
+
+/// The blocks of a volume on `size_bytes` bytes. A last group that is too short for its fixed
+/// blocks is left out.
+fn blocks_of(superblock: &Superblock, size_bytes: u64) -> Result<u64> {
+    let cg_blocks = u64::from(superblock.cg_blocks);
+    let all = size_bytes / u64::from(superblock.block_bytes);
+    if all >= 1 << 40 || all.div_ceil(cg_blocks) >= 1 << 31 {
+        return refuse(format!(
+            "{size_bytes} bytes are more than a volume can have with blocks of {} bytes",
+            superblock.block_bytes
+        ));
+    }
+    let fits = |blocks: u64| {
+        let candidate = Superblock { blocks, ..superblock.clone() };
+        candidate.check().is_ok()
+    };
+    let whole_groups = all - all % cg_blocks;
+    [all, whole_groups].into_iter().find(|blocks| fits(*blocks)).ok_or_else(|| {
+        Error::Unsupported(format!(
+            "{size_bytes} bytes leave no room for files with groups of {cg_blocks} blocks"
+        ))
+    })
+}
+
+/// The longest contents for which the entry of a file with the shortest name fits a sector.
+fn inline_bytes_limit(sector_bytes: u32) -> u16 {
+    let without = entry_bytes(1, Record::encoded_len(0, 0, 0)) - DATA_AREA_BYTES_MIN;
+    (sector_bytes as usize - SECTOR_HEADER_BYTES - without) as u16
+}
+
+fn power(what: &str, value: u32, min: u32, max: u32) -> Result<()> {
+    if value.is_power_of_two() && (min..=max).contains(&value) {
+        return Ok(());
+    }
+    refuse(format!("the {what} size must be a power of two from {min} to {max} bytes, not {value}"))
+}
+
+fn refuse<T>(why: String) -> Result<T> {
+    Err(Error::Unsupported(why))
+}
