@@ -5,12 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 
+use cffs_bench::compare::{self, Plan};
+use cffs_bench::directory::Directory;
 use cffs_bench::disk::{Profile, Stroke};
+use cffs_bench::peer::{Peer, find_cffs};
+use cffs_bench::placement::Placement;
+use cffs_bench::report::{Report, table};
 use cffs_bench::serve::control;
 use cffs_bench::serve::server::DiskServer;
+use cffs_bench::workload::Session;
+use cffs_bench::workload::catalog::{Scale, Workload};
 
 /// Measures C-FFS and what people would use instead of it.
 #[derive(Parser)]
@@ -27,6 +34,13 @@ enum Command {
     /// `losetup --find --show --direct-io=on DIR/disk` makes it a block device. The command runs
     /// until it is interrupted or DIR is unmounted.
     Disk(DiskArguments),
+    /// Run one workload in a directory of yours and print what it took.
+    Run(RunArguments),
+    /// Compare C-FFS with other file systems on an emulated disk. Needs root.
+    ///
+    /// Each run makes a new file system on a new disk. At least three repetitions, medians; cold
+    /// caches. Prints the table, and writes it with JSON and charts into a directory.
+    Compare(CompareArguments),
     /// Ask a served disk for its counters, or change its profile.
     Control {
         /// The socket that `cffs-bench disk --control` made.
@@ -58,11 +72,81 @@ struct DiskArguments {
     directory: PathBuf,
 }
 
+#[derive(Args)]
+struct RunArguments {
+    /// The workload.
+    #[arg(value_enum)]
+    workload: Workload,
+    /// Where to run it; everything it makes is removed again.
+    #[arg(long)]
+    dir: PathBuf,
+    /// A fraction of the usual size.
+    #[arg(long)]
+    quick: bool,
+    /// How many bytes the workloads that age a volume may take for its size.
+    #[arg(long, value_parser = size)]
+    volume_size: Option<u64>,
+    /// The control socket of the emulated disk below the directory.
+    #[arg(long)]
+    control: Option<PathBuf>,
+    /// Where randomness starts.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The longest that a phase may take which only reads, in seconds.
+    #[arg(long, default_value_t = 600)]
+    patience: u64,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// The `cffs` binary.
+    #[arg(long, default_value_os_t = find_cffs())]
+    cffs: PathBuf,
+}
+
+#[derive(Args)]
+struct CompareArguments {
+    /// Smaller workloads, for a first answer in minutes.
+    #[arg(long)]
+    quick: bool,
+    /// The device to emulate.
+    #[arg(long, value_enum, default_value = "hdd7200")]
+    profile: Profile,
+    /// Whether the volume is the whole disk on a smaller scale, or a slice of it.
+    #[arg(long, value_enum, default_value = "whole")]
+    stroke: Stroke,
+    /// The file systems, by name.
+    #[arg(long, value_delimiter = ',', default_value = "cffs,ext4,xfs,btrfs")]
+    peers: Vec<Peer>,
+    /// The workloads; all that the bars are about if none is named.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    workloads: Vec<Workload>,
+    /// Repetitions.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    repetitions: u32,
+    /// The longest that a phase may take which only reads, in seconds; 10 if quick, else 120.
+    #[arg(long)]
+    patience: Option<u64>,
+    /// Where randomness starts.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where the disks' data goes; should be a tmpfs with some gigabytes to spare.
+    #[arg(long, default_value = "/dev/shm")]
+    scratch: PathBuf,
+    /// Where the report goes.
+    #[arg(long, default_value = "docs/performance")]
+    output: PathBuf,
+    /// The `cffs` binary.
+    #[arg(long, default_value_os_t = find_cffs())]
+    cffs: PathBuf,
+}
+
 impl Arguments {
     /// Does what was asked.
     pub fn run(self) -> Result<()> {
         match self.command {
             Command::Disk(arguments) => arguments.run(),
+            Command::Run(arguments) => arguments.run(),
+            Command::Compare(arguments) => arguments.run(),
             Command::Control { socket, command } => {
                 println!("{}", control::ask(&socket, &command.join(" "))?);
                 Ok(())
@@ -95,6 +179,69 @@ impl DiskArguments {
         }
         println!("{}", serde_json::to_string(&counters)?);
         stopped
+    }
+}
+
+impl RunArguments {
+    fn run(self) -> Result<()> {
+        let interrupt = interrupt()?;
+        let mut site =
+            Directory::new(&self.dir, self.control, self.volume_size, self.cffs.clone())?;
+        if !site.is_cold() {
+            eprintln!("not root: caches stay warm, so reads tell little about the storage");
+        }
+        let progress = compare::bar("{msg} {wide_bar} {pos}/{len} {per_sec}");
+        let patience = Duration::from_secs(self.patience);
+        let mut session = Session::new(&mut site, &interrupt, progress, patience);
+        let scale = if self.quick { Scale::Quick } else { Scale::Full };
+        self.workload.run(&mut session, scale, self.seed)?;
+        let phases = session.finish();
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&phases)?);
+        } else {
+            println!("{}", table::phases(&phases));
+        }
+        Ok(())
+    }
+}
+
+impl CompareArguments {
+    fn run(self) -> Result<()> {
+        if !rustix::process::geteuid().is_root() {
+            bail!("comparing means mounting, which only root may do");
+        }
+        let interrupt = interrupt()?;
+        let scale = if self.quick { Scale::Quick } else { Scale::Full };
+        let workloads = match self.workloads.is_empty() {
+            true => Workload::of_the_bars(self.profile),
+            false => self.workloads,
+        };
+        let plan = Plan {
+            profile: self.profile,
+            stroke: self.stroke,
+            peers: self.peers,
+            workloads,
+            scale,
+            repetitions: self.repetitions,
+            patience: Duration::from_secs(self.patience.unwrap_or(if self.quick {
+                10
+            } else {
+                120
+            })),
+            seed: self.seed,
+            scratch: self.scratch,
+            cffs: self.cffs,
+            placement: Placement::here(),
+        };
+        let results = plan.run(&interrupt);
+        let report = Report::new(&plan, &results);
+        println!("{}", table::text(&report));
+        if report.rows.is_empty() {
+            bail!("nothing was measured");
+        }
+        report.write(&self.output)?;
+        println!("written to {}", self.output.display());
+        Ok(())
     }
 }
 

@@ -6,9 +6,21 @@
 //! ```
 //!
 //! - [`disk`]: the model of a device: pure, with a virtual clock;
-//! - [`serve`]: the model in real time;
-//! - [`workload`]: what is done to a file system while it is measured.
+//! - [`virtual_disk`]: the model as a device inside the process, in virtual time;
+//! - [`serve`]: the model in real time, as a file and as a block device;
+//! - [`placement`]: which threads run on which cores;
+//! - [`workload`]: what is done to a file system while it is measured;
+//! - [`peer`]: the file systems, and a mounted one on an emulated disk;
+//! - [`directory`]: any directory, to measure one's own storage;
+//! - [`compare`]: every workload on every peer;
+//! - [`report`]: medians, bars, tables and charts.
 
+pub mod compare;
+pub mod directory;
 pub mod disk;
+pub mod peer;
+pub mod placement;
+pub mod report;
 pub mod serve;
+pub mod virtual_disk;
 pub mod workload;

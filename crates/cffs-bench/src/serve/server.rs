@@ -19,6 +19,7 @@ use fuse_ring::{Config, MountOptions, Session, TransportChoice, Unmount, Unmount
 use super::image::{FILE_NAME, Image};
 use super::pacer::Pacer;
 use crate::disk::{Profile, Stroke};
+use crate::placement::Placement;
 
 /// Requests that can be in work at once: more than any disk's queue, and than a loop device sends.
 const THREADS: NonZeroUsize = NonZeroUsize::new(48).expect("not zero");
@@ -68,6 +69,7 @@ impl DiskServer {
             .with_context(|| format!("mount on {}", at.display()))?;
         let unmounter = session.unmounter();
         let serve = move || {
+            Placement::here().pin_disk();
             // Threads inherit it: sleeping to the microsecond instead of to the 50th.
             let _ = rustix::thread::set_current_timer_slack(NANOSECOND);
             session.serve()

@@ -15,6 +15,7 @@ use super::scan::{FreshTree, LargeDirectory};
 use super::servers::{Kind, Server};
 use super::shuffled::Shuffled;
 use super::small_file::SmallFile;
+use crate::disk::Profile;
 
 /// A workload with its size, as the command line and the reports name it.
 #[derive(
@@ -92,6 +93,26 @@ pub enum Scale {
 }
 
 impl Workload {
+    /// Those that the bars of a device are about.
+    pub fn of_the_bars(profile: Profile) -> Vec<Workload> {
+        match profile {
+            Profile::St31200 | Profile::AtlasIi => {
+                vec![Workload::Small1k, Workload::Thesis, Workload::LargeFile]
+            }
+            _ => vec![
+                Workload::Small1k,
+                Workload::Small4k,
+                Workload::Small16k,
+                Workload::AgedTree,
+                Workload::FreshTree,
+                Workload::DurableTiny,
+                Workload::Durable4k,
+                Workload::LargeFile,
+                Workload::Apps,
+            ],
+        }
+    }
+
     /// The name on the command line.
     pub fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned())

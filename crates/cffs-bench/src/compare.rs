@@ -1,0 +1,153 @@
+//! The comparison: every workload on every peer, several times, side by side.
+//!
+//! Peers take turns within a repetition, so that whatever else the machine does meets all of them.
+//! Each run starts on a new volume. Results are handed over as they come, so that an interrupted
+//! comparison still reports what it has.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::{Deserialize, Serialize};
+
+use crate::disk::{Profile, Stroke};
+use crate::peer::{Peer, Volume, VolumeSpec};
+use crate::placement::Placement;
+use crate::workload::catalog::{Scale, Workload};
+use crate::workload::{Phase, Session};
+
+/// What is compared.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The device.
+    pub profile: Profile,
+    /// How volumes lie on it.
+    pub stroke: Stroke,
+    /// The file systems.
+    pub peers: Vec<Peer>,
+    /// The workloads.
+    pub workloads: Vec<Workload>,
+    /// How large they are.
+    pub scale: Scale,
+    /// Repetitions.
+    pub repetitions: u32,
+    /// The longest that a phase that only reads may take.
+    pub patience: Duration,
+    /// Where randomness starts. Each repetition adds one.
+    pub seed: u64,
+    /// Where backing files go.
+    pub scratch: PathBuf,
+    /// The `cffs` binary.
+    pub cffs: PathBuf,
+    /// Which threads run where.
+    pub placement: Placement,
+}
+
+/// A cell of the results: one phase of one workload on one peer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Cell {
+    /// The workload.
+    pub workload: Workload,
+    /// The phase, by its position and name.
+    pub phase: (usize, String),
+    /// The file system.
+    pub peer: Peer,
+}
+
+/// All that was measured.
+#[derive(Clone, Debug, Default)]
+pub struct Results {
+    /// The repetitions of each cell.
+    pub cells: BTreeMap<Cell, Vec<Phase>>,
+    /// Runs that failed, with the reason. A missing cell is always explained.
+    pub failures: Vec<Failure>,
+}
+
+/// A run that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The workload.
+    pub workload: Workload,
+    /// The file system.
+    pub peer: Peer,
+    /// What went wrong.
+    pub reason: String,
+}
+
+impl Plan {
+    /// Runs everything, or as much as there is time for until `interrupt` is set.
+    pub fn run(&self, interrupt: &AtomicBool) -> Results {
+        let mut results = Results::default();
+        let total = u64::from(self.repetitions) * (self.workloads.len() * self.peers.len()) as u64;
+        let overall = bar("{elapsed_precise} {wide_bar} {pos}/{len} runs, {eta} left");
+        overall.set_length(total);
+        for repetition in 0..self.repetitions {
+            for &workload in &self.workloads {
+                for &peer in &self.peers {
+                    if interrupt.load(Ordering::Relaxed) {
+                        return results;
+                    }
+                    let seed = self.seed + u64::from(repetition);
+                    match self.run_one(workload, peer, seed, interrupt) {
+                        Ok(phases) => results.add(workload, peer, phases),
+                        Err(_) if interrupt.load(Ordering::Relaxed) => return results,
+                        Err(error) => {
+                            let reason = format!("{error:#}");
+                            overall.suspend(|| {
+                                eprintln!("{} on {peer}: {reason}", workload.name());
+                            });
+                            results.failures.push(Failure { workload, peer, reason });
+                        }
+                    }
+                    overall.inc(1);
+                }
+            }
+        }
+        overall.finish_and_clear();
+        results
+    }
+
+    fn run_one(
+        &self,
+        workload: Workload,
+        peer: Peer,
+        seed: u64,
+        interrupt: &AtomicBool,
+    ) -> anyhow::Result<Vec<Phase>> {
+        let mut volume = Volume::make(VolumeSpec {
+            peer,
+            profile: self.profile,
+            stroke: self.stroke,
+            size: workload.volume_size(self.scale),
+            scratch: self.scratch.clone(),
+            cffs: self.cffs.clone(),
+        })?;
+        let progress = bar("  {prefix}: {msg} {wide_bar} {pos}/{len} {per_sec}");
+        progress.set_prefix(format!("{} on {peer}", workload.name()));
+        let mut session = Session::new(&mut volume, interrupt, progress, self.patience);
+        workload.run(&mut session, self.scale, seed)?;
+        let phases = session.finish();
+        volume.dismantle()?;
+        Ok(phases)
+    }
+}
+
+impl Results {
+    fn add(&mut self, workload: Workload, peer: Peer, phases: Vec<Phase>) {
+        for (i, phase) in phases.into_iter().enumerate() {
+            let cell = Cell { workload, phase: (i, phase.name.clone()), peer };
+            self.cells.entry(cell).or_default().push(phase);
+        }
+    }
+}
+
+/// A progress bar that draws nothing when nobody watches.
+pub fn bar(template: &str) -> ProgressBar {
+    let bar = ProgressBar::no_length();
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}

@@ -1,0 +1,219 @@
+//! The file systems that are compared, and how each is made, mounted and made durable.
+//!
+//! Every peer gets the same emulated disk below the same kind of loop device, is made with its
+//! tools' defaults, and is mounted with `noatime` and its defaults otherwise. Offers [`Peer`] (which
+//! one) and [`Volume`] (one that is mounted).
+
+mod volume;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+pub use volume::{Volume, VolumeSpec};
+
+/// A file system, or a variant of C-FFS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Peer {
+    /// C-FFS as `cffs mkfs` makes it.
+    Cffs,
+    /// C-FFS with inodes in a table of their own.
+    CffsNoEmbed,
+    /// C-FFS that keeps small contents in blocks.
+    CffsNoInline,
+    /// C-FFS that places each file by itself.
+    CffsNoGroups,
+    /// C-FFS with all of that off and the scattered placement of USENIX'97 §4.1: plain FFS.
+    CffsPlain,
+    /// Linux ext4.
+    Ext4,
+    /// Linux XFS.
+    Xfs,
+    /// Linux btrfs.
+    Btrfs,
+    /// ext4 in user space: what FUSE alone costs.
+    Fuse2fs,
+}
+
+impl Peer {
+    /// All of them, in the order of the reports.
+    pub const ALL: [Peer; 9] = [
+        Peer::Cffs,
+        Peer::Ext4,
+        Peer::Xfs,
+        Peer::Btrfs,
+        Peer::Fuse2fs,
+        Peer::CffsNoEmbed,
+        Peer::CffsNoInline,
+        Peer::CffsNoGroups,
+        Peer::CffsPlain,
+    ];
+
+    /// The name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Peer::Cffs => "cffs",
+            Peer::CffsNoEmbed => "cffs^embed",
+            Peer::CffsNoInline => "cffs^inline",
+            Peer::CffsNoGroups => "cffs^groups",
+            Peer::CffsPlain => "cffs-plain",
+            Peer::Ext4 => "ext4",
+            Peer::Xfs => "xfs",
+            Peer::Btrfs => "btrfs",
+            Peer::Fuse2fs => "fuse2fs",
+        }
+    }
+
+    /// Whether "the best peer" is chosen among these.
+    pub fn is_mainstream(self) -> bool {
+        matches!(self, Peer::Ext4 | Peer::Xfs | Peer::Btrfs)
+    }
+
+    /// Whether it is a form of C-FFS.
+    pub fn is_cffs(self) -> bool {
+        self.mkfs_arguments().is_some()
+    }
+
+    /// What turns `cffs mkfs` into this variant; nothing for what is not C-FFS.
+    fn mkfs_arguments(self) -> Option<&'static [&'static str]> {
+        match self {
+            Peer::Cffs => Some(&[]),
+            Peer::CffsNoEmbed => Some(&["--features", "^embed"]),
+            Peer::CffsNoInline => Some(&["--features", "^inline"]),
+            Peer::CffsNoGroups => Some(&["--policy", "none"]),
+            Peer::CffsPlain => Some(&["--features", "^embed,^inline", "--policy", "scatter"]),
+            Peer::Ext4 | Peer::Xfs | Peer::Btrfs | Peer::Fuse2fs => None,
+        }
+    }
+
+    /// Makes the file system on a device.
+    fn make(self, device: &Path, cffs: &Path) -> Result<()> {
+        let mut command = match self {
+            // Lazy initialization would go on in the background of whatever is measured.
+            Peer::Ext4 | Peer::Fuse2fs => {
+                let mut c = Command::new("mkfs.ext4");
+                c.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"]);
+                c
+            }
+            Peer::Xfs => {
+                let mut c = Command::new("mkfs.xfs");
+                c.args(["-q", "-f", "-K"]);
+                c
+            }
+            Peer::Btrfs => {
+                let mut c = Command::new("mkfs.btrfs");
+                c.args(["-q", "-f", "-K"]);
+                c
+            }
+            _ => {
+                let mut c = Command::new(cffs);
+                c.arg("mkfs").args(self.mkfs_arguments().unwrap_or_default());
+                c
+            }
+        };
+        run(command.arg(device))
+    }
+
+    /// Mounts it.
+    fn mount(self, device: &Path, at: &Path, cffs: &Path) -> Result<()> {
+        let mut command = match self {
+            Peer::Ext4 | Peer::Xfs | Peer::Btrfs => {
+                let mut c = Command::new("mount");
+                c.args(["-t", self.name(), "-o", "noatime"]);
+                c
+            }
+            Peer::Fuse2fs => {
+                let mut c = Command::new("fuse2fs");
+                c.args(["-o", "fakeroot"]);
+                c
+            }
+            _ => {
+                let mut c = Command::new(cffs);
+                c.args(["mount", "-o", "noatime"]);
+                c
+            }
+        };
+        run(command.arg(device).arg(at))
+    }
+
+    /// Unmounts it; returns when everything is on the device.
+    fn unmount(self, at: &Path, cffs: &Path) -> Result<()> {
+        let mut command = if self.is_cffs() {
+            let mut c = Command::new(cffs);
+            c.arg("umount");
+            c
+        } else {
+            Command::new("umount")
+        };
+        run(command.arg(at))
+    }
+
+    /// The version of what is measured, for the report.
+    pub fn version(self, cffs: &Path) -> String {
+        let first_line = |command: &mut Command| {
+            let output = command.output().ok()?;
+            let text = if output.stdout.is_empty() { output.stderr } else { output.stdout };
+            String::from_utf8_lossy(&text).lines().next().map(str::to_owned)
+        };
+        let made_by = match self {
+            Peer::Ext4 | Peer::Fuse2fs => first_line(Command::new("mkfs.ext4").arg("-V")),
+            Peer::Xfs => first_line(Command::new("mkfs.xfs").arg("-V")),
+            Peer::Btrfs => first_line(Command::new("mkfs.btrfs").arg("-V")),
+            _ => first_line(Command::new(cffs).arg("--version")),
+        };
+        made_by.unwrap_or_else(|| String::from("not installed"))
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl From<Peer> for String {
+    fn from(peer: Peer) -> String {
+        peer.name().to_owned()
+    }
+}
+
+impl TryFrom<String> for Peer {
+    type Error = String;
+    fn try_from(name: String) -> Result<Peer, String> {
+        name.parse()
+    }
+}
+
+impl FromStr for Peer {
+    type Err = String;
+    fn from_str(name: &str) -> Result<Peer, String> {
+        Peer::ALL.into_iter().find(|p| p.name() == name).ok_or_else(|| {
+            let names: Vec<_> = Peer::ALL.iter().map(|p| p.name()).collect();
+            format!("unknown file system {name}; there are {}", names.join(", "))
+        })
+    }
+}
+
+/// Finds the `cffs` binary: beside this one, or on the search path.
+pub fn find_cffs() -> PathBuf {
+    let beside = std::env::current_exe().ok().map(|exe| exe.with_file_name("cffs"));
+    beside.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from("cffs"))
+}
+
+/// Runs a program that should succeed; its complaint is part of the error if it does not.
+fn run(command: &mut Command) -> Result<()> {
+    let output = command
+        .stdin(std::process::Stdio::null())
+        .output()
+        .with_context(|| format!("start {:?}", command.get_program()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{command:?} ended with {}: {}", output.status, said.trim());
+    }
+    Ok(())
+}

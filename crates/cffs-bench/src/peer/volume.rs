@@ -1,0 +1,145 @@
+//! One file system on one emulated disk, from making to taking apart.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+
+use super::{Peer, run};
+use crate::disk::{Counters, Profile, Stroke};
+use crate::serve::server::{DiskServer, LoopDevice};
+use crate::workload::Site;
+
+/// What to make.
+#[derive(Clone, Debug)]
+pub struct VolumeSpec {
+    /// The file system.
+    pub peer: Peer,
+    /// The device below it.
+    pub profile: Profile,
+    /// How the volume lies on the device.
+    pub stroke: Stroke,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Where backing files go; should be fast and large enough.
+    pub scratch: PathBuf,
+    /// The `cffs` binary.
+    pub cffs: PathBuf,
+}
+
+/// A mounted file system on an emulated disk.
+///
+/// The order of the fields matters: they are taken down from the top.
+pub struct Volume {
+    spec: VolumeSpec,
+    mounted: bool,
+    work: PathBuf,
+    device: Option<LoopDevice>,
+    disk: Option<DiskServer>,
+    places: TempDir,
+}
+
+impl Volume {
+    /// Makes disk, block device and file system, and mounts it. None of this takes disk time.
+    pub fn make(spec: VolumeSpec) -> Result<Volume> {
+        let places = TempDir::with_prefix_in("cffs-bench-", &spec.scratch)
+            .with_context(|| format!("a directory in {}", spec.scratch.display()))?;
+        let served = places.path().join("served");
+        let mount_point = places.path().join("mnt");
+        fs::create_dir(&served)?;
+        fs::create_dir(&mount_point)?;
+        let backing = places.path().join("backing");
+        let disk = DiskServer::start(spec.profile, spec.stroke, spec.size, &backing, &served)?;
+        let work = mount_point.join("work");
+        let mut volume =
+            Volume { spec, mounted: false, work, device: None, disk: Some(disk), places };
+        volume.set_free(true);
+        let file = served.join(crate::serve::image::FILE_NAME);
+        let device = LoopDevice::attach(&file, volume.spec.profile)?;
+        volume.spec.peer.make(device.path(), &volume.spec.cffs)?;
+        volume.device = Some(device);
+        volume.mount()?;
+        fs::create_dir(&volume.work).context("make the directory to work in")?;
+        volume.settle()?;
+        volume.set_free(false);
+        Ok(volume)
+    }
+
+    /// Unmounts and takes everything apart.
+    pub fn dismantle(mut self) -> Result<()> {
+        self.set_free(true);
+        self.unmount()?;
+        self.device = None;
+        self.disk.take().map_or(Ok(()), DiskServer::stop)
+    }
+
+    fn mount_point(&self) -> PathBuf {
+        self.places.path().join("mnt")
+    }
+
+    fn mount(&mut self) -> Result<()> {
+        let device = self.device.as_ref().context("a block device")?.path();
+        self.spec.peer.mount(device, &self.mount_point(), &self.spec.cffs)?;
+        self.mounted = true;
+        Ok(())
+    }
+
+    fn unmount(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.mounted) {
+            self.spec.peer.unmount(&self.mount_point(), &self.spec.cffs)?;
+        }
+        Ok(())
+    }
+}
+
+impl Site for Volume {
+    fn root(&self) -> &Path {
+        &self.work
+    }
+
+    fn settle(&self) -> Result<()> {
+        let root = File::open(self.mount_point())?;
+        rustix::fs::syncfs(&root).context("syncfs")?;
+        if self.spec.peer.is_cffs() {
+            // syncfs(2) writes back what the kernel holds, and does not reach a FUSE server.
+            run(Command::new(&self.spec.cffs).arg("sync").arg(self.mount_point()))?;
+        }
+        Ok(())
+    }
+
+    fn chill(&mut self) -> Result<()> {
+        self.unmount()?;
+        fs::write("/proc/sys/vm/drop_caches", "3").context("drop the kernel's caches")?;
+        self.mount()
+    }
+
+    fn counters(&self) -> Option<Counters> {
+        self.disk.as_ref().map(|disk| disk.pacer().counters())
+    }
+
+    fn set_free(&self, free: bool) {
+        if let Some(disk) = &self.disk {
+            let profile = if free { Profile::None } else { self.spec.profile };
+            if disk.pacer().profile() != profile {
+                disk.pacer().become_profile(profile);
+            }
+        }
+    }
+
+    fn volume_size(&self) -> Option<u64> {
+        Some(self.spec.size)
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        self.set_free(true);
+        if let Err(error) = self.unmount() {
+            eprintln!("{} stays mounted: {error:#}", self.mount_point().display());
+            // Lazily, so that at least nothing new can begin there.
+            let _ = run(Command::new("umount").arg("-l").arg(self.mount_point()));
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Where and how a comparison was made: without it, a figure means nothing.
+
+use std::fs;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::compare::Plan;
+use crate::disk::{Profile, Stroke};
+use crate::workload::catalog::Scale;
+
+/// The circumstances of a comparison.
+#[derive(Clone, Debug, Serialize)]
+pub struct Environment {
+    /// What the files of the report are called.
+    pub name: String,
+    /// The emulated device.
+    pub profile: Profile,
+    /// How volumes lie on it.
+    pub stroke: Stroke,
+    /// Full or quick.
+    pub scale: Scale,
+    /// The processor's model.
+    pub cpu: String,
+    /// Its cores.
+    pub cores: usize,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// The kernel.
+    pub kernel: String,
+    /// Which threads run where.
+    pub placement: String,
+    /// Runnable processes per core, averaged over a minute, when the comparison ended.
+    pub load_per_core: f64,
+    /// The versions of what was measured.
+    pub versions: Vec<(String, String)>,
+}
+
+impl Environment {
+    /// This machine, for this plan.
+    pub fn here(plan: &Plan) -> Environment {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let system = rustix::system::uname();
+        let profile = plan.profile.to_possible_value();
+        let name = profile.map_or_else(String::new, |v| v.get_name().to_owned());
+        let quick = if plan.scale == Scale::Quick { "-quick" } else { "" };
+        Environment {
+            name: format!("{name}{quick}"),
+            profile: plan.profile,
+            stroke: plan.stroke,
+            scale: plan.scale,
+            cpu: cpu_model(),
+            cores,
+            memory_bytes: memory_bytes(),
+            kernel: format!("Linux {}", system.release().to_string_lossy()),
+            placement: plan.placement.to_string(),
+            load_per_core: load() / cores as f64,
+            versions: plan
+                .peers
+                .iter()
+                .map(|peer| (peer.to_string(), peer.version(&plan.cffs)))
+                .collect(),
+        }
+    }
+
+    /// Whether the machine had so much else to do that timings deserve a warning.
+    pub fn is_loaded(&self) -> bool {
+        self.load_per_core > 1.2
+    }
+}
+
+fn cpu_model() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = info.lines().find(|line| line.starts_with("model name"));
+    line.and_then(|l| l.split_once(':')).map_or("unknown", |(_, v)| v.trim()).to_owned()
+}
+
+fn memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram as u64 * u64::from(info.mem_unit)
+}
+
+fn load() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().and_then(|v| v.parse().ok()).unwrap_or_default()
+}

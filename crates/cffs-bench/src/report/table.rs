@@ -1,0 +1,156 @@
+//! The table, for terminals and for the documentation.
+
+use std::fmt::Write as _;
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+
+use super::Report;
+use super::summary::Row;
+use crate::workload::Phase;
+
+const HEADER: [&str; 9] =
+    ["phase", "", "files/s", "MB/s", "req/file", "busy s", "time s", "× best peer", "of limit"];
+
+/// The report for a terminal.
+pub fn text(report: &Report) -> String {
+    render(report, presets::UTF8_HORIZONTAL_ONLY, |title| format!("\n{title}\n"))
+}
+
+/// The report for the documentation.
+pub fn markdown(report: &Report) -> String {
+    let heading = format!("# Measured on `{}`\n\n", report.environment.name);
+    heading + &render(report, presets::ASCII_MARKDOWN, |title| format!("\n## {title}\n\n"))
+}
+
+/// The phases of one workload, run once in one place.
+pub fn phases(phases: &[Phase]) -> Table {
+    let mut table = new_table(
+        presets::UTF8_HORIZONTAL_ONLY,
+        &["phase", "files/s", "MB/s", "req/file", "busy s", "time s"],
+    );
+    for phase in phases {
+        let optional = |value: Option<f64>| value.map_or_else(|| String::from("-"), figure);
+        table.add_row([
+            phase.name.clone(),
+            figure(phase.files_per_sec()),
+            figure(phase.megabytes_per_sec()),
+            optional(phase.requests_per_file()),
+            optional(phase.device.map(|device| device.busy_secs())),
+            figure(phase.seconds),
+        ]);
+    }
+    right_align(&mut table, 1..6);
+    table
+}
+
+fn render(report: &Report, preset: &str, title: impl Fn(&str) -> String) -> String {
+    let mut out = circumstances(report);
+    let mut workloads: Vec<_> = report.rows.iter().map(|row| row.workload).collect();
+    workloads.dedup();
+    for workload in workloads {
+        out += &title(&workload.name());
+        let mut table = new_table(preset, &HEADER);
+        let mut last_phase = None;
+        for row in report.rows.iter().filter(|row| row.workload == workload) {
+            let repeated = last_phase.replace(&row.phase) == Some(&row.phase);
+            table.add_row(cells(row, if repeated { "" } else { &row.phase }));
+        }
+        right_align(&mut table, 2..9);
+        let _ = writeln!(out, "{table}");
+    }
+    if !report.bars.is_empty() {
+        out += &title("Bars");
+        let mut table = new_table(preset, &["", "goal", "measured", ""]);
+        for verdict in &report.bars {
+            let met = if verdict.met { "met" } else { "MISSED" };
+            let figures = [figure(verdict.goal), figure(verdict.measured)];
+            table.add_row([verdict.bar.as_str(), &figures[0], &figures[1], met]);
+        }
+        right_align(&mut table, 1..3);
+        let _ = writeln!(out, "{table}");
+    }
+    if !report.failures.is_empty() {
+        out += &title("Runs that failed");
+        for f in &report.failures {
+            let _ = writeln!(out, "- {} on {}: {}", f.workload.name(), f.peer, f.reason);
+        }
+    }
+    out
+}
+
+/// The sentences that precede the figures.
+fn circumstances(report: &Report) -> String {
+    let e = &report.environment;
+    let mut out = String::new();
+    let repetitions = report.rows.iter().map(|row| row.repetitions).min().unwrap_or_default();
+    let _ = writeln!(
+        out,
+        "{} cores of {}, {} GB, {}. {} Emulated device: {} ({}). Medians of {repetitions}; cold \
+         caches; every phase that writes ends with everything durable.",
+        e.cores,
+        e.cpu,
+        e.memory_bytes.div_ceil(1_000_000_000),
+        e.kernel,
+        e.placement,
+        e.name,
+        match e.stroke {
+            crate::disk::Stroke::Whole => "the volume is the whole disk on a smaller scale",
+            crate::disk::Stroke::Slice => "the volume is a slice of a large disk",
+        },
+    );
+    if e.is_loaded() {
+        let _ = writeln!(
+            out,
+            "\nThe machine was busy with other work (load {:.1} per core): the device's own time is \
+             exact, but what the processor adds is too large.",
+            e.load_per_core
+        );
+    }
+    let versions: Vec<_> = e.versions.iter().map(|(peer, v)| format!("{peer}: {v}")).collect();
+    let _ = writeln!(out, "\n{}.", versions.join("; "));
+    out
+}
+
+fn cells(row: &Row, phase: &str) -> Vec<String> {
+    let optional = |value: Option<f64>| value.map_or_else(|| String::from("-"), figure);
+    let percent = row
+        .ratio_to_limit
+        .map_or_else(|| String::from("-"), |r| format!("{} %", figure(r * 100.0)));
+    vec![
+        phase.to_owned(),
+        row.peer.to_string(),
+        figure(row.files_per_sec),
+        figure(row.megabytes_per_sec),
+        optional(row.requests_per_file),
+        optional(row.busy_secs),
+        figure(row.seconds),
+        optional(row.ratio_to_best),
+        percent,
+    ]
+}
+
+/// Three significant digits, or whole numbers where there are more.
+fn figure(value: f64) -> String {
+    match value.abs() {
+        v if v == 0.0 || v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        v if v >= 1.0 => format!("{value:.2}"),
+        v if v >= 0.1 => format!("{value:.3}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+fn new_table(preset: &str, header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(preset).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.iter().map(Cell::new));
+    table
+}
+
+fn right_align(table: &mut Table, columns: std::ops::Range<usize>) {
+    for i in columns {
+        if let Some(column) = table.column_mut(i) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}

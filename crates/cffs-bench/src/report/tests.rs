@@ -1,0 +1,98 @@
+//! The arithmetic of the report.
+
+use super::summary::{Summary, median};
+use super::*;
+use crate::compare::Cell;
+use crate::disk::{Counters, Profile};
+use crate::peer::Peer;
+use crate::workload::Phase;
+use crate::workload::catalog::Workload;
+
+fn phase(name: &str, seconds: f64, requests: u64) -> Phase {
+    let device = Counters { reads: requests, read_bytes: 2_000_000, ..Counters::default() };
+    Phase { name: name.into(), files: 100, bytes: 1_000_000, seconds, device: Some(device) }
+}
+
+fn results(cells: &[(Workload, &str, Peer, &[f64], u64)]) -> Results {
+    let mut results = Results::default();
+    for &(workload, name, peer, seconds, requests) in cells {
+        let cell = Cell { workload, phase: (0, name.to_owned()), peer };
+        let phases = seconds.iter().map(|s| phase(name, *s, requests)).collect();
+        results.cells.insert(cell, phases);
+    }
+    results
+}
+
+#[test]
+fn medians_are_in_the_middle() {
+    assert_eq!(median(vec![]), None);
+    assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+    assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+}
+
+#[test]
+fn a_row_has_medians_and_is_compared_with_the_best_mainstream_peer_of_its_cell() {
+    let w = Workload::Small1k;
+    let all = results(&[
+        (w, "read", Peer::Cffs, &[1.0, 9.0, 2.0], 2),
+        (w, "read", Peer::Ext4, &[8.0], 100),
+        (w, "read", Peer::Xfs, &[4.0], 100),
+        (w, "read", Peer::CffsPlain, &[0.5], 100),
+        (w, "create", Peer::Xfs, &[0.1], 100),
+    ]);
+    let summary = Summary::new(&all, Some(1e6));
+    let row = summary.find(w, "read", Peer::Cffs).unwrap();
+    assert_eq!((row.files_per_sec, row.repetitions, row.seconds), (50.0, 3, 2.0));
+    assert_eq!(row.files_per_sec_range, (100.0 / 9.0, 100.0));
+    assert_eq!((row.ratio_to_best, row.ratio_to_limit), (Some(2.0), Some(0.5)));
+    assert_eq!((row.requests_per_file, row.amplification), (Some(0.02), Some(2.0)));
+    assert_eq!(summary.find(w, "read", Peer::Ext4).unwrap().ratio_to_best, Some(0.5));
+}
+
+#[test]
+fn bars_are_judged_only_where_there_is_something_to_judge() {
+    let w = Workload::Small1k;
+    let all = results(&[
+        (w, "read", Peer::Cffs, &[1.0], 2),
+        (w, "read", Peer::Ext4, &[5.0], 100),
+        (w, "create", Peer::Cffs, &[2.0], 2),
+        (w, "create", Peer::Ext4, &[1.0], 100),
+    ]);
+    let summary = Summary::new(&all, Some(1e6));
+    let verdicts = bars::judge(Profile::Hdd7200, &summary);
+    let met: Vec<_> = verdicts.iter().map(|v| (v.goal, v.measured, v.met)).collect();
+    assert_eq!(met, [(1.0, 0.5, false), (4.0, 5.0, true)]);
+    assert!(bars::judge(Profile::None, &summary).is_empty());
+}
+
+#[test]
+fn few_requests_are_good_and_the_applications_are_judged_together() {
+    let mut cells = vec![
+        (Workload::FreshTree, "scan", Peer::Cffs, &[1.0][..], 1),
+        (Workload::AgedTree, "scan", Peer::Cffs, &[1.0], 16),
+    ];
+    for (phase, theirs) in
+        [("unpack", &[1.0][..]), ("search", &[8.0]), ("copy", &[1.0]), ("rm -rf", &[2.0])]
+    {
+        cells.push((Workload::Apps, phase, Peer::Cffs, &[1.0], 1));
+        cells.push((Workload::Apps, phase, Peer::Btrfs, theirs, 1));
+    }
+    let verdicts = bars::judge(Profile::Hdd7200, &Summary::new(&results(&cells), Some(160e6)));
+    let find = |what: &str| verdicts.iter().find(|v| v.bar.contains(what)).unwrap();
+    assert!(find("fresh-tree: scan, requests").met);
+    assert!(!find("aged-tree: scan, requests").met);
+    let together = find("geometric mean");
+    assert!((together.measured - 2.0).abs() < 1e-9 && !together.met);
+}
+
+#[test]
+fn charts_are_drawn_for_both_kinds_of_page() {
+    let w = Workload::Small4k;
+    let all = results(&[(w, "read", Peer::Cffs, &[0.01], 2), (w, "read", Peer::Ext4, &[5.0], 100)]);
+    let charts = chart::draw(&Summary::new(&all, None).rows).unwrap();
+    let [(name, svg)] = &charts[..] else { panic!("one chart for one workload") };
+    assert_eq!(name, "small-4k");
+    assert!(svg.contains("prefers-color-scheme:dark") && svg.contains("class=\"i\""));
+    assert!(!svg.contains("#010203"), "the stand-in colour is left");
+    assert!(svg.contains("cffs") && svg.contains("ext4") && svg.trim_end().ends_with("</svg>"));
+}

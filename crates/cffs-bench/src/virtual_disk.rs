@@ -1,0 +1,114 @@
+//! The emulated disk inside the process: a [`BlockDevice`] with a virtual clock.
+//!
+//! A decorator: another device keeps the data, this one adds up how long each request would have
+//! taken. Nobody waits, so a run is instant, and the same run always takes the same virtual time
+//! to the nanosecond. What is measured is the device alone: the processor costs nothing here.
+//!
+//! Requests are served one at a time, each submitted when the one before it has completed, as a
+//! single thread without a queue would.
+
+use std::io::{self, IoSlice};
+
+use cffs::device::{BlockDevice, Geometry};
+use parking_lot::Mutex;
+
+use crate::disk::{Counters, Emulator, Nanos, Profile, Request, Run, Stroke};
+
+#[cfg(test)]
+mod tests;
+
+/// A device that keeps virtual time.
+pub struct VirtualDisk<D> {
+    inner: D,
+    state: Mutex<State>,
+}
+
+struct State {
+    emulator: Emulator,
+    now: Nanos,
+}
+
+impl<D: BlockDevice> VirtualDisk<D> {
+    /// Adds the time of a disk of this profile to `inner`.
+    pub fn new(inner: D, profile: Profile, stroke: Stroke) -> VirtualDisk<D> {
+        let emulator = Emulator::new(profile, inner.geometry().size_bytes, stroke);
+        VirtualDisk { inner, state: Mutex::new(State { emulator, now: Nanos::ZERO }) }
+    }
+
+    /// The virtual time: the sum of what all requests have taken, and of what was let pass.
+    pub fn now(&self) -> Nanos {
+        self.state.lock().now
+    }
+
+    /// What the disk has counted.
+    pub fn counters(&self) -> Counters {
+        let mut state = self.state.lock();
+        let now = state.now;
+        state.emulator.advance(now);
+        state.emulator.counters()
+    }
+
+    /// Lets time pass without requests, in which the disk reads ahead and writes its cache out.
+    pub fn idle(&self, span: Nanos) {
+        let mut state = self.state.lock();
+        state.now += span;
+        let now = state.now;
+        state.emulator.advance(now);
+    }
+
+    /// The device with the data.
+    pub fn into_inner(self) -> D {
+        self.inner
+    }
+
+    fn charge(&self, request: Request) {
+        let mut state = self.state.lock();
+        let now = state.now;
+        let id = state.emulator.submit(request, now);
+        state.now = state.emulator.complete(id);
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for VirtualDisk<D> {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)?;
+        if !buf.is_empty() {
+            self.charge(Request::Read(Run::of_bytes(offset, buf.len() as u64)));
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        self.inner.write_at(offset, bufs)?;
+        let len = bufs.iter().map(|buf| buf.len() as u64).sum();
+        if len > 0 {
+            self.charge(Request::Write(Run::of_bytes(offset, len)));
+        }
+        Ok(())
+    }
+
+    /// A disk knows no barrier; the kernel, too, flushes to order writes.
+    fn barrier(&self) -> io::Result<()> {
+        self.inner.barrier()?;
+        self.charge(Request::Flush);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()?;
+        self.charge(Request::Flush);
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.discard(offset, len)?;
+        if len > 0 {
+            self.charge(Request::Discard(Run::of_bytes(offset, len)));
+        }
+        Ok(())
+    }
+}
