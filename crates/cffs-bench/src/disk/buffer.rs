@@ -106,7 +106,8 @@ impl ReadBuffer {
     /// ahead from there on.
     pub fn advance(&mut self, run: Run, now: Nanos, mechanics: &Mechanics) {
         let (Some(live), Some(segment)) = (self.live, self.segments.last_mut()) else { return };
-        if run.first < segment.first || run.end() <= segment.end {
+        // A hit in another segment says nothing about this stream.
+        if run.first < segment.first || run.first > live.limit || run.end() <= segment.end {
             return;
         }
         let stopped = Self::reached(live, now, mechanics) == live.limit && run.end() <= live.limit;

@@ -274,6 +274,18 @@ fn a_second_read_comes_from_the_buffer_until_it_is_overwritten() {
     assert!(one_by_one(&mut device, read).as_ms() > 2.0 * bus_ms);
 }
 
+/// The head was once believed to read ahead from the live segment all the way to a hit in an older
+/// one, so that what lies near the hit seemed to arrive after a sweep of half the disk.
+#[test]
+fn a_hit_in_an_old_segment_does_not_move_the_live_one() {
+    let mut device = Emulator::new(Profile::Hdd7200, GIB, Stroke::Whole);
+    let old = blocks(200_000, 1);
+    one_by_one(&mut device, [Request::Read(old), Request::Read(blocks(100, 1))]);
+    one_by_one(&mut device, [Request::Read(old)]);
+    let near_it = one_by_one(&mut device, [Request::Read(blocks(200_100, 1))]);
+    assert!(near_it.as_ms() < 30.0, "{near_it:?}");
+}
+
 #[test]
 fn a_quota_is_kept_and_not_wasted() {
     let mut device = Emulator::new(Profile::Net3000, GIB, Stroke::Whole);

@@ -56,11 +56,8 @@ impl DiskServer {
             subtype: String::from("disk"),
             ..MountOptions::default()
         };
-        let mut config = Config {
-            transport: TransportChoice::Dev,
-            dev_threads: Some(THREADS),
-            ..Config::default()
-        };
+        let mut config =
+            Config { transport: TransportChoice::Dev, threads: Some(THREADS), ..Config::default() };
         config.wishes.features -= Features::DO_READDIRPLUS | Features::READDIRPLUS_AUTO;
         // Direct I/O that is asynchronous counts as background work, which would be held back.
         config.wishes.max_background = 512;
