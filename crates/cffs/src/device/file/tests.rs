@@ -266,3 +266,73 @@ fn direct_writes_side_by_side_do_not_undo_each_other() {
     device.read_at(0, &mut bytes).unwrap();
     assert_eq!(bytes, [20; 512]);
 }
+
+/// A loop device over an image, detached when the test ends.
+struct Loop {
+    path: PathBuf,
+}
+
+impl Loop {
+    fn over(image: &Path) -> Loop {
+        let output = run("losetup", &["--find", "--show", "--sector-size", "512"], image);
+        Loop { path: PathBuf::from(output.trim_end()) }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        run("losetup", &["--detach"], &self.path);
+    }
+}
+
+fn run(program: &str, arguments: &[&str], path: &Path) -> String {
+    let output = std::process::Command::new(program).args(arguments).arg(path).output().unwrap();
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+#[ignore = "needs root, for a loop device"]
+fn a_block_device_is_read_written_discarded_and_claimed() {
+    let scratch = direct_scratch();
+    drop(scratch.create(16 << 20));
+    let disk = Loop::over(&scratch.path());
+    for direct in [false, true] {
+        let options = OpenOptions { direct, ..OpenOptions::default() };
+        let device = options.open(&disk.path).unwrap();
+        assert!(device.is_block_device());
+        let Geometry { size_bytes, sector_bytes } = device.geometry();
+        assert_eq!(size_bytes, 16 << 20);
+        assert!(matches!(sector_bytes, 512 | 4096), "{sector_bytes}");
+
+        device.write_at(1000, &[IoSlice::new(&pattern(100_000))]).unwrap();
+        device.sync().unwrap();
+        device.discard(65_000, 20_000).unwrap();
+        let mut bytes = vec![0; 64_000];
+        device.read_at(1000, &mut bytes).unwrap();
+        assert!(bytes == pattern(100_000)[..64_000]);
+        let mut edge = vec![0; 16_000];
+        device.read_at(85_000, &mut edge).unwrap();
+        assert!(edge == pattern(100_000)[84_000..]);
+
+        let error = FileDevice::open(&disk.path, Access::ReadWrite).unwrap_err();
+        assert!(matches!(error, OpenError::InUse { .. }));
+    }
+    assert!(matches!(FileDevice::create(&disk.path, 4096), Err(OpenError::NotADevice { .. })));
+}
+
+#[test]
+#[ignore = "needs root, for a mount"]
+fn a_block_device_that_the_kernel_has_mounted_is_in_use() {
+    let scratch = direct_scratch();
+    drop(scratch.create(16 << 20));
+    let disk = Loop::over(&scratch.path());
+    run("mkfs.ext4", &["-q"], &disk.path);
+    let mount_point = scratch.directory.path().join("mnt");
+    std::fs::create_dir(&mount_point).unwrap();
+    run("mount", &[disk.path.to_str().unwrap()], &mount_point);
+    let outcome = FileDevice::open(&disk.path, Access::ReadWrite);
+    run("umount", &[], &mount_point);
+    assert!(matches!(outcome, Err(OpenError::InUse { .. })), "{outcome:?}");
+    FileDevice::open(&disk.path, Access::ReadWrite).unwrap();
+}
