@@ -1,2 +1,48 @@
-//! Checks of the source tree.
-fn main() {}
+//! Checks of the source tree itself: `cargo run -p xtask` prints what is wrong with it, and
+//! `cargo test -p xtask` fails if anything is.
+//!
+//! - [`layers`]: no module of `cffs` uses one that lies above it;
+//! - [`manifests`]: no crate depends on one that lies above it;
+//! - [`tidy`]: no file or line is too long, and nothing unfinished is left behind.
+//!
+//! Each check is a pure function of a [`Tree`], so that its tests can show it a small tree that is
+//! wrong and see that it says so.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use tree::{Finding, Tree};
+
+mod layers;
+mod manifests;
+#[cfg(test)]
+mod tests;
+mod tidy;
+mod tree;
+
+fn main() -> ExitCode {
+    match check_workspace() {
+        Ok(findings) if findings.is_empty() => ExitCode::SUCCESS,
+        Ok(findings) => {
+            for finding in findings {
+                println!("{finding}");
+            }
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("cannot read the source tree: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Everything that is wrong with the workspace that this program was built from.
+fn check_workspace() -> std::io::Result<Vec<Finding>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let tree = Tree::read(&root)?;
+    let mut findings = layers::check(&tree);
+    findings.extend(manifests::check(&tree));
+    findings.extend(tidy::check(&tree));
+    findings.sort();
+    Ok(findings)
+}

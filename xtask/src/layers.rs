@@ -1,0 +1,124 @@
+//! The order of the modules of `cffs`, and the check that nobody uses one above itself.
+//!
+//! Test code may use everything: a test of fsck needs a volume to check.
+
+use std::path::Path;
+
+use crate::tree::{Finding, Tree, is_test};
+
+mod paths;
+#[cfg(test)]
+mod tests;
+
+const SOURCE: &str = "crates/cffs/src";
+
+/// What everybody may use, and they each other.
+const BASE: [&str; 4] = ["units", "error", "clock", "trace"];
+
+/// What a module may use besides [`BASE`].
+enum Uses {
+    /// Everything that stands before it in the table.
+    Below,
+    /// Just these. `cache::reader` stands for that part of `cache` alone.
+    Only(&'static [&'static str]),
+}
+
+/// The modules above the base, from the bottom.
+const LAYERS: [(&str, Uses); 10] = [
+    ("device", Uses::Below),
+    // Codecs do no I/O, so they do not even see a device.
+    ("format", Uses::Only(&[])),
+    ("cache", Uses::Below),
+    ("alloc", Uses::Below),
+    ("inode", Uses::Below),
+    ("namespace", Uses::Below),
+    ("mkfs", Uses::Only(&["device", "format"])),
+    // It never trusts the allocator that it audits, nor anything that does.
+    ("fsck", Uses::Only(&["device", "format", "cache::reader"])),
+    ("vfs", Uses::Below),
+    ("files", Uses::Below),
+];
+
+/// Every use of something above the user.
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    tree.below(SOURCE, "rs")
+        .filter(|(path, _)| !is_test(path))
+        .flat_map(|(path, text)| check_file(path, text))
+        .collect()
+}
+
+fn check_file(path: &Path, text: &str) -> Vec<Finding> {
+    let module = module_of(path);
+    let Some(layer) = module.first() else {
+        // The crate's root only lists the modules and names the best of them again.
+        return Vec::new();
+    };
+    let Some(allowed) = allowed(layer) else {
+        let message = format!(
+            "the module {layer} has no place in the order of the layers: give it one in \
+             xtask/src/layers.rs and in docs/ARCHITECTURE.md"
+        );
+        return vec![Finding::new(path, 1, message)];
+    };
+    let references = match paths::references(text, &module) {
+        Ok(references) => references,
+        Err(error) => {
+            return vec![Finding::new(path, error.line, format!("not Rust: {}", error.message))];
+        }
+    };
+    let mut findings = Vec::new();
+    for reference in references {
+        let named = reference.path.join("::");
+        let is_own = reference.path.first() == Some(layer);
+        if is_own || allowed.iter().any(|module| covers(module, &named)) {
+            continue;
+        }
+        let root = reference.path.first().map_or("", String::as_str);
+        let message = if is_module(root) {
+            format!(
+                "{layer} uses crate::{named}, which is not below it: {layer} may use {}",
+                allowed.join(", ")
+            )
+        } else {
+            format!(
+                "{layer} uses crate::{named} through the crate's root: name the module that it \
+                 comes from, so that its layer shows"
+            )
+        };
+        findings.push(Finding::new(path, reference.line, message));
+    }
+    findings
+}
+
+/// What `layer` may use, or `None` if there is no such layer.
+fn allowed(layer: &str) -> Option<Vec<&'static str>> {
+    if BASE.contains(&layer) {
+        return Some(BASE.to_vec());
+    }
+    let place = LAYERS.iter().position(|(module, _)| *module == layer)?;
+    let above_base: Vec<&str> = match LAYERS[place].1 {
+        Uses::Below => LAYERS[..place].iter().map(|(module, _)| *module).collect(),
+        Uses::Only(modules) => modules.to_vec(),
+    };
+    Some([BASE.as_slice(), &above_base].concat())
+}
+
+fn is_module(name: &str) -> bool {
+    allowed(name).is_some()
+}
+
+/// Whether `named` is `module` or something in it.
+fn covers(module: &str, named: &str) -> bool {
+    named.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
+/// The module that a file of `cffs` is: `device/file/mod.rs` is `device::file`.
+fn module_of(path: &Path) -> Vec<String> {
+    let within = path.strip_prefix(SOURCE).unwrap_or(path).with_extension("");
+    let mut module: Vec<String> =
+        within.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
+    if module.last().is_some_and(|last| last == "mod" || last == "lib") {
+        module.pop();
+    }
+    module
+}

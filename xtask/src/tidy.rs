@@ -1,0 +1,81 @@
+//! What a reader should never have to see: long files, long lines, and things left unfinished.
+
+use std::path::Path;
+
+use crate::tree::{Finding, Tree, is_test};
+
+#[cfg(test)]
+mod tests;
+
+/// A file tells one story. Tests are lists, and may be longer.
+const FILE_LINES_MAX: usize = 800;
+const LINE_CHARS_MAX: usize = 110;
+
+/// What says that something is not finished. Written in two parts, so that this file is clean.
+const UNFINISHED: [&str; 4] = [
+    concat!("tod", "o!("),
+    concat!("unimplement", "ed!("),
+    concat!("FIX", "ME"),
+    concat!("db", "g!("),
+];
+
+/// The beginning of a path that exists on the machine of one developer only.
+const PRIVATE_PATH: &str = concat!("/wo", "rk/");
+
+/// Everything untidy.
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    tree.files.iter().flat_map(|(path, text)| check_file(path, text)).collect()
+}
+
+fn check_file(path: &Path, text: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut find = |line, message| findings.push(Finding::new(path, line, message));
+
+    let lines = text.lines().count();
+    if lines > FILE_LINES_MAX && is_code(path) && !is_test(path) {
+        find(FILE_LINES_MAX + 1, format!("{lines} lines are too many, {FILE_LINES_MAX} the limit"));
+    }
+    let may_be_long = path.extension().is_some_and(|extension| extension == "toml");
+    for (number, line) in (1..).zip(text.lines()) {
+        let chars = line.chars().count();
+        if chars > LINE_CHARS_MAX && !may_be_long && !is_table_row(line) && can_be_broken(line) {
+            find(number, format!("{chars} characters are too many, {LINE_CHARS_MAX} the limit"));
+        }
+        for word in UNFINISHED {
+            if is_code(path) && line.contains(word) {
+                find(number, format!("unfinished: {word}"));
+            }
+        }
+        if names_private_path(line) {
+            find(number, format!("a path that others do not have: {PRIVATE_PATH}"));
+        }
+    }
+    if path.extension().is_some_and(|extension| extension == "rs")
+        && let Some(line) = text.lines().position(|line| line.trim_start() == "mod tests {")
+    {
+        find(line + 1, "tests stand in a file of their own, tests.rs".to_owned());
+    }
+    findings
+}
+
+fn is_code(path: &Path) -> bool {
+    path.extension().is_none_or(|extension| extension != "md" && extension != "toml")
+}
+
+/// Whether the line is a row of a table, in a document or in a comment.
+fn is_table_row(line: &str) -> bool {
+    line.trim_start().trim_start_matches(['/', '!', '#']).trim_start().starts_with('|')
+}
+
+/// Whether more than an address or another long word stands on the line.
+fn can_be_broken(line: &str) -> bool {
+    line.split_whitespace().all(|word| word.chars().count() < LINE_CHARS_MAX * 3 / 4)
+}
+
+/// Whether the path stands there from its start, not as a part of another one.
+fn names_private_path(line: &str) -> bool {
+    line.match_indices(PRIVATE_PATH).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        !before.is_some_and(|c| c.is_alphanumeric() || "._-*~$})".contains(c))
+    })
+}

@@ -1,0 +1,72 @@
+//! Small trees that are untidy, and what is said about them.
+
+use super::*;
+
+fn findings(path: &str, text: &str) -> Vec<String> {
+    let mut tree = Tree::default();
+    tree.files.insert(path.into(), text.to_owned());
+    check(&tree).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn long_files_are_found_unless_they_are_tests_or_documents() {
+    let just_right = "x\n".repeat(FILE_LINES_MAX);
+    let too_long = "x\n".repeat(FILE_LINES_MAX + 1);
+    assert!(findings("a.rs", &just_right).is_empty());
+    assert_eq!(findings("a.rs", &too_long), ["a.rs:801: 801 lines are too many, 800 the limit"]);
+    assert_eq!(findings("scripts/run.sh", &too_long).len(), 1);
+    assert!(findings("a/tests.rs", &too_long).is_empty());
+    assert!(findings("a/tests/b.rs", &too_long).is_empty());
+    assert!(findings("docs/FORMAT.md", &too_long).is_empty());
+}
+
+#[test]
+fn long_lines_are_found_by_characters() {
+    let just_right = "é ".repeat(55);
+    let too_long = format!("short\n{just_right}x\n");
+    assert!(findings("a.rs", &just_right).is_empty());
+    let expected = ["a.rs:2: 111 characters are too many, 110 the limit"];
+    assert_eq!(findings("a.rs", &too_long), expected);
+    assert_eq!(findings("a.md", &too_long).len(), 1);
+    assert_eq!(findings("Makefile", &too_long).len(), 1);
+}
+
+#[test]
+fn lines_that_cannot_be_shorter_are_left_alone() {
+    let long = "word ".repeat(30);
+    assert!(findings("a.md", &format!("| {long} |")).is_empty());
+    assert!(findings("a.rs", &format!("    //! | {long} |")).is_empty());
+    assert!(findings("a.sh", &format!("# | {long} |")).is_empty());
+    let address = format!("see https://example.org/{}", "x".repeat(100));
+    assert!(findings("a.md", &address).is_empty());
+}
+
+#[test]
+fn unfinished_code_is_found() {
+    for word in UNFINISHED {
+        let found = findings("crates/cffs/src/vfs/mod.rs", &format!("fn f() {{\n    {word}\n"));
+        assert_eq!(found, [format!("crates/cffs/src/vfs/mod.rs:2: unfinished: {word}")]);
+        assert!(findings("CHANGELOG.md", word).is_empty());
+    }
+}
+
+#[test]
+fn paths_of_one_machine_are_found_in_every_kind_of_file() {
+    for path in ["a.rs", "a.md", "Makefile", "a.toml", "scripts/setup.sh"] {
+        for text in ["cd PRIVATEmain", "\"PRIVATEmain\"", "PRIVATE", "root=PRIVATEx"] {
+            let found = findings(path, &text.replace("PRIVATE", PRIVATE_PATH));
+            assert_eq!(found.len(), 1, "{path}: {text}");
+        }
+        for text in ["target.PRIVATE", "$dirPRIVATE", "{tmp}PRIVATEx", "~PRIVATE"] {
+            let found = findings(path, &text.replace("PRIVATE", PRIVATE_PATH));
+            assert!(found.is_empty(), "{path}: {text}");
+        }
+    }
+}
+
+#[test]
+fn tests_among_code_are_found() {
+    let found = findings("a.rs", "fn f() {}\n#[cfg(test)]\nmod tests {\n}\n");
+    assert_eq!(found, ["a.rs:3: tests stand in a file of their own, tests.rs"]);
+    assert!(findings("a.rs", "fn f() {}\n#[cfg(test)]\nmod tests;\n").is_empty());
+}
