@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Runs the tests: those of every crate, then the acceptance tests on a mounted volume.
+#
+# usage: scripts/test.sh [--quick]
+#
+# --quick leaves out what needs a mount, and tries fewer random cases. Ends with one line, "N
+# passed, N failed", and fails if any test did or could not be run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+quick=false
+if [[ ${1-} == --quick ]]; then
+    quick=true
+    export PROPTEST_CASES=${PROPTEST_CASES-16}
+fi
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+passed=0
+failed=0
+
+# Runs a command and keeps what it prints in the log, and its exit status.
+run() {
+    status=0
+    "$@" 2>&1 | tee "$log" || status=$?
+}
+
+# Adds "PASSED FAILED". A command that failed without telling of a failed test, say because it did
+# not compile, counts as one; so does one that succeeded without telling of any.
+add() {
+    local passed_here failed_here
+    read -r passed_here failed_here <<<"${1:-0 0}"
+    if ((failed_here == 0 && (status != 0 || passed_here == 0))); then
+        failed_here=1
+    fi
+    passed=$((passed + passed_here))
+    failed=$((failed + failed_here))
+}
+
+run cargo test --locked --workspace --no-fail-fast
+add "$(sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed;.*/\1 \2/p' "$log" |
+    awk '{ p += $1; f += $2 } END { print p + 0, f + 0 }')"
+
+if ! $quick; then
+    run tests/acceptance/run
+    add "$(sed -nE 's/^([0-9]+) passed, ([0-9]+) failed$/\1 \2/p' "$log" | tail -n 1)"
+fi
+
+echo "$passed passed, $failed failed"
+((failed == 0))
