@@ -224,3 +224,6 @@ fn xattr(
     }
     if len <= buf.len() { Ok(len) } else { Err(Errno::RANGE) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 //! with and tested against. One lock guards all of it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use fuse_ring::protocol::{
@@ -20,15 +20,28 @@ const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 const O_TRUNC: u32 = 0o1000;
 
-/// The file system.
-#[derive(Debug)]
-pub struct Tree(Mutex<Nodes>);
+/// The file system. Clones share it, so that whoever gives one away can look into it.
+#[derive(Clone, Debug)]
+pub struct Tree(Arc<Mutex<Nodes>>);
+
+/// What the kernel has asked of the tree, for tests.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    /// The longest read and the longest write in bytes.
+    pub largest: (usize, usize),
+    /// How often a file was opened by `OPEN`.
+    pub opens: u64,
+    /// How often the session ended.
+    pub destroyed: u64,
+    /// The kernel forgot a lookup that it had not made.
+    pub forgotten_too_often: bool,
+}
 
 #[derive(Debug)]
 struct Nodes {
     nodes: HashMap<NodeId, Node>,
     last: u64,
-    forgotten_too_often: bool,
+    seen: Seen,
 }
 
 #[derive(Debug)]
@@ -58,27 +71,51 @@ struct Directory {
 
 impl Default for Tree {
     fn default() -> Tree {
-        let mut nodes = Nodes { nodes: HashMap::new(), last: 0, forgotten_too_often: false };
+        let mut nodes = Nodes { nodes: HashMap::new(), last: 0, seen: Seen::default() };
         nodes.add(S_IFDIR | 0o755, 0, 0, Content::Directory(Directory::new(NodeId::ROOT)));
         nodes.nodes.values_mut().for_each(|root| root.attr.nlink = 2);
-        Tree(Mutex::new(nodes))
+        Tree(Arc::new(Mutex::new(nodes)))
     }
 }
 
 impl Tree {
-    /// How many lookups the kernel holds, by our count. `None` if it has forgotten more than it
-    /// had.
+    /// How many lookups the kernel holds, by our count.
     #[allow(dead_code, reason = "for tests")]
-    pub fn lookups(&self) -> Option<u64> {
-        let tree = self.tree();
-        let count = tree.nodes.values().map(|node| node.lookups).sum();
-        (!tree.forgotten_too_often).then_some(count)
+    pub fn lookups(&self) -> u64 {
+        self.tree().nodes.values().map(|node| node.lookups).sum()
     }
 
     /// How many inodes there are, the root and those without a name included.
     #[allow(dead_code, reason = "for tests")]
     pub fn inodes(&self) -> usize {
         self.tree().nodes.len()
+    }
+
+    /// What was asked so far.
+    #[allow(dead_code, reason = "for tests")]
+    pub fn seen(&self) -> Seen {
+        self.tree().seen
+    }
+
+    /// Makes a file behind the kernel's back, in the root, or changes it.
+    #[allow(dead_code, reason = "for tests")]
+    pub fn put(&self, name: &[u8], data: &[u8]) -> NodeId {
+        let mut tree = self.tree();
+        let node = tree.find(NodeId::ROOT, name).unwrap_or_else(|_| {
+            let node = tree.add(S_IFREG | 0o644, 0, 0, Content::Data(Vec::new()));
+            tree.name(NodeId::ROOT, name, node)
+        });
+        if let Ok(found) = tree.get_mut(node) {
+            found.attr.size = data.len() as u64;
+            found.content = Content::Data(data.to_vec());
+        }
+        node
+    }
+
+    /// Removes a file of the root behind the kernel's back.
+    #[allow(dead_code, reason = "for tests")]
+    pub fn take(&self, name: &[u8]) -> Result<(), Errno> {
+        self.tree().remove(NodeId::ROOT, name, false)
     }
 
     fn tree(&self) -> MutexGuard<'_, Nodes> {
@@ -178,10 +215,19 @@ impl Nodes {
         }
         let is_dir = matches!(content, Content::Directory(_));
         let node = self.add(mode, cx.uid, cx.gid, content);
-        self.get_mut(node)?.attr.nlink = if is_dir { 2 } else { 1 };
-        self.dir_mut(parent)?.insert(name, node);
         self.touch_dir(parent, i64::from(is_dir))?;
-        Ok(node)
+        Ok(self.name(parent, name, node))
+    }
+
+    /// Gives a new inode its first name.
+    fn name(&mut self, parent: NodeId, name: &[u8], node: NodeId) -> NodeId {
+        if let Some(found) = self.nodes.get_mut(&node) {
+            found.attr.nlink = if found.is_dir() { 2 } else { 1 };
+        }
+        if let Ok(directory) = self.dir_mut(parent) {
+            directory.insert(name, node);
+        }
+        node
     }
 
     fn touch_dir(&mut self, node: NodeId, subdirs: i64) -> Result<(), Errno> {
@@ -263,6 +309,10 @@ fn copy_out(value: &[u8], buf: &mut [u8]) -> usize {
 }
 
 impl Handler for Tree {
+    fn destroy(&self) {
+        self.tree().seen.destroyed += 1;
+    }
+
     fn forget(&self, node: NodeId, lookups: u64) {
         let mut tree = self.tree();
         let left = tree.nodes.get(&node).and_then(|found| found.lookups.checked_sub(lookups));
@@ -270,7 +320,7 @@ impl Handler for Tree {
             (Some(left), Some(found)) => found.lookups = left,
             // The root is not looked up, and may be forgotten all the same.
             _ if node == NodeId::ROOT => {}
-            _ => tree.forgotten_too_often = true,
+            _ => tree.seen.forgotten_too_often = true,
         }
         tree.reap(node);
     }
@@ -432,8 +482,10 @@ impl Handler for Tree {
     }
 
     fn open(&self, _: &Context<'_>, node: NodeId, open: &Open) -> Result<Opened, Errno> {
+        let mut tree = self.tree();
+        tree.seen.opens += 1;
         if open.flags & O_TRUNC != 0 {
-            self.tree().get_mut(node)?.resize(0)?;
+            tree.get_mut(node)?.resize(0)?;
         }
         Ok(Opened::default())
     }
@@ -470,7 +522,8 @@ impl Handler for Tree {
         read: &Read,
         buf: &mut [u8],
     ) -> Result<usize, Errno> {
-        let tree = self.tree();
+        let mut tree = self.tree();
+        tree.seen.largest.0 = tree.seen.largest.0.max(buf.len());
         let Content::Data(data) = &tree.get(node)?.content else { return Err(Errno::ISDIR) };
         let start = usize::try_from(read.offset).unwrap_or(usize::MAX).min(data.len());
         let len = buf.len().min(data.len() - start);
@@ -480,6 +533,7 @@ impl Handler for Tree {
 
     fn write(&self, _: &Context<'_>, node: NodeId, write: &Write<'_>) -> Result<usize, Errno> {
         let mut tree = self.tree();
+        tree.seen.largest.1 = tree.seen.largest.1.max(write.data.len());
         let found = tree.get_mut(node)?;
         let end = write.offset.checked_add(write.data.len() as u64).ok_or(Errno::FBIG)?;
         if end > found.attr.size {
