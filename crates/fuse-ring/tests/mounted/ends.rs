@@ -1,0 +1,124 @@
+//! How sessions end.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::process::Command;
+use std::time::Duration;
+
+use fuse_ring::protocol::{Attr, AttrReply, Context, Entry, FileHandle, NodeId};
+use fuse_ring::{Errno, Handler, MountOptions, Session, Unmount};
+
+use crate::harness::{Setup, eventually, is_mounted};
+use crate::on_both_transports;
+use crate::tree::Tree;
+
+on_both_transports! {
+    unmounting_from_outside_ends_the_session
+    an_open_file_keeps_the_session
+    force_ends_everything
+    a_session_that_is_not_served_leaves_nothing
+    callers_wait_for_the_server
+    a_panic_is_an_error_of_the_session
+}
+
+fn unmounting_from_outside_ends_the_session(setup: Setup) {
+    let tree = Tree::default();
+    let mut mounted = setup.mount(tree.clone());
+    fs::write(mounted.path.join("file"), "x").unwrap();
+    assert_eq!(tree.seen().destroyed, 0);
+    eventually(|| Command::new("umount").arg(&mounted.path).status().unwrap().success());
+    mounted.join().unwrap();
+    assert_eq!(tree.seen().destroyed, 1);
+    // What is over can be ended again.
+    mounted.unmounter.unmount(Unmount::Now).unwrap();
+}
+
+fn an_open_file_keeps_the_session(setup: Setup) {
+    let tree = Tree::default();
+    let mut mounted = setup.mount(tree.clone());
+    let path = mounted.path.join("file");
+    fs::write(&path, "contents").unwrap();
+    let mut file = File::open(&path).unwrap();
+    let busy = mounted.unmounter.unmount(Unmount::Now).unwrap_err();
+    assert_eq!(busy.raw_os_error(), Some(Errno::BUSY.raw_os_error()));
+    mounted.unmounter.unmount(Unmount::Lazy).unwrap();
+    assert!(!is_mounted(&mounted.path) && !path.exists());
+    let mut contents = String::new();
+    file.read_to_string(&mut contents).unwrap();
+    assert_eq!((contents.as_str(), tree.seen().destroyed), ("contents", 0));
+    drop(file);
+    mounted.join().unwrap();
+    assert_eq!(tree.seen().destroyed, 1);
+}
+
+fn force_ends_everything(setup: Setup) {
+    let mut mounted = setup.mount(Tree::default());
+    let path = mounted.path.join("file");
+    fs::write(&path, "contents").unwrap();
+    let file = File::open(&path).unwrap();
+    mounted.unmounter.unmount(Unmount::Force).unwrap();
+    mounted.join().unwrap();
+    assert_eq!(file.metadata().unwrap_err().raw_os_error(), Some(Errno::NOTCONN.raw_os_error()));
+}
+
+fn a_session_that_is_not_served_leaves_nothing(setup: Setup) {
+    let tree = Tree::default();
+    let (directory, session) = setup.session(tree.clone());
+    let path = session.path().to_owned();
+    assert!(is_mounted(&path));
+    drop(session);
+    assert!(!is_mounted(&path));
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    let nowhere = Session::mount(
+        tree,
+        directory.path().join("missing"),
+        &MountOptions::default(),
+        &setup.config,
+    );
+    assert_eq!(nowhere.err().and_then(|error| error.raw_os_error()), Some(2));
+}
+
+/// Between mounting and serving a caller waits; it must not fail, nor hang once there is a server.
+fn callers_wait_for_the_server(setup: Setup) {
+    let (_directory, session) = setup.session(Tree::default());
+    let path = session.path().join("file");
+    let caller = std::thread::spawn(move || fs::write(path, "early"));
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(!caller.is_finished());
+    let unmounter = session.unmounter();
+    let server = std::thread::spawn(move || session.serve());
+    eventually(|| caller.is_finished());
+    caller.join().unwrap().unwrap();
+    eventually(|| unmounter.unmount(Unmount::Now).is_ok());
+    server.join().unwrap().unwrap();
+}
+
+/// Stumbles over one name.
+struct Clumsy;
+
+impl Handler for Clumsy {
+    fn getattr(
+        &self,
+        _: &Context<'_>,
+        _: NodeId,
+        _: Option<FileHandle>,
+    ) -> Result<AttrReply, Errno> {
+        let attr = Attr { ino: 1, mode: 0o040_755, nlink: 2, ..Attr::default() };
+        Ok(AttrReply { attr, ttl: Duration::ZERO })
+    }
+
+    fn lookup(&self, _: &Context<'_>, _: NodeId, name: &[u8]) -> Result<Entry, Errno> {
+        assert_ne!(name, b"trap", "on purpose");
+        Err(Errno::NOENT)
+    }
+}
+
+fn a_panic_is_an_error_of_the_session(setup: Setup) {
+    let mut mounted = setup.mount(Clumsy);
+    let errno = |name| fs::metadata(mounted.path.join(name)).unwrap_err().raw_os_error();
+    assert_eq!(errno("before"), Some(Errno::NOENT.raw_os_error()));
+    assert_eq!(errno("trap"), Some(Errno::IO.raw_os_error()));
+    assert_eq!(errno("after"), Some(Errno::IO.raw_os_error()));
+    mounted.unmounter.unmount(Unmount::Lazy).unwrap();
+    assert_eq!(mounted.join().unwrap_err().to_string(), "the handler panicked");
+}

@@ -1,0 +1,26 @@
+//! Real mounts, over both transports.
+//!
+//! They need `/dev/fuse`, and say so and pass where it cannot be opened. Those over io_uring need
+//! a kernel that has it, and root to switch it on while they run.
+
+#[path = "../../examples/null/tree.rs"]
+mod tree;
+
+mod ends;
+mod files;
+mod harness;
+mod notices;
+mod requests;
+
+/// Makes one test per transport out of a function that takes a [`harness::Setup`].
+macro_rules! on_both_transports {
+    ($($name:ident)*) => {
+        mod dev {
+            $(#[test] fn $name() { crate::harness::on_dev(super::$name); })*
+        }
+        mod uring {
+            $(#[test] fn $name() { crate::harness::on_uring(super::$name); })*
+        }
+    };
+}
+use on_both_transports;

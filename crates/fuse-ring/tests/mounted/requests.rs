@@ -1,0 +1,144 @@
+//! What happens to a request besides being answered.
+
+use std::collections::HashMap;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use fuse_ring::protocol::{
+    Attr, AttrReply, Context, Entry, Features, FileHandle, NodeId, Read, Unique,
+};
+use fuse_ring::{Errno, Handler};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::{Setup, eventually};
+use crate::on_both_transports;
+
+on_both_transports! {
+    a_signal_interrupts_a_request
+    waiting_requests_do_not_stop_others
+}
+
+/// A file system of one file, whose readers wait until somebody interrupts them or lets them go.
+#[derive(Clone, Default)]
+struct Slow(Arc<(Mutex<State>, Condvar)>);
+
+#[derive(Default)]
+struct State {
+    /// Those who wait, and whether they were interrupted.
+    waiting: HashMap<Unique, bool>,
+    interrupts: usize,
+    open: bool,
+}
+
+impl Slow {
+    fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+        let result = look(&mut self.0.0.lock().unwrap());
+        self.0.1.notify_all();
+        result
+    }
+}
+
+const FILE: NodeId = NodeId(2);
+
+fn attr(node: NodeId) -> Attr {
+    let mode = if node == FILE { 0o100_644 } else { 0o040_755 };
+    Attr { ino: node.0, mode, nlink: 1, size: 4096, ..Attr::default() }
+}
+
+impl Handler for Slow {
+    fn lookup(&self, _: &Context<'_>, _: NodeId, name: &[u8]) -> Result<Entry, Errno> {
+        let ttl = Duration::from_secs(100);
+        match name {
+            b"slow" => Ok(Entry {
+                node: FILE,
+                generation: 0,
+                attr: attr(FILE),
+                entry_ttl: ttl,
+                attr_ttl: ttl,
+            }),
+            _ => Err(Errno::NOENT),
+        }
+    }
+
+    fn getattr(
+        &self,
+        _: &Context<'_>,
+        node: NodeId,
+        _: Option<FileHandle>,
+    ) -> Result<AttrReply, Errno> {
+        Ok(AttrReply { attr: attr(node), ttl: Duration::ZERO })
+    }
+
+    fn read(&self, cx: &Context<'_>, _: NodeId, _: &Read, buf: &mut [u8]) -> Result<usize, Errno> {
+        let (state, changed) = &*self.0;
+        let mut state = state.lock().unwrap();
+        state.waiting.insert(cx.unique, false);
+        let mut state =
+            changed.wait_while(state, |state| !state.open && !state.waiting[&cx.unique]).unwrap();
+        if state.waiting.remove(&cx.unique) == Some(true) {
+            return Err(Errno::INTR);
+        }
+        buf.fill(b'.');
+        Ok(buf.len())
+    }
+
+    fn interrupt(&self, unique: Unique) {
+        self.with(|state| {
+            state.interrupts += 1;
+            if let Some(interrupted) = state.waiting.get_mut(&unique) {
+                *interrupted = true;
+            }
+        });
+    }
+}
+
+/// Only requests that their caller waits for can be interrupted: not read-ahead, hence direct I/O,
+/// and not that either once it may be asynchronous.
+fn a_signal_interrupts_a_request(mut setup: Setup) {
+    setup.config.wishes.features.remove(Features::ASYNC_DIO);
+    let slow = Slow::default();
+    let mounted = setup.mount(slow.clone());
+    let mut reader = Command::new("dd")
+        .arg(format!("if={}", mounted.path.join("slow").display()))
+        .args(["of=/dev/null", "bs=4096", "count=1", "iflag=direct"])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    eventually(|| slow.with(|state| state.waiting.len() == 1));
+    assert_eq!(slow.with(|state| state.interrupts), 0);
+    kill_process(Pid::from_child(&reader), Signal::TERM).unwrap();
+    eventually(|| reader.try_wait().unwrap().is_some());
+    assert!(!reader.wait().unwrap().success());
+    slow.with(|state| assert_eq!((state.waiting.len(), state.interrupts), (0, 1)));
+    mounted.end().unwrap();
+}
+
+/// One thread per request in work, so two readers that wait must not keep out a third caller, not
+/// even on their own core.
+fn waiting_requests_do_not_stop_others(setup: Setup) {
+    let slow = Slow::default();
+    let mounted = setup.mount(slow.clone());
+    let readers: Vec<_> = (0..2)
+        .map(|_| {
+            Command::new("taskset")
+                .args(["-c", "0", "dd", "of=/dev/null", "bs=4096", "count=1", "iflag=direct"])
+                .arg(format!("if={}", mounted.path.join("slow").display()))
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    eventually(|| slow.with(|state| state.waiting.len() == 2));
+    let other = Command::new("taskset")
+        .args(["-c", "0", "stat"])
+        .arg(mounted.path.join("slow"))
+        .stdout(Stdio::null())
+        .status();
+    assert!(other.unwrap().success());
+    slow.with(|state| state.open = true);
+    for mut reader in readers {
+        assert!(reader.wait().unwrap().success());
+    }
+    mounted.end().unwrap();
+}
