@@ -1,8 +1,13 @@
 //! The co-locating fast file system.
 
+pub mod alloc;
+pub mod cache;
 pub mod clock;
 pub mod device;
 pub mod error;
 pub mod format;
+pub mod inode;
+pub mod mkfs;
+pub mod namespace;
 pub mod units;
 pub mod vfs;

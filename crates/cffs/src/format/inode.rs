@@ -204,6 +204,13 @@ pub enum LinkTagKind {
     Linked = 2,
     /// A name went from `place`; without it, the link count is `count`.
     Unlinked = 3,
+    /// The name was that of another file in `place`; if both are found, this one counts.
+    Replaced = 4,
+}
+
+impl LinkTagKind {
+    const ALL: [LinkTagKind; 4] =
+        [LinkTagKind::MovedFrom, LinkTagKind::Linked, LinkTagKind::Unlinked, LinkTagKind::Replaced];
 }
 
 /// What stands beside an inode to make an operation over two sectors recoverable.
@@ -246,9 +253,7 @@ impl LinkTag {
 
     fn decode(bytes: &[u8]) -> Option<LinkTag> {
         let disk = DiskLinkTag::ref_from_bytes(bytes).ok()?;
-        let kind = [LinkTagKind::MovedFrom, LinkTagKind::Linked, LinkTagKind::Unlinked]
-            .into_iter()
-            .find(|kind| *kind as u32 == disk.kind.get())?;
+        let kind = LinkTagKind::ALL.into_iter().find(|kind| *kind as u32 == disk.kind.get())?;
         Some(LinkTag {
             epoch: EpochNo(disk.epoch.get()),
             kind,

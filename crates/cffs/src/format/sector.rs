@@ -191,6 +191,11 @@ impl<'a> Sector<'a> {
             .and_then(|raw| raw.decode(image).ok())
     }
 
+    /// The bytes of the entry with this slot; 0 if there is none.
+    pub fn entry_len(&self, slot: u16) -> usize {
+        locate(self.0, slot).map_or(0, |(_, len)| len)
+    }
+
     /// The entry that contains this inode.
     pub fn find_inode(&self, ino: InodeNo) -> Option<Entry<'a>> {
         self.entries().find(
@@ -504,6 +509,13 @@ pub fn replace(image: &mut [u8], slot: u16, body: &Body<'_>) -> bool {
     image[at + 9] = kind;
     encode_body(body, &mut image[body_at..body_at + new_len]);
     true
+}
+
+/// Changes the type that an entry tells, when it is given another file.
+pub fn set_file_type(image: &mut [u8], slot: u16, file_type: FileType) {
+    if let Some((at, _)) = locate(image, slot) {
+        image[at + 10] = file_type as u8;
+    }
 }
 
 /// Undoes the deferred changes in a copy of the image: what the phases before the last one write.

@@ -1,3 +1,344 @@
-//! The POSIX facade: what every front end calls.
+//! The POSIX facade: [`Volume`], which every front end calls.
+//!
+//! Offers the operations of a UNIX file system on an open volume, by inode number and name, from
+//! any number of threads. Stands on all layers below. Errno is mapped here and only here
+//! ([`errno()`]).
+//!
+//! Invariants: a change takes the gate for reading, an epoch's start and a change of two
+//! directories take it for writing, a pure read does not take it; so an epoch starts between
+//! changes, and no reader waits for a write to the device. After a failed write of metadata the
+//! volume is latched: it serves reads and refuses changes.
+//!
+//! Permissions are the front end's to check. So is the lifetime of an inode: each function that
+//! returns the [`Attr`] of a named file takes one reference on the inode, which keeps the inode
+//! usable when its last name goes, until [`Volume::release`].
 
+mod acl;
+mod attributes;
+mod data;
+mod epoch;
+pub mod errno;
+mod explain;
+mod names;
+mod references;
 pub mod types;
+mod xattr;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+
+pub use errno::errno;
+pub use explain::{Piece, Placement};
+pub use types::*;
+
+use crate::cache::BufferCache;
+use crate::clock::Clock;
+use crate::device::BlockDevice;
+use crate::error::{Error, Result};
+use crate::format::superblock::{SUPERBLOCK_BYTES, State};
+use crate::format::{Layout, Superblock};
+use crate::inode::{Locked, Store, Vnode};
+use crate::namespace::Namespace;
+use crate::units::InodeNo;
+use references::References;
+
+/// Vnodes that may stay in memory without being in use, per MiB of cache.
+const VNODES_PER_MIB: u64 = 256;
+/// Changed inodes at which an epoch goes to the device at once.
+const QUEUE_MAX: usize = 32 << 10;
+
+/// What a volume did since it was opened, and what it holds in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Blocks that were asked for and in memory.
+    pub cache_hits: u64,
+    /// Blocks that were asked for and not in memory.
+    pub cache_misses: u64,
+    /// Read requests to the device.
+    pub device_reads: u64,
+    /// Bytes read from the device.
+    pub device_read_bytes: u64,
+    /// Write requests to the device.
+    pub device_writes: u64,
+    /// Bytes written to the device.
+    pub device_written_bytes: u64,
+    /// Barriers and syncs of the device.
+    pub device_syncs: u64,
+    /// Epochs that went to the device.
+    pub epochs: u64,
+    /// Epochs that were ended early because the order of an operation needed it.
+    pub epochs_forced: u64,
+    /// Vnodes in memory.
+    pub vnodes: u64,
+    /// Bytes of changed pages in memory.
+    pub dirty_bytes: u64,
+    /// Calls: lookups of names.
+    pub lookups: u64,
+    /// Calls: files made.
+    pub creates: u64,
+    /// Calls: names removed.
+    pub removes: u64,
+    /// Calls: names changed.
+    pub renames: u64,
+    /// Calls: reads of contents.
+    pub reads: u64,
+    /// Calls: writes of contents.
+    pub writes: u64,
+    /// Calls: reads of directories.
+    pub dir_reads: u64,
+    /// Calls: fsync and the like.
+    pub syncs: u64,
+}
+
+#[derive(Default)]
+struct Calls {
+    lookups: AtomicU64,
+    creates: AtomicU64,
+    removes: AtomicU64,
+    renames: AtomicU64,
+    reads: AtomicU64,
+    writes: AtomicU64,
+    dir_reads: AtomicU64,
+    syncs: AtomicU64,
+    epochs: AtomicU64,
+    epochs_forced: AtomicU64,
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// An open volume.
+pub struct Volume {
+    names: Namespace,
+    options: OpenOptions,
+    superblock: Mutex<Superblock>,
+    gate: RwLock<()>,
+    epochs: Mutex<epoch::Progress>,
+    references: References,
+    latched: Mutex<Option<String>>,
+    refuses_changes: AtomicBool,
+    closed: AtomicBool,
+    calls: Calls,
+}
+
+/// Reads the superblock from the start of a device.
+pub fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
+    let geometry = device.geometry();
+    let len = (geometry.sector_bytes as usize).max(SUPERBLOCK_BYTES);
+    if geometry.size_bytes < len as u64 {
+        let what = format!("the device has only {} bytes", geometry.size_bytes);
+        return Err(Error::Unsupported(what));
+    }
+    let mut bytes = vec![0; len];
+    device.read_at(0, &mut bytes)?;
+    let superblock = Superblock::decode(&bytes, 0)?;
+    let size = superblock.blocks * u64::from(superblock.block_bytes);
+    if size > geometry.size_bytes {
+        return Err(Error::Unsupported(format!(
+            "the volume has {size} bytes, the device only {}: it was cut off",
+            geometry.size_bytes
+        )));
+    }
+    Ok(superblock)
+}
+
+impl Volume {
+    /// Opens the volume on a device.
+    ///
+    /// For writing, the volume must have been left clean, or been recovered (see
+    /// [`crate::open`]); read-only, any volume is served as far as it can be read.
+    pub fn open(
+        device: Arc<dyn BlockDevice>,
+        clock: Arc<dyn Clock>,
+        options: OpenOptions,
+    ) -> Result<Volume> {
+        let mut superblock = read_superblock(&*device)?;
+        if !options.read_only {
+            if !superblock.writable() {
+                let what = "the volume has features that this program cannot write; mount it \
+                            read-only";
+                return Err(Error::Unsupported(what.into()));
+            }
+            if superblock.state != State::Clean {
+                let what = "the volume was not left clean; run cffs fsck on it";
+                return Err(Error::Unsupported(what.into()));
+            }
+        }
+        // Each time the volume is opened, epochs count on from a new multiple of 2^32, so that
+        // no number is used twice, whatever a crash lost.
+        superblock.epoch = (superblock.epoch >> 32).wrapping_add(1) << 32;
+        let layout = Layout::new(&superblock);
+        let cache = Arc::new(BufferCache::new(device, layout, options.cache_bytes));
+        let vnodes_max = (options.cache_bytes >> 20).max(1) * VNODES_PER_MIB;
+        let store = Store::open(cache, &superblock, clock, vnodes_max as usize)?;
+        let volume = Volume {
+            names: Namespace { store },
+            refuses_changes: AtomicBool::new(options.read_only),
+            options,
+            superblock: Mutex::new(superblock),
+            gate: RwLock::new(()),
+            epochs: Mutex::default(),
+            references: References::default(),
+            latched: Mutex::new(None),
+            closed: AtomicBool::new(false),
+            calls: Calls::default(),
+        };
+        if !volume.options.read_only {
+            volume.mark_in_use()?;
+            volume.store().alloc.fill_pool()?;
+        }
+        Ok(volume)
+    }
+
+    fn store(&self) -> &Store {
+        &self.names.store
+    }
+
+    /// The superblock as of now.
+    pub fn superblock(&self) -> Superblock {
+        self.superblock.lock().clone()
+    }
+
+    /// Why the volume refuses changes, if a failed write is the reason.
+    pub fn latched(&self) -> Option<String> {
+        self.latched.lock().clone()
+    }
+
+    fn latch(&self, error: &Error) {
+        let mut latched = self.latched.lock();
+        if latched.is_none() {
+            tracing::error!("{error}; the volume is read-only from now on");
+            *latched = Some(error.to_string());
+        }
+        self.refuses_changes.store(true, Ordering::Release);
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) { Err(Error::Stale) } else { Ok(()) }
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        if !self.refuses_changes.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match &*self.latched.lock() {
+            Some(why) => Err(Error::Latched(why.clone())),
+            None => Err(Error::ReadOnly),
+        }
+    }
+
+    fn vnode(&self, ino: InodeNo) -> Result<Arc<Vnode>> {
+        self.check_open()?;
+        if ino.is_system() && ino != InodeNo::ROOT {
+            return Err(Error::Stale);
+        }
+        self.store().get(ino)
+    }
+
+    /// Runs a change. If it finds no space, what earlier changes freed or promised is settled by an
+    /// epoch, and the change is tried once more.
+    fn change<T>(&self, change: impl Fn(&Namespace) -> Result<T>) -> Result<T> {
+        self.check_writable()?;
+        let run = || {
+            let _gate = self.gate.read();
+            change(&self.names)
+        };
+        let result = self.retry_for_space(run);
+        self.after_change()?;
+        result
+    }
+
+    /// Runs a change that must be the only one under way.
+    fn change_alone<T>(&self, change: impl Fn(&Namespace) -> Result<T>) -> Result<T> {
+        self.check_writable()?;
+        let run = || {
+            let _gate = self.gate.write();
+            change(&self.names)
+        };
+        let result = self.retry_for_space(run);
+        self.after_change()?;
+        result
+    }
+
+    fn retry_for_space<T>(&self, run: impl Fn() -> Result<T>) -> Result<T> {
+        match run() {
+            Err(Error::NoSpace)
+                if self.store().queue_len() > 0 || self.store().alloc.has_freed() =>
+            {
+                self.commit()?;
+                run()
+            }
+            other => other,
+        }
+    }
+
+    fn after_change(&self) -> Result<()> {
+        let store = self.store();
+        let full =
+            store.dirty_bytes() > self.options.dirty_bytes_max || store.queue_len() > QUEUE_MAX;
+        if full || self.options.sync { self.commit() } else { Ok(()) }
+    }
+
+    /// Runs a change of one inode.
+    fn change_inode<T>(
+        &self,
+        ino: InodeNo,
+        change: impl Fn(&Store, &mut Locked<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let vnode = self.vnode(ino)?;
+        self.change(|names| change(&names.store, &mut Locked::new(&vnode)))
+    }
+
+    /// What the volume did since it was opened.
+    pub fn stats(&self) -> Stats {
+        let cache = self.store().cache.stats();
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Stats {
+            cache_hits: cache.hits,
+            cache_misses: cache.misses,
+            device_reads: cache.reads,
+            device_read_bytes: cache.read_bytes,
+            device_writes: cache.writes,
+            device_written_bytes: cache.written_bytes,
+            device_syncs: cache.syncs,
+            epochs: get(&self.calls.epochs),
+            epochs_forced: get(&self.calls.epochs_forced),
+            vnodes: self.store().vnode_count() as u64,
+            dirty_bytes: self.store().dirty_bytes(),
+            lookups: get(&self.calls.lookups),
+            creates: get(&self.calls.creates),
+            removes: get(&self.calls.removes),
+            renames: get(&self.calls.renames),
+            reads: get(&self.calls.reads),
+            writes: get(&self.calls.writes),
+            dir_reads: get(&self.calls.dir_reads),
+            syncs: get(&self.calls.syncs),
+        }
+    }
+
+    /// Sizes of the volume.
+    pub fn stat_fs(&self) -> StatFs {
+        let store = self.store();
+        let space = store.alloc.space();
+        let inodes = store.locator.inodes();
+        // A file takes at least its entry: some 256 bytes of a sector.
+        let per_fragment = u64::from((store.layout.fragment_bytes / 256).max(1));
+        StatFs {
+            fragment_bytes: store.layout.fragment_bytes,
+            block_bytes: store.layout.block_bytes,
+            fragments: space.total,
+            free_fragments: space.free,
+            available_fragments: space.available,
+            inodes,
+            free_inodes: space.available * per_fragment,
+            name_bytes_max: crate::format::NAME_BYTES_MAX as u32,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

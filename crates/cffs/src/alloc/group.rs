@@ -1,0 +1,215 @@
+//! A cylinder group's free bitmap in memory, and the search in it.
+
+use crate::format::Layout;
+use crate::units::{BlockNo, CgIndex};
+
+/// A free bitmap; positions are fragments, counted from the group's first.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// One bit per fragment, set if it is free.
+    free_bits: Vec<u64>,
+    /// Set for free fragments that a window or the reserve holds for its owner.
+    held_bits: Vec<u64>,
+    len: u32,
+    free_count: u32,
+    /// Where the next search begins.
+    pub rotor: u32,
+    /// Whether the group differs from the device.
+    pub dirty: bool,
+}
+
+/// Which free fragments a search may find.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Among {
+    /// Those that nobody holds.
+    Unheld,
+    /// All.
+    All,
+}
+
+impl Group {
+    /// A group that was never used.
+    pub fn unused(layout: &Layout, cg: CgIndex) -> Group {
+        let len = layout.cg_fragments(cg);
+        let words = vec![0; len.div_ceil(64) as usize];
+        let mut group = Group {
+            free_bits: words.clone(),
+            held_bits: words,
+            len,
+            free_count: 0,
+            rotor: 0,
+            dirty: true,
+        };
+        let per_block = layout.block_fragments();
+        let start = layout.cg_start(cg);
+        for block in layout.cg_reserved_blocks(cg)..layout.cg_len_blocks(cg) {
+            if !layout.is_reserved(BlockNo(start.0 + u64::from(block))) {
+                group.give(block * per_block, per_block);
+            }
+        }
+        group
+    }
+
+    /// A group from its bitmap on the device; bits after its end count as used.
+    pub fn from_bitmap(layout: &Layout, cg: CgIndex, bitmap: &[u8], rotor: u32) -> Group {
+        let len = layout.cg_fragments(cg);
+        let words = len.div_ceil(64) as usize;
+        let (chunks, _) = bitmap.as_chunks::<8>();
+        let mut free_bits: Vec<u64> =
+            chunks.iter().take(words).map(|chunk| u64::from_le_bytes(*chunk)).collect();
+        free_bits.resize(words, 0);
+        if let (Some(last), false) = (free_bits.last_mut(), len.is_multiple_of(64)) {
+            *last &= (1 << (len % 64)) - 1;
+        }
+        let free_count = free_bits.iter().map(|word| word.count_ones()).sum();
+        Group {
+            held_bits: vec![0; words],
+            free_bits,
+            len,
+            free_count,
+            rotor: rotor.min(len),
+            dirty: false,
+        }
+    }
+
+    /// The bitmap as it goes to the device, padded with used fragments to `bytes`.
+    pub fn to_bitmap(&self, bytes: usize) -> Vec<u8> {
+        let mut bitmap: Vec<u8> =
+            self.free_bits.iter().flat_map(|word| word.to_le_bytes()).collect();
+        bitmap.resize(bytes, 0);
+        bitmap
+    }
+
+    /// How many fragments are free, held ones included.
+    pub fn free_count(&self) -> u32 {
+        self.free_count
+    }
+
+    /// The fragments of the group.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    fn word(&self, index: usize, among: Among) -> u64 {
+        match among {
+            Among::Unheld => self.free_bits[index] & !self.held_bits[index],
+            Among::All => self.free_bits[index],
+        }
+    }
+
+    /// The first free fragment at or after `from`.
+    fn next_free(&self, from: u32, among: Among) -> Option<u32> {
+        let mut index = (from / 64) as usize;
+        if from >= self.len {
+            return None;
+        }
+        let mut word = self.word(index, among) & (u64::MAX << (from % 64));
+        while word == 0 {
+            index += 1;
+            if index == self.free_bits.len() {
+                return None;
+            }
+            word = self.word(index, among);
+        }
+        Some(index as u32 * 64 + word.trailing_zeros())
+    }
+
+    /// How many fragments from `from` on are free, counted up to `max`.
+    pub fn run_at(&self, from: u32, max: u32, among: Among) -> u32 {
+        let end = from.saturating_add(max).min(self.len);
+        let mut at = from;
+        while at < end {
+            let word = !self.word((at / 64) as usize, among) & (u64::MAX << (at % 64));
+            if word != 0 {
+                let used = at / 64 * 64 + word.trailing_zeros();
+                return used.min(end) - from;
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        end.saturating_sub(from)
+    }
+
+    /// The first run of `len` free fragments in `[from, to)` whose start is a multiple of `align`.
+    pub fn find(&self, from: u32, to: u32, len: u32, align: u32, among: Among) -> Option<u32> {
+        let mut at = from;
+        while let Some(free) = self.next_free(at, among) {
+            let run = free + self.run_at(free, self.len, among);
+            let start = free.next_multiple_of(align);
+            if start + len <= run.min(to) {
+                return Some(start);
+            }
+            if run >= to {
+                return None;
+            }
+            at = run;
+        }
+        None
+    }
+
+    /// The longest run of free fragments, its start a multiple of `align`; length 0 if there is
+    /// none.
+    pub fn longest(&self, align: u32, among: Among) -> (u32, u32) {
+        let mut best = (0, 0);
+        let mut at = 0;
+        while let Some(free) = self.next_free(at, among) {
+            let end = free + self.run_at(free, self.len, among);
+            let start = free.next_multiple_of(align);
+            if end.saturating_sub(start) > best.1 {
+                best = (start, end - start);
+            }
+            at = end;
+        }
+        best
+    }
+
+    /// Takes free fragments into use; they are held no longer.
+    pub fn take(&mut self, start: u32, len: u32) {
+        for (index, mask) in masks(start, len) {
+            debug_assert_eq!(self.free_bits[index] & mask, mask, "taking what is in use");
+            self.free_bits[index] &= !mask;
+            self.held_bits[index] &= !mask;
+        }
+        self.free_count -= len;
+        self.dirty = true;
+    }
+
+    /// Gives fragments back.
+    pub fn give(&mut self, start: u32, len: u32) {
+        for (index, mask) in masks(start, len) {
+            debug_assert_eq!(self.free_bits[index] & mask, 0, "giving back what is free");
+            self.free_bits[index] |= mask;
+        }
+        self.free_count += len;
+        self.dirty = true;
+    }
+
+    /// Keeps free fragments for their holder.
+    pub fn hold(&mut self, start: u32, len: u32) {
+        for (index, mask) in masks(start, len) {
+            self.held_bits[index] |= mask & self.free_bits[index];
+        }
+    }
+
+    /// Lets held fragments go.
+    pub fn unhold(&mut self, start: u32, len: u32) {
+        for (index, mask) in masks(start, len) {
+            self.held_bits[index] &= !mask;
+        }
+    }
+
+    /// Whether any of the fragments is in use.
+    pub fn any_used(&self, start: u32, len: u32) -> bool {
+        masks(start, len).any(|(index, mask)| self.free_bits[index] & mask != mask)
+    }
+}
+
+/// The words of a bitmap that a run touches, with the bits of the run in each.
+fn masks(start: u32, len: u32) -> impl Iterator<Item = (usize, u64)> {
+    let end = start + len;
+    (start / 64..end.div_ceil(64)).map(move |index| {
+        let low = start.saturating_sub(index * 64);
+        let high = (end - index * 64).min(64);
+        let upper = if high == 64 { u64::MAX } else { (1 << high) - 1 };
+        (index as usize, upper & (u64::MAX << low))
+    })
+}

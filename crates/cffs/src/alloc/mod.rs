@@ -1,0 +1,226 @@
+//! The allocator: cylinder groups, the hot spot, and the co-location policies.
+//!
+//! Offers [`Allocator::place`], which finds fragments for a file beside those of its key;
+//! [`Allocator::reserve`], by which a change in memory makes sure that write-back will find space;
+//! and [`Allocator::free`], whose fragments become allocatable when the epoch is on the device.
+//! Stands on `cache` and `format`. Knows no inodes: a file is a [`Request`] here.
+//!
+//! Where a small file goes, in this order (DESIGN: co-location):
+//!
+//! 1. the window of its key: a run that was set aside when the key outgrew its place;
+//! 2. a hole in the segments that its neighbours have;
+//! 3. a new window, if the key has grown, twice as long as the last; otherwise the *stream*, a
+//!    window of all keys together at the hot spot, so that what is made in one go lies in one piece;
+//! 4. anywhere: windows are given up, and files may come in pieces.
+//!
+//! A large file goes behind itself, or into a long run at the hot spot. Metadata takes whole blocks;
+//! some are set aside for it, so that write-back never fails for want of one.
+
+mod group;
+mod place;
+mod store;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+pub use group::Group;
+pub use place::{Kind, Request};
+
+use crate::cache::BufferCache;
+use crate::error::{Error, Result};
+use crate::format::superblock::Policy;
+use crate::format::{Layout, Superblock};
+use crate::units::{BlockNo, CgIndex, FragNo, FragRun, Key};
+
+/// A run that is set aside for a key.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    next: FragNo,
+    end: FragNo,
+    /// The length with which it was opened, in fragments.
+    opened: u32,
+    /// When it was last used, for giving up the oldest.
+    used: u64,
+}
+
+struct State {
+    groups: BTreeMap<CgIndex, Group>,
+    /// Free fragments of the volume, held ones included.
+    free: u64,
+    /// Fragments promised to changes that are still in memory.
+    reserved: u64,
+    /// Whole blocks promised to metadata that is still in memory.
+    reserved_blocks: u64,
+    /// Given back in the open epoch.
+    freed: Vec<FragRun>,
+    /// Given back in the epoch that is being written.
+    freeing: Vec<FragRun>,
+    windows: HashMap<Key, Window>,
+    /// Blocks set aside for metadata.
+    pool: Vec<BlockNo>,
+    hot: CgIndex,
+    cgs_made: u32,
+    clock: u64,
+}
+
+/// Finds, reserves and gives back space.
+pub struct Allocator {
+    cache: Arc<BufferCache>,
+    layout: Layout,
+    checksum: crate::format::Checksum,
+    policy: Policy,
+    state: Mutex<State>,
+    pool_blocks: usize,
+}
+
+/// What the allocator knows of the volume's space, in fragments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Fragments that a volume of this size can give out.
+    pub total: u64,
+    /// Free ones; what is freed but not yet allocatable counts as free, what is promised as used.
+    pub free: u64,
+    /// Free ones that files may have.
+    pub available: u64,
+}
+
+impl Allocator {
+    /// The allocator of a clean volume.
+    pub fn new(cache: Arc<BufferCache>, superblock: &Superblock) -> Allocator {
+        let layout = Layout::new(superblock);
+        // A volume of any size keeps enough for an epoch's metadata, a tiny one in proportion.
+        let pool_blocks = (layout.blocks / 64).clamp(8, 512) as usize;
+        Allocator {
+            cache,
+            layout,
+            checksum: superblock.checksum(),
+            policy: superblock.policy,
+            pool_blocks,
+            state: Mutex::new(State {
+                groups: BTreeMap::new(),
+                free: superblock.free_fragments,
+                reserved: 0,
+                reserved_blocks: 0,
+                freed: Vec::new(),
+                freeing: Vec::new(),
+                windows: HashMap::new(),
+                pool: Vec::new(),
+                hot: CgIndex(superblock.cg_rotor),
+                cgs_made: superblock.cgs_made,
+                clock: 0,
+            }),
+        }
+    }
+
+    fn pool_fragments(&self) -> u64 {
+        self.pool_blocks as u64 * u64::from(self.layout.block_fragments())
+    }
+
+    /// The volume's space as of now.
+    pub fn space(&self) -> Space {
+        let state = self.state.lock();
+        let pending = |runs: &[FragRun]| runs.iter().map(|run| u64::from(run.len)).sum::<u64>();
+        let free = (state.free + pending(&state.freed) + pending(&state.freeing))
+            .saturating_sub(state.reserved);
+        let available = free.saturating_sub(self.pool_fragments());
+        Space { total: self.layout.allocatable_fragments(), free, available }
+    }
+
+    /// Promises fragments for file data that is still in memory.
+    pub fn reserve(&self, fragments: u64) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.reserved + fragments + self.pool_fragments() > state.free {
+            return Err(Error::NoSpace);
+        }
+        state.reserved += fragments;
+        Ok(())
+    }
+
+    /// Promises whole blocks for metadata that is still in memory.
+    pub fn reserve_blocks(&self, blocks: u64) -> Result<()> {
+        let fragments = blocks * u64::from(self.layout.block_fragments());
+        let mut state = self.state.lock();
+        if state.reserved + fragments + self.pool_fragments() > state.free {
+            return Err(Error::NoSpace);
+        }
+        // Where space is short, free fragments may lie in pieces smaller than a block: then no more
+        // blocks are promised than are set aside.
+        let plenty = state.free > self.layout.allocatable_fragments() / 16;
+        if !plenty && state.reserved_blocks + blocks > self.pool_blocks as u64 / 2 {
+            return Err(Error::NoSpace);
+        }
+        state.reserved += fragments;
+        state.reserved_blocks += blocks;
+        Ok(())
+    }
+
+    /// Takes back a promise of fragments.
+    pub fn unreserve(&self, fragments: u64) {
+        let mut state = self.state.lock();
+        state.reserved = state.reserved.saturating_sub(fragments);
+    }
+
+    /// Takes back a promise of blocks.
+    pub fn unreserve_blocks(&self, blocks: u64) {
+        let mut state = self.state.lock();
+        let fragments = blocks * u64::from(self.layout.block_fragments());
+        state.reserved = state.reserved.saturating_sub(fragments);
+        state.reserved_blocks = state.reserved_blocks.saturating_sub(blocks);
+    }
+
+    /// Gives a run back. It becomes allocatable when the epoch that no longer needs it is on the
+    /// device.
+    pub fn free(&self, run: FragRun) {
+        if run.len > 0 {
+            self.state.lock().freed.push(run);
+        }
+    }
+
+    /// The open epoch goes to the device: what was freed until now belongs to it.
+    pub fn epoch_started(&self) {
+        let mut state = self.state.lock();
+        let freed = std::mem::take(&mut state.freed);
+        state.freeing.extend(freed);
+    }
+
+    /// The epoch is on the device: what it freed may be allocated.
+    pub fn epoch_done(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        for run in std::mem::take(&mut state.freeing) {
+            let cg = self.layout.cg_of_fragment(run.start);
+            let at = self.in_group(cg, run.start);
+            self.group(&mut state, cg)?.give(at, run.len);
+            state.free += u64::from(run.len);
+        }
+        Ok(())
+    }
+
+    /// Whether anything waits for the epoch to become allocatable.
+    pub fn has_freed(&self) -> bool {
+        let state = self.state.lock();
+        !state.freed.is_empty() || !state.freeing.is_empty()
+    }
+
+    /// Whether a block has fragments in use.
+    pub fn is_shared(&self, block: BlockNo) -> bool {
+        let mut state = self.state.lock();
+        let cg = self.layout.cg_of(block);
+        let at = self.in_group(cg, self.layout.block_start(block));
+        let fragments = self.layout.block_fragments();
+        // If the group cannot be read, reading the old block is the careful choice.
+        self.group(&mut state, cg).map_or(true, |group| group.any_used(at, fragments))
+    }
+
+    fn in_group(&self, cg: CgIndex, fragment: FragNo) -> u32 {
+        (fragment.0 - self.layout.block_start(self.layout.cg_start(cg)).0) as u32
+    }
+
+    fn of_group(&self, cg: CgIndex, at: u32) -> FragNo {
+        FragNo(self.layout.block_start(self.layout.cg_start(cg)).0 + u64::from(at))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,259 @@
+//! The buffer cache: what is on the device too, by physical address, and what is not there yet, by
+//! logical address.
+//!
+//! A clean block has a physical identity and lives in [`BufferCache`]. A block that was changed has
+//! a logical identity, file and position, and lives in the [`Pages`] of its file: it may have no
+//! place on the device yet, since placement waits for write-back. When an epoch has written it, it
+//! takes its physical identity (thesis 3, DESIGN: co-location). [`WriteSet`] carries an epoch to
+//! the device in its phases.
+//!
+//! Stands on `device` and `format`. Knows neither inodes nor allocation.
+//!
+//! Invariants: a block in [`BufferCache`] equals the device's, except while an epoch is being
+//! written, when the pages in flight hide it. Each miss costs one request, which brings the run of
+//! the segment around it that is not in memory (group read), and more when segments are read one
+//! after the other.
+
+mod block;
+mod pages;
+mod streams;
+mod write_set;
+
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+pub use block::Block;
+pub use pages::{Page, Pages};
+pub use write_set::{Phase, WriteSet};
+
+use crate::device::BlockDevice;
+use crate::error::Result;
+use crate::format::Layout;
+use crate::units::BlockNo;
+use streams::Streams;
+
+/// Locks that keep two readers from reading one segment twice, and a reader from bringing back what
+/// a writer has just replaced.
+const SEGMENT_LOCKS: usize = 256;
+
+/// Counts what the cache did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Blocks that were asked for and in memory.
+    pub hits: u64,
+    /// Blocks that were asked for and not in memory.
+    pub misses: u64,
+    /// Read requests to the device.
+    pub reads: u64,
+    /// Bytes read from the device.
+    pub read_bytes: u64,
+    /// Write requests to the device.
+    pub writes: u64,
+    /// Bytes written to the device.
+    pub written_bytes: u64,
+    /// Barriers and syncs of the device.
+    pub syncs: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+    writes: AtomicU64,
+    written_bytes: AtomicU64,
+    syncs: AtomicU64,
+}
+
+fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+/// The cache of blocks that are the same on the device, and the way to the device.
+pub struct BufferCache {
+    device: Arc<dyn BlockDevice>,
+    layout: Layout,
+    clean: quick_cache::sync::Cache<BlockNo, Arc<Block>>,
+    /// By segment: how often blocks of it were replaced by a write. Held while a segment is read.
+    segments: Vec<Mutex<()>>,
+    versions: Vec<Mutex<u64>>,
+    streams: Streams,
+    counters: Counters,
+}
+
+impl BufferCache {
+    /// A cache of at most `bytes` over the device.
+    pub fn new(device: Arc<dyn BlockDevice>, layout: Layout, bytes: u64) -> BufferCache {
+        let blocks = (bytes / u64::from(layout.block_bytes)).max(16) as usize;
+        BufferCache {
+            device,
+            layout,
+            clean: quick_cache::sync::Cache::new(blocks),
+            segments: (0..SEGMENT_LOCKS).map(|_| Mutex::new(())).collect(),
+            versions: (0..SEGMENT_LOCKS).map(|_| Mutex::new(0)).collect(),
+            streams: Streams::new(layout.segment_blocks()),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The device below.
+    pub fn device(&self) -> &dyn BlockDevice {
+        &*self.device
+    }
+
+    /// What the cache did so far.
+    pub fn stats(&self) -> CacheStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        CacheStats {
+            hits: get(&self.counters.hits),
+            misses: get(&self.counters.misses),
+            reads: get(&self.counters.reads),
+            read_bytes: get(&self.counters.read_bytes),
+            writes: get(&self.counters.writes),
+            written_bytes: get(&self.counters.written_bytes),
+            syncs: get(&self.counters.syncs),
+        }
+    }
+
+    fn segment_of(&self, block: BlockNo) -> u64 {
+        block.0 / u64::from(self.layout.segment_blocks())
+    }
+
+    /// The block if it is in memory.
+    pub fn peek(&self, block: BlockNo) -> Option<Arc<Block>> {
+        self.clean.get(&block)
+    }
+
+    /// The block; a miss reads its neighbours in the segment as well.
+    pub fn read(&self, block: BlockNo) -> Result<Arc<Block>> {
+        self.read_near(block, 1)
+    }
+
+    /// The block; a miss reads at least the `wanted` blocks from it on, in one request.
+    pub fn read_near(&self, block: BlockNo, wanted: u32) -> Result<Arc<Block>> {
+        if let Some(hit) = self.clean.get(&block) {
+            count(&self.counters.hits, 1);
+            return Ok(hit);
+        }
+        count(&self.counters.misses, 1);
+        let segment = self.segment_of(block) as usize % SEGMENT_LOCKS;
+        let _reading = self.segments[segment].lock();
+        // Somebody else may have read the segment while this thread waited for the lock.
+        match self.clean.get(&block) {
+            Some(hit) => Ok(hit),
+            None => self.read_group(block, wanted),
+        }
+    }
+
+    fn read_group(&self, block: BlockNo, wanted: u32) -> Result<Arc<Block>> {
+        let (first, end) = self.group_around(block, wanted);
+        let segments = self.segment_of(first)..=self.segment_of(BlockNo(end.0 - 1));
+        let version = |segment: u64| &self.versions[segment as usize % SEGMENT_LOCKS];
+        let before: Vec<u64> = segments.clone().map(|s| *version(s).lock()).collect();
+        let block_bytes = self.layout.block_bytes as usize;
+        let mut bytes = vec![0; (end.0 - first.0) as usize * block_bytes];
+        self.device.read_at(self.layout.block_offset(first), &mut bytes)?;
+        count(&self.counters.reads, 1);
+        count(&self.counters.read_bytes, bytes.len() as u64);
+        let mut found = None;
+        for (segment, before) in segments.zip(before) {
+            let now = version(segment).lock();
+            let first_of = segment * u64::from(self.layout.segment_blocks());
+            let end_of = first_of + u64::from(self.layout.segment_blocks());
+            for number in first_of.max(first.0)..end_of.min(end.0) {
+                let at = (number - first.0) as usize * block_bytes;
+                let image = || Arc::new(Block::new(&bytes[at..at + block_bytes]));
+                if *now == before && !self.clean.contains_key(&BlockNo(number)) {
+                    let image = image();
+                    if number == block.0 {
+                        found = Some(image.clone());
+                    }
+                    self.clean.insert(BlockNo(number), image);
+                } else if number == block.0 {
+                    // A write replaced the block meanwhile: what it left in memory counts, and if
+                    // that is gone already, the device has it.
+                    found = self.clean.get(&block);
+                }
+            }
+        }
+        match found {
+            Some(found) => Ok(found),
+            None => self.read_alone(block),
+        }
+    }
+
+    fn read_alone(&self, block: BlockNo) -> Result<Arc<Block>> {
+        let mut bytes = vec![0; self.layout.block_bytes as usize];
+        self.device.read_at(self.layout.block_offset(block), &mut bytes)?;
+        count(&self.counters.reads, 1);
+        count(&self.counters.read_bytes, bytes.len() as u64);
+        Ok(Arc::new(Block::new(&bytes)))
+    }
+
+    /// The run to read for a miss: the blocks of the segment around it that are not in memory, and,
+    /// where segments are read in a row or more is wanted, those after it.
+    fn group_around(&self, block: BlockNo, wanted: u32) -> (BlockNo, BlockNo) {
+        let segment_blocks = u64::from(self.layout.segment_blocks());
+        let segment_start = block.0 / segment_blocks * segment_blocks;
+        let missing = |number: &u64| !self.clean.contains_key(&BlockNo(*number));
+        let first = (segment_start..block.0).rev().take_while(missing).last().unwrap_or(block.0);
+        let window = self.streams.window(first, segment_start + segment_blocks);
+        let limit = (segment_start + window.max(segment_blocks))
+            .max(block.0 + u64::from(wanted))
+            .min(self.layout.blocks);
+        let end = (block.0 + 1..limit).take_while(missing).last().map_or(block.0 + 1, |b| b + 1);
+        self.streams.read(first, end);
+        (BlockNo(first), BlockNo(end))
+    }
+
+    /// Takes blocks that were just written as the device's new contents.
+    pub fn install(&self, block: BlockNo, image: Arc<Block>) {
+        let mut version = self.versions[self.segment_of(block) as usize % SEGMENT_LOCKS].lock();
+        *version += 1;
+        self.clean.insert(block, image);
+    }
+
+    /// Forgets a block, so that the next read asks the device.
+    pub fn forget(&self, block: BlockNo) {
+        let mut version = self.versions[self.segment_of(block) as usize % SEGMENT_LOCKS].lock();
+        *version += 1;
+        self.clean.remove(&block);
+    }
+
+    /// Reads past the cache, for structures that their user keeps decoded.
+    pub fn read_uncached(&self, block: BlockNo, bytes: &mut [u8]) -> Result<()> {
+        self.device.read_at(self.layout.block_offset(block), bytes)?;
+        count(&self.counters.reads, 1);
+        count(&self.counters.read_bytes, bytes.len() as u64);
+        Ok(())
+    }
+
+    fn write_run(&self, first: BlockNo, images: &[Arc<Block>]) -> Result<()> {
+        let slices: Vec<IoSlice<'_>> = images.iter().map(|image| IoSlice::new(image)).collect();
+        self.device.write_at(self.layout.block_offset(first), &slices)?;
+        count(&self.counters.writes, 1);
+        let bytes = images.len() as u64 * u64::from(self.layout.block_bytes);
+        count(&self.counters.written_bytes, bytes);
+        Ok(())
+    }
+
+    /// Waits until everything written before is durable.
+    pub fn sync(&self) -> Result<()> {
+        self.device.sync()?;
+        count(&self.counters.syncs, 1);
+        Ok(())
+    }
+
+    fn barrier(&self) -> Result<()> {
+        self.device.barrier()?;
+        count(&self.counters.syncs, 1);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! Changed blocks of one file, by position in the file.
+//!
+//! ```text
+//!            write            epoch starts           written
+//!   (none) ───────▶ dirty ──────────────▶ in flight ─────────▶ (none; the cache has it)
+//!                     ▲        write         │
+//!                     └──────────────────────┘
+//! ```
+//!
+//! A page in flight is shared with the epoch that writes it; a write to it copies it first.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Block;
+use crate::units::EpochNo;
+
+/// A changed block.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// The contents.
+    pub block: Arc<Block>,
+    /// The epoch that is writing the page as it is; `None` while it is dirty.
+    pub in_flight: Option<EpochNo>,
+}
+
+/// The changed blocks of a file.
+#[derive(Debug, Default)]
+pub struct Pages {
+    pages: BTreeMap<u64, Page>,
+    dirty_count: usize,
+}
+
+impl Pages {
+    /// The page at a position, dirty or in flight.
+    pub fn get(&self, position: u64) -> Option<&Arc<Block>> {
+        self.pages.get(&position).map(|page| &page.block)
+    }
+
+    /// Whether the page at a position waits for an epoch.
+    pub fn is_dirty(&self, position: u64) -> bool {
+        self.pages.get(&position).is_some_and(|page| page.in_flight.is_none())
+    }
+
+    /// The page at a position to change, if there is one; it is dirty from then on.
+    pub fn get_mut(&mut self, position: u64) -> Option<&mut Block> {
+        let page = self.pages.get_mut(&position)?;
+        if page.in_flight.take().is_some() {
+            self.dirty_count += 1;
+        }
+        Some(Arc::make_mut(&mut page.block))
+    }
+
+    /// Puts a page at a position, to be changed; it is dirty.
+    pub fn insert(&mut self, position: u64, block: Arc<Block>) -> &mut Block {
+        let previous = self.pages.insert(position, Page { block, in_flight: None });
+        if previous.is_none_or(|page| page.in_flight.is_some()) {
+            self.dirty_count += 1;
+        }
+        let page = self.pages.get_mut(&position).expect("it was just inserted");
+        Arc::make_mut(&mut page.block)
+    }
+
+    /// How many pages wait for an epoch.
+    pub fn dirty_count(&self) -> usize {
+        self.dirty_count
+    }
+
+    /// Whether no page is here.
+    pub fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    /// Positions of the dirty pages in a range, in order.
+    pub fn dirty_in(&self, range: std::ops::Range<u64>) -> impl Iterator<Item = u64> + '_ {
+        self.pages
+            .range(range)
+            .filter(|(_, page)| page.in_flight.is_none())
+            .map(|(position, _)| *position)
+    }
+
+    /// The first position at or after `from` that has a page.
+    pub fn next_at(&self, from: u64) -> Option<u64> {
+        self.pages.range(from..).next().map(|(position, _)| *position)
+    }
+
+    /// Marks a page as being written by an epoch and returns what is to be written.
+    pub fn start_write(&mut self, position: u64, epoch: EpochNo) -> Option<Arc<Block>> {
+        let page = self.pages.get_mut(&position)?;
+        if page.in_flight.replace(epoch).is_none() {
+            self.dirty_count -= 1;
+        }
+        Some(page.block.clone())
+    }
+
+    /// Drops a page that the epoch has written, unless it was changed since.
+    pub fn finish_write(&mut self, position: u64, epoch: EpochNo) {
+        if self.pages.get(&position).is_some_and(|page| page.in_flight == Some(epoch)) {
+            self.pages.remove(&position);
+        }
+    }
+
+    /// Drops the pages from a position on and returns how many of them were dirty.
+    pub fn truncate(&mut self, from: u64) -> usize {
+        self.remove_range(from..u64::MAX)
+    }
+
+    /// Drops the pages of a range and returns how many of them were dirty.
+    pub fn remove_range(&mut self, range: std::ops::Range<u64>) -> usize {
+        let positions: Vec<u64> = self.pages.range(range).map(|(p, _)| *p).collect();
+        let mut dirty = 0;
+        for position in positions {
+            if self.pages.remove(&position).is_some_and(|page| page.in_flight.is_none()) {
+                dirty += 1;
+            }
+        }
+        self.dirty_count -= dirty;
+        dirty
+    }
+}

@@ -1,0 +1,60 @@
+//! Detects segments that are read one after the other, and reads ahead of them.
+//!
+//! A group read that begins where an earlier one ended continues a stream: the next one is twice as
+//! long, up to [`WINDOW_BYTES_MAX`]. A read anywhere else starts small. So a sweep over a directory
+//! tree costs few requests, and random access is not punished.
+
+use parking_lot::Mutex;
+
+/// How many streams are remembered.
+const STREAMS: usize = 16;
+/// How many segments a stream reads at most at once.
+const WINDOW_SEGMENTS_MAX: u64 = 32;
+
+#[derive(Clone, Copy, Default)]
+struct Stream {
+    end: u64,
+    window: u64,
+    used: u64,
+}
+
+pub(super) struct Streams {
+    segment_blocks: u64,
+    state: Mutex<(u64, [Stream; STREAMS])>,
+}
+
+impl Streams {
+    pub(super) fn new(segment_blocks: u32) -> Streams {
+        let state = Mutex::new((0, [Stream::default(); STREAMS]));
+        Streams { segment_blocks: segment_blocks.into(), state }
+    }
+
+    /// How many blocks a miss may read whose group begins at `first`, in a segment that ends at
+    /// `segment_end`.
+    pub(super) fn window(&self, first: u64, segment_end: u64) -> u64 {
+        let state = self.state.lock();
+        let continued = |stream: &&Stream| stream.end >= first && stream.end < segment_end;
+        state.1.iter().filter(|s| s.used > 0).find(continued).map_or(0, |stream| stream.window)
+    }
+
+    /// Remembers that the blocks from `first` to `end` were read.
+    pub(super) fn read(&self, first: u64, end: u64) {
+        let mut state = self.state.lock();
+        state.0 += 1;
+        let now = state.0;
+        let near = |s: &Stream| s.used > 0 && s.end >= first && s.end < first + self.segment_blocks;
+        let slot = match state.1.iter().position(near) {
+            Some(slot) => slot,
+            None => {
+                let oldest = state.1.iter().enumerate().min_by_key(|(_, stream)| stream.used);
+                let slot = oldest.map_or(0, |(slot, _)| slot);
+                state.1[slot].window = self.segment_blocks;
+                slot
+            }
+        };
+        let stream = &mut state.1[slot];
+        stream.end = end;
+        stream.used = now;
+        stream.window = (stream.window * 2).min(self.segment_blocks * WINDOW_SEGMENTS_MAX);
+    }
+}

@@ -1,0 +1,170 @@
+//! What an epoch writes, and the order in which it goes to the device (DESIGN: ordering).
+//!
+//! Within a phase the writes go in the order of the device, adjacent blocks of any files in one
+//! request (group write); between phases stands a barrier. A set is a snapshot: what changes in
+//! memory afterwards is of the next epoch.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Block, BufferCache};
+use crate::error::Result;
+use crate::format::Layout;
+use crate::units::{BlockNo, FragNo};
+
+/// The largest write request in blocks.
+const REQUEST_BLOCKS_MAX: usize = 256;
+
+/// When, within an epoch, a block is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// File data, new sectors, new extent blocks: nothing on the device leads to them yet.
+    New = 0,
+    /// Sectors and inodes, without their deferred changes.
+    Change = 1,
+    /// Sectors with the deferred changes.
+    Settle = 2,
+    /// Derived state, when everything it is derived from is on the device.
+    Derived = 3,
+}
+
+enum Image {
+    Whole(Arc<Block>),
+    /// A block of which some fragments are written; the others stay what they are.
+    Part {
+        block: Block,
+        covered: u64,
+        shared: bool,
+    },
+}
+
+/// The writes of an epoch.
+#[derive(Default)]
+pub struct WriteSet {
+    phases: [BTreeMap<BlockNo, Image>; 4],
+}
+
+impl WriteSet {
+    /// Adds a whole block.
+    pub fn put_block(&mut self, phase: Phase, number: BlockNo, block: Arc<Block>) {
+        self.phases[phase as usize].insert(number, Image::Whole(block));
+    }
+
+    /// Adds a run of fragments, in the first phase. Where it covers a block in part, `shared` tells
+    /// whether other fragments of that block are in use and must stay.
+    pub fn put_fragments(
+        &mut self,
+        layout: &Layout,
+        start: FragNo,
+        bytes: &[u8],
+        shared: impl Fn(BlockNo) -> bool,
+    ) {
+        let fragment_bytes = layout.fragment_bytes as usize;
+        let per_block = u64::from(layout.block_fragments());
+        let phase = &mut self.phases[Phase::New as usize];
+        let mut next = start.0;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let number = BlockNo(next / per_block);
+            let first = next % per_block;
+            let room = (per_block - first) as usize * fragment_bytes;
+            let (piece, after) = rest.split_at(rest.len().min(room));
+            let fragments = piece.len().div_ceil(fragment_bytes) as u64;
+            if fragments == per_block && piece.len() == layout.block_bytes as usize {
+                phase.insert(number, Image::Whole(Arc::new(Block::new(piece))));
+            } else {
+                let image = phase.entry(number).or_insert_with(|| Image::Part {
+                    block: Block::zeroed(layout.block_bytes as usize),
+                    covered: 0,
+                    shared: shared(number),
+                });
+                let at = first as usize * fragment_bytes;
+                match image {
+                    Image::Whole(block) => {
+                        Arc::make_mut(block)[at..at + piece.len()].copy_from_slice(piece);
+                    }
+                    Image::Part { block, covered, .. } => {
+                        block[at..at + piece.len()].copy_from_slice(piece);
+                        *covered |= fragment_mask(fragments) << first;
+                    }
+                }
+            }
+            next += fragments;
+            rest = after;
+        }
+    }
+
+    /// Whether nothing is to be written.
+    pub fn is_empty(&self) -> bool {
+        self.phases.iter().all(BTreeMap::is_empty)
+    }
+
+    /// Writes the set, phase by phase, and returns when it is durable. The cache then has every
+    /// block as it is on the device.
+    pub fn commit(self, cache: &BufferCache) -> Result<()> {
+        let mut written = false;
+        for phase in self.phases {
+            if phase.is_empty() {
+                continue;
+            }
+            if written {
+                cache.barrier()?;
+            }
+            write_phase(cache, phase)?;
+            written = true;
+        }
+        if written { cache.sync() } else { Ok(()) }
+    }
+}
+
+fn fragment_mask(fragments: u64) -> u64 {
+    if fragments >= 64 { u64::MAX } else { (1 << fragments) - 1 }
+}
+
+fn write_phase(cache: &BufferCache, phase: BTreeMap<BlockNo, Image>) -> Result<()> {
+    let mut first = BlockNo(0);
+    let mut run: Vec<Arc<Block>> = Vec::new();
+    for (number, image) in phase {
+        let image = complete(cache, number, image)?;
+        if number.0 != first.0 + run.len() as u64 || run.len() == REQUEST_BLOCKS_MAX {
+            write_run(cache, first, &mut run)?;
+            first = number;
+        }
+        run.push(image);
+    }
+    write_run(cache, first, &mut run)
+}
+
+fn write_run(cache: &BufferCache, first: BlockNo, run: &mut Vec<Arc<Block>>) -> Result<()> {
+    if run.is_empty() {
+        return Ok(());
+    }
+    cache.write_run(first, run)?;
+    for (number, image) in (first.0..).zip(run.drain(..)) {
+        cache.install(BlockNo(number), image);
+    }
+    Ok(())
+}
+
+/// Fills the fragments of a block that are in use and not written with what the device has.
+fn complete(cache: &BufferCache, number: BlockNo, image: Image) -> Result<Arc<Block>> {
+    match image {
+        Image::Whole(block) => Ok(block),
+        Image::Part { block, covered, shared }
+            if !shared || covered == fragment_mask(cache.layout.block_fragments().into()) =>
+        {
+            Ok(Arc::new(block))
+        }
+        Image::Part { mut block, covered, .. } => {
+            let old = cache.read(number)?;
+            let fragment_bytes = cache.layout.fragment_bytes as usize;
+            let fragments = block.chunks_exact_mut(fragment_bytes);
+            for (index, (new, old)) in fragments.zip(old.chunks_exact(fragment_bytes)).enumerate() {
+                if covered >> index & 1 == 0 {
+                    new.copy_from_slice(old);
+                }
+            }
+            Ok(Arc::new(block))
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! How an inode comes into memory: from an entry at hand, or by its number.
+
+use std::sync::Arc;
+
+use super::{Content, ExtentMap, Inode, Store, Vnode};
+use crate::error::{Corruption, Error, Result};
+use crate::format::extent::{Extent, MAP_DEPTH_MAX, Node};
+use crate::format::inode::{InodeFlags, Record};
+use crate::format::sector::Body;
+use crate::format::xattr;
+use crate::units::{BlockNo, Container, FragNo, FragRun, InodeNo, Key};
+
+/// More directories than this above a file are a loop.
+const ANCESTORS_MAX: usize = 1 << 20;
+
+impl Store {
+    /// The vnode of an inode by its number.
+    ///
+    /// Fails with [`Error::Stale`] if there is no such inode. This is the slow way, by the locator
+    /// table; a walk by names passes the entries that it sees to [`Store::adopt`].
+    pub fn get(&self, ino: InodeNo) -> Result<Arc<Vnode>> {
+        if let Some(vnode) = self.peek(ino) {
+            return Ok(vnode);
+        }
+        if ino < InodeNo::FIRST_USER {
+            return Err(Error::Stale);
+        }
+        // The containers above come first, each found in the one above it, from the nearest that
+        // is in memory on. The root is always there.
+        let mut chain = vec![(ino, self.locate(ino)?)];
+        loop {
+            let (_, container) = chain[chain.len() - 1];
+            if self.peek(container.file).is_some() {
+                break;
+            }
+            if chain.len() > ANCESTORS_MAX {
+                return Err(Corruption::Loop { ino }.into());
+            }
+            let above = container.file;
+            chain.push((above, self.locate(above)?));
+        }
+        while let Some((ino, container)) = chain.pop() {
+            let vnode = self.get_in(ino, container)?;
+            if chain.is_empty() {
+                return Ok(vnode);
+            }
+        }
+        Err(Error::Stale)
+    }
+
+    fn locate(&self, ino: InodeNo) -> Result<Container> {
+        let container = self.locator_find(ino)?.ok_or(Error::Stale)?;
+        let itself = container.file == ino;
+        let system = container.file.is_system()
+            && !matches!(container.file, InodeNo::ROOT | InodeNo::EXTERNAL);
+        if itself || system {
+            return Err(Corruption::LocatorEntry { ino, container }.into());
+        }
+        Ok(container)
+    }
+
+    fn get_in(&self, ino: InodeNo, container: Container) -> Result<Arc<Vnode>> {
+        if let Some(vnode) = self.peek(ino) {
+            return Ok(vnode);
+        }
+        let file = self.peek(container.file).ok_or(Error::Stale)?;
+        let state = file.state.read();
+        if container.sector.0 >= self.sector_count(&state) {
+            return Err(Corruption::LocatorEntry { ino, container }.into());
+        }
+        let image = self.sector(&state, container.sector)?;
+        match image.get().find_inode(ino).map(|entry| entry.body) {
+            Some(Body::Embedded(record)) => self.adopt(&record, container),
+            // The inode may have moved since the table was asked.
+            _ => self.peek(ino).ok_or(Corruption::LocatorEntry { ino, container }.into()),
+        }
+    }
+
+    /// The vnode of the inode in this record, which lies in `container`.
+    ///
+    /// The caller holds the lock of the container, so that the record is the inode's latest.
+    pub fn adopt(&self, record: &Record<'_>, container: Container) -> Result<Arc<Vnode>> {
+        match self.peek(record.inode.number()) {
+            Some(vnode) => Ok(vnode),
+            None => {
+                let inode = self.decode(record)?;
+                Ok(self.insert(Arc::new(Vnode::new(inode, Some(container), true))))
+            }
+        }
+    }
+
+    fn decode(&self, record: &Record<'_>) -> Result<Inode> {
+        let disk = record.inode;
+        let ino = disk.number();
+        let bad = |what| Corruption::Inode { ino, what };
+        let file_type = disk.file_type().ok_or(bad("the mode tells no file type"))?;
+        let flags = disk.inode_flags();
+        let parent = InodeNo(disk.parent.get());
+        let mut inode = Inode::new(ino, disk.generation.get(), file_type, parent, disk.btime());
+        inode.permissions = u32::from(disk.mode.get()) & 0o7777;
+        inode.nlink = disk.nlink.get();
+        inode.uid = disk.uid.get();
+        inode.gid = disk.gid.get();
+        inode.size = disk.size.get();
+        inode.atime = disk.atime();
+        inode.mtime = disk.mtime();
+        inode.ctime = disk.ctime();
+        inode.change = disk.change.get();
+        inode.key = Key(disk.key.get());
+        inode.hint = FragRun::new(FragNo(disk.hint_start.get()), disk.hint_len.get());
+        inode.special = disk.special.get();
+        inode.content_checksum =
+            flags.contains(InodeFlags::CONTENT_CHECKSUM).then(|| disk.content_checksum.get());
+        inode.content = if flags.contains(InodeFlags::INLINE) {
+            Content::Inline(record.data.to_vec())
+        } else {
+            Content::Map(self.decode_map(record)?)
+        };
+        let xattr_block = disk.xattr_block.get();
+        let list = if xattr_block == 0 {
+            record.xattrs.to_vec()
+        } else {
+            let run =
+                FragRun::new(FragNo(xattr_block & ((1 << 48) - 1)), (xattr_block >> 48) as u32);
+            inode.xattr_block = run;
+            self.read_xattr_block(&inode, run)?
+        };
+        for attribute in xattr::iter(&list) {
+            let (name, value) = attribute.map_err(bad)?;
+            inode.xattrs.insert(name.to_vec(), value.to_vec());
+        }
+        let sectors_aligned = inode.size.is_multiple_of(self.layout.block_bytes.into());
+        if inode.is_dir() && (!sectors_aligned || inode.size > 1 << 40) {
+            return Err(bad("the size of the directory is not one of whole blocks").into());
+        }
+        Ok(inode)
+    }
+
+    fn read_xattr_block(&self, inode: &Inode, run: FragRun) -> Result<Vec<u8>> {
+        if !self.layout.is_allocatable(run.start, run.len) {
+            let what = "outside of the volume's space for files";
+            return Err(Corruption::XattrBlock { ino: inode.ino, start: run.start, what }.into());
+        }
+        let mut bytes = vec![0; run.len as usize * self.layout.fragment_bytes as usize];
+        self.read_fragments(run.start, 0, &mut bytes)?;
+        let list =
+            xattr::decode_block(&bytes, inode.ino, inode.generation, run.start, self.checksum)?;
+        Ok(list.to_vec())
+    }
+
+    fn decode_map(&self, record: &Record<'_>) -> Result<ExtentMap> {
+        let ino = record.inode.number();
+        let generation = record.inode.generation.get();
+        let mut map = ExtentMap::default();
+        let root = record.inode.map_root.get();
+        let depth = record.inode.map_depth;
+        if root != 0 {
+            if depth > MAP_DEPTH_MAX {
+                return Err(Corruption::Inode { ino, what: "the extent tree is too tall" }.into());
+            }
+            let mut end = 0;
+            let mut todo = vec![(BlockNo(root), depth)];
+            while let Some((block, depth)) = todo.pop() {
+                let bad = |what| Corruption::ExtentBlock { ino, block, what };
+                let fragments = self.layout.block_fragments();
+                if block.0 >= self.layout.blocks
+                    || !self.layout.is_allocatable(self.layout.block_start(block), fragments)
+                {
+                    return Err(bad("outside of the volume's space for files").into());
+                }
+                let bytes = self.cache.read(block)?;
+                match Node::decode(&bytes, ino, generation, depth, block, self.checksum)? {
+                    Node::Leaf(extents) => {
+                        let first = extents.first().ok_or(bad("empty"))?.logical;
+                        if first < end {
+                            return Err(bad("out of order").into());
+                        }
+                        map.load_node(block, depth, Some(first));
+                        for extent in extents {
+                            end = extent.logical_end();
+                            self.load_extent(&mut map, ino, extent, false)?;
+                        }
+                    }
+                    Node::Inner(children) => {
+                        map.load_node(block, depth, None);
+                        if children.is_empty() {
+                            return Err(bad("empty").into());
+                        }
+                        todo.extend(children.iter().rev().map(|child| (child.block, depth - 1)));
+                    }
+                }
+            }
+        }
+        for extent in Extent::decode_list(record.data) {
+            self.load_extent(&mut map, ino, extent, true)?;
+        }
+        Ok(map)
+    }
+
+    fn load_extent(
+        &self,
+        map: &mut ExtentMap,
+        ino: InodeNo,
+        extent: Extent,
+        direct: bool,
+    ) -> Result<()> {
+        let bad = |what| Corruption::Extent { ino, start: extent.start, what };
+        if !self.layout.is_allocatable(extent.start, extent.len) {
+            return Err(bad("outside of the volume's space for files").into());
+        }
+        map.load(extent, direct).map_err(bad)?;
+        Ok(())
+    }
+}

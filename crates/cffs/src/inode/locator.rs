@@ -1,0 +1,221 @@
+//! The inode locator table in use: where an inode lies, and which numbers are free
+//! (thesis 2.1.5).
+//!
+//! A path walk never comes here. The table is derived state: its changed pages stay in memory until
+//! a clean point or until there are many.
+//!
+//! Free numbers are found by a rotor that moves over the table block by block and passes over
+//! blocks that are nearly full; the table grows while at least half of it is in use. So a number
+//! costs a fraction of a read even on a volume that has seen millions of files come and go.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::{Locked, Store, VnodeState};
+use crate::cache::Block;
+use crate::error::{Corruption, Error, Result};
+use crate::format::Superblock;
+use crate::format::locator::{self, Entry};
+use crate::units::{Container, InodeNo};
+
+#[derive(Default)]
+struct Numbers {
+    /// The block of the table in which the next search begins.
+    rotor: u64,
+    /// Numbers of inodes deleted in the open epoch: on the device they are still in use.
+    freed: HashSet<InodeNo>,
+    /// The same for the epoch that is being written.
+    freeing: HashSet<InodeNo>,
+}
+
+/// What is known of the table beside its pages.
+pub struct Locator {
+    numbers: Mutex<Numbers>,
+    inodes: AtomicU64,
+}
+
+impl Locator {
+    /// The table as the superblock tells.
+    pub fn new(superblock: &Superblock) -> Locator {
+        let per_block = u64::from(locator::entries_per_block(superblock.block_bytes));
+        let rotor = superblock.inode_rotor / per_block;
+        Locator {
+            numbers: Mutex::new(Numbers { rotor, ..Numbers::default() }),
+            inodes: AtomicU64::new(superblock.inodes),
+        }
+    }
+
+    /// Inodes in use, the system's own not counted.
+    pub fn inodes(&self) -> u64 {
+        self.inodes.load(Ordering::Relaxed)
+    }
+
+    /// The number at which the next search begins.
+    pub fn rotor(&self, block_bytes: u32) -> u64 {
+        self.numbers.lock().rotor * u64::from(locator::entries_per_block(block_bytes))
+    }
+
+    /// The open epoch goes to the device.
+    pub fn epoch_started(&self) {
+        let mut numbers = self.numbers.lock();
+        let freed = std::mem::take(&mut numbers.freed);
+        numbers.freeing.extend(freed);
+    }
+
+    /// The epoch is on the device: the numbers that it freed may be given out again.
+    pub fn epoch_done(&self) {
+        self.numbers.lock().freeing.clear();
+    }
+}
+
+impl Store {
+    fn locator_page(&self, table: &VnodeState, index: u64) -> Result<Option<Arc<Block>>> {
+        if let Some(block) = table.pages.get(index) {
+            return Ok(Some(block.clone()));
+        }
+        let fragments = self.layout.block_fragments();
+        let map = table.inode.map();
+        let number = map.and_then(|map| map.block_at(index * u64::from(fragments), fragments));
+        let Some(number) = number else { return Ok(None) };
+        let block = self.cache.read(number)?;
+        block.verify_as(InodeNo::LOCATOR, |bytes| locator::verify(bytes, index, self.checksum))?;
+        Ok(Some(block))
+    }
+
+    fn locator_page_mut<'a>(&self, table: &'a mut Locked<'_>, index: u64) -> Result<&'a mut Block> {
+        if table.pages.get(index).is_none() {
+            let block = match self.locator_page(table, index)? {
+                Some(block) => block,
+                None => {
+                    self.alloc.reserve_blocks(1)?;
+                    table.reserved_blocks += 1;
+                    let mut block = Block::zeroed(self.layout.block_bytes as usize);
+                    locator::init(&mut block, index);
+                    block.trust_as(InodeNo::LOCATOR);
+                    let end = (index + 1) * u64::from(self.layout.block_bytes);
+                    table.inode.size = table.inode.size.max(end);
+                    self.mark_dirty(table);
+                    Arc::new(block)
+                }
+            };
+            self.count_dirty(table, |table| {
+                table.pages.insert(index, block);
+            });
+        }
+        self.queue(table.vnode);
+        self.dirty_page(table, index).ok_or(Error::Stale)
+    }
+
+    /// Where the table says that an inode lies; `None` if the number is free.
+    pub fn locator_find(&self, ino: InodeNo) -> Result<Option<Container>> {
+        let vnode = self.system(InodeNo::LOCATOR)?;
+        let table = vnode.state.read();
+        let (index, position) = locator::position(ino, self.layout.block_bytes);
+        let page = self.locator_page(&table, index)?;
+        Ok(page.and_then(|page| locator::get(&page, position).container))
+    }
+
+    /// Notes where an inode lies now.
+    pub fn locator_set(&self, ino: InodeNo, generation: u32, container: Container) -> Result<()> {
+        let vnode = self.system(InodeNo::LOCATOR)?;
+        let mut table = Locked::new(&vnode);
+        let (index, position) = locator::position(ino, self.layout.block_bytes);
+        let page = self.locator_page_mut(&mut table, index)?;
+        locator::set(page, position, Entry { container: Some(container), generation });
+        Ok(())
+    }
+
+    /// Frees the number of an inode that is no more. It is given out again after the epoch.
+    pub fn locator_free(&self, ino: InodeNo, generation: u32) -> Result<()> {
+        let vnode = self.system(InodeNo::LOCATOR)?;
+        let mut table = Locked::new(&vnode);
+        let (index, position) = locator::position(ino, self.layout.block_bytes);
+        let page = self.locator_page_mut(&mut table, index)?;
+        locator::set(page, position, Entry { container: None, generation });
+        self.locator.numbers.lock().freed.insert(ino);
+        self.locator.inodes.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes a free number into use, and tells the generation of its new inode.
+    pub fn locator_allocate(&self) -> Result<(InodeNo, u32)> {
+        let vnode = self.system(InodeNo::LOCATOR)?;
+        let mut table = Locked::new(&vnode);
+        let mut numbers = self.locator.numbers.lock();
+        let per_block = u64::from(locator::entries_per_block(self.layout.block_bytes));
+        let blocks = table.inode.size / u64::from(self.layout.block_bytes);
+        let sparse = self.locator.inodes() < blocks * per_block / 2;
+        // A block that is nearly full is passed over when one comes to it anew, not while the
+        // rotor stands on it.
+        let mut full_at = per_block as usize;
+        let mut index = numbers.rotor.min(blocks);
+        let mut wrapped = false;
+        loop {
+            if index >= blocks {
+                if sparse && !wrapped {
+                    (index, wrapped) = (0, true);
+                } else {
+                    index = blocks;
+                    full_at = per_block as usize;
+                }
+            }
+            let page = self.locator_page(&table, index)?;
+            let used = page.as_ref().map_or(0, |page| locator::used_count(page));
+            if used < full_at
+                && let Some(position) = free_position(&numbers, page.as_deref(), index, per_block)
+            {
+                numbers.rotor = index;
+                return self.take_number(&mut table, index, position, per_block);
+            }
+            if index == blocks {
+                let what = "a new block of the table has no free number";
+                return Err(Corruption::LocatorBlock { index, what }.into());
+            }
+            full_at = per_block as usize * 7 / 8;
+            index += 1;
+        }
+    }
+
+    fn take_number(
+        &self,
+        table: &mut Locked<'_>,
+        index: u64,
+        position: usize,
+        per_block: u64,
+    ) -> Result<(InodeNo, u32)> {
+        let ino = InodeNo(index * per_block + position as u64);
+        let page = self.locator_page_mut(table, index)?;
+        let generation = locator::get(page, position).generation.wrapping_add(1);
+        // The caller tells the true place when the inode has one; until then the number is taken.
+        let place = self.layout.system_container(InodeNo::ROOT);
+        locator::set(page, position, Entry { container: Some(place), generation });
+        self.locator.inodes.fetch_add(1, Ordering::Relaxed);
+        Ok((ino, generation))
+    }
+}
+
+fn free_position(
+    numbers: &Numbers,
+    page: Option<&Block>,
+    index: u64,
+    per_block: u64,
+) -> Option<usize> {
+    let mut from = if index == 0 { InodeNo::FIRST_USER.0 as usize } else { 0 };
+    loop {
+        let position = match page {
+            Some(page) => locator::find_free(page, from)?,
+            None => from,
+        };
+        if position as u64 >= per_block {
+            return None;
+        }
+        let ino = InodeNo(index * per_block + position as u64);
+        if !numbers.freed.contains(&ino) && !numbers.freeing.contains(&ino) {
+            return Some(position);
+        }
+        from = position + 1;
+    }
+}

@@ -1,0 +1,351 @@
+//! The bmap: where a file's fragments lie.
+//!
+//! The extents of a file, in memory all of them; on the device the newest lie in the inode and the
+//! others in the leaves of a tree (the bmap cache of the Solaris paper, as extents). A change of an
+//! extent in a leaf dirties the leaf. When more extents are new than the inode has room for, all
+//! go to their leaves, and the dirty leaves are written to new places with the blocks above them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use crate::error::Result;
+use crate::format::extent::{Child, EXTENT_FRAGMENTS_MAX, Extent, Node, node_capacity};
+use crate::units::{BlockNo, FragNo, FragRun};
+
+/// What a fragment of a file is mapped to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapping {
+    /// This many fragments from here on lie in one piece at `start`.
+    Mapped {
+        /// Where the fragment lies.
+        start: FragNo,
+        /// How many from it on lie in one piece.
+        len: u64,
+        /// Whether they were never written and read as zeros.
+        unwritten: bool,
+    },
+    /// This many fragments from here on have no place; `u64::MAX` after the last extent.
+    Hole(u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Leaf {
+    /// Where the leaf lies; `None` before it is first written.
+    block: Option<BlockNo>,
+    dirty: bool,
+}
+
+/// The extents of a file.
+#[derive(Debug, Default)]
+pub struct ExtentMap {
+    extents: BTreeMap<u64, Extent>,
+    /// Those that lie in the inode, by their first fragment in the file.
+    direct: BTreeSet<u64>,
+    /// The leaves of the tree, each by the first fragment that belongs to it.
+    leaves: BTreeMap<u64, Leaf>,
+    /// The blocks above the leaves.
+    inner: Vec<BlockNo>,
+    root: Option<BlockNo>,
+    depth: u8,
+    mapped: u64,
+}
+
+/// What writing a tree needs from outside.
+pub trait TreeWriter {
+    /// Takes a block into use.
+    fn allocate(&mut self) -> Result<BlockNo>;
+    /// Writes a node `depth` levels above the leaves.
+    fn write(&mut self, block: BlockNo, depth: u8, node: &Node);
+    /// Gives back a block.
+    fn free(&mut self, block: BlockNo);
+}
+
+impl ExtentMap {
+    /// The extents that lie in the inode.
+    pub fn direct(&self) -> impl Iterator<Item = &Extent> {
+        self.direct.iter().filter_map(|logical| self.extents.get(logical))
+    }
+
+    /// All extents in the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = &Extent> {
+        self.extents.values()
+    }
+
+    /// The root block of the tree.
+    pub fn root(&self) -> Option<BlockNo> {
+        self.root
+    }
+
+    /// The height of the tree: 0 if its root is a leaf, or if there is none.
+    pub fn depth(&self) -> u8 {
+        self.depth
+    }
+
+    /// The blocks of the tree.
+    pub fn tree_blocks(&self) -> impl Iterator<Item = BlockNo> {
+        self.inner.iter().copied().chain(self.leaves.values().filter_map(|leaf| leaf.block))
+    }
+
+    /// The fragments that the file occupies, its tree included.
+    pub fn fragments(&self, block_fragments: u32) -> u64 {
+        self.mapped + self.tree_blocks().count() as u64 * u64::from(block_fragments)
+    }
+
+    /// Whether nothing is mapped.
+    pub fn is_empty(&self) -> bool {
+        self.extents.is_empty()
+    }
+
+    /// Whether some extent was reserved and never written.
+    pub fn has_unwritten(&self) -> bool {
+        self.extents.values().any(|extent| extent.unwritten)
+    }
+
+    /// The last extent in the order of the file that begins before `logical`.
+    pub fn last_before(&self, logical: u64) -> Option<&Extent> {
+        self.extents.range(..logical).next_back().map(|(_, extent)| extent)
+    }
+
+    /// Takes an extent from the inode or a leaf, when the inode is read.
+    pub(super) fn load(&mut self, extent: Extent, direct: bool) -> Result<(), &'static str> {
+        let before = self.last_before(extent.logical);
+        if before.is_some_and(|before| before.logical_end() > extent.logical) {
+            return Err("it overlaps another extent of the file");
+        }
+        let after = self.extents.range(extent.logical..).next();
+        if after.is_some_and(|(logical, _)| *logical < extent.logical_end()) {
+            return Err("it overlaps another extent of the file");
+        }
+        self.mapped += u64::from(extent.len);
+        self.extents.insert(extent.logical, extent);
+        if direct {
+            self.direct.insert(extent.logical);
+        }
+        Ok(())
+    }
+
+    /// Takes a block of the tree, when the inode is read.
+    pub(super) fn load_node(&mut self, block: BlockNo, depth: u8, first: Option<u64>) {
+        match first {
+            Some(first) => {
+                self.leaves.insert(first, Leaf { block: Some(block), dirty: false });
+            }
+            None => self.inner.push(block),
+        }
+        if self.root.is_none() {
+            self.root = Some(block);
+            self.depth = depth;
+        }
+    }
+
+    /// Where a fragment of the file lies.
+    pub fn find(&self, logical: u64) -> Mapping {
+        if let Some((_, extent)) = self.extents.range(..=logical).next_back()
+            && logical < extent.logical_end()
+        {
+            let into = logical - extent.logical;
+            return Mapping::Mapped {
+                start: FragNo(extent.start.0 + into),
+                len: u64::from(extent.len) - into,
+                unwritten: extent.unwritten,
+            };
+        }
+        let next = self.extents.range(logical..).next();
+        Mapping::Hole(next.map_or(u64::MAX, |(next, _)| next - logical))
+    }
+
+    /// Whether every fragment of the range is mapped and was written.
+    pub fn covers(&self, range: Range<u64>) -> bool {
+        let mut at = range.start;
+        while at < range.end {
+            match self.find(at) {
+                Mapping::Mapped { len, unwritten: false, .. } => at += len,
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// The block that holds the fragments from `logical` on, for metadata: one block in one piece.
+    pub fn block_at(&self, logical: u64, block_fragments: u32) -> Option<BlockNo> {
+        let per_block = u64::from(block_fragments);
+        match self.find(logical) {
+            Mapping::Mapped { start, len, unwritten: false }
+                if len >= per_block && start.0.is_multiple_of(per_block) =>
+            {
+                Some(BlockNo(start.0 / per_block))
+            }
+            _ => None,
+        }
+    }
+
+    /// Maps fragments that are not mapped.
+    pub fn insert(&mut self, logical: u64, run: FragRun, unwritten: bool) {
+        debug_assert!(matches!(self.find(logical), Mapping::Hole(len) if len >= run.len.into()));
+        self.mapped += u64::from(run.len);
+        // Only an extent in the inode grows: one in a leaf would dirty it with every append.
+        if let Some((_, before)) = self.extents.range_mut(..logical).next_back()
+            && self.direct.contains(&before.logical)
+            && before.logical_end() == logical
+            && before.run().end() == run.start
+            && before.unwritten == unwritten
+            && before.len + run.len <= EXTENT_FRAGMENTS_MAX
+        {
+            before.len += run.len;
+            return;
+        }
+        let extent = Extent { logical, start: run.start, len: run.len, unwritten };
+        self.extents.insert(logical, extent);
+        self.direct.insert(logical);
+    }
+
+    /// Unmaps a range and returns what it was mapped to.
+    pub fn remove(&mut self, range: Range<u64>) -> Vec<FragRun> {
+        let first = self
+            .last_before(range.start)
+            .filter(|extent| extent.logical_end() > range.start)
+            .map_or(range.start, |extent| extent.logical);
+        let touched: Vec<Extent> =
+            self.extents.range(first..range.end).map(|(_, extent)| *extent).collect();
+        let mut removed = Vec::with_capacity(touched.len());
+        for extent in touched {
+            let from = extent.logical.max(range.start);
+            let to = extent.logical_end().min(range.end);
+            let direct = self.take_out(extent.logical);
+            let into = FragNo(extent.start.0 + (from - extent.logical));
+            removed.push(FragRun::new(into, (to - from) as u32));
+            self.mapped -= to - from;
+            for (begin, end) in [(extent.logical, from), (to, extent.logical_end())] {
+                if begin < end {
+                    let start = FragNo(extent.start.0 + (begin - extent.logical));
+                    let len = (end - begin) as u32;
+                    self.put_back(Extent { logical: begin, start, len, ..extent }, direct);
+                }
+            }
+        }
+        removed
+    }
+
+    fn take_out(&mut self, logical: u64) -> bool {
+        self.extents.remove(&logical);
+        let direct = self.direct.remove(&logical);
+        if !direct {
+            self.dirty_leaf(logical);
+        }
+        direct
+    }
+
+    fn put_back(&mut self, extent: Extent, direct: bool) {
+        self.extents.insert(extent.logical, extent);
+        if direct {
+            self.direct.insert(extent.logical);
+        } else {
+            self.dirty_leaf(extent.logical);
+        }
+    }
+
+    fn dirty_leaf(&mut self, logical: u64) {
+        let at_or_before = self.leaves.range(..=logical).next_back().map(|(first, _)| *first);
+        let key = at_or_before.or_else(|| self.leaves.keys().next().copied()).unwrap_or(0);
+        self.leaves.entry(key).or_insert(Leaf { block: None, dirty: true }).dirty = true;
+    }
+
+    /// Whether the inode has room for the new extents and no leaf changed, so that
+    /// [`ExtentMap::write_tree`] has nothing to do.
+    pub fn fits(&self, direct_max: usize) -> bool {
+        self.direct.len() <= direct_max && !self.leaves.values().any(|leaf| leaf.dirty)
+    }
+
+    /// Brings the tree up to date so that at most `direct_max` extents stay in the inode.
+    pub fn write_tree(
+        &mut self,
+        direct_max: usize,
+        block_bytes: u32,
+        writer: &mut dyn TreeWriter,
+    ) -> Result<()> {
+        if self.direct.len() > direct_max {
+            for logical in std::mem::take(&mut self.direct) {
+                self.merge_into_tree(logical);
+            }
+        }
+        if !self.leaves.values().any(|leaf| leaf.dirty) {
+            return Ok(());
+        }
+        let capacity = node_capacity(block_bytes);
+        let dirty: Vec<u64> =
+            self.leaves.iter().filter(|(_, leaf)| leaf.dirty).map(|(first, _)| *first).collect();
+        for first in dirty {
+            self.write_leaf(first, capacity, writer)?;
+        }
+        self.write_inner(capacity, writer)
+    }
+
+    fn merge_into_tree(&mut self, logical: u64) {
+        let Some(extent) = self.extents.get(&logical).copied() else { return };
+        self.dirty_leaf(logical);
+        let Some((_, before)) = self.extents.range_mut(..logical).next_back() else { return };
+        if before.logical_end() == logical
+            && before.run().end() == extent.start
+            && before.unwritten == extent.unwritten
+            && before.len + extent.len <= EXTENT_FRAGMENTS_MAX
+        {
+            before.len += extent.len;
+            let before = before.logical;
+            self.extents.remove(&logical);
+            self.dirty_leaf(before);
+        }
+    }
+
+    fn write_leaf(
+        &mut self,
+        first: u64,
+        capacity: usize,
+        writer: &mut dyn TreeWriter,
+    ) -> Result<()> {
+        if let Some(Leaf { block: Some(old), .. }) = self.leaves.remove(&first) {
+            writer.free(old);
+        }
+        // The first leaf also has what lies before its key.
+        let from = if self.leaves.range(..first).next().is_none() { 0 } else { first };
+        let to = self.leaves.range(first + 1..).next().map_or(u64::MAX, |(next, _)| *next);
+        let extents: Vec<Extent> = self
+            .extents
+            .range(from..to)
+            .filter(|(logical, _)| !self.direct.contains(logical))
+            .map(|(_, extent)| *extent)
+            .collect();
+        // A leaf that overflows is split so that each part has room to grow.
+        let chunk = if extents.len() <= capacity { capacity } else { capacity * 3 / 4 };
+        for part in extents.chunks(chunk) {
+            let block = writer.allocate()?;
+            writer.write(block, 0, &Node::Leaf(part.to_vec()));
+            self.leaves.insert(part[0].logical, Leaf { block: Some(block), dirty: false });
+        }
+        Ok(())
+    }
+
+    fn write_inner(&mut self, capacity: usize, writer: &mut dyn TreeWriter) -> Result<()> {
+        for block in self.inner.drain(..) {
+            writer.free(block);
+        }
+        let mut level: Vec<Child> = self
+            .leaves
+            .iter()
+            .filter_map(|(first, leaf)| Some(Child { logical: *first, block: leaf.block? }))
+            .collect();
+        self.depth = 0;
+        while level.len() > 1 {
+            self.depth += 1;
+            let mut above = Vec::new();
+            for children in level.chunks(capacity) {
+                let block = writer.allocate()?;
+                writer.write(block, self.depth, &Node::Inner(children.to_vec()));
+                self.inner.push(block);
+                above.push(Child { logical: children[0].logical, block });
+            }
+            level = above;
+        }
+        self.root = level.first().map(|child| child.block);
+        Ok(())
+    }
+}

@@ -1,0 +1,295 @@
+//! In-core inodes: what is known of a file while it is in use.
+//!
+//! Three lives, three names: [`DiskInode`] is the inode in its sector, [`Inode`] the same decoded,
+//! [`Vnode`] the inode in use, with its changed pages and its lock. [`Store`] owns all vnodes and
+//! the way to the device; [`Locator`] finds an inode by its number.
+//!
+//! Stands on `alloc`, `cache` and `format`. Knows no names: that is `namespace`.
+//!
+//! Invariants: an inode has one vnode at most; a vnode that differs from the device is in the
+//! store's queue for the next epoch and is not evicted; locks are taken in the order directory,
+//! file, external inode table, locator table, and readers hold one at a time.
+
+mod io;
+mod load;
+mod locator;
+mod map;
+mod store;
+mod vnode;
+mod write_back;
+
+use std::collections::BTreeMap;
+
+pub use locator::Locator;
+pub use map::{ExtentMap, Mapping};
+pub use store::{Features, SectorImage, Store};
+pub use vnode::{Locked, Vnode, VnodeState};
+pub use write_back::Neighbours;
+
+use crate::clock::Timestamp;
+use crate::format::extent::EXTENT_BYTES;
+use crate::format::inode::{DiskInode, FileType, InodeFlags, LinkTag, Record};
+use crate::format::xattr;
+use crate::units::{FragRun, InodeNo, Key};
+
+/// How many extents lie in the inode at most; the rest goes to the tree.
+pub(crate) const DIRECT_EXTENTS_MAX: usize = 6;
+/// How many always find room there.
+pub(crate) const DIRECT_EXTENTS_MIN: usize =
+    crate::format::inode::DATA_AREA_BYTES_MIN / EXTENT_BYTES;
+
+/// What a file contains.
+#[derive(Debug)]
+pub enum Content {
+    /// The bytes themselves: a tiny file or a short symbolic link.
+    Inline(Vec<u8>),
+    /// Where its fragments are.
+    Map(ExtentMap),
+}
+
+/// An inode, decoded.
+#[derive(Debug)]
+pub struct Inode {
+    /// Its number, constant for life.
+    pub ino: InodeNo,
+    /// Tells it from earlier ones of the same number.
+    pub generation: u32,
+    /// Its type, constant for life.
+    pub file_type: FileType,
+    /// The lower 12 bits of the mode.
+    pub permissions: u32,
+    /// Count of names; of a directory, 2 and the count of its subdirectories.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Owning group.
+    pub gid: u32,
+    /// Bytes of the contents.
+    pub size: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the contents.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Creation.
+    pub btime: Timestamp,
+    /// Counts changes.
+    pub change: u64,
+    /// The directory with the (last known) name.
+    pub parent: InodeNo,
+    /// The co-location key, 0 for the policy's choice.
+    pub key: Key,
+    /// Where the key's files were first placed; empty before.
+    pub hint: FragRun,
+    /// A device's number, or a directory's counts: entries below, index buckets above.
+    pub special: u64,
+    /// The contents.
+    pub content: Content,
+    /// The checksum of a small file's contents on the device.
+    pub content_checksum: Option<u32>,
+    /// Extended attributes by name.
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Where they lie if not beside the inode.
+    pub xattr_block: FragRun,
+}
+
+impl Inode {
+    /// A new inode without contents.
+    pub fn new(
+        ino: InodeNo,
+        generation: u32,
+        file_type: FileType,
+        parent: InodeNo,
+        now: Timestamp,
+    ) -> Inode {
+        Inode {
+            ino,
+            generation,
+            file_type,
+            permissions: 0,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            change: 1,
+            parent,
+            key: Key(0),
+            hint: FragRun::default(),
+            special: 0,
+            content: Content::Map(ExtentMap::default()),
+            content_checksum: None,
+            xattrs: BTreeMap::new(),
+            xattr_block: FragRun::default(),
+        }
+    }
+
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.file_type == FileType::Directory
+    }
+
+    /// The entries of a directory.
+    pub fn entry_count(&self) -> u32 {
+        self.special as u32
+    }
+
+    /// Sets the count of entries of a directory.
+    pub fn set_entry_count(&mut self, count: u32) {
+        self.special = self.special >> 32 << 32 | u64::from(count);
+    }
+
+    /// The buckets of a directory's index; 0 if it has none.
+    pub fn bucket_count(&self) -> u32 {
+        if self.is_dir() { (self.special >> 32) as u32 } else { 0 }
+    }
+
+    /// Sets the count of buckets of a directory's index.
+    pub fn set_bucket_count(&mut self, count: u32) {
+        self.special = u64::from(count) << 32 | u64::from(self.entry_count());
+    }
+
+    /// The map of the contents; `None` if they lie in the inode.
+    pub fn map(&self) -> Option<&ExtentMap> {
+        match &self.content {
+            Content::Map(map) => Some(map),
+            Content::Inline(_) => None,
+        }
+    }
+
+    /// The map of the contents, to change it.
+    pub fn map_mut(&mut self) -> Option<&mut ExtentMap> {
+        match &mut self.content {
+            Content::Map(map) => Some(map),
+            Content::Inline(_) => None,
+        }
+    }
+
+    /// Notes a change of the inode at this time.
+    pub fn touch(&mut self, now: Timestamp) {
+        self.ctime = now;
+        self.change += 1;
+    }
+
+    /// The key by which the file is placed: its own, or its directory.
+    pub fn placement_key(&self) -> Key {
+        match self.key {
+            Key(0) if self.is_dir() => Key(self.ino.0),
+            Key(0) => Key(self.parent.0),
+            key => key,
+        }
+    }
+
+    /// The bytes of all extended attributes, as a list.
+    pub fn xattr_list(&self) -> Vec<u8> {
+        let mut list = Vec::new();
+        for (name, value) in &self.xattrs {
+            xattr::push(&mut list, name, value);
+        }
+        list
+    }
+
+    /// The inode as it goes to its sector. `xattrs_beside` tells whether the attributes lie there
+    /// too.
+    pub fn encode(
+        &self,
+        xattrs_beside: bool,
+        tags: &[LinkTag],
+        block_fragments: u32,
+    ) -> EncodedInode {
+        let mut flags = InodeFlags::empty();
+        flags.set(InodeFlags::INDEXED, self.bucket_count() > 0);
+        flags.set(InodeFlags::CONTENT_CHECKSUM, self.content_checksum.is_some());
+        let (data, map_root, map_depth, fragments) = match &self.content {
+            Content::Inline(bytes) => {
+                flags |= InodeFlags::INLINE;
+                (bytes.clone(), 0, 0, 0)
+            }
+            Content::Map(map) => {
+                let data = map.direct().flat_map(|extent| extent.encode()).collect();
+                let root = map.root().map_or(0, |block| block.0);
+                (data, root, map.depth(), map.fragments(block_fragments))
+            }
+        };
+        let xattr_fragments = u64::from(self.xattr_block.len);
+        let inode = DiskInode {
+            ino: self.ino.0.into(),
+            generation: self.generation.into(),
+            mode: ((self.file_type.mode_bits() | self.permissions) as u16).into(),
+            flags: flags.bits().into(),
+            uid: self.uid.into(),
+            gid: self.gid.into(),
+            nlink: self.nlink.into(),
+            content_checksum: self.content_checksum.unwrap_or(0).into(),
+            size: self.size.into(),
+            atime_seconds: self.atime.seconds.into(),
+            mtime_seconds: self.mtime.seconds.into(),
+            ctime_seconds: self.ctime.seconds.into(),
+            btime_seconds: self.btime.seconds.into(),
+            atime_nanoseconds: self.atime.nanoseconds.into(),
+            mtime_nanoseconds: self.mtime.nanoseconds.into(),
+            ctime_nanoseconds: self.ctime.nanoseconds.into(),
+            btime_nanoseconds: self.btime.nanoseconds.into(),
+            parent: self.parent.0.into(),
+            key: self.key.0.into(),
+            hint_start: self.hint.start.0.into(),
+            hint_len: self.hint.len.into(),
+            data_len: 0.into(),
+            xattr_len: 0.into(),
+            special: self.special.into(),
+            fragments: (fragments + xattr_fragments).into(),
+            change: self.change.into(),
+            xattr_block: (self.xattr_block.start.0 | xattr_fragments << 48).into(),
+            map_root: map_root.into(),
+            map_depth,
+            tag_count: 0,
+            reserved: [0; 6],
+        };
+        let xattrs = if xattrs_beside { self.xattr_list() } else { Vec::new() };
+        let mut encoded_tags = Vec::new();
+        tags.iter().for_each(|tag| tag.encode(&mut encoded_tags));
+        EncodedInode { inode, data, xattrs, tags: encoded_tags }
+    }
+}
+
+/// An inode with what lies beside it, ready to be put into a sector.
+pub struct EncodedInode {
+    /// The fixed part.
+    pub inode: DiskInode,
+    /// Contents or extents.
+    pub data: Vec<u8>,
+    /// Attributes, encoded.
+    pub xattrs: Vec<u8>,
+    /// Linktags, encoded.
+    pub tags: Vec<u8>,
+}
+
+impl EncodedInode {
+    /// A copy of what a sector has.
+    pub fn from_record(record: &Record<'_>) -> EncodedInode {
+        EncodedInode {
+            inode: *record.inode,
+            data: record.data.to_vec(),
+            xattrs: record.xattrs.to_vec(),
+            tags: record.tags.to_vec(),
+        }
+    }
+
+    /// Replaces the linktags.
+    pub fn set_tags(&mut self, tags: &[LinkTag]) {
+        self.tags.clear();
+        tags.iter().for_each(|tag| tag.encode(&mut self.tags));
+    }
+
+    /// Borrows it for a sector.
+    pub fn record(&self) -> Record<'_> {
+        Record { inode: &self.inode, data: &self.data, xattrs: &self.xattrs, tags: &self.tags }
+    }
+}
+
+#[cfg(test)]
+mod tests;

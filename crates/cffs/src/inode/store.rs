@@ -1,0 +1,345 @@
+//! The store: all vnodes in use, the queue for the next epoch, and access to sectors.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::{Content, ExtentMap, Inode, Locator, Locked, Vnode, VnodeState};
+use crate::alloc::Allocator;
+use crate::cache::{Block, BufferCache};
+use crate::clock::Clock;
+use crate::error::{Corruption, Error, Result};
+use crate::format::extent::Extent;
+use crate::format::inode::FileType;
+use crate::format::sector::{self, Sector};
+use crate::format::superblock::{Incompat, Policy, RoCompat};
+use crate::format::{Checksum, Layout, Superblock};
+use crate::units::{Container, EpochNo, InodeNo, SectorIndex};
+
+/// The table of vnodes is split so that unrelated files do not share a lock.
+const TABLE_SHARDS: usize = 64;
+
+/// What mkfs decided, in the form that is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Features {
+    /// Inodes lie in their directory.
+    pub embed: bool,
+    /// Large directories get an index.
+    pub dir_index: bool,
+    /// Small files have a checksum.
+    pub content_checksum: bool,
+    /// The longest inline contents, 0 if there are none.
+    pub inline_bytes_max: usize,
+    /// The co-location policy.
+    pub policy: Policy,
+    /// The seed of name hashes.
+    pub hash_seed: [u8; 16],
+}
+
+#[derive(Default)]
+struct Shard {
+    vnodes: HashMap<InodeNo, Arc<Vnode>>,
+    sweep_at: usize,
+}
+
+/// Owns all vnodes and the way to the device.
+pub struct Store {
+    /// Where things lie.
+    pub layout: Layout,
+    /// The volume's checksum.
+    pub checksum: Checksum,
+    /// What mkfs decided.
+    pub features: Features,
+    /// The buffer cache.
+    pub cache: Arc<BufferCache>,
+    /// The allocator.
+    pub alloc: Allocator,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// The state of the inode locator table.
+    pub locator: Locator,
+    shards: Vec<Mutex<Shard>>,
+    shard_vnodes_max: usize,
+    queue: Mutex<Vec<Arc<Vnode>>>,
+    dirty_pages: AtomicU64,
+    epoch: AtomicU64,
+}
+
+/// A sector of a container, with the block that holds it.
+pub struct SectorImage {
+    block: Arc<Block>,
+    at: usize,
+    len: usize,
+}
+
+impl SectorImage {
+    /// The sector, to read.
+    pub fn get(&self) -> Sector<'_> {
+        Sector::new(&self.block[self.at..self.at + self.len])
+    }
+}
+
+impl Store {
+    /// The store of a volume, with the system's own inodes in it.
+    pub fn open(
+        cache: Arc<BufferCache>,
+        superblock: &Superblock,
+        clock: Arc<dyn Clock>,
+        vnodes_max: usize,
+    ) -> Result<Store> {
+        let layout = Layout::new(superblock);
+        let inline = superblock.incompat.contains(Incompat::INLINE);
+        let store = Store {
+            layout,
+            checksum: superblock.checksum(),
+            features: Features {
+                embed: superblock.incompat.contains(Incompat::EMBED),
+                dir_index: superblock.ro_compat.contains(RoCompat::DIR_INDEX),
+                content_checksum: superblock.ro_compat.contains(RoCompat::CONTENT_CHECKSUM),
+                inline_bytes_max: if inline { superblock.inline_bytes_max.into() } else { 0 },
+                policy: superblock.policy,
+                hash_seed: superblock.hash_seed,
+            },
+            alloc: Allocator::new(cache.clone(), superblock),
+            cache,
+            clock,
+            locator: Locator::new(superblock),
+            shards: (0..TABLE_SHARDS).map(|_| Mutex::default()).collect(),
+            shard_vnodes_max: (vnodes_max / TABLE_SHARDS).max(16),
+            queue: Mutex::default(),
+            dirty_pages: AtomicU64::new(0),
+            epoch: AtomicU64::new(superblock.epoch + 1),
+        };
+        store.open_system()?;
+        Ok(store)
+    }
+
+    fn open_system(&self) -> Result<()> {
+        let block_bytes = u64::from(self.layout.block_bytes);
+        let now = self.clock.now();
+        let mut system = Inode::new(InodeNo::SYSTEM, 0, FileType::Regular, InodeNo::SYSTEM, now);
+        let mut map = ExtentMap::default();
+        let extent = Extent {
+            logical: 0,
+            start: self.layout.block_start(self.layout.system_area()),
+            len: self.layout.block_fragments(),
+            unwritten: false,
+        };
+        map.load(extent, true).map_err(|what| Corruption::Inode { ino: system.ino, what })?;
+        system.content = Content::Map(map);
+        system.size = block_bytes;
+        let system = Arc::new(Vnode::new(system, None, false));
+        self.insert(system.clone());
+        let state = system.state.read();
+        for ino in [InodeNo::ROOT, InodeNo::LOCATOR, InodeNo::EXTERNAL] {
+            let container = self.layout.system_container(ino);
+            let image = self.sector(&state, container.sector)?;
+            let entry = image
+                .get()
+                .find_inode(ino)
+                .ok_or(Corruption::Inode { ino, what: "the system area does not have it" })?;
+            let sector::Body::Embedded(record) = entry.body else { continue };
+            let vnode = self.adopt(&record, container)?;
+            let state = vnode.state.read();
+            let expected =
+                if ino == InodeNo::ROOT { FileType::Directory } else { FileType::Regular };
+            if state.inode.file_type != expected || state.inode.map().is_none() {
+                let what = "a system inode of the wrong type";
+                return Err(Corruption::Inode { ino, what }.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn shard(&self, ino: InodeNo) -> &Mutex<Shard> {
+        &self.shards[ino.0 as usize % TABLE_SHARDS]
+    }
+
+    /// The vnode if the inode is in use.
+    pub fn peek(&self, ino: InodeNo) -> Option<Arc<Vnode>> {
+        self.shard(ino).lock().vnodes.get(&ino).cloned()
+    }
+
+    /// Enters a vnode, unless the inode has one: then that one counts.
+    pub fn insert(&self, vnode: Arc<Vnode>) -> Arc<Vnode> {
+        let mut shard = self.shard(vnode.ino).lock();
+        if shard.vnodes.len() >= shard.sweep_at.max(self.shard_vnodes_max) {
+            // Whoever has a vnode in hand holds a second reference to it, as does the queue.
+            shard.vnodes.retain(|ino, vnode| {
+                ino.is_system() || Arc::strong_count(vnode) > 1 || !vnode.is_evictable()
+            });
+            shard.sweep_at = shard.vnodes.len() * 2;
+        }
+        shard.vnodes.entry(vnode.ino).or_insert(vnode).clone()
+    }
+
+    /// Forgets the vnode of an inode that is no more.
+    pub fn remove(&self, ino: InodeNo) {
+        self.shard(ino).lock().vnodes.remove(&ino);
+    }
+
+    /// How many vnodes are in memory.
+    pub fn vnode_count(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().vnodes.len()).sum()
+    }
+
+    /// A system inode's vnode: always in memory.
+    pub fn system(&self, ino: InodeNo) -> Result<Arc<Vnode>> {
+        let what = "the system area does not have it";
+        self.peek(ino).ok_or(Error::Corruption(Corruption::Inode { ino, what }))
+    }
+
+    /// Queues a vnode for the next epoch.
+    pub fn queue(&self, vnode: &Arc<Vnode>) {
+        if vnode.set_queued() {
+            self.queue.lock().push(vnode.clone());
+        }
+    }
+
+    /// Takes the queue, at the start of an epoch.
+    pub fn take_queue(&self) -> Vec<Arc<Vnode>> {
+        let queue = std::mem::take(&mut *self.queue.lock());
+        queue.iter().for_each(|vnode| vnode.clear_queued());
+        queue
+    }
+
+    /// How many vnodes wait for the next epoch.
+    pub fn queue_len(&self) -> usize {
+        self.queue.lock().len()
+    }
+
+    /// Marks an inode as changed.
+    pub fn mark_dirty(&self, file: &mut Locked<'_>) {
+        file.dirty = true;
+        self.queue(file.vnode);
+    }
+
+    /// Bytes of changed pages that no epoch has taken yet.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.dirty_pages.load(Ordering::Relaxed) * u64::from(self.layout.block_bytes)
+    }
+
+    /// Adjusts the count of changed pages after `change` changed those of a file.
+    pub fn count_dirty<T>(
+        &self,
+        file: &mut VnodeState,
+        change: impl FnOnce(&mut VnodeState) -> T,
+    ) -> T {
+        let before = file.pages.dirty_count() as u64;
+        let result = change(file);
+        let after = file.pages.dirty_count() as u64;
+        self.dirty_pages.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        result
+    }
+
+    /// The open epoch: the one to which changes belong now.
+    pub fn epoch(&self) -> EpochNo {
+        EpochNo(self.epoch.load(Ordering::Acquire))
+    }
+
+    /// Opens the next epoch.
+    pub fn next_epoch(&self) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The sector of a container file, verified.
+    pub fn sector(&self, file: &VnodeState, index: SectorIndex) -> Result<SectorImage> {
+        let per_block = self.layout.block_sectors();
+        let block = self.container_block(file, u64::from(index.0 / per_block))?;
+        let len = self.layout.sector_bytes as usize;
+        Ok(SectorImage { block, at: (index.0 % per_block) as usize * len, len })
+    }
+
+    /// The sector of a container file, to change it.
+    pub fn sector_mut<'a>(
+        &self,
+        file: &'a mut Locked<'_>,
+        index: SectorIndex,
+    ) -> Result<&'a mut [u8]> {
+        let per_block = self.layout.block_sectors();
+        let position = u64::from(index.0 / per_block);
+        if file.pages.get(position).is_none() {
+            let block = self.container_block(file, position)?;
+            self.count_dirty(file, |file| {
+                file.pages.insert(position, block);
+            });
+        }
+        self.queue(file.vnode);
+        let block = self.dirty_page(file, position).ok_or(Error::Stale)?;
+        let len = self.layout.sector_bytes as usize;
+        let at = (index.0 % per_block) as usize * len;
+        Ok(&mut block[at..at + len])
+    }
+
+    /// A page that is in memory, dirty from now on.
+    pub fn dirty_page<'a>(&self, file: &'a mut VnodeState, position: u64) -> Option<&'a mut Block> {
+        self.count_dirty(file, |file| file.pages.get_mut(position).is_some());
+        file.pages.get_mut(position)
+    }
+
+    fn container_block(&self, file: &VnodeState, position: u64) -> Result<Arc<Block>> {
+        if let Some(block) = file.pages.get(position) {
+            return Ok(block.clone());
+        }
+        let inode = &file.inode;
+        let per_block = self.layout.block_sectors();
+        let first = SectorIndex(position as u32 * per_block);
+        let number = inode
+            .map()
+            .and_then(|map| {
+                let fragments = self.layout.block_fragments();
+                map.block_at(position * u64::from(fragments), fragments)
+            })
+            .ok_or(Corruption::Inode {
+                ino: inode.ino,
+                what: "a sector of the container has no whole block",
+            })?;
+        let block = self.cache.read(number)?;
+        block.verify_as(inode.ino, |bytes| {
+            let sectors = bytes.chunks_exact(self.layout.sector_bytes as usize);
+            (first.0..).zip(sectors).try_for_each(|(index, bytes)| {
+                let container = Container { file: inode.ino, sector: SectorIndex(index) };
+                sector::verify(bytes, container, inode.generation, self.checksum)
+            })
+        })?;
+        Ok(block)
+    }
+
+    /// How many sectors a container file has.
+    pub fn sector_count(&self, file: &VnodeState) -> u32 {
+        (file.inode.size / u64::from(self.layout.sector_bytes)) as u32
+    }
+
+    /// Appends a block of empty sectors to a container and returns the first.
+    pub fn append_sectors(&self, file: &mut Locked<'_>) -> Result<SectorIndex> {
+        let first = SectorIndex(self.sector_count(file));
+        self.alloc.reserve_blocks(1)?;
+        file.reserved_blocks += 1;
+        let mut block = Block::zeroed(self.layout.block_bytes as usize);
+        let (ino, generation) = (file.inode.ino, file.inode.generation);
+        let sectors = block.chunks_exact_mut(self.layout.sector_bytes as usize);
+        for (index, image) in (first.0..).zip(sectors) {
+            let container = Container { file: ino, sector: SectorIndex(index) };
+            sector::init(image, container, generation);
+        }
+        block.trust_as(ino);
+        let position = file.inode.size / u64::from(self.layout.block_bytes);
+        self.count_dirty(file, |file| {
+            file.pages.insert(position, Arc::new(block));
+        });
+        file.inode.size += u64::from(self.layout.block_bytes);
+        self.mark_dirty(file);
+        Ok(first)
+    }
+}
+
+impl Vnode {
+    /// Whether forgetting the vnode loses nothing: it equals the device, and has a name by which it
+    /// is found again.
+    fn is_evictable(&self) -> bool {
+        let Some(state) = self.state.try_read() else { return false };
+        !self.is_queued() && !state.dirty && state.pages.is_empty() && state.container.is_some()
+    }
+}

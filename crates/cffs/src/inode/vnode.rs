@@ -1,0 +1,114 @@
+//! A vnode: an inode in use.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::{RwLock, RwLockWriteGuard};
+
+use super::Inode;
+use crate::cache::Pages;
+use crate::format::inode::LinkTag;
+use crate::units::{Container, InodeNo};
+
+/// An inode in use; there is one for each inode at most.
+pub struct Vnode {
+    /// The inode's number.
+    pub ino: InodeNo,
+    /// Everything else, under its lock.
+    pub state: RwLock<VnodeState>,
+    queued: AtomicBool,
+}
+
+/// What the lock of a vnode protects.
+pub struct VnodeState {
+    /// The inode as of now.
+    pub inode: Inode,
+    /// The blocks of the file that changed.
+    pub pages: Pages,
+    /// Where the inode lies in memory's view; `None` if it has no name.
+    pub container: Option<Container>,
+    /// Where the device has it once the epochs that were started are complete.
+    pub durable: Option<Container>,
+    /// Whether the inode differs from its record in the sector.
+    pub dirty: bool,
+    /// Linktags of the open epoch.
+    pub tags: Vec<LinkTag>,
+    /// Fragments promised to the file's changed pages.
+    pub reserved: u64,
+    /// Blocks promised to the directory's new sectors.
+    pub reserved_blocks: u64,
+    /// The contents matched their checksum since the inode was read.
+    pub verified: AtomicBool,
+    /// Of a directory: no sector before this one has room for an entry of usual size.
+    pub room_from: u32,
+    /// Of a directory: the length of the inline contents last written in it, for which the next
+    /// new file leaves room.
+    pub inline_len: u16,
+}
+
+impl Vnode {
+    /// A vnode for an inode that lies in `container`; `durable` if the device has it there.
+    pub fn new(inode: Inode, container: Option<Container>, durable: bool) -> Vnode {
+        Vnode {
+            ino: inode.ino,
+            queued: AtomicBool::new(false),
+            state: RwLock::new(VnodeState {
+                inode,
+                pages: Pages::default(),
+                container,
+                durable: container.filter(|_| durable),
+                dirty: false,
+                tags: Vec::new(),
+                reserved: 0,
+                reserved_blocks: 0,
+                verified: AtomicBool::new(false),
+                room_from: 0,
+                inline_len: 0,
+            }),
+        }
+    }
+
+    /// Marks the vnode as queued for the next epoch; true if it was not before.
+    pub(super) fn set_queued(&self) -> bool {
+        !self.queued.swap(true, Ordering::AcqRel)
+    }
+
+    /// Marks the vnode as no longer queued.
+    pub(super) fn clear_queued(&self) {
+        self.queued.store(false, Ordering::Release);
+    }
+
+    /// Whether the vnode waits for the next epoch.
+    pub fn is_queued(&self) -> bool {
+        self.queued.load(Ordering::Acquire)
+    }
+}
+
+/// A vnode that is locked to be changed.
+pub struct Locked<'a> {
+    /// The vnode.
+    pub vnode: &'a Arc<Vnode>,
+    state: RwLockWriteGuard<'a, VnodeState>,
+}
+
+impl<'a> Locked<'a> {
+    /// Waits for the lock.
+    pub fn new(vnode: &'a Arc<Vnode>) -> Locked<'a> {
+        Locked { vnode, state: vnode.state.write() }
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = VnodeState;
+
+    fn deref(&self) -> &VnodeState {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut VnodeState {
+        &mut self.state
+    }
+}

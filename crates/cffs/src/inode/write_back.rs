@@ -1,0 +1,369 @@
+//! Placement at write-back: what an epoch does with the changed pages and inodes of one file.
+//!
+//! Called with the volume's changes held still. A small file goes whole to a new place beside its
+//! neighbours, with a checksum; a page of a large file goes where it lies, or to a new place if it
+//! has none that fits. Pages of containers and of the locator table are whole blocks.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::map::TreeWriter;
+use super::{
+    Content, DIRECT_EXTENTS_MAX, DIRECT_EXTENTS_MIN, EncodedInode, Locked, Mapping, Store,
+    VnodeState,
+};
+use crate::alloc::{Kind, Request};
+use crate::cache::{Block, Phase, WriteSet};
+use crate::error::{Error, Result};
+use crate::format::extent::{EXTENT_BYTES, Node};
+use crate::format::inode::{FileType, LINK_TAG_BYTES, Record};
+use crate::format::{checksum, xattr};
+use crate::units::{BlockNo, EpochNo, FragNo, FragRun, InodeNo};
+
+/// How the neighbours of a file are found: whether its key has grown, and the segments of its
+/// files.
+pub struct Neighbours<'a> {
+    /// Whether files of the key were placed in an earlier epoch.
+    pub grown: bool,
+    /// The segments that they have.
+    pub segments: &'a dyn Fn() -> Vec<u64>,
+}
+
+impl Store {
+    /// Places the changed pages of a regular file or symbolic link and adds them to the epoch.
+    /// Returns the positions of the pages that are in flight from now on.
+    pub fn place_file(
+        &self,
+        file: &mut Locked<'_>,
+        neighbours: &Neighbours<'_>,
+        writes: &mut WriteSet,
+        epoch: EpochNo,
+    ) -> Result<Vec<u64>> {
+        let positions: Vec<u64> = file.pages.dirty_in(0..u64::MAX).collect();
+        if positions.is_empty() {
+            return Ok(positions);
+        }
+        let reserved = std::mem::take(&mut file.reserved);
+        self.alloc.unreserve(reserved);
+        let small = file.inode.size <= self.small_bytes_max() && self.is_owned(file);
+        if small && self.layout.fragments_for(file.inode.size) <= reserved {
+            self.place_small(file, neighbours, writes)?;
+        } else {
+            self.place_pages(file, &positions, neighbours, writes)?;
+        }
+        file.dirty = true;
+        self.count_dirty(file, |file| {
+            for position in &positions {
+                file.pages.start_write(*position, epoch);
+            }
+        });
+        Ok(positions)
+    }
+
+    /// Whether every mapped page of a small file is dirty in memory, so that it can move as a whole.
+    fn is_owned(&self, file: &VnodeState) -> bool {
+        let fragments = u64::from(self.layout.block_fragments());
+        let Some(map) = file.inode.map() else { return false };
+        self.features.content_checksum
+            && map.iter().all(|extent| {
+                let pages = extent.logical / fragments..extent.logical_end().div_ceil(fragments);
+                !extent.unwritten && pages.into_iter().all(|page| file.pages.is_dirty(page))
+            })
+    }
+
+    fn place_small(
+        &self,
+        file: &mut Locked<'_>,
+        neighbours: &Neighbours<'_>,
+        writes: &mut WriteSet,
+    ) -> Result<()> {
+        let size = file.inode.size;
+        let block_bytes = u64::from(self.layout.block_bytes);
+        let mut sum = 0;
+        let zeros = Block::zeroed(block_bytes as usize);
+        for position in 0..size.div_ceil(block_bytes) {
+            let len = (size - position * block_bytes).min(block_bytes) as usize;
+            let page = file.pages.get(position).map_or(&zeros, |page| page);
+            sum = checksum::contents(sum, &page[..len]);
+        }
+        if let Some(map) = file.inode.map_mut() {
+            map.remove(0..u64::MAX).into_iter().for_each(|run| self.alloc.free(run));
+        }
+        for run in self.dirty_runs(file) {
+            self.place_run(file, run, Kind::Small, neighbours, writes)?;
+        }
+        file.inode.content_checksum = (file.inode.file_type == FileType::Regular).then_some(sum);
+        file.verified.store(true, std::sync::atomic::Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The dirty pages as runs of the file's fragments, cut off at its end.
+    fn dirty_runs(&self, file: &VnodeState) -> Vec<Range<u64>> {
+        let fragments = u64::from(self.layout.block_fragments());
+        let end = self.layout.fragments_for(file.inode.size);
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for position in file.pages.dirty_in(0..u64::MAX) {
+            let page = position * fragments..((position + 1) * fragments).min(end);
+            match runs.last_mut() {
+                Some(last) if last.end == page.start => last.end = page.end,
+                _ if page.is_empty() => {}
+                _ => runs.push(page),
+            }
+        }
+        runs
+    }
+
+    fn place_run(
+        &self,
+        file: &mut Locked<'_>,
+        run: Range<u64>,
+        kind: Kind,
+        neighbours: &Neighbours<'_>,
+        writes: &mut WriteSet,
+    ) -> Result<()> {
+        let key = file.inode.placement_key();
+        let mut at = run.start;
+        while at < run.end {
+            let len = (run.end - at).min(1 << 20) as u32;
+            let before = file.inode.map().and_then(|map| map.last_before(at));
+            let place = self.alloc.place(&Request {
+                kind,
+                key,
+                len,
+                goal: before.map(|before| before.run().end()),
+                grown: neighbours.grown,
+                neighbours: neighbours.segments,
+            })?;
+            if let Some(map) = file.inode.map_mut() {
+                map.insert(at, place, false);
+            }
+            self.write_range(file, at, place, writes);
+            at += u64::from(place.len);
+        }
+        Ok(())
+    }
+
+    /// Adds a run of the file's fragments, all in dirty pages, to the epoch.
+    fn write_range(&self, file: &VnodeState, first: u64, place: FragRun, writes: &mut WriteSet) {
+        let per_block = u64::from(self.layout.block_fragments());
+        let fragment_bytes = self.layout.fragment_bytes as usize;
+        let mut at = first;
+        let end = first + u64::from(place.len);
+        while at < end {
+            let position = at / per_block;
+            let to = ((position + 1) * per_block).min(end);
+            let start = FragNo(place.start.0 + (at - first));
+            if let Some(page) = file.pages.get(position) {
+                let into = (at % per_block) as usize * fragment_bytes;
+                let len = (to - at) as usize * fragment_bytes;
+                if len == page.len() && start.0.is_multiple_of(per_block) {
+                    writes.put_block(Phase::New, self.layout.block_of(start), page.clone());
+                } else {
+                    let bytes = &page[into..into + len];
+                    let shared = |block| self.alloc.is_shared(block);
+                    writes.put_fragments(&self.layout, start, bytes, shared);
+                }
+            }
+            at = to;
+        }
+    }
+
+    fn place_pages(
+        &self,
+        file: &mut Locked<'_>,
+        positions: &[u64],
+        neighbours: &Neighbours<'_>,
+        writes: &mut WriteSet,
+    ) -> Result<()> {
+        file.inode.content_checksum = None;
+        let per_block = u64::from(self.layout.block_fragments());
+        let end = self.layout.fragments_for(file.inode.size);
+        let mut unplaced: Vec<Range<u64>> = Vec::new();
+        for position in positions {
+            let page = position * per_block..((position + 1) * per_block).min(end.max(1));
+            if page.is_empty() {
+                continue;
+            }
+            if self.write_in_place(file, page.clone(), writes) {
+                continue;
+            }
+            if let Some(map) = file.inode.map_mut() {
+                // A page that lies there in part moves as a whole: it was the tail, and grew.
+                let whole = page.start..page.start + per_block;
+                map.remove(whole).into_iter().for_each(|run| self.alloc.free(run));
+            }
+            match unplaced.last_mut() {
+                Some(last) if last.end == page.start => last.end = page.end,
+                _ => unplaced.push(page),
+            }
+        }
+        for run in unplaced {
+            let small = file.inode.size <= self.small_bytes_max();
+            let kind = if small { Kind::Small } else { Kind::Large };
+            self.place_run(file, run, kind, neighbours, writes)?;
+        }
+        Ok(())
+    }
+
+    /// Adds a page to the epoch where it lies, if all of it is mapped.
+    fn write_in_place(
+        &self,
+        file: &mut Locked<'_>,
+        page: Range<u64>,
+        writes: &mut WriteSet,
+    ) -> bool {
+        let Some(map) = file.inode.map_mut() else { return false };
+        let mut pieces = Vec::new();
+        let mut at = page.start;
+        while at < page.end {
+            let Mapping::Mapped { start, len, unwritten } = map.find(at) else { return false };
+            let len = len.min(page.end - at) as u32;
+            pieces.push((at, FragRun::new(start, len), unwritten));
+            at += u64::from(len);
+        }
+        for (at, run, unwritten) in &pieces {
+            if *unwritten {
+                map.remove(*at..*at + u64::from(run.len));
+                map.insert(*at, *run, false);
+            }
+        }
+        for (at, run, _) in pieces {
+            self.write_range(file, at, run, writes);
+        }
+        true
+    }
+
+    /// Gives the changed pages of a container or of the locator table that have no block one each,
+    /// beside the files of `file`'s key. Returns the positions of the new ones.
+    pub fn place_blocks(&self, file: &mut Locked<'_>, range: Range<u64>) -> Result<Vec<u64>> {
+        let fragments = self.layout.block_fragments();
+        let key = file.inode.placement_key();
+        let dirty: Vec<u64> = file.pages.dirty_in(range).collect();
+        let mut placed = Vec::new();
+        for position in dirty {
+            let logical = position * u64::from(fragments);
+            let Some(map) = file.inode.map() else { continue };
+            if map.block_at(logical, fragments).is_some() {
+                continue;
+            }
+            if file.reserved_blocks > 0 {
+                file.reserved_blocks -= 1;
+                self.alloc.unreserve_blocks(1);
+            }
+            let run = self.alloc.place(&Request {
+                kind: Kind::Metadata,
+                key,
+                len: fragments,
+                goal: None,
+                grown: false,
+                neighbours: &Vec::new,
+            })?;
+            if let Some(map) = file.inode.map_mut() {
+                map.insert(logical, run, false);
+            }
+            file.dirty = true;
+            placed.push(position);
+        }
+        Ok(placed)
+    }
+
+    /// The inode as it fits into `room` bytes of its sector. What does not fit beside it goes to an
+    /// attribute block or to the extent tree, which are added to the epoch.
+    pub fn encode_to_fit(
+        &self,
+        file: &mut Locked<'_>,
+        room: usize,
+        writes: &mut WriteSet,
+    ) -> Result<EncodedInode> {
+        let tags = file.tags.clone();
+        let list = file.inode.xattr_list();
+        let (data_min, data_max) = match &file.inode.content {
+            Content::Inline(bytes) => (bytes.len(), bytes.len()),
+            Content::Map(_) => {
+                (DIRECT_EXTENTS_MIN * EXTENT_BYTES, DIRECT_EXTENTS_MAX * EXTENT_BYTES)
+            }
+        };
+        let beside = Record::encoded_len(data_min, list.len(), tags.len()) <= room;
+        self.alloc.free(std::mem::take(&mut file.inode.xattr_block));
+        if !beside && !list.is_empty() {
+            self.write_xattr_block(file, &list, writes)?;
+        }
+        let attributes = if beside { list.len() } else { 0 };
+        let fixed = Record::encoded_len(0, attributes, 0) + tags.len() * LINK_TAG_BYTES;
+        let area = (room + data_min.max(DIRECT_EXTENTS_MIN * EXTENT_BYTES)).saturating_sub(fixed);
+        let direct = (area.min(data_max) / EXTENT_BYTES).max(DIRECT_EXTENTS_MIN);
+        let (ino, generation) = (file.inode.ino, file.inode.generation);
+        if let Some(map) = file.inode.map_mut()
+            && !map.fits(direct)
+        {
+            let mut writer = NodeWriter { store: self, ino, generation, writes };
+            map.write_tree(direct, self.layout.block_bytes, &mut writer)?;
+        }
+        Ok(file.inode.encode(beside, &tags, self.layout.block_fragments()))
+    }
+
+    fn write_xattr_block(
+        &self,
+        file: &mut Locked<'_>,
+        list: &[u8],
+        writes: &mut WriteSet,
+    ) -> Result<()> {
+        let fragment_bytes = self.layout.fragment_bytes as usize;
+        let len = (xattr::HEADER_BYTES + list.len()).div_ceil(fragment_bytes) as u32;
+        let run = self.alloc.place(&Request {
+            kind: Kind::Small,
+            key: file.inode.placement_key(),
+            len,
+            goal: None,
+            grown: false,
+            neighbours: &Vec::new,
+        })?;
+        if run.len < len {
+            self.alloc.free(run);
+            return Err(Error::NoSpace);
+        }
+        let inode = &mut file.inode;
+        let total = len as usize * fragment_bytes;
+        let bytes =
+            xattr::encode_block(list, inode.ino, inode.generation, run.start, total, self.checksum);
+        inode.xattr_block = run;
+        let shared = |block| self.alloc.is_shared(block);
+        writes.put_fragments(&self.layout, run.start, &bytes, shared);
+        Ok(())
+    }
+}
+
+struct NodeWriter<'a> {
+    store: &'a Store,
+    ino: InodeNo,
+    generation: u32,
+    writes: &'a mut WriteSet,
+}
+
+impl TreeWriter for NodeWriter<'_> {
+    fn allocate(&mut self) -> Result<BlockNo> {
+        let run = self.store.alloc.place(&Request {
+            kind: Kind::Metadata,
+            key: crate::units::Key(self.ino.0),
+            len: self.store.layout.block_fragments(),
+            goal: None,
+            grown: false,
+            neighbours: &Vec::new,
+        })?;
+        Ok(self.store.layout.block_of(run.start))
+    }
+
+    fn write(&mut self, block: BlockNo, depth: u8, node: &Node) {
+        let layout = &self.store.layout;
+        let checksum = self.store.checksum;
+        let bytes =
+            node.encode(self.ino, self.generation, depth, block, layout.block_bytes, checksum);
+        self.writes.put_block(Phase::New, block, Arc::new(Block::new(&bytes)));
+    }
+
+    fn free(&mut self, block: BlockNo) {
+        let layout = &self.store.layout;
+        let run = FragRun::new(layout.block_start(block), layout.block_fragments());
+        self.store.alloc.free(run);
+    }
+}

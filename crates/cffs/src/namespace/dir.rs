@@ -1,0 +1,214 @@
+//! Entries of one directory: find, insert, remove.
+
+use super::{Found, Namespace};
+use crate::error::{Error, Result};
+use crate::format::inode::FileType;
+use crate::format::sector::{self, Body, Sector};
+use crate::inode::{Locked, VnodeState};
+use crate::units::{InodeNo, SectorIndex};
+
+/// How many sectors a new entry looks at for a hole before it takes a new one, so that it costs the
+/// same in a directory of any size.
+const HOLE_SEARCH_SECTORS_MAX: u32 = 64;
+
+/// A new entry for a directory, or for the external table if the name is empty.
+pub(super) struct NewEntry<'a> {
+    pub name: &'a [u8],
+    pub hash: u32,
+    pub file_type: FileType,
+    pub body: Body<'a>,
+    /// Bytes to leave free in the sector for the entry to grow.
+    pub slack: usize,
+}
+
+impl NewEntry<'_> {
+    pub(super) fn len(&self) -> usize {
+        let body = match &self.body {
+            Body::Embedded(record) => record.len(),
+            Body::Reference { .. } => sector::REFERENCE_BYTES,
+        };
+        sector::entry_bytes(self.name.len(), body)
+    }
+}
+
+impl Namespace {
+    /// The entry with this name.
+    pub fn find(&self, dir: &VnodeState, name: &[u8]) -> Result<Option<Found>> {
+        let hash = self.hash(name)?;
+        if let Some(candidates) = self.index_candidates(dir, hash)? {
+            for index in candidates {
+                if index.0 < self.store.sector_count(dir)
+                    && let Some(found) = self.find_in(dir, index, hash, name)?
+                {
+                    return Ok(Some(found));
+                }
+            }
+            return Ok(None);
+        }
+        for index in (0..self.store.sector_count(dir)).map(SectorIndex) {
+            if let Some(found) = self.find_in(dir, index, hash, name)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    fn find_in(
+        &self,
+        dir: &VnodeState,
+        index: SectorIndex,
+        hash: u32,
+        name: &[u8],
+    ) -> Result<Option<Found>> {
+        let image = self.store.sector(dir, index)?;
+        Ok(image.get().find_name(hash, name).map(|entry| Found::new(index, &entry)))
+    }
+
+    /// Adds an entry to a directory or to the external table; the name is not there yet.
+    pub(super) fn insert_entry(
+        &self,
+        dir: &mut Locked<'_>,
+        entry: &NewEntry<'_>,
+    ) -> Result<(SectorIndex, u16)> {
+        let index = self.sector_with_room(dir, entry.len() + entry.slack)?;
+        let slot = self.insert_entry_in(dir, index, entry)?.ok_or(Error::NoSpace)?;
+        Ok((index, slot))
+    }
+
+    /// Adds an entry to this sector; `None` if it does not fit there.
+    fn insert_entry_in(
+        &self,
+        dir: &mut Locked<'_>,
+        index: SectorIndex,
+        entry: &NewEntry<'_>,
+    ) -> Result<Option<u16>> {
+        let image = self.store.sector_mut(dir, index)?;
+        let slot = sector::insert(image, entry.hash, entry.name, entry.file_type, &entry.body);
+        if slot.is_some() {
+            self.entry_added(dir, entry.hash, index)?;
+        }
+        Ok(slot)
+    }
+
+    /// Counts and indexes an entry that was put into a sector.
+    pub(super) fn entry_added(
+        &self,
+        dir: &mut Locked<'_>,
+        hash: u32,
+        index: SectorIndex,
+    ) -> Result<()> {
+        if dir.inode.is_dir() {
+            let count = dir.inode.entry_count() + 1;
+            dir.inode.set_entry_count(count);
+            self.index_insert(dir, hash, index)?;
+            self.store.mark_dirty(dir);
+        }
+        Ok(())
+    }
+
+    /// Removes an entry: at once, or, if `deferred`, from the device in the last phase.
+    pub(super) fn remove_entry(
+        &self,
+        dir: &mut Locked<'_>,
+        index: SectorIndex,
+        slot: u16,
+        hash: u32,
+        deferred: bool,
+    ) -> Result<()> {
+        self.hide_entry(dir, index, slot, hash, deferred)?;
+        if dir.inode.is_dir() && dir.inode.entry_count() == 0 {
+            self.release_sectors(dir)?;
+        }
+        Ok(())
+    }
+
+    /// Removes an entry and keeps its sector even if it is empty now: another entry follows.
+    pub(super) fn hide_entry(
+        &self,
+        dir: &mut Locked<'_>,
+        index: SectorIndex,
+        slot: u16,
+        hash: u32,
+        deferred: bool,
+    ) -> Result<()> {
+        let image = self.store.sector_mut(dir, index)?;
+        if deferred {
+            sector::defer_removal(image, slot);
+        } else {
+            sector::remove(image, slot);
+        }
+        dir.room_from = dir.room_from.min(index.0);
+        if dir.inode.is_dir() {
+            let count = dir.inode.entry_count().saturating_sub(1);
+            dir.inode.set_entry_count(count);
+            self.index_remove(dir, hash, index)?;
+            self.store.mark_dirty(dir);
+        }
+        Ok(())
+    }
+
+    /// A sector with `len` free bytes: the last one if it has them, so that entries stay in the
+    /// order of creation; else one with a hole, else a new one.
+    fn sector_with_room(&self, dir: &mut Locked<'_>, len: usize) -> Result<SectorIndex> {
+        let count = self.store.sector_count(dir);
+        let has_room = |dir: &VnodeState, index: u32| -> Result<bool> {
+            Ok(self.store.sector(dir, SectorIndex(index))?.get().free_bytes() >= len)
+        };
+        if count > 0 && has_room(dir, count - 1)? {
+            return self.first_empty_of_last_block(dir, count, len);
+        }
+        let from = dir.room_from.min(count);
+        let to = count.min(from + HOLE_SEARCH_SECTORS_MAX);
+        for index in from..to {
+            if has_room(dir, index)? {
+                dir.room_from = index;
+                return Ok(SectorIndex(index));
+            }
+        }
+        // What was passed over has less room than an entry like this one takes. An entry of
+        // another length may find less than there is, and a removal lowers the mark again.
+        dir.room_from = to;
+        self.store.append_sectors(dir)
+    }
+
+    /// The last block may have several empty sectors: the first of them comes first.
+    fn first_empty_of_last_block(
+        &self,
+        dir: &VnodeState,
+        count: u32,
+        len: usize,
+    ) -> Result<SectorIndex> {
+        let first = count - self.store.layout.block_sectors();
+        for index in first..count {
+            if self.store.sector(dir, SectorIndex(index))?.get().free_bytes() >= len {
+                return Ok(SectorIndex(index));
+            }
+        }
+        Ok(SectorIndex(count - 1))
+    }
+
+    /// Frees the sectors of a directory that has become empty, unless an entry of one still has to
+    /// leave the device in the last phase.
+    fn release_sectors(&self, dir: &mut Locked<'_>) -> Result<()> {
+        if dir.inode.nlink == 0 || dir.inode.ino == InodeNo::EXTERNAL {
+            return Ok(());
+        }
+        for index in (0..self.store.sector_count(dir)).map(SectorIndex) {
+            let position = u64::from(index.0 / self.store.layout.block_sectors());
+            let Some(block) = dir.pages.get(position) else { continue };
+            let len = self.store.layout.sector_bytes as usize;
+            let at = (index.0 % self.store.layout.block_sectors()) as usize * len;
+            if Sector::new(&block[at..at + len]).has_deferred() {
+                return Ok(());
+            }
+        }
+        dir.inode.set_bucket_count(0);
+        dir.room_from = 0;
+        self.store.set_size(dir, 0)
+    }
+
+    /// Whether the directory has an entry.
+    pub(super) fn is_empty(&self, dir: &VnodeState) -> bool {
+        dir.inode.entry_count() == 0
+    }
+}

@@ -1,0 +1,206 @@
+//! The hash index of a large directory: derived state in the directory's own file.
+//!
+//! A directory gets an index when it outgrows [`UNINDEXED_SECTORS_MAX`]. The index is a linear hash
+//! table and grows by one bucket at a time, so that no single insertion pays for all. Wherever the
+//! index fails (a bad block, no space), the directory goes without one and is scanned.
+
+use std::sync::Arc;
+
+use super::Namespace;
+use crate::cache::Block;
+use crate::error::{Error, Result};
+use crate::format::index;
+use crate::inode::{Locked, VnodeState};
+use crate::units::SectorIndex;
+
+/// Up to this many bytes of sectors a directory is scanned.
+const UNINDEXED_BYTES_MAX: u64 = 64 << 10;
+
+impl Namespace {
+    /// The sectors that may have a name with this hash; `None` if only a scan can tell.
+    pub(super) fn index_candidates(
+        &self,
+        dir: &VnodeState,
+        hash: u32,
+    ) -> Result<Option<Vec<SectorIndex>>> {
+        let buckets = dir.inode.bucket_count();
+        if buckets == 0 {
+            return Ok(None);
+        }
+        match self.bucket(dir, index::bucket_of(hash, buckets)) {
+            Ok(bucket) if !index::overflowed(&bucket) => {
+                Ok(Some(index::find(&bucket, hash).collect()))
+            }
+            // An index that cannot be read is as good as none.
+            Ok(_) | Err(Error::Corruption(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn bucket(&self, dir: &VnodeState, bucket: u32) -> Result<Arc<Block>> {
+        let layout = &self.store.layout;
+        let position = index::index_base(layout.block_bytes) + u64::from(bucket);
+        if let Some(page) = dir.pages.get(position) {
+            return Ok(page.clone());
+        }
+        let (ino, generation) = (dir.inode.ino, dir.inode.generation);
+        let fragments = layout.block_fragments();
+        let what = "missing";
+        let missing = crate::error::Corruption::IndexBlock { dir: ino, index: bucket, what };
+        let map = dir.inode.map();
+        let number = map
+            .and_then(|map| map.block_at(position * u64::from(fragments), fragments))
+            .ok_or(missing)?;
+        let block = self.store.cache.read(number)?;
+        block.verify_as(ino, |bytes| {
+            index::verify(bytes, ino, generation, bucket, self.store.checksum)
+        })?;
+        Ok(block)
+    }
+
+    fn bucket_mut<'a>(&self, dir: &'a mut Locked<'_>, bucket: u32) -> Result<&'a mut Block> {
+        let position = index::index_base(self.store.layout.block_bytes) + u64::from(bucket);
+        if dir.pages.get(position).is_none() {
+            let block = self.bucket(dir, bucket)?;
+            self.store.count_dirty(dir, |dir| {
+                dir.pages.insert(position, block);
+            });
+        }
+        self.store.queue(dir.vnode);
+        self.store.dirty_page(dir, position).ok_or(Error::Stale)
+    }
+
+    fn add_bucket(&self, dir: &mut Locked<'_>, bucket: u32) -> Result<()> {
+        self.store.alloc.reserve_blocks(1)?;
+        dir.reserved_blocks += 1;
+        let mut block = Block::zeroed(self.store.layout.block_bytes as usize);
+        index::init(&mut block, dir.inode.ino, dir.inode.generation, bucket);
+        block.trust_as(dir.inode.ino);
+        let position = index::index_base(self.store.layout.block_bytes) + u64::from(bucket);
+        self.store.count_dirty(dir, |dir| {
+            dir.pages.insert(position, Arc::new(block));
+        });
+        dir.inode.set_bucket_count(bucket + 1);
+        self.store.mark_dirty(dir);
+        Ok(())
+    }
+
+    /// Notes a new name; makes the index if the directory needs one by now.
+    pub(super) fn index_insert(
+        &self,
+        dir: &mut Locked<'_>,
+        hash: u32,
+        sector: SectorIndex,
+    ) -> Result<()> {
+        if dir.inode.bucket_count() == 0 {
+            let large = dir.inode.size > UNINDEXED_BYTES_MAX;
+            return if large && self.store.features.dir_index {
+                self.without_index_on_failure(dir, Namespace::build_index)
+            } else {
+                Ok(())
+            };
+        }
+        self.without_index_on_failure(dir, |names, dir| {
+            names.index_add(dir, hash, sector)?;
+            names.split_if_full(dir)
+        })
+    }
+
+    fn index_add(&self, dir: &mut Locked<'_>, hash: u32, sector: SectorIndex) -> Result<()> {
+        let bucket = index::bucket_of(hash, dir.inode.bucket_count());
+        index::insert(self.bucket_mut(dir, bucket)?, hash, sector);
+        Ok(())
+    }
+
+    /// Notes that a name is gone.
+    pub(super) fn index_remove(
+        &self,
+        dir: &mut Locked<'_>,
+        hash: u32,
+        sector: SectorIndex,
+    ) -> Result<()> {
+        let buckets = dir.inode.bucket_count();
+        if buckets == 0 {
+            return Ok(());
+        }
+        self.without_index_on_failure(dir, |names, dir| {
+            let bucket = names.bucket_mut(dir, index::bucket_of(hash, buckets))?;
+            index::remove(bucket, hash, sector);
+            Ok(())
+        })
+    }
+
+    fn build_index(&self, dir: &mut Locked<'_>) -> Result<()> {
+        self.add_bucket(dir, 0)?;
+        for sector in (0..self.store.sector_count(dir)).map(SectorIndex) {
+            let image = self.store.sector(dir, sector)?;
+            for entry in image.get().entries() {
+                self.index_add(dir, entry.hash, sector)?;
+                // One at a time here too: the first bucket alone could not list all names.
+                self.split_if_full(dir)?;
+            }
+        }
+        let wanted = self.buckets_wanted(dir);
+        while dir.inode.bucket_count() < wanted {
+            self.split(dir)?;
+        }
+        Ok(())
+    }
+
+    fn buckets_wanted(&self, dir: &VnodeState) -> u32 {
+        let capacity = index::bucket_capacity(self.store.layout.block_bytes) as u32;
+        dir.inode.entry_count().div_ceil(capacity * 6 / 10)
+    }
+
+    fn split_if_full(&self, dir: &mut Locked<'_>) -> Result<()> {
+        if dir.inode.bucket_count() < self.buckets_wanted(dir) { self.split(dir) } else { Ok(()) }
+    }
+
+    /// Adds the next bucket and moves there what belongs to it.
+    fn split(&self, dir: &mut Locked<'_>) -> Result<()> {
+        let new = dir.inode.bucket_count();
+        let old = new - (new + 1).next_power_of_two() / 2;
+        self.add_bucket(dir, new)?;
+        let source = self.bucket_mut(dir, old)?;
+        let moving: Vec<(u32, SectorIndex)> = index::entries(source)
+            .filter(|(hash, _)| index::bucket_of(*hash, new + 1) == new)
+            .collect();
+        let overflowed = index::overflowed(source);
+        for (hash, sector) in &moving {
+            index::remove(source, *hash, *sector);
+        }
+        let target = self.bucket_mut(dir, new)?;
+        for (hash, sector) in moving {
+            index::insert(target, hash, sector);
+        }
+        if overflowed {
+            // What found no room may belong to either bucket; a new index lists everything.
+            return Err(Error::Invalid("an overflowed bucket cannot be split"));
+        }
+        Ok(())
+    }
+
+    fn without_index_on_failure(
+        &self,
+        dir: &mut Locked<'_>,
+        change: impl FnOnce(&Namespace, &mut Locked<'_>) -> Result<()>,
+    ) -> Result<()> {
+        match change(self, dir) {
+            Err(Error::Corruption(_) | Error::NoSpace | Error::Invalid(_)) => self.drop_index(dir),
+            other => other,
+        }
+    }
+
+    /// Does without the index from now on; the next insertion makes a new one.
+    fn drop_index(&self, dir: &mut Locked<'_>) -> Result<()> {
+        let layout = &self.store.layout;
+        let base = index::index_base(layout.block_bytes);
+        self.store.count_dirty(dir, |dir| dir.pages.truncate(base));
+        let fragments = u64::from(layout.block_fragments());
+        let runs = dir.inode.map_mut().map(|map| map.remove(base * fragments..u64::MAX));
+        runs.into_iter().flatten().for_each(|run| self.store.alloc.free(run));
+        dir.inode.set_bucket_count(0);
+        self.store.mark_dirty(dir);
+        Ok(())
+    }
+}

@@ -1,0 +1,399 @@
+//! Making files, giving them further names, and taking names away.
+
+use std::sync::Arc;
+
+use super::dir::NewEntry;
+use super::{Found, Namespace};
+use crate::error::{Error, Result};
+use crate::format::inode::{FileType, LinkTag, LinkTagKind};
+use crate::format::sector::{self, Body};
+use crate::format::{LINKS_MAX, NAME_BYTES_MAX};
+use crate::inode::{Content, EncodedInode, Inode, Locked, Vnode};
+use crate::units::{Container, InodeNo, SectorIndex};
+
+impl Namespace {
+    /// Makes a file: `build` gets its number, its generation and the directory's inode.
+    pub fn create(
+        &self,
+        parent: &Arc<Vnode>,
+        name: &[u8],
+        build: impl FnOnce(InodeNo, u32, &Inode) -> Inode,
+    ) -> Result<Arc<Vnode>> {
+        let hash = self.hash(name)?;
+        let mut dir = Locked::new(parent);
+        self.check_dir(&dir)?;
+        if self.find(&dir, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        let (ino, generation) = self.store.locator_allocate()?;
+        let inode = build(ino, generation, &dir.inode);
+        let vnode = Arc::new(Vnode::new(inode, None, false));
+        let made = self.enter(&mut dir, name, hash, &vnode);
+        if made.is_err() {
+            self.store.locator_free(ino, generation)?;
+        }
+        made?;
+        Ok(self.store.insert(vnode))
+    }
+
+    /// Makes a file without a name.
+    pub fn create_unnamed(
+        &self,
+        parent: &Arc<Vnode>,
+        build: impl FnOnce(InodeNo, u32, &Inode) -> Inode,
+    ) -> Result<Arc<Vnode>> {
+        let dir = parent.state.read();
+        self.check_dir(&dir)?;
+        let (ino, generation) = self.store.locator_allocate()?;
+        let mut inode = build(ino, generation, &dir.inode);
+        inode.nlink = 0;
+        Ok(self.store.insert(Arc::new(Vnode::new(inode, None, false))))
+    }
+
+    /// Gives a file without a name its first one.
+    fn enter(
+        &self,
+        dir: &mut Locked<'_>,
+        name: &[u8],
+        hash: u32,
+        vnode: &Arc<Vnode>,
+    ) -> Result<()> {
+        let mut file = Locked::new(vnode);
+        let file_type = file.inode.file_type;
+        let subdir = file.inode.is_dir();
+        if subdir && dir.inode.nlink >= LINKS_MAX {
+            return Err(Error::TooManyLinks);
+        }
+        let encoded = self.encode_new(&file);
+        let container = if self.store.features.embed {
+            let body = Body::Embedded(encoded.record());
+            let slack = if file_type == FileType::Regular { dir.inline_len.into() } else { 0 };
+            let entry = NewEntry { name, hash, file_type, body, slack };
+            let (sector, _) = self.insert_entry(dir, &entry)?;
+            Container { file: dir.inode.ino, sector }
+        } else {
+            let place = self.insert_external(&encoded, file_type)?;
+            let body = Body::Reference { ino: file.inode.ino, sector: place.sector };
+            let entry = NewEntry { name, hash, file_type, body, slack: 0 };
+            if let Err(error) = self.insert_entry(dir, &entry) {
+                self.remove_external(file.inode.ino, place, false)?;
+                return Err(error);
+            }
+            place
+        };
+        self.store.locator_set(file.inode.ino, file.inode.generation, container)?;
+        file.container = Some(container);
+        self.store.mark_dirty(&mut file);
+        let now = self.store.clock.now();
+        dir.inode.mtime = now;
+        dir.inode.touch(now);
+        if subdir {
+            dir.inode.nlink += 1;
+        }
+        self.store.mark_dirty(dir);
+        Ok(())
+    }
+
+    /// The first record of a new inode. What takes much room is left to the epoch, which finds a
+    /// place for it.
+    fn encode_new(&self, file: &Locked<'_>) -> EncodedInode {
+        let beside = file.inode.xattr_list().len() <= self.store.layout.sector_bytes as usize / 8;
+        file.inode.encode(beside, &[], self.store.layout.block_fragments())
+    }
+
+    pub(super) fn insert_external(
+        &self,
+        encoded: &EncodedInode,
+        file_type: FileType,
+    ) -> Result<Container> {
+        let vnode = self.store.system(InodeNo::EXTERNAL)?;
+        let mut table = Locked::new(&vnode);
+        let body = Body::Embedded(encoded.record());
+        let entry = NewEntry { name: b"", hash: 0, file_type, body, slack: 0 };
+        let (sector, _) = self.insert_entry(&mut table, &entry)?;
+        Ok(Container { file: InodeNo::EXTERNAL, sector })
+    }
+
+    pub(super) fn remove_external(
+        &self,
+        ino: InodeNo,
+        place: Container,
+        deferred: bool,
+    ) -> Result<()> {
+        let vnode = self.store.system(InodeNo::EXTERNAL)?;
+        let mut table = Locked::new(&vnode);
+        let slot = self.slot_of(&table, place.sector, ino)?;
+        self.remove_entry(&mut table, place.sector, slot, 0, deferred)
+    }
+
+    pub(super) fn slot_of(
+        &self,
+        file: &Locked<'_>,
+        sector: SectorIndex,
+        ino: InodeNo,
+    ) -> Result<u16> {
+        let image = self.store.sector(file, sector)?;
+        let slot = image.get().find_inode(ino).map(|entry| entry.slot);
+        slot.ok_or(Error::Stale)
+    }
+
+    /// The longest target of a symbolic link that lies in the inode: as much as leaves room for a
+    /// name of any length.
+    pub fn symlink_inline_max(&self) -> usize {
+        let fixed = sector::SECTOR_HEADER_BYTES
+            + sector::entry_bytes(NAME_BYTES_MAX, crate::format::inode::DISK_INODE_BYTES);
+        (self.store.layout.sector_bytes as usize).saturating_sub(fixed + 128)
+    }
+
+    /// Takes the name of a file that is no directory. Returns the file; the caller deletes it if it
+    /// has no name left and nobody uses it.
+    pub fn unlink(&self, parent: &Arc<Vnode>, name: &[u8]) -> Result<Arc<Vnode>> {
+        let mut dir = Locked::new(parent);
+        self.check_dir(&dir)?;
+        let found = self.find(&dir, name)?.ok_or(Error::NotFound)?;
+        if found.file_type == FileType::Directory {
+            return Err(Error::IsDirectory);
+        }
+        let vnode = self.vnode_of(&dir, &found)?;
+        self.drop_name(&mut dir, &found, &vnode)?;
+        Ok(vnode)
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_dir(&self, parent: &Arc<Vnode>, name: &[u8]) -> Result<Arc<Vnode>> {
+        let mut dir = Locked::new(parent);
+        self.check_dir(&dir)?;
+        let found = self.find(&dir, name)?.ok_or(Error::NotFound)?;
+        if found.file_type != FileType::Directory {
+            return Err(Error::NotDirectory);
+        }
+        let vnode = self.vnode_of(&dir, &found)?;
+        if !self.is_empty(&vnode.state.read()) {
+            return Err(Error::NotEmpty);
+        }
+        self.drop_name(&mut dir, &found, &vnode)?;
+        Ok(vnode)
+    }
+
+    fn drop_name(&self, dir: &mut Locked<'_>, found: &Found, vnode: &Arc<Vnode>) -> Result<()> {
+        let mut file = Locked::new(vnode);
+        let deferred = found.reference.is_some() && file.durable.is_some();
+        self.remove_entry(dir, found.sector, found.slot, found.hash, deferred)?;
+        let place = Container { file: dir.inode.ino, sector: found.sector };
+        self.name_gone(&mut file, found, place)?;
+        let now = self.store.clock.now();
+        if file.inode.is_dir() {
+            dir.inode.nlink -= 1;
+        }
+        dir.inode.mtime = now;
+        dir.inode.touch(now);
+        self.store.mark_dirty(dir);
+        Ok(())
+    }
+
+    /// Notes at a file that a name of it is gone from `place`.
+    pub(super) fn name_gone(
+        &self,
+        file: &mut Locked<'_>,
+        found: &Found,
+        place: Container,
+    ) -> Result<()> {
+        file.inode.touch(self.store.clock.now());
+        file.inode.nlink = if file.inode.is_dir() { 0 } else { file.inode.nlink.saturating_sub(1) };
+        if file.inode.nlink > 0 {
+            let (kind, count) = (LinkTagKind::Unlinked, file.inode.nlink);
+            self.tag(file, kind, place, count);
+            self.store.mark_dirty(file);
+            return Ok(());
+        }
+        if found.reference.is_some()
+            && let Some(place) = file.container
+        {
+            let deferred = file.durable.is_some();
+            self.remove_external(file.inode.ino, place, deferred)?;
+        }
+        file.container = None;
+        file.dirty = false;
+        Ok(())
+    }
+
+    /// Adds a linktag of the open epoch; the oldest goes where there are too many.
+    pub(super) fn tag(
+        &self,
+        file: &mut Locked<'_>,
+        kind: LinkTagKind,
+        place: Container,
+        count: u32,
+    ) {
+        if file.tags.len() == crate::format::inode::LINK_TAGS_MAX / 2 {
+            file.tags.remove(0);
+        }
+        file.tags.push(LinkTag { epoch: self.store.epoch(), kind, place, count });
+    }
+
+    /// Gives a file another name. No other change is under way.
+    pub fn link(&self, vnode: &Arc<Vnode>, parent: &Arc<Vnode>, name: &[u8]) -> Result<()> {
+        let hash = self.hash(name)?;
+        {
+            let dir = parent.state.read();
+            self.check_dir(&dir)?;
+            if self.find(&dir, name)?.is_some() {
+                return Err(Error::Exists);
+            }
+        }
+        let (nlink, container) = {
+            let file = vnode.state.read();
+            if file.inode.is_dir() {
+                return Err(Error::NotPermitted);
+            }
+            if file.inode.nlink >= LINKS_MAX {
+                return Err(Error::TooManyLinks);
+            }
+            (file.inode.nlink, file.container)
+        };
+        let Some(container) = container else {
+            if nlink > 0 {
+                return Err(Error::Stale);
+            }
+            let mut dir = Locked::new(parent);
+            let parent_ino = dir.inode.ino;
+            {
+                let mut file = Locked::new(vnode);
+                file.inode.nlink = 1;
+                file.inode.parent = parent_ino;
+                file.inode.touch(self.store.clock.now());
+            }
+            let entered = self.enter(&mut dir, name, hash, vnode);
+            if entered.is_err() {
+                Locked::new(vnode).inode.nlink = 0;
+            }
+            return entered;
+        };
+        let place = match container.file {
+            InodeNo::EXTERNAL => container,
+            _ => self.move_out(vnode, container)?,
+        };
+        let mut dir = Locked::new(parent);
+        let mut file = Locked::new(vnode);
+        let file_type = file.inode.file_type;
+        let body = Body::Reference { ino: file.inode.ino, sector: place.sector };
+        let entry = NewEntry { name, hash, file_type, body, slack: 0 };
+        let (sector, _) = self.insert_entry(&mut dir, &entry)?;
+        file.inode.nlink += 1;
+        let now = self.store.clock.now();
+        file.inode.touch(now);
+        let count = file.inode.nlink;
+        let at = Container { file: dir.inode.ino, sector };
+        self.tag(&mut file, LinkTagKind::Linked, at, count);
+        self.store.mark_dirty(&mut file);
+        dir.inode.mtime = now;
+        dir.inode.touch(now);
+        self.store.mark_dirty(&mut dir);
+        Ok(())
+    }
+
+    /// Moves an inode from its directory to the external table and leaves a reference.
+    pub(super) fn move_out(&self, vnode: &Arc<Vnode>, from: Container) -> Result<Container> {
+        let dir_vnode = self.store.get(from.file)?;
+        let mut dir = Locked::new(&dir_vnode);
+        let mut file = Locked::new(vnode);
+        let ino = file.inode.ino;
+        let (slot, mut encoded) = {
+            let image = self.store.sector(&dir, from.sector)?;
+            let entry = image.get().find_inode(ino).ok_or(Error::Stale)?;
+            let Body::Embedded(record) = entry.body else { return Err(Error::Stale) };
+            (entry.slot, EncodedInode::from_record(&record))
+        };
+        self.tag_move(&mut file);
+        encoded.set_tags(&file.tags);
+        let place = self.insert_external(&encoded, file.inode.file_type)?;
+        let image = self.store.sector_mut(&mut dir, from.sector)?;
+        if file.durable == Some(from) {
+            sector::defer_reference(image, slot, place.sector);
+        } else {
+            sector::replace(image, slot, &Body::Reference { ino, sector: place.sector });
+        }
+        self.moved(&mut file, place)?;
+        Ok(place)
+    }
+
+    /// Tags an inode that is about to move with the place where the device has it.
+    pub(super) fn tag_move(&self, file: &mut Locked<'_>) {
+        file.tags.retain(|tag| tag.kind != LinkTagKind::MovedFrom);
+        if let Some(durable) = file.durable {
+            let count = file.inode.nlink;
+            self.tag(file, LinkTagKind::MovedFrom, durable, count);
+        }
+    }
+
+    pub(super) fn moved(&self, file: &mut Locked<'_>, to: Container) -> Result<()> {
+        file.container = Some(to);
+        self.store.locator_set(file.inode.ino, file.inode.generation, to)?;
+        self.store.mark_dirty(file);
+        Ok(())
+    }
+
+    /// Brings an inode back from the external table to its only name, if the sector has room.
+    pub fn return_to_directory(&self, parent: &Arc<Vnode>, name: &[u8]) -> Result<()> {
+        let mut dir = Locked::new(parent);
+        let Some(found) = self.find(&dir, name)? else { return Ok(()) };
+        if found.reference.is_none() {
+            return Ok(());
+        }
+        let vnode = self.vnode_of(&dir, &found)?;
+        let mut file = Locked::new(&vnode);
+        let Some(place) = file.container.filter(|place| place.file == InodeNo::EXTERNAL) else {
+            return Ok(());
+        };
+        if file.inode.nlink != 1 && !file.inode.is_dir() {
+            return Ok(());
+        }
+        let table = self.store.system(InodeNo::EXTERNAL)?;
+        let mut encoded = {
+            let state = table.state.read();
+            let image = self.store.sector(&state, place.sector)?;
+            match image.get().find_inode(found.ino).map(|entry| entry.body) {
+                Some(Body::Embedded(record)) => EncodedInode::from_record(&record),
+                _ => return Err(Error::Stale),
+            }
+        };
+        self.tag_move(&mut file);
+        encoded.set_tags(&file.tags);
+        let image = self.store.sector_mut(&mut dir, found.sector)?;
+        if !sector::replace(image, found.slot, &Body::Embedded(encoded.record())) {
+            return Ok(());
+        }
+        let deferred = file.durable == Some(place);
+        self.remove_external(found.ino, place, deferred)?;
+        file.inode.parent = dir.inode.ino;
+        self.moved(&mut file, Container { file: dir.inode.ino, sector: found.sector })
+    }
+
+    /// Puts the current contents of a tiny file, which are inline, into its sector; false if they
+    /// do not fit there. The caller holds the directory or the table, and the file.
+    pub fn put_inline(
+        &self,
+        container: &mut Locked<'_>,
+        file: &mut Locked<'_>,
+        contents: Vec<u8>,
+    ) -> Result<bool> {
+        let Some(place) = file.container else { return Ok(false) };
+        let slot = self.slot_of(container, place.sector, file.inode.ino)?;
+        let len = contents.len();
+        let old_size = std::mem::replace(&mut file.inode.size, len as u64);
+        let old = std::mem::replace(&mut file.inode.content, Content::Inline(contents));
+        // Attributes that lie in a block of their own stay there.
+        let beside = file.inode.xattr_block.len == 0;
+        let fragments = self.store.layout.block_fragments();
+        let encoded = file.inode.encode(beside, &file.tags, fragments);
+        let image = self.store.sector_mut(container, place.sector)?;
+        if sector::replace(image, slot, &Body::Embedded(encoded.record())) {
+            container.inline_len = len as u16;
+            self.store.mark_dirty(file);
+            return Ok(true);
+        }
+        file.inode.size = old_size;
+        file.inode.content = old;
+        Ok(false)
+    }
+}

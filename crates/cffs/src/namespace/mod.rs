@@ -1,0 +1,170 @@
+//! Names: directory sectors, lookup, create, link, rename, unlink.
+//!
+//! Stands on `inode` and what is below. The functions here change memory only; each leaves
+//! directories, inodes and the locator table in agreement, and marks what must wait for the last
+//! phase of the epoch (DESIGN: ordering). Whoever calls a function that changes something keeps
+//! epochs from starting meanwhile; [`Namespace::rename`], [`Namespace::exchange`] and
+//! [`Namespace::link`] want to be the only change under way.
+//!
+//! Locks are taken from the directory to the file; a reader holds a directory while it takes a
+//! file, never two directories.
+
+mod dir;
+mod entry;
+mod index;
+mod make;
+mod rename;
+
+use std::sync::Arc;
+
+pub use entry::Found;
+pub use rename::{Names, Renamed};
+
+use crate::error::{Corruption, Error, Result};
+use crate::format::NAME_BYTES_MAX;
+use crate::format::checksum::name_hash;
+use crate::format::inode::FileType;
+use crate::format::sector::Body;
+use crate::inode::{Store, Vnode, VnodeState};
+use crate::units::{Container, InodeNo};
+
+/// The names of a volume.
+pub struct Namespace {
+    /// The inodes that have them.
+    pub store: Store,
+}
+
+/// An entry that a directory is read by.
+pub struct Visited<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// The inode.
+    pub ino: InodeNo,
+    /// Its type.
+    pub file_type: FileType,
+    /// Sector and slot: where reading goes on.
+    pub cookie: u64,
+    /// Where the entry lies and what it holds.
+    pub body: Body<'a>,
+    /// The sector of the entry.
+    pub container: Container,
+}
+
+impl Namespace {
+    /// The hash of a name, after a check that it can be one.
+    fn hash(&self, name: &[u8]) -> Result<u32> {
+        if name.len() > NAME_BYTES_MAX {
+            return Err(Error::NameTooLong);
+        }
+        if name.is_empty() || name.iter().any(|b| matches!(b, 0 | b'/')) {
+            return Err(Error::Invalid("not the name of a file"));
+        }
+        Ok(name_hash(&self.store.features.hash_seed, name))
+    }
+
+    /// Fails unless the inode is a directory that has a name itself.
+    fn check_dir(&self, dir: &VnodeState) -> Result<()> {
+        if !dir.inode.is_dir() {
+            return Err(Error::NotDirectory);
+        }
+        if dir.inode.nlink == 0 {
+            return Err(Error::NotFound);
+        }
+        Ok(())
+    }
+
+    /// The file with this name.
+    pub fn lookup(&self, dir: &Arc<Vnode>, name: &[u8]) -> Result<Arc<Vnode>> {
+        let state = dir.state.read();
+        self.check_dir(&state)?;
+        let found = self.find(&state, name)?.ok_or(Error::NotFound)?;
+        self.vnode_of(&state, &found)
+    }
+
+    /// The vnode of the file that an entry names. The caller holds the directory.
+    fn vnode_of(&self, dir: &VnodeState, found: &Found) -> Result<Arc<Vnode>> {
+        if let Some(vnode) = self.store.peek(found.ino) {
+            return Ok(vnode);
+        }
+        let container = Container { file: dir.inode.ino, sector: found.sector };
+        match found.reference {
+            None => {
+                let image = self.store.sector(dir, found.sector)?;
+                match image.get().find_inode(found.ino).map(|entry| entry.body) {
+                    Some(Body::Embedded(record)) => self.store.adopt(&record, container),
+                    _ => Err(Error::Stale),
+                }
+            }
+            Some(sector) => self.external_vnode(dir.inode.ino, found.ino, sector),
+        }
+    }
+
+    fn external_vnode(
+        &self,
+        dir: InodeNo,
+        ino: InodeNo,
+        sector: crate::units::SectorIndex,
+    ) -> Result<Arc<Vnode>> {
+        let missing = || Error::from(Corruption::Reference { dir, ino, sector });
+        let table = self.store.system(InodeNo::EXTERNAL)?;
+        let state = table.state.read();
+        if sector.0 >= self.store.sector_count(&state) {
+            return Err(missing());
+        }
+        let image = self.store.sector(&state, sector)?;
+        match image.get().find_inode(ino).map(|entry| entry.body) {
+            Some(Body::Embedded(record)) => {
+                self.store.adopt(&record, Container { file: InodeNo::EXTERNAL, sector })
+            }
+            _ => self.store.peek(ino).ok_or_else(missing),
+        }
+    }
+
+    /// Visits the entries of a directory after `cookie` (0 for all), until `visit` returns false.
+    pub fn read_dir(
+        &self,
+        dir: &VnodeState,
+        cookie: u64,
+        visit: &mut dyn FnMut(&Visited<'_>) -> Result<bool>,
+    ) -> Result<()> {
+        self.check_dir_readable(dir)?;
+        let ino = dir.inode.ino;
+        let (first, mut after) = ((cookie >> 16) as u32, cookie as u16);
+        for index in (first..self.store.sector_count(dir)).map(crate::units::SectorIndex) {
+            let image = self.store.sector(dir, index)?;
+            for entry in image.get().entries().filter(|entry| entry.slot > after) {
+                let visited = Visited {
+                    name: entry.name,
+                    ino: entry.ino(),
+                    file_type: entry.file_type,
+                    cookie: u64::from(index.0) << 16 | u64::from(entry.slot),
+                    body: entry.body,
+                    container: Container { file: ino, sector: index },
+                };
+                if !visit(&visited)? {
+                    return Ok(());
+                }
+            }
+            after = 0;
+        }
+        Ok(())
+    }
+
+    fn check_dir_readable(&self, dir: &VnodeState) -> Result<()> {
+        if dir.inode.is_dir() { Ok(()) } else { Err(Error::NotDirectory) }
+    }
+
+    /// The vnode of the file that a visited entry names. The caller holds the directory.
+    pub fn vnode_visited(&self, visited: &Visited<'_>) -> Result<Arc<Vnode>> {
+        match &visited.body {
+            Body::Embedded(record) => self.store.adopt(record, visited.container),
+            Body::Reference { ino, sector } => match self.store.peek(*ino) {
+                Some(vnode) => Ok(vnode),
+                None => self.external_vnode(visited.container.file, *ino, *sector),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,314 @@
+//! Renaming.
+//!
+//! The inode moves with the name. On the device the new entry comes first, with a linktag that
+//! names the old place, and the old one goes in the last phase: whichever part of the epoch
+//! survives, the file has one name or the other. Where the new name was another file's, its entry
+//! is replaced within its sector, which is written whole; only if the new entry does not fit there
+//! does the old one wait for the last phase as well.
+
+use std::sync::Arc;
+
+use super::dir::NewEntry;
+use super::{Found, Namespace};
+use crate::error::{Corruption, Error, Result};
+use crate::format::LINKS_MAX;
+use crate::format::inode::{FileType, LinkTagKind};
+use crate::format::sector::{self, Body};
+use crate::inode::{EncodedInode, Locked, Vnode};
+use crate::units::{Container, InodeNo};
+
+/// What a rename left to do.
+pub struct Renamed {
+    /// The file that lost its name to the renamed one.
+    pub replaced: Option<Arc<Vnode>>,
+}
+
+/// The two ends of a rename.
+pub struct Names<'a> {
+    /// The directory that has the old name.
+    pub from: &'a Arc<Vnode>,
+    /// The old name.
+    pub name: &'a [u8],
+    /// The directory that is to have the new name.
+    pub to: &'a Arc<Vnode>,
+    /// The new name.
+    pub new_name: &'a [u8],
+}
+
+struct Ends {
+    source: Found,
+    source_vnode: Arc<Vnode>,
+    target: Option<(Found, Arc<Vnode>)>,
+}
+
+impl Namespace {
+    fn ends(&self, names: &Names<'_>) -> Result<Ends> {
+        self.hash(names.new_name)?;
+        let (source, source_vnode) = {
+            let from = names.from.state.read();
+            self.check_dir(&from)?;
+            let found = self.find(&from, names.name)?.ok_or(Error::NotFound)?;
+            (found, self.vnode_of(&from, &found)?)
+        };
+        let to = names.to.state.read();
+        self.check_dir(&to)?;
+        let target = match self.find(&to, names.new_name)? {
+            Some(found) => Some((found, self.vnode_of(&to, &found)?)),
+            None => None,
+        };
+        Ok(Ends { source, source_vnode, target })
+    }
+
+    /// Gives a file a new name in place of its old one. No other change is under way.
+    pub fn rename(&self, names: &Names<'_>, no_replace: bool) -> Result<Renamed> {
+        let Ends { source, source_vnode, target } = self.ends(names)?;
+        if no_replace && target.is_some() {
+            return Err(Error::Exists);
+        }
+        let moves_dir = source.file_type == FileType::Directory;
+        if moves_dir {
+            self.check_not_below(names.to, source.ino)?;
+        }
+        if let Some((found, vnode)) = &target {
+            if found.ino == source.ino {
+                return Ok(Renamed { replaced: None });
+            }
+            match (moves_dir, found.file_type == FileType::Directory) {
+                (true, false) => return Err(Error::NotDirectory),
+                (false, true) => return Err(Error::IsDirectory),
+                (true, true) if !self.is_empty(&vnode.state.read()) => {
+                    return Err(Error::NotEmpty);
+                }
+                _ => {}
+            }
+        }
+        let across = names.from.ino != names.to.ino;
+        if moves_dir && across && names.to.state.read().inode.nlink >= LINKS_MAX {
+            return Err(Error::TooManyLinks);
+        }
+        self.move_entry(names, &source, &source_vnode, target.as_ref().map(|(found, _)| found))?;
+        let now = self.store.clock.now();
+        for vnode in [names.from, names.to] {
+            let mut dir = Locked::new(vnode);
+            dir.inode.mtime = now;
+            dir.inode.touch(now);
+            if moves_dir && across {
+                if vnode.ino == names.from.ino {
+                    dir.inode.nlink -= 1;
+                } else {
+                    dir.inode.nlink += 1;
+                }
+            }
+            self.store.mark_dirty(&mut dir);
+        }
+        if let Some((found, vnode)) = &target {
+            if found.file_type == FileType::Directory {
+                Locked::new(names.to).inode.nlink -= 1;
+            }
+            let place = Container { file: names.to.ino, sector: found.sector };
+            self.name_gone(&mut Locked::new(vnode), found, place)?;
+        }
+        Ok(Renamed { replaced: target.map(|(_, vnode)| vnode) })
+    }
+
+    /// Fails if `dir` is the directory `ino` or lies below it.
+    fn check_not_below(&self, dir: &Arc<Vnode>, ino: InodeNo) -> Result<()> {
+        let mut at = dir.clone();
+        let mut steps = 0u32;
+        loop {
+            if at.ino == ino {
+                return Err(Error::Invalid("a directory cannot move below itself"));
+            }
+            if at.ino == InodeNo::ROOT {
+                return Ok(());
+            }
+            let parent = at.state.read().inode.parent;
+            steps += 1;
+            if steps > 1 << 20 {
+                return Err(Corruption::Loop { ino: at.ino }.into());
+            }
+            at = self.store.get(parent)?;
+        }
+    }
+
+    fn move_entry(
+        &self,
+        names: &Names<'_>,
+        source: &Found,
+        vnode: &Arc<Vnode>,
+        target: Option<&Found>,
+    ) -> Result<()> {
+        let hash = self.hash(names.new_name)?;
+        let old_place = Container { file: names.from.ino, sector: source.sector };
+        let mut file = Locked::new(vnode);
+        let durable = file.durable;
+        let tags_before = file.tags.clone();
+        let encoded = match source.reference {
+            Some(_) => None,
+            None => {
+                self.tag_move(&mut file);
+                if let Some(target) = target {
+                    let place = Container { file: names.to.ino, sector: target.sector };
+                    let count = file.inode.nlink;
+                    self.tag(&mut file, LinkTagKind::Replaced, place, count);
+                }
+                Some(self.moving_record(names.from, source, &file)?)
+            }
+        };
+        let body = match (&encoded, source.reference) {
+            (Some(encoded), _) => Body::Embedded(encoded.record()),
+            (None, Some(sector)) => Body::Reference { ino: source.ino, sector },
+            (None, None) => return Err(Error::Stale),
+        };
+        let file_type = source.file_type;
+        let entry = NewEntry { name: names.new_name, hash, file_type, body, slack: 0 };
+        drop(file);
+        let sector = match self.put_new_entry(names.to, &entry, target) {
+            Ok(sector) => sector,
+            Err(error) => {
+                Locked::new(vnode).tags = tags_before;
+                return Err(error);
+            }
+        };
+        let new_place = Container { file: names.to.ino, sector };
+        // The old entry may go at once if the device does not have it, or if it lies in the sector
+        // of the new one. The name of an external inode may be there, whoever wrote it.
+        let on_device = match source.reference {
+            None => durable == Some(old_place),
+            Some(_) => durable.is_some(),
+        };
+        let deferred = on_device && new_place != old_place;
+        let mut from = Locked::new(names.from);
+        self.remove_entry(&mut from, source.sector, source.slot, source.hash, deferred)?;
+        drop(from);
+        let mut file = Locked::new(vnode);
+        file.inode.parent = names.to.ino;
+        file.inode.touch(self.store.clock.now());
+        if source.reference.is_some() {
+            let count = file.inode.nlink;
+            self.tag(&mut file, LinkTagKind::Unlinked, old_place, count);
+            self.store.mark_dirty(&mut file);
+            return Ok(());
+        }
+        self.moved(&mut file, new_place)
+    }
+
+    /// The record of an inode as its old sector has it, with the tags of its move. Not the inode as
+    /// it is in memory: that may tell of data which the device does not have yet.
+    fn moving_record(
+        &self,
+        from: &Arc<Vnode>,
+        source: &Found,
+        file: &Locked<'_>,
+    ) -> Result<EncodedInode> {
+        let from = from.state.read();
+        let image = self.store.sector(&from, source.sector)?;
+        match image.get().find_inode(source.ino).map(|entry| entry.body) {
+            Some(Body::Embedded(record)) => {
+                let mut encoded = EncodedInode::from_record(&record);
+                encoded.set_tags(&file.tags);
+                Ok(encoded)
+            }
+            _ => Err(Error::Stale),
+        }
+    }
+
+    fn put_new_entry(
+        &self,
+        to: &Arc<Vnode>,
+        entry: &NewEntry<'_>,
+        target: Option<&Found>,
+    ) -> Result<crate::units::SectorIndex> {
+        let mut dir = Locked::new(to);
+        let Some(target) = target else {
+            return Ok(self.insert_entry(&mut dir, entry)?.0);
+        };
+        let (free, old_len) = {
+            let image = self.store.sector(&dir, target.sector)?;
+            (image.get().free_bytes(), image.get().entry_len(target.slot))
+        };
+        if entry.len() <= free + old_len {
+            self.hide_entry(&mut dir, target.sector, target.slot, target.hash, false)?;
+            let image = self.store.sector_mut(&mut dir, target.sector)?;
+            sector::insert(image, entry.hash, entry.name, entry.file_type, &entry.body)
+                .ok_or(Error::NoSpace)?;
+            self.entry_added(&mut dir, entry.hash, target.sector)?;
+            return Ok(target.sector);
+        }
+        let (sector, _) = self.insert_entry(&mut dir, entry)?;
+        self.hide_entry(&mut dir, target.sector, target.slot, target.hash, true)?;
+        Ok(sector)
+    }
+
+    /// Swaps the files of two names. Both inodes lie in the external table, and the device has them
+    /// there: see [`Namespace::prepare_exchange`]. No other change is under way.
+    pub fn exchange(&self, names: &Names<'_>) -> Result<()> {
+        let Ends { source, source_vnode, target } = self.ends(names)?;
+        let (target, target_vnode) = target.ok_or(Error::NotFound)?;
+        if source.ino == target.ino {
+            return Ok(());
+        }
+        self.check_exchange(names, &source, &target)?;
+        let (Some(source_sector), Some(target_sector)) = (source.reference, target.reference)
+        else {
+            return Err(Error::Invalid("an exchange of inodes that lie in their directories"));
+        };
+        let now = self.store.clock.now();
+        let ends = [
+            (names.from, &source, &target, target_sector, &target_vnode),
+            (names.to, &target, &source, source_sector, &source_vnode),
+        ];
+        let across = names.from.ino != names.to.ino;
+        for (dir_vnode, own, other, sector, vnode) in ends {
+            let mut dir = Locked::new(dir_vnode);
+            let image = self.store.sector_mut(&mut dir, own.sector)?;
+            let body = Body::Reference { ino: other.ino, sector };
+            sector::replace(image, own.slot, &body);
+            sector::set_file_type(image, own.slot, other.file_type);
+            if across {
+                let is_dir = |found: &Found| u32::from(found.file_type == FileType::Directory);
+                dir.inode.nlink = dir.inode.nlink + is_dir(other) - is_dir(own);
+            }
+            dir.inode.mtime = now;
+            dir.inode.touch(now);
+            let parent = dir.inode.ino;
+            self.store.mark_dirty(&mut dir);
+            drop(dir);
+            let mut file = Locked::new(vnode);
+            file.inode.parent = parent;
+            file.inode.touch(now);
+            self.store.mark_dirty(&mut file);
+        }
+        Ok(())
+    }
+
+    fn check_exchange(&self, names: &Names<'_>, source: &Found, target: &Found) -> Result<()> {
+        if source.file_type == FileType::Directory {
+            self.check_not_below(names.to, source.ino)?;
+        }
+        if target.file_type == FileType::Directory {
+            self.check_not_below(names.from, target.ino)?;
+        }
+        Ok(())
+    }
+
+    /// Moves the inodes of both names to the external table, so that after an epoch the names can
+    /// be swapped by writing two references. False if that was so already.
+    pub fn prepare_exchange(&self, names: &Names<'_>) -> Result<bool> {
+        let Ends { source, source_vnode, target } = self.ends(names)?;
+        let (target, target_vnode) = target.ok_or(Error::NotFound)?;
+        if source.ino == target.ino {
+            return Ok(false);
+        }
+        self.check_exchange(names, &source, &target)?;
+        let mut moved = false;
+        for (vnode, found) in [(source_vnode, source), (target_vnode, target)] {
+            let container = vnode.state.read().container;
+            if let (None, Some(container)) = (found.reference, container) {
+                self.move_out(&vnode, container)?;
+                moved = true;
+            }
+        }
+        Ok(moved)
+    }
+}

@@ -1,0 +1,119 @@
+//! Attributes of files.
+
+use super::data::written;
+use super::{Attr, SetAttr, SetTime, Volume, acl};
+use crate::error::{Error, Result};
+use crate::format::FILE_BYTES_MAX;
+use crate::format::inode::FileType;
+use crate::inode::{Locked, Store, VnodeState};
+use crate::units::InodeNo;
+
+const SET_UID: u32 = 0o4000;
+const SET_GID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
+
+impl Volume {
+    /// The attributes of a file as of now.
+    pub(super) fn attr_of(&self, file: &VnodeState) -> Attr {
+        let inode = &file.inode;
+        let layout = &self.store().layout;
+        let tree = inode.map().map_or(0, |map| map.fragments(layout.block_fragments()));
+        // What is not placed yet counts with what it will take.
+        let promised = file.reserved.min(layout.fragments_for(inode.size));
+        let waiting = file.reserved_blocks * u64::from(layout.block_fragments());
+        let fragments = tree.max(promised) + waiting + u64::from(inode.xattr_block.len);
+        Attr {
+            ino: inode.ino,
+            generation: inode.generation,
+            file_type: inode.file_type,
+            permissions: inode.permissions,
+            nlink: inode.nlink,
+            uid: inode.uid,
+            gid: inode.gid,
+            device: if inode.is_dir() { 0 } else { inode.special },
+            size: inode.size,
+            allocated_bytes: fragments * u64::from(layout.fragment_bytes),
+            atime: inode.atime,
+            mtime: inode.mtime,
+            ctime: inode.ctime,
+            btime: inode.btime,
+            change: inode.change,
+        }
+    }
+
+    /// The attributes of a file.
+    pub fn attr(&self, ino: InodeNo) -> Result<Attr> {
+        let vnode = self.vnode(ino)?;
+        let state = vnode.state.read();
+        Ok(self.attr_of(&state))
+    }
+
+    /// Changes attributes and returns them as they are then.
+    pub fn set_attr(&self, ino: InodeNo, changes: &SetAttr) -> Result<Attr> {
+        if let Some(size) = changes.size {
+            self.truncate(ino, size)?;
+        }
+        self.change_inode(ino, |store, file| {
+            apply(store, file, changes);
+            Ok(self.attr_of(file))
+        })
+    }
+
+    fn truncate(&self, ino: InodeNo, size: u64) -> Result<()> {
+        if size > FILE_BYTES_MAX {
+            return Err(Error::TooLarge);
+        }
+        let file_type = self.vnode(ino)?.state.read().inode.file_type;
+        match file_type {
+            FileType::Regular => {}
+            FileType::Directory => return Err(Error::IsDirectory),
+            _ => return Err(Error::Invalid("only a regular file can be truncated")),
+        }
+        if self.truncate_inline(ino, size)? {
+            return Ok(());
+        }
+        self.change_inode(ino, |store, file| {
+            store.leave_inline(file)?;
+            store.set_size(file, size)?;
+            written(store, file);
+            Ok(())
+        })
+    }
+
+    /// The target of a symbolic link.
+    pub fn read_link(&self, ino: InodeNo) -> Result<Vec<u8>> {
+        let vnode = self.vnode(ino)?;
+        let state = vnode.state.read();
+        if state.inode.file_type != FileType::Symlink {
+            return Err(Error::Invalid("not a symbolic link"));
+        }
+        let mut target = vec![0; state.inode.size as usize];
+        self.store().read(&state, 0, &mut target)?;
+        Ok(target)
+    }
+}
+
+fn apply(store: &Store, file: &mut Locked<'_>, changes: &SetAttr) {
+    let now = store.clock.now();
+    let inode = &mut file.inode;
+    if let Some(permissions) = changes.permissions {
+        inode.permissions = permissions & 0o7777;
+        acl::follow_mode(inode);
+    }
+    if changes.clear_privileges && inode.file_type == FileType::Regular {
+        inode.permissions &= !SET_UID;
+        if inode.permissions & GROUP_EXECUTE != 0 {
+            inode.permissions &= !SET_GID;
+        }
+    }
+    inode.uid = changes.uid.unwrap_or(inode.uid);
+    inode.gid = changes.gid.unwrap_or(inode.gid);
+    let time = |set: SetTime| match set {
+        SetTime::Now => now,
+        SetTime::To(time) => time,
+    };
+    inode.atime = changes.atime.map_or(inode.atime, time);
+    inode.mtime = changes.mtime.map_or(inode.mtime, time);
+    inode.touch(changes.ctime.unwrap_or(now));
+    store.mark_dirty(file);
+}

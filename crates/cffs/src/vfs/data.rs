@@ -1,0 +1,265 @@
+//! Contents of files: read, write, allocate, seek.
+
+use super::{AllocateMode, AtimeMode, SeekFor, Volume, count};
+use crate::error::{Error, Result};
+use crate::format::FILE_BYTES_MAX;
+use crate::format::inode::FileType;
+use crate::inode::{Content, Inode, Locked, Store, VnodeState};
+use crate::namespace::Namespace;
+use crate::units::{Container, InodeNo};
+
+const DAY_SECONDS: i64 = 24 * 60 * 60;
+/// A write goes page by page under the file's lock, and lets others in after this many bytes.
+const WRITE_BYTES_MAX: usize = 1 << 20;
+
+fn check_regular(inode: &Inode) -> Result<()> {
+    match inode.file_type {
+        FileType::Regular => Ok(()),
+        FileType::Directory => Err(Error::IsDirectory),
+        _ => Err(Error::Invalid("not a regular file")),
+    }
+}
+
+impl Volume {
+    /// Reads from a regular file into `out` and returns how many bytes: fewer than asked for at the
+    /// end of the file only.
+    pub fn read(&self, ino: InodeNo, offset: u64, out: &mut [u8]) -> Result<usize> {
+        count(&self.calls.reads);
+        let vnode = self.vnode(ino)?;
+        let (len, stale_atime) = {
+            let state = vnode.state.read();
+            check_regular(&state.inode)?;
+            (self.store().read(&state, offset, out)?, self.wants_atime(&state))
+        };
+        if stale_atime {
+            self.set_atime(ino);
+        }
+        Ok(len)
+    }
+
+    pub(super) fn wants_atime(&self, file: &VnodeState) -> bool {
+        if self.check_writable().is_err() {
+            return false;
+        }
+        let inode = &file.inode;
+        match self.options.atime {
+            AtimeMode::Never => false,
+            AtimeMode::Strict => true,
+            AtimeMode::Relative => {
+                inode.atime <= inode.mtime
+                    || inode.atime <= inode.ctime
+                    || inode.atime.seconds + DAY_SECONDS <= self.store().clock.now().seconds
+            }
+        }
+    }
+
+    /// Notes an access. If an epoch is about to start, the note is dropped rather than waited for:
+    /// a read does not wait for the gate.
+    pub(super) fn set_atime(&self, ino: InodeNo) {
+        let Some(_gate) = self.gate.try_read() else { return };
+        let Ok(vnode) = self.vnode(ino) else { return };
+        let mut file = Locked::new(&vnode);
+        if file.inode.nlink > 0 {
+            file.inode.atime = self.store().clock.now();
+            self.store().mark_dirty(&mut file);
+        }
+    }
+
+    /// Writes to a regular file and returns how many bytes: fewer than given only if space ran out.
+    pub fn write(&self, ino: InodeNo, offset: u64, data: &[u8]) -> Result<usize> {
+        count(&self.calls.writes);
+        if offset.checked_add(data.len() as u64).is_none_or(|end| end > FILE_BYTES_MAX) {
+            return Err(Error::TooLarge);
+        }
+        let mut done = 0;
+        for piece in data.chunks(WRITE_BYTES_MAX) {
+            let at = offset + done as u64;
+            match self.write_piece(ino, at, piece) {
+                Ok(()) => done += piece.len(),
+                Err(Error::NoSpace) if done > 0 => return Ok(done),
+                Err(Error::NoSpace) => return self.write_pages(ino, at, piece),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_piece(&self, ino: InodeNo, offset: u64, data: &[u8]) -> Result<()> {
+        if self.write_inline(ino, offset, data)? {
+            return Ok(());
+        }
+        match self.write_in_pages(ino, offset, data) {
+            Err(Error::NoSpace) if self.give_up_checksum(ino, offset, data.len())? => {
+                self.write_in_pages(ino, offset, data)
+            }
+            other => other,
+        }
+    }
+
+    fn write_in_pages(&self, ino: InodeNo, offset: u64, data: &[u8]) -> Result<()> {
+        self.change_inode(ino, |store, file| {
+            check_regular(&file.inode)?;
+            store.leave_inline(file)?;
+            store.write(file, offset, data)?;
+            written(store, file);
+            Ok(())
+        })
+    }
+
+    /// Page by page, when space runs out in the middle of a piece.
+    fn write_pages(&self, ino: InodeNo, offset: u64, data: &[u8]) -> Result<usize> {
+        let block_bytes = self.store().layout.block_bytes as usize;
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let len = (block_bytes - (at % block_bytes as u64) as usize).min(data.len() - done);
+            match self.write_in_pages(ino, at, &data[done..done + len]) {
+                Ok(()) => done += len,
+                Err(Error::NoSpace) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// On a full volume a small file cannot move to a new place with its next checksum. Where it
+    /// has space already, it is overwritten there, once the device knows it without a checksum.
+    fn give_up_checksum(&self, ino: InodeNo, offset: u64, len: usize) -> Result<bool> {
+        let dropped = self.change_inode(ino, |store, file| {
+            let within = offset + len as u64 <= file.inode.size;
+            if within && file.inode.content_checksum.is_some() && file.pages.is_empty() {
+                store.drop_checksum(file);
+                return Ok(true);
+            }
+            Ok(false)
+        })?;
+        if dropped {
+            self.commit()?;
+        }
+        Ok(dropped)
+    }
+
+    /// Writes to a file whose contents lie in its inode and still fit there; false if they do not.
+    fn write_inline(&self, ino: InodeNo, offset: u64, data: &[u8]) -> Result<bool> {
+        let end = offset + data.len() as u64;
+        let max = self.store().features.inline_bytes_max as u64;
+        let vnode = self.vnode(ino)?;
+        loop {
+            let container = {
+                let state = vnode.state.read();
+                check_regular(&state.inode)?;
+                match (&state.inode.content, state.container) {
+                    (Content::Inline(_), Some(container)) if end <= max => container,
+                    _ => return Ok(false),
+                }
+            };
+            let done = self.change(|names| {
+                change_inline(names, &vnode, container, |bytes| {
+                    bytes.resize(bytes.len().max(end as usize), 0);
+                    bytes[offset as usize..end as usize].copy_from_slice(data);
+                })
+            })?;
+            if let Some(done) = done {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// Sets the size of a file in its inode; false if the contents do not lie or fit there.
+    pub(super) fn truncate_inline(&self, ino: InodeNo, size: u64) -> Result<bool> {
+        let max = self.store().features.inline_bytes_max as u64;
+        let vnode = self.vnode(ino)?;
+        loop {
+            let container = {
+                let state = vnode.state.read();
+                match (&state.inode.content, state.container) {
+                    (Content::Inline(_), Some(container)) if size <= max => container,
+                    _ => return Ok(false),
+                }
+            };
+            let done = self.change(|names| {
+                change_inline(names, &vnode, container, |bytes| bytes.resize(size as usize, 0))
+            })?;
+            if let Some(done) = done {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// Reserves, frees or zeroes a range of a regular file.
+    pub fn allocate(&self, ino: InodeNo, offset: u64, len: u64, mode: AllocateMode) -> Result<()> {
+        if len == 0 {
+            return Err(Error::Invalid("an empty range"));
+        }
+        let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
+        let end = end.ok_or(Error::TooLarge)?;
+        self.change_inode(ino, |store, file| {
+            check_regular(&file.inode)?;
+            store.leave_inline(file)?;
+            let grows = match mode {
+                AllocateMode::Reserve => true,
+                AllocateMode::ReserveKeepSize | AllocateMode::PunchHole => false,
+                AllocateMode::ZeroRange { keep_size } => !keep_size,
+            };
+            if matches!(mode, AllocateMode::PunchHole | AllocateMode::ZeroRange { .. }) {
+                store.punch(file, offset, len)?;
+            }
+            if mode != AllocateMode::PunchHole {
+                store.preallocate(file, offset, len)?;
+            }
+            if grows && end > file.inode.size {
+                store.set_size(file, end)?;
+            }
+            written(store, file);
+            Ok(())
+        })
+    }
+
+    /// The next data or hole of a regular file at or after `offset`.
+    pub fn seek(&self, ino: InodeNo, offset: u64, what: SeekFor) -> Result<u64> {
+        let vnode = self.vnode(ino)?;
+        let state = vnode.state.read();
+        check_regular(&state.inode)?;
+        if offset >= state.inode.size {
+            return Err(Error::NoData);
+        }
+        self.store().seek(&state, offset, what == SeekFor::Data).ok_or(Error::NoData)
+    }
+}
+
+/// Notes a change of a file's contents.
+pub(super) fn written(store: &Store, file: &mut Locked<'_>) {
+    let now = store.clock.now();
+    file.inode.mtime = now;
+    file.inode.touch(now);
+    store.mark_dirty(file);
+}
+
+/// Changes contents that lie in the inode. `None` if the inode has moved meanwhile, `Some(false)` if
+/// the sector has no room for the new contents.
+fn change_inline(
+    names: &Namespace,
+    vnode: &std::sync::Arc<crate::inode::Vnode>,
+    container: Container,
+    change: impl FnOnce(&mut Vec<u8>),
+) -> Result<Option<bool>> {
+    let store = &names.store;
+    let holder = store.get(container.file)?;
+    let mut holder = Locked::new(&holder);
+    let mut file = Locked::new(vnode);
+    if file.container != Some(container) {
+        return Ok(None);
+    }
+    let Content::Inline(bytes) = &file.inode.content else { return Ok(Some(false)) };
+    let mut bytes = bytes.clone();
+    change(&mut bytes);
+    let now = store.clock.now();
+    let times = (file.inode.mtime, file.inode.ctime, file.inode.change);
+    file.inode.mtime = now;
+    file.inode.touch(now);
+    let fits = names.put_inline(&mut holder, &mut file, bytes)?;
+    if !fits {
+        (file.inode.mtime, file.inode.ctime, file.inode.change) = times;
+    }
+    Ok(Some(fits))
+}

@@ -1,0 +1,511 @@
+//! Epochs: how changes go to the device (DESIGN: ordering).
+//!
+//! An epoch starts with the gate closed: in memory alone, changed pages are placed, inodes are put
+//! into their sectors, and a snapshot is taken of all that is to be written. Then the gate opens,
+//! and the snapshot is written, phase by phase, while new changes go on in the next epoch.
+//!
+//! ```text
+//!   gate closed            gate open
+//!   place ─ encode ─ seal │ New ┆ Change ┆ Settle ┆ Derived ┆ sync │ freed space is allocatable
+//!                         │     barriers between               │ pages leave for the cache
+//! ```
+
+use std::cell::OnceCell;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::{Volume, count};
+use crate::cache::{Block, Phase, WriteSet};
+use crate::error::{Corruption, Result};
+use crate::format::sector::{self, Sector};
+use crate::format::superblock::{Policy, State};
+use crate::format::{index, locator};
+use crate::inode::{Locked, Neighbours, Store, Vnode};
+use crate::units::{EpochNo, FragRun, InodeNo, Key};
+
+/// How far epochs have come.
+#[derive(Default)]
+pub(super) struct Progress {
+    /// The last epoch that is on the device.
+    done: EpochNo,
+    /// When the last one started.
+    started: Option<Instant>,
+}
+
+/// An epoch that was prepared: what to write, and which pages are in flight.
+struct Prepared {
+    epoch: EpochNo,
+    writes: WriteSet,
+    in_flight: Vec<(Arc<Vnode>, Vec<u64>)>,
+}
+
+impl Volume {
+    /// Makes everything that was changed before the call durable.
+    pub fn sync(&self) -> Result<()> {
+        count(&self.calls.syncs);
+        self.check_open()?;
+        if self.options.read_only { Ok(()) } else { self.commit() }
+    }
+
+    /// Makes one file durable, with its name. `data_only` leaves out what is not needed to read
+    /// the contents back.
+    pub fn sync_file(&self, ino: InodeNo, data_only: bool) -> Result<()> {
+        count(&self.calls.syncs);
+        let vnode = self.vnode(ino)?;
+        if self.options.read_only {
+            return Ok(());
+        }
+        let _ = data_only;
+        let state = vnode.state.read();
+        let changed = state.dirty || !state.pages.is_empty() || vnode.is_queued();
+        let new = state.container != state.durable;
+        drop(state);
+        if changed || new {
+            return self.commit();
+        }
+        // The last change of the file may be in an epoch that is still being written.
+        drop(self.epochs.lock());
+        self.check_writable()
+    }
+
+    /// Starts an epoch if one is due. A thread of the front end calls this about once a second.
+    pub fn background(&self) -> Result<()> {
+        if self.check_writable().is_err() || self.store().queue_len() == 0 {
+            return Ok(());
+        }
+        let due = {
+            let Some(progress) = self.epochs.try_lock() else { return Ok(()) };
+            progress.started.is_none_or(|at| at.elapsed() >= self.options.epoch_interval)
+        };
+        if due { self.commit() } else { Ok(()) }
+    }
+
+    /// Writes an epoch with all that was changed before the call. If another thread wrote one
+    /// meanwhile that began after the call, that one served.
+    pub(super) fn commit(&self) -> Result<()> {
+        let wanted = self.store().epoch();
+        let mut progress = self.epochs.lock();
+        if progress.done >= wanted {
+            return Ok(());
+        }
+        self.check_writable()?;
+        self.run_epoch(&mut progress, false)
+    }
+
+    fn run_epoch(&self, progress: &mut Progress, with_derived: bool) -> Result<()> {
+        progress.started = Some(Instant::now());
+        let result = self.try_epoch(progress, with_derived);
+        if let Err(error) = &result {
+            self.latch(error);
+        }
+        result
+    }
+
+    fn try_epoch(&self, progress: &mut Progress, with_derived: bool) -> Result<()> {
+        let store = self.store();
+        let prepared = {
+            let _gate = self.gate.write();
+            Preparation::new(store, with_derived).run()?
+        };
+        let Prepared { epoch, writes, in_flight } = prepared;
+        writes.commit(&store.cache)?;
+        for (vnode, positions) in in_flight {
+            let mut state = vnode.state.write();
+            for position in positions {
+                state.pages.finish_write(position, epoch);
+            }
+        }
+        store.alloc.epoch_done()?;
+        store.locator.epoch_done();
+        store.alloc.fill_pool()?;
+        progress.done = epoch;
+        count(&self.calls.epochs);
+        Ok(())
+    }
+
+    /// Marks the volume as in use, durably, before anything else is written.
+    pub(super) fn mark_in_use(&self) -> Result<()> {
+        let mut superblock = self.superblock.lock();
+        superblock.state = State::InUse;
+        superblock.mounts += 1;
+        superblock.mounted_at = self.store().clock.now().seconds.max(0) as u64;
+        self.write_superblock(&superblock, false)
+    }
+
+    fn write_superblock(&self, superblock: &crate::format::Superblock, copies: bool) -> Result<()> {
+        let store = self.store();
+        let mut block = Block::zeroed(store.layout.block_bytes as usize);
+        let bytes = superblock.encode();
+        block[..bytes.len()].copy_from_slice(&bytes);
+        let block = Arc::new(block);
+        let mut writes = WriteSet::default();
+        if copies {
+            let system = store.cache.read(store.layout.system_area())?;
+            // The nearest copies are enough to come back from a lost superblock; the others keep
+            // what mkfs wrote, which tells the geometry.
+            for copy in store.layout.superblock_copies().into_iter().take(2) {
+                writes.put_block(Phase::New, copy, block.clone());
+                let beside = crate::units::BlockNo(copy.0 + 1);
+                writes.put_block(Phase::New, beside, system.clone());
+            }
+        }
+        writes.put_block(Phase::Change, crate::units::BlockNo(0), block);
+        writes.commit(&store.cache)
+    }
+
+    /// Closes the volume: everything is durable, everything derived is written, and the volume is
+    /// marked clean. Later calls fail.
+    pub fn close(&self) -> Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        if self.options.read_only {
+            return Ok(());
+        }
+        if let Some(why) = self.latched() {
+            return Err(crate::error::Error::Latched(why));
+        }
+        for ino in self.references.take_orphans() {
+            self.delete(ino)?;
+        }
+        let mut progress = self.epochs.lock();
+        self.run_epoch(&mut progress, true)?;
+        let store = self.store();
+        let mut superblock = self.superblock.lock();
+        superblock.generation += 1;
+        let mut writes = WriteSet::default();
+        store.alloc.save(&mut writes, &mut superblock);
+        writes.commit(&store.cache)?;
+        superblock.state = State::Clean;
+        superblock.epoch = progress.done.0;
+        superblock.inodes = store.locator.inodes();
+        superblock.inode_rotor = store.locator.rotor(store.layout.block_bytes);
+        self.write_superblock(&superblock, true)
+    }
+}
+
+/// What is known of a key while an epoch is prepared.
+struct KeyState {
+    grown: bool,
+    parent: Option<Arc<Vnode>>,
+    segments: OnceCell<Vec<u64>>,
+}
+
+struct Preparation<'a> {
+    store: &'a Store,
+    epoch: EpochNo,
+    writes: WriteSet,
+    batch: BTreeMap<(u64, u8, InodeNo), Arc<Vnode>>,
+    /// Container pages that were given a block in this epoch: nothing on the device leads to them.
+    new_pages: HashMap<InodeNo, Vec<u64>>,
+    in_flight: Vec<(Arc<Vnode>, Vec<u64>)>,
+    with_derived: bool,
+}
+
+/// What becomes of a vnode's pages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PageKind {
+    Data,
+    Sectors,
+    Locator,
+}
+
+fn page_kind(file: &Locked<'_>) -> PageKind {
+    match file.inode.ino {
+        InodeNo::LOCATOR => PageKind::Locator,
+        InodeNo::EXTERNAL | InodeNo::SYSTEM => PageKind::Sectors,
+        _ if file.inode.is_dir() => PageKind::Sectors,
+        _ => PageKind::Data,
+    }
+}
+
+impl<'a> Preparation<'a> {
+    fn new(store: &'a Store, with_derived: bool) -> Preparation<'a> {
+        Preparation {
+            store,
+            epoch: store.epoch(),
+            writes: WriteSet::default(),
+            batch: BTreeMap::new(),
+            new_pages: HashMap::new(),
+            in_flight: Vec::new(),
+            with_derived,
+        }
+    }
+
+    fn run(mut self) -> Result<Prepared> {
+        self.collect();
+        self.with_derived |= self.many_derived();
+        self.place()?;
+        self.encode()?;
+        self.seal()?;
+        self.store.alloc.epoch_started();
+        self.store.locator.epoch_started();
+        self.store.next_epoch();
+        Ok(Prepared { epoch: self.epoch, writes: self.writes, in_flight: self.in_flight })
+    }
+
+    /// Takes the queue, in the order in which files are to lie: each directory before its files,
+    /// directories and files in the order in which they were made.
+    fn collect(&mut self) {
+        for vnode in self.store.take_queue() {
+            let key = {
+                let state = vnode.state.read();
+                let key = state.inode.placement_key().0;
+                let rank = if state.inode.is_dir() { 0 } else { 1 };
+                (key, rank, vnode.ino)
+            };
+            self.batch.insert(key, vnode);
+        }
+    }
+
+    /// Whether changed pages of derived state take so much memory that they go with this epoch.
+    fn many_derived(&self) -> bool {
+        let base = index::index_base(self.store.layout.block_bytes);
+        let pages: usize = self
+            .batch
+            .values()
+            .map(|vnode| {
+                let state = vnode.state.read();
+                match vnode.ino {
+                    InodeNo::LOCATOR => state.pages.dirty_count(),
+                    _ if state.inode.bucket_count() > 0 => {
+                        state.pages.dirty_in(base..u64::MAX).count()
+                    }
+                    _ => 0,
+                }
+            })
+            .sum();
+        pages as u64 * u64::from(self.store.layout.block_bytes) > 16 << 20
+    }
+
+    fn place(&mut self) -> Result<()> {
+        let base = index::index_base(self.store.layout.block_bytes);
+        let mut keys: HashMap<Key, KeyState> = HashMap::new();
+        let mut hints: BTreeMap<InodeNo, FragRun> = BTreeMap::new();
+        for vnode in self.batch.values() {
+            let mut file = Locked::new(vnode);
+            match page_kind(&file) {
+                PageKind::Sectors => {
+                    let range = 0..if self.with_derived { u64::MAX } else { base };
+                    let new = self.store.place_blocks(&mut file, range)?;
+                    self.new_pages.insert(vnode.ino, new);
+                    continue;
+                }
+                PageKind::Locator if self.with_derived => {
+                    self.store.place_blocks(&mut file, 0..u64::MAX)?;
+                    continue;
+                }
+                PageKind::Locator => continue,
+                PageKind::Data => {}
+            }
+            let key = file.inode.placement_key();
+            let known = match keys.entry(key) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(key_state(self.store, &file)),
+            };
+            let segments = || {
+                let find =
+                    || known.parent.as_ref().map_or(Vec::new(), |dir| segments_of(self.store, dir));
+                known.segments.get_or_init(find).clone()
+            };
+            let neighbours = Neighbours { grown: known.grown, segments: &segments };
+            let positions =
+                self.store.place_file(&mut file, &neighbours, &mut self.writes, self.epoch)?;
+            if let (Some(parent), false) = (&known.parent, positions.is_empty()) {
+                let first = file.inode.map().and_then(|map| map.iter().next());
+                let run = first.map_or(FragRun::default(), |extent| extent.run());
+                hints.entry(parent.ino).or_insert(run);
+            }
+            drop(file);
+            self.in_flight.push((vnode.clone(), positions));
+        }
+        for (parent, run) in hints {
+            let vnode = self.store.get(parent)?;
+            let mut dir = Locked::new(&vnode);
+            if dir.inode.hint.len == 0 && dir.inode.nlink > 0 {
+                dir.inode.hint = run;
+                self.store.mark_dirty(&mut dir);
+            }
+        }
+        self.collect();
+        Ok(())
+    }
+
+    /// Puts every changed inode into its sector.
+    fn encode(&mut self) -> Result<()> {
+        let vnodes: Vec<Arc<Vnode>> = self.batch.values().cloned().collect();
+        for vnode in &vnodes {
+            let (dirty, container) = {
+                let state = vnode.state.read();
+                (state.dirty, state.container)
+            };
+            let system = matches!(vnode.ino, InodeNo::LOCATOR if !self.with_derived);
+            match container {
+                Some(container) if dirty && !system => {
+                    let holder = self.store.get(container.file)?;
+                    let mut holder = Locked::new(&holder);
+                    let mut file = Locked::new(vnode);
+                    self.encode_into(&mut holder, &mut file, container.sector)?;
+                    file.durable = Some(container);
+                    file.tags.clear();
+                    file.dirty = false;
+                }
+                // An inode without a name stays in memory until nobody uses it.
+                None if dirty => Locked::new(vnode).dirty = false,
+                _ => {}
+            }
+        }
+        self.collect();
+        Ok(())
+    }
+
+    fn encode_into(
+        &mut self,
+        holder: &mut Locked<'_>,
+        file: &mut Locked<'_>,
+        index: crate::units::SectorIndex,
+    ) -> Result<()> {
+        let ino = file.inode.ino;
+        let lost = |what| Corruption::Inode { ino, what };
+        let (slot, room) = {
+            let image = self.store.sector(holder, index)?;
+            let sector = image.get();
+            let entry =
+                sector.find_inode(ino).ok_or(lost("its sector does not have it any more"))?;
+            let head = sector::entry_bytes(entry.name.len(), 0);
+            (entry.slot, sector.entry_len(entry.slot) - head + sector.free_bytes())
+        };
+        let encoded = self.store.encode_to_fit(file, room, &mut self.writes)?;
+        let image = self.store.sector_mut(holder, index)?;
+        if sector::replace(image, slot, &sector::Body::Embedded(encoded.record())) {
+            Ok(())
+        } else {
+            Err(lost("its sector has no room for it").into())
+        }
+    }
+
+    /// Snapshots the pages of containers and of derived state.
+    fn seal(&mut self) -> Result<()> {
+        let base = index::index_base(self.store.layout.block_bytes);
+        let vnodes: Vec<Arc<Vnode>> = self.batch.values().cloned().collect();
+        for vnode in &vnodes {
+            let mut file = Locked::new(vnode);
+            let kind = page_kind(&file);
+            if kind == PageKind::Data {
+                continue;
+            }
+            let sectors_end = if kind == PageKind::Sectors { base } else { 0 };
+            let positions: Vec<u64> = file.pages.dirty_in(0..u64::MAX).collect();
+            let mut taken = Vec::with_capacity(positions.len());
+            for position in positions {
+                if position < sectors_end {
+                    self.seal_sectors(&mut file, position)?;
+                } else if self.with_derived {
+                    self.seal_derived(&mut file, position, kind)?;
+                } else {
+                    self.store.queue(vnode);
+                    continue;
+                }
+                taken.push(position);
+            }
+            if file.dirty {
+                self.store.queue(vnode);
+            }
+            self.in_flight.push((vnode.clone(), taken));
+        }
+        Ok(())
+    }
+
+    fn number_of(&self, file: &Locked<'_>, position: u64) -> Result<crate::units::BlockNo> {
+        let fragments = self.store.layout.block_fragments();
+        let map = file.inode.map();
+        let what = "a changed block of it has no place";
+        map.and_then(|map| map.block_at(position * u64::from(fragments), fragments))
+            .ok_or(Corruption::Inode { ino: file.inode.ino, what }.into())
+    }
+
+    fn take_page(&self, file: &mut Locked<'_>, position: u64) -> Option<Arc<Block>> {
+        let epoch = self.epoch;
+        self.store.count_dirty(file, |file| file.pages.start_write(position, epoch))
+    }
+
+    fn seal_sectors(&mut self, file: &mut Locked<'_>, position: u64) -> Result<()> {
+        let number = self.number_of(file, position)?;
+        let len = self.store.layout.sector_bytes as usize;
+        let (epoch, checksum) = (self.epoch, self.store.checksum);
+        let new = self.new_pages.get(&file.inode.ino).is_some_and(|new| new.contains(&position));
+        let Some(page) = self.store.dirty_page(file, position) else { return Ok(()) };
+        let deferred = page.chunks_exact(len).any(|image| Sector::new(image).has_deferred());
+        if deferred && !new {
+            let mut before = page.clone();
+            for image in before.chunks_exact_mut(len) {
+                sector::before_deferred(image);
+                sector::seal(image, epoch, checksum);
+            }
+            self.writes.put_block(Phase::Change, number, Arc::new(before));
+        }
+        for image in page.chunks_exact_mut(len) {
+            sector::settle(image);
+            sector::seal(image, epoch, checksum);
+        }
+        let phase = match (new, deferred) {
+            (true, _) => Phase::New,
+            (false, true) => Phase::Settle,
+            (false, false) => Phase::Change,
+        };
+        if let Some(block) = self.take_page(file, position) {
+            self.writes.put_block(phase, number, block);
+        }
+        Ok(())
+    }
+
+    fn seal_derived(&mut self, file: &mut Locked<'_>, position: u64, kind: PageKind) -> Result<()> {
+        let number = self.number_of(file, position)?;
+        let checksum = self.store.checksum;
+        let Some(page) = self.store.dirty_page(file, position) else { return Ok(()) };
+        match kind {
+            PageKind::Locator => locator::seal(page, checksum),
+            _ => index::seal(page, checksum),
+        }
+        if let Some(block) = self.take_page(file, position) {
+            self.writes.put_block(Phase::New, number, block);
+        }
+        Ok(())
+    }
+}
+
+fn key_state(store: &Store, file: &Locked<'_>) -> KeyState {
+    let by_parent = file.inode.key == Key(0) && store.features.policy == Policy::Directory;
+    let parent = if by_parent { store.get(file.inode.parent).ok() } else { None };
+    let grown = match &parent {
+        Some(parent) => parent.state.read().inode.hint.len > 0,
+        None => file.inode.key != Key(0),
+    };
+    KeyState { grown, parent, segments: OnceCell::new() }
+}
+
+/// The segments in which the files of a directory lie, from the directory's own sectors.
+fn segments_of(store: &Store, dir: &Arc<Vnode>) -> Vec<u64> {
+    let per_segment = u64::from(store.layout.segment_fragments());
+    let small = store.small_bytes_max();
+    let state = dir.state.read();
+    let mut segments = std::collections::BTreeSet::new();
+    for index in (0..store.sector_count(&state)).map(crate::units::SectorIndex) {
+        let Ok(image) = store.sector(&state, index) else { continue };
+        for entry in image.get().entries() {
+            let sector::Body::Embedded(record) = entry.body else { continue };
+            let inline =
+                record.inode.inode_flags().contains(crate::format::inode::InodeFlags::INLINE);
+            if inline || record.inode.size.get() > small {
+                continue;
+            }
+            for extent in crate::format::extent::Extent::decode_list(record.data) {
+                segments.insert(extent.start.0 / per_segment);
+            }
+        }
+    }
+    segments.into_iter().collect()
+}

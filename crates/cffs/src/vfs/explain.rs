@@ -1,0 +1,140 @@
+//! Where a file lies, and what reading it cold costs.
+
+use super::Volume;
+use crate::error::Result;
+use crate::format::sector::Body;
+use crate::inode::Content;
+use crate::units::{BlockNo, Container, FragRun, InodeNo, SectorIndex};
+
+/// A run of a file's contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The byte of the file at which it begins.
+    pub offset: u64,
+    /// Where it lies, in fragments.
+    pub run: FragRun,
+    /// Reserved and never written.
+    pub unwritten: bool,
+}
+
+/// Where a file lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The file.
+    pub ino: InodeNo,
+    /// The sector that has its inode, and, if that is a directory's, its name; `None` if the file
+    /// has no name.
+    pub container: Option<Container>,
+    /// The block of that sector; `None` if it has no place yet.
+    pub container_block: Option<BlockNo>,
+    /// Whether the contents lie in the inode.
+    pub inline: bool,
+    /// The contents, in the order of the file.
+    pub pieces: Vec<Piece>,
+    /// Bytes of the contents that are in memory alone.
+    pub unplaced_bytes: u64,
+    /// The segments that name, inode and contents lie in.
+    pub segments: Vec<u64>,
+    /// Files of the same directory that have contents in one of those segments, up to 1000.
+    pub shares_with: Vec<InodeNo>,
+    /// Requests that reading name, inode and contents takes when nothing is in memory, the
+    /// directories above not counted.
+    pub cold_requests: u64,
+}
+
+/// More neighbours than this are not listed.
+const NEIGHBOURS_MAX: usize = 1000;
+
+impl Volume {
+    /// Where a file lies, what lies beside it, and what reading it cold costs.
+    pub fn explain(&self, ino: InodeNo) -> Result<Placement> {
+        let store = self.store();
+        let layout = &store.layout;
+        let vnode = self.vnode(ino)?;
+        let (container, parent, inline, pieces, unplaced_bytes) = {
+            let state = vnode.state.read();
+            let fragment_bytes = u64::from(layout.fragment_bytes);
+            let pieces: Vec<Piece> = match &state.inode.content {
+                Content::Inline(_) => Vec::new(),
+                Content::Map(map) => map
+                    .iter()
+                    .map(|extent| Piece {
+                        offset: extent.logical * fragment_bytes,
+                        run: extent.run(),
+                        unwritten: extent.unwritten,
+                    })
+                    .collect(),
+            };
+            let inline = matches!(state.inode.content, Content::Inline(_));
+            let unplaced = state.pages.dirty_count() as u64 * u64::from(layout.block_bytes);
+            (state.container, state.inode.parent, inline, pieces, unplaced)
+        };
+        let container_block = match container {
+            Some(container) => self.block_of(container)?,
+            None => None,
+        };
+        let per_segment = u64::from(layout.segment_blocks());
+        let mut segments: Vec<u64> = container_block.iter().map(|b| b.0 / per_segment).collect();
+        for piece in &pieces {
+            let first = layout.block_of(piece.run.start).0 / per_segment;
+            let last = layout.block_of(crate::units::FragNo(piece.run.end().0 - 1)).0 / per_segment;
+            segments.extend(first..=last);
+        }
+        segments.sort_unstable();
+        segments.dedup();
+        let shares_with = self.neighbours(parent, ino, &segments)?;
+        // A group read brings the run of a segment; a piece that goes on into the next segments
+        // needs one request more at most for each stretch that was not read with it.
+        let cold_requests = segments.len() as u64;
+        Ok(Placement {
+            ino,
+            container,
+            container_block,
+            inline,
+            pieces,
+            unplaced_bytes,
+            segments,
+            shares_with,
+            cold_requests,
+        })
+    }
+
+    fn block_of(&self, container: Container) -> Result<Option<BlockNo>> {
+        let layout = &self.store().layout;
+        let holder = self.store().get(container.file)?;
+        let state = holder.state.read();
+        let position = u64::from(container.sector.0 / layout.block_sectors());
+        let fragments = layout.block_fragments();
+        let map = state.inode.map();
+        Ok(map.and_then(|map| map.block_at(position * u64::from(fragments), fragments)))
+    }
+
+    fn neighbours(&self, parent: InodeNo, ino: InodeNo, segments: &[u64]) -> Result<Vec<InodeNo>> {
+        let store = self.store();
+        let per_segment = u64::from(store.layout.segment_fragments());
+        let Ok(dir) = store.get(parent) else { return Ok(Vec::new()) };
+        let state = dir.state.read();
+        let mut found = Vec::new();
+        if !state.inode.is_dir() {
+            return Ok(found);
+        }
+        for index in (0..store.sector_count(&state)).map(SectorIndex) {
+            let image = store.sector(&state, index)?;
+            for entry in image.get().entries() {
+                let Body::Embedded(record) = entry.body else { continue };
+                let inline =
+                    record.inode.inode_flags().contains(crate::format::inode::InodeFlags::INLINE);
+                let beside = !inline
+                    && crate::format::extent::Extent::decode_list(record.data)
+                        .any(|extent| segments.contains(&(extent.start.0 / per_segment)));
+                if beside && entry.ino() != ino {
+                    found.push(entry.ino());
+                }
+                if found.len() == NEIGHBOURS_MAX {
+                    return Ok(found);
+                }
+            }
+        }
+        Ok(found)
+    }
+}

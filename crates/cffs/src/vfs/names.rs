@@ -1,0 +1,317 @@
+//! Names: lookup, make, link, rename, unlink, and reading directories.
+
+use std::sync::Arc;
+
+use super::{Attr, DirEntry, NewFile, NewKind, RenameMode, Volume, acl, count};
+use crate::error::{Error, Result};
+use crate::format::SYMLINK_BYTES_MAX;
+use crate::format::inode::FileType;
+use crate::inode::{Content, Inode, Locked, Vnode};
+use crate::namespace::Names;
+use crate::units::InodeNo;
+
+const SET_GID: u32 = 0o2000;
+
+impl Volume {
+    /// The attributes of a file, with one reference on it for the caller.
+    fn attr_with_reference(&self, vnode: &Arc<Vnode>) -> Attr {
+        self.references.take(vnode.ino);
+        let state = vnode.state.read();
+        self.attr_of(&state)
+    }
+
+    /// The file with this name in a directory. Takes one reference.
+    pub fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Attr> {
+        count(&self.calls.lookups);
+        let parent = self.vnode(dir)?;
+        let vnode = self.names.lookup(&parent, name)?;
+        self.bring_home(&parent, name, &vnode);
+        Ok(self.attr_with_reference(&vnode))
+    }
+
+    /// An inode that lost its other names returns to its directory, now that it is known which one
+    /// is left. If a change is hard to make just now, a later lookup will do.
+    fn bring_home(&self, parent: &Arc<Vnode>, name: &[u8], vnode: &Arc<Vnode>) {
+        if !self.store().features.embed || self.check_writable().is_err() {
+            return;
+        }
+        {
+            let state = vnode.state.read();
+            let external = state.container.is_some_and(|place| place.file == InodeNo::EXTERNAL);
+            if !external || state.inode.nlink != 1 || vnode.is_queued() {
+                return;
+            }
+        }
+        let Some(_gate) = self.gate.try_read() else { return };
+        if let Err(error) = self.names.return_to_directory(parent, name) {
+            tracing::warn!("inode {} stays in the external table: {error}", vnode.ino);
+        }
+    }
+
+    /// The parent of a directory; the root is its own.
+    pub fn parent(&self, dir: InodeNo) -> Result<InodeNo> {
+        if dir == InodeNo::ROOT {
+            return Ok(InodeNo::ROOT);
+        }
+        let vnode = self.vnode(dir)?;
+        let state = vnode.state.read();
+        if state.inode.is_dir() { Ok(state.inode.parent) } else { Err(Error::NotDirectory) }
+    }
+
+    /// Makes a file with a name. Takes one reference.
+    pub fn make(&self, dir: InodeNo, name: &[u8], new: &NewFile<'_>) -> Result<Attr> {
+        count(&self.calls.creates);
+        if let NewKind::Symlink(target) = new.kind {
+            check_target(target)?;
+        }
+        let parent = self.vnode(dir)?;
+        let vnode = self.change(|names| {
+            let build = |ino, generation, parent: &Inode| self.build(ino, generation, parent, new);
+            let vnode = names.create(&parent, name, build)?;
+            if let Err(error) = self.fill_long_target(&vnode, new) {
+                names.unlink(&parent, name)?;
+                names.store.destroy(&mut Locked::new(&vnode))?;
+                return Err(error);
+            }
+            Ok(vnode)
+        })?;
+        Ok(self.attr_with_reference(&vnode))
+    }
+
+    /// Makes a file without a name, to be given one by `link` or to vanish with its last
+    /// reference. Takes one reference.
+    pub fn make_unnamed(&self, dir: InodeNo, new: &NewFile<'_>) -> Result<Attr> {
+        count(&self.calls.creates);
+        let parent = self.vnode(dir)?;
+        let vnode = self.change(|names| {
+            names.create_unnamed(&parent, |ino, generation, parent: &Inode| {
+                self.build(ino, generation, parent, new)
+            })
+        })?;
+        let attr = self.attr_with_reference(&vnode);
+        self.references.orphan(vnode.ino);
+        Ok(attr)
+    }
+
+    fn build(&self, ino: InodeNo, generation: u32, parent: &Inode, new: &NewFile<'_>) -> Inode {
+        let file_type = match new.kind {
+            NewKind::Regular => FileType::Regular,
+            NewKind::Directory => FileType::Directory,
+            NewKind::Symlink(_) => FileType::Symlink,
+            NewKind::Fifo => FileType::Fifo,
+            NewKind::Socket => FileType::Socket,
+            NewKind::CharDevice(_) => FileType::CharDevice,
+            NewKind::BlockDevice(_) => FileType::BlockDevice,
+        };
+        let now = self.store().clock.now();
+        let mut inode = Inode::new(ino, generation, file_type, parent.ino, now);
+        inode.permissions = new.permissions & 0o7777;
+        inode.uid = new.uid;
+        inode.gid = new.gid;
+        if parent.permissions & SET_GID != 0 {
+            inode.gid = parent.gid;
+            if inode.is_dir() {
+                inode.permissions |= SET_GID;
+            }
+        }
+        if file_type == FileType::Symlink {
+            inode.permissions = 0o777;
+        } else {
+            acl::inherit(&mut inode, parent, new.umask);
+        }
+        if let Some(hint) = parent.xattrs.get(super::xattr::HINT) {
+            inode.key = parent.key;
+            if inode.is_dir() {
+                inode.xattrs.insert(super::xattr::HINT.to_vec(), hint.clone());
+            }
+        }
+        match new.kind {
+            NewKind::Regular if self.store().features.inline_bytes_max > 0 => {
+                inode.content = Content::Inline(Vec::new());
+            }
+            NewKind::Directory => inode.nlink = 2,
+            NewKind::CharDevice(number) | NewKind::BlockDevice(number) => inode.special = number,
+            NewKind::Symlink(target) if target.len() <= self.symlink_inline_max() => {
+                inode.size = target.len() as u64;
+                inode.content = Content::Inline(target.to_vec());
+            }
+            _ => {}
+        }
+        inode
+    }
+
+    fn symlink_inline_max(&self) -> usize {
+        if self.store().features.inline_bytes_max == 0 {
+            return 0;
+        }
+        self.names.symlink_inline_max()
+    }
+
+    /// A target that is too long for the inode goes to a page.
+    fn fill_long_target(&self, vnode: &Arc<Vnode>, new: &NewFile<'_>) -> Result<()> {
+        match new.kind {
+            NewKind::Symlink(target) if target.len() > self.symlink_inline_max() => {
+                self.store().write(&mut Locked::new(vnode), 0, target)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives a file another name. Takes one reference.
+    pub fn link(&self, ino: InodeNo, dir: InodeNo, name: &[u8]) -> Result<Attr> {
+        count(&self.calls.creates);
+        let vnode = self.vnode(ino)?;
+        let parent = self.vnode(dir)?;
+        self.change_alone(|names| names.link(&vnode, &parent, name))?;
+        self.references.adopted(ino);
+        Ok(self.attr_with_reference(&vnode))
+    }
+
+    /// Takes the name of a file that is no directory.
+    pub fn unlink(&self, dir: InodeNo, name: &[u8]) -> Result<()> {
+        count(&self.calls.removes);
+        let parent = self.vnode(dir)?;
+        let vnode = self.change(|names| names.unlink(&parent, name))?;
+        self.name_taken(&vnode)
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_dir(&self, dir: InodeNo, name: &[u8]) -> Result<()> {
+        count(&self.calls.removes);
+        let parent = self.vnode(dir)?;
+        let vnode = self.change(|names| names.remove_dir(&parent, name))?;
+        self.name_taken(&vnode)
+    }
+
+    /// Deletes a file that has no name left, now or when its last reference goes.
+    fn name_taken(&self, vnode: &Arc<Vnode>) -> Result<()> {
+        let unnamed = vnode.state.read().inode.nlink == 0;
+        if unnamed && self.references.orphan(vnode.ino) {
+            self.delete(vnode.ino)?;
+        }
+        Ok(())
+    }
+
+    /// Frees all that a file without a name has.
+    pub(super) fn delete(&self, ino: InodeNo) -> Result<()> {
+        let Some(vnode) = self.store().peek(ino) else { return Ok(()) };
+        let _gate = self.gate.read();
+        let mut file = Locked::new(&vnode);
+        if file.inode.nlink > 0 {
+            return Ok(());
+        }
+        self.store().destroy(&mut file)
+    }
+
+    /// Gives references back that lookups and the like took. A file without a name is deleted with
+    /// its last reference.
+    pub fn release(&self, ino: InodeNo, references: u64) {
+        if self.references.release(ino, references)
+            && self.check_writable().is_ok()
+            && let Err(error) = self.delete(ino)
+        {
+            tracing::warn!("inode {ino} could not be deleted: {error}");
+        }
+    }
+
+    /// Gives a file a new name in place of its old one.
+    pub fn rename(
+        &self,
+        dir: InodeNo,
+        name: &[u8],
+        new_dir: InodeNo,
+        new_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<()> {
+        count(&self.calls.renames);
+        let from = self.vnode(dir)?;
+        let to = self.vnode(new_dir)?;
+        let names = Names { from: &from, name, to: &to, new_name };
+        let no_replace = match mode {
+            RenameMode::Exchange => return self.exchange(&names),
+            RenameMode::Replace => false,
+            RenameMode::NoReplace => true,
+            RenameMode::Whiteout { no_replace } => no_replace,
+        };
+        let renamed = self.change_alone(|namespace| {
+            let renamed = namespace.rename(&names, no_replace)?;
+            if matches!(mode, RenameMode::Whiteout { .. }) {
+                self.leave_whiteout(&from, name)?;
+            }
+            Ok(renamed)
+        })?;
+        match renamed.replaced {
+            Some(vnode) => self.name_taken(&vnode),
+            None => Ok(()),
+        }
+    }
+
+    fn leave_whiteout(&self, dir: &Arc<Vnode>, name: &[u8]) -> Result<()> {
+        let new =
+            NewFile { kind: NewKind::CharDevice(0), permissions: 0, umask: 0, uid: 0, gid: 0 };
+        let build = |ino, generation, parent: &Inode| self.build(ino, generation, parent, &new);
+        self.names.create(dir, name, build).map(|_| ())
+    }
+
+    /// Two sectors cannot be written as one, so the inodes first move to the external table, and
+    /// when the device has them there, the names are swapped.
+    fn exchange(&self, names: &Names<'_>) -> Result<()> {
+        let moved = self.change_alone(|namespace| namespace.prepare_exchange(names))?;
+        if moved {
+            count(&self.calls.epochs_forced);
+            self.commit()?;
+        }
+        self.change_alone(|namespace| namespace.exchange(names))
+    }
+
+    /// Visits the entries of a directory after `cookie` (0 for all), without `.` and `..`, until
+    /// `visit` returns false for one: that one was not taken. With `plus`, entries have their
+    /// attributes, and each one that is taken has one reference.
+    pub fn read_dir(
+        &self,
+        dir: InodeNo,
+        cookie: u64,
+        plus: bool,
+        visit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        count(&self.calls.dir_reads);
+        let vnode = self.vnode(dir)?;
+        let state = vnode.state.read();
+        self.names.read_dir(&state, cookie, &mut |visited| {
+            let mut entry = DirEntry {
+                name: visited.name,
+                ino: visited.ino,
+                file_type: visited.file_type,
+                cookie: visited.cookie,
+                attr: None,
+            };
+            if !plus {
+                return Ok(visit(&entry));
+            }
+            // The reference comes before the visit, so that nobody deletes the file in between.
+            let file = self.names.vnode_visited(visited)?;
+            entry.attr = Some(self.attr_with_reference(&file));
+            let taken = visit(&entry);
+            if !taken {
+                self.references.release(visited.ino, 1);
+            }
+            Ok(taken)
+        })?;
+        let stale_atime = self.wants_atime(&state);
+        drop(state);
+        if stale_atime {
+            self.set_atime(dir);
+        }
+        Ok(())
+    }
+}
+
+fn check_target(target: &[u8]) -> Result<()> {
+    if target.is_empty() {
+        return Err(Error::NotFound);
+    }
+    if target.len() > SYMLINK_BYTES_MAX {
+        return Err(Error::NameTooLong);
+    }
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! Who uses an inode: references by number, and inodes whose last name is gone.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+use crate::units::InodeNo;
+
+const SHARDS: usize = 64;
+
+#[derive(Default)]
+struct Shard {
+    counts: HashMap<InodeNo, u64>,
+    /// Inodes without a name that are still in use.
+    orphans: std::collections::HashSet<InodeNo>,
+}
+
+/// References on inodes. Kept apart from vnodes, so that a file that is known but not in use takes
+/// a few bytes.
+pub(super) struct References(Vec<Mutex<Shard>>);
+
+impl Default for References {
+    fn default() -> References {
+        References((0..SHARDS).map(|_| Mutex::default()).collect())
+    }
+}
+
+impl References {
+    fn shard(&self, ino: InodeNo) -> &Mutex<Shard> {
+        &self.0[ino.0 as usize % SHARDS]
+    }
+
+    /// Takes one reference.
+    pub(super) fn take(&self, ino: InodeNo) {
+        *self.shard(ino).lock().counts.entry(ino).or_insert(0) += 1;
+    }
+
+    /// Gives references back; true if the inode has no name and none is left.
+    pub(super) fn release(&self, ino: InodeNo, references: u64) -> bool {
+        let mut shard = self.shard(ino).lock();
+        let Some(count) = shard.counts.get_mut(&ino) else { return false };
+        *count = count.saturating_sub(references);
+        if *count > 0 {
+            return false;
+        }
+        shard.counts.remove(&ino);
+        shard.orphans.remove(&ino)
+    }
+
+    /// Notes that an inode has lost its last name; true if nobody uses it.
+    pub(super) fn orphan(&self, ino: InodeNo) -> bool {
+        let mut shard = self.shard(ino).lock();
+        if shard.counts.contains_key(&ino) {
+            shard.orphans.insert(ino);
+            return false;
+        }
+        true
+    }
+
+    /// Notes that an inode without a name got one.
+    pub(super) fn adopted(&self, ino: InodeNo) {
+        self.shard(ino).lock().orphans.remove(&ino);
+    }
+
+    /// The inodes without a name that are still in use.
+    pub(super) fn take_orphans(&self) -> Vec<InodeNo> {
+        self.0.iter().flat_map(|shard| std::mem::take(&mut shard.lock().orphans)).collect()
+    }
+}

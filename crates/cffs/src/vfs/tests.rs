@@ -1,0 +1,263 @@
+//! Tests of the facade: each makes a volume in memory, changes it, and looks at it again after it
+//! was closed and opened.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::clock::TestClock;
+use crate::device::MemoryDevice;
+use crate::mkfs::{self, MkfsOptions};
+
+const ROOT: InodeNo = InodeNo::ROOT;
+
+fn new_file(kind: NewKind<'_>) -> NewFile<'_> {
+    NewFile { kind, permissions: 0o644, umask: 0, uid: 0, gid: 0 }
+}
+
+fn device(options: &MkfsOptions) -> Arc<MemoryDevice> {
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    mkfs::make(&*device, options).expect("mkfs");
+    device
+}
+
+fn open(device: &Arc<MemoryDevice>) -> Volume {
+    let options = OpenOptions { cache_bytes: 1 << 20, ..OpenOptions::default() };
+    Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("open")
+}
+
+/// Every combination of the switches that mkfs has.
+fn variants() -> Vec<MkfsOptions> {
+    use crate::format::superblock::Policy;
+    let mut variants = Vec::new();
+    for (embed, inline) in [(true, true), (true, false), (false, true), (false, false)] {
+        for policy in [Policy::Directory, Policy::None] {
+            for sector_bytes in [512, 4096] {
+                let sector_bytes = Some(sector_bytes);
+                let default = MkfsOptions::default();
+                variants.push(MkfsOptions { embed, inline, policy, sector_bytes, ..default });
+            }
+        }
+    }
+    variants
+}
+
+fn read_all(volume: &Volume, ino: InodeNo) -> Vec<u8> {
+    let size = volume.attr(ino).expect("attr").size as usize;
+    let mut bytes = vec![0; size];
+    assert_eq!(volume.read(ino, 0, &mut bytes).expect("read"), size);
+    bytes
+}
+
+fn contents(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64).map(|i| (i.wrapping_mul(seed * 2 + 1) >> 3) as u8).collect()
+}
+
+fn names(volume: &Volume, dir: InodeNo) -> Vec<Vec<u8>> {
+    let mut names = Vec::new();
+    volume
+        .read_dir(dir, 0, false, &mut |entry| {
+            names.push(entry.name.to_vec());
+            true
+        })
+        .expect("read_dir");
+    names
+}
+
+#[test]
+fn files_of_all_sizes_are_there_after_reopening() {
+    for options in variants() {
+        let device = device(&options);
+        let volume = open(&device);
+        let sizes = [0, 1, 100, 511, 512, 513, 1024, 4095, 4096, 4097, 65_536, 65_537, 300_000];
+        for (index, size) in sizes.into_iter().enumerate() {
+            let name = format!("file{size}");
+            let ino = volume.make(ROOT, name.as_bytes(), &new_file(NewKind::Regular)).unwrap().ino;
+            let bytes = contents(index as u64, size);
+            assert_eq!(volume.write(ino, 0, &bytes).unwrap(), size);
+            assert_eq!(read_all(&volume, ino), bytes, "before the epoch");
+            if index % 3 == 0 {
+                volume.sync().unwrap();
+                assert_eq!(read_all(&volume, ino), bytes, "after the epoch");
+            }
+        }
+        volume.close().unwrap();
+        let volume = open(&device);
+        for (index, size) in sizes.into_iter().enumerate() {
+            let name = format!("file{size}");
+            let attr = volume.lookup(ROOT, name.as_bytes()).unwrap();
+            assert_eq!(attr.size, size as u64);
+            assert_eq!(read_all(&volume, attr.ino), contents(index as u64, size), "{options:?}");
+        }
+        assert_eq!(names(&volume, ROOT).len(), sizes.len());
+        volume.close().unwrap();
+    }
+}
+
+#[test]
+fn space_comes_back_when_everything_is_deleted() {
+    for options in variants() {
+        let device = device(&options);
+        let volume = open(&device);
+        volume.sync().unwrap();
+        let before = volume.stat_fs();
+        let dir = volume.make(ROOT, b"dir", &new_file(NewKind::Directory)).unwrap().ino;
+        for index in 0..2000 {
+            let name = format!("name-{index}");
+            let ino = volume.make(dir, name.as_bytes(), &new_file(NewKind::Regular)).unwrap().ino;
+            volume.write(ino, 0, &contents(index, (index * 7 % 9000) as usize)).unwrap();
+            volume.release(ino, 1);
+        }
+        assert_eq!(names(&volume, dir).len(), 2000);
+        volume.sync().unwrap();
+        for index in 0..2000 {
+            volume.unlink(dir, format!("name-{index}").as_bytes()).unwrap();
+        }
+        volume.remove_dir(ROOT, b"dir").unwrap();
+        volume.release(dir, 1);
+        volume.sync().unwrap();
+        let after = volume.stat_fs();
+        assert_eq!(after.inodes, before.inodes, "{options:?}");
+        // The tables keep the blocks that they have grown by.
+        let tables = before.free_fragments - after.free_fragments;
+        assert!(tables <= 4 * 400, "{tables} fragments are gone with {options:?}");
+        volume.close().unwrap();
+    }
+}
+
+#[test]
+fn hard_links_move_out_and_the_last_name_gets_the_inode_back() {
+    for options in variants() {
+        let device = device(&options);
+        let volume = open(&device);
+        let file = volume.make(ROOT, b"a", &new_file(NewKind::Regular)).unwrap().ino;
+        volume.write(file, 0, b"linked").unwrap();
+        volume.sync().unwrap();
+        let dir = volume.make(ROOT, b"dir", &new_file(NewKind::Directory)).unwrap().ino;
+        assert_eq!(volume.link(file, dir, b"b").unwrap().nlink, 2);
+        volume.sync().unwrap();
+        assert_eq!(volume.lookup(ROOT, b"a").unwrap().ino, file);
+        assert_eq!(volume.lookup(dir, b"b").unwrap().ino, file);
+        volume.unlink(ROOT, b"a").unwrap();
+        assert_eq!(volume.attr(file).unwrap().nlink, 1);
+        volume.close().unwrap();
+        let volume = open(&device);
+        let attr = volume.lookup(dir_of(&volume, b"dir"), b"b").unwrap();
+        assert_eq!((attr.ino, attr.nlink), (file, 1));
+        assert_eq!(read_all(&volume, file), b"linked");
+        let container = volume.explain(file).unwrap().container.unwrap();
+        assert_eq!(container.file == InodeNo::EXTERNAL, !options.embed);
+        volume.close().unwrap();
+        let volume = open(&device);
+        let attr = volume.lookup(dir_of(&volume, b"dir"), b"b").unwrap();
+        assert_eq!(read_all(&volume, attr.ino), b"linked");
+    }
+}
+
+fn dir_of(volume: &Volume, name: &[u8]) -> InodeNo {
+    volume.lookup(ROOT, name).expect("lookup").ino
+}
+
+#[test]
+fn renames_keep_number_and_contents() {
+    for options in variants() {
+        let device = device(&options);
+        let volume = open(&device);
+        let one = volume.make(ROOT, b"one", &new_file(NewKind::Directory)).unwrap().ino;
+        let two = volume.make(ROOT, b"two", &new_file(NewKind::Directory)).unwrap().ino;
+        let file = volume.make(one, b"f", &new_file(NewKind::Regular)).unwrap().ino;
+        volume.write(file, 0, &contents(5, 5000)).unwrap();
+        let old = volume.make(two, b"g", &new_file(NewKind::Regular)).unwrap().ino;
+        volume.write(old, 0, b"old").unwrap();
+        volume.release(old, 1);
+        volume.sync().unwrap();
+        volume.rename(one, b"f", two, b"g", RenameMode::Replace).unwrap();
+        volume.rename(two, b"g", ROOT, b"h", RenameMode::Replace).unwrap();
+        volume.rename(ROOT, b"h", one, b"f", RenameMode::Replace).unwrap();
+        volume.rename(ROOT, b"two", one, b"sub", RenameMode::Replace).unwrap();
+        assert!(matches!(
+            volume.rename(ROOT, b"one", two, b"loop", RenameMode::Replace),
+            Err(Error::Invalid(_))
+        ));
+        let other = volume.make(two, b"x", &new_file(NewKind::Symlink(b"target"))).unwrap().ino;
+        volume.rename(two, b"x", one, b"f", RenameMode::Exchange).unwrap();
+        volume.close().unwrap();
+        let volume = open(&device);
+        let one = dir_of(&volume, b"one");
+        let two = volume.lookup(one, b"sub").unwrap();
+        assert_eq!(two.nlink, 2);
+        assert_eq!(volume.attr(one).unwrap().nlink, 3);
+        assert_eq!(volume.attr(ROOT).unwrap().nlink, 3);
+        assert_eq!(volume.lookup(two.ino, b"x").unwrap().ino, file);
+        assert_eq!(read_all(&volume, file), contents(5, 5000), "{options:?}");
+        assert_eq!(volume.lookup(one, b"f").unwrap().ino, other);
+        assert_eq!(volume.read_link(other).unwrap(), b"target");
+        assert!(matches!(volume.attr(old), Err(Error::Stale)));
+        assert!(matches!(volume.lookup(two.ino, b"g"), Err(Error::NotFound)));
+    }
+}
+
+#[test]
+fn a_large_directory_finds_every_name() {
+    for options in variants().into_iter().step_by(3) {
+        let device = device(&options);
+        let volume = open(&device);
+        let dir = volume.make(ROOT, b"large", &new_file(NewKind::Directory)).unwrap().ino;
+        for index in 0..5000 {
+            let name = format!("entry number {index}");
+            let attr = volume.make(dir, name.as_bytes(), &new_file(NewKind::Fifo)).unwrap();
+            volume.release(attr.ino, 1);
+        }
+        for index in (0..5000).step_by(3) {
+            volume.unlink(dir, format!("entry number {index}").as_bytes()).unwrap();
+        }
+        volume.close().unwrap();
+        let volume = open(&device);
+        let dir = dir_of(&volume, b"large");
+        for index in 0..5000 {
+            let found = volume.lookup(dir, format!("entry number {index}").as_bytes());
+            assert_eq!(found.is_ok(), index % 3 != 0, "{index} with {options:?}");
+        }
+        assert_eq!(names(&volume, dir).len(), 5000 - 1667);
+    }
+}
+
+#[test]
+fn a_full_volume_loses_nothing_and_can_be_emptied() {
+    for options in variants().into_iter().step_by(5) {
+        let device = Arc::new(MemoryDevice::new(8 << 20));
+        mkfs::make(&*device, &options).unwrap();
+        let volume = open(&device);
+        let mut written = Vec::new();
+        let error = loop {
+            let index = written.len() as u64;
+            let name = format!("{index}");
+            let made = volume.make(ROOT, name.as_bytes(), &new_file(NewKind::Regular));
+            let ino = match made {
+                Ok(attr) => attr.ino,
+                Err(error) => break error,
+            };
+            let bytes = contents(index, (index * 977 % 20_000) as usize);
+            match volume.write(ino, 0, &bytes) {
+                Ok(len) => written.push((ino, bytes[..len].to_vec())),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, Error::NoSpace), "{error}");
+        assert!(written.len() > 300, "only {} files fit", written.len());
+        volume.close().unwrap();
+        let volume = open(&device);
+        for (index, (ino, bytes)) in written.iter().enumerate() {
+            let attr = volume.lookup(ROOT, format!("{index}").as_bytes()).unwrap();
+            assert_eq!(attr.ino, *ino);
+            assert_eq!(read_all(&volume, *ino)[..bytes.len()], bytes[..], "{options:?}");
+            volume.release(*ino, 1);
+        }
+        for name in names(&volume, ROOT) {
+            volume.unlink(ROOT, &name).unwrap();
+        }
+        volume.sync().unwrap();
+        let space = volume.stat_fs();
+        assert!(space.free_fragments * 100 > space.fragments * 90, "{space:?}");
+        volume.close().unwrap();
+    }
+}

@@ -1,0 +1,121 @@
+//! Extended attributes.
+
+use super::{Volume, XattrMode, acl};
+use crate::error::{Error, Result};
+use crate::format::checksum;
+use crate::format::xattr::{XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use crate::inode::{Inode, Locked, Store};
+use crate::units::{InodeNo, Key};
+
+/// The attribute that names a file's co-location key: files and directories with the same value lie
+/// together, wherever their names are. A new file takes over that of its directory.
+pub const HINT: &[u8] = b"user.cffs.key";
+
+/// The longest name of an attribute in bytes.
+const XATTR_NAME_BYTES_MAX: usize = 255;
+
+fn check_name(name: &[u8]) -> Result<()> {
+    let namespaces: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system."];
+    if name.len() > XATTR_NAME_BYTES_MAX {
+        return Err(Error::Range);
+    }
+    let known =
+        namespaces.iter().any(|prefix| name.starts_with(prefix) && name.len() > prefix.len());
+    let system = name.starts_with(b"system.") && name != acl::ACCESS && name != acl::DEFAULT;
+    if !known || system || name.contains(&0) { Err(Error::NotSupported) } else { Ok(()) }
+}
+
+/// The key that a hint names. 0 stands for none, and small numbers for directories, so the top bit
+/// is set.
+fn hint_key(value: &[u8]) -> Key {
+    let high = u64::from(checksum::contents(0, value)) << 32;
+    let low = u64::from(checksum::contents(0x9e37_79b9, value));
+    Key(high | low | 1 << 63)
+}
+
+impl Volume {
+    /// The value of an attribute.
+    pub fn xattr(&self, ino: InodeNo, name: &[u8]) -> Result<Vec<u8>> {
+        let vnode = self.vnode(ino)?;
+        let state = vnode.state.read();
+        state.inode.xattrs.get(name).cloned().ok_or(Error::NoAttribute)
+    }
+
+    /// The names of a file's attributes, in their order.
+    pub fn xattr_names(&self, ino: InodeNo) -> Result<Vec<Vec<u8>>> {
+        let vnode = self.vnode(ino)?;
+        let state = vnode.state.read();
+        Ok(state.inode.xattrs.keys().cloned().collect())
+    }
+
+    /// Sets an attribute. A POSIX access ACL changes the mode as well.
+    pub fn set_xattr(
+        &self,
+        ino: InodeNo,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        check_name(name)?;
+        if value.len() > XATTR_VALUE_BYTES_MAX {
+            return Err(Error::Range);
+        }
+        self.change_inode(ino, |store, file| {
+            let exists = file.inode.xattrs.contains_key(name);
+            match mode {
+                XattrMode::Create if exists => return Err(Error::Exists),
+                XattrMode::Replace if !exists => return Err(Error::NoAttribute),
+                _ => {}
+            }
+            check_size(&file.inode, name, value)?;
+            match name {
+                acl::ACCESS => acl::set_access(&mut file.inode, value)?,
+                acl::DEFAULT => {
+                    acl::check_default(&file.inode, value)?;
+                    file.inode.xattrs.insert(name.to_vec(), value.to_vec());
+                }
+                _ => {
+                    file.inode.xattrs.insert(name.to_vec(), value.to_vec());
+                }
+            }
+            if name == HINT {
+                file.inode.key = hint_key(value);
+            }
+            attributes_changed(store, file)
+        })
+    }
+
+    /// Removes an attribute.
+    pub fn remove_xattr(&self, ino: InodeNo, name: &[u8]) -> Result<()> {
+        check_name(name)?;
+        self.change_inode(ino, |store, file| {
+            file.inode.xattrs.remove(name).ok_or(Error::NoAttribute)?;
+            if name == HINT {
+                file.inode.key = Key(0);
+            }
+            attributes_changed(store, file)
+        })
+    }
+}
+
+fn check_size(inode: &Inode, name: &[u8], value: &[u8]) -> Result<()> {
+    let others: usize = inode
+        .xattrs
+        .iter()
+        .filter(|(other, _)| other.as_slice() != name)
+        .map(|(name, value)| 3 + name.len() + value.len())
+        .sum();
+    let total = others + 3 + name.len() + value.len();
+    if total > XATTR_LIST_BYTES_MAX { Err(Error::NoSpace) } else { Ok(()) }
+}
+
+/// Notes a change of attributes, and makes sure of the space that they may need in a block.
+fn attributes_changed(store: &Store, file: &mut Locked<'_>) -> Result<()> {
+    let bytes = file.inode.xattr_list().len() + crate::format::xattr::HEADER_BYTES;
+    let fragments = store.layout.fragments_for(bytes as u64);
+    store.alloc.reserve(fragments)?;
+    store.alloc.unreserve(fragments);
+    file.inode.touch(store.clock.now());
+    store.mark_dirty(file);
+    Ok(())
+}
