@@ -12,10 +12,10 @@ use crate::cache::{Block, BufferCache};
 use crate::clock::Clock;
 use crate::error::{Corruption, Error, Result};
 use crate::format::extent::Extent;
-use crate::format::inode::FileType;
+use crate::format::inode::{DISK_INODE_BYTES, FileType};
 use crate::format::sector::{self, Sector};
 use crate::format::superblock::{Incompat, Policy, RoCompat};
-use crate::format::{Checksum, Layout, Superblock};
+use crate::format::{Checksum, Layout, NAME_BYTES_MAX, Superblock};
 use crate::units::{Container, EpochNo, InodeNo, SectorIndex};
 
 /// The table of vnodes is split so that unrelated files do not share a lock.
@@ -42,6 +42,13 @@ pub struct Features {
 struct Shard {
     vnodes: HashMap<InodeNo, Arc<Vnode>>,
     sweep_at: usize,
+}
+
+/// The longest body of an entry: as much as leaves room in a sector for a name of any length, so
+/// that no file is too large for its own name to change.
+pub fn body_bytes_max(layout: &Layout) -> usize {
+    let fixed = sector::SECTOR_HEADER_BYTES + sector::entry_bytes(NAME_BYTES_MAX, 0);
+    (layout.sector_bytes as usize).saturating_sub(fixed)
 }
 
 /// Owns all vnodes and the way to the device.
@@ -91,6 +98,7 @@ impl Store {
     ) -> Result<Store> {
         let layout = Layout::new(superblock);
         let inline = superblock.incompat.contains(Incompat::INLINE);
+        let contents_max = body_bytes_max(&layout).saturating_sub(DISK_INODE_BYTES);
         let store = Store {
             layout,
             checksum: superblock.checksum(),
@@ -98,7 +106,11 @@ impl Store {
                 embed: superblock.incompat.contains(Incompat::EMBED),
                 dir_index: superblock.ro_compat.contains(RoCompat::DIR_INDEX),
                 content_checksum: superblock.ro_compat.contains(RoCompat::CONTENT_CHECKSUM),
-                inline_bytes_max: if inline { superblock.inline_bytes_max.into() } else { 0 },
+                inline_bytes_max: if inline {
+                    contents_max.min(superblock.inline_bytes_max.into())
+                } else {
+                    0
+                },
                 policy: superblock.policy,
                 hash_seed: superblock.hash_seed,
             },

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use super::map::TreeWriter;
 use super::{
     Content, DIRECT_EXTENTS_MAX, DIRECT_EXTENTS_MIN, EncodedInode, Locked, Mapping, Store,
-    VnodeState,
+    VnodeState, body_bytes_max,
 };
 use crate::alloc::{Kind, Request};
 use crate::cache::{Block, Phase, WriteSet};
 use crate::error::{Error, Result};
 use crate::format::extent::{EXTENT_BYTES, Node};
-use crate::format::inode::{FileType, LINK_TAG_BYTES, Record};
+use crate::format::inode::{DISK_INODE_BYTES, FileType, LINK_TAG_BYTES, Record};
 use crate::format::{checksum, xattr};
 use crate::units::{BlockNo, EpochNo, FragNo, FragRun, InodeNo};
 
@@ -275,7 +275,6 @@ impl Store {
         room: usize,
         writes: &mut WriteSet,
     ) -> Result<EncodedInode> {
-        let tags = file.tags.clone();
         let list = file.inode.xattr_list();
         let (data_min, data_max) = match &file.inode.content {
             Content::Inline(bytes) => (bytes.len(), bytes.len()),
@@ -283,14 +282,18 @@ impl Store {
                 (DIRECT_EXTENTS_MIN * EXTENT_BYTES, DIRECT_EXTENTS_MAX * EXTENT_BYTES)
             }
         };
-        let beside = Record::encoded_len(data_min, list.len(), tags.len()) <= room;
+        let tags = file.tags.clone();
+        let room = room.min(body_bytes_max(&self.layout));
+        let smallest = Record::encoded_len(data_min, 0, 0);
+        let tags_fit = room.saturating_sub(smallest) / LINK_TAG_BYTES;
+        let room = room - tags.len().min(tags_fit) * LINK_TAG_BYTES;
+        let beside = smallest + list.len() <= room;
         self.alloc.free(std::mem::take(&mut file.inode.xattr_block));
         if !beside && !list.is_empty() {
             self.write_xattr_block(file, &list, writes)?;
         }
         let attributes = if beside { list.len() } else { 0 };
-        let fixed = Record::encoded_len(0, attributes, 0) + tags.len() * LINK_TAG_BYTES;
-        let area = (room + data_min.max(DIRECT_EXTENTS_MIN * EXTENT_BYTES)).saturating_sub(fixed);
+        let area = room.saturating_sub(DISK_INODE_BYTES + attributes);
         let direct = (area.min(data_max) / EXTENT_BYTES).max(DIRECT_EXTENTS_MIN);
         let (ino, generation) = (file.inode.ino, file.inode.generation);
         if let Some(map) = file.inode.map_mut()
@@ -299,7 +302,8 @@ impl Store {
             let mut writer = NodeWriter { store: self, ino, generation, writes };
             map.write_tree(direct, self.layout.block_bytes, &mut writer)?;
         }
-        Ok(file.inode.encode(beside, &tags, self.layout.block_fragments()))
+        let tags = &tags[..tags.len().min(tags_fit)];
+        Ok(file.inode.encode(beside, tags, self.layout.block_fragments()))
     }
 
     fn write_xattr_block(

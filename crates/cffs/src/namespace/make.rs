@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::dir::NewEntry;
 use super::{Found, Namespace};
 use crate::error::{Error, Result};
-use crate::format::inode::{FileType, LinkTag, LinkTagKind};
+use crate::format::LINKS_MAX;
+use crate::format::inode::{FileType, LINK_TAGS_MAX, LinkTag, LinkTagKind};
 use crate::format::sector::{self, Body};
-use crate::format::{LINKS_MAX, NAME_BYTES_MAX};
-use crate::inode::{Content, EncodedInode, Inode, Locked, Vnode};
+use crate::inode::{Content, EncodedInode, Inode, Locked, Vnode, body_bytes_max};
 use crate::units::{Container, InodeNo, SectorIndex};
 
 impl Namespace {
@@ -137,12 +137,10 @@ impl Namespace {
         slot.ok_or(Error::Stale)
     }
 
-    /// The longest target of a symbolic link that lies in the inode: as much as leaves room for a
-    /// name of any length.
+    /// The longest target of a symbolic link that lies in the inode.
     pub fn symlink_inline_max(&self) -> usize {
-        let fixed = sector::SECTOR_HEADER_BYTES
-            + sector::entry_bytes(NAME_BYTES_MAX, crate::format::inode::DISK_INODE_BYTES);
-        (self.store.layout.sector_bytes as usize).saturating_sub(fixed + 128)
+        let inode = crate::format::inode::DISK_INODE_BYTES;
+        body_bytes_max(&self.store.layout).saturating_sub(inode)
     }
 
     /// Takes the name of a file that is no directory. Returns the file; the caller deletes it if it
@@ -217,7 +215,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Adds a linktag of the open epoch; the oldest goes where there are too many.
+    /// Adds a linktag of the open epoch; another goes where there are too many.
     pub(super) fn tag(
         &self,
         file: &mut Locked<'_>,
@@ -225,10 +223,15 @@ impl Namespace {
         place: Container,
         count: u32,
     ) {
-        if file.tags.len() == crate::format::inode::LINK_TAGS_MAX / 2 {
-            file.tags.remove(0);
+        let tag = LinkTag { epoch: self.store.epoch(), kind, place, count };
+        if file.tags.len() == LINK_TAGS_MAX / 2 {
+            file.tags.pop();
         }
-        file.tags.push(LinkTag { epoch: self.store.epoch(), kind, place, count });
+        // The tag of a move matters most, and comes first.
+        match kind {
+            LinkTagKind::MovedFrom => file.tags.insert(0, tag),
+            _ => file.tags.push(tag),
+        }
     }
 
     /// Gives a file another name. No other change is under way.
@@ -306,6 +309,7 @@ impl Namespace {
         };
         self.tag_move(&mut file);
         encoded.set_tags(&file.tags);
+        encoded.shed_tags(body_bytes_max(&self.store.layout));
         let place = self.insert_external(&encoded, file.inode.file_type)?;
         let image = self.store.sector_mut(&mut dir, from.sector)?;
         if file.durable == Some(from) {
@@ -359,6 +363,7 @@ impl Namespace {
         };
         self.tag_move(&mut file);
         encoded.set_tags(&file.tags);
+        encoded.shed_tags(body_bytes_max(&self.store.layout));
         let image = self.store.sector_mut(&mut dir, found.sector)?;
         if !sector::replace(image, found.slot, &Body::Embedded(encoded.record())) {
             return Ok(());
@@ -386,8 +391,9 @@ impl Namespace {
         let beside = file.inode.xattr_block.len == 0;
         let fragments = self.store.layout.block_fragments();
         let encoded = file.inode.encode(beside, &file.tags, fragments);
+        let fits = encoded.record().len() <= body_bytes_max(&self.store.layout);
         let image = self.store.sector_mut(container, place.sector)?;
-        if sector::replace(image, slot, &Body::Embedded(encoded.record())) {
+        if fits && sector::replace(image, slot, &Body::Embedded(encoded.record())) {
             container.inline_len = len as u16;
             self.store.mark_dirty(file);
             return Ok(true);

@@ -14,7 +14,7 @@ use crate::error::{Corruption, Error, Result};
 use crate::format::LINKS_MAX;
 use crate::format::inode::{FileType, LinkTagKind};
 use crate::format::sector::{self, Body};
-use crate::inode::{EncodedInode, Locked, Vnode};
+use crate::inode::{EncodedInode, Locked, Vnode, body_bytes_max};
 use crate::units::{Container, InodeNo};
 
 /// What a rename left to do.
@@ -152,7 +152,9 @@ impl Namespace {
                     let count = file.inode.nlink;
                     self.tag(&mut file, LinkTagKind::Replaced, place, count);
                 }
-                Some(self.moving_record(names.from, source, &file)?)
+                let mut encoded = self.moving_record(names.from, source, &file)?;
+                encoded.shed_tags(body_bytes_max(&self.store.layout));
+                Some(encoded)
             }
         };
         let body = match (&encoded, source.reference) {
