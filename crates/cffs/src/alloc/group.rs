@@ -86,7 +86,7 @@ impl Group {
     }
 
     /// The fragments of the group.
-    pub fn len(&self) -> u32 {
+    pub fn fragments(&self) -> u32 {
         self.len
     }
 

@@ -71,33 +71,33 @@ impl Allocator {
     }
 
     fn place_small(&self, state: &mut State, request: &Request<'_>) -> Result<Option<FragRun>> {
-        if let Some(run) = self.from_window(state, request.key, request.len) {
+        if let Some(run) = self.take_from_window(state, request.key, request.len) {
             return Ok(Some(run));
         }
         if request.grown {
-            if let Some(run) = self.from_holes(state, request)? {
+            if let Some(run) = self.take_from_holes(state, request)? {
                 return Ok(Some(run));
             }
             if self.open_window(state, request.key, request.len)? {
-                return Ok(self.from_window(state, request.key, request.len));
+                return Ok(self.take_from_window(state, request.key, request.len));
             }
         }
-        self.from_stream(state, request.len)
+        self.take_from_stream(state, request.len)
     }
 
-    fn from_stream(&self, state: &mut State, len: u32) -> Result<Option<FragRun>> {
-        if let Some(run) = self.from_window(state, STREAM, len) {
+    fn take_from_stream(&self, state: &mut State, len: u32) -> Result<Option<FragRun>> {
+        if let Some(run) = self.take_from_window(state, STREAM, len) {
             return Ok(Some(run));
         }
         Ok(if self.open_window(state, STREAM, len)? {
-            self.from_window(state, STREAM, len)
+            self.take_from_window(state, STREAM, len)
         } else {
             None
         })
     }
 
     /// Takes the next fragments of a key's window. They are still marked as held.
-    fn from_window(&self, state: &mut State, key: Key, len: u32) -> Option<FragRun> {
+    fn take_from_window(&self, state: &mut State, key: Key, len: u32) -> Option<FragRun> {
         let clock = state.clock;
         let window = state.windows.get_mut(&key)?;
         if window.end.0 - window.next.0 < u64::from(len) {
@@ -109,7 +109,7 @@ impl Allocator {
         Some(run)
     }
 
-    fn from_holes(&self, state: &mut State, request: &Request<'_>) -> Result<Option<FragRun>> {
+    fn take_from_holes(&self, state: &mut State, request: &Request<'_>) -> Result<Option<FragRun>> {
         let segment = u64::from(self.layout.segment_fragments());
         for number in (request.neighbours)() {
             let first = FragNo(number * segment);
@@ -206,7 +206,7 @@ impl Allocator {
             if group.free_count() < len {
                 continue;
             }
-            let (rotor, end) = (group.rotor, group.len());
+            let (rotor, end) = (group.rotor, group.fragments());
             let found = group
                 .find(rotor, end, len, align, among)
                 .or_else(|| group.find(0, end, len, align, among));
@@ -257,7 +257,7 @@ impl Allocator {
         for step in 0..cgs {
             let cg = CgIndex((home + step) % cgs);
             let group = self.group(state, cg)?;
-            let end = group.len();
+            let end = group.fragments();
             if let Some(at) = group.find(0, end, request.len, 1, Among::Unheld) {
                 return Ok(Some(FragRun::new(self.of_group(cg, at), request.len)));
             }
@@ -289,7 +289,7 @@ impl Allocator {
             }
         }
         if self.open_window(state, STREAM, block)? {
-            return Ok(self.from_window(state, STREAM, block));
+            return Ok(self.take_from_window(state, STREAM, block));
         }
         if let Some(run) = self.find_from_hot(state, block, block, Among::Unheld)? {
             return Ok(Some(run));
@@ -339,10 +339,10 @@ impl Allocator {
         for cg in (0..groups).rev().map(CgIndex) {
             while state.pool.len() < self.pool_blocks {
                 let group = self.group(&mut state, cg)?;
-                let from = group.len() * 3 / 4 / block * block;
+                let from = group.fragments() * 3 / 4 / block * block;
                 let found = group
-                    .find(from, group.len(), block, block, Among::Unheld)
-                    .or_else(|| group.find(0, group.len(), block, block, Among::Unheld));
+                    .find(from, group.fragments(), block, block, Among::Unheld)
+                    .or_else(|| group.find(0, group.fragments(), block, block, Among::Unheld));
                 let Some(at) = found else { break };
                 group.hold(at, block);
                 let number: BlockNo = self.layout.block_of(self.of_group(cg, at));
