@@ -30,8 +30,8 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// The longest target of a symbolic link, in bytes.
 pub const SYMLINK_BYTES_MAX: usize = 4095;
 
-/// The largest size of a file, in bytes.
-pub const FILE_BYTES_MAX: u64 = 1 << 53;
+/// The largest size of a file, in bytes: what extents can map with the smallest fragments.
+pub const FILE_BYTES_MAX: u64 = 512 << 40;
 
 /// The largest count of names of one inode.
 pub const LINKS_MAX: u32 = 1_000_000_000;
