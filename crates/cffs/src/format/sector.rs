@@ -475,9 +475,9 @@ pub fn defer_removal(image: &mut [u8], slot: u16) {
 }
 
 /// Lets an embedded inode be seen as a reference to `sector` of the external table now, and become
-/// one in the last phase of the epoch.
+/// one in the last phase of the epoch. What is a reference already stays as it is.
 pub fn defer_reference(image: &mut [u8], slot: u16, sector: SectorIndex) {
-    if let Some((at, _)) = locate(image, slot) {
+    if let Some((at, _)) = locate(image, slot).filter(|(at, _)| image[at + 9] == EMBEDDED) {
         let flags = &mut image[at + ENTRY_HEADER_BYTES - 1];
         let first = *flags == 0;
         *flags |= BECOMING_REFERENCE;
@@ -489,7 +489,8 @@ pub fn defer_reference(image: &mut [u8], slot: u16, sector: SectorIndex) {
     }
 }
 
-/// Replaces the body of an entry; false, and nothing changed, if the new one does not fit.
+/// Replaces the body of an entry at once, also one that was to become a reference; false, and
+/// nothing changed, if the new one does not fit.
 pub fn replace(image: &mut [u8], slot: u16, body: &Body<'_>) -> bool {
     let Some((at, len)) = locate(image, slot) else {
         return false;
@@ -508,6 +509,10 @@ pub fn replace(image: &mut [u8], slot: u16, body: &Body<'_>) -> bool {
     image[at..at + 2].copy_from_slice(&entry_len.to_le_bytes());
     image[at + 9] = kind;
     encode_body(body, &mut image[body_at..body_at + new_len]);
+    if image[at + ENTRY_HEADER_BYTES - 1] == BECOMING_REFERENCE {
+        header_mut(image).deferred -= 1;
+    }
+    image[at + ENTRY_HEADER_BYTES - 1] &= !BECOMING_REFERENCE;
     true
 }
 
