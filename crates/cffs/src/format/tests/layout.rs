@@ -1,0 +1,124 @@
+use super::*;
+use crate::format::Layout;
+use crate::units::{BlockNo, CgIndex, FragNo};
+
+/// Small volumes of every shape, so that each block can be looked at.
+fn layouts() -> impl Strategy<Value = Layout> {
+    (0u32..3, 0u32..4, 6u32..9, 64u64..1500).prop_filter_map(
+        "no room for its own structures",
+        |(block_shift, fragment_shift, cg_shift, blocks)| {
+            let block_bytes = 4096 << block_shift;
+            let superblock = Superblock {
+                block_bytes,
+                fragment_bytes: block_bytes >> fragment_shift,
+                segment_bytes: block_bytes * 4,
+                cg_blocks: 1 << cg_shift,
+                blocks,
+                cgs_made: 1,
+                cg_rotor: 0,
+                ..superblock()
+            };
+            superblock.check().ok().map(|()| Layout::new(&superblock))
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn the_sums_are_those_of_the_blocks(layout in layouts()) {
+        let per_block = u64::from(layout.block_fragments());
+        let mut allocatable = 0;
+        for block in (0..layout.blocks).map(BlockNo) {
+            let reserved = layout.is_reserved(block);
+            let start = layout.block_start(block);
+            prop_assert_eq!(layout.is_allocatable(start, per_block as u32), !reserved);
+            prop_assert_eq!(layout.block_of(FragNo(start.0 + per_block - 1)), block);
+            let cg = layout.cg_of(block);
+            prop_assert!(block.0 - layout.cg_start(cg).0 < layout.cg_len_blocks(cg).into());
+            if !reserved {
+                allocatable += per_block;
+            }
+        }
+        prop_assert_eq!(layout.allocatable_fragments(), allocatable);
+        let lens: u64 =
+            (0..layout.cgs()).map(|cg| u64::from(layout.cg_len_blocks(CgIndex(cg)))).sum();
+        prop_assert_eq!(lens, layout.blocks);
+    }
+
+    #[test]
+    fn fixed_structures_lie_in_reserved_blocks_and_never_on_each_other(layout in layouts()) {
+        let mut fixed = vec![BlockNo(0), layout.system_area()];
+        for copy in layout.superblock_copies() {
+            fixed.extend([copy, BlockNo(copy.0 + 1)]);
+        }
+        for cg in (0..layout.cgs()).map(CgIndex) {
+            fixed.push(layout.cg_header(cg));
+            for block in 0..u64::from(layout.bitmap_blocks()) {
+                fixed.push(BlockNo(layout.cg_bitmap(cg).0 + block));
+                fixed.push(BlockNo(layout.cg_busy_bitmap(cg).0 + block));
+            }
+            prop_assert!(
+                layout.bitmap_blocks() * layout.block_bytes * 8 >= layout.cg_fragments(cg)
+            );
+        }
+        fixed.extend((0..u64::from(layout.busy_map_blocks())).map(|b| BlockNo(layout.busy_map().0 + b)));
+        for block in &fixed {
+            prop_assert!(layout.is_reserved(*block), "{block:?}");
+        }
+        let count = fixed.len();
+        fixed.sort_unstable();
+        fixed.dedup();
+        prop_assert_eq!(fixed.len(), count);
+    }
+
+    #[test]
+    fn a_run_is_allocatable_if_each_of_its_fragments_is_in_one_group(
+        layout in layouts(),
+        start in 0u64..12_000,
+        len in 0u32..600,
+    ) {
+        let fragments = start..start + u64::from(len);
+        let each = len > 0
+            && fragments.clone().all(|f| layout.is_allocatable(FragNo(f), 1))
+            && layout.cg_of_fragment(FragNo(start)) == layout.cg_of_fragment(FragNo(fragments.end - 1));
+        prop_assert_eq!(layout.is_allocatable(FragNo(start), len), each);
+    }
+}
+
+#[test]
+fn a_run_near_the_end_of_numbers_is_outside() {
+    let layout = Layout::new(&superblock());
+    assert!(!layout.is_allocatable(FragNo(u64::MAX), 1));
+    assert!(!layout.is_allocatable(FragNo(u64::MAX - 5), u32::MAX));
+}
+
+#[test]
+fn copies_lie_in_group_1_and_the_powers_of_3_5_and_7_and_at_the_end() {
+    let blocks = 64 * 130;
+    let superblock = Superblock {
+        block_bytes: 4096,
+        fragment_bytes: 1024,
+        cg_blocks: 64,
+        blocks,
+        segment_bytes: 65536,
+        ..superblock()
+    };
+    superblock.check().unwrap();
+    let mut expected: Vec<u64> =
+        [1, 3, 5, 7, 9, 25, 27, 49, 81, 125].into_iter().map(|cg| cg * 64).collect();
+    expected.push(blocks - 2);
+    let copies = Layout::new(&superblock).superblock_copies();
+    assert_eq!(copies, expected.into_iter().map(BlockNo).collect::<Vec<_>>());
+}
+
+#[test]
+fn system_inodes_share_a_sector_where_they_fit() {
+    let places = |sector_bytes| {
+        let layout = Layout::new(&Superblock { sector_bytes, ..superblock() });
+        [InodeNo::ROOT, InodeNo::LOCATOR, InodeNo::EXTERNAL]
+            .map(|ino| layout.system_container(ino).sector.0)
+    };
+    assert_eq!(places(512), [0, 1, 2]);
+    assert_eq!(places(1024), [0, 0, 0]);
+    assert_eq!(places(4096), [0, 0, 0]);
+}

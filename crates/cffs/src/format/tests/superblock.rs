@@ -1,0 +1,112 @@
+use super::*;
+use crate::error::{Corruption, Error};
+use crate::format::superblock::SUPERBLOCK_BYTES;
+
+fn resealed(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    let mut bytes = superblock().encode().to_vec();
+    change(&mut bytes);
+    let uuid: [u8; 16] = std::array::from_fn(|index| bytes[16 + index]);
+    Checksum::new(&uuid).seal(&mut bytes, 8);
+    bytes
+}
+
+fn corruption(bytes: &[u8]) -> Corruption {
+    match Superblock::decode(bytes, 4096) {
+        Err(Error::Corruption(corruption)) => corruption,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn encode_and_decode_are_inverse() {
+    let superblock = superblock();
+    assert_eq!(Superblock::decode(&superblock.encode(), 0).unwrap(), superblock);
+    let label = Superblock { label: vec![b'x'; 64], ..superblock };
+    assert_eq!(Superblock::decode(&label.encode(), 0).unwrap(), label);
+}
+
+#[test]
+fn what_is_no_superblock_is_refused() {
+    let bytes = superblock().encode();
+    let offset = 4096;
+    assert_eq!(corruption(&bytes[..511]), Corruption::SuperblockMagic { offset });
+    assert_eq!(corruption(&[0; 512]), Corruption::SuperblockMagic { offset });
+    let mut text_mode = bytes;
+    text_mode[4] = b'\n';
+    assert_eq!(corruption(&text_mode), Corruption::SuperblockMagic { offset });
+    for at in 8..SUPERBLOCK_BYTES {
+        let mut damaged = bytes;
+        damaged[at] ^= 0x10;
+        assert_eq!(corruption(&damaged), Corruption::SuperblockChecksum { offset }, "byte {at}");
+    }
+}
+
+#[test]
+fn another_version_and_unknown_features_are_unsupported() {
+    let unsupported = |bytes: &[u8]| match Superblock::decode(bytes, 0) {
+        Err(Error::Unsupported(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    let newer = resealed(|bytes| bytes[12] = 2);
+    assert!(unsupported(&newer).contains("format version 2"));
+    let incompat = resealed(|bytes| bytes[104 + 3] = 0x80);
+    assert!(unsupported(&incompat).contains("0x80000000"));
+    let ro_compat = resealed(|bytes| bytes[100 + 3] = 0x80);
+    assert!(!Superblock::decode(&ro_compat, 0).unwrap().writable());
+    assert!(superblock().writable());
+    let compat = resealed(|bytes| bytes[96 + 3] = 0x80);
+    assert!(Superblock::decode(&compat, 0).unwrap().writable());
+}
+
+#[test]
+fn each_field_is_held_to_its_range() {
+    let refused = |field: &str, change: fn(&mut Superblock)| {
+        let mut changed = superblock();
+        change(&mut changed);
+        match corruption(&changed.encode()) {
+            Corruption::SuperblockField { field: found, .. } => assert_eq!(found, field),
+            other => panic!("{field}: {other:?}"),
+        }
+    };
+    refused("block_bytes", |s| s.block_bytes = 2048);
+    refused("block_bytes", |s| s.block_bytes = 131_072);
+    refused("block_bytes", |s| s.block_bytes = 12_288);
+    refused("fragment_bytes", |s| s.fragment_bytes = 256);
+    refused("fragment_bytes", |s| s.fragment_bytes = 16_384);
+    refused("block_bytes", |s| (s.block_bytes, s.fragment_bytes) = (65536, 512));
+    refused("sector_bytes", |s| s.sector_bytes = 256);
+    refused("sector_bytes", |s| s.sector_bytes = 8192);
+    refused("segment_bytes", |s| s.segment_bytes = 4096);
+    refused("segment_bytes", |s| s.segment_bytes = 32 << 20);
+    refused("segment_bytes", |s| (s.cg_blocks, s.segment_bytes, s.blocks) = (64, 1 << 20, 64));
+    refused("cg_blocks", |s| s.cg_blocks = 32);
+    refused("cg_blocks", |s| s.cg_blocks = 2 << 20);
+    refused("cg_blocks", |s| s.cg_blocks = 1000);
+    refused("inline_bytes_max", |s| s.inline_bytes_max = 2048);
+    refused("blocks", |s| s.blocks = 0);
+    refused("blocks", |s| s.blocks = 63);
+    refused("blocks", |s| s.blocks = 1 << 40);
+    refused("blocks", |s| (s.cg_blocks, s.blocks) = (64, 64 << 31));
+    refused("blocks", |s| (s.blocks, s.cg_rotor) = (32768 * 3 + 8, 0));
+    refused("cgs_made", |s| s.cgs_made = 32);
+    refused("cg_rotor", |s| s.cg_rotor = 31);
+    for (at, field) in [(126, "policy"), (127, "state")] {
+        for value in [0, 4, 255] {
+            let expected = Corruption::SuperblockField { field, value: u64::from(value) };
+            assert_eq!(corruption(&resealed(|bytes| bytes[at] = value)), expected);
+        }
+    }
+}
+
+proptest! {
+    /// Whatever the bytes say, decoding answers; and what it accepts has a layout.
+    #[test]
+    fn mutated_superblocks_are_refused_or_usable(mutations in mutations()) {
+        let bytes = resealed(|bytes| mutate(bytes, &mutations, 8..224));
+        if let Ok(superblock) = Superblock::decode(&bytes, 0) {
+            let layout = super::super::Layout::new(&superblock);
+            prop_assert!(layout.allocatable_fragments() < layout.fragments());
+            prop_assert!(!layout.superblock_copies().is_empty());
+        }
+    }
+}
