@@ -6,6 +6,7 @@ pub mod clock;
 pub mod device;
 pub mod error;
 pub mod format;
+pub mod fsck;
 pub mod inode;
 pub mod mkfs;
 pub mod namespace;

@@ -1,0 +1,251 @@
+//! The device as fsck sees it: reads in few requests, and changes that wait in memory.
+//!
+//! Offers reading of many places at once (in the order of the disk, neighbours in one request,
+//! by several threads) and an overlay: what a repair changes is seen by every later read and goes
+//! to the device only with [`Disk::commit`]. Stands on `device`.
+//!
+//! Invariants: a failed request is repeated sector by sector, so that it costs only the sectors
+//! that cannot be read; those read as zeros, which no codec accepts, and are remembered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, IoSlice};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::device::BlockDevice;
+
+/// The grain of the overlay: the smallest sector.
+const PIECE_BYTES: usize = 512;
+/// Reads that are no farther apart than this are made as one request.
+const GAP_BYTES: u64 = 32 << 10;
+/// The longest request that is put together from several.
+const REQUEST_BYTES_MAX: u64 = 1 << 20;
+
+/// What was asked of the device.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DiskCounts {
+    pub read_requests: u64,
+    pub read_bytes: u64,
+    pub write_requests: u64,
+    pub write_bytes: u64,
+}
+
+/// A place on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub offset: u64,
+    pub len: usize,
+}
+
+impl Place {
+    fn end(&self) -> u64 {
+        self.offset.saturating_add(self.len as u64)
+    }
+}
+
+pub(super) struct Disk<'d> {
+    device: &'d dyn BlockDevice,
+    threads: usize,
+    overlay: BTreeMap<u64, Box<[u8]>>,
+    unreadable: BTreeSet<u64>,
+    counts: DiskCounts,
+}
+
+impl<'d> Disk<'d> {
+    pub fn new(device: &'d dyn BlockDevice, threads: usize) -> Disk<'d> {
+        Disk {
+            device,
+            threads: threads.max(1),
+            overlay: BTreeMap::new(),
+            unreadable: BTreeSet::new(),
+            counts: DiskCounts::default(),
+        }
+    }
+
+    pub fn size_bytes(&self) -> u64 {
+        self.device.geometry().size_bytes
+    }
+
+    pub fn counts(&self) -> DiskCounts {
+        self.counts
+    }
+
+    /// Whether a repair changed anything that is not yet on the device.
+    pub fn is_changed(&self) -> bool {
+        !self.overlay.is_empty()
+    }
+
+    pub fn unreadable_sectors(&self) -> usize {
+        self.unreadable.len()
+    }
+
+    fn sector_bytes(&self) -> u64 {
+        u64::from(self.device.geometry().sector_bytes).max(PIECE_BYTES as u64)
+    }
+
+    /// Reads one place.
+    pub fn read(&mut self, offset: u64, len: usize) -> Vec<u8> {
+        self.read_many(&[Place { offset, len }]).pop().unwrap_or_default()
+    }
+
+    /// Reads the places, whatever their order, and returns their bytes in the order of the call.
+    pub fn read_many(&mut self, places: &[Place]) -> Vec<Vec<u8>> {
+        let mut order: Vec<usize> = (0..places.len()).collect();
+        order.sort_unstable_by_key(|index| places[*index].offset);
+        let mut spans: Vec<(Place, Vec<usize>)> = Vec::new();
+        for index in order {
+            let place = places[index];
+            match spans.last_mut() {
+                Some((span, members))
+                    if place.offset <= span.end().saturating_add(GAP_BYTES)
+                        && place.end() - span.offset <= REQUEST_BYTES_MAX =>
+                {
+                    let end = span.end().max(place.end());
+                    span.len = (end - span.offset) as usize;
+                    members.push(index);
+                }
+                _ => spans.push((place, vec![index])),
+            }
+        }
+        let requests: Vec<Place> = spans.iter().map(|(span, _)| *span).collect();
+        let blobs = self.read_spans(&requests);
+        let mut result = vec![Vec::new(); places.len()];
+        for ((span, members), blob) in spans.iter().zip(blobs) {
+            if let [only] = members[..] {
+                result[only] = blob;
+                continue;
+            }
+            for index in members {
+                let place = places[*index];
+                let from = (place.offset - span.offset) as usize;
+                result[*index] = blob[from..from + place.len].to_vec();
+            }
+        }
+        result
+    }
+
+    fn read_spans(&mut self, spans: &[Place]) -> Vec<Vec<u8>> {
+        self.counts.read_requests += spans.len() as u64;
+        self.counts.read_bytes += spans.iter().map(|span| span.len as u64).sum::<u64>();
+        let mut blobs: Vec<io::Result<Vec<u8>>> = if spans.len() < 2 || self.threads < 2 {
+            spans.iter().map(|span| read_span(self.device, *span)).collect()
+        } else {
+            self.read_parallel(spans)
+        };
+        spans
+            .iter()
+            .zip(&mut blobs)
+            .map(|(span, blob)| {
+                let blob = std::mem::replace(blob, Ok(Vec::new()));
+                let mut bytes = blob.unwrap_or_else(|_| self.read_sectors(*span));
+                self.overlay_onto(*span, &mut bytes);
+                bytes
+            })
+            .collect()
+    }
+
+    fn read_parallel(&self, spans: &[Place]) -> Vec<io::Result<Vec<u8>>> {
+        let next = AtomicUsize::new(0);
+        let results = Mutex::new(Vec::with_capacity(spans.len()));
+        let device = self.device;
+        std::thread::scope(|scope| {
+            for _ in 0..self.threads.min(spans.len()) {
+                scope.spawn(|| {
+                    while let Some(span) = spans.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let blob = read_span(device, *span);
+                        results.lock().push((span.offset, blob));
+                    }
+                });
+            }
+        });
+        let mut results = results.into_inner();
+        results.sort_unstable_by_key(|(offset, _)| *offset);
+        results.into_iter().map(|(_, blob)| blob).collect()
+    }
+
+    /// Reads sector by sector what could not be read at once.
+    fn read_sectors(&mut self, span: Place) -> Vec<u8> {
+        let mut bytes = vec![0; span.len];
+        let sector = self.sector_bytes();
+        let mut offset = span.offset;
+        while offset < span.end() {
+            let end = ((offset / sector + 1) * sector).min(span.end());
+            let from = (offset - span.offset) as usize;
+            let to = (end - span.offset) as usize;
+            self.counts.read_requests += 1;
+            if self.device.read_at(offset, &mut bytes[from..to]).is_err() {
+                bytes[from..to].fill(0);
+                self.unreadable.insert(offset);
+            }
+            offset = end;
+        }
+        bytes
+    }
+
+    fn overlay_onto(&self, span: Place, bytes: &mut [u8]) {
+        if self.overlay.is_empty() {
+            return;
+        }
+        let first = span.offset.saturating_sub(PIECE_BYTES as u64 - 1);
+        for (at, piece) in self.overlay.range(first..span.end()) {
+            let from = span.offset.max(*at);
+            let to = span.end().min(at + PIECE_BYTES as u64);
+            bytes[(from - span.offset) as usize..(to - span.offset) as usize]
+                .copy_from_slice(&piece[(from - at) as usize..(to - at) as usize]);
+        }
+    }
+
+    /// Changes what later reads see. Offset and length are multiples of 512.
+    pub fn change(&mut self, offset: u64, bytes: &[u8]) {
+        debug_assert!(offset.is_multiple_of(PIECE_BYTES as u64));
+        for (index, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
+            let at = offset + (index * PIECE_BYTES) as u64;
+            self.unreadable.remove(&at);
+            self.overlay.insert(at, piece.into());
+        }
+    }
+
+    /// Writes all changes to the device, neighbours in one request, and orders them before every
+    /// later write.
+    pub fn commit(&mut self) -> io::Result<()> {
+        let mut run: Vec<u8> = Vec::new();
+        let mut start = 0;
+        for (at, piece) in std::mem::take(&mut self.overlay) {
+            let adjacent = at == start + run.len() as u64;
+            if !run.is_empty() && (!adjacent || run.len() as u64 >= REQUEST_BYTES_MAX) {
+                self.write(start, &run)?;
+                run.clear();
+            }
+            if run.is_empty() {
+                start = at;
+            }
+            run.extend_from_slice(&piece);
+        }
+        if !run.is_empty() {
+            self.write(start, &run)?;
+        }
+        self.device.barrier()
+    }
+
+    /// Writes to the device at once.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.counts.write_requests += 1;
+        self.counts.write_bytes += bytes.len() as u64;
+        self.device.write_at(offset, &[IoSlice::new(bytes)])
+    }
+
+    pub fn barrier(&self) -> io::Result<()> {
+        self.device.barrier()
+    }
+
+    pub fn sync(&self) -> io::Result<()> {
+        self.device.sync()
+    }
+}
+
+fn read_span(device: &dyn BlockDevice, span: Place) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; span.len];
+    device.read_at(span.offset, &mut bytes)?;
+    Ok(bytes)
+}

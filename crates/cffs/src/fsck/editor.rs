@@ -1,0 +1,328 @@
+//! Repairs of the truth, made in the overlay.
+
+use super::map::attribute_run;
+use super::sectors::OwnedRecord;
+use super::{Checker, Code, Place};
+use crate::format::extent::{Child, EXTENT_BYTES, Extent, Node, node_capacity};
+use crate::format::index::INDEX_OFFSET_BYTES;
+use crate::format::inode::{DATA_AREA_BYTES_MIN, InodeFlags};
+use crate::format::sector::{self, Body};
+use crate::units::{CgIndex, Container, FragNo, FragRun, InodeNo, SectorIndex};
+
+/// A repair. Those that the walk's own record cannot follow are followed by another round.
+#[derive(Clone, Debug)]
+pub(super) enum Fix {
+    /// Sets fields of an inode.
+    Mend(InodeNo, Mend),
+    /// Removes an entry with what lies in it.
+    RemoveEntry { container: Container, slot: u16 },
+    /// Makes an entry a name of an external inode.
+    ToReference { container: Container, slot: u16, ino: InodeNo, sector: SectorIndex },
+    /// Removes the index of a directory.
+    DropIndex(InodeNo),
+    /// Gives a file these extents, and only these. Another round.
+    SetMap(InodeNo, Vec<Extent>),
+    /// Makes a sector empty. Another round.
+    ResetSector(Container),
+    /// Makes a sector of what is valid in the old one. Another round.
+    RebuildSector(Container),
+    /// Gives a container blocks where it has none, up to a size in bytes. Another round.
+    FillHoles(InodeNo, u64),
+    /// Removes an inode. Another round.
+    Forget(InodeNo),
+    /// Gives an inode a name in lost+found, and takes the one it has. Another round.
+    Reconnect(InodeNo),
+    /// Moves an embedded inode to the external table. Another round.
+    Externalize(InodeNo),
+    /// Restores a sector of the system area. Another round.
+    RestoreSystem(u32),
+    /// Makes an empty inode for a file of the system's. Another round.
+    RemakeSystem(InodeNo),
+    /// Nothing but another round.
+    Again,
+}
+
+/// Fields of an inode to be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mend {
+    pub nlink: Option<u32>,
+    pub parent: Option<InodeNo>,
+    pub fragments: Option<u64>,
+    pub size: Option<u64>,
+    /// The size, unless it is larger already.
+    pub size_min: Option<u64>,
+    /// A directory's count of entries.
+    pub entries: Option<u32>,
+    pub clear_flags: InodeFlags,
+    pub attributes: Option<Vec<u8>>,
+    pub drop_attribute_block: bool,
+}
+
+impl Default for Mend {
+    fn default() -> Mend {
+        Mend {
+            nlink: None,
+            parent: None,
+            fragments: None,
+            size: None,
+            size_min: None,
+            entries: None,
+            clear_flags: InodeFlags::empty(),
+            attributes: None,
+            drop_attribute_block: false,
+        }
+    }
+}
+
+impl Mend {
+    fn apply(&self, record: &mut OwnedRecord, layout: &crate::format::Layout) {
+        let dropped = self.drop_attribute_block.then(|| attribute_run(&record.as_record()));
+        let inode = &mut record.inode;
+        if let Some(nlink) = self.nlink {
+            inode.nlink = nlink.into();
+        }
+        if let Some(parent) = self.parent {
+            inode.parent = parent.0.into();
+        }
+        if let Some(fragments) = self.fragments {
+            inode.fragments = fragments.into();
+        }
+        if let Some(size) = self.size {
+            inode.size = size.into();
+        }
+        if let Some(size) = self.size_min {
+            inode.size = inode.size.get().max(size).into();
+        }
+        if let Some(entries) = self.entries {
+            inode.special = (inode.special.get() >> 32 << 32 | u64::from(entries)).into();
+        }
+        inode.flags = (inode.flags.get() & !self.clear_flags.bits()).into();
+        if self.clear_flags.contains(InodeFlags::CONTENT_CHECKSUM) {
+            inode.content_checksum = 0.into();
+        }
+        if let Some(attributes) = &self.attributes {
+            record.xattrs.clone_from(attributes);
+        }
+        if let Some(Some(run)) = dropped {
+            inode.xattr_block = 0.into();
+            if layout.is_allocatable(run.start, run.len) {
+                inode.fragments = inode.fragments.get().saturating_sub(run.len.into()).into();
+            }
+        }
+    }
+}
+
+impl Checker<'_> {
+    /// Makes the repairs that were noted; true if the truth has to be walked anew.
+    pub(super) fn apply_fixes(&mut self) -> bool {
+        let fixes = std::mem::take(&mut self.walk.fixes);
+        let mut again = false;
+        // Those that know an entry by its slot come before those that number the slots anew.
+        let (late, early): (Vec<Fix>, Vec<Fix>) =
+            fixes.into_iter().partition(|fix| self.needs_round(fix));
+        for fix in early {
+            self.apply_early(&fix);
+        }
+        for fix in late {
+            again = true;
+            self.apply_late(&fix);
+        }
+        again
+    }
+
+    fn needs_round(&self, fix: &Fix) -> bool {
+        !matches!(
+            fix,
+            Fix::Mend(..) | Fix::RemoveEntry { .. } | Fix::ToReference { .. } | Fix::DropIndex(_)
+        )
+    }
+
+    fn apply_early(&mut self, fix: &Fix) {
+        match fix {
+            Fix::Mend(ino, mend) => {
+                self.mend(*ino, mend);
+            }
+            Fix::RemoveEntry { container, slot } => {
+                self.edit(*container, |image| sector::remove(image, *slot));
+            }
+            Fix::ToReference { container, slot, ino, sector } => {
+                let body = Body::Reference { ino: *ino, sector: *sector };
+                self.edit(*container, |image| {
+                    sector::replace(image, *slot, &body);
+                });
+            }
+            Fix::DropIndex(dir) => self.drop_index(*dir),
+            _ => {}
+        }
+    }
+
+    fn edit(&mut self, container: Container, change: impl FnOnce(&mut [u8])) -> bool {
+        let Some(mut image) = self.load_good_sector(container) else { return false };
+        change(&mut image);
+        self.store_sector(container, &mut image);
+        true
+    }
+
+    /// Changes a record in its place; it must not become longer.
+    pub(super) fn edit_record(
+        &mut self,
+        ino: InodeNo,
+        change: impl FnOnce(&mut OwnedRecord),
+    ) -> bool {
+        let Some(found) = self.walk.census.get(ino).copied() else { return false };
+        let Some(mut record) = self.load_record(ino) else { return false };
+        change(&mut record);
+        let body = record.as_record();
+        self.edit(found.container, |image| {
+            sector::replace(image, found.slot, &Body::Embedded(body));
+        })
+    }
+
+    pub(super) fn mend(&mut self, ino: InodeNo, mend: &Mend) -> bool {
+        let layout = self.layout;
+        self.edit_record(ino, |record| mend.apply(record, &layout))
+    }
+
+    fn drop_index(&mut self, dir: InodeNo) {
+        let base = INDEX_OFFSET_BYTES / u64::from(self.layout.fragment_bytes);
+        let Some(file) = self.walk.census.containers.get(&dir) else { return };
+        let (index, data): (Vec<Extent>, Vec<Extent>) =
+            file.map.iter().copied().partition(|extent| extent.logical >= base);
+        if !index.is_empty() && !self.set_map(dir, &data) {
+            return;
+        }
+        for extent in &index {
+            self.walk.used.release(extent.run());
+        }
+        self.edit_record(dir, |record| {
+            let flags = record.inode.flags.get() & !InodeFlags::INDEXED.bits();
+            record.inode.flags = flags.into();
+            record.inode.special = (record.inode.special.get() & u64::from(u32::MAX)).into();
+        });
+    }
+
+    /// Gives an inode these extents instead of those it has: in the inode if they fit into the
+    /// smallest data area, in a new tree otherwise. The old tree's blocks become free, the old
+    /// extents do not.
+    pub(super) fn set_map(&mut self, ino: InodeNo, extents: &[Extent]) -> bool {
+        let Some(record) = self.load_record(ino) else { return false };
+        let old = self.collect_map(&record.as_record());
+        let generation = record.inode.generation.get();
+        let in_inode = (record.data.len().max(DATA_AREA_BYTES_MIN)) / EXTENT_BYTES;
+        let mut data = Vec::new();
+        let (mut root, mut depth, mut tree_blocks) = (0, 0, 0);
+        if extents.len() <= in_inode {
+            extents.iter().for_each(|extent| data.extend_from_slice(&extent.encode()));
+        } else {
+            match self.write_tree(ino, generation, extents) {
+                Some(tree) => (root, depth, tree_blocks) = tree,
+                None => {
+                    let message = "no space for a new extent tree";
+                    self.problem(Code::NoSpace, Place::Inode(ino), message);
+                    return false;
+                }
+            }
+        }
+        for block in old.tree_blocks {
+            let start = self.layout.block_start(block);
+            self.walk.used.release(FragRun::new(start, self.layout.block_fragments()));
+        }
+        let attributes = attribute_run(&record.as_record()).map_or(0, |run| u64::from(run.len));
+        let space: u64 = extents.iter().map(|extent| u64::from(extent.len)).sum();
+        let fragments = space + attributes + tree_blocks * u64::from(self.layout.block_fragments());
+        self.edit_record(ino, |record| {
+            record.data = data;
+            record.inode.map_root = root.into();
+            record.inode.map_depth = depth;
+            record.inode.fragments = fragments.into();
+        })
+    }
+
+    /// Writes an extent tree; its root, its depth and its count of blocks.
+    fn write_tree(
+        &mut self,
+        ino: InodeNo,
+        generation: u32,
+        extents: &[Extent],
+    ) -> Option<(u64, u8, u64)> {
+        let capacity = node_capacity(self.layout.block_bytes);
+        let mut nodes: Vec<(u64, Node)> = extents
+            .chunks(capacity)
+            .map(|leaf| (leaf[0].logical, Node::Leaf(leaf.to_vec())))
+            .collect();
+        let mut depth = 0;
+        let mut blocks = 0;
+        loop {
+            let mut children = Vec::new();
+            for (logical, node) in &nodes {
+                let start = self.allocate(self.layout.block_fragments())?;
+                let block = self.layout.block_of(start);
+                let bytes = self.layout.block_bytes;
+                let image = node.encode(ino, generation, depth, block, bytes, self.checksum);
+                self.disk.change(self.layout.block_offset(block), &image);
+                children.push(Child { logical: *logical, block });
+                blocks += 1;
+            }
+            if let [root] = children[..] {
+                return Some((root.block.0, depth, blocks));
+            }
+            nodes = children
+                .chunks(capacity)
+                .map(|inner| (inner[0].logical, Node::Inner(inner.to_vec())))
+                .collect();
+            depth += 1;
+        }
+    }
+
+    /// Takes a run of free fragments, aligned to a block if it is at least as long. What the
+    /// volume's own bitmap calls free is preferred: the rest may belong to what was lost.
+    pub(super) fn allocate(&mut self, fragments: u32) -> Option<FragNo> {
+        for trust_bitmap in [true, false] {
+            for cg in (0..self.layout.cgs()).map(CgIndex) {
+                if let Some(start) = self.find_free(cg, fragments, trust_bitmap) {
+                    self.walk.used.claim(FragRun::new(start, fragments));
+                    return Some(start);
+                }
+            }
+        }
+        None
+    }
+
+    fn find_free(&mut self, cg: CgIndex, fragments: u32, trust_bitmap: bool) -> Option<FragNo> {
+        let mut bitmap = self.walk.used.free_bitmap(cg);
+        if trust_bitmap
+            && cg.0 < self.superblock.cgs_made
+            && let Some(old) = self.old_bitmap(cg)
+        {
+            bitmap.iter_mut().zip(old).for_each(|(byte, old)| *byte &= old);
+        }
+        let step = if fragments >= self.layout.block_fragments() {
+            self.layout.block_fragments()
+        } else {
+            1
+        };
+        let is_free = |bit: u32| bitmap[bit as usize / 8] >> (bit % 8) & 1 != 0;
+        let last = self.layout.cg_fragments(cg).checked_sub(fragments)?;
+        let mut at = 0;
+        while at <= last {
+            match (at..at + fragments).rev().find(|bit| !is_free(*bit)) {
+                None => {
+                    let start = self.layout.block_start(self.layout.cg_start(cg));
+                    return Some(FragNo(start.0 + u64::from(at)));
+                }
+                Some(used) => at = (used + 1).next_multiple_of(step),
+            }
+        }
+        None
+    }
+
+    fn old_bitmap(&mut self, cg: CgIndex) -> Option<&Vec<u8>> {
+        if !self.old_bitmaps.contains_key(&cg.0) {
+            let offset = self.layout.block_offset(self.layout.cg_bitmap(cg));
+            let len = (self.layout.bitmap_blocks() * self.layout.block_bytes) as usize;
+            let bytes = self.disk.read(offset, len);
+            self.old_bitmaps.insert(cg.0, Some(bytes));
+        }
+        self.old_bitmaps.get(&cg.0)?.as_ref()
+    }
+}

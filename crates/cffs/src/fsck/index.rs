@@ -1,0 +1,96 @@
+//! The hash index of a directory, compared with the directory's names (pass 1: the names are at
+//! hand there).
+
+use super::census::{ContainerFile, pieces};
+use super::disk::Place as DiskPlace;
+use super::editor::Fix;
+use super::{Checker, Code, Place};
+use crate::format::index;
+use crate::units::{InodeNo, SectorIndex};
+
+/// Buckets that are read at once.
+const BATCH_BLOCKS: usize = 256;
+
+impl Checker<'_> {
+    /// All sectors of a directory were read; `names` are hash, sector and slot of each entry.
+    pub(super) fn close_directory(&mut self, dir: InodeNo, mut names: Vec<(u32, u32, u16)>) {
+        names.sort_unstable();
+        self.find_namesakes(dir, &names);
+        self.check_index(dir, names);
+    }
+
+    /// Checks the index against the names, in the order of their hashes.
+    pub(super) fn check_index(&mut self, dir: InodeNo, mut names: Vec<(u32, u32, u16)>) {
+        let Some(file) = self.walk.census.containers.get(&dir) else { return };
+        let base = index::INDEX_OFFSET_BYTES / u64::from(self.layout.fragment_bytes);
+        let has_blocks = file.map.last().is_some_and(|extent| extent.logical_end() > base);
+        if !file.indexed && file.buckets == 0 && !has_blocks {
+            return;
+        }
+        if file.names_changed {
+            // It goes anyway, at the end of pass 2.
+            return;
+        }
+        let file = file.clone();
+        names.sort_unstable_by_key(|(hash, sector, _)| {
+            (index::bucket_of(*hash, file.buckets.max(1)), *hash, *sector)
+        });
+        let wrong = match file.indexed && file.buckets > 0 {
+            true => self.compare_index(dir, &file, &names).err(),
+            false => Some("buckets without an index".to_string()),
+        };
+        if let Some(message) = wrong {
+            self.derived(Code::Index, Place::Inode(dir), message);
+            self.walk.fixes.push(Fix::DropIndex(dir));
+        }
+    }
+
+    fn compare_index(
+        &mut self,
+        dir: InodeNo,
+        file: &ContainerFile,
+        names: &[(u32, u32, u16)],
+    ) -> Result<(), String> {
+        let block = u64::from(self.layout.block_bytes);
+        let len = u64::from(file.buckets) * block;
+        let places = pieces(&file.map, index::INDEX_OFFSET_BYTES, len, &self.layout);
+        if places.iter().map(|place| place.len as u64).sum::<u64>() != len {
+            return Err("buckets are missing".into());
+        }
+        let mut rest = names;
+        for first in (0..file.buckets).step_by(BATCH_BLOCKS) {
+            let count = (BATCH_BLOCKS as u32).min(file.buckets - first);
+            let start = index::INDEX_OFFSET_BYTES + u64::from(first) * block;
+            let places: Vec<DiskPlace> =
+                pieces(&file.map, start, u64::from(count) * block, &self.layout);
+            let bytes = self.disk.read_many(&places).concat();
+            for (bucket, bytes) in (first..first + count).zip(bytes.chunks_exact(block as usize)) {
+                index::verify(bytes, dir, file.generation, bucket, self.checksum)
+                    .map_err(|error| error.to_string())?;
+                let in_bucket = rest
+                    .partition_point(|(hash, ..)| index::bucket_of(*hash, file.buckets) <= bucket);
+                let (own, others) = rest.split_at(in_bucket);
+                rest = others;
+                compare_bucket(bytes, own).map_err(|what| format!("bucket {bucket}: {what}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn compare_bucket(bytes: &[u8], names: &[(u32, u32, u16)]) -> Result<(), &'static str> {
+    let mut listed: Vec<(u32, SectorIndex)> = index::entries(bytes).collect();
+    listed.sort_unstable();
+    let mut names = names.iter().map(|(hash, sector, _)| (*hash, SectorIndex(*sector)));
+    if index::overflowed(bytes) {
+        // A full bucket lists some of its names only, but none that is not there.
+        return match listed.into_iter().all(|entry| names.any(|name| name == entry)) {
+            true => Ok(()),
+            false => Err("a name is listed that is not there"),
+        };
+    }
+    match names.eq(listed) {
+        true => Ok(()),
+        false => Err("the names are not those of the directory"),
+    }
+}

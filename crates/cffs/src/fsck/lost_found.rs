@@ -1,0 +1,207 @@
+//! lost+found, and moving inodes to other sectors.
+
+use super::sectors::OwnedRecord;
+use super::{Checker, Code, Place};
+use crate::format::checksum::name_hash;
+use crate::format::extent::Extent;
+use crate::format::inode::{FileType, Record};
+use crate::format::sector::{self, Body, Sector};
+use crate::format::superblock::Incompat;
+use crate::units::{Container, FragRun, InodeNo, SectorIndex};
+
+use super::editor::Mend;
+
+const LOST_FOUND: &[u8] = b"lost+found";
+
+impl Checker<'_> {
+    /// Gives an inode a name in lost+found, and takes the name beside it if it is embedded.
+    pub(super) fn reconnect(&mut self, ino: InodeNo) {
+        let Some(found) = self.walk.census.get(ino).copied() else { return };
+        let Some(home) = self.lost_found() else { return self.no_space(ino) };
+        let name = format!("#{ino}").into_bytes();
+        if found.is_external() {
+            let sector = found.container.sector;
+            let body = Body::Reference { ino, sector };
+            if self.insert(home, &name, found.file_type, &body).is_none() {
+                self.no_space(ino);
+            }
+            return;
+        }
+        let Some(record) = self.load_record(ino) else { return };
+        let body = Body::Embedded(record.as_record());
+        if self.insert(home, &name, found.file_type, &body).is_none() {
+            return self.no_space(ino);
+        }
+        if let Some(mut image) = self.load_good_sector(found.container) {
+            sector::remove(&mut image, found.slot);
+            self.store_sector(found.container, &mut image);
+        }
+    }
+
+    /// Moves an embedded inode to the external table; its entry becomes a reference.
+    pub(super) fn externalize(&mut self, ino: InodeNo) {
+        let Some(found) = self.walk.census.get(ino).copied() else { return };
+        let Some(record) = self.load_record(ino) else { return };
+        let body = Body::Embedded(record.as_record());
+        let Some(container) = self.insert(InodeNo::EXTERNAL, b"", found.file_type, &body) else {
+            return self.no_space(ino);
+        };
+        if let Some(mut image) = self.load_good_sector(found.container) {
+            let body = Body::Reference { ino, sector: container.sector };
+            sector::replace(&mut image, found.slot, &body);
+            self.store_sector(found.container, &mut image);
+        }
+    }
+
+    pub(super) fn no_space(&mut self, ino: InodeNo) {
+        self.problem(Code::NoSpace, Place::Inode(ino), "no space to reconnect it");
+    }
+
+    /// The directory lost+found in the root directory; made if it is not there.
+    pub(super) fn lost_found(&mut self) -> Option<InodeNo> {
+        let hash = name_hash(&self.superblock.hash_seed, LOST_FOUND);
+        let sectors = self.walk.census.containers.get(&InodeNo::ROOT)?.sectors;
+        for sector in (0..sectors).map(SectorIndex) {
+            let container = Container { file: InodeNo::ROOT, sector };
+            let Some(image) = self.load_good_sector(container) else { continue };
+            let sector = Sector::new(&image);
+            let Some(entry) = sector.find_name(hash, LOST_FOUND) else { continue };
+            let ino = entry.ino();
+            if self.walk.census.containers.contains_key(&ino) {
+                return Some(ino);
+            }
+            // Something else has the name: it takes another one.
+            let slot = entry.slot;
+            let ino = entry.ino();
+            let body = entry.body;
+            let file_type = entry.file_type;
+            let name = format!("lost+found#{ino}").into_bytes();
+            let mut changed = image.clone();
+            sector::remove(&mut changed, slot);
+            self.insert(InodeNo::ROOT, &name, file_type, &body)?;
+            let mut now = self.load_good_sector(container)?;
+            sector::remove(&mut now, slot);
+            self.store_sector(container, &mut now);
+        }
+        self.make_directory(InodeNo::ROOT, LOST_FOUND, 0o700)
+    }
+
+    fn make_directory(&mut self, dir: InodeNo, name: &[u8], permissions: u32) -> Option<InodeNo> {
+        let mut number = InodeNo::FIRST_USER.0;
+        while self.walk.census.get(InodeNo(number)).is_some() {
+            number += 1;
+        }
+        let ino = InodeNo(number);
+        let mut inode = self.new_inode(ino, FileType::Directory, permissions);
+        inode.generation = self.walk.generation_max.wrapping_add(1).into();
+        inode.parent = dir.0.into();
+        let record = Record { inode: &inode, data: &[], xattrs: &[], tags: &[] };
+        let record = OwnedRecord::new(&record);
+        self.add_directory(dir, name, &record)?;
+        Some(ino)
+    }
+
+    /// Puts a directory's record beside a new name, or into the external table where that is the
+    /// rule.
+    pub(super) fn add_directory(
+        &mut self,
+        dir: InodeNo,
+        name: &[u8],
+        record: &OwnedRecord,
+    ) -> Option<Container> {
+        let body = Body::Embedded(record.as_record());
+        let ino = record.inode.number();
+        let file_type = FileType::Directory;
+        let container = if self.superblock.incompat.contains(Incompat::EMBED) {
+            self.insert(dir, name, file_type, &body)?
+        } else {
+            let container = self.insert(InodeNo::EXTERNAL, b"", file_type, &body)?;
+            let reference = Body::Reference { ino, sector: container.sector };
+            self.insert(dir, name, file_type, &reference)?;
+            container
+        };
+        let image = self.load_good_sector(container)?;
+        let slot = Sector::new(&image).find_inode(ino).map(|entry| entry.slot)?;
+        self.add_found(&record.as_record(), container, slot);
+        let mut pending = self.collect_map(&record.as_record());
+        pending.extents.sort_by_key(|extent| extent.logical);
+        let file = self.container_file(&record.as_record(), pending, dir);
+        self.walk.census.containers.insert(ino, file);
+        Some(container)
+    }
+
+    /// Adds an entry where there is room; the container grows if there is none.
+    pub(super) fn insert(
+        &mut self,
+        file: InodeNo,
+        name: &[u8],
+        file_type: FileType,
+        body: &Body<'_>,
+    ) -> Option<Container> {
+        let hash = match name {
+            b"" => 0,
+            name => name_hash(&self.superblock.hash_seed, name),
+        };
+        let sectors = self.walk.census.containers.get(&file)?.sectors;
+        // From the last one, which has room most often; a large directory is not searched whole.
+        let nearest = (sectors.saturating_sub(64)..sectors).rev();
+        for sector in nearest.map(SectorIndex) {
+            if let Some(container) =
+                self.insert_into(Container { file, sector }, hash, name, file_type, body)
+            {
+                return Some(container);
+            }
+        }
+        self.grow(file)?;
+        let container = Container { file, sector: SectorIndex(sectors) };
+        self.insert_into(container, hash, name, file_type, body)
+    }
+
+    fn insert_into(
+        &mut self,
+        container: Container,
+        hash: u32,
+        name: &[u8],
+        file_type: FileType,
+        body: &Body<'_>,
+    ) -> Option<Container> {
+        let mut image = self.load_good_sector(container)?;
+        sector::insert(&mut image, hash, name, file_type, body)?;
+        self.store_sector(container, &mut image);
+        Some(container)
+    }
+
+    /// Appends a block of empty sectors to a container.
+    fn grow(&mut self, file: InodeNo) -> Option<()> {
+        let fragments = self.layout.block_fragments();
+        let start = self.allocate(fragments)?;
+        let container = self.walk.census.containers.get_mut(&file)?;
+        let first = container.sectors;
+        let bytes = u64::from(first) * u64::from(self.layout.sector_bytes);
+        let logical = bytes / u64::from(self.layout.fragment_bytes);
+        let extent = Extent { logical, start, len: fragments, unwritten: false };
+        let at = container.map.partition_point(|other| other.logical < logical);
+        match container.map.get_mut(at.wrapping_sub(1)) {
+            Some(before) if before.logical_end() == logical && before.run().end() == start => {
+                before.len += fragments;
+            }
+            _ => container.map.insert(at, extent),
+        }
+        container.sectors += self.layout.block_sectors();
+        let (map, end) = (container.map.clone(), container.sectors);
+        let generation = container.generation;
+        for sector in (first..end).map(SectorIndex) {
+            let container = Container { file, sector };
+            let mut image = vec![0; self.layout.sector_bytes as usize];
+            sector::init(&mut image, container, generation);
+            self.store_sector(container, &mut image);
+        }
+        let size = u64::from(end) * u64::from(self.layout.sector_bytes);
+        let grown = self.set_map(file, &map)
+            && self.mend(file, &Mend { size: Some(size), ..Mend::default() });
+        if !grown {
+            self.walk.used.release(FragRun::new(start, fragments));
+        }
+        grown.then_some(())
+    }
+}

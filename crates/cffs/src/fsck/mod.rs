@@ -1,0 +1,368 @@
+//! Check and repair of a whole volume.
+//!
+//! Offers [`check`], which walks everything that cannot be recomputed (DESIGN: truth and derived
+//! state), holds it against the format's rules, holds everything derived against it, and repairs
+//! both. It serves `cffs fsck`, and the recovery of a volume that was not left clean. Stands on
+//! `device` and `format` alone: it never trusts the allocator that it audits. `docs/FSCK.md`
+//! explains what it finds, code by code.
+//!
+//! ```text
+//!   pass 0   superblock, its copies, system area
+//!   pass 1   external table, directories, extents, attributes  ─┐ a round; each round sees what
+//!   pass 2   names and inodes, link counts, lost+found         ─┘ the ones before it repaired
+//!   ── barrier: the truth is right ──
+//!   pass 3   locator table
+//!   pass 4   bitmaps, group headers, counters
+//!   ── barrier ── superblock: clean
+//! ```
+//!
+//! Repairs change an overlay in memory, never the device itself, so that a check without repair
+//! takes the same way and reports the same. A repair that the walk's own record can follow (a count,
+//! a name that goes) needs no further round: after a crash each block of metadata is read once.
+//!
+//! Invariants: repairs are idempotent, and a repair that is cut short is one that can be started
+//! again: the superblock says "damaged" before the first write of truth and "clean" after the last
+//! write. Lengths and counts from the device are held against what can be before anything is
+//! allocated or repeated by them.
+
+mod census;
+mod disk;
+mod editor;
+mod index;
+mod lost_found;
+mod map;
+mod pass0;
+mod pass1;
+mod pass2;
+mod pass3;
+mod pass4;
+pub mod problems;
+mod rebuild;
+mod report;
+mod sectors;
+mod twins;
+mod used;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use self::census::Census;
+use self::disk::Disk;
+use self::editor::Fix;
+pub use self::problems::{Code, Severity};
+pub use self::report::{Place, Problem, Report};
+use self::used::UsedMap;
+use crate::device::BlockDevice;
+use crate::error::Result;
+use crate::format::superblock::State;
+use crate::format::{Checksum, Layout, Superblock};
+use crate::units::{BlockNo, Container, FragRun};
+
+/// What may be repaired.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Repair {
+    /// Nothing: the device is only read (`-n`).
+    #[default]
+    No,
+    /// What a crash leaves behind, and what is derived; with other damage, nothing (`-p`).
+    Preen,
+    /// Everything (`-y`).
+    Yes,
+}
+
+/// How to check.
+#[derive(Clone, Debug)]
+pub struct CheckOptions {
+    /// What may be repaired.
+    pub repair: Repair,
+    /// Checks also a volume that was left clean. Without it, `Preen` passes over such a volume.
+    pub force: bool,
+    /// Reads the contents of small files and checks their checksums.
+    pub contents: bool,
+    /// Threads that read.
+    pub threads: usize,
+}
+
+impl Default for CheckOptions {
+    fn default() -> CheckOptions {
+        CheckOptions { repair: Repair::No, force: false, contents: false, threads: 4 }
+    }
+}
+
+/// What a check is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Pass 1: counts inodes.
+    Walk,
+    /// Contents of small files: counts files.
+    Contents,
+    /// Pass 2: counts inodes.
+    Links,
+    /// Pass 3: counts blocks of the locator table.
+    Locator,
+    /// Pass 4: counts cylinder groups.
+    Bitmaps,
+}
+
+/// Who is told how far the check is.
+pub trait Progress: Sync {
+    /// `done` of about `total` are done.
+    fn report(&self, phase: Phase, done: u64, total: u64);
+}
+
+/// Nobody is told.
+impl Progress for () {
+    fn report(&self, _: Phase, _: u64, _: u64) {}
+}
+
+/// More rounds than any accident needs.
+const ROUNDS_MAX: u32 = 12;
+
+/// Checks the volume on the device and repairs it as far as the options allow.
+///
+/// The device must not change meanwhile. Fails only if the check could not be made: there is no
+/// superblock to be found, the format is not known, or a write failed.
+pub fn check(
+    device: &dyn BlockDevice,
+    options: &CheckOptions,
+    progress: &dyn Progress,
+) -> Result<Report> {
+    let mut disk = Disk::new(device, options.threads);
+    let mut report = Report::default();
+    let superblock = pass0::find_superblock(&mut disk, &mut report)?;
+    if superblock.state == State::Clean
+        && report.problems.is_empty()
+        && options.repair == Repair::Preen
+        && !options.force
+    {
+        report.skipped = true;
+        return Ok(report);
+    }
+    let mut checker = Checker::new(disk, superblock, options, progress, report);
+    checker.run()?;
+    Ok(checker.into_report())
+}
+
+struct Checker<'c> {
+    disk: Disk<'c>,
+    options: &'c CheckOptions,
+    progress: &'c dyn Progress,
+    superblock: Superblock,
+    layout: Layout,
+    checksum: Checksum,
+    report: Report,
+    reported: HashSet<(Code, Place)>,
+    /// Files that claim fragments which an earlier round found to be claimed twice are recorded.
+    watched: Vec<FragRun>,
+    walk: Walk,
+    /// Blocks of copies of the superblock and the system area that are to be written anew.
+    bad_copies: BTreeSet<BlockNo>,
+    /// Bitmaps from the device, of the groups in which a repair looked for space.
+    old_bitmaps: HashMap<u32, Option<Vec<u8>>>,
+}
+
+/// A sector and the slot of an entry in it.
+type EntryPlace = (Container, u16);
+
+/// What one round finds; the next one starts anew.
+struct Walk {
+    census: Census,
+    used: UsedMap,
+    locator: map::MapCheck,
+    /// Repairs of the truth, to be made at the end of the pass.
+    fixes: Vec<Fix>,
+    contested: Vec<FragRun>,
+    sharers: Vec<map::Sharer>,
+    lost_sectors: HashSet<Container>,
+    pending_maps: Vec<map::PendingMap>,
+    pending_attributes: Vec<map::PendingAttributes>,
+    pending_contents: Vec<map::PendingContents>,
+    /// Pairs of entries of one directory that have the same name.
+    namesakes: Vec<(EntryPlace, EntryPlace)>,
+    /// Entries that a repair removes.
+    gone: HashSet<EntryPlace>,
+    epoch_max: u64,
+    generation_max: u32,
+    names: u64,
+}
+
+impl Walk {
+    fn new(layout: Layout) -> Walk {
+        Walk {
+            census: Census::default(),
+            used: UsedMap::new(layout),
+            locator: map::MapCheck::default(),
+            fixes: Vec::new(),
+            contested: Vec::new(),
+            sharers: Vec::new(),
+            lost_sectors: HashSet::new(),
+            pending_maps: Vec::new(),
+            pending_attributes: Vec::new(),
+            pending_contents: Vec::new(),
+            namesakes: Vec::new(),
+            gone: HashSet::new(),
+            epoch_max: 0,
+            generation_max: 0,
+            names: 0,
+        }
+    }
+}
+
+impl<'c> Checker<'c> {
+    fn new(
+        disk: Disk<'c>,
+        superblock: Superblock,
+        options: &'c CheckOptions,
+        progress: &'c dyn Progress,
+        report: Report,
+    ) -> Checker<'c> {
+        let layout = Layout::new(&superblock);
+        let reported = report.problems.iter().map(|p| (p.code, p.place)).collect();
+        let mut checker = Checker {
+            disk,
+            options,
+            progress,
+            layout,
+            checksum: superblock.checksum(),
+            superblock,
+            report,
+            reported,
+            watched: Vec::new(),
+            walk: Walk::new(layout),
+            bad_copies: BTreeSet::new(),
+            old_bitmaps: HashMap::new(),
+        };
+        checker.report.recovery = !checker.was_clean();
+        checker.report.fragment_bytes = layout.fragment_bytes;
+        checker
+    }
+
+    /// Whether what is derived should be right.
+    fn was_clean(&self) -> bool {
+        self.superblock.state == State::Clean
+    }
+
+    /// Whether contradictions may be those that a crash leaves.
+    fn crashed(&self) -> bool {
+        self.superblock.state == State::InUse
+    }
+
+    fn run(&mut self) -> Result<()> {
+        if !self.check_size() {
+            return Ok(());
+        }
+        self.check_copies();
+        let mut converged = false;
+        while !converged && self.report.rounds < ROUNDS_MAX {
+            self.report.rounds += 1;
+            converged = self.round();
+        }
+        if !converged {
+            let message = format!("damage was still found in round {}", self.report.rounds);
+            self.problem(Code::Unrepaired, Place::Volume, message);
+        }
+        let may_write = self.may_write(converged);
+        if may_write && self.disk.is_changed() {
+            self.mark_damaged()?;
+            self.disk.commit()?;
+        }
+        if converged {
+            self.pass3(may_write)?;
+            self.pass4(may_write)?;
+        }
+        self.count();
+        if may_write {
+            self.mark_clean()?;
+            self.settle_problems();
+        }
+        Ok(())
+    }
+
+    /// Walks the truth once and notes repairs; true if no other round is needed.
+    fn round(&mut self) -> bool {
+        self.walk = Walk::new(self.layout);
+        self.read_system_area();
+        self.pass1();
+        if !self.walk.contested.is_empty() || !self.walk.sharers.is_empty() {
+            return self.part_sharers();
+        }
+        if self.apply_fixes() {
+            return false;
+        }
+        self.pass2();
+        !self.apply_fixes()
+    }
+
+    fn may_write(&self, converged: bool) -> bool {
+        let worst = self.report.problems.iter().map(|problem| problem.code.severity()).max();
+        let allowed = match self.options.repair {
+            Repair::No => false,
+            Repair::Preen => worst.is_none_or(|worst| worst == Severity::Derived),
+            Repair::Yes => true,
+        };
+        allowed && converged && self.superblock.writable()
+    }
+
+    /// Notes a problem, once in all rounds.
+    fn problem(&mut self, code: Code, place: Place, message: impl Into<String>) {
+        if self.reported.insert((code, place)) {
+            self.report.problems.push(Problem {
+                code,
+                place,
+                message: message.into(),
+                fixed: false,
+            });
+        }
+    }
+
+    /// Notes what is a problem on a volume that was left clean, and what a crash explains on
+    /// another.
+    fn expected(&mut self, code: Code, place: Place, message: impl Into<String>) {
+        if self.crashed() {
+            *self.report.recovered.entry(code).or_default() += 1;
+        } else {
+            self.problem(code, place, message);
+        }
+    }
+
+    /// Notes something derived that is wrong: a problem only where it should have been right.
+    fn derived(&mut self, code: Code, place: Place, message: impl Into<String>) {
+        if self.was_clean() {
+            self.problem(code, place, message);
+        } else {
+            *self.report.recovered.entry(code).or_default() += 1;
+        }
+    }
+
+    fn settle_problems(&mut self) {
+        for problem in &mut self.report.problems {
+            problem.fixed = !matches!(problem.code, Code::NoSpace | Code::Unrepaired);
+        }
+    }
+
+    fn count(&mut self) {
+        let census = &self.walk.census;
+        let users = census.inodes.iter().filter(|found| !found.ino.is_system());
+        self.report.inodes = users.clone().count() as u64;
+        let is_directory = |file_type| file_type == crate::format::inode::FileType::Directory;
+        self.report.directories =
+            users.filter(|found| is_directory(found.file_type)).count() as u64;
+        self.report.names = self.walk.names;
+        self.report.used_fragments = self.walk.used.total();
+        self.report.free_fragments =
+            self.layout.allocatable_fragments().saturating_sub(self.walk.used.total());
+    }
+
+    fn into_report(mut self) -> Report {
+        let counts = self.disk.counts();
+        self.report.read_requests = counts.read_requests;
+        self.report.read_bytes = counts.read_bytes;
+        self.report.write_requests = counts.write_requests;
+        self.report.write_bytes = counts.write_bytes;
+        self.report.changed = counts.write_requests > 0;
+        self.report.unreadable_sectors = self.disk.unreadable_sectors() as u64;
+        self.report
+    }
+}

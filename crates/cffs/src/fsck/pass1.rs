@@ -1,0 +1,543 @@
+//! Pass 1: the walk of what cannot be recomputed.
+//!
+//! The external table is read first, then the directories from the root on, in the order in which
+//! they lie on the disk as far as they are known: the queue is swept as an elevator sweeps.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::census::{ContainerFile, Found, Reference, pieces};
+use super::disk::Place as DiskPlace;
+use super::editor::{Fix, Mend};
+use super::map::{MapCheck, PendingContents, PendingMap, fingerprint};
+use super::{Checker, Code, Phase, Place};
+use crate::error::Corruption;
+use crate::format::checksum::{contents, name_hash};
+use crate::format::index::INDEX_OFFSET_BYTES;
+use crate::format::inode::{FileType, InodeFlags, Record};
+use crate::format::locator;
+use crate::format::sector::{Body, Sector};
+use crate::format::superblock::Incompat;
+use crate::format::xattr;
+use crate::units::{Container, InodeNo, SectorIndex};
+
+/// Sectors of one directory that are read at once.
+const JOB_BYTES: u32 = 256 << 10;
+/// What is read before any of it is looked at.
+const BATCH_BYTES: usize = 4 << 20;
+/// The most blocks that a repair puts into the holes of a directory.
+const HOLE_BLOCKS_MAX: u64 = 4096;
+/// A larger file has no checksum of its contents that would be checked.
+const CONTENTS_BYTES_MAX: u64 = 64 << 20;
+
+/// Sectors of a container to be read.
+struct Job {
+    file: InodeNo,
+    first: u32,
+    places: Vec<DiskPlace>,
+}
+
+/// A container of which sectors are still to be read.
+#[derive(Default)]
+pub(super) struct Open {
+    jobs: usize,
+    /// Hash, sector and slot of each name.
+    pub names: Vec<(u32, u32, u16)>,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: BTreeMap<(u64, u64), Job>,
+    open: HashMap<InodeNo, Open>,
+    next: u64,
+    position: u64,
+}
+
+impl Checker<'_> {
+    pub(super) fn pass1(&mut self) {
+        let mut queue = Queue::default();
+        for file in [InodeNo::EXTERNAL, InodeNo::ROOT] {
+            self.enqueue(&mut queue, file);
+            self.sweep(&mut queue);
+        }
+        self.settle_namesakes();
+        let mut pending = std::mem::take(&mut self.walk.pending_maps);
+        self.read_trees(&mut pending);
+        for file in pending {
+            self.finish_map(file);
+        }
+        self.check_attribute_blocks();
+        if self.options.contents {
+            self.check_contents();
+        }
+    }
+
+    fn sweep(&mut self, queue: &mut Queue) {
+        while let Some(batch) = queue.next_batch() {
+            let places: Vec<DiskPlace> =
+                batch.iter().flat_map(|job| job.places.iter().copied()).collect();
+            let mut blobs = self.disk.read_many(&places).into_iter();
+            for job in batch {
+                let mut bytes = blobs.next().unwrap_or_default();
+                for _ in 1..job.places.len() {
+                    bytes.extend_from_slice(&blobs.next().unwrap_or_default());
+                }
+                let sectors = bytes.chunks_exact(self.layout.sector_bytes as usize);
+                for (index, image) in sectors.enumerate() {
+                    let sector = SectorIndex(job.first + index as u32);
+                    self.read_sector(queue, Container { file: job.file, sector }, image);
+                }
+                self.close_job(queue, job.file);
+            }
+            let found = self.walk.census.inodes.len() as u64;
+            self.progress.report(Phase::Walk, found, self.superblock.inodes.max(found));
+        }
+    }
+
+    /// Queues all sectors of a container.
+    fn enqueue(&mut self, queue: &mut Queue, file: InodeNo) {
+        let Some(container) = self.walk.census.containers.get(&file) else {
+            return;
+        };
+        let bytes = u64::from(self.layout.sector_bytes);
+        let step = JOB_BYTES / self.layout.sector_bytes;
+        let mut jobs = Vec::new();
+        for first in (0..container.sectors).step_by(step as usize) {
+            let count = step.min(container.sectors - first);
+            let start = u64::from(first) * bytes;
+            let len = u64::from(count) * bytes;
+            let places = pieces(&container.map, start, len, &self.layout);
+            if covers(&places, len) {
+                jobs.push(Job { file, first, places });
+                continue;
+            }
+            for first in first..first + count {
+                let places = pieces(&container.map, u64::from(first) * bytes, bytes, &self.layout);
+                if covers(&places, bytes) {
+                    jobs.push(Job { file, first, places });
+                }
+            }
+        }
+        if jobs.is_empty() {
+            return;
+        }
+        queue.open.insert(file, Open { jobs: jobs.len(), names: Vec::new() });
+        for job in jobs {
+            let offset = job.places.first().map_or(0, |place| place.offset);
+            queue.jobs.insert((offset, queue.next), job);
+            queue.next += 1;
+        }
+    }
+
+    fn close_job(&mut self, queue: &mut Queue, file: InodeNo) {
+        let Some(open) = queue.open.get_mut(&file) else {
+            return;
+        };
+        open.jobs -= 1;
+        if open.jobs == 0
+            && let Some(open) = queue.open.remove(&file)
+            && file != InodeNo::EXTERNAL
+        {
+            self.close_directory(file, open.names);
+        }
+    }
+
+    fn read_sector(&mut self, queue: &mut Queue, container: Container, image: &[u8]) {
+        if let Err(error) = self.verify_sector(image, container) {
+            self.bad_sector(container, &error);
+            return;
+        }
+        let sector = Sector::new(image);
+        self.walk.epoch_max = self.walk.epoch_max.max(sector.epoch().0);
+        for entry in sector.entries() {
+            if container.file != InodeNo::EXTERNAL {
+                self.walk.names += 1;
+                let names = queue.open.get_mut(&container.file).map(|open| &mut open.names);
+                names
+                    .into_iter()
+                    .for_each(|n| n.push((entry.hash, container.sector.0, entry.slot)));
+                self.count_entry(container.file, 1, 0);
+                if entry.hash != name_hash(&self.superblock.hash_seed, entry.name) {
+                    let place = Place::Entry(container, entry.slot);
+                    self.problem(Code::NameHash, place, "its hash is not that of its name");
+                    self.walk.fixes.push(Fix::RebuildSector(container));
+                }
+            }
+            match &entry.body {
+                Body::Embedded(record) => {
+                    let may_enter = self.register(record, container, entry.slot, sector.epoch().0);
+                    if may_enter && container.file != InodeNo::EXTERNAL {
+                        self.enqueue(queue, record.inode.number());
+                    }
+                }
+                Body::Reference { ino, sector } => {
+                    let reference = Reference { ino: *ino, container, slot: entry.slot };
+                    if self.register_reference(reference, *sector, entry.file_type) {
+                        self.enqueue(queue, *ino);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds to a directory's counts of entries and of subdirectories.
+    pub(super) fn count_entry(&mut self, dir: InodeNo, entries: i32, subdirectories: i32) {
+        if let Some(file) = self.walk.census.containers.get_mut(&dir) {
+            file.entries = file.entries.saturating_add_signed(entries);
+            file.subdirectories = file.subdirectories.saturating_add_signed(subdirectories);
+        }
+    }
+
+    fn bad_sector(&mut self, container: Container, error: &Corruption) {
+        let place = Place::Sector(container);
+        if matches!(error, Corruption::Entry { .. } | Corruption::Inode { .. }) {
+            self.problem(Code::BadEntry, place, error.to_string());
+            self.walk.fixes.push(Fix::RebuildSector(container));
+        } else {
+            let code = match container.file {
+                InodeNo::EXTERNAL => Code::TableSectorLost,
+                _ => Code::SectorLost,
+            };
+            self.problem(code, place, error.to_string());
+            self.walk.fixes.push(Fix::ResetSector(container));
+        }
+        self.walk.lost_sectors.insert(container);
+    }
+
+    /// Takes in an inode; true if it is a directory that was not yet known.
+    fn register(
+        &mut self,
+        record: &Record<'_>,
+        container: Container,
+        slot: u16,
+        epoch: u64,
+    ) -> bool {
+        let ino = record.inode.number();
+        if ino.is_system() || !self.is_possible_number(ino) {
+            let place = Place::Entry(container, slot);
+            self.problem(Code::BadNumber, place, format!("an inode cannot have number {ino}"));
+            self.drop_entry(container, slot, false);
+            return false;
+        }
+        let is_external = container.file == InodeNo::EXTERNAL;
+        if !is_external && !self.superblock.incompat.contains(Incompat::EMBED) {
+            let message = format!("inode {ino} is embedded in a directory");
+            self.problem(Code::EmbeddedForbidden, Place::Entry(container, slot), message);
+            self.walk.fixes.push(Fix::Externalize(ino));
+        }
+        if self.walk.census.get(ino).is_some() {
+            self.second_place(record, container, slot, epoch);
+            return false;
+        }
+        let is_directory = record.inode.file_type() == Some(FileType::Directory);
+        if is_directory && !is_external {
+            self.count_entry(container.file, 0, 1);
+        }
+        for tag in record.link_tags() {
+            self.walk.epoch_max = self.walk.epoch_max.max(tag.epoch.0);
+        }
+        self.add_found(record, container, slot);
+        self.claim_record(record, container.file);
+        is_directory
+    }
+
+    pub(super) fn add_found(&mut self, record: &Record<'_>, container: Container, slot: u16) {
+        let inode = record.inode;
+        let generation = inode.generation.get();
+        self.walk.generation_max = self.walk.generation_max.max(generation);
+        self.walk.census.add(Found {
+            ino: inode.number(),
+            container,
+            slot,
+            file_type: inode.file_type().unwrap_or(FileType::Regular),
+            generation,
+            nlink: inode.nlink.get(),
+            references: 0,
+            fingerprint: fingerprint(record),
+            parent: InodeNo(inode.parent.get()),
+        });
+    }
+
+    /// Claims the space of a user's file and checks what lies beside its inode.
+    pub(super) fn claim_record(&mut self, record: &Record<'_>, parent: InodeNo) {
+        let ino = record.inode.number();
+        if let Some(Err(what)) = xattr::iter(record.xattrs).find(Result::is_err) {
+            self.problem(Code::AttributeList, Place::Inode(ino), what);
+            let good = good_attributes(record.xattrs);
+            let mend = Mend { attributes: Some(good), ..Mend::default() };
+            self.walk.fixes.push(Fix::Mend(ino, mend));
+        }
+        let pending = self.start_map(record);
+        if record.inode.file_type() == Some(FileType::Directory) {
+            let check = self.finish_at_once(pending);
+            let file = self.container_file(record, check, parent);
+            self.walk.census.containers.insert(ino, file);
+        } else if pending.root.is_some() {
+            self.walk.pending_maps.push(pending);
+        } else {
+            let check = self.finish_map(pending);
+            self.remember_contents(record, check);
+        }
+    }
+
+    /// Reads the tree, if there is one, now.
+    pub(super) fn finish_at_once(&mut self, pending: PendingMap) -> MapCheck {
+        let mut pending = [pending];
+        if pending[0].root.is_some() {
+            self.read_trees(&mut pending);
+        }
+        let [pending] = pending;
+        self.finish_map(pending)
+    }
+
+    /// The container that a directory's inode, or the external table's, describes.
+    pub(super) fn container_file(
+        &mut self,
+        record: &Record<'_>,
+        check: MapCheck,
+        parent: InodeNo,
+    ) -> ContainerFile {
+        let inode = record.inode;
+        let size = self.check_container_size(inode.number(), inode.size.get(), &check);
+        let special = inode.special.get();
+        ContainerFile {
+            generation: inode.generation.get(),
+            sectors: (size / u64::from(self.layout.sector_bytes)) as u32,
+            map: check.extents,
+            parent,
+            recorded_entries: special as u32,
+            buckets: (special >> 32) as u32,
+            indexed: inode.inode_flags().contains(InodeFlags::INDEXED),
+            ..ContainerFile::default()
+        }
+    }
+
+    /// The size of a container as far as its blocks cover it.
+    fn check_container_size(&mut self, ino: InodeNo, size: u64, check: &MapCheck) -> u64 {
+        let block = u64::from(self.layout.block_bytes);
+        let fragment = u64::from(self.layout.fragment_bytes);
+        let sectors_max = u64::from(u32::MAX / 2);
+        let limit = INDEX_OFFSET_BYTES.min(sectors_max * u64::from(self.layout.sector_bytes));
+        let is_size = size.is_multiple_of(block) && size <= limit;
+        let wanted = size.min(limit);
+        let below = check.extents.iter().take_while(|e| e.logical * fragment < wanted);
+        let prefix = below.clone().try_fold(0, |at, extent| {
+            if extent.logical == at { Ok(extent.logical_end()) } else { Err(at) }
+        });
+        let (Ok(prefix) | Err(prefix)) = prefix.map(|at| at * fragment).map_err(|at| at * fragment);
+        if is_size && prefix >= size {
+            return size;
+        }
+        let message = format!("its size is {size} bytes, its blocks cover {prefix}");
+        self.problem(Code::DirectorySize, Place::Inode(ino), message);
+        let last = below.last().map_or(0, |extent| extent.logical_end() * fragment);
+        let end = last.min(limit).next_multiple_of(block);
+        let whole = prefix.min(limit) / block * block;
+        if end - whole <= HOLE_BLOCKS_MAX * block && end > whole {
+            self.walk.fixes.push(Fix::FillHoles(ino, end));
+            end
+        } else {
+            let mend = Mend { size: Some(whole), ..Mend::default() };
+            self.walk.fixes.push(Fix::Mend(ino, mend));
+            self.walk.fixes.push(Fix::Again);
+            whole
+        }
+    }
+
+    fn remember_contents(&mut self, record: &Record<'_>, check: MapCheck) {
+        let inode = record.inode;
+        if self.options.contents
+            && !check.damaged
+            && inode.inode_flags().contains(InodeFlags::CONTENT_CHECKSUM)
+            && inode.size.get() <= CONTENTS_BYTES_MAX
+        {
+            self.walk.pending_contents.push(PendingContents {
+                ino: inode.number(),
+                size: inode.size.get(),
+                checksum: inode.content_checksum.get(),
+                extents: check.extents,
+            });
+        }
+    }
+
+    /// Whether the locator table can have an entry for the number.
+    fn is_possible_number(&self, ino: InodeNo) -> bool {
+        let (block, _) = locator::position(ino, self.layout.block_bytes);
+        (block + 1).saturating_mul(self.layout.block_fragments().into()) < 1 << 40
+    }
+
+    /// Takes in a name of an external inode; true if it leads to a directory for the first time.
+    fn register_reference(
+        &mut self,
+        reference: Reference,
+        sector: SectorIndex,
+        file_type: FileType,
+    ) -> bool {
+        let Reference { ino, container, slot } = reference;
+        let place = Place::Entry(container, slot);
+        let found = match self.walk.census.get(ino) {
+            Some(found) if found.is_external() => *found,
+            _ => {
+                let message = format!("inode {ino} is not in the external inode table");
+                self.expected(Code::Dangling, place, message);
+                self.drop_entry(container, slot, false);
+                return false;
+            }
+        };
+        if found.container.sector != sector {
+            let message = format!("inode {ino} lies in sector {}", found.container.sector);
+            self.expected(Code::ReferenceSector, place, message);
+            let sector = found.container.sector;
+            self.walk.fixes.push(Fix::ToReference { container, slot, ino, sector });
+        }
+        if found.file_type != file_type {
+            let message = format!("inode {ino} is of another type");
+            self.problem(Code::EntryType, place, message);
+            self.walk.fixes.push(Fix::RebuildSector(container));
+        }
+        let is_directory = found.file_type == FileType::Directory;
+        self.walk.census.references.push(reference);
+        if let Some(found) = self.walk.census.get_mut(ino) {
+            found.references += 1;
+        }
+        if !is_directory {
+            return false;
+        }
+        if found.references > 0 || ino == container.file {
+            // Pass 2 decides which name stays.
+            return false;
+        }
+        self.count_entry(container.file, 0, 1);
+        if let Some(file) = self.walk.census.containers.get_mut(&ino) {
+            file.parent = container.file;
+        }
+        true
+    }
+
+    fn check_attribute_blocks(&mut self) {
+        let mut pending = std::mem::take(&mut self.walk.pending_attributes);
+        pending.sort_unstable_by_key(|attributes| attributes.run.start);
+        for batch in pending.chunks(256) {
+            let places: Vec<DiskPlace> =
+                batch.iter().map(|attributes| self.run_place(attributes.run)).collect();
+            let blobs = self.disk.read_many(&places);
+            for (attributes, bytes) in batch.iter().zip(blobs) {
+                let (ino, start) = (attributes.ino, attributes.run.start);
+                let generation = attributes.generation;
+                let list = xattr::decode_block(&bytes, ino, generation, start, self.checksum);
+                let error = match list {
+                    Err(error) => error.to_string(),
+                    Ok(list) => match xattr::iter(list).find_map(Result::err) {
+                        Some(what) => what.to_string(),
+                        None => continue,
+                    },
+                };
+                self.lose_attributes(ino, &error);
+            }
+        }
+    }
+
+    fn check_contents(&mut self) {
+        let mut pending = std::mem::take(&mut self.walk.pending_contents);
+        pending.sort_unstable_by_key(|file| file.extents.first().map(|extent| extent.start));
+        let total = pending.len() as u64;
+        let mut done = 0;
+        let mut rest = &pending[..];
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let count = rest
+                .iter()
+                .take_while(|file| {
+                    bytes += file.size as usize;
+                    bytes <= BATCH_BYTES
+                })
+                .count()
+                .max(1);
+            let (batch, tail) = rest.split_at(count);
+            let places: Vec<Vec<DiskPlace>> =
+                batch.iter().map(|file| self.data_places(file)).collect();
+            let mut blobs = self.disk.read_many(&places.concat()).into_iter();
+            for (file, places) in batch.iter().zip(&places) {
+                let blobs: Vec<Vec<u8>> = blobs.by_ref().take(places.len()).collect();
+                if self.contents_sum(file, &blobs) != file.checksum {
+                    let message = "the contents do not match their checksum";
+                    self.problem(Code::Contents, Place::Inode(file.ino), message);
+                    let mend =
+                        Mend { clear_flags: InodeFlags::CONTENT_CHECKSUM, ..Mend::default() };
+                    self.walk.fixes.push(Fix::Mend(file.ino, mend));
+                }
+            }
+            done += count as u64;
+            self.progress.report(Phase::Contents, done, total);
+            rest = tail;
+        }
+    }
+
+    fn data_places(&self, file: &PendingContents) -> Vec<DiskPlace> {
+        let written: Vec<_> = file.extents.iter().filter(|e| !e.unwritten).copied().collect();
+        pieces(&written, 0, file.size, &self.layout)
+    }
+
+    fn contents_sum(&self, file: &PendingContents, blobs: &[Vec<u8>]) -> u32 {
+        let fragment = u64::from(self.layout.fragment_bytes);
+        let written = file.extents.iter().filter(|extent| !extent.unwritten);
+        let (mut sum, mut at) = (0, 0);
+        for (extent, blob) in written.zip(blobs) {
+            let start = extent.logical * fragment;
+            sum = zeros_sum(sum, start.saturating_sub(at));
+            sum = contents(sum, blob);
+            at = start + blob.len() as u64;
+        }
+        zeros_sum(sum, file.size.saturating_sub(at))
+    }
+
+    /// Where a run lies.
+    pub(super) fn run_place(&self, run: crate::units::FragRun) -> DiskPlace {
+        let fragment = u64::from(self.layout.fragment_bytes);
+        DiskPlace { offset: run.start.0 * fragment, len: (u64::from(run.len) * fragment) as usize }
+    }
+}
+
+impl Queue {
+    /// The next jobs in the order of the disk; from its start again when the end is reached.
+    fn next_batch(&mut self) -> Option<Vec<Job>> {
+        let mut bytes = 0;
+        let mut batch = Vec::new();
+        while bytes < BATCH_BYTES {
+            let ahead = self.jobs.range((self.position, 0)..).next().map(|(key, _)| *key);
+            let key = match ahead {
+                Some(key) => key,
+                // What was found meanwhile may lie ahead: look again before going back.
+                None if !batch.is_empty() => break,
+                None => *self.jobs.first_key_value()?.0,
+            };
+            self.position = key.0;
+            let job = self.jobs.remove(&key)?;
+            bytes += job.places.iter().map(|place| place.len).sum::<usize>();
+            batch.push(job);
+        }
+        Some(batch)
+    }
+}
+
+fn covers(places: &[DiskPlace], len: u64) -> bool {
+    places.iter().map(|place| place.len as u64).sum::<u64>() == len
+}
+
+/// The attributes before the first bad one.
+fn good_attributes(list: &[u8]) -> Vec<u8> {
+    let mut good = Vec::new();
+    for (name, value) in xattr::iter(list).map_while(Result::ok) {
+        xattr::push(&mut good, name, value);
+    }
+    good
+}
+
+fn zeros_sum(mut sum: u32, mut count: u64) -> u32 {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    while count > 0 {
+        let piece = count.min(ZEROS.len() as u64);
+        sum = contents(sum, &ZEROS[..piece as usize]);
+        count -= piece;
+    }
+    sum
+}

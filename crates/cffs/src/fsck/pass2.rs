@@ -1,0 +1,152 @@
+//! Pass 2: names and inodes, link counts, counts of directories.
+
+use super::census::{Found, Reference};
+use super::editor::{Fix, Mend};
+use super::{Checker, Code, Phase, Place};
+use crate::format::inode::FileType;
+use crate::units::InodeNo;
+
+impl Checker<'_> {
+    pub(super) fn pass2(&mut self) {
+        self.check_directory_names();
+        let inodes: Vec<InodeNo> = self.walk.census.inodes.iter().map(|found| found.ino).collect();
+        let total = inodes.len() as u64;
+        for (done, ino) in inodes.into_iter().enumerate() {
+            if done.is_multiple_of(1 << 14) {
+                self.progress.report(Phase::Links, done as u64, total);
+            }
+            let Some(found) = self.walk.census.get(ino).copied() else { continue };
+            if ino == InodeNo::LOCATOR || ino == InodeNo::EXTERNAL {
+                continue;
+            }
+            if found.is_external() && found.references == 0 {
+                self.settle_nameless(&found);
+            } else {
+                self.check_counts(&found);
+            }
+        }
+    }
+
+    /// Leaves one name to a directory of the external table that has several.
+    fn check_directory_names(&mut self) {
+        let mut spare: Vec<Reference> = Vec::new();
+        for reference in &self.walk.census.references {
+            let found = self.walk.census.get(reference.ino);
+            if found.is_some_and(|f| f.file_type == FileType::Directory && f.references > 1) {
+                spare.push(*reference);
+            }
+        }
+        spare.sort_by_key(|reference| reference.ino);
+        for names in spare.chunk_by(|a, b| a.ino == b.ino) {
+            let ino = names[0].ino;
+            // The record in the external table tells the place that the last move left.
+            let left: Vec<_> = self.load_record(ino).map_or(Vec::new(), |record| {
+                let mut tags = record.link_tags();
+                tags.sort_by_key(|tag| tag.epoch);
+                tags.into_iter().map(|tag| tag.place).collect()
+            });
+            let parent = self.walk.census.get(ino).map(|found| found.parent);
+            let reachable = |r: &&Reference| !self.is_within(r.container.file, ino);
+            let keep = names
+                .iter()
+                .filter(reachable)
+                .max_by_key(|r| (!left.contains(&r.container), Some(r.container.file) == parent))
+                .copied();
+            let Some(keep) = keep else { continue };
+            for name in names
+                .iter()
+                .filter(|name| name.container != keep.container || name.slot != keep.slot)
+            {
+                let place = Place::Entry(name.container, name.slot);
+                let message = format!("directory {ino} has another name in {}", keep.container);
+                self.expected(Code::DirectoryNames, place, message);
+                self.drop_entry(name.container, name.slot, false);
+            }
+            self.take_only_name(ino, keep);
+        }
+    }
+
+    fn take_only_name(&mut self, ino: InodeNo, keep: Reference) {
+        let parent = keep.container.file;
+        let before = match self.walk.census.containers.get_mut(&ino) {
+            Some(file) => std::mem::replace(&mut file.parent, parent),
+            None => return,
+        };
+        if before != parent {
+            self.count_entry(before, 0, -1);
+            self.count_entry(parent, 0, 1);
+        }
+        self.walk.census.references.retain(|reference| reference.ino != ino);
+        self.walk.census.references.push(keep);
+        if let Some(found) = self.walk.census.get_mut(ino) {
+            found.references = 1;
+        }
+    }
+
+    /// An inode of the external table that no name leads to: freed if it was on its way in or out
+    /// when the volume crashed, saved otherwise.
+    fn settle_nameless(&mut self, found: &Found) {
+        let is_damaged = !self.walk.lost_sectors.is_empty() || !self.report.problems.is_empty();
+        let in_motion = self.crashed() && !is_damaged;
+        let message = format!("no name leads to it; its link count is {}", found.nlink);
+        self.expected(Code::Nameless, Place::Inode(found.ino), message);
+        let is_empty = self
+            .walk
+            .census
+            .containers
+            .get(&found.ino)
+            .is_none_or(|file| file.recorded_entries == 0);
+        if in_motion || found.nlink == 0 || (found.file_type == FileType::Directory && is_empty) {
+            self.forget(found.ino);
+            self.drop_entry(found.container, found.slot, false);
+        } else {
+            self.walk.fixes.push(Fix::Reconnect(found.ino));
+        }
+    }
+
+    fn check_counts(&mut self, found: &Found) {
+        let ino = found.ino;
+        let place = Place::Inode(ino);
+        let mut mend = Mend::default();
+        let Some(file) = self.walk.census.containers.get(&ino).cloned() else {
+            let names = if found.is_external() { found.references } else { 1 };
+            if found.nlink != names {
+                let message = format!("its link count is {}, it has {names} names", found.nlink);
+                self.expected(Code::LinkCount, place, message);
+                mend.nlink = Some(names);
+            }
+            if !found.is_external() && found.parent != found.container.file {
+                let message =
+                    format!("its parent is {}, its name {}", found.parent, found.container);
+                self.expected(Code::Parent, place, message);
+                mend.parent = Some(found.container.file);
+            }
+            return self.push_mend(ino, mend);
+        };
+        let nlink = 2 + file.subdirectories;
+        if found.nlink != nlink || file.recorded_entries != file.entries {
+            let message = format!(
+                "it tells {} links and {} entries, and has {nlink} and {}",
+                found.nlink, file.recorded_entries, file.entries
+            );
+            self.expected(Code::DirectoryCounts, place, message);
+            mend.nlink = Some(nlink);
+            mend.entries = Some(file.entries);
+        }
+        if ino != InodeNo::ROOT && found.parent != file.parent {
+            let message = format!("its parent is {}, its name in {}", found.parent, file.parent);
+            self.expected(Code::Parent, place, message);
+            mend.parent = Some(file.parent);
+        }
+        if file.indexed && file.names_changed {
+            self.walk.fixes.push(Fix::DropIndex(ino));
+        }
+        self.push_mend(ino, mend);
+    }
+
+    fn push_mend(&mut self, ino: InodeNo, mend: Mend) {
+        if mend != Mend::default() {
+            self.walk.fixes.push(Fix::Mend(ino, mend));
+        }
+    }
+}

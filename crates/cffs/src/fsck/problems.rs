@@ -1,0 +1,261 @@
+//! Every problem that fsck can find: its code, what it means and what a repair does.
+//!
+//! Offers the one table that the checks, the report, the command line and `docs/FSCK.md` share
+//! (a test compares the last with it). Codes are stable: a code is never given another meaning.
+//! The first two digits tell the pass that finds it.
+
+/// How bad a problem is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Only what can be recomputed is wrong: preening repairs it.
+    Derived,
+    /// The truth contradicts itself, and a repair loses nothing that a user made.
+    Damage,
+    /// Something that a user made is lost or in doubt.
+    Loss,
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Description {
+    /// The problem.
+    pub code: Code,
+    /// The code as it is printed, such as `CF0101`.
+    pub id: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// One line.
+    pub title: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+    /// What a repair does.
+    pub repair: &'static str,
+}
+
+macro_rules! problems {
+    ($($code:ident $id:literal $severity:ident
+        $title:literal $meaning:literal $repair:literal;)*) => {
+        /// A kind of problem.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Code {
+            $(#[doc = $title] $code,)*
+        }
+
+        /// All problems, in the order of their codes.
+        pub static PROBLEMS: &[Description] = &[
+            $(Description {
+                code: Code::$code,
+                id: $id,
+                severity: Severity::$severity,
+                title: $title,
+                meaning: $meaning,
+                repair: $repair,
+            },)*
+        ];
+    };
+}
+
+problems! {
+    Unrepaired "CF0001" Loss
+        "repair came to no end"
+        "Each repair showed new damage, more often than the damage of one accident explains."
+        "Nothing more. Copy what can be read and make the volume anew.";
+    NoSpace "CF0002" Loss
+        "no space for a repair"
+        "A repair needs free fragments or an inode number, and there is none."
+        "Nothing. Free space, or grow the volume, and check again.";
+
+    SuperblockLost "CF0101" Damage
+        "superblock lost"
+        "The superblock in block 0 cannot be read or does not match its checksum."
+        "It is written anew from the best of its copies.";
+    SuperblockCopy "CF0102" Derived
+        "copy of the superblock bad"
+        "A copy of the superblock is bad, or contradicts the superblock in what mkfs decided."
+        "The copy is written anew.";
+    DeviceTooSmall "CF0103" Loss
+        "device smaller than the volume"
+        "The superblock describes more blocks than the device has: it was cut, or copied in part."
+        "Nothing. Restore the device to its size.";
+    SystemArea "CF0104" Damage
+        "system area lost"
+        "The sector with the inodes of the root directory, the locator table and the external table is bad."
+        "It is restored from a copy; what the copy does not know is searched.";
+    SystemCopy "CF0105" Derived
+        "copy of the system area bad"
+        "A sector of a copy of the system area does not match its checksum."
+        "The copy is written anew.";
+    SystemInode "CF0106" Damage
+        "system inode missing or impossible"
+        "The inode of the root directory, of the locator table or of the external table is not there or is none."
+        "It is made anew, empty; what it contained is searched.";
+
+    SectorLost "CF0201" Loss
+        "directory sector lost"
+        "A sector of a directory cannot be read, does not match its checksum or is another's. Its names, and the inodes that lie in it, are lost."
+        "The sector is made empty. Directories among the lost are found again and go to lost+found.";
+    TableSectorLost "CF0202" Loss
+        "sector of the external table lost"
+        "A sector of the external inode table cannot be read, does not match its checksum or is another's. The inodes in it are lost."
+        "The sector is made empty, and the names of its inodes are removed. Directories among them are found again and go to lost+found.";
+    BadEntry "CF0203" Loss
+        "impossible entry"
+        "A sector is intact, but an entry or an inode in it breaks the rules of the format."
+        "What can be set right is; the entry is removed if its rest makes no sense.";
+    NameHash "CF0204" Damage
+        "wrong hash of a name"
+        "An entry's hash is not that of its name, so that looking it up fails."
+        "The entry is written anew.";
+    DirectorySize "CF0205" Damage
+        "directory's size does not match its blocks"
+        "A directory's size is not a multiple of the block size, or its blocks do not cover it."
+        "The size is set by the blocks, or empty blocks fill the holes.";
+    BadNumber "CF0206" Loss
+        "impossible inode number"
+        "An entry has the number of a system inode, or one that the locator table cannot hold."
+        "The entry is removed.";
+    TwoPlaces "CF0207" Damage
+        "inode in two places"
+        "Two entries contain the same inode, and no crash explains it."
+        "The newer counts; the other name is removed.";
+    NameTwice "CF0208" Damage
+        "name twice in a directory"
+        "Two entries of a directory have the same name, and no crash explains it."
+        "The newer counts; the other entry is removed.";
+    Dangling "CF0209" Loss
+        "name without an inode"
+        "A name refers to an inode that is not in the external inode table."
+        "The name is removed.";
+    ReferenceSector "CF0210" Damage
+        "name tells the wrong sector of its inode"
+        "A name refers to an inode in another sector of the external inode table than it lies in."
+        "The entry is corrected.";
+    EntryType "CF0211" Damage
+        "name tells the wrong type"
+        "The file type beside a name is not that of the inode."
+        "The entry is corrected.";
+    EmbeddedForbidden "CF0212" Damage
+        "inode embedded on a volume without embedding"
+        "A directory contains an inode, but the volume was made to keep all inodes in the external inode table."
+        "The inode moves to the external inode table.";
+    ExtentRange "CF0221" Loss
+        "extent outside of the data area"
+        "An extent leaves the volume or its cylinder group, or covers blocks that are never given out."
+        "The extent is removed; the file has a hole there.";
+    ExtentOverlap "CF0222" Damage
+        "extents of a file overlap"
+        "Two extents map the same part of a file."
+        "That in the inode counts, as the newer; the other loses the part.";
+    ExtentBlock "CF0223" Loss
+        "block of an extent tree lost"
+        "A block of the tree that maps a file cannot be read, does not match its checksum or is another's."
+        "The file keeps the extents that are left, and has a hole where the others were.";
+    SharedFragments "CF0224" Loss
+        "fragments used twice"
+        "Two files, or two parts of one, claim the same fragments. Only one can be right."
+        "Each gets a copy of its own.";
+    FragmentCount "CF0225" Damage
+        "inode's count of fragments wrong"
+        "The count in the inode is not that of its extents, extent blocks and attributes."
+        "The count is corrected.";
+    Contents "CF0226" Loss
+        "contents do not match their checksum"
+        "A file's bytes are not those that were written."
+        "Nothing can bring them back; the checksum is removed, so that the file can be read.";
+    UnexpectedSpace "CF0227" Damage
+        "file has space that its type does not have"
+        "A device, pipe or socket has a size or extents, or the target of a symbolic link is not there in full."
+        "The space is freed; a symbolic link without target is removed.";
+    AttributeList "CF0231" Loss
+        "list of attributes in the inode bad"
+        "The extended attributes in an inode do not add up."
+        "Those before the bad one are kept.";
+    AttributeBlock "CF0232" Loss
+        "attribute block lost"
+        "The block of a file's extended attributes cannot be read, does not match its checksum or is another's."
+        "The file loses those attributes.";
+
+    LinkCount "CF0301" Damage
+        "link count wrong"
+        "The link count of an inode is not the count of its names."
+        "The count is corrected.";
+    DirectoryCounts "CF0302" Damage
+        "directory's counts wrong"
+        "A directory's link count is not 2 and the count of its subdirectories, or its count of entries is wrong."
+        "The counts are corrected.";
+    Parent "CF0303" Damage
+        "parent wrong"
+        "An inode does not name the directory that has its name as its parent."
+        "The parent is corrected.";
+    Nameless "CF0304" Damage
+        "inode without a name"
+        "An inode of the external table has no name in any directory."
+        "It gets a name in lost+found; if its link count is 0, it is freed.";
+    DirectoryNames "CF0305" Damage
+        "directory with two names"
+        "More than one name refers to a directory."
+        "One name stays; the others are removed.";
+    LostDirectory "CF0306" Damage
+        "directory whose inode was lost"
+        "A directory's sectors are there, but the inode that led to them is not."
+        "It gets a new inode and a name in lost+found. Its owner and permissions are lost: only root may enter it.";
+    DirectoryLoop "CF0307" Damage
+        "directory contains itself"
+        "A name inside of a directory leads back to the directory or to one above it."
+        "The name is removed.";
+
+    LocatorMap "CF0401" Derived
+        "locator table's extents bad"
+        "The file that is the locator table cannot be read as one."
+        "The table is written anew.";
+    LocatorBlock "CF0402" Derived
+        "block of the locator table bad"
+        "A block of the table cannot be read, does not match its checksum or is another's."
+        "It is written anew from the inodes that were found.";
+    LocatorEntry "CF0403" Derived
+        "locator table contradicts the directories"
+        "Entries of the table do not tell where their inodes lie, or tell a place for inodes that do not exist."
+        "The entries are corrected.";
+    Index "CF0404" Derived
+        "index of a directory wrong"
+        "The hash index of a directory is bad, or does not list exactly the directory's names."
+        "The index is removed; it is made anew when the directory is next used.";
+
+    GroupHeader "CF0501" Derived
+        "header of a cylinder group bad"
+        "The header cannot be read, does not match its checksum or is another group's."
+        "It is written anew.";
+    Bitmap "CF0502" Derived
+        "free bitmap wrong"
+        "The bitmap of a cylinder group shows free fragments that are in use, or the other way round, or does not match its checksum."
+        "It is written anew from the extents that were found.";
+    FreeCount "CF0503" Derived
+        "count of free fragments wrong"
+        "A cylinder group's header has a count that is not that of its bitmap."
+        "The count is corrected.";
+    GroupsMade "CF0504" Derived
+        "cylinder group in use that was never made"
+        "A file has space in a group behind those that the superblock counts as made."
+        "The groups are made.";
+    Counters "CF0505" Derived
+        "superblock's counters wrong"
+        "The superblock's count of free fragments or of inodes, or its epoch, is wrong."
+        "They are corrected.";
+}
+
+impl Code {
+    /// The problem's row of the table.
+    pub fn describe(self) -> &'static Description {
+        &PROBLEMS[self as usize]
+    }
+
+    /// The code as it is printed, such as `CF0101`.
+    pub fn id(self) -> &'static str {
+        self.describe().id
+    }
+
+    /// How bad the problem is.
+    pub fn severity(self) -> Severity {
+        self.describe().severity
+    }
+}

@@ -1,0 +1,282 @@
+//! Repairs after which the truth has to be walked anew.
+
+use super::editor::{Fix, Mend};
+use super::map::ClaimKind;
+use super::pass0::system_sector;
+use super::sectors::OwnedRecord;
+use super::{Checker, Code, Place};
+use crate::format::checksum::name_hash;
+use crate::format::extent::Extent;
+use crate::format::inode::{DiskInode, FileType, InodeFlags, Record};
+use crate::format::sector::{self, Body, Sector};
+use crate::units::{Container, FragRun, InodeNo, SectorIndex};
+use zerocopy::FromZeros;
+
+impl Checker<'_> {
+    pub(super) fn apply_late(&mut self, fix: &Fix) {
+        match fix {
+            Fix::SetMap(ino, extents) => {
+                self.set_map(*ino, extents);
+            }
+            Fix::ResetSector(container) => self.reset_sector(*container),
+            Fix::RebuildSector(container) => self.rebuild_sector(*container),
+            Fix::FillHoles(ino, end) => self.fill_holes(*ino, *end),
+            Fix::Forget(ino) => self.remove_inode(*ino),
+            Fix::Reconnect(ino) => self.reconnect(*ino),
+            Fix::Externalize(ino) => self.externalize(*ino),
+            Fix::RestoreSystem(index) => self.restore_system(*index),
+            Fix::RemakeSystem(ino) => self.remake_system(*ino),
+            _ => {}
+        }
+    }
+
+    fn reset_sector(&mut self, container: Container) {
+        let mut image = vec![0; self.layout.sector_bytes as usize];
+        sector::init(&mut image, container, self.container_generation(container));
+        self.store_sector(container, &mut image);
+    }
+
+    /// Puts what is valid, or can be made valid, into a new image of the sector.
+    fn rebuild_sector(&mut self, container: Container) {
+        let Some(old) = self.load_sector(container) else { return };
+        let generation = self.container_generation(container);
+        let mut image = vec![0; old.len()];
+        sector::init(&mut image, container, generation);
+        for entry in Sector::new(&old).entries() {
+            let mut candidate = image.clone();
+            let hash = match entry.name {
+                b"" => entry.hash,
+                name => name_hash(&self.superblock.hash_seed, name),
+            };
+            let inserted = match &entry.body {
+                Body::Embedded(record) => {
+                    let record = mended(record, entry.file_type);
+                    let file_type = record.inode.file_type().unwrap_or(entry.file_type);
+                    let body = Body::Embedded(record.as_record());
+                    sector::insert(&mut candidate, hash, entry.name, file_type, &body)
+                }
+                Body::Reference { ino, .. } => {
+                    let known = self.walk.census.get(*ino).map(|found| found.file_type);
+                    let file_type = known.unwrap_or(entry.file_type);
+                    sector::insert(&mut candidate, hash, entry.name, file_type, &entry.body)
+                }
+            };
+            sector::seal(&mut candidate, Sector::new(&old).epoch(), self.checksum);
+            if inserted.is_some() && self.verify_sector(&candidate, container).is_ok() {
+                image = candidate;
+            }
+        }
+        sector::seal(&mut image, Sector::new(&old).epoch(), self.checksum);
+        self.store_sector(container, &mut image);
+    }
+
+    fn fill_holes(&mut self, ino: InodeNo, end: u64) {
+        let Some(file) = self.walk.census.containers.get(&ino).cloned() else { return };
+        let fragments = u64::from(self.layout.block_fragments());
+        let mut map = file.map.clone();
+        let blocks = end / u64::from(self.layout.block_bytes);
+        for block in 0..blocks {
+            for logical in block * fragments..(block + 1) * fragments {
+                let at = map.partition_point(|extent| extent.logical_end() <= logical);
+                if map.get(at).is_some_and(|extent| extent.logical <= logical) {
+                    continue;
+                }
+                let next = map.get(at).map_or(u64::MAX, |extent| extent.logical);
+                let len = ((block + 1) * fragments).min(next) - logical;
+                let Some(start) = self.allocate(len as u32) else {
+                    let message = "no space to fill the holes of a directory";
+                    self.problem(Code::NoSpace, Place::Inode(ino), message);
+                    return;
+                };
+                map.insert(at, Extent { logical, start, len: len as u32, unwritten: false });
+                // A stale sector that happens to lie there must not pass for one of this file.
+                let run = self.run_place(FragRun::new(start, len as u32));
+                self.disk.change(run.offset, &vec![0; run.len]);
+            }
+        }
+        self.mend(ino, &Mend { size: Some(end), ..Mend::default() });
+        let sectors = file.sectors;
+        if self.set_map(ino, &map)
+            && let Some(file) = self.walk.census.containers.get_mut(&ino)
+        {
+            file.map = map;
+        }
+        for sector in (0..sectors).map(SectorIndex) {
+            let container = Container { file: ino, sector };
+            let image = self.load_sector(container);
+            if image.is_some_and(|image| image.iter().all(|byte| *byte == 0)) {
+                self.reset_sector(container);
+            }
+        }
+    }
+
+    /// Removes an inode with its name or names.
+    fn remove_inode(&mut self, ino: InodeNo) {
+        let Some(found) = self.walk.census.get(ino).copied() else { return };
+        let mut image = match self.load_good_sector(found.container) {
+            Some(image) => image,
+            None => return,
+        };
+        sector::remove(&mut image, found.slot);
+        self.store_sector(found.container, &mut image);
+    }
+
+    fn restore_system(&mut self, index: u32) {
+        let container = system_sector(index);
+        match self.system_sector_copy(index) {
+            Some(mut image) => self.store_sector(container, &mut image),
+            None => self.reset_sector(container),
+        }
+    }
+
+    fn remake_system(&mut self, ino: InodeNo) {
+        let container = self.layout.system_container(ino);
+        let Some(mut image) = self.load_good_sector(container) else { return };
+        let slot = Sector::new(&image).find_inode(ino).map(|entry| entry.slot);
+        if let Some(slot) = slot {
+            sector::remove(&mut image, slot);
+        }
+        let is_root = ino == InodeNo::ROOT;
+        let file_type = if is_root { FileType::Directory } else { FileType::Regular };
+        let mut inode = self.new_inode(ino, file_type, if is_root { 0o755 } else { 0o600 });
+        inode.parent = InodeNo::ROOT.0.into();
+        let body = Body::Embedded(Record { inode: &inode, data: &[], xattrs: &[], tags: &[] });
+        sector::insert(&mut image, 0, b"", file_type, &body);
+        self.store_sector(container, &mut image);
+    }
+
+    /// An empty inode that a repair makes.
+    pub(super) fn new_inode(
+        &self,
+        ino: InodeNo,
+        file_type: FileType,
+        permissions: u32,
+    ) -> DiskInode {
+        let mut inode = DiskInode::new_zeroed();
+        inode.ino = ino.0.into();
+        inode.mode = ((file_type.mode_bits() | permissions) as u16).into();
+        inode.nlink = if file_type == FileType::Directory { 2 } else { 1 }.into();
+        let seconds = self.superblock.mounted_at.max(self.superblock.made_at) as i64;
+        for field in [
+            &mut inode.atime_seconds,
+            &mut inode.mtime_seconds,
+            &mut inode.ctime_seconds,
+            &mut inode.btime_seconds,
+        ] {
+            *field = seconds.into();
+        }
+        inode
+    }
+
+    /// After a round that found fragments with two users, a round that finds out who they are;
+    /// then each but one gets a copy. Always another round.
+    pub(super) fn part_sharers(&mut self) -> bool {
+        if !self.walk.contested.is_empty() {
+            self.watched.append(&mut self.walk.contested);
+            self.watched.sort_unstable();
+            merge_runs(&mut self.watched);
+            return false;
+        }
+        let mut sharers = std::mem::take(&mut self.walk.sharers);
+        // What knows its own address stays; of the others whoever was found first.
+        sharers.sort_by_key(|sharer| sharer.kind != ClaimKind::Fixed);
+        let mut kept: Vec<FragRun> = Vec::new();
+        for sharer in sharers {
+            let run = sharer.run;
+            let is_taken = kept.iter().any(|k| k.start < run.end() && run.start < k.end());
+            if !is_taken {
+                kept.push(run);
+                continue;
+            }
+            let message =
+                format!("fragments {} to {} have another user", run.start, run.end().0 - 1);
+            self.problem(Code::SharedFragments, Place::Inode(sharer.ino), message);
+            match sharer.kind {
+                ClaimKind::Data => self.copy_extent(sharer.ino, run),
+                // At most one of two such blocks is what it should be; the walk drops the other.
+                ClaimKind::Fixed => {}
+            }
+        }
+        self.watched.clear();
+        false
+    }
+
+    /// Gives a file a copy of an extent that it shares.
+    fn copy_extent(&mut self, ino: InodeNo, run: FragRun) {
+        let Some(record) = self.load_record(ino) else { return };
+        let mut extents = self.collect_map(&record.as_record()).extents;
+        extents.sort_by_key(|extent| extent.logical);
+        let Some(position) = extents.iter().rposition(|extent| extent.run() == run) else { return };
+        match self.allocate(run.len) {
+            Some(start) => {
+                let from = self.run_place(run);
+                let bytes = self.disk.read(from.offset, from.len);
+                let to = self.run_place(FragRun::new(start, run.len));
+                self.disk.change(to.offset, &bytes);
+                extents[position].start = start;
+            }
+            None => {
+                let message = "no space for a copy of an extent; the file has a hole there";
+                self.problem(Code::NoSpace, Place::Inode(ino), message);
+                extents.remove(position);
+            }
+        }
+        self.set_map(ino, &extents);
+    }
+}
+
+/// The record with what can be set right set right.
+fn mended(record: &Record<'_>, file_type: FileType) -> OwnedRecord {
+    let mut record = OwnedRecord::new(record);
+    let inode = &mut record.inode;
+    if inode.file_type() != Some(file_type) {
+        // The type stands in two places; that of the mode counts if it is one.
+        let file_type = inode.file_type().unwrap_or(file_type);
+        let permissions = u32::from(inode.mode.get()) & 0o7777;
+        inode.mode = ((file_type.mode_bits() | permissions) as u16).into();
+    }
+    inode.flags = (inode.flags.get() & InodeFlags::all().bits()).into();
+    for nanoseconds in [
+        &mut inode.atime_nanoseconds,
+        &mut inode.mtime_nanoseconds,
+        &mut inode.ctime_nanoseconds,
+        &mut inode.btime_nanoseconds,
+    ] {
+        if nanoseconds.get() >= 1_000_000_000 {
+            *nanoseconds = 0.into();
+        }
+    }
+    let flags = inode.inode_flags();
+    let file_type = inode.file_type();
+    if flags.contains(InodeFlags::INLINE) {
+        inode.size = (record.data.len() as u64).into();
+        inode.map_root = 0.into();
+    }
+    if file_type != Some(FileType::Regular) {
+        let flags = inode.inode_flags() - InodeFlags::CONTENT_CHECKSUM;
+        inode.flags = flags.bits().into();
+    }
+    if file_type != Some(FileType::Directory) {
+        let flags = inode.inode_flags() - InodeFlags::INDEXED;
+        inode.flags = flags.bits().into();
+    }
+    record
+}
+
+fn merge_runs(runs: &mut Vec<FragRun>) {
+    let mut merged: Vec<FragRun> = Vec::with_capacity(runs.len());
+    for run in runs.drain(..) {
+        match merged.last_mut() {
+            Some(last) if run.start <= last.end() => {
+                let end = last.end().max(run.end());
+                // Runs lie within a group, so that merged ones that go on in the next stay apart.
+                match u32::try_from(end.0 - last.start.0) {
+                    Ok(len) => last.len = len,
+                    Err(_) => merged.push(run),
+                }
+            }
+            _ => merged.push(run),
+        }
+    }
+    *runs = merged;
+}

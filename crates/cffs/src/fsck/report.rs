@@ -1,0 +1,111 @@
+//! What a check found, as a plain struct that front ends print in their own way.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::problems::Code;
+use crate::units::{BlockNo, CgIndex, Container, InodeNo};
+
+/// Where a problem lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// The volume as a whole.
+    Volume,
+    /// A block.
+    Block(BlockNo),
+    /// A cylinder group.
+    Cg(CgIndex),
+    /// An inode.
+    Inode(InodeNo),
+    /// A sector of a directory, of the external inode table or of the system area.
+    Sector(Container),
+    /// An entry of a sector.
+    Entry(Container, u16),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Volume => write!(f, "volume"),
+            Place::Block(block) => write!(f, "block {block}"),
+            Place::Cg(cg) => write!(f, "cylinder group {cg}"),
+            Place::Inode(ino) => write!(f, "inode {ino}"),
+            Place::Sector(container) => container.fmt(f),
+            Place::Entry(container, slot) => write!(f, "{container} entry {slot}"),
+        }
+    }
+}
+
+/// One problem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Its kind.
+    pub code: Code,
+    /// Where it lies.
+    pub place: Place,
+    /// What was found there, in a sentence.
+    pub message: String,
+    /// Whether it was repaired.
+    pub fixed: bool,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.code.id(), self.place, self.message)
+    }
+}
+
+/// The result of a check.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The problems in the order in which they were found.
+    pub problems: Vec<Problem>,
+    /// The volume was clean and the options did not ask for a check, so there was none.
+    pub skipped: bool,
+    /// The volume was not left clean: what a crash explains was set right and is counted in
+    /// `recovered`, not listed as a problem.
+    pub recovery: bool,
+    /// What a crash explains, counted by the problem that it would be otherwise.
+    pub recovered: BTreeMap<Code, u64>,
+    /// Whether anything was written to the device.
+    pub changed: bool,
+    /// Whether the volume is consistent now and marked so, or would be after a repair.
+    pub consistent: bool,
+    /// Inodes in use, the system's own not counted.
+    pub inodes: u64,
+    /// Directories among them.
+    pub directories: u64,
+    /// Names in all directories.
+    pub names: u64,
+    /// Fragments in use, the reserved blocks not counted.
+    pub used_fragments: u64,
+    /// Free fragments.
+    pub free_fragments: u64,
+    /// Bytes of a fragment.
+    pub fragment_bytes: u32,
+    /// How often the truth was walked; more than once only if there was damage.
+    pub rounds: u32,
+    /// Requests to the device that read.
+    pub read_requests: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Sectors of the device that could not be read.
+    pub unreadable_sectors: u64,
+    /// Requests that wrote.
+    pub write_requests: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+}
+
+impl Report {
+    /// The exit status by the convention of fsck(8): 0 for a volume without problems, 1 if all
+    /// were repaired, 4 if some were not. A check that could not be made is an error instead (8).
+    pub fn exit_code(&self) -> u8 {
+        if self.problems.iter().any(|problem| !problem.fixed) || !(self.consistent || self.skipped)
+        {
+            4
+        } else {
+            u8::from(!self.problems.is_empty())
+        }
+    }
+}

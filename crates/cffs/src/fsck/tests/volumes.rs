@@ -1,0 +1,141 @@
+//! Volumes that the core wrote are clean; those that it left in the middle are recovered.
+
+use std::sync::Arc;
+
+use crate::clock::TestClock;
+use crate::device::MemoryDevice;
+use crate::format::superblock::Policy;
+use crate::fsck::{CheckOptions, Repair, Report, check};
+use crate::mkfs::{self, MkfsOptions};
+use crate::units::InodeNo;
+use crate::vfs::{NewFile, NewKind, OpenOptions, RenameMode, Volume, XattrMode};
+
+pub(super) const ROOT: InodeNo = InodeNo::ROOT;
+
+pub(super) fn new_file(kind: NewKind<'_>) -> NewFile<'_> {
+    NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 }
+}
+
+pub(super) fn contents(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64).map(|i| (i.wrapping_mul(seed * 2 + 1) >> 3) as u8).collect()
+}
+
+/// Every combination of the switches that mkfs has.
+pub(super) fn variants() -> Vec<MkfsOptions> {
+    let mut variants = Vec::new();
+    for (embed, inline) in [(true, true), (true, false), (false, true), (false, false)] {
+        for policy in [Policy::Directory, Policy::None] {
+            for sector_bytes in [512, 4096] {
+                let sector_bytes = Some(sector_bytes);
+                let default = MkfsOptions::default();
+                variants.push(MkfsOptions { embed, inline, policy, sector_bytes, ..default });
+            }
+        }
+    }
+    variants
+}
+
+pub(super) fn make(options: &MkfsOptions) -> Arc<MemoryDevice> {
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    mkfs::make(&*device, options).expect("mkfs");
+    device
+}
+
+pub(super) fn open(device: &Arc<MemoryDevice>) -> Volume {
+    let options = OpenOptions { cache_bytes: 1 << 20, ..OpenOptions::default() };
+    Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("open")
+}
+
+pub(super) fn run(device: &MemoryDevice, repair: Repair) -> Report {
+    let options = CheckOptions { repair, force: true, contents: true, threads: 2 };
+    check(device, &options, &()).expect("check")
+}
+
+fn assert_clean(device: &MemoryDevice, what: &str) {
+    let report = run(device, Repair::No);
+    assert!(report.problems.is_empty(), "{what}: {:#?}", report.problems);
+    assert!(report.consistent && !report.recovery, "{what}");
+    assert_eq!((report.exit_code(), report.rounds), (0, 1), "{what}");
+}
+
+/// Some of everything: files of all sizes, trees, links, special files, attributes, holes.
+pub(super) fn populate(volume: &Volume, files: usize) {
+    let mut dirs = vec![ROOT];
+    for d in 0..4 {
+        let parent = dirs[d / 2];
+        let name = format!("dir{d}");
+        dirs.push(volume.make(parent, name.as_bytes(), &new_file(NewKind::Directory)).unwrap().ino);
+    }
+    for index in 0..files {
+        let dir = dirs[index % dirs.len()];
+        let name = format!("file-{index}");
+        let ino = volume.make(dir, name.as_bytes(), &new_file(NewKind::Regular)).unwrap().ino;
+        let len = [0, 5, 300, 700, 1500, 5000, 20_000, 70_000][index % 8];
+        volume.write(ino, 0, &contents(index as u64, len)).unwrap();
+        if index % 10 == 3 {
+            let name = format!("link-{index}");
+            volume.link(ino, dirs[(index + 1) % dirs.len()], name.as_bytes()).unwrap();
+        }
+        if index % 10 == 4 {
+            volume.set_xattr(ino, b"user.a", &contents(3, 20), XattrMode::Any).unwrap();
+        }
+        if index % 10 == 5 {
+            volume.set_xattr(ino, b"user.b", &contents(4, 9000), XattrMode::Any).unwrap();
+        }
+        if index % 10 == 6 {
+            volume.write(ino, 1 << 30, b"behind a hole").unwrap();
+        }
+        if index % 10 == 7 {
+            let new = format!("moved-{index}");
+            let to = dirs[(index + 2) % dirs.len()];
+            volume.rename(dir, name.as_bytes(), to, new.as_bytes(), RenameMode::Replace).unwrap();
+        }
+        if index % 10 == 8 {
+            volume.unlink(dir, name.as_bytes()).unwrap();
+        }
+        volume.release(ino, 1);
+    }
+    let target = contents(1, 900).iter().map(|b| b | 1).collect::<Vec<u8>>();
+    volume.make(dirs[1], b"short", &new_file(NewKind::Symlink(b"a/b"))).unwrap();
+    volume.make(dirs[1], b"long", &new_file(NewKind::Symlink(&target))).unwrap();
+    volume.make(dirs[2], b"pipe", &new_file(NewKind::Fifo)).unwrap();
+    volume.make(dirs[2], b"device", &new_file(NewKind::CharDevice(1 << 32 | 3))).unwrap();
+}
+
+#[test]
+fn a_new_volume_is_clean() {
+    for options in variants() {
+        assert_clean(&make(&options), &format!("{options:?}"));
+    }
+}
+
+#[test]
+fn a_volume_that_was_closed_is_clean() {
+    for options in variants() {
+        let device = make(&options);
+        let volume = open(&device);
+        populate(&volume, 300);
+        volume.close().unwrap();
+        drop(volume);
+        assert_clean(&device, &format!("{options:?}"));
+    }
+}
+
+#[test]
+fn a_volume_that_was_not_closed_is_recovered() {
+    for options in variants() {
+        let device = make(&options);
+        let volume = open(&device);
+        populate(&volume, 300);
+        volume.sync().unwrap();
+        drop(volume);
+        let report = run(&device, Repair::Preen);
+        assert!(report.problems.is_empty(), "{options:?}: {:#?}", report.problems);
+        assert!(report.recovery && report.consistent);
+        assert_eq!((report.exit_code(), report.rounds), (0, 1));
+        assert_clean(&device, &format!("{options:?}"));
+        let volume = open(&device);
+        assert_eq!(volume.lookup(ROOT, b"file-0").unwrap().size, 0);
+        volume.close().unwrap();
+    }
+}

@@ -1,0 +1,250 @@
+//! What must be there once and is there twice: an inode in two places, a name in one directory.
+//!
+//! A crash leaves both behind in the middle of a move or a replacement (DESIGN: ordering). Which
+//! one counts:
+//!
+//! 1. the inode with a linktag that names the other place, of two such the one of the later epoch;
+//! 2. the later generation of the inode number;
+//! 3. what lies in the sector that was written in the later epoch;
+//! 4. the record in the external table;
+//! 5. what was found first.
+
+use std::cmp::Reverse;
+
+use super::editor::Fix;
+use super::map::fingerprint;
+use super::sectors::{OwnedEntry, OwnedRecord};
+use super::{Checker, Code, Place};
+use crate::format::inode::{FileType, LinkTagKind, Record};
+use crate::units::{Container, InodeNo, SectorIndex};
+
+/// One of two places.
+struct Candidate<'a> {
+    record: &'a OwnedRecord,
+    container: Container,
+    epoch: u64,
+}
+
+impl Candidate<'_> {
+    /// The epoch in which the inode moved here from the other place.
+    fn moved_from(&self, other: Container) -> Option<u64> {
+        let from = |tag: &crate::format::inode::LinkTag| {
+            tag.kind == LinkTagKind::MovedFrom && tag.place == other
+        };
+        self.record.link_tags().iter().filter(|tag| from(tag)).map(|tag| tag.epoch.0).max()
+    }
+}
+
+impl Checker<'_> {
+    /// An inode that is known was found again: decides which place counts.
+    pub(super) fn second_place(
+        &mut self,
+        record: &Record<'_>,
+        container: Container,
+        slot: u16,
+        epoch: u64,
+    ) {
+        let ino = record.inode.number();
+        let Some(first) = self.walk.census.get(ino).copied() else { return };
+        let is_directory = record.inode.file_type() == Some(FileType::Directory);
+        if is_directory && container.file != InodeNo::EXTERNAL {
+            self.count_entry(container.file, 0, 1);
+        }
+        if is_directory && self.is_within(container.file, ino) {
+            let message = format!("it leads back to directory {ino}");
+            self.problem(Code::DirectoryLoop, Place::Entry(container, slot), message);
+            self.drop_entry(container, slot, true);
+            return;
+        }
+        let second = OwnedRecord::new(record);
+        let Some(entry) = self.load_entry(first.container, first.slot) else { return };
+        let OwnedEntry { record: Some(known), epoch: known_epoch, .. } = entry else { return };
+        let a = Candidate { record: &known, container: first.container, epoch: known_epoch };
+        let b = Candidate { record: &second, container, epoch };
+        let rank = |one: &Candidate<'_>, other: &Candidate<'_>| {
+            let generation = one.record.inode.generation.get();
+            let is_external = one.container.file == InodeNo::EXTERNAL;
+            (one.moved_from(other.container), generation, one.epoch, is_external)
+        };
+        let (rank_a, rank_b) = (rank(&a, &b), rank(&b, &a));
+        let second_counts = rank_b > rank_a;
+        let (loser, loser_slot) =
+            if second_counts { (first.container, first.slot) } else { (container, slot) };
+        let message = format!("it lies in {} and in {container}", first.container);
+        if rank_a.0.is_some() || rank_b.0.is_some() {
+            self.expected(Code::TwoPlaces, Place::Inode(ino), message);
+        } else {
+            self.problem(Code::TwoPlaces, Place::Inode(ino), message);
+        }
+        if second_counts {
+            self.move_found(ino, &known, &second, container, slot);
+        }
+        // The name of an inode that moved to the external table becomes a reference to it.
+        let external = if second_counts { container } else { first.container };
+        let winner_rank = if second_counts { rank_b.0 } else { rank_a.0 };
+        if external.file == InodeNo::EXTERNAL
+            && loser.file != InodeNo::EXTERNAL
+            && winner_rank.is_some()
+        {
+            let sector: SectorIndex = external.sector;
+            self.walk.fixes.push(Fix::ToReference {
+                container: loser,
+                slot: loser_slot,
+                ino,
+                sector,
+            });
+            let reference = super::census::Reference { ino, container: loser, slot: loser_slot };
+            self.walk.census.references.push(reference);
+            if let Some(found) = self.walk.census.get_mut(ino) {
+                found.references += 1;
+            }
+        } else {
+            self.drop_entry(loser, loser_slot, is_directory);
+        }
+    }
+
+    /// The second place counts: what is known is set to it.
+    fn move_found(
+        &mut self,
+        ino: InodeNo,
+        known: &OwnedRecord,
+        second: &OwnedRecord,
+        container: Container,
+        slot: u16,
+    ) {
+        let record = second.as_record();
+        let same_space = fingerprint(&known.as_record()) == fingerprint(&record)
+            && known.inode.size == second.inode.size;
+        let is_directory = record.inode.file_type() == Some(FileType::Directory);
+        if !same_space && is_directory {
+            // Its sectors may be queued already by the wrong map.
+            self.walk.fixes.push(Fix::Again);
+        } else if !same_space {
+            self.release_record(&known.as_record());
+            self.claim_record(&record, container.file);
+        }
+        if let Some(file) = self.walk.census.containers.get_mut(&ino) {
+            file.parent = container.file;
+            file.recorded_entries = record.inode.special.get() as u32;
+        }
+        if let Some(found) = self.walk.census.get_mut(ino) {
+            found.container = container;
+            found.slot = slot;
+            found.generation = record.inode.generation.get();
+            found.nlink = record.inode.nlink.get();
+            found.fingerprint = fingerprint(&record);
+            found.parent = InodeNo(record.inode.parent.get());
+        }
+    }
+
+    /// Whether `dir` is `ancestor` or lies below it.
+    pub(super) fn is_within(&self, dir: InodeNo, ancestor: InodeNo) -> bool {
+        let mut at = dir;
+        // A chain that is longer than there are directories goes in a circle.
+        for _ in 0..=self.walk.census.containers.len() {
+            if at == ancestor {
+                return true;
+            }
+            match self.walk.census.containers.get(&at) {
+                Some(file) if at != InodeNo::ROOT => at = file.parent,
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// Removes a name, and the inode that lies with it, but nothing that the inode claims.
+    pub(super) fn drop_entry(&mut self, container: Container, slot: u16, is_directory: bool) {
+        self.walk.fixes.push(Fix::RemoveEntry { container, slot });
+        self.walk.gone.insert((container, slot));
+        if container.file == InodeNo::EXTERNAL {
+            return;
+        }
+        self.walk.names = self.walk.names.saturating_sub(1);
+        self.count_entry(container.file, -1, if is_directory { -1 } else { 0 });
+        if let Some(file) = self.walk.census.containers.get_mut(&container.file) {
+            file.names_changed = true;
+        }
+    }
+
+    /// Forgets an inode and frees what it claims. Its record has to be removed apart from this.
+    pub(super) fn forget(&mut self, ino: InodeNo) {
+        if let Some(record) = self.load_record(ino) {
+            self.release_record(&record.as_record());
+        }
+        self.walk.census.remove(ino);
+        self.walk.census.containers.remove(&ino);
+    }
+
+    /// Finds the names that a directory has twice; they wait until the walk is complete, since one
+    /// of the two may go for another reason.
+    pub(super) fn find_namesakes(&mut self, dir: InodeNo, names: &[(u32, u32, u16)]) {
+        for group in names.chunk_by(|a, b| a.0 == b.0).filter(|group| group.len() > 1) {
+            let mut known: Vec<(Vec<u8>, Container, u16)> = Vec::new();
+            for (_, sector, slot) in group {
+                let container = Container { file: dir, sector: SectorIndex(*sector) };
+                let Some(entry) = self.load_entry(container, *slot) else { continue };
+                if let Some((_, other, other_slot)) =
+                    known.iter().find(|(name, ..)| *name == entry.name)
+                {
+                    let pair = ((*other, *other_slot), (container, *slot));
+                    self.walk.namesakes.push(pair);
+                }
+                known.push((entry.name, container, *slot));
+            }
+        }
+    }
+
+    /// Decides between entries of one name.
+    pub(super) fn settle_namesakes(&mut self) {
+        for (first, second) in std::mem::take(&mut self.walk.namesakes) {
+            if self.walk.gone.contains(&first) || self.walk.gone.contains(&second) {
+                continue;
+            }
+            let place = Place::Entry(second.0, second.1);
+            let message = format!("entry {} of {} has the same name", first.1, first.0);
+            self.expected(Code::NameTwice, place, message);
+            let ranks = [first, second].map(|(container, slot)| self.name_rank(container, slot));
+            let loser = if ranks[1] >= ranks[0] { first } else { second };
+            self.lose_name(loser.0, loser.1);
+        }
+    }
+
+    /// The newest is the greatest: by the latest linktag, by the sector, by the inode's creation.
+    fn name_rank(&mut self, container: Container, slot: u16) -> impl Ord + use<> {
+        let entry = self.load_entry(container, slot);
+        let epoch = entry.as_ref().map(|entry| entry.epoch);
+        let record = match entry {
+            Some(OwnedEntry { record: Some(record), .. }) => Some(record),
+            Some(OwnedEntry { ino, .. }) => self.load_record(ino),
+            None => None,
+        };
+        let tag = record.as_ref().and_then(|r| r.link_tags().iter().map(|tag| tag.epoch.0).max());
+        let born = record.map(|record| record.inode.btime());
+        (tag, epoch, born, Reverse(container.sector), slot)
+    }
+
+    /// Takes the name from a file that lost it to another. After a crash the file was replaced;
+    /// otherwise it is somebody's and goes to lost+found.
+    fn lose_name(&mut self, container: Container, slot: u16) {
+        let Some(entry) = self.load_entry(container, slot) else { return };
+        let Some(found) = self.walk.census.get(entry.ino).copied() else { return };
+        let is_directory = found.file_type == FileType::Directory;
+        if entry.record.is_none() {
+            self.drop_entry(container, slot, is_directory);
+            self.walk.census.references.retain(|r| (r.container, r.slot) != (container, slot));
+            if let Some(found) = self.walk.census.get_mut(entry.ino) {
+                found.references -= 1;
+            }
+            return;
+        }
+        let is_empty =
+            self.walk.census.containers.get(&entry.ino).is_none_or(|file| file.entries == 0);
+        if self.crashed() && is_empty {
+            self.forget(entry.ino);
+            self.drop_entry(container, slot, is_directory);
+        } else {
+            self.walk.fixes.push(Fix::Reconnect(entry.ino));
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The fragments that files use, as the walk finds them.
+//!
+//! Offers a bitmap of the volume, a bit per fragment, that exists only for the cylinder groups in
+//! which something is used. Stands on `format::Layout`. It is the truth against which pass 4 holds
+//! the bitmaps on the device, and the space from which a repair takes what it needs.
+
+use std::collections::BTreeMap;
+
+use crate::format::Layout;
+use crate::units::{BlockNo, CgIndex, FragNo, FragRun};
+
+pub(super) struct UsedMap {
+    layout: Layout,
+    groups: BTreeMap<u32, Vec<u64>>,
+    total: u64,
+}
+
+impl UsedMap {
+    pub fn new(layout: Layout) -> UsedMap {
+        UsedMap { layout, groups: BTreeMap::new(), total: 0 }
+    }
+
+    /// Fragments in use, the reserved ones not counted.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The last group in which something is used.
+    pub fn last_cg(&self) -> Option<CgIndex> {
+        self.groups.last_key_value().map(|(cg, _)| CgIndex(*cg))
+    }
+
+    /// Marks an allocatable run as used and tells whether all of it was free before.
+    pub fn claim(&mut self, run: FragRun) -> bool {
+        let before = self.total;
+        self.apply(run, |word, mask| {
+            let fresh = mask & !*word;
+            *word |= mask;
+            i64::from(fresh.count_ones())
+        });
+        self.total - before == u64::from(run.len)
+    }
+
+    /// Marks a run as free again.
+    pub fn release(&mut self, run: FragRun) {
+        self.apply(run, |word, mask| {
+            let gone = mask & *word;
+            *word &= !mask;
+            -i64::from(gone.count_ones())
+        });
+    }
+
+    fn locate(&self, fragment: FragNo) -> (u32, usize) {
+        let cg = self.layout.cg_of_fragment(fragment);
+        let first = self.layout.block_start(self.layout.cg_start(cg));
+        (cg.0, (fragment.0 - first.0) as usize)
+    }
+
+    fn apply(&mut self, run: FragRun, change: impl Fn(&mut u64, u64) -> i64) {
+        let (cg, first) = self.locate(run.start);
+        let words = (self.layout.cg_fragments(CgIndex(cg)) as usize).div_ceil(64);
+        let group = self.groups.entry(cg).or_insert_with(|| vec![0; words]);
+        let end = first + run.len as usize;
+        let mut bit = first;
+        let mut sum = 0;
+        while bit < end {
+            let upto = (bit / 64 + 1) * 64;
+            let count = upto.min(end) - bit;
+            let mask = (u64::MAX >> (64 - count)) << (bit % 64);
+            sum += change(&mut group[bit / 64], mask);
+            bit += count;
+        }
+        self.total = self.total.wrapping_add_signed(sum);
+    }
+
+    /// The free bitmap of a group as it should lie on the device: a set bit is a free fragment,
+    /// and the reserved blocks are not free.
+    pub fn free_bitmap(&self, cg: CgIndex) -> Vec<u8> {
+        let layout = &self.layout;
+        let bytes = (layout.bitmap_blocks() * layout.block_bytes) as usize;
+        let mut bitmap = vec![0; bytes];
+        let fragments = layout.cg_fragments(cg) as usize;
+        bitmap[..fragments / 8].fill(0xff);
+        if !fragments.is_multiple_of(8) {
+            bitmap[fragments / 8] = (1u8 << (fragments % 8)) - 1;
+        }
+        if let Some(words) = self.groups.get(&cg.0) {
+            for (eight, word) in bitmap.chunks_exact_mut(8).zip(words) {
+                let free = u64::from_le_bytes(std::array::from_fn(|index| eight[index])) & !word;
+                eight.copy_from_slice(&free.to_le_bytes());
+            }
+        }
+        let start = layout.cg_start(cg);
+        let reserved = u64::from(layout.cg_reserved_blocks(cg));
+        let tail = (0..u64::from(layout.cg_len_blocks(cg)))
+            .rev()
+            .take_while(|block| *block >= reserved && layout.is_reserved(BlockNo(start.0 + block)));
+        for block in (0..reserved).chain(tail) {
+            let first = block as usize * layout.block_fragments() as usize;
+            for bit in first..first + layout.block_fragments() as usize {
+                bitmap[bit / 8] &= !(1 << (bit % 8));
+            }
+        }
+        bitmap
+    }
+}
