@@ -5,6 +5,7 @@ pub mod cache;
 pub mod clock;
 pub mod device;
 pub mod error;
+pub mod files;
 pub mod format;
 pub mod fsck;
 pub mod inode;

@@ -1,0 +1,226 @@
+//! What copying trees has in common, in either direction: options, outcome, and the threads.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::error::Error;
+
+/// How a tree is copied.
+#[derive(Clone, Copy, Debug)]
+pub struct CopyOptions {
+    /// How many threads copy; one per core if not given.
+    pub threads: Option<NonZeroUsize>,
+    /// Whether extended attributes are copied, ACLs among them.
+    pub xattrs: bool,
+    /// Whether owner and group are copied. On the way out of a volume that takes privileges.
+    pub owner: bool,
+}
+
+impl Default for CopyOptions {
+    fn default() -> CopyOptions {
+        CopyOptions { threads: None, xattrs: true, owner: true }
+    }
+}
+
+/// Who watches a copy. Called from several threads.
+pub trait Observer: Sync {
+    /// A file of any kind was copied, with so many bytes of contents.
+    fn copied(&self, path: &Path, bytes: u64) {
+        let _ = (path, bytes);
+    }
+
+    /// A file could not be copied, or not all of it; the others will be.
+    fn failed(&self, error: &CopyError) {
+        let _ = error;
+    }
+}
+
+/// Nobody watches.
+impl Observer for () {}
+
+/// Why a file was not copied, or not with all that belongs to it.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {cause}", path.display())]
+pub struct CopyError {
+    /// The file's path outside of the volume.
+    pub path: PathBuf,
+    /// What went wrong.
+    pub cause: CopyCause,
+}
+
+/// Which side failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyCause {
+    /// The volume.
+    #[error(transparent)]
+    Volume(#[from] Error),
+    /// The system outside.
+    #[error(transparent)]
+    Host(#[from] io::Error),
+}
+
+impl From<rustix::io::Errno> for CopyCause {
+    fn from(errno: rustix::io::Errno) -> CopyCause {
+        CopyCause::Host(errno.into())
+    }
+}
+
+impl CopyCause {
+    /// Whether going on makes no sense, since every other file would fail, too.
+    fn is_final(&self) -> bool {
+        match self {
+            CopyCause::Volume(error) => {
+                matches!(error, Error::NoSpace | Error::Latched(_) | Error::ReadOnly)
+            }
+            CopyCause::Host(error) => error.kind() == io::ErrorKind::StorageFull,
+        }
+    }
+}
+
+/// What was copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Regular files.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Second and further names of files.
+    pub hard_links: u64,
+    /// Pipes, sockets and devices.
+    pub special: u64,
+    /// Bytes of files' contents, holes not counted.
+    pub bytes: u64,
+    /// Files that were not copied, or not with all that belongs to them.
+    pub failures: u64,
+}
+
+/// The copy in work, shared by its threads.
+pub(super) struct Job<'a> {
+    pub(super) options: CopyOptions,
+    observer: &'a dyn Observer,
+    counts: [AtomicU64; 7],
+    /// The failure that ended the copy.
+    ended_by: Mutex<Option<CopyError>>,
+}
+
+/// What is counted.
+#[derive(Clone, Copy)]
+pub(super) enum Count {
+    Files,
+    Directories,
+    Symlinks,
+    HardLinks,
+    Special,
+    Bytes,
+    Failures,
+}
+
+impl<'a> Job<'a> {
+    pub(super) fn new(options: &CopyOptions, observer: &'a dyn Observer) -> Job<'a> {
+        Job { options: *options, observer, counts: Default::default(), ended_by: Mutex::new(None) }
+    }
+
+    /// Counts a file that was copied.
+    pub(super) fn copied(&self, what: Count, path: &Path, bytes: u64) {
+        self.counts[what as usize].fetch_add(1, Ordering::Relaxed);
+        self.counts[Count::Bytes as usize].fetch_add(bytes, Ordering::Relaxed);
+        self.observer.copied(path, bytes);
+    }
+
+    /// Takes note of a failure.
+    pub(super) fn failed(&self, path: &Path, cause: impl Into<CopyCause>) {
+        let error = CopyError { path: path.to_owned(), cause: cause.into() };
+        self.counts[Count::Failures as usize].fetch_add(1, Ordering::Relaxed);
+        self.observer.failed(&error);
+        if error.cause.is_final() {
+            self.ended_by.lock().get_or_insert(error);
+        }
+    }
+
+    /// Whether the copy has ended early.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended_by.lock().is_some()
+    }
+
+    /// What came of it.
+    pub(super) fn finish(self) -> Result<Summary, CopyError> {
+        if let Some(error) = self.ended_by.into_inner() {
+            return Err(error);
+        }
+        let [files, directories, symlinks, hard_links, special, bytes, failures] =
+            self.counts.map(AtomicU64::into_inner);
+        Ok(Summary { files, directories, symlinks, hard_links, special, bytes, failures })
+    }
+
+    /// Works on `first`, and on what that work adds, in several threads until nothing is left. The
+    /// newest is done first, so that few directories are in work at once.
+    pub(super) fn run<T: Send>(&self, first: T, work: impl Fn(T, &Queue<T>) + Sync) {
+        let threads = self.options.threads.or_else(|| thread::available_parallelism().ok());
+        let queue = Queue {
+            state: Mutex::new(QueueState { waiting: vec![first], in_work: 0 }),
+            changed: Condvar::new(),
+        };
+        thread::scope(|scope| {
+            for _ in 0..threads.map_or(1, NonZeroUsize::get) {
+                scope.spawn(|| {
+                    while let Some(task) = queue.next(|| self.has_ended()) {
+                        let _done = Done(&queue);
+                        work(task, &queue);
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// What is still to do.
+pub(super) struct Queue<T> {
+    state: Mutex<QueueState<T>>,
+    changed: Condvar,
+}
+
+struct QueueState<T> {
+    waiting: Vec<T>,
+    in_work: usize,
+}
+
+impl<T> Queue<T> {
+    pub(super) fn add(&self, tasks: impl IntoIterator<Item = T>) {
+        self.state.lock().waiting.extend(tasks);
+        self.changed.notify_all();
+    }
+
+    fn next(&self, has_ended: impl Fn() -> bool) -> Option<T> {
+        let mut state = self.state.lock();
+        loop {
+            if has_ended() {
+                return None;
+            }
+            if let Some(task) = state.waiting.pop() {
+                state.in_work += 1;
+                return Some(task);
+            }
+            if state.in_work == 0 {
+                return None;
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+}
+
+/// Counts a task as done, also where its work panicked: the others must not wait for it.
+struct Done<'a, T>(&'a Queue<T>);
+
+impl<T> Drop for Done<'_, T> {
+    fn drop(&mut self) {
+        self.0.state.lock().in_work -= 1;
+        self.0.changed.notify_all();
+    }
+}

@@ -1,0 +1,201 @@
+//! Handles: an inode that is kept while somebody uses it, and a file with a position.
+
+use std::io::{self, SeekFrom};
+use std::sync::Arc;
+
+use super::DirItem;
+use crate::error::{Error, Result};
+use crate::format::inode::FileType;
+use crate::units::InodeNo;
+use crate::vfs::types::{Attr, NewFile};
+use crate::vfs::{self, Volume};
+
+/// An inode in use. It exists until this is dropped, even if its last name goes meanwhile.
+pub struct Node {
+    volume: Arc<Volume>,
+    ino: InodeNo,
+    /// How many references this handle holds: 1, or 0 for the root, which is always there.
+    references: u64,
+}
+
+impl Node {
+    /// The root directory.
+    pub fn root(volume: &Arc<Volume>) -> Node {
+        Node { volume: Arc::clone(volume), ino: InodeNo::ROOT, references: 0 }
+    }
+
+    /// Takes over the reference that a call of the facade returned with these attributes.
+    fn adopt(volume: &Arc<Volume>, attr: &Attr) -> Node {
+        Node { volume: Arc::clone(volume), ino: attr.ino, references: 1 }
+    }
+
+    /// The inode's number.
+    pub fn ino(&self) -> InodeNo {
+        self.ino
+    }
+
+    /// The attributes.
+    pub fn attr(&self) -> Result<Attr> {
+        self.volume.attr(self.ino)
+    }
+
+    /// What a name in this directory leads to.
+    pub fn lookup(&self, name: &[u8]) -> Result<Node> {
+        let attr = self.volume.lookup(self.ino, name)?;
+        Ok(Node::adopt(&self.volume, &attr))
+    }
+
+    /// Makes a file in this directory.
+    pub fn make(&self, name: &[u8], new: &NewFile<'_>) -> Result<Node> {
+        let attr = self.volume.make(self.ino, name, new)?;
+        Ok(Node::adopt(&self.volume, &attr))
+    }
+
+    /// Gives an inode a name in this directory.
+    pub fn link(&self, node: &Node, name: &[u8]) -> Result<Node> {
+        let attr = self.volume.link(node.ino, self.ino, name)?;
+        Ok(Node::adopt(&self.volume, &attr))
+    }
+
+    /// The directory that contains this one.
+    pub fn parent(&self) -> Result<InodeNo> {
+        self.volume.parent(self.ino)
+    }
+
+    /// The entries of this directory, in the order in which they were made.
+    pub fn entries(&self) -> Result<Vec<DirItem>> {
+        let mut items = Vec::new();
+        let mut references = Vec::new();
+        let read = self.volume.read_dir(self.ino, 0, true, &mut |entry| {
+            if let Some(attr) = entry.attr {
+                references.push(attr.ino);
+                items.push(DirItem { name: entry.name.to_vec(), attr });
+            }
+            true
+        });
+        references.into_iter().for_each(|ino| self.volume.release(ino, 1));
+        read.map(|()| items)
+    }
+
+    pub(super) fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.volume.read(self.ino, offset, buf)
+    }
+
+    pub(super) fn write_all_at(&self, mut offset: u64, mut data: &[u8]) -> Result<()> {
+        while !data.is_empty() {
+            let written = self.volume.write(self.ino, offset, data)?;
+            if written == 0 {
+                return Err(Error::NoSpace);
+            }
+            offset += written as u64;
+            data = &data[written..];
+        }
+        Ok(())
+    }
+
+    pub(super) fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if self.references > 0 {
+            self.volume.release(self.ino, self.references);
+        }
+    }
+}
+
+/// A regular file in use, with a position for [`io::Read`], [`io::Write`] and [`io::Seek`].
+pub struct File {
+    node: Node,
+    position: u64,
+}
+
+impl File {
+    /// The file that a handle keeps.
+    pub fn of(node: Node) -> Result<File> {
+        match node.attr()?.file_type {
+            FileType::Regular => Ok(File { node, position: 0 }),
+            FileType::Directory => Err(Error::IsDirectory),
+            _ => Err(Error::Invalid("not a regular file")),
+        }
+    }
+
+    /// The inode.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Reads from `offset` on and returns how much: less than asked for only at the end.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.node.read_at(offset, buf)
+    }
+
+    /// Writes all of `data` from `offset` on.
+    pub fn write_all_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.node.write_all_at(offset, data)
+    }
+
+    /// The whole contents.
+    pub fn contents(&self) -> Result<Vec<u8>> {
+        let mut contents = Vec::new();
+        let mut chunk = vec![0; (self.node.attr()?.size as usize).clamp(1, 1 << 20)];
+        loop {
+            match self.read_at(contents.len() as u64, &mut chunk)? {
+                0 => return Ok(contents),
+                read => contents.extend_from_slice(&chunk[..read]),
+            }
+        }
+    }
+
+    /// Cuts the file, or extends it with a hole.
+    pub fn set_len(&self, size: u64) -> Result<()> {
+        let changes = vfs::types::SetAttr { size: Some(size), ..Default::default() };
+        self.node.volume.set_attr(self.node.ino, &changes).map(drop)
+    }
+
+    /// Makes contents and attributes durable.
+    pub fn sync(&self) -> Result<()> {
+        self.node.volume.sync_file(self.node.ino, false)
+    }
+}
+
+/// The facade's error as one of the standard library, with the number that the kernel would give.
+fn to_io(error: Error) -> io::Error {
+    let kind = io::Error::from_raw_os_error(vfs::errno(&error)).kind();
+    io::Error::new(kind, error)
+}
+
+impl io::Read for File {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.read_at(self.position, buf).map_err(to_io)?;
+        self.position += read as u64;
+        Ok(read)
+    }
+}
+
+impl io::Write for File {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let written = self.node.volume.write(self.node.ino, self.position, data).map_err(to_io)?;
+        self.position += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl io::Seek for File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let (base, distance) = match to {
+            SeekFrom::Start(offset) => (offset, 0),
+            SeekFrom::Current(distance) => (self.position, distance),
+            SeekFrom::End(distance) => (self.node.attr().map_err(to_io)?.size, distance),
+        };
+        let position = base.checked_add_signed(distance).ok_or(io::ErrorKind::InvalidInput)?;
+        self.position = position;
+        Ok(position)
+    }
+}

@@ -1,0 +1,74 @@
+//! From a path to an inode.
+
+use std::sync::Arc;
+
+use super::Node;
+use crate::error::{Error, Result};
+use crate::format::inode::FileType;
+use crate::vfs::Volume;
+
+/// How many symbolic links a path may lead through, as Linux has it.
+const LINKS_FOLLOWED_MAX: u32 = 40;
+
+/// The inode at a path, from the root on. A symbolic link at the end is followed if
+/// `follow_last`; those before it always.
+pub fn node(volume: &Arc<Volume>, path: &[u8], follow_last: bool) -> Result<Node> {
+    // A slash at the end asks for a directory, so it follows, too.
+    let wants_directory = path.ends_with(b"/");
+    let mut pending = names(path);
+    pending.reverse();
+    let mut above = vec![Node::root(volume)];
+    let mut followed = 0;
+    while let Some(name) = pending.pop() {
+        // The root stays at the bottom.
+        let Some(dir) = above.last() else { return Err(Error::NotFound) };
+        if name == b".." {
+            if dir.attr()?.file_type != FileType::Directory {
+                return Err(Error::NotDirectory);
+            }
+            above.truncate((above.len() - 1).max(1));
+            continue;
+        }
+        let found = dir.lookup(&name)?;
+        let is_followed = follow_last || wants_directory || !pending.is_empty();
+        if !is_followed || found.attr()?.file_type != FileType::Symlink {
+            above.push(found);
+            continue;
+        }
+        followed += 1;
+        if followed > LINKS_FOLLOWED_MAX {
+            return Err(Error::Invalid("too many symbolic links in the path"));
+        }
+        let target = volume.read_link(found.ino())?;
+        if target.starts_with(b"/") {
+            above.truncate(1);
+        }
+        pending.extend(names(&target).into_iter().rev());
+    }
+    let node = above.pop().ok_or(Error::NotFound)?;
+    if wants_directory && node.attr()?.file_type != FileType::Directory {
+        return Err(Error::NotDirectory);
+    }
+    Ok(node)
+}
+
+/// The directory in which a path's last name is to be made or removed, and that name.
+pub fn parent(volume: &Arc<Volume>, path: &[u8]) -> Result<(Node, Vec<u8>)> {
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    let path = &path[..end];
+    let at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+    let (dir, name) = path.split_at(at);
+    match name {
+        b"" => Err(Error::Exists),
+        b"." | b".." => Err(Error::Invalid("the path does not end in a name")),
+        _ => Ok((node(volume, dir, true)?, name.to_vec())),
+    }
+}
+
+/// The names of a path; `.` and empty ones say nothing.
+fn names(path: &[u8]) -> Vec<Vec<u8>> {
+    path.split(|byte| *byte == b'/')
+        .filter(|name| !name.is_empty() && *name != b".")
+        .map(<[u8]>::to_vec)
+        .collect()
+}

@@ -1,0 +1,83 @@
+//! A tree, one entry after the other.
+
+use std::sync::Arc;
+
+use super::{DirItem, Node, resolve};
+use crate::error::{Error, Result};
+use crate::format::inode::FileType;
+use crate::vfs::Volume;
+use crate::vfs::types::Attr;
+
+/// What a walk found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WalkEntry {
+    /// The path, beginning with that at which the walk began.
+    pub path: Vec<u8>,
+    /// The inode.
+    pub attr: Attr,
+    /// How many names below the beginning: 0 for the beginning itself.
+    pub depth: usize,
+}
+
+/// Walks a tree; see [`Files::walk`](super::Files::walk). A directory that cannot be read is one
+/// error, and the walk goes on behind it.
+pub struct Walk {
+    /// Entries still to be told, the next one last. A directory is read when it is told.
+    pending: Vec<WalkEntry>,
+    /// Where the walk begins, until it has begun.
+    start: Option<Node>,
+    /// The directories that were read on the way to the next entry, by depth.
+    kept: Vec<Node>,
+}
+
+impl Walk {
+    pub(super) fn new(volume: &Arc<Volume>, path: &[u8]) -> Result<Walk> {
+        let node = resolve::node(volume, path, true)?;
+        let first = WalkEntry { path: path.to_vec(), attr: node.attr()?, depth: 0 };
+        Ok(Walk { pending: vec![first], start: Some(node), kept: Vec::new() })
+    }
+
+    fn descend(&mut self, entry: &WalkEntry) -> Result<()> {
+        self.kept.truncate(entry.depth);
+        let node = match (self.start.take(), self.kept.last()) {
+            (Some(start), _) => start,
+            (None, Some(dir)) => dir.lookup(last_name(&entry.path))?,
+            (None, None) => return Err(Error::NotFound),
+        };
+        let items = node.entries()?;
+        self.kept.push(node);
+        self.pending.extend(items.into_iter().rev().map(|DirItem { name, attr }| WalkEntry {
+            path: join(&entry.path, &name),
+            attr,
+            depth: entry.depth + 1,
+        }));
+        Ok(())
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Result<WalkEntry>;
+
+    fn next(&mut self) -> Option<Result<WalkEntry>> {
+        let entry = self.pending.pop()?;
+        if entry.attr.file_type != FileType::Directory {
+            return Some(Ok(entry));
+        }
+        Some(self.descend(&entry).map(|()| entry))
+    }
+}
+
+fn last_name(path: &[u8]) -> &[u8] {
+    let at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+    &path[at..]
+}
+
+/// A path one name longer.
+pub(super) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut path = dir.to_vec();
+    if !path.is_empty() && !path.ends_with(b"/") {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
+}
