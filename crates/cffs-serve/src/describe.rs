@@ -1,0 +1,138 @@
+//! What a volume says of itself, as JSON: one form for the answers of servers and for commands.
+
+use cffs::format::Superblock;
+use cffs::format::superblock::{Incompat, Policy, RoCompat, State};
+use cffs::vfs::{Placement, Stats, Volume};
+use serde_json::{Value, json};
+
+use crate::fuse::control::Identity;
+
+/// A superblock: sizes in bytes, times in seconds since 1970.
+pub fn superblock(superblock: &Superblock) -> Value {
+    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let uuid = hex(&superblock.uuid);
+    let uuid = [&uuid[..8], &uuid[8..12], &uuid[12..16], &uuid[16..20], &uuid[20..]].join("-");
+    let mut features: Vec<&str> = Vec::new();
+    for (is_on, name) in [
+        (superblock.incompat.contains(Incompat::EMBED), "embed"),
+        (superblock.incompat.contains(Incompat::INLINE), "inline"),
+        (superblock.ro_compat.contains(RoCompat::DIR_INDEX), "dir-index"),
+        (superblock.ro_compat.contains(RoCompat::CONTENT_CHECKSUM), "content-checksum"),
+    ] {
+        if is_on {
+            features.push(name);
+        }
+    }
+    json!({
+        "label": String::from_utf8_lossy(&superblock.label),
+        "uuid": uuid,
+        "state": match superblock.state {
+            State::Clean => "clean",
+            State::InUse => "in use",
+            State::Damaged => "damaged",
+        },
+        "size_bytes": superblock.blocks * u64::from(superblock.block_bytes),
+        "free_bytes": superblock.free_fragments * u64::from(superblock.fragment_bytes),
+        "inodes": superblock.inodes,
+        "block_bytes": superblock.block_bytes,
+        "fragment_bytes": superblock.fragment_bytes,
+        "segment_bytes": superblock.segment_bytes,
+        "sector_bytes": superblock.sector_bytes,
+        "inline_bytes_max": superblock.inline_bytes_max,
+        "features": features,
+        "policy": match superblock.policy {
+            Policy::Directory => "directory",
+            Policy::Hint => "hint",
+            Policy::None => "none",
+        },
+        "blocks": superblock.blocks,
+        "cg_blocks": superblock.cg_blocks,
+        "cgs_made": superblock.cgs_made,
+        "generation": superblock.generation,
+        "epoch": superblock.epoch,
+        "made_at": superblock.made_at,
+        "mounted_at": superblock.mounted_at,
+        "mounts": superblock.mounts,
+    })
+}
+
+/// A volume that is mounted: what its superblock says, how full it is now, and who serves it.
+pub fn mounted(volume: &Volume, identity: Option<&Identity>) -> Value {
+    let mut shown = superblock(&volume.superblock());
+    let stat = volume.stat_fs();
+    if let Value::Object(fields) = &mut shown {
+        let free_bytes = stat.free_fragments * u64::from(stat.fragment_bytes);
+        fields.insert(String::from("free_bytes"), free_bytes.into());
+        fields.insert(String::from("inodes"), stat.inodes.into());
+    }
+    json!({ "server": identity, "superblock": shown })
+}
+
+/// The counters of a volume since it was opened, and what follows from them.
+pub fn stats(stats: &Stats) -> Value {
+    let asked = stats.cache_hits + stats.cache_misses;
+    let percent = |part: u64| (part * 1000).checked_div(asked).map(|p| p as f64 / 10.0);
+    json!({
+        "calls": {
+            "lookups": stats.lookups,
+            "creates": stats.creates,
+            "removes": stats.removes,
+            "renames": stats.renames,
+            "reads": stats.reads,
+            "writes": stats.writes,
+            "dir_reads": stats.dir_reads,
+            "syncs": stats.syncs,
+        },
+        "cache": {
+            "hits": stats.cache_hits,
+            "misses": stats.cache_misses,
+            "hit_percent": percent(stats.cache_hits),
+        },
+        "device": {
+            "reads": stats.device_reads,
+            "read_bytes": stats.device_read_bytes,
+            "writes": stats.device_writes,
+            "written_bytes": stats.device_written_bytes,
+            "syncs": stats.device_syncs,
+        },
+        "epochs": { "written": stats.epochs, "forced": stats.epochs_forced },
+        "memory": { "vnodes": stats.vnodes, "dirty_bytes": stats.dirty_bytes },
+    })
+}
+
+/// More neighbours than this are only counted, so that the answer stays short.
+const NEIGHBOURS_SHOWN_MAX: usize = 100;
+/// More pieces than this are only counted.
+const PIECES_SHOWN_MAX: usize = 400;
+
+/// Where a file lies: blocks, fragments and segments are counted from the start of the volume.
+pub fn placement(placement: &Placement) -> Value {
+    let pieces: Vec<Value> = placement
+        .pieces
+        .iter()
+        .take(PIECES_SHOWN_MAX)
+        .map(|piece| {
+            json!({
+                "offset_bytes": piece.offset,
+                "fragment": piece.run.start.0,
+                "fragments": piece.run.len,
+                "unwritten": piece.unwritten,
+            })
+        })
+        .collect();
+    let neighbours: Vec<u64> =
+        placement.shares_with.iter().take(NEIGHBOURS_SHOWN_MAX).map(|ino| ino.0).collect();
+    json!({
+        "inode": placement.ino.0,
+        "inode_in": placement.container.map(|c| format!("{}:{}", c.file, c.sector)),
+        "inode_block": placement.container_block.map(|block| block.0),
+        "contents_in_inode": placement.inline,
+        "pieces": placement.pieces.len(),
+        "bytes_in_memory_only": placement.unplaced_bytes,
+        "segments": placement.segments,
+        "files_in_the_same_segments": placement.shares_with.len(),
+        "cold_requests": placement.cold_requests,
+        "neighbours": neighbours,
+        "contents": pieces,
+    })
+}

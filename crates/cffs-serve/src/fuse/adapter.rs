@@ -1,0 +1,433 @@
+//! The adapter: one method per request of the kernel, each a call of the facade.
+//!
+//! The kernel's name for an inode is the inode's number, so nothing is kept here per inode, and
+//! file handles survive the kernel's forgetting. Opening a file needs no state either: the lookup
+//! that came before it already keeps the inode, names or not, until the kernel forgets it.
+
+use std::sync::{Arc, OnceLock};
+
+use cffs::error::Error;
+use cffs::units::InodeNo;
+use cffs::vfs::types::{self, NewFile, NewKind};
+use cffs::vfs::{self, Volume};
+use fuse_ring::protocol::{
+    AttrReply, Context, Create, Entry, Fallocate, FileHandle, Listing, ListingPlus, NodeId, Open,
+    OpenFlags, Opened, Read, Rename, SetAttr, SetXattr, Statfs, StatxReply, Write,
+};
+use fuse_ring::{CachedData, Errno, Handler, Notifier};
+
+use super::control::Control;
+use super::translate::{self, TTL};
+
+/// Cookies of the two entries that the volume does not store. Its own are told moved by this many.
+const DOT: u64 = 1;
+const DOT_DOT: u64 = 2;
+
+const O_EXCL: u32 = 0o200;
+const O_TRUNC: u32 = 0o1000;
+const SET_ID_BITS: u32 = 0o6000;
+const SET_GROUP_ID_BIT: u32 = 0o2000;
+
+/// Serves one volume.
+pub struct Adapter {
+    volume: Arc<Volume>,
+    control: Control,
+    /// Present as soon as the volume is mounted.
+    notifier: Arc<OnceLock<Notifier>>,
+    block_bytes: u32,
+}
+
+type Result<T> = std::result::Result<T, Errno>;
+
+impl Adapter {
+    /// An adapter over the volume. The notifier is filled in once there is a kernel to notify.
+    pub fn new(
+        volume: Arc<Volume>,
+        control: Control,
+        notifier: Arc<OnceLock<Notifier>>,
+    ) -> Adapter {
+        let block_bytes = volume.superblock().block_bytes;
+        Adapter { volume, control, notifier, block_bytes }
+    }
+
+    fn entry(&self, attr: &types::Attr) -> Entry {
+        translate::entry(attr, self.block_bytes)
+    }
+
+    fn attr_reply(&self, attr: &types::Attr) -> AttrReply {
+        AttrReply { attr: translate::attr(attr, self.block_bytes), ttl: TTL }
+    }
+
+    fn make(
+        &self,
+        cx: &Context<'_>,
+        parent: NodeId,
+        name: &[u8],
+        kind: NewKind<'_>,
+        mode: u32,
+        umask: u32,
+    ) -> Result<Entry> {
+        let new = new_file(cx, kind, mode, umask);
+        let attr = self.volume.make(ino(parent), name, &new).map_err(errno("create"))?;
+        Ok(self.entry(&attr))
+    }
+
+    /// Takes set-id bits from a file that somebody unprivileged writes to. The kernel does not ask
+    /// for the mode again after a write, and would go on to honour the bits.
+    fn clear_privileges(&self, node: NodeId) -> Result<()> {
+        let attr = self.volume.attr(ino(node)).map_err(errno("write"))?;
+        if attr.permissions & SET_ID_BITS == 0 {
+            return Ok(());
+        }
+        let changes = types::SetAttr { clear_privileges: true, ..types::SetAttr::default() };
+        self.volume.set_attr(ino(node), &changes).map_err(errno("write"))?;
+        if let Some(notifier) = self.notifier.get()
+            && let Err(error) = notifier.inval_inode(node, CachedData::Keep)
+        {
+            tracing::warn!(%error, inode = node.0, "the kernel may still show set-id bits");
+        }
+        Ok(())
+    }
+}
+
+fn ino(node: NodeId) -> InodeNo {
+    InodeNo(node.0)
+}
+
+/// The number of an error for the kernel. Those that are not the caller's doing are logged.
+fn errno(operation: &'static str) -> impl Fn(Error) -> Errno {
+    move |error| {
+        if matches!(error, Error::Io(_) | Error::Corruption(_)) {
+            tracing::error!(operation, %error, "failed");
+        }
+        Errno::from_raw_os_error(vfs::errno(&error))
+    }
+}
+
+fn new_file<'a>(cx: &Context<'_>, kind: NewKind<'a>, mode: u32, umask: u32) -> NewFile<'a> {
+    let permissions = translate::permissions(mode);
+    NewFile { kind, permissions, umask, uid: cx.uid, gid: cx.gid }
+}
+
+fn opened() -> Opened {
+    Opened { handle: FileHandle(0), flags: OpenFlags::KEEP_CACHE }
+}
+
+impl Handler for Adapter {
+    fn forget(&self, node: NodeId, lookups: u64) {
+        self.volume.release(ino(node), lookups);
+    }
+
+    fn lookup(&self, _: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<Entry> {
+        match self.volume.lookup(ino(parent), name) {
+            Ok(attr) => Ok(self.entry(&attr)),
+            Err(Error::NotFound) if !matches!(name, b"." | b"..") => Ok(Entry::negative(TTL)),
+            Err(error) => Err(errno("lookup")(error)),
+        }
+    }
+
+    fn getattr(&self, _: &Context<'_>, node: NodeId, _: Option<FileHandle>) -> Result<AttrReply> {
+        self.volume.attr(ino(node)).map(|attr| self.attr_reply(&attr)).map_err(errno("stat"))
+    }
+
+    fn statx(
+        &self,
+        _: &Context<'_>,
+        node: NodeId,
+        _: Option<FileHandle>,
+        _flags: u32,
+        _mask: u32,
+    ) -> Result<StatxReply> {
+        let attr = self.volume.attr(ino(node)).map_err(errno("stat"))?;
+        Ok(StatxReply {
+            attr: translate::attr(&attr, self.block_bytes),
+            ttl: TTL,
+            btime: Some(translate::time(attr.btime)),
+            attributes: 0,
+            attributes_mask: 0,
+        })
+    }
+
+    fn setattr(&self, _: &Context<'_>, node: NodeId, change: &SetAttr) -> Result<AttrReply> {
+        let changes = translate::set_attr(change);
+        let attr = self.volume.set_attr(ino(node), &changes).map_err(errno("setattr"))?;
+        Ok(self.attr_reply(&attr))
+    }
+
+    fn readlink(&self, _: &Context<'_>, node: NodeId, buf: &mut [u8]) -> Result<usize> {
+        let target = self.volume.read_link(ino(node)).map_err(errno("readlink"))?;
+        buf.get_mut(..target.len()).ok_or(Errno::NAMETOOLONG)?.copy_from_slice(&target);
+        Ok(target.len())
+    }
+
+    fn symlink(
+        &self,
+        cx: &Context<'_>,
+        parent: NodeId,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<Entry> {
+        self.make(cx, parent, name, NewKind::Symlink(target), 0o777, 0)
+    }
+
+    fn mknod(
+        &self,
+        cx: &Context<'_>,
+        parent: NodeId,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+        umask: u32,
+    ) -> Result<Entry> {
+        self.make(cx, parent, name, translate::new_kind(mode, rdev)?, mode, umask)
+    }
+
+    fn mkdir(
+        &self,
+        cx: &Context<'_>,
+        parent: NodeId,
+        name: &[u8],
+        mode: u32,
+        umask: u32,
+    ) -> Result<Entry> {
+        self.make(cx, parent, name, NewKind::Directory, mode, umask)
+    }
+
+    fn unlink(&self, _: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<()> {
+        self.volume.unlink(ino(parent), name).map_err(errno("unlink"))
+    }
+
+    fn rmdir(&self, _: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<()> {
+        self.volume.remove_dir(ino(parent), name).map_err(errno("rmdir"))
+    }
+
+    fn rename(&self, _: &Context<'_>, parent: NodeId, rename: &Rename<'_>) -> Result<()> {
+        let mode = translate::rename_mode(rename.flags)?;
+        self.volume
+            .rename(ino(parent), rename.name, ino(rename.new_parent), rename.new_name, mode)
+            .map_err(errno("rename"))
+    }
+
+    fn link(
+        &self,
+        _: &Context<'_>,
+        node: NodeId,
+        new_parent: NodeId,
+        new_name: &[u8],
+    ) -> Result<Entry> {
+        let attr = self.volume.link(ino(node), ino(new_parent), new_name).map_err(errno("link"))?;
+        Ok(self.entry(&attr))
+    }
+
+    fn open(&self, _: &Context<'_>, node: NodeId, open: &Open) -> Result<Opened> {
+        if open.kill_suid_sgid {
+            self.clear_privileges(node)?;
+        }
+        Ok(opened())
+    }
+
+    fn create(
+        &self,
+        cx: &Context<'_>,
+        parent: NodeId,
+        name: &[u8],
+        create: &Create,
+    ) -> Result<(Entry, Opened)> {
+        match self.make(cx, parent, name, NewKind::Regular, create.mode, create.umask) {
+            // The kernel believed that the name is free. It holds the directory's lock, so this is
+            // a rare thing: a name that it did not look up before.
+            Err(Errno::EXIST) if create.flags & O_EXCL == 0 => {
+                let attr = self.volume.lookup(ino(parent), name).map_err(errno("open"))?;
+                if create.flags & O_TRUNC != 0 {
+                    let changes = types::SetAttr {
+                        size: Some(0),
+                        clear_privileges: create.kill_suid_sgid,
+                        ..types::SetAttr::default()
+                    };
+                    let cut = self.volume.set_attr(attr.ino, &changes);
+                    let attr = cut.map_err(|error| {
+                        self.volume.release(attr.ino, 1);
+                        errno("open")(error)
+                    })?;
+                    return Ok((self.entry(&attr), opened()));
+                }
+                Ok((self.entry(&attr), opened()))
+            }
+            made => Ok((made?, opened())),
+        }
+    }
+
+    fn tmpfile(
+        &self,
+        cx: &Context<'_>,
+        parent: NodeId,
+        create: &Create,
+    ) -> Result<(Entry, Opened)> {
+        let new = new_file(cx, NewKind::Regular, create.mode, create.umask);
+        let attr = self.volume.make_unnamed(ino(parent), &new).map_err(errno("tmpfile"))?;
+        Ok((self.entry(&attr), opened()))
+    }
+
+    fn read(&self, _: &Context<'_>, node: NodeId, read: &Read, buf: &mut [u8]) -> Result<usize> {
+        self.volume.read(ino(node), read.offset, buf).map_err(errno("read"))
+    }
+
+    fn write(&self, _: &Context<'_>, node: NodeId, write: &Write<'_>) -> Result<usize> {
+        if write.kill_suid_sgid {
+            self.clear_privileges(node)?;
+        }
+        self.volume.write(ino(node), write.offset, write.data).map_err(errno("write"))
+    }
+
+    fn statfs(&self, _: &Context<'_>, _: NodeId) -> Result<Statfs> {
+        Ok(translate::statfs(&self.volume.stat_fs()))
+    }
+
+    fn fsync(&self, _: &Context<'_>, node: NodeId, _: FileHandle, data_only: bool) -> Result<()> {
+        self.volume.sync_file(ino(node), data_only).map_err(errno("fsync"))
+    }
+
+    fn readdir(
+        &self,
+        _: &Context<'_>,
+        node: NodeId,
+        read: &Read,
+        listing: &mut Listing<'_>,
+    ) -> Result<()> {
+        let mut from = read.offset;
+        while from < DOT_DOT {
+            let (target, cookie, name) = self.dot_entry(node, from)?;
+            if listing.push(target.0, 0o040_000, cookie, name).is_err() {
+                return Ok(());
+            }
+            from = cookie;
+        }
+        self.volume
+            .read_dir(ino(node), from - DOT_DOT, false, &mut |entry| {
+                let mode = entry.file_type.mode_bits();
+                listing.push(entry.ino.0, mode, entry.cookie + DOT_DOT, entry.name).is_ok()
+            })
+            .map_err(errno("readdir"))
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Context<'_>,
+        node: NodeId,
+        read: &Read,
+        listing: &mut ListingPlus<'_>,
+    ) -> Result<()> {
+        let mut from = read.offset;
+        while from < DOT_DOT {
+            let (target, cookie, name) = self.dot_entry(node, from)?;
+            if listing.push_name(target.0, 0o040_000, cookie, name).is_err() {
+                return Ok(());
+            }
+            from = cookie;
+        }
+        self.volume
+            .read_dir(ino(node), from - DOT_DOT, true, &mut |entry| {
+                let cookie = entry.cookie + DOT_DOT;
+                let pushed = match &entry.attr {
+                    Some(attr) => listing.push(&self.entry(attr), cookie, entry.name),
+                    None => {
+                        let mode = entry.file_type.mode_bits();
+                        listing.push_name(entry.ino.0, mode, cookie, entry.name)
+                    }
+                };
+                pushed.is_ok()
+            })
+            .map_err(errno("readdir"))
+    }
+
+    fn fsyncdir(
+        &self,
+        _: &Context<'_>,
+        node: NodeId,
+        _: FileHandle,
+        data_only: bool,
+    ) -> Result<()> {
+        self.volume.sync_file(ino(node), data_only).map_err(errno("fsync"))
+    }
+
+    fn syncfs(&self, _: &Context<'_>, _: NodeId) -> Result<()> {
+        self.volume.sync().map_err(errno("sync"))
+    }
+
+    fn setxattr(&self, _: &Context<'_>, node: NodeId, set: &SetXattr<'_>) -> Result<()> {
+        if let Some(request) = Control::request(set.name) {
+            return self.control.carry_out(&self.volume, request).map_err(errno("control"));
+        }
+        let mode = translate::xattr_mode(set.flags)?;
+        self.volume.set_xattr(ino(node), set.name, set.value, mode).map_err(errno("setxattr"))?;
+        if set.kill_sgid {
+            let attr = self.volume.attr(ino(node)).map_err(errno("setxattr"))?;
+            let permissions = Some(attr.permissions & !SET_GROUP_ID_BIT);
+            let changes = types::SetAttr { permissions, ..types::SetAttr::default() };
+            self.volume.set_attr(ino(node), &changes).map_err(errno("setxattr"))?;
+        }
+        Ok(())
+    }
+
+    fn getxattr(
+        &self,
+        _: &Context<'_>,
+        node: NodeId,
+        name: &[u8],
+        buf: &mut [u8],
+    ) -> Result<usize> {
+        let value = match Control::question(name) {
+            Some(question) => self.control.answer(&self.volume, ino(node), question),
+            None => self.volume.xattr(ino(node), name),
+        };
+        let value = value.map_err(errno("getxattr"))?;
+        if let Some(room) = buf.get_mut(..value.len()) {
+            room.copy_from_slice(&value);
+        }
+        Ok(value.len())
+    }
+
+    fn listxattr(&self, _: &Context<'_>, node: NodeId, buf: &mut [u8]) -> Result<usize> {
+        let mut list = Vec::new();
+        for name in self.volume.xattr_names(ino(node)).map_err(errno("listxattr"))? {
+            list.extend_from_slice(&name);
+            list.push(0);
+        }
+        if let Some(room) = buf.get_mut(..list.len()) {
+            room.copy_from_slice(&list);
+        }
+        Ok(list.len())
+    }
+
+    fn removexattr(&self, _: &Context<'_>, node: NodeId, name: &[u8]) -> Result<()> {
+        self.volume.remove_xattr(ino(node), name).map_err(errno("removexattr"))
+    }
+
+    fn fallocate(&self, _: &Context<'_>, node: NodeId, what: &Fallocate) -> Result<()> {
+        let mode = translate::allocate_mode(what.mode)?;
+        self.volume.allocate(ino(node), what.offset, what.length, mode).map_err(errno("fallocate"))
+    }
+
+    fn lseek(
+        &self,
+        _: &Context<'_>,
+        node: NodeId,
+        _: FileHandle,
+        offset: u64,
+        whence: u32,
+    ) -> Result<u64> {
+        let what = translate::seek_for(whence)?;
+        self.volume.seek(ino(node), offset, what).map_err(errno("lseek"))
+    }
+}
+
+impl Adapter {
+    /// The entry that comes after the cookie `from`, of the two that every directory has.
+    fn dot_entry(&self, dir: NodeId, from: u64) -> Result<(InodeNo, u64, &'static [u8])> {
+        if from < DOT {
+            return Ok((ino(dir), DOT, b"."));
+        }
+        let parent = self.volume.parent(ino(dir)).map_err(errno("readdir"))?;
+        Ok((parent, DOT_DOT, b".."))
+    }
+}

@@ -1,0 +1,155 @@
+//! Talking to the server through the mount itself.
+//!
+//! Other programs ask the server by reading extended attributes with names of our own below
+//! `system.`, and have it do something by setting one. That needs no socket that lies about and no
+//! file that outlives the server; it follows the mount into every name space, reaches the very
+//! volume that a path leads to, and works on any file of it. The attributes are never listed, so
+//! that nothing copies them. Answers are JSON.
+//!
+//! | name | |
+//! | --- | --- |
+//! | `system.cffs.info` | read: what is mounted, and who serves it |
+//! | `system.cffs.stats` | read: counters |
+//! | `system.cffs.explain` | read: where the file lies |
+//! | `system.cffs.sync` | set: returns when everything is durable |
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use cffs::error::{Error, Result};
+use cffs::units::InodeNo;
+use cffs::vfs::Volume;
+use rustix::fs::{XattrFlags, lgetxattr, setxattr};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::describe;
+
+/// The longest value of an attribute, which is the kernel's.
+const VALUE_BYTES_MAX: usize = 64 << 10;
+
+/// What can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// What is mounted, and who serves it: [`Identity`].
+    Info,
+    /// The counters of the volume.
+    Stats,
+    /// Where the file lies.
+    Explain,
+}
+
+/// What the server can be told to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Make everything durable.
+    Sync,
+}
+
+const SYNC_NAME: &str = "system.cffs.sync";
+
+impl Question {
+    const ALL: [Question; 3] = [Question::Info, Question::Stats, Question::Explain];
+
+    fn name(self) -> &'static str {
+        match self {
+            Question::Info => "system.cffs.info",
+            Question::Stats => "system.cffs.stats",
+            Question::Explain => "system.cffs.explain",
+        }
+    }
+}
+
+/// Who serves what.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Identity {
+    /// The image or device; lossy where its path is not text.
+    pub image: String,
+    /// The directory on which it was mounted.
+    pub directory: String,
+    /// The server's process, as it sees itself.
+    pub pid: u32,
+    /// Whether it was mounted without writes.
+    pub read_only: bool,
+    /// The size of the volume's cache in bytes.
+    pub cache_bytes: u64,
+    /// How requests reach the server.
+    pub transport: String,
+}
+
+/// The server's side.
+pub(super) struct Control {
+    identity: Arc<OnceLock<Identity>>,
+}
+
+impl Control {
+    /// A control that answers as soon as the identity is known.
+    pub fn new(identity: Arc<OnceLock<Identity>>) -> Control {
+        Control { identity }
+    }
+
+    /// The question that has this attribute's name.
+    pub fn question(name: &[u8]) -> Option<Question> {
+        Question::ALL.into_iter().find(|question| question.name().as_bytes() == name)
+    }
+
+    /// The request that has this attribute's name.
+    pub fn request(name: &[u8]) -> Option<Request> {
+        (name == SYNC_NAME.as_bytes()).then_some(Request::Sync)
+    }
+
+    /// The answer, about the file `ino` if it is about a file.
+    pub fn answer(&self, volume: &Volume, ino: InodeNo, question: Question) -> Result<Vec<u8>> {
+        let value = match question {
+            Question::Info => describe::mounted(volume, self.identity.get()),
+            Question::Stats => describe::stats(&volume.stats()),
+            Question::Explain => describe::placement(&volume.explain(ino)?),
+        };
+        let bytes = value.to_string().into_bytes();
+        if bytes.len() > VALUE_BYTES_MAX { Err(Error::Range) } else { Ok(bytes) }
+    }
+
+    /// Does what is asked.
+    pub fn carry_out(&self, volume: &Volume, request: Request) -> Result<()> {
+        match request {
+            Request::Sync => volume.sync(),
+        }
+    }
+}
+
+/// Asks the server of the volume to which `path` belongs. The path's last component is not
+/// followed: a symbolic link can be asked about, too.
+pub fn ask(path: &Path, question: Question) -> Result<serde_json::Value, AskError> {
+    let mut value = vec![0; VALUE_BYTES_MAX];
+    let len = lgetxattr(path, question.name(), &mut value).map_err(AskError::from_errno)?;
+    value.truncate(len);
+    serde_json::from_slice(&value).map_err(|_| AskError::NotMounted)
+}
+
+/// Has the server make everything durable. On a volume that is mounted read-only, everything is.
+pub fn sync(path: &Path) -> Result<(), AskError> {
+    match setxattr(path, SYNC_NAME, b"1", XattrFlags::empty()) {
+        Ok(()) | Err(Errno::ROFS) => Ok(()),
+        Err(errno) => Err(AskError::from_errno(errno)),
+    }
+}
+
+/// Why a question got no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// The path is not on a mounted C-FFS volume.
+    #[error("not on a mounted C-FFS volume")]
+    NotMounted,
+    /// The path cannot be reached, or the server failed.
+    #[error("{0}")]
+    Failed(std::io::Error),
+}
+
+impl AskError {
+    fn from_errno(errno: Errno) -> AskError {
+        match errno {
+            Errno::NODATA | Errno::OPNOTSUPP => AskError::NotMounted,
+            errno => AskError::Failed(errno.into()),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! FUSE: the volume as a mounted file system.
+//!
+//! Offers [`Server`], which mounts a [`Volume`] and serves it until it is unmounted, and
+//! [`control`], by which other programs talk to the server through the mount itself. Stands on
+//! `fuse-ring` (protocol and transports) and on the facade.
+//!
+//! ```text
+//!   Server::mount             Server::serve                              volume closed,
+//!   directory is usable ───▶  requests in threads, once a second   ───▶  image complete
+//!                             Volume::background
+//! ```
+//!
+//! Invariants: the kernel checks permissions (`default_permissions`, POSIX ACLs), caches names and
+//! attributes for as long as it likes, and keeps locks by itself. Writes reach the volume before
+//! the call of the writer returns: the kernel does not hold them back, so sizes and times are the
+//! volume's alone.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+use std::{io, thread};
+
+use cffs::error::Error;
+use cffs::vfs::Volume;
+use fuse_ring::protocol::{Features, Wishes};
+use fuse_ring::{Config, MountOptions, Session, Transport, TransportChoice, Unmount, Unmounter};
+
+mod adapter;
+pub mod control;
+mod translate;
+
+use adapter::Adapter;
+use control::{Control, Identity};
+
+/// The subtype of the mount: its type is shown as `fuse.cffs`.
+pub const SUBTYPE: &str = "cffs";
+
+/// How often the volume gets a chance to write what is due.
+const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The image or device, as the mount table is to show it.
+    pub source: PathBuf,
+    /// No writes.
+    pub read_only: bool,
+    /// Users other than the mounter may enter.
+    pub allow_other: bool,
+    /// Set-id bits are honoured.
+    pub suid: bool,
+    /// Device files work.
+    pub dev: bool,
+    /// Programs can be executed.
+    pub exec: bool,
+    /// Whether to use `/dev/fuse` even where io_uring is offered.
+    pub classic_transport: bool,
+    /// The size of the volume's cache in bytes, to be told to those who ask.
+    pub cache_bytes: u64,
+}
+
+/// Why serving ended other than by an unmount and a complete image.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The connection to the kernel broke.
+    #[error("serving failed: {0}")]
+    Session(#[from] io::Error),
+    /// The volume could not be completed; the next mount recovers it.
+    #[error("closing the volume failed: {0}")]
+    Close(#[from] Error),
+}
+
+/// A mounted volume. Programs that enter it wait until [`serve`](Server::serve) runs; dropped
+/// without that, it is unmounted.
+pub struct Server {
+    session: Session<Adapter>,
+    volume: Arc<Volume>,
+}
+
+/// Ends a server from another thread.
+#[derive(Clone, Debug)]
+pub struct Stopper(Unmounter);
+
+impl Stopper {
+    /// Takes the mount out of the tree. Programs that have files open keep them, and the server
+    /// ends when the last is closed.
+    pub fn stop(&self) -> io::Result<()> {
+        match self.0.unmount(Unmount::Now) {
+            Ok(()) => Ok(()),
+            Err(_) => self.0.unmount(Unmount::Lazy),
+        }
+    }
+
+    /// Ends at once. Requests of programs that still have files open fail.
+    pub fn abort(&self) -> io::Result<()> {
+        self.0.unmount(Unmount::Force)
+    }
+}
+
+impl Server {
+    /// Mounts the volume on a directory.
+    pub fn mount(volume: Arc<Volume>, directory: &Path, options: &Options) -> io::Result<Server> {
+        let identity = Arc::new(OnceLock::new());
+        let notifier = Arc::new(OnceLock::new());
+        let control = Control::new(Arc::clone(&identity));
+        let adapter = Adapter::new(Arc::clone(&volume), control, Arc::clone(&notifier));
+        let session =
+            Session::mount(adapter, directory, &mount_options(options), &config(options))?;
+        let transport = describe_transport(session.transport());
+        tracing::info!(transport, granted = ?session.granted(), "mounted");
+        // Both are new here, so neither can be taken already.
+        let _ = notifier.set(session.notifier());
+        let _ = identity.set(Identity {
+            image: options.source.to_string_lossy().into_owned(),
+            directory: session.path().to_string_lossy().into_owned(),
+            pid: std::process::id(),
+            read_only: options.read_only,
+            cache_bytes: options.cache_bytes,
+            transport,
+        });
+        Ok(Server { session, volume })
+    }
+
+    /// How requests arrive, for people to read.
+    pub fn transport(&self) -> String {
+        describe_transport(self.session.transport())
+    }
+
+    /// The means to end the server.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.session.unmounter())
+    }
+
+    /// Serves until the volume is unmounted, then closes it.
+    pub fn serve(self) -> Result<(), ServeError> {
+        let Server { session, volume } = self;
+        let ended = Ended::default();
+        let served = thread::scope(|scope| {
+            scope.spawn(|| background(&volume, &ended));
+            let served = session.serve();
+            ended.set();
+            served
+        });
+        volume.close()?;
+        Ok(served?)
+    }
+}
+
+/// A flag that can be waited for.
+#[derive(Default)]
+struct Ended {
+    is_set: AtomicBool,
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+impl Ended {
+    fn set(&self) {
+        let guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_set.store(true, Ordering::Release);
+        drop(guard);
+        self.changed.notify_all();
+    }
+
+    /// Waits for the flag, no longer than `timeout`; returns whether it is set.
+    fn wait(&self, timeout: Duration) -> bool {
+        let guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_set.load(Ordering::Acquire) {
+            let _ = self.changed.wait_timeout(guard, timeout);
+        }
+        self.is_set.load(Ordering::Acquire)
+    }
+}
+
+/// Lets the volume write what is due. A failure is logged when it first shows, and again if another
+/// follows: the volume itself has latched read-only, and answers say so.
+fn background(volume: &Volume, ended: &Ended) {
+    let mut last = None;
+    while !ended.wait(BACKGROUND_INTERVAL) {
+        let failure = volume.background().err().map(|error| error.to_string());
+        if failure != last
+            && let Some(error) = &failure
+        {
+            tracing::error!(error, "the volume could not be written; it is read-only from now on");
+        }
+        last = failure;
+    }
+}
+
+fn describe_transport(transport: &Transport) -> String {
+    match transport {
+        Transport::Uring { cores, threads_per_core } => {
+            format!("io_uring, {cores} cores with {threads_per_core} threads each")
+        }
+        Transport::Dev { threads, why_not_uring } => {
+            format!("/dev/fuse, {threads} threads; not io_uring: {why_not_uring}")
+        }
+    }
+}
+
+fn mount_options(options: &Options) -> MountOptions {
+    MountOptions {
+        fsname: options.source.clone().into_os_string(),
+        subtype: String::from(SUBTYPE),
+        default_permissions: true,
+        allow_other: options.allow_other,
+        read_only: options.read_only,
+        allow_suid: options.suid,
+        allow_dev: options.dev,
+        no_exec: !options.exec,
+        ..MountOptions::default()
+    }
+}
+
+fn config(options: &Options) -> Config {
+    let defaults = Wishes::default();
+    let wishes = Wishes {
+        features: defaults.features
+            | Features::EXPORT_SUPPORT
+            | Features::DONT_MASK
+            | Features::POSIX_ACL
+            | Features::HANDLE_KILLPRIV_V2,
+        elide_open: true,
+        elide_opendir: true,
+        ..defaults
+    };
+    let transport =
+        if options.classic_transport { TransportChoice::Dev } else { TransportChoice::Auto };
+    Config { wishes, transport, ..Config::default() }
+}

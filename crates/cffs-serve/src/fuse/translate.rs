@@ -1,0 +1,162 @@
+//! Between the protocol's values and the facade's.
+
+use std::time::Duration;
+
+use cffs::clock::Timestamp;
+use cffs::vfs::types::{self, AllocateMode, NewKind, RenameMode, SeekFor, StatFs, XattrMode};
+use fuse_ring::Errno;
+use fuse_ring::protocol::{self, Entry, NodeId};
+
+/// For how long the kernel may believe what it is told: a year, which is longer than any mount.
+/// Nobody but this server changes the volume, and what it changes by itself it announces.
+pub const TTL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+const FALLOC_FL_KEEP_SIZE: u32 = 0x01;
+const FALLOC_FL_PUNCH_HOLE: u32 = 0x02;
+const FALLOC_FL_ZERO_RANGE: u32 = 0x10;
+const RENAME_NOREPLACE: u32 = 1;
+const RENAME_EXCHANGE: u32 = 2;
+const RENAME_WHITEOUT: u32 = 4;
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+const XATTR_CREATE: u32 = 1;
+const XATTR_REPLACE: u32 = 2;
+const TYPE_MASK: u32 = 0o170_000;
+const PERMISSIONS_MASK: u32 = 0o7777;
+
+/// Attributes as the kernel takes them.
+pub fn attr(attr: &types::Attr, block_bytes: u32) -> protocol::Attr {
+    protocol::Attr {
+        ino: attr.ino.0,
+        size: attr.size,
+        blocks: attr.allocated_bytes.div_ceil(512),
+        atime: time(attr.atime),
+        mtime: time(attr.mtime),
+        ctime: time(attr.ctime),
+        mode: attr.mode(),
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: protocol::encode_device((attr.device >> 32) as u32, attr.device as u32),
+        blksize: block_bytes,
+    }
+}
+
+/// What a name leads to. The kernel's name for an inode is the inode's number.
+pub fn entry(found: &types::Attr, block_bytes: u32) -> Entry {
+    Entry {
+        node: NodeId(found.ino.0),
+        generation: found.generation.into(),
+        attr: attr(found, block_bytes),
+        entry_ttl: TTL,
+        attr_ttl: TTL,
+    }
+}
+
+/// A time as the kernel takes it.
+pub fn time(time: Timestamp) -> protocol::Timestamp {
+    protocol::Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
+}
+
+fn time_from(time: protocol::Timestamp) -> Timestamp {
+    Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
+}
+
+fn set_time(time: protocol::SetTime) -> types::SetTime {
+    match time {
+        protocol::SetTime::Now => types::SetTime::Now,
+        protocol::SetTime::At(at) => types::SetTime::To(time_from(at)),
+    }
+}
+
+/// The changes that a `SETATTR` asks for.
+pub fn set_attr(change: &protocol::SetAttr) -> types::SetAttr {
+    types::SetAttr {
+        permissions: change.mode.map(|mode| mode & PERMISSIONS_MASK),
+        uid: change.uid,
+        gid: change.gid,
+        size: change.size,
+        atime: change.atime.map(set_time),
+        mtime: change.mtime.map(set_time),
+        ctime: change.ctime.map(time_from),
+        clear_privileges: change.kill_suid_sgid,
+    }
+}
+
+/// What a `MKNOD` is to make.
+pub fn new_kind(mode: u32, rdev: u32) -> Result<NewKind<'static>, Errno> {
+    let (major, minor) = protocol::decode_device(rdev);
+    let device = u64::from(major) << 32 | u64::from(minor);
+    match mode & TYPE_MASK {
+        0 | 0o100_000 => Ok(NewKind::Regular),
+        0o010_000 => Ok(NewKind::Fifo),
+        0o140_000 => Ok(NewKind::Socket),
+        0o020_000 => Ok(NewKind::CharDevice(device)),
+        0o060_000 => Ok(NewKind::BlockDevice(device)),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// The permissions in a mode.
+pub fn permissions(mode: u32) -> u32 {
+    mode & PERMISSIONS_MASK
+}
+
+/// What the flags of renameat2 ask for.
+pub fn rename_mode(flags: u32) -> Result<RenameMode, Errno> {
+    match flags {
+        0 => Ok(RenameMode::Replace),
+        RENAME_NOREPLACE => Ok(RenameMode::NoReplace),
+        RENAME_EXCHANGE => Ok(RenameMode::Exchange),
+        RENAME_WHITEOUT => Ok(RenameMode::Whiteout { no_replace: false }),
+        f if f == RENAME_WHITEOUT | RENAME_NOREPLACE => {
+            Ok(RenameMode::Whiteout { no_replace: true })
+        }
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// What the flags of fallocate ask for.
+pub fn allocate_mode(flags: u32) -> Result<AllocateMode, Errno> {
+    let keep_size = flags & FALLOC_FL_KEEP_SIZE != 0;
+    match flags & !FALLOC_FL_KEEP_SIZE {
+        0 if keep_size => Ok(AllocateMode::ReserveKeepSize),
+        0 => Ok(AllocateMode::Reserve),
+        FALLOC_FL_PUNCH_HOLE if keep_size => Ok(AllocateMode::PunchHole),
+        FALLOC_FL_ZERO_RANGE => Ok(AllocateMode::ZeroRange { keep_size }),
+        _ => Err(Errno::OPNOTSUPP),
+    }
+}
+
+/// What lseek looks for.
+pub fn seek_for(whence: u32) -> Result<SeekFor, Errno> {
+    match whence {
+        SEEK_DATA => Ok(SeekFor::Data),
+        SEEK_HOLE => Ok(SeekFor::Hole),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// What the flags of setxattr ask for.
+pub fn xattr_mode(flags: u32) -> Result<XattrMode, Errno> {
+    match flags {
+        0 => Ok(XattrMode::Any),
+        XATTR_CREATE => Ok(XattrMode::Create),
+        XATTR_REPLACE => Ok(XattrMode::Replace),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// The state of the volume as the kernel takes it.
+pub fn statfs(stat: &StatFs) -> protocol::Statfs {
+    protocol::Statfs {
+        blocks: stat.fragments,
+        bfree: stat.free_fragments,
+        bavail: stat.available_fragments,
+        files: stat.inodes.saturating_add(stat.free_inodes),
+        ffree: stat.free_inodes,
+        bsize: stat.block_bytes,
+        frsize: stat.fragment_bytes,
+        namelen: stat.name_bytes_max,
+    }
+}

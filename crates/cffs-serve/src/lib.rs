@@ -1,0 +1,8 @@
+//! Front ends of C-FFS: each adapts a protocol to [`cffs::vfs::Volume`].
+//!
+//! They stand on the facade alone. What a protocol asks for is translated here, and nothing is
+//! decided: permissions are checked by whom the protocol makes responsible (for FUSE, the kernel),
+//! semantics are the facade's, and errors become numbers through `cffs::vfs::errno` alone.
+
+pub mod describe;
+pub mod fuse;
