@@ -1,0 +1,113 @@
+//! The command line: the one definition from which parsing, help, man pages and completions come.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::{
+    cat, explain, export, fsck, generate, import, info, inspect, ls, mkfs, mount, stats, sync,
+    umount,
+};
+use crate::exit::Kind;
+
+/// Co-locating fast file system: millions of small files, few requests.
+#[derive(Debug, Parser)]
+#[command(
+    name = "cffs",
+    version,
+    max_term_width = 100,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = EXAMPLES
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+First steps:
+  cffs mkfs --size 4G tree.cffs        make an image (it takes space only as it fills)
+  mkdir mnt && cffs mount tree.cffs mnt
+  cp -a ~/src mnt/                     use it as any other file system
+  cffs stats mnt                       what it cost
+  cffs umount mnt                      returns when the image is complete
+
+Without mounting:
+  cffs import tree.cffs ~/src /src     copy a tree in, at the library's speed
+  cffs ls -l tree.cffs /src
+  cffs export tree.cffs /src ./copy
+
+`cffs COMMAND --help` tells more, with examples.";
+
+/// The commands, in the order in which one needs them.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Mkfs(mkfs::Mkfs),
+    Mount(mount::Mount),
+    Umount(umount::Umount),
+    Sync(sync::Sync),
+    Fsck(fsck::Fsck),
+    Info(info::Info),
+    Ls(ls::Ls),
+    Cat(cat::Cat),
+    Import(import::Import),
+    Export(export::Export),
+    Stats(stats::Stats),
+    Explain(explain::Explain),
+    Inspect(inspect::Inspect),
+    #[command(hide = true)]
+    Generate(generate::Generate),
+}
+
+impl Command {
+    /// The command's name, for messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Command::Mkfs(_) => "mkfs",
+            Command::Mount(_) => "mount",
+            Command::Umount(_) => "umount",
+            Command::Sync(_) => "sync",
+            Command::Fsck(_) => "fsck",
+            Command::Info(_) => "info",
+            Command::Ls(_) => "ls",
+            Command::Cat(_) => "cat",
+            Command::Import(_) => "import",
+            Command::Export(_) => "export",
+            Command::Stats(_) => "stats",
+            Command::Explain(_) => "explain",
+            Command::Inspect(_) => "inspect",
+            Command::Generate(_) => "generate",
+        }
+    }
+
+    /// The convention that its exit codes follow.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Command::Mount(_) => Kind::Mount,
+            Command::Fsck(_) => Kind::Fsck,
+            _ => Kind::Ordinary,
+        }
+    }
+
+    /// Carries the command out.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self {
+            Command::Mkfs(command) => command.run(),
+            Command::Mount(command) => command.run(),
+            Command::Umount(command) => command.run(),
+            Command::Sync(command) => command.run(),
+            Command::Fsck(command) => command.run(),
+            Command::Info(command) => command.run(),
+            Command::Ls(command) => command.run(),
+            Command::Cat(command) => command.run(),
+            Command::Import(command) => command.run(),
+            Command::Export(command) => command.run(),
+            Command::Stats(command) => command.run(),
+            Command::Explain(command) => command.run(),
+            Command::Inspect(command) => command.run(),
+            Command::Generate(command) => command.run(),
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! `cffs explain`: where a file lies.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use cffs_serve::fuse::control::{self, Question};
+use clap::Args;
+
+use crate::output;
+
+/// Show where a file on a mounted volume lies, and what a cold read of it costs
+///
+/// Tells where name, inode and data lie, which segment they belong to, and how many requests it
+/// takes to read them when nothing is in memory.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  cffs explain mnt/src/main.rs")]
+pub struct Explain {
+    /// The files.
+    #[arg(value_name = "DIR/PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Explain {
+    /// Asks the server about each file.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        for (index, path) in self.paths.iter().enumerate() {
+            let answer = control::ask(path, Question::Explain)
+                .with_context(|| path.display().to_string())?;
+            if self.json {
+                output::json(&answer)?;
+                continue;
+            }
+            if index > 0 {
+                println!();
+            }
+            println!("{}", output::printable(path.as_os_str().as_encoded_bytes()));
+            output::key_values(&answer)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,146 @@
+//! `cffs import`: a tree into an image.
+
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use cffs::files::{self, CopyError, CopyOptions, Observer, Summary};
+use cffs::vfs::types::OpenOptions;
+use clap::Args;
+use indicatif::ProgressBar;
+use serde_json::{Value, json};
+
+use crate::{image, output, progress, size};
+
+/// Copy a tree into an image, without mounting it
+///
+/// Copies owners, modes, times, extended attributes and ACLs, hard links and holes, by several
+/// threads. What is in SOURCE comes into TARGET, which is made if it is missing; other files there
+/// stay.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cffs import tree.cffs ~/src              into the root
+  cffs import tree.cffs ~/src /home/src
+  cffs import tree.cffs notes.txt /home    one file into a directory")]
+pub struct Import {
+    /// The image or the device.
+    #[arg(value_name = "IMAGE|DEVICE")]
+    image: PathBuf,
+    /// The file or directory to copy.
+    source: PathBuf,
+    /// Where to, within the volume.
+    #[arg(default_value = "/")]
+    target: OsString,
+    #[command(flatten)]
+    how: CopyFlags,
+}
+
+/// The flags that copying has in either direction.
+#[derive(Debug, Args)]
+pub struct CopyFlags {
+    /// How many threads copy; one per core by default.
+    #[arg(short = 'j', long)]
+    threads: Option<NonZeroUsize>,
+    /// Leave extended attributes and ACLs behind.
+    #[arg(long)]
+    no_xattrs: bool,
+    /// Leave owners and groups behind.
+    #[arg(long)]
+    no_owner: bool,
+    /// Say nothing but errors.
+    #[arg(short, long)]
+    quiet: bool,
+    /// Tell what was copied as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Import {
+    /// Copies, and closes the image.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let files = image::open_files(&self.image, OpenOptions::default())?;
+        let watcher = Watcher::new("importing", self.how.is_silent());
+        let options = self.how.options();
+        let copied =
+            files::import(&files, &self.source, self.target.as_bytes(), &options, &watcher);
+        watcher.finish();
+        let closed = files.close();
+        let summary = copied?;
+        closed?;
+        self.how.tell(&summary)
+    }
+}
+
+impl CopyFlags {
+    /// The options for the library.
+    pub fn options(&self) -> CopyOptions {
+        CopyOptions { threads: self.threads, xattrs: !self.no_xattrs, owner: !self.no_owner }
+    }
+
+    /// Whether no progress is to be shown.
+    pub fn is_silent(&self) -> bool {
+        self.quiet || self.json
+    }
+
+    /// Tells what was copied; fails if something was not.
+    pub fn tell(&self, summary: &Summary) -> anyhow::Result<ExitCode> {
+        if self.json {
+            output::json(&as_json(summary))?;
+        } else if !self.quiet {
+            println!(
+                "{} files ({}), {} directories, {} symbolic links, {} further names, {} special",
+                summary.files,
+                size::show(summary.bytes),
+                summary.directories,
+                summary.symlinks,
+                summary.hard_links,
+                summary.special
+            );
+        }
+        if summary.failures > 0 {
+            eprintln!("cffs: {} files were not copied as they should be", summary.failures);
+            return Ok(ExitCode::FAILURE);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn as_json(summary: &Summary) -> Value {
+    json!({
+        "files": summary.files,
+        "directories": summary.directories,
+        "symlinks": summary.symlinks,
+        "hard_links": summary.hard_links,
+        "special": summary.special,
+        "bytes": summary.bytes,
+        "failures": summary.failures,
+    })
+}
+
+/// Shows how the copy goes on, and each failure.
+pub struct Watcher(ProgressBar);
+
+impl Watcher {
+    /// A watcher that shows no progress if `silent`.
+    pub fn new(label: &str, silent: bool) -> Watcher {
+        Watcher(progress::counter(label, None, "files", silent))
+    }
+
+    /// Takes the progress off the screen.
+    pub fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+impl Observer for Watcher {
+    fn copied(&self, _: &Path, _: u64) {
+        self.0.inc(1);
+    }
+
+    fn failed(&self, error: &CopyError) {
+        self.0.suspend(|| eprintln!("cffs: {error}"));
+    }
+}

@@ -1,0 +1,194 @@
+//! `cffs ls`: names in an image.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use cffs::clock::Timestamp;
+use cffs::files::{Files, WalkEntry};
+use cffs::format::inode::FileType;
+use cffs::vfs::types::Attr;
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::{image, output};
+
+/// List names in an image, without mounting it
+///
+/// Names come in the order in which they were made, which is the order in which they lie.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cffs ls -l tree.cffs /src
+  cffs ls -R tree.cffs | wc -l")]
+pub struct Ls {
+    /// The image or the device.
+    #[arg(value_name = "IMAGE|DEVICE")]
+    image: PathBuf,
+    /// Paths within the volume.
+    #[arg(value_name = "PATH", default_value = "/")]
+    paths: Vec<OsString>,
+    /// Show mode, links, owner, group, size and time of the last change (UTC).
+    #[arg(short)]
+    long: bool,
+    /// Show inode numbers.
+    #[arg(short)]
+    inode: bool,
+    /// List what is below directories, too, with paths.
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Show a directory itself and not what is in it.
+    #[arg(short, long)]
+    directory: bool,
+    /// Print one JSON object per line; bytes of names that are no text become U+FFFD.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Ls {
+    /// Lists each path.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let files = image::open_files(&self.image, image::read_only())?;
+        let mut out = output::stdout();
+        for path in &self.paths {
+            self.list(&files, path.as_bytes(), &mut out)
+                .with_context(|| path.display().to_string())?;
+        }
+        out.flush()?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn list(&self, files: &Files, path: &[u8], out: &mut impl Write) -> anyhow::Result<()> {
+        let attr = files.stat_itself(path)?;
+        if attr.file_type != FileType::Directory || self.directory {
+            return self.line(files, path, path, &attr, out);
+        }
+        if self.recursive {
+            for entry in files.walk(path)? {
+                let WalkEntry { path, attr, .. } = entry?;
+                self.line(files, &path, &path, &attr, out)?;
+            }
+            return Ok(());
+        }
+        for item in files.read_dir(path)? {
+            let full = [path, b"/", &item.name].concat();
+            self.line(files, &full, &item.name, &item.attr, out)?;
+        }
+        Ok(())
+    }
+
+    fn line(
+        &self,
+        files: &Files,
+        path: &[u8],
+        shown: &[u8],
+        attr: &Attr,
+        out: &mut impl Write,
+    ) -> anyhow::Result<()> {
+        let target = match attr.file_type {
+            FileType::Symlink if self.long || self.json => Some(files.read_link(path)?),
+            _ => None,
+        };
+        if self.json {
+            let line = as_json(shown, attr, target.as_deref());
+            writeln!(out, "{line}")?;
+            return Ok(());
+        }
+        if self.inode {
+            write!(out, "{:>8} ", attr.ino)?;
+        }
+        if self.long {
+            write!(
+                out,
+                "{} {:>3} {:>5} {:>5} {:>12} {} ",
+                mode(attr),
+                attr.nlink,
+                attr.uid,
+                attr.gid,
+                size_or_device(attr),
+                date(attr.mtime)
+            )?;
+        }
+        out.write_all(shown)?;
+        if let Some(target) = target.filter(|_| self.long) {
+            out.write_all(b" -> ")?;
+            out.write_all(&target)?;
+        }
+        out.write_all(b"\n")?;
+        Ok(())
+    }
+}
+
+fn as_json(name: &[u8], attr: &Attr, target: Option<&[u8]>) -> Value {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let time = |time: Timestamp| time.seconds as f64 + f64::from(time.nanoseconds) / 1e9;
+    json!({
+        "name": text(name),
+        "ino": attr.ino.0,
+        "mode": format!("{:o}", attr.mode()),
+        "nlink": attr.nlink,
+        "uid": attr.uid,
+        "gid": attr.gid,
+        "size": attr.size,
+        "allocated": attr.allocated_bytes,
+        "mtime": time(attr.mtime),
+        "target": target.map(text),
+    })
+}
+
+/// The mode as ls(1) shows it.
+fn mode(attr: &Attr) -> String {
+    let kind = match attr.file_type {
+        FileType::Regular => '-',
+        FileType::Directory => 'd',
+        FileType::Symlink => 'l',
+        FileType::Fifo => 'p',
+        FileType::Socket => 's',
+        FileType::CharDevice => 'c',
+        FileType::BlockDevice => 'b',
+    };
+    let mut shown = String::from(kind);
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = attr.permissions >> shift;
+        shown.push(if bits & 4 != 0 { 'r' } else { '-' });
+        shown.push(if bits & 2 != 0 { 'w' } else { '-' });
+        shown.push(match (attr.permissions & special != 0, bits & 1 != 0) {
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    shown
+}
+
+fn size_or_device(attr: &Attr) -> String {
+    match attr.file_type {
+        FileType::CharDevice | FileType::BlockDevice => {
+            format!("{}, {}", attr.device >> 32, attr.device as u32)
+        }
+        _ => attr.size.to_string(),
+    }
+}
+
+/// A date of the Gregorian calendar, in UTC: days since 1970 are counted in eras of 400 years that
+/// begin in March, so that the leap day is the last of its year.
+fn date(time: Timestamp) -> String {
+    let days = time.seconds.div_euclid(86400) + 719_468;
+    let second = time.seconds.rem_euclid(86400);
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", second / 3600, second / 60 % 60)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! `cffs mkfs`, `mkfs.cffs`: makes a volume.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use cffs::clock::{Clock, SystemClock};
+use cffs::device::BlockDevice;
+use cffs::device::file::{Access, FileDevice};
+use cffs::format::Superblock;
+use cffs::format::superblock::{Incompat, Policy};
+use cffs::mkfs::{self, MkfsOptions};
+use clap::{Args, ValueEnum};
+
+use crate::{image, output, size};
+
+/// How much of a device is looked at for signs of something valuable.
+const SIGNATURE_BYTES: usize = 128 << 10;
+
+/// Make a volume in an image file or on a block device
+///
+/// An image is made where there is none. It is a sparse file: it takes space only as the volume
+/// fills. Only the superblock, its copies and the first cylinder group are written, so this takes
+/// the same time for any size.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cffs mkfs --size 4G tree.cffs
+  cffs mkfs -L photos /dev/sdb1
+  cffs mkfs --size 1G --features ^embed,^inline --policy none plain.cffs
+      conventional allocation, to compare with")]
+pub struct Mkfs {
+    /// The image or the device.
+    #[arg(value_name = "IMAGE|DEVICE")]
+    target: PathBuf,
+    /// The size of the image, for instance 4G; needed where there is none yet.
+    #[arg(short, long, value_parser = size::parse)]
+    size: Option<u64>,
+    /// The volume's name, at most 64 bytes.
+    #[arg(short = 'L', long, value_name = "LABEL")]
+    label: Option<String>,
+    /// The volume's UUID, instead of a random one.
+    #[arg(short = 'U', long)]
+    uuid: Option<uuid::Uuid>,
+    /// Bytes per block: a power of two from 4k to 64k.
+    #[arg(short, long, value_name = "SIZE", default_value = "4k", value_parser = size::parse_u32)]
+    block_size: u32,
+    /// Bytes per fragment, the unit of allocation: from 512 to the block size.
+    #[arg(long, value_name = "SIZE", default_value = "1k", value_parser = size::parse_u32)]
+    fragment_size: u32,
+    /// Bytes per segment, in which neighbours lie together: from the block size to 16M.
+    #[arg(long, value_name = "SIZE", default_value = "64k", value_parser = size::parse_u32)]
+    segment_size: u32,
+    /// Bytes that the device writes atomically: from 512 to 4k; what the device says by default.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_u32)]
+    sector_size: Option<u32>,
+    /// The longest contents that lie in the inode, in bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = 512)]
+    inline_max: u16,
+    /// Features to switch on or, after a ^, off: embed, inline.
+    #[arg(short = 'O', long, value_name = "LIST", value_delimiter = ',')]
+    features: Vec<Feature>,
+    /// How files find their neighbours.
+    #[arg(long, value_enum, default_value_t = PolicyName::Directory)]
+    policy: PolicyName,
+    /// Overwrite what is there.
+    #[arg(short, long, visible_short_alias = 'F')]
+    force: bool,
+    /// Discard the whole device first.
+    #[arg(long)]
+    discard: bool,
+    /// Say nothing.
+    #[arg(short, long)]
+    quiet: bool,
+    /// Tell what was made as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The policies by name.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PolicyName {
+    /// Files of one directory lie together.
+    Directory,
+    /// Files with one hint lie together.
+    Hint,
+    /// Conventional allocation.
+    None,
+}
+
+/// A feature, on or off.
+#[derive(Clone, Copy, Debug)]
+enum Feature {
+    Embed(bool),
+    Inline(bool),
+}
+
+impl std::str::FromStr for Feature {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Feature, String> {
+        let (name, on) = match text.strip_prefix('^') {
+            Some(name) => (name, false),
+            None => (text, true),
+        };
+        match name {
+            "embed" => Ok(Feature::Embed(on)),
+            "inline" => Ok(Feature::Inline(on)),
+            _ => Err(format!("no feature '{name}'; there are embed and inline")),
+        }
+    }
+}
+
+impl Mkfs {
+    /// Makes the volume.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let existed = self.target.exists();
+        let device = self.device(existed)?;
+        let made = mkfs::make(&device, &self.options());
+        if made.is_err() && !existed {
+            // An image that is no volume is of no use to anybody.
+            let _ = fs::remove_file(&self.target);
+        }
+        let superblock = made.with_context(|| self.target.display().to_string())?;
+        self.tell(&superblock)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn device(&self, existed: bool) -> anyhow::Result<FileDevice> {
+        let target = &self.target;
+        if existed {
+            let device = image::open_device(target, Access::ReadWrite)?;
+            if !self.force && has_contents(&device)? {
+                bail!("{} has something on it already; --force overwrites it", target.display());
+            }
+            let Some(size_bytes) = self.size.filter(|_| !device.is_block_device()) else {
+                return self.check_size(device);
+            };
+            drop(device);
+            return Ok(FileDevice::create(target, size_bytes)?);
+        }
+        if target.starts_with("/dev") {
+            bail!("there is no device {}", target.display());
+        }
+        match self.size {
+            Some(size_bytes) => Ok(FileDevice::create(target, size_bytes)?),
+            None => {
+                bail!("{} does not exist; tell its size to make it: --size 4G", target.display())
+            }
+        }
+    }
+
+    fn check_size(&self, device: FileDevice) -> anyhow::Result<FileDevice> {
+        let size_bytes = device.geometry().size_bytes;
+        if let Some(wanted) = self.size.filter(|wanted| *wanted != size_bytes) {
+            bail!(
+                "{} has {}, not {}; a volume takes the whole device",
+                self.target.display(),
+                size::show(size_bytes),
+                size::show(wanted)
+            );
+        }
+        if size_bytes == 0 {
+            bail!("{} is empty; tell its size: --size 4G", self.target.display());
+        }
+        Ok(device)
+    }
+
+    fn options(&self) -> MkfsOptions {
+        let mut options = MkfsOptions {
+            label: self.label.clone().unwrap_or_default().into_bytes(),
+            uuid: self.uuid.map(uuid::Uuid::into_bytes),
+            block_bytes: self.block_size,
+            fragment_bytes: self.fragment_size,
+            sector_bytes: self.sector_size,
+            segment_bytes: self.segment_size,
+            inline_bytes_max: self.inline_max,
+            policy: match self.policy {
+                PolicyName::Directory => Policy::Directory,
+                PolicyName::Hint => Policy::Hint,
+                PolicyName::None => Policy::None,
+            },
+            now: SystemClock.now(),
+            root_uid: rustix::process::geteuid().as_raw(),
+            root_gid: rustix::process::getegid().as_raw(),
+            discard: self.discard,
+            ..MkfsOptions::default()
+        };
+        for feature in &self.features {
+            match *feature {
+                Feature::Embed(on) => options.embed = on,
+                Feature::Inline(on) => options.inline = on,
+            }
+        }
+        options
+    }
+
+    fn tell(&self, superblock: &Superblock) -> anyhow::Result<()> {
+        if self.json {
+            return output::json(&cffs_serve::describe::superblock(superblock));
+        }
+        if self.quiet {
+            return Ok(());
+        }
+        let bytes = superblock.blocks * u64::from(superblock.block_bytes);
+        let feature = |on: bool, name: &'static str| if on { name } else { "" };
+        let features = [
+            feature(superblock.incompat.contains(Incompat::EMBED), "embed"),
+            feature(superblock.incompat.contains(Incompat::INLINE), "inline"),
+        ];
+        let features: Vec<&str> = features.into_iter().filter(|name| !name.is_empty()).collect();
+        println!(
+            "{}: {} in blocks of {}, fragments of {}, segments of {}; {}; UUID {}",
+            self.target.display(),
+            size::show(bytes),
+            size::show(superblock.block_bytes.into()),
+            size::show(superblock.fragment_bytes.into()),
+            size::show(superblock.segment_bytes.into()),
+            if features.is_empty() { String::from("no features") } else { features.join(", ") },
+            uuid::Uuid::from_bytes(superblock.uuid),
+        );
+        Ok(())
+    }
+}
+
+/// Whether the head of the device, where every file system has its signature, is other than zero.
+fn has_contents(device: &FileDevice) -> anyhow::Result<bool> {
+    let len = (device.geometry().size_bytes as usize).min(SIGNATURE_BYTES);
+    let mut head = vec![0; len];
+    device.read_at(0, &mut head).with_context(|| String::from("reading what is there"))?;
+    Ok(head.iter().any(|byte| *byte != 0))
+}

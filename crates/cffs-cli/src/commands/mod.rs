@@ -1,0 +1,16 @@
+//! The commands: each module defines its flags and what they do.
+
+pub mod cat;
+pub mod explain;
+pub mod export;
+pub mod fsck;
+pub mod generate;
+pub mod import;
+pub mod info;
+pub mod inspect;
+pub mod ls;
+pub mod mkfs;
+pub mod mount;
+pub mod stats;
+pub mod sync;
+pub mod umount;

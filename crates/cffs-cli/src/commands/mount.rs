@@ -1,0 +1,178 @@
+//! `cffs mount`, `mount.cffs`, `mount.fuse.cffs`: mounts a volume and serves it.
+
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+
+use anyhow::{Context, bail};
+use cffs::device::file::Access;
+use cffs_serve::fuse::{self, Server, Stopper};
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::mount_options::MountOptions;
+use crate::{background, image, log};
+
+/// Mount a volume on a directory
+///
+/// Returns when the volume can be used, and serves it in the background until it is unmounted. A
+/// volume that was not left clean is recovered first. Everything that an ordinary user needs for
+/// this is fusermount3, of the package fuse3.
+#[derive(Debug, Default, Args)]
+#[command(after_help = "\
+Options for -o, comma-separated:
+  ro, rw                 without or with writes
+  relatime, strictatime, noatime
+                         when reading a file sets its time of access (relatime)
+  sync                   every change is durable before its call returns
+  cache=SIZE             memory for what was read (256M)
+  dirty=SIZE             memory for changes, beyond which they are written at once (64M)
+  commit=SECONDS         how long changes stay in memory otherwise (5)
+  [no]allow_other        whether other users may enter; root's mounts let them, others' do not
+  [no]suid, [no]dev, [no]exec
+                         as for mount(8)
+  log=FILE               log to this file instead of the system's log
+  transport=auto|dev     how requests arrive: by io_uring where the kernel offers it, or always by
+                         /dev/fuse (auto)
+Options for mount(8) and systemd (noauto, nofail, _netdev, x-...) are passed over.
+
+To let the kernel offer io_uring:
+  echo Y > /sys/module/fuse/parameters/enable_uring
+
+Examples:
+  cffs mount tree.cffs mnt
+  cffs mount -o ro,noatime,cache=1G /dev/sdb1 /srv/tree
+In /etc/fstab:
+  /var/lib/tree.cffs  /srv/tree  cffs  noatime,nofail  0  0")]
+pub struct Mount {
+    /// The image or the device.
+    #[arg(value_name = "IMAGE|DEVICE")]
+    pub source: PathBuf,
+    /// The directory to mount on.
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// Stay in the foreground and log to standard error.
+    #[arg(short, long)]
+    pub foreground: bool,
+    /// Mount options, comma-separated; see below.
+    #[arg(short, value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    /// Tell how requests arrive.
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Pass over options that are not known.
+    #[arg(skip)]
+    pub sloppy: bool,
+    /// Do everything but the mount.
+    #[arg(skip)]
+    pub fake: bool,
+}
+
+impl Mount {
+    /// Mounts, in the background unless told otherwise.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let mut options = MountOptions::for_user(rustix::process::geteuid().is_root());
+        options.apply(&self.options, self.sloppy)?;
+        if !self.directory.is_dir() {
+            bail!("{} is not a directory to mount on", self.directory.display());
+        }
+        if self.fake {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let in_background = background::is_child();
+        if !self.foreground && !in_background {
+            return background::start();
+        }
+        if in_background {
+            background::leave_session();
+            log::to_background(options.log.as_deref())?;
+        } else {
+            log::to_stderr();
+        }
+        self.serve(&options, in_background)
+    }
+
+    fn serve(&self, options: &MountOptions, in_background: bool) -> anyhow::Result<ExitCode> {
+        let source = self.source.canonicalize();
+        let source = source.with_context(|| self.source.display().to_string())?;
+        let access = if options.open.read_only { Access::ReadOnly } else { Access::ReadWrite };
+        let device = image::open_device(&source, access)?;
+        let volume = image::open_volume(&source, device, options.open.clone())?;
+        let mounted =
+            Server::mount(volume.clone(), &self.directory, &fuse_options(&source, options));
+        let server = match mounted {
+            Ok(server) => server,
+            Err(error) => {
+                volume.close()?;
+                return Err(error).with_context(|| no_mount(&self.directory));
+            }
+        };
+        stop_on_signals(server.stopper())?;
+        if self.verbose {
+            eprintln!("cffs mount: requests arrive by {}", server.transport());
+        }
+        if in_background {
+            background::ready()?;
+        }
+        match server.serve() {
+            Ok(()) => {
+                tracing::info!(image = %source.display(), "closed");
+                Ok(ExitCode::SUCCESS)
+            }
+            Err(error) => {
+                tracing::error!(image = %source.display(), %error, "ended");
+                Err(error.into())
+            }
+        }
+    }
+}
+
+fn fuse_options(source: &Path, options: &MountOptions) -> fuse::Options {
+    fuse::Options {
+        source: source.to_owned(),
+        read_only: options.open.read_only,
+        allow_other: options.allow_other,
+        suid: options.suid,
+        dev: options.dev,
+        exec: options.exec,
+        classic_transport: options.classic_transport,
+        cache_bytes: options.open.cache_bytes,
+    }
+}
+
+fn no_mount(directory: &Path) -> String {
+    let hint = if !Path::new("/dev/fuse").exists() {
+        "; there is no /dev/fuse: load the kernel's module with `modprobe fuse`"
+    } else if !rustix::process::geteuid().is_root() {
+        "; for other users than root this takes fusermount3 (package fuse3), and allow_other takes \
+         user_allow_other in /etc/fuse.conf"
+    } else {
+        ""
+    };
+    format!("mounting on {}{hint}", directory.display())
+}
+
+/// At the first signal that asks for it, the mount goes out of the tree and the server ends when
+/// the last file is closed. The second ends it at once.
+fn stop_on_signals(stopper: Stopper) -> anyhow::Result<()> {
+    let (mut signalled, sender) = UnixStream::pair()?;
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
+    }
+    let wait = move || {
+        let mut byte = [0];
+        let mut seen = 0;
+        while signalled.read_exact(&mut byte).is_ok() {
+            seen += 1;
+            let stopped = if seen == 1 { stopper.stop() } else { stopper.abort() };
+            match stopped {
+                Ok(()) => tracing::info!("asked to end by a signal"),
+                Err(error) => tracing::error!(%error, "cannot unmount"),
+            }
+        }
+    };
+    thread::Builder::new().name(String::from("signals")).spawn(wait)?;
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! `cffs stats`: the counters of a mounted volume.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use cffs_serve::fuse::control::{self, Question};
+use clap::Args;
+use serde_json::Value;
+
+use crate::output;
+
+/// Show what a mounted volume has cost: requests, bytes, hit rates
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cffs stats mnt
+  cffs stats --watch mnt          what happens each second
+  cffs stats --json mnt | jq .")]
+pub struct Stats {
+    /// The directory, or any file on the volume.
+    #[arg(value_name = "DIR")]
+    path: PathBuf,
+    /// Print JSON; with --watch, one object per line.
+    #[arg(long)]
+    json: bool,
+    /// Go on, and show how much each counter rose, every so many seconds.
+    #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
+          default_missing_value = "1", value_parser = clap::value_parser!(u64).range(1..))]
+    watch: Option<u64>,
+}
+
+impl Stats {
+    /// Prints the counters, once or again and again.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let mut last = self.ask()?;
+        let Some(seconds) = self.watch else {
+            match self.json {
+                true => output::json(&last)?,
+                false => output::key_values(&last)?,
+            }
+            return Ok(ExitCode::SUCCESS);
+        };
+        loop {
+            std::thread::sleep(Duration::from_secs(seconds));
+            let next = self.ask()?;
+            let rise = rise(&last, &next);
+            if self.json {
+                let mut out = output::stdout();
+                writeln!(out, "{rise}")?;
+                out.flush()?;
+            } else {
+                output::key_values(&rise)?;
+                println!();
+            }
+            last = next;
+        }
+    }
+
+    fn ask(&self) -> anyhow::Result<Value> {
+        control::ask(&self.path, Question::Stats).with_context(|| self.path.display().to_string())
+    }
+}
+
+/// The same structure with the rise of each number.
+fn rise(from: &Value, to: &Value) -> Value {
+    match (from, to) {
+        (Value::Object(from), Value::Object(to)) => to
+            .iter()
+            .map(|(key, to)| (key.clone(), rise(from.get(key).unwrap_or(&Value::Null), to)))
+            .collect(),
+        (from, to) => match (from.as_u64(), to.as_u64()) {
+            (Some(from), Some(to)) => Value::from(to.saturating_sub(from)),
+            _ => to.clone(),
+        },
+    }
+}

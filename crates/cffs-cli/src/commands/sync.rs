@@ -1,0 +1,30 @@
+//! `cffs sync`: makes everything on a mounted volume durable.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use cffs_serve::fuse::control;
+use clap::Args;
+
+/// Make everything on a mounted volume durable
+///
+/// sync(1) and sync(2) never reach a file system of FUSE; this does. Programs that call fsync need
+/// neither.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  cffs sync mnt && echo 'survives a power failure from here'")]
+pub struct Sync {
+    /// The directory, or any file on the volume.
+    #[arg(value_name = "DIR", required = true)]
+    paths: Vec<PathBuf>,
+}
+
+impl Sync {
+    /// Returns when all is durable.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        for path in &self.paths {
+            control::sync(path).with_context(|| path.display().to_string())?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,25 @@
+//! The one binary of C-FFS.
+//!
+//! `cffs COMMAND` does everything; under the names `mkfs.cffs`, `fsck.cffs`, `mount.cffs` and
+//! `mount.fuse.cffs` the same binary follows the conventions of those programs. It is thin: each
+//! module of [`commands`] defines one command's flags beside the function that carries it out, and
+//! calls the library. What several of them need stands in the modules beside it.
+
+mod applet;
+mod background;
+mod cli;
+mod commands;
+mod exit;
+mod image;
+mod log;
+mod mount_options;
+mod mounts;
+mod output;
+mod progress;
+mod size;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    applet::run(std::env::args_os().collect())
+}

@@ -1,0 +1,143 @@
+//! What follows `-o`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{anyhow, bail};
+use cffs::vfs::types::{AtimeMode, OpenOptions};
+
+use crate::size;
+
+#[cfg(test)]
+mod tests;
+
+/// The options of a mount.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// How the volume is opened.
+    pub open: OpenOptions,
+    /// Users other than the mounter may enter.
+    pub allow_other: bool,
+    /// Set-id bits are honoured.
+    pub suid: bool,
+    /// Device files work.
+    pub dev: bool,
+    /// Programs can be executed.
+    pub exec: bool,
+    /// Whether to use `/dev/fuse` even where io_uring is offered.
+    pub classic_transport: bool,
+    /// Where to log, instead of the system's log.
+    pub log: Option<PathBuf>,
+}
+
+impl MountOptions {
+    /// The defaults: for root those of mount(8), for others those of fusermount3.
+    pub fn for_user(is_root: bool) -> MountOptions {
+        MountOptions {
+            open: OpenOptions::default(),
+            allow_other: is_root,
+            suid: is_root,
+            dev: is_root,
+            exec: true,
+            classic_transport: false,
+            log: None,
+        }
+    }
+
+    /// Takes over lists of options; later ones win. Unless `sloppy`, an option that is not known
+    /// is an error.
+    pub fn apply(&mut self, lists: &[String], sloppy: bool) -> anyhow::Result<()> {
+        for option in lists.iter().flat_map(|list| list.split(',')).filter(|o| !o.is_empty()) {
+            let (name, value) = match option.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (option, None),
+            };
+            if !self.apply_one(name, value)? && !is_for_others(name) && !sloppy {
+                bail!("unknown mount option '{option}'; `cffs mount --help` lists those there are");
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies one option; false if it is not known.
+    fn apply_one(&mut self, name: &str, value: Option<&str>) -> anyhow::Result<bool> {
+        let needed = || value.ok_or_else(|| anyhow!("mount option '{name}' needs a value"));
+        match name {
+            "ro" => self.open.read_only = true,
+            "rw" => self.open.read_only = false,
+            "noatime" => self.open.atime = AtimeMode::Never,
+            "relatime" | "atime" => self.open.atime = AtimeMode::Relative,
+            "strictatime" => self.open.atime = AtimeMode::Strict,
+            "sync" | "dirsync" => self.open.sync = true,
+            "async" => self.open.sync = false,
+            "suid" => self.suid = true,
+            "nosuid" => self.suid = false,
+            "dev" => self.dev = true,
+            "nodev" => self.dev = false,
+            "exec" => self.exec = true,
+            "noexec" => self.exec = false,
+            "allow_other" => self.allow_other = true,
+            "noallow_other" => self.allow_other = false,
+            // The kernel always checks permissions here.
+            "default_permissions" => {}
+            "cache" => self.open.cache_bytes = bytes(name, needed()?)?,
+            "dirty" => self.open.dirty_bytes_max = bytes(name, needed()?)?,
+            "commit" => self.open.epoch_interval = seconds(name, needed()?)?,
+            "log" => self.log = Some(PathBuf::from(needed()?)),
+            "transport" => {
+                self.classic_transport = match needed()? {
+                    "auto" => false,
+                    "dev" => true,
+                    other => bail!("mount option 'transport' is 'auto' or 'dev', not '{other}'"),
+                }
+            }
+            // What mount(8) implies by these, unless it is told otherwise after them.
+            "user" | "users" | "owner" | "group" => {
+                (self.suid, self.dev) = (false, false);
+                self.exec &= !matches!(name, "user" | "users");
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// Options that are meant for mount(8), systemd and the like, which pass them on all the same.
+fn is_for_others(name: &str) -> bool {
+    let known = [
+        "defaults",
+        "auto",
+        "noauto",
+        "nouser",
+        "nousers",
+        "noowner",
+        "nogroup",
+        "_netdev",
+        "nofail",
+        "comment",
+        "nodiratime",
+        "diratime",
+        "norelatime",
+        "nostrictatime",
+        "subtype",
+        "fsname",
+        "silent",
+        "loud",
+        "iversion",
+        "noiversion",
+        "lazytime",
+        "nolazytime",
+    ];
+    known.contains(&name) || name.starts_with("x-") || name.starts_with("X-")
+}
+
+fn bytes(name: &str, value: &str) -> anyhow::Result<u64> {
+    size::parse(value).map_err(|why| anyhow!("mount option '{name}': {why}"))
+}
+
+fn seconds(name: &str, value: &str) -> anyhow::Result<Duration> {
+    match value.parse() {
+        Ok(seconds @ 1..=3600) => Ok(Duration::from_secs(seconds)),
+        _ => bail!("mount option '{name}' is a number of seconds from 1 to 3600, not '{value}'"),
+    }
+}

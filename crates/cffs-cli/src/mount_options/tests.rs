@@ -1,0 +1,47 @@
+use cffs::vfs::types::AtimeMode;
+
+use super::MountOptions;
+
+fn parsed(list: &str) -> anyhow::Result<MountOptions> {
+    let mut options = MountOptions::for_user(true);
+    options.apply(&[String::from(list)], false)?;
+    Ok(options)
+}
+
+#[test]
+fn options_of_ours_are_understood() {
+    let options = parsed("ro,noatime,cache=1G,commit=30,nosuid").expect("all are known");
+    assert!(options.open.read_only);
+    assert_eq!(options.open.atime, AtimeMode::Never);
+    assert_eq!(options.open.cache_bytes, 1 << 30);
+    assert_eq!(options.open.epoch_interval.as_secs(), 30);
+    assert!(!options.suid && options.dev);
+}
+
+#[test]
+fn later_options_win() {
+    let options = parsed("ro,rw,user,exec").expect("all are known");
+    assert!(!options.open.read_only);
+    assert!(options.exec && !options.suid && !options.dev);
+}
+
+#[test]
+fn options_for_others_pass() {
+    parsed("defaults,noauto,_netdev,nofail,x-systemd.automount,comment=mine").expect("ignored");
+}
+
+#[test]
+fn unknown_options_and_values_are_named() {
+    for (list, named) in [
+        ("ro,bogus", "'bogus'"),
+        ("cache=much", "'much'"),
+        ("cache", "'cache'"),
+        ("commit=0", "'0'"),
+        ("transport=pigeon", "'pigeon'"),
+    ] {
+        let error = parsed(list).expect_err(list).to_string();
+        assert!(error.contains(named), "{error}");
+    }
+    let mut options = MountOptions::for_user(false);
+    options.apply(&[String::from("bogus")], true).expect("sloppy");
+}

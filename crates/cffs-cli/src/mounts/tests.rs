@@ -1,0 +1,25 @@
+use std::path::Path;
+
+use super::parse_line;
+
+#[test]
+fn a_line_of_the_mount_table_is_understood() {
+    let line = br"96 25 0:41 / /mnt/with\040space rw,nosuid shared:5 master:1 - fuse.cffs /var/a\134b.cffs rw,user_id=0";
+    let mounted = parse_line(line).expect("it is a C-FFS mount");
+    assert_eq!(mounted.directory, Path::new("/mnt/with space"));
+    assert_eq!(mounted.source, Path::new(r"/var/a\b.cffs"));
+    assert_eq!(mounted.device, (0, 41));
+}
+
+#[test]
+fn other_mounts_and_torn_lines_are_passed_over() {
+    for line in [
+        &b"25 1 254:0 / / rw,relatime - ext4 /dev/root rw"[..],
+        b"96 25 0:41 / /mnt rw - fuse.sshfs host: rw",
+        b"96 25 0:41 / /mnt rw",
+        b"",
+        b"96 25",
+    ] {
+        assert_eq!(parse_line(line), None);
+    }
+}

@@ -1,0 +1,128 @@
+//! Standard output: tables, JSON, and a pipe whose reader has gone.
+
+use std::io::{self, BufWriter, IsTerminal, Write};
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+use serde_json::Value;
+
+/// Standard output, buffered. Errors are returned, a broken pipe among them; the program then ends
+/// quietly.
+pub fn stdout() -> BufWriter<io::StdoutLock<'static>> {
+    BufWriter::with_capacity(1 << 16, io::stdout().lock())
+}
+
+/// Prints a value as JSON on its own lines.
+pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
+    let mut out = stdout();
+    serde_json::to_writer_pretty(&mut out, value)?;
+    out.write_all(b"\n")?;
+    out.flush()?;
+    Ok(())
+}
+
+/// A table without lines, as other tools of the command line print them.
+pub fn table() -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table
+}
+
+/// Prints a table, its columns from `first_right` on aligned to the right.
+pub fn print(table: &mut Table, first_right: usize) -> anyhow::Result<()> {
+    for column in table.column_iter_mut() {
+        let side =
+            if column.index >= first_right { CellAlignment::Right } else { CellAlignment::Left };
+        column.set_cell_alignment(side);
+        column.set_padding((0, 2));
+    }
+    let mut out = stdout();
+    for line in table.lines() {
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// A name or label for people: as it is where it is text, with escapes where it is not, so that no
+/// byte of it moves the cursor.
+pub fn printable(bytes: &[u8]) -> String {
+    bytes
+        .utf8_chunks()
+        .flat_map(|chunk| {
+            let valid = chunk.valid().chars().map(|c| {
+                if c.is_control() { c.escape_default().to_string() } else { c.to_string() }
+            });
+            valid.chain(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")))
+        })
+        .collect()
+}
+
+/// Whether somebody watches standard error.
+pub fn is_watched() -> bool {
+    io::stderr().is_terminal()
+}
+
+/// Prints a JSON value for people: a name and a value per line, lists of objects as tables.
+pub fn key_values(value: &Value) -> anyhow::Result<()> {
+    let mut rows = table();
+    let mut lists = Vec::new();
+    collect("", value, &mut rows, &mut lists);
+    if !rows.is_empty() {
+        print(&mut rows, usize::MAX)?;
+    }
+    for (name, list) in lists {
+        println_list(&name, list)?;
+    }
+    Ok(())
+}
+
+fn collect<'v>(
+    prefix: &str,
+    value: &'v Value,
+    rows: &mut Table,
+    lists: &mut Vec<(String, &'v [Value])>,
+) {
+    let Value::Object(fields) = value else {
+        rows.add_row([prefix.to_owned(), cell(value)]);
+        return;
+    };
+    for (key, value) in fields {
+        let name = key.replace('_', " ");
+        let name = if prefix.is_empty() { name } else { format!("{prefix} {name}") };
+        match value {
+            Value::Null => {}
+            Value::Object(_) => collect(&name, value, rows, lists),
+            Value::Array(list) if list.iter().any(Value::is_object) => lists.push((name, list)),
+            _ => drop(rows.add_row([name, cell(value)])),
+        }
+    }
+}
+
+fn println_list(name: &str, list: &[Value]) -> anyhow::Result<()> {
+    let mut rows = table();
+    let keys: Vec<&String> = match list.first() {
+        Some(Value::Object(fields)) => fields.keys().collect(),
+        _ => Vec::new(),
+    };
+    rows.set_header(keys.iter().map(|key| key.replace('_', " ")));
+    for item in list {
+        rows.add_row(keys.iter().map(|key| cell(&item[key.as_str()])));
+    }
+    let mut out = stdout();
+    writeln!(out, "\n{name}:")?;
+    out.flush()?;
+    drop(out);
+    print(&mut rows, usize::MAX)
+}
+
+fn cell(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Bool(true) => String::from("yes"),
+        Value::Bool(false) => String::from("no"),
+        Value::Null => String::new(),
+        Value::Array(list) => list.iter().map(cell).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    }
+}

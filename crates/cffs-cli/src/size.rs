@@ -1,0 +1,50 @@
+//! Sizes as people write them: `4G`, `512M`, `64k`, `1.5T`.
+
+#[cfg(test)]
+mod tests;
+
+const UNITS: [(char, u32); 6] = [('k', 10), ('M', 20), ('G', 30), ('T', 40), ('P', 50), ('E', 60)];
+
+/// Parses a count of bytes: a number, perhaps with a fraction, and a unit that is a power of 1024.
+pub fn parse(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is not a size; write it as 4G, 512M, 64k or in bytes");
+    let digits_len = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits_len);
+    let unit = unit.strip_suffix("iB").or(unit.strip_suffix('B')).unwrap_or(unit);
+    let shift = match unit.chars().next() {
+        None => 0,
+        Some(letter) if unit.len() == 1 => {
+            let same = |(known, _): &&(char, u32)| known.eq_ignore_ascii_case(&letter);
+            UNITS.iter().find(same).ok_or_else(wrong)?.1
+        }
+        Some(_) => return Err(wrong()),
+    };
+    let too_large = || format!("'{text}' is more than 16 EiB");
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(1 << shift).ok_or_else(too_large);
+    }
+    let fraction: f64 = number.parse().map_err(|_| wrong())?;
+    let bytes = fraction * (1u64 << shift) as f64;
+    if bytes >= u64::MAX as f64 { Err(too_large()) } else { Ok(bytes as u64) }
+}
+
+/// As [`parse`], for sizes that are stored in 32 bits.
+pub fn parse_u32(text: &str) -> Result<u32, String> {
+    let bytes = parse(text)?;
+    u32::try_from(bytes).map_err(|_| format!("'{text}' is too large here"))
+}
+
+/// A count of bytes with three digits or so and a unit.
+pub fn show(bytes: u64) -> String {
+    let Some((letter, shift)) = UNITS.iter().rev().find(|(_, shift)| bytes >> shift != 0) else {
+        return format!("{bytes} B");
+    };
+    let value = bytes as f64 / (1u64 << shift) as f64;
+    let decimals = match value {
+        v if v >= 100.0 || v.fract() == 0.0 => 0,
+        v if v >= 10.0 => 1,
+        _ => 2,
+    };
+    let letter = letter.to_ascii_uppercase();
+    format!("{value:.decimals$} {letter}iB")
+}

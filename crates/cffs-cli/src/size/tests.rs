@@ -1,0 +1,40 @@
+use super::{parse, parse_u32, show};
+
+#[test]
+fn sizes_parse_as_people_write_them() {
+    for (text, bytes) in [
+        ("0", 0),
+        ("4096", 4096),
+        ("64k", 64 << 10),
+        ("64K", 64 << 10),
+        ("512M", 512 << 20),
+        ("512MB", 512 << 20),
+        ("4GiB", 4 << 30),
+        ("1.5T", 3 << 39),
+        ("16E", 0),
+    ] {
+        match (bytes, parse(text)) {
+            (0, found) if text != "0" => assert!(found.is_err(), "{text}"),
+            (_, found) => assert_eq!(found, Ok(bytes), "{text}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_no_size_is_refused() {
+    for text in ["", "G", "4X", "4GG", "-1", "1.2.3", "4 G", "0x10", "99999999999999999999"] {
+        assert!(parse(text).is_err(), "{text}");
+    }
+    assert!(parse_u32("4G").is_err());
+    assert_eq!(parse_u32("64k"), Ok(65536));
+}
+
+#[test]
+fn sizes_show_with_three_digits() {
+    assert_eq!(show(0), "0 B");
+    assert_eq!(show(1023), "1023 B");
+    assert_eq!(show(4 << 30), "4 GiB");
+    assert_eq!(show(1536), "1.50 KiB");
+    assert_eq!(show(123 << 20 | 1 << 19), "124 MiB");
+    assert_eq!(show(12 << 20 | 1 << 19), "12.5 MiB");
+}
