@@ -15,6 +15,61 @@
 //! - `mount`: `mount(2)` and `fusermount3`.
 //! - [`Session`]: the life of a mount. [`Notifier`]: messages to the kernel.
 //!
+//! A file system of one file, whose attributes hold for a minute:
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use fuse_ring::protocol::{Attr, AttrReply, Context, Entry, FileHandle, NodeId, Read};
+//! use fuse_ring::{Config, Errno, Handler, MountOptions, Session};
+//!
+//! struct Hello;
+//!
+//! const TEXT: &[u8] = b"Hello, world\n";
+//! const TTL: Duration = Duration::from_secs(60);
+//!
+//! fn attr(node: NodeId) -> Attr {
+//!     let mode = if node == NodeId::ROOT { 0o040_755 } else { 0o100_444 };
+//!     Attr { ino: node.0, mode, nlink: 1, size: TEXT.len() as u64, ..Attr::default() }
+//! }
+//!
+//! impl Handler for Hello {
+//!     fn lookup(&self, _: &Context<'_>, _: NodeId, name: &[u8]) -> Result<Entry, Errno> {
+//!         let node = if name == b"hello" { NodeId(2) } else { return Err(Errno::NOENT) };
+//!         Ok(Entry { node, generation: 0, attr: attr(node), entry_ttl: TTL, attr_ttl: TTL })
+//!     }
+//!
+//!     fn getattr(
+//!         &self,
+//!         _: &Context<'_>,
+//!         node: NodeId,
+//!         _: Option<FileHandle>,
+//!     ) -> Result<AttrReply, Errno> {
+//!         Ok(AttrReply { attr: attr(node), ttl: TTL })
+//!     }
+//!
+//!     fn read(
+//!         &self,
+//!         _: &Context<'_>,
+//!         _: NodeId,
+//!         read: &Read,
+//!         buf: &mut [u8],
+//!     ) -> Result<usize, Errno> {
+//!         let rest = TEXT.get(read.offset as usize..).unwrap_or_default();
+//!         let len = rest.len().min(buf.len());
+//!         buf[..len].copy_from_slice(&rest[..len]);
+//!         Ok(len)
+//!     }
+//! }
+//!
+//! fn main() -> std::io::Result<()> {
+//!     let (options, config) = (MountOptions::default(), Config::default());
+//!     let session = Session::mount(Hello, "/mnt", &options, &config)?;
+//!     println!("{:?}", session.transport());
+//!     session.serve()
+//! }
+//! ```
+//!
 //! Everything is synchronous, with a fixed number of threads, and nothing is allocated per
 //! request.
 

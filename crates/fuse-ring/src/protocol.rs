@@ -12,6 +12,7 @@ mod decode;
 pub mod encode;
 mod extension;
 mod flags;
+mod frame;
 pub(crate) mod init;
 mod listing;
 mod opcode;
@@ -24,12 +25,13 @@ mod tests;
 
 pub use extension::{Extensions, SecurityContext};
 pub use flags::{Features, OpenFlags};
+pub use frame::{Dialect, Frame, Malformed};
 pub use init::{Granted, InitRequest, MAJOR, MINOR, MINOR_MIN, Negotiation, Wishes, negotiate};
 pub use listing::{Full, Listing, ListingPlus};
 pub use opcode::Opcode;
 pub use request::{
-    Context, CopyFileRange, Create, Dialect, Fallocate, Forgets, Frame, Malformed, Open, Operation,
-    Read, Release, Rename, Request, SetAttr, SetXattr, Write,
+    Context, CopyFileRange, Create, Fallocate, Forgets, Open, Operation, Read, Release, Rename,
+    Request, SetAttr, SetXattr, Write,
 };
 pub use values::{
     Attr, AttrReply, Entry, FileHandle, LockOwner, NodeId, Opened, SetTime, Statfs, StatxReply,

@@ -123,6 +123,14 @@ impl Mounted {
             result => result,
         }
     }
+
+    /// Unmounts because serving has failed. Only root can abort a connection; for anybody else it
+    /// ends when the last open file is closed.
+    fn abandon(&self) {
+        if self.unmount(Unmount::Force).is_err() {
+            let _ = self.unmount(Unmount::Lazy);
+        }
+    }
 }
 
 impl<H: Handler> Session<H> {
@@ -219,7 +227,7 @@ impl<H: Handler> Session<H> {
             }
         });
         // The other threads wait in the kernel, where only the end of the connection wakes them.
-        run_all("fuse-dev", work, || drop(self.mounted.unmount(Unmount::Force)))
+        run_all("fuse-dev", work, || self.mounted.abandon())
     }
 
     fn serve_uring(&self, workers: Vec<Worker>) -> io::Result<()> {

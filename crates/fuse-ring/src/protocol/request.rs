@@ -1,12 +1,10 @@
 //! Requests: what stands in them once their bytes were checked.
 //!
 //! [`Request::decode`] is pure and total. It allocates nothing, every slice that it yields borrows
-//! the message, and a message that does not add up is a [`Malformed`], never a panic: the bytes
+//! the message, and a message that does not add up is a [`Malformed`](super::Malformed), never a panic: the bytes
 //! come from a kernel, but a fuzzer may hold the pen.
 
-use super::{
-    Extensions, FileHandle, InitRequest, LockOwner, NodeId, Opcode, SetTime, Timestamp, Unique,
-};
+use super::{Extensions, FileHandle, InitRequest, LockOwner, NodeId, SetTime, Timestamp, Unique};
 
 /// A request, decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,37 +30,6 @@ pub struct Context<'a> {
     pub pid: u32,
     /// What was appended to a request that creates.
     pub extensions: Extensions<'a>,
-}
-
-/// Why bytes are not a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
-    /// Fewer bytes than the header, or than the argument of the operation.
-    #[error("the message ends within its {0}")]
-    Truncated(&'static str),
-    /// The length in the header is not that of the message.
-    #[error("the header counts {stated} bytes, the message has {actual}")]
-    Length {
-        /// As the header has it.
-        stated: u32,
-        /// As it came.
-        actual: usize,
-    },
-    /// A name without its NUL.
-    #[error("a name is not terminated")]
-    Unterminated,
-    /// A name that is empty or has a slash in it.
-    #[error("a name is empty or has a slash")]
-    Name,
-    /// Bytes after the end of the last part.
-    #[error("{0} bytes follow the end of the request")]
-    Trailing(usize),
-    /// A count or size that disagrees with the bytes that follow.
-    #[error("the {0} does not match the bytes that follow")]
-    Count(&'static str),
-    /// Extensions that do not add up.
-    #[error("the extensions do not add up")]
-    Extensions,
 }
 
 /// What is asked. Opcodes that ask the same in two dialects are one operation.
@@ -371,68 +338,4 @@ impl Request<'_> {
             Operation::Forget { .. } | Operation::BatchForget(_) | Operation::Interrupt { .. }
         )
     }
-}
-
-/// A message cut at its seams, however it came.
-#[derive(Clone, Copy, Debug)]
-pub struct Frame<'a> {
-    pub(super) header: super::wire::InHeader,
-    pub(super) argument: &'a [u8],
-    pub(super) payload: &'a [u8],
-}
-
-impl<'a> Frame<'a> {
-    /// A message as `/dev/fuse` yields it: header, argument and payload in a row.
-    pub fn contiguous(message: &'a [u8], dialect: Dialect) -> Result<Frame<'a>, Malformed> {
-        let (header, body) = read_header(message)?;
-        if header.len as usize != message.len() {
-            return Err(Malformed::Length { stated: header.len, actual: message.len() });
-        }
-        let argument_len = argument_len(&header, dialect);
-        if body.len() < argument_len {
-            return Err(Malformed::Truncated("argument"));
-        }
-        let (argument, payload) = body.split_at(argument_len);
-        Ok(Frame { header, argument, payload })
-    }
-
-    /// A message as a ring yields it: the three parts in buffers of their own, the first two in
-    /// areas of fixed size.
-    pub fn split(
-        header: &[u8],
-        argument: &'a [u8],
-        payload: &'a [u8],
-        dialect: Dialect,
-    ) -> Result<Frame<'a>, Malformed> {
-        let (header, _) = read_header(header)?;
-        let argument = argument
-            .get(..argument_len(&header, dialect))
-            .ok_or(Malformed::Truncated("argument"))?;
-        Ok(Frame { header, argument, payload })
-    }
-
-    /// The number of the request, known even where the rest is [`Malformed`].
-    pub fn unique(&self) -> Unique {
-        Unique(self.header.unique)
-    }
-
-    /// The operation, if known.
-    pub fn opcode(&self) -> Option<Opcode> {
-        Opcode::from_number(self.header.opcode)
-    }
-}
-
-/// What was negotiated, as far as it changes how requests look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Dialect {
-    /// `SETXATTR_EXT` is in force.
-    pub setxattr_ext: bool,
-}
-
-fn read_header(bytes: &[u8]) -> Result<(super::wire::InHeader, &[u8]), Malformed> {
-    zerocopy::FromBytes::read_from_prefix(bytes).map_err(|_| Malformed::Truncated("header"))
-}
-
-fn argument_len(header: &super::wire::InHeader, dialect: Dialect) -> usize {
-    Opcode::from_number(header.opcode).map_or(0, |code| code.argument_len(dialect.setxattr_ext))
 }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::Duration;
 
@@ -51,14 +52,32 @@ fn an_open_file_keeps_the_session(setup: Setup) {
     assert_eq!(tree.seen().destroyed, 1);
 }
 
+/// With requests in every stage: waiting, in work, being answered.
 fn force_ends_everything(setup: Setup) {
     let mut mounted = setup.mount(Tree::default());
     let path = mounted.path.join("file");
     fs::write(&path, "contents").unwrap();
     let file = File::open(&path).unwrap();
+    let busy: Vec<_> = (0..4)
+        .map(|thread| {
+            // By way of a descriptor, since a path leads below the mount once that is gone.
+            let root = File::open(&mounted.path).unwrap();
+            std::thread::spawn(move || {
+                let path = format!("/proc/self/fd/{}/{thread}", root.as_raw_fd());
+                for round in 0_u64.. {
+                    if fs::write(&path, [0; 5000]).and_then(|()| fs::remove_file(&path)).is_err() {
+                        return round;
+                    }
+                }
+                0
+            })
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(200));
     mounted.unmounter.unmount(Unmount::Force).unwrap();
     mounted.join().unwrap();
     assert_eq!(file.metadata().unwrap_err().raw_os_error(), Some(Errno::NOTCONN.raw_os_error()));
+    assert!(busy.into_iter().map(|thread| thread.join().unwrap()).sum::<u64>() > 0);
 }
 
 fn a_session_that_is_not_served_leaves_nothing(setup: Setup) {

@@ -3,7 +3,7 @@
 //! They need `/dev/fuse`, and say so and pass where it cannot be opened. Those over io_uring need
 //! a kernel that has it, and root to switch it on while they run.
 
-#[path = "../../examples/null/tree.rs"]
+#[path = "../../examples/null/tree/mod.rs"]
 mod tree;
 
 mod ends;
@@ -11,6 +11,7 @@ mod files;
 mod harness;
 mod notices;
 mod requests;
+mod users;
 
 /// Makes one test per transport out of a function that takes a [`harness::Setup`].
 macro_rules! on_both_transports {

@@ -1,17 +1,18 @@
 //! A file system in memory, as small as one can be that behaves: what the transports are measured
 //! with and tested against. One lock guards all of it.
 
-use std::collections::{BTreeMap, HashMap};
+mod nodes;
+
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, SystemTime};
 
 use fuse_ring::protocol::{
-    Attr, AttrReply, Context, Create, Entry, FileHandle, Full, Listing, ListingPlus, LockOwner,
-    NodeId, Open, Opened, Read, Rename, SetAttr, SetTime, SetXattr, Statfs, Timestamp, Write,
+    AttrReply, Context, Create, Entry, FileHandle, Listing, ListingPlus, LockOwner, NodeId, Open,
+    Opened, Read, Rename, SetAttr, SetTime, SetXattr, Statfs, Write,
 };
 use fuse_ring::{Errno, Handler};
 
-const TTL: Duration = Duration::from_secs(3600);
+use nodes::{Content, Directory, Nodes, TTL, now};
+
 const S_IFMT: u32 = 0o170_000;
 const S_IFDIR: u32 = 0o040_000;
 const S_IFLNK: u32 = 0o120_000;
@@ -37,44 +38,11 @@ pub struct Seen {
     pub forgotten_too_often: bool,
 }
 
-#[derive(Debug)]
-struct Nodes {
-    nodes: HashMap<NodeId, Node>,
-    last: u64,
-    seen: Seen,
-}
-
-#[derive(Debug)]
-struct Node {
-    attr: Attr,
-    lookups: u64,
-    content: Content,
-    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-}
-
-#[derive(Debug)]
-enum Content {
-    /// A file's data, or a symbolic link's target.
-    Data(Vec<u8>),
-    Directory(Directory),
-}
-
-/// Names by name, and by the cookie that listings continue from. The parent has the cookies 1
-/// and 2.
-#[derive(Debug)]
-struct Directory {
-    parent: NodeId,
-    names: HashMap<Vec<u8>, (u64, NodeId)>,
-    order: BTreeMap<u64, Vec<u8>>,
-    last_cookie: u64,
-}
-
 impl Default for Tree {
+    /// An empty tree that belongs to who runs this.
     fn default() -> Tree {
-        let mut nodes = Nodes { nodes: HashMap::new(), last: 0, seen: Seen::default() };
-        nodes.add(S_IFDIR | 0o755, 0, 0, Content::Directory(Directory::new(NodeId::ROOT)));
-        nodes.nodes.values_mut().for_each(|root| root.attr.nlink = 2);
-        Tree(Arc::new(Mutex::new(nodes)))
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        Tree(Arc::new(Mutex::new(Nodes::new(S_IFDIR | 0o755, uid.as_raw(), gid.as_raw()))))
     }
 }
 
@@ -120,183 +88,6 @@ impl Tree {
 
     fn tree(&self) -> MutexGuard<'_, Nodes> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
-
-impl Directory {
-    fn new(parent: NodeId) -> Directory {
-        Directory { parent, names: HashMap::new(), order: BTreeMap::new(), last_cookie: 2 }
-    }
-
-    fn insert(&mut self, name: &[u8], node: NodeId) {
-        self.last_cookie += 1;
-        self.names.insert(name.to_vec(), (self.last_cookie, node));
-        self.order.insert(self.last_cookie, name.to_vec());
-    }
-
-    fn remove(&mut self, name: &[u8]) -> Option<NodeId> {
-        let (cookie, node) = self.names.remove(name)?;
-        self.order.remove(&cookie);
-        Some(node)
-    }
-}
-
-impl Node {
-    fn is_dir(&self) -> bool {
-        matches!(self.content, Content::Directory(_))
-    }
-
-    fn resize(&mut self, size: u64) -> Result<(), Errno> {
-        let Content::Data(data) = &mut self.content else { return Err(Errno::ISDIR) };
-        data.resize(usize::try_from(size).map_err(|_| Errno::FBIG)?, 0);
-        self.attr.size = size;
-        self.attr.blocks = size.div_ceil(512);
-        Ok(())
-    }
-}
-
-impl Nodes {
-    fn get(&self, node: NodeId) -> Result<&Node, Errno> {
-        self.nodes.get(&node).ok_or(Errno::STALE)
-    }
-
-    fn get_mut(&mut self, node: NodeId) -> Result<&mut Node, Errno> {
-        self.nodes.get_mut(&node).ok_or(Errno::STALE)
-    }
-
-    fn dir(&self, node: NodeId) -> Result<&Directory, Errno> {
-        match &self.get(node)?.content {
-            Content::Directory(directory) => Ok(directory),
-            Content::Data(_) => Err(Errno::NOTDIR),
-        }
-    }
-
-    fn dir_mut(&mut self, node: NodeId) -> Result<&mut Directory, Errno> {
-        match &mut self.get_mut(node)?.content {
-            Content::Directory(directory) => Ok(directory),
-            Content::Data(_) => Err(Errno::NOTDIR),
-        }
-    }
-
-    fn find(&self, parent: NodeId, name: &[u8]) -> Result<NodeId, Errno> {
-        self.dir(parent)?.names.get(name).map(|(_, node)| *node).ok_or(Errno::NOENT)
-    }
-
-    fn add(&mut self, mode: u32, uid: u32, gid: u32, content: Content) -> NodeId {
-        self.last += 1;
-        let now = now();
-        let attr = Attr {
-            ino: self.last,
-            mode,
-            uid,
-            gid,
-            blksize: 4096,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            ..Attr::default()
-        };
-        let node = Node { attr, lookups: 0, content, xattrs: BTreeMap::new() };
-        self.nodes.insert(NodeId(self.last), node);
-        NodeId(self.last)
-    }
-
-    /// Makes an inode with a name.
-    fn make(
-        &mut self,
-        cx: &Context<'_>,
-        parent: NodeId,
-        name: &[u8],
-        mode: u32,
-        content: Content,
-    ) -> Result<NodeId, Errno> {
-        if self.dir(parent)?.names.contains_key(name) {
-            return Err(Errno::EXIST);
-        }
-        let is_dir = matches!(content, Content::Directory(_));
-        let node = self.add(mode, cx.uid, cx.gid, content);
-        self.touch_dir(parent, i64::from(is_dir))?;
-        Ok(self.name(parent, name, node))
-    }
-
-    /// Gives a new inode its first name.
-    fn name(&mut self, parent: NodeId, name: &[u8], node: NodeId) -> NodeId {
-        if let Some(found) = self.nodes.get_mut(&node) {
-            found.attr.nlink = if found.is_dir() { 2 } else { 1 };
-        }
-        if let Ok(directory) = self.dir_mut(parent) {
-            directory.insert(name, node);
-        }
-        node
-    }
-
-    fn touch_dir(&mut self, node: NodeId, subdirs: i64) -> Result<(), Errno> {
-        let attr = &mut self.get_mut(node)?.attr;
-        attr.nlink = attr.nlink.saturating_add_signed(subdirs as i32);
-        attr.mtime = now();
-        attr.ctime = attr.mtime;
-        Ok(())
-    }
-
-    /// A node lost a name.
-    fn drop_name(&mut self, node: NodeId) -> Result<(), Errno> {
-        let found = self.get_mut(node)?;
-        found.attr.nlink = if found.is_dir() { 0 } else { found.attr.nlink - 1 };
-        found.attr.ctime = now();
-        self.reap(node);
-        Ok(())
-    }
-
-    fn reap(&mut self, node: NodeId) {
-        if self.nodes.get(&node).is_some_and(|found| found.attr.nlink == 0 && found.lookups == 0) {
-            self.nodes.remove(&node);
-        }
-    }
-
-    fn remove(&mut self, parent: NodeId, name: &[u8], dir: bool) -> Result<(), Errno> {
-        let node = self.find(parent, name)?;
-        match &self.get(node)?.content {
-            Content::Directory(_) if !dir => return Err(Errno::ISDIR),
-            Content::Data(_) if dir => return Err(Errno::NOTDIR),
-            Content::Directory(found) if !found.names.is_empty() => return Err(Errno::NOTEMPTY),
-            _ => {}
-        }
-        self.dir_mut(parent)?.remove(name);
-        self.touch_dir(parent, -i64::from(dir))?;
-        self.drop_name(node)
-    }
-
-    /// The entry of a node; the kernel holds one lookup more.
-    fn entry(&mut self, node: NodeId) -> Result<Entry, Errno> {
-        let found = self.get_mut(node)?;
-        found.lookups += 1;
-        Ok(entry_of(node, found))
-    }
-
-    /// Gives the entry to the listing, and counts the lookup if it was taken.
-    fn push(
-        &mut self,
-        listing: &mut ListingPlus<'_>,
-        node: NodeId,
-        cookie: u64,
-        name: &[u8],
-    ) -> Result<(), Full> {
-        let Some(found) = self.nodes.get_mut(&node) else { return Ok(()) };
-        listing.push(&entry_of(node, found), cookie, name)?;
-        found.lookups += 1;
-        Ok(())
-    }
-}
-
-fn entry_of(node: NodeId, found: &Node) -> Entry {
-    Entry { node, generation: 0, attr: found.attr, entry_ttl: TTL, attr_ttl: TTL }
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp {
-        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-        nanoseconds: since.subsec_nanos(),
     }
 }
 
