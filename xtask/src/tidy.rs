@@ -67,9 +67,12 @@ fn is_table_row(line: &str) -> bool {
     line.trim_start().trim_start_matches(['/', '!', '#']).trim_start().starts_with('|')
 }
 
-/// Whether more than an address or another long word stands on the line.
+/// Whether the line is long for another reason than an address, or a text that is left in one piece
+/// so that a search for what the user saw finds it.
 fn can_be_broken(line: &str) -> bool {
-    line.split_whitespace().all(|word| word.chars().count() < LINE_CHARS_MAX * 3 / 4)
+    let is_long = |piece: &str| piece.chars().count() > LINE_CHARS_MAX * 3 / 4;
+    let is_text = line.matches('"').count() == 2 && line.split('"').nth(1).is_some_and(is_long);
+    !is_text && !line.split_whitespace().any(is_long)
 }
 
 /// Whether the path stands there from its start, not as a part of another one.

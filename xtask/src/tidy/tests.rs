@@ -37,6 +37,9 @@ fn lines_that_cannot_be_shorter_are_left_alone() {
     assert!(findings("a.md", &format!("| {long} |")).is_empty());
     assert!(findings("a.rs", &format!("    //! | {long} |")).is_empty());
     assert!(findings("a.sh", &format!("# | {long} |")).is_empty());
+    assert!(findings("a.rs", &format!("    \"{long}\",")).is_empty());
+    assert_eq!(findings("a.rs", &format!("    {long} f(\"{}\");", "x".repeat(30))).len(), 1);
+    assert_eq!(findings("a.rs", &format!("    \"{long}\", \"more\",")).len(), 1);
     let address = format!("see https://example.org/{}", "x".repeat(100));
     assert!(findings("a.md", &address).is_empty());
 }
