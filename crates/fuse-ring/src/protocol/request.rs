@@ -1,8 +1,8 @@
 //! Requests: what stands in them once their bytes were checked.
 //!
 //! [`Request::decode`] is pure and total. It allocates nothing, every slice that it yields borrows
-//! the message, and a message that does not add up is a [`Malformed`](super::Malformed), never a panic: the bytes
-//! come from a kernel, but a fuzzer may hold the pen.
+//! the message, and a message that does not add up is a [`Malformed`](super::Malformed), never a
+//! panic: the bytes come from a kernel, but a fuzzer may hold the pen.
 
 use super::{Extensions, FileHandle, InitRequest, LockOwner, NodeId, SetTime, Timestamp, Unique};
 

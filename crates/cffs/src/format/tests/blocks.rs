@@ -186,7 +186,10 @@ proptest! {
 
     #[test]
     fn a_locator_block_is_an_array(
-        sets in prop::collection::vec((0usize..254, prop::option::of((1u64.., any::<u32>())), any::<u32>()), 0..60),
+        sets in prop::collection::vec(
+            (0usize..254, prop::option::of((1u64.., any::<u32>())), any::<u32>()),
+            0..60,
+        ),
         from in 0usize..300,
     ) {
         let mut bytes = vec![0xee; BLOCK];
