@@ -24,7 +24,7 @@ enum Uses {
 }
 
 /// The modules above the base, from the bottom.
-const LAYERS: [(&str, Uses); 10] = [
+const LAYERS: [(&str, Uses); 11] = [
     ("device", Uses::Below),
     // Codecs do no I/O, so they do not even see a device.
     ("format", Uses::Only(&[])),
@@ -36,6 +36,7 @@ const LAYERS: [(&str, Uses); 10] = [
     // It never trusts the allocator that it audits, nor anything that does.
     ("fsck", Uses::Only(&["device", "format", "cache::reader"])),
     ("vfs", Uses::Below),
+    ("open", Uses::Below),
     ("files", Uses::Below),
 ];
 

@@ -55,7 +55,7 @@ pub fn open_volume(
     device: FileDevice,
     options: OpenOptions,
 ) -> anyhow::Result<Arc<Volume>> {
-    let volume = Volume::open(Arc::new(device), Arc::new(SystemClock), options)
+    let volume = cffs::open(Arc::new(device), Arc::new(SystemClock), options)
         .with_context(|| path.display().to_string())?;
     Ok(Arc::new(volume))
 }

@@ -11,5 +11,8 @@ pub mod fsck;
 pub mod inode;
 pub mod mkfs;
 pub mod namespace;
+pub mod open;
 pub mod units;
 pub mod vfs;
+
+pub use open::open;

@@ -119,11 +119,17 @@ impl Handler for Adapter {
     }
 
     fn lookup(&self, _: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<Entry> {
-        match self.volume.lookup(ino(parent), name) {
-            Ok(attr) => Ok(self.entry(&attr)),
-            Err(Error::NotFound) if !matches!(name, b"." | b"..") => Ok(Entry::negative(TTL)),
-            Err(error) => Err(errno("lookup")(error)),
-        }
+        let found = match name {
+            // The kernel asks by these names only to make something of a handle that it no longer
+            // knows; "." may then be asked of any kind of file.
+            b"." => self.volume.find(ino(parent)),
+            b".." => self.volume.parent(ino(parent)).and_then(|above| self.volume.find(above)),
+            _ => match self.volume.lookup(ino(parent), name) {
+                Err(Error::NotFound) => return Ok(Entry::negative(TTL)),
+                found => found,
+            },
+        };
+        found.map(|attr| self.entry(&attr)).map_err(errno("lookup"))
     }
 
     fn getattr(&self, _: &Context<'_>, node: NodeId, _: Option<FileHandle>) -> Result<AttrReply> {

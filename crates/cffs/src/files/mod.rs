@@ -80,7 +80,7 @@ impl Files {
             false => device::Access::ReadWrite,
         };
         let device = FileDevice::open(path, access)?;
-        let volume = Volume::open(Arc::new(device), Arc::new(SystemClock), options)?;
+        let volume = crate::open::open(Arc::new(device), Arc::new(SystemClock), options)?;
         Ok(Files::new(Arc::new(volume)))
     }
 

@@ -29,6 +29,13 @@ impl Volume {
         Ok(self.attr_with_reference(&vnode))
     }
 
+    /// Finds an inode by its number alone, as handles that outlive a name need it. Takes one
+    /// reference.
+    pub fn find(&self, ino: InodeNo) -> Result<Attr> {
+        let vnode = self.vnode(ino)?;
+        Ok(self.attr_with_reference(&vnode))
+    }
+
     /// An inode that lost its other names returns to its directory, now that it is known which one
     /// is left. If a change is hard to make just now, a later lookup will do.
     fn bring_home(&self, parent: &Arc<Vnode>, name: &[u8], vnode: &Arc<Vnode>) {
