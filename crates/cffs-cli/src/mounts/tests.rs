@@ -4,8 +4,12 @@ use super::parse_line;
 
 #[test]
 fn a_line_of_the_mount_table_is_understood() {
-    let line = br"96 25 0:41 / /mnt/with\040space rw,nosuid shared:5 master:1 - fuse.cffs /var/a\134b.cffs rw,user_id=0";
-    let mounted = parse_line(line).expect("it is a C-FFS mount");
+    let line = [
+        r"96 25 0:41 / /mnt/with\040space rw,nosuid shared:5 master:1 - ",
+        r"fuse.cffs /var/a\134b.cffs rw,user_id=0",
+    ]
+    .concat();
+    let mounted = parse_line(line.as_bytes()).expect("it is a C-FFS mount");
     assert_eq!(mounted.directory, Path::new("/mnt/with space"));
     assert_eq!(mounted.source, Path::new(r"/var/a\b.cffs"));
     assert_eq!(mounted.device, (0, 41));
