@@ -1,0 +1,204 @@
+"""Runs the cases one after another and prints the verdict.
+
+Each case runs in a process of its own, in a session of its own, with its output in a log: a case that
+hangs is ended after its time, with everything that it started, and the next one starts from nothing.
+"""
+
+import argparse
+import importlib
+import os
+import pkgutil
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+
+from . import cases, volume
+from .case import REGISTRY, Skip, Trial, pick
+
+LOG_TAIL_LINES = 40
+LOG_LINE_COLUMNS = 400
+FULL_TIMEOUT_FACTOR = 40
+PASSED, FAILED, SKIPPED = "passed", "FAILED", "skipped"
+SKIP_STATUS = 77
+
+
+def main(arguments):
+    options = parse(arguments)
+    for module in pkgutil.iter_modules(cases.__path__):
+        importlib.import_module(f"{cases.__name__}.{module.name}")
+    chosen = choose(options)
+    if options.list:
+        print("\n".join(case.name for case in chosen))
+        return 0
+    if os.geteuid() != 0:
+        sys.exit("run: mounting, other users and device nodes need root")
+    if options.fs == "cffs" and not os.access(volume.cffs_binary(), os.X_OK):
+        sys.exit(f"run: no program at {volume.cffs_binary()}: build it, or name it in $CFFS")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+    base = tempfile.mkdtemp(prefix="acceptance-", dir=options.scratch)
+    os.chmod(base, 0o755)
+    counts = {PASSED: 0, FAILED: 0, SKIPPED: 0}
+    try:
+        for case in chosen:
+            counts[run_case(case, options, base)] += 1
+    except KeyboardInterrupt:
+        print("\ninterrupted", flush=True)
+        return 130
+    finally:
+        if not (options.keep and counts[FAILED]):
+            shutil.rmtree(base, ignore_errors=True)
+    skipped = f", {counts[SKIPPED]} skipped" if counts[SKIPPED] else ""
+    print(f"{counts[PASSED]} passed, {counts[FAILED]} failed{skipped}")
+    return 1 if counts[FAILED] else 0
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="run", description="Real programs on a mounted file system.")
+    parser.add_argument("--fs", choices=volume.KINDS, default="cffs", help="what to test (cffs)")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="sizes for the gate: minutes (the default)")
+    size.add_argument("--full", action="store_true", help="sizes as promised: an hour")
+    parser.add_argument("--only", action="append", metavar="NAME",
+                        help="only cases of this name, or that start with it; may be repeated")
+    parser.add_argument("--features", metavar="LIST", help="cffs: passed to mkfs")
+    parser.add_argument("--mount-options", metavar="OPTS", help="added to each mount's -o")
+    parser.add_argument("--scratch", metavar="DIR", help="where images and logs go ($TMPDIR or /tmp)")
+    parser.add_argument("--keep", action="store_true", help="keep image and log of failed cases")
+    parser.add_argument("--list", action="store_true", help="print the cases' names, and run nothing")
+    options = parser.parse_args(arguments)
+    if options.features and options.fs != "cffs":
+        parser.error("--features is for cffs")
+    return options
+
+
+def choose(options):
+    """The cases by name; a name that matches nothing is an error, not an empty success."""
+    everything = sorted(REGISTRY, key=lambda case: case.name)
+    if not options.only:
+        return everything
+    for name in options.only:
+        if not any(case.name.startswith(name) for case in everything):
+            sys.exit(f"run: no case is called {name}: see --list")
+    exact = {case.name for case in everything} & set(options.only)
+    return [case for case in everything
+            if case.name in exact
+            or any(case.name.startswith(name) for name in options.only if name not in exact)]
+
+
+def run_case(case, options, base):
+    """Runs one case in a child process, cleans up after it, and prints its line."""
+    if case.only_on and options.fs != case.only_on:
+        print(f"{SKIPPED:7} {case.name:28}         a promise of {case.only_on} alone", flush=True)
+        return SKIPPED
+    work = os.path.join(base, case.name)
+    os.mkdir(work)
+    under_test = volume.KINDS[options.fs](work, options.features, options.mount_options)
+    log = os.path.join(work, "log")
+    began = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        os._exit(child_main(case, options, under_test, work, log))
+    limit = case.timeout * (FULL_TIMEOUT_FACTOR if options.full else 1)
+    try:
+        status = wait(child, limit)
+    finally:
+        end_session(child)
+        under_test.tear_down()
+    return report(case, status, time.monotonic() - began, limit, work, log, options.keep)
+
+
+def child_main(case, options, under_test, work, log):
+    """The child's life: make, mount, run, unmount, check. Returns its exit status."""
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.umask(0o022)
+    scratch = os.path.join(work, "scratch")
+    os.mkdir(scratch)
+    status = 1
+    try:
+        under_test.make(pick(case.size, options.full), pick(case.inodes, options.full))
+        under_test.mount()
+        case.function(Trial(under_test, scratch, options.full))
+        if under_test.is_mounted():
+            under_test.unmount()
+        under_test.check()
+        status = 0
+    except Skip as reason:
+        print(f"skip: {reason}")
+        status = SKIP_STATUS
+    except BaseException:  # the verdict must reach the parent, whatever was raised
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return status
+
+
+def wait(child, limit_s):
+    """The child's exit status, or None if it did not end in time."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    return None
+
+
+def end_session(leader):
+    """Ends whatever the case has left running in its session; a server that went into the background
+    has a session of its own, and ends with its mount."""
+    for _ in range(100):
+        alive = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
+                 if session_of(pid) == leader]
+        if not alive:
+            break
+        for pid in alive:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        try:
+            os.waitpid(leader, os.WNOHANG)
+        except ChildProcessError:
+            pass
+        time.sleep(0.05)
+
+
+def session_of(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+            return int(stat.read().rpartition(")")[2].split()[3])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def report(case, status, elapsed, limit, work, log, keep):
+    """Prints the case's line, and the log's tail if it failed; removes what it left."""
+    verdict = {0: PASSED, SKIP_STATUS: SKIPPED}.get(status, FAILED)
+    lines = open(log, encoding="utf-8", errors="replace").read().splitlines() if os.path.exists(log) else []
+    print(f"{verdict:7} {case.name:28} {elapsed:6.1f}s", end="")
+    if verdict == SKIPPED:
+        print("  " + next(line for line in lines if line.startswith("skip: "))[6:], end="")
+    print()
+    if verdict == FAILED:
+        if status is None:
+            print(f"    did not end within {limit} s")
+        for line in lines[-LOG_TAIL_LINES:]:
+            print("    " + line[:LOG_LINE_COLUMNS])
+        if keep:
+            print(f"    kept: {work}")
+    else:
+        for line in lines:
+            if line.startswith("note: "):
+                print(f"        {line[6:]}")
+    sys.stdout.flush()
+    if not (keep and verdict == FAILED):
+        shutil.rmtree(work, ignore_errors=True)
+    return verdict

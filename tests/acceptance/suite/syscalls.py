@@ -1,0 +1,116 @@
+"""System calls that Python does not offer, through libc, with errno as OSError."""
+
+import ctypes
+import os
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+AT_FDCWD = -100
+AT_EMPTY_PATH = 0x1000
+AT_SYMLINK_FOLLOW = 0x400
+AT_STATX_SYNC_AS_STAT = 0
+RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT = 1, 2, 4
+FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, FALLOC_COLLAPSE, FALLOC_ZERO, FALLOC_INSERT = 1, 2, 8, 16, 32
+F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW = 36, 37, 38
+STATX_BTIME = 0x800
+UTIME_NOW, UTIME_OMIT = (1 << 30) - 1, (1 << 30) - 2
+MAX_HANDLE_SZ = 128
+
+
+def call(function, *arguments):
+    """Calls a libc function that returns -1 for errors."""
+    result = function(*arguments)
+    if result == -1:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def renameat2(source, target, flags):
+    call(libc.renameat2, AT_FDCWD, os.fsencode(source), AT_FDCWD, os.fsencode(target), ctypes.c_uint(flags))
+
+
+def fallocate(fd, mode, offset, length):
+    call(libc.fallocate, fd, mode, ctypes.c_long(offset), ctypes.c_long(length))
+
+
+def linkat_fd(fd, target):
+    """Gives a name to an open file without one, as open(2) advises under O_TMPFILE."""
+    call(libc.linkat, AT_FDCWD, os.fsencode(f"/proc/self/fd/{fd}"), AT_FDCWD, os.fsencode(target),
+         AT_SYMLINK_FOLLOW)
+
+
+class Timespec(ctypes.Structure):
+    """struct timespec"""
+
+    _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
+
+
+def utimensat(path, access, modification, flags=0):
+    """Each time is (seconds, nanoseconds); the nanoseconds may be UTIME_NOW or UTIME_OMIT."""
+    times = (Timespec * 2)(Timespec(*access), Timespec(*modification))
+    call(libc.utimensat, AT_FDCWD, os.fsencode(path), times, flags)
+
+
+def birth_time(path):
+    """statx's btime as (seconds, nanoseconds), or None where the file system has none."""
+    buffer = ctypes.create_string_buffer(256)
+    call(libc.statx, AT_FDCWD, os.fsencode(path), AT_STATX_SYNC_AS_STAT, STATX_BTIME, buffer)
+    if not int.from_bytes(buffer[0:4], "little") & STATX_BTIME:
+        return None
+    return (int.from_bytes(buffer[80:88], "little", signed=True), int.from_bytes(buffer[88:92], "little"))
+
+
+def name_to_handle(path):
+    """The file's handle (an opaque value that outlives names) as bytes, and the mount's id."""
+    buffer = ctypes.create_string_buffer(8 + MAX_HANDLE_SZ)
+    buffer[0:4] = MAX_HANDLE_SZ.to_bytes(4, "little")
+    mount_id = ctypes.c_int()
+    call(libc.name_to_handle_at, AT_FDCWD, os.fsencode(path), buffer, ctypes.byref(mount_id), 0)
+    size = int.from_bytes(buffer[0:4], "little")
+    return bytes(buffer[0:8 + size])
+
+
+def open_by_handle(mount_fd, handle, flags):
+    return call(libc.open_by_handle_at, mount_fd, ctypes.create_string_buffer(handle, len(handle)), flags)
+
+
+class Directory:
+    """opendir(3) and friends: telldir and seekdir are what Python leaves out."""
+
+    libc.opendir.restype = ctypes.c_void_p
+    libc.readdir.restype = ctypes.c_void_p
+    libc.telldir.restype = ctypes.c_long
+
+    def __init__(self, path):
+        self.handle = ctypes.c_void_p(libc.opendir(os.fsencode(path)))
+        if not self.handle:
+            raise OSError(ctypes.get_errno(), "opendir", path)
+
+    def next(self):
+        """The next name as bytes, or None at the end."""
+        entry = libc.readdir(self.handle)
+        if not entry:
+            return None
+        # struct dirent of 64-bit Linux: d_ino, d_off, d_reclen, d_type, d_name.
+        return ctypes.string_at(entry + 19)
+
+    def rest(self):
+        """All the names up to the end, without . and .. ."""
+        names = []
+        while (name := self.next()) is not None:
+            if name not in (b".", b".."):
+                names.append(name)
+        return names
+
+    def tell(self):
+        return libc.telldir(self.handle)
+
+    def seek(self, position):
+        libc.seekdir(self.handle, ctypes.c_long(position))
+
+    def rewind(self):
+        libc.rewinddir(self.handle)
+
+    def close(self):
+        libc.closedir(self.handle)

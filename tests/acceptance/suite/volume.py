@@ -1,0 +1,181 @@
+"""Volumes under test: an image file, and how to make, mount, unmount and check it.
+
+A `Volume` keeps no state beside paths. Whether it is mounted is asked of the kernel, so the driver can
+clean up after a case that ran in another process and died anywhere.
+"""
+
+import os
+import subprocess
+import time
+
+REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+
+def cffs_binary():
+    """The program under test: $CFFS, or the release build of this repository."""
+    return os.environ.get("CFFS") or os.path.join(REPOSITORY, "target", "release", "cffs")
+
+
+def echo_run(argv, check=True, timeout=300, **kwargs):
+    """Runs a command, echoed into the log as one could type it."""
+    print("$ " + " ".join(map(str, argv)), flush=True)
+    return subprocess.run(argv, check=check, timeout=timeout, stdin=subprocess.DEVNULL, **kwargs)
+
+
+def mount_points_below(path):
+    """Mount points at or below `path`, innermost first."""
+    found = []
+    with open("/proc/self/mountinfo", "rb") as mounts:
+        for line in mounts:
+            point = line.split()[4].decode("unicode_escape")
+            if point == path or point.startswith(path + "/"):
+                found.append(point)
+    return found[::-1]
+
+
+class Volume:
+    """One image, and the directory that it is mounted on."""
+
+    name = None
+
+    def __init__(self, work, features=None, mount_options=None):
+        self.image = os.path.join(work, "volume.img")
+        self.dir = os.path.join(work, "mnt")
+        self.features = features
+        self.mount_options = mount_options
+        os.makedirs(self.dir, exist_ok=True)
+
+    def make(self, size, inodes):
+        """Makes a fresh file system of `size` bytes that can hold `inodes` files."""
+        raise NotImplementedError
+
+    def mount(self, options=None):
+        """Mounts, and returns when the volume is usable."""
+        raise NotImplementedError
+
+    def unmount(self):
+        """Unmounts, and returns when the image is complete."""
+        raise NotImplementedError
+
+    def check(self):
+        """Raises unless the unmounted image is free of faults."""
+        raise NotImplementedError
+
+    def sync(self):
+        """Makes everything durable."""
+        echo_run(["sync", "-f", self.dir])
+
+    def is_mounted(self):
+        """Asks the kernel, not memory."""
+        return self.dir in mount_points_below(self.dir)
+
+    def tear_down(self):
+        """Leaves no mount behind, whatever happened before."""
+        for point in mount_points_below(os.path.dirname(self.dir)):
+            subprocess.run(["umount", "-l", point], check=False)
+
+    def join_options(self, options):
+        return ",".join(o for o in (self.mount_options, options) if o)
+
+
+class KernelVolume(Volume):
+    """A file system of the kernel, on a loop device that goes away with the mount."""
+
+    def mount(self, options=None):
+        echo_run(["mount", "-o", ",".join(filter(None, ["loop", self.join_options(options)])),
+                  self.image, self.dir])
+
+    def unmount(self):
+        echo_run(["umount", self.dir])
+
+    def make_image(self, size):
+        with open(self.image, "wb") as image:
+            image.truncate(size)
+
+
+class Ext4(KernelVolume):
+    """The first reference: what it passes must pass on C-FFS."""
+
+    name = "ext4"
+    max_file_size = (1 << 44) - 4096
+
+    def make(self, size, inodes):
+        self.make_image(size)
+        echo_run(["mkfs.ext4", "-q", "-F", "-N", str(inodes), self.image])
+
+    def check(self):
+        echo_run(["e2fsck", "-f", "-n", self.image], stdout=subprocess.DEVNULL)
+
+
+class Xfs(KernelVolume):
+    """The second reference, with other limits and another idea of everything that POSIX leaves open."""
+
+    name = "xfs"
+    max_file_size = 1 << 44
+
+    def make(self, size, inodes):
+        self.make_image(max(size, 320 << 20))
+        echo_run(["mkfs.xfs", "-q", "-f", self.image])
+
+    def check(self):
+        echo_run(["xfs_repair", "-n", self.image], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+class Cffs(Volume):
+    """The file system under test."""
+
+    name = "cffs"
+    max_file_size = 1 << 44
+
+    def make(self, size, inodes):
+        argv = [cffs_binary(), "mkfs", "--size", str(size)]
+        if self.features:
+            argv += ["--features", self.features]
+        if os.path.exists(self.image):
+            os.unlink(self.image)
+        echo_run(argv + [self.image])
+
+    def mount(self, options=None):
+        argv = [cffs_binary(), "mount", self.image, self.dir]
+        joined = self.join_options(options)
+        if joined:
+            argv += ["-o", joined]
+        echo_run(argv)
+        if not self.is_mounted():
+            raise RuntimeError(f"cffs mount returned 0, but {self.dir} is not a mount point")
+
+    def unmount(self):
+        echo_run([cffs_binary(), "umount", self.dir])
+        if self.is_mounted():
+            raise RuntimeError(f"cffs umount returned 0, but {self.dir} is still a mount point")
+
+    def check(self):
+        echo_run([cffs_binary(), "fsck", "-f", "-n", self.image])
+
+    def sync(self):
+        echo_run([cffs_binary(), "sync", self.dir])
+
+    def tear_down(self):
+        # A server that no longer answers would hang whoever touches the mount: the connection is
+        # aborted first, which fails every waiting request and lets the server go.
+        if self.is_mounted():
+            device = self.device_minor()
+            abort = f"/sys/fs/fuse/connections/{device}/abort"
+            if subprocess.run(["timeout", "20", "umount", self.dir], check=False).returncode:
+                if device is not None and os.path.exists(abort):
+                    with open(abort, "w", encoding="ascii") as control:
+                        control.write("1")
+                time.sleep(0.5)
+        super().tear_down()
+
+    def device_minor(self):
+        """The connection's number, from mountinfo: stat would ask the server."""
+        with open("/proc/self/mountinfo", "rb") as mounts:
+            for line in mounts:
+                fields = line.split()
+                if fields[4].decode("unicode_escape") == self.dir:
+                    return int(fields[2].split(b":")[1])
+        return None
+
+
+KINDS = {kind.name: kind for kind in (Cffs, Ext4, Xfs)}
