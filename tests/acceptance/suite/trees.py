@@ -36,10 +36,10 @@ def make_odd_tree(root, capabilities=True):
         with open(os.path.join(sizes, b"%d" % size), "wb") as file:
             file.write(rng.randbytes(size))
     with open(os.path.join(base, b"sparse"), "wb") as file:
-        for offset in (0, 1 << 20, (1 << 30) + 12345):
+        for offset in (0, 1 << 20, (48 << 20) + 12345):
             file.seek(offset)
             file.write(b"island")
-        file.truncate((2 << 30) + 7)
+        file.truncate((64 << 20) + 7)
 
     links = os.path.join(base, b"links")
     os.mkdir(links)

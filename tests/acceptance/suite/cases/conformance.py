@@ -91,19 +91,19 @@ def fsx(t):
 
 
 # What ext4 passes. Left out are the stressors that need no file system (pipes, eventfd, memfd), that
-# leave the mount (bind-mount, fanotify), or that ask for what user space cannot offer (verity, chattr,
-# inode-flags, file-ioctl: the kernel's ioctls on inode flags).
+# leave the mount (bind-mount, fanotify), that ask for the kernel's ioctls on inode flags and extents
+# (verity, chattr, inode-flags, file-ioctl, fiemap), and io-uring, which fails on ext4 as well.
 STRESSORS = """
-    access chdir chmod chown copy-file dentry dir dirdeep dirmany dnotify fallocate fcntl
-    filename flock fpunch fsize fstat getdent handle hdd inotify io iomix lease link locka lockf lockofd
-    mknod open readahead rename revio seek sendfile splice symlink sync-file touch utime xattr
-    aio aiol io-uring dup mmapfork mmapfixed
+    access aio aiol chdir chmod chown copy-file dentry dir dirdeep dirmany dnotify fallocate fcntl filename
+    flock fpunch fsize fstat getdent handle hdd inotify io iomix lease link locka lockf lockofd mknod mmap
+    open readahead rename revio seek sendfile splice symlink sync-file touch utime xattr
 """.split()
 
 # A stressor writes its file before it looks at the clock: a smaller one than the default of 256 MiB to 1 GiB.
 STRESSOR_SIZES = {name: f"--{name}-bytes 16M" for name in
                   ("hdd", "fallocate", "readahead", "revio", "iomix", "sync-file")}
 STRESSOR_SIZES["copy-file"] = "--copy-file-bytes 128M"
+STRESSOR_SIZES["mmap"] = "--mmap-file --mmap-bytes 16M"
 STRESSOR_SIZES["seek"] = "--seek-size 16M"
 
 

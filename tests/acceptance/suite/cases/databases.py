@@ -27,7 +27,7 @@ def sqlite(t):
     """Two processes write one database, in each journal mode, one of which shares memory through mmap;
     the sums agree, before and after a remount."""
     program = t.program("sqlite3", "apt-get install sqlite3")
-    transactions = t.pick(300, 5000)
+    transactions = t.pick(100, 5000)
     for mode in ("WAL", "DELETE", "TRUNCATE", "PERSIST"):
         path = t.path(f"{mode}.db")
         t.run(program, path, f"PRAGMA journal_mode={mode}; PRAGMA mmap_size=67108864;"

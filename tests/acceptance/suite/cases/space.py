@@ -1,0 +1,132 @@
+"""A full volume: refuses politely, loses nothing, and can be emptied and filled again."""
+
+import errno
+import hashlib
+import os
+
+from .. import trees
+from ..case import MIB, case
+from .scale import used_bytes
+
+# Metadata that a file system keeps once it was needed (directory blocks, journal, chunks of inodes).
+ALLOWANCE = 0.02
+
+
+def fill(root, rng_seed):
+    """Writes and fsyncs files of several sizes until the volume is full. Returns the digest of each
+    file that fsync said is safe."""
+    sizes = (1 << 20, 200, 7_000, 65_536, 100, 300_001, 4_096, 1_000)
+    safe = {}
+    number = 0
+    full = False
+    for round in range(len(sizes)):
+        # Each round leaves out the larger sizes, so that in the end the last hundred bytes are tried.
+        usable = sorted(sizes)[:len(sizes) - round]
+        while True:
+            path = os.path.join(root, f"d{number // 200}", f"file{number}")
+            data = hashlib.sha256(b"%d %d" % (rng_seed, number)).digest() * (usable[number % len(usable)] // 32 + 1)
+            number += 1
+            try:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            except OSError as error:
+                assert error.errno == errno.ENOSPC, error
+                full = True
+                break
+            try:
+                left = memoryview(data)
+                while left:
+                    left = left[os.write(fd, left):]
+                os.fsync(fd)
+                safe[path] = hashlib.sha256(data).digest()
+            except OSError as error:
+                assert error.errno == errno.ENOSPC, error
+                full = True
+                break
+            finally:
+                try:
+                    os.close(fd)
+                except OSError as error:
+                    assert error.errno == errno.ENOSPC, error
+    assert full
+    return safe
+
+
+def verify(safe):
+    for path, digest in safe.items():
+        with open(path, "rb") as file:
+            assert hashlib.sha256(file.read()).digest() == digest, f"{path} was acknowledged, and is damaged"
+
+
+@case("no-space", size=(96 * MIB, 1024 * MIB), inodes=(30_000, 300_000), timeout=240)
+def no_space(t):
+    """Fill to ENOSPC, remount, compare what was acknowledged, delete all, and again: df must come back
+    to where it was, and the second fill must hold as much as the first."""
+    at_start = used_bytes(t.dir)
+    size = os.statvfs(t.dir).f_blocks * os.statvfs(t.dir).f_frsize
+    first = t.subdir("first")
+    safe = fill(first, 1)
+    held = sum(os.stat(path).st_size for path in safe)
+    status = os.statvfs(t.dir)
+    print(f"note: {len(safe)} files, {held >> 20} MiB on {size >> 20} MiB;"
+          f" df says {status.f_bavail * status.f_frsize >> 10} KiB are left")
+    assert held > 0.6 * (size - at_start), "full long before it is full"
+    assert status.f_bavail * status.f_frsize < 0.08 * size, "df shows room on a full volume"
+    verify(safe)
+    # What needs no space still works, and something can be changed in place.
+    changed = next(path for path in safe if os.stat(path).st_size > 60_000)
+    with open(changed, "r+b") as file:
+        file.write(b"x" * 4096)
+        file.flush()
+        os.fsync(file.fileno())
+    with open(changed, "rb") as file:
+        safe[changed] = hashlib.sha256(file.read()).digest()
+    t.remount()
+    verify(safe)
+    t.run("rm", "-rf", first)
+    t.volume.sync()
+    t.remount()
+    kept = used_bytes(t.dir) - at_start
+    assert kept <= ALLOWANCE * size, f"{kept >> 10} KiB were not given back"
+    again = fill(t.subdir("second"), 2)
+    held_again = sum(os.stat(path).st_size for path in again)
+    assert held_again > 0.95 * held, f"held {held}, and after emptying only {held_again}"
+    t.remount()
+    verify(again)
+
+
+@case("no-space-large-file", size=(128 * MIB, 1024 * MIB))
+def no_space_large_file(t):
+    """One file over the end: write stops short or says ENOSPC, the file holds what write accepted, and
+    fallocate of more than there is changes nothing and reserves nothing."""
+    free = os.statvfs(t.dir).f_bavail * os.statvfs(t.dir).f_frsize
+    fd = os.open(t.path("reserved"), os.O_RDWR | os.O_CREAT)
+    try:
+        os.posix_fallocate(fd, 0, free * 2)
+        raise AssertionError("reserved twice what there is")
+    except OSError as error:
+        assert error.errno == errno.ENOSPC, error
+    os.close(fd)
+    os.unlink(t.path("reserved"))
+    fd = os.open(t.path("large"), os.O_RDWR | os.O_CREAT)
+    block = os.urandom(1 << 20)
+    written = 0
+    try:
+        while True:
+            count = os.write(fd, block)
+            os.fsync(fd)
+            written += count
+            assert written < 2 * free, "more fits than there is"
+            if count < len(block):
+                break
+    except OSError as error:
+        assert error.errno == errno.ENOSPC, error
+    os.close(fd)
+    assert written > 0.7 * free, f"{written} of {free}"
+    t.remount()
+    with open(t.path("large"), "rb") as file:
+        for offset in range(0, written, len(block)):
+            piece = file.read(min(len(block), written - offset))
+            assert piece == block[:len(piece)], f"damaged near {offset}"
+    os.truncate(t.path("large"), 0)
+    trees.make_plain_tree(t.subdir("tree"), 500)
