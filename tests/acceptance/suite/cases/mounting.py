@@ -1,0 +1,163 @@
+"""Mounting: what stays, who may, and what is refused."""
+
+import errno
+import os
+import pwd
+import subprocess
+
+from .. import trees
+from ..case import MIB, GIB, case
+from ..volume import cffs_binary
+from .scale import expect
+
+
+@case("persistence", size=2 * GIB, inodes=(100_000, 300_000))
+def persistence(t):
+    """A tree with everything in it, copied in, is the same after each of several remounts, with changes
+    in between; fsck agrees at every stage."""
+    trees.make_odd_tree(t.subdir("odd"))
+    trees.make_plain_tree(t.subdir("plain"), t.pick(3_000, 100_000))
+    t.run("cp", "-a", "/usr/include", t.path("include"))
+    expected = trees.describe(t.dir)
+    for round in range(3):
+        t.unmount()
+        t.volume.check()
+        t.mount()
+        trees.assert_same(expected, trees.describe(t.dir), f"remount {round}")
+        os.rename(t.path("include"), t.path("odd", f"include{round}"))
+        os.rename(t.path("odd", f"include{round}"), t.path("include"))
+        t.run("rm", "-rf", t.path("plain", f"{round}"))
+        trees.make_plain_tree(t.subdir(f"more{round}"), 500, seed=round)
+        expected = trees.describe(t.dir)
+    t.run("diff", "-r", "--no-dereference", "/usr/include", t.path("include"))
+
+
+@case("remount-storm", size=256 * MIB)
+def remount_storm(t):
+    """Mount, change little, unmount, many times: nothing is lost between a lazy change and the next
+    mount, also where nothing was changed at all, and also without a moment's rest."""
+    for round in range(t.pick(15, 200)):
+        if round % 3:
+            with open(t.path(f"file{round}"), "wb") as file:
+                file.write(b"%d" % round * 50)
+            if round % 3 == 2:
+                os.rename(t.path(f"file{round - 1}"), t.path("replaced"))
+                os.link(t.path(f"file{round}"), t.path(f"link{round}"))
+        t.remount()
+        for earlier in range(2, round + 1, 3):
+            with open(t.path(f"link{earlier}"), "rb") as file:
+                assert file.read() == b"%d" % earlier * 50, earlier
+
+
+@case("read-only", size=256 * MIB)
+def read_only(t):
+    """-o ro: everything can be read, nothing can be changed, and the image stays as it was."""
+    trees.make_plain_tree(t.subdir("tree"), 200)
+    with open(t.path("file"), "wb") as file:
+        file.write(b"contents")
+    os.symlink("file", t.path("symlink"))
+    expected = trees.describe(t.dir)
+    t.unmount()
+    before = trees.digest(t.volume.image)
+    t.mount("ro")
+    trees.assert_same(expected, trees.describe(t.dir), "mounted read-only")
+    file = t.path("file")
+    for function, *arguments in ((os.open, file, os.O_WRONLY), (os.open, t.path("new"), os.O_CREAT | os.O_WRONLY),
+                                 (os.mkdir, t.path("new")), (os.unlink, file), (os.rename, file, t.path("new")),
+                                 (os.link, file, t.path("new")), (os.symlink, "x", t.path("new")),
+                                 (os.chmod, file, 0o600), (os.chown, file, 1, 1), (os.truncate, file, 0),
+                                 (os.utime, file), (os.setxattr, file, "user.a", b"")):
+        expect(errno.EROFS, function, *arguments)
+    assert not os.access(file, os.W_OK)
+    t.unmount()
+    if t.volume.name != "ext4":  # ext4 notes the time of the mount and the directory, even so
+        assert trees.digest(t.volume.image) == before, "a read-only mount has changed the image"
+
+
+@case("second-mount", size=64 * MIB, only_on="cffs")
+def second_mount(t):
+    """One image is mounted once: the second mount fails with words, and the first goes on."""
+    elsewhere = t.beside("elsewhere")
+    os.mkdir(elsewhere)
+    result = t.run(cffs_binary(), "mount", t.volume.image, elsewhere, check=False, timeout=30,
+                   stderr=subprocess.PIPE)
+    assert result.returncode != 0, "mounted twice"
+    message = result.stderr.decode().lower()
+    assert t.volume.image.lower() in message and ("in use" in message or "mounted" in message
+                                                  or "lock" in message), message
+    assert not os.path.ismount(elsewhere)
+    trees.touch(t.path("still works"))
+    result = t.run(cffs_binary(), "fsck", "-y", t.volume.image, check=False, timeout=30, stderr=subprocess.PIPE)
+    assert result.returncode not in (0, 1), "fsck repairs a mounted image"
+    assert os.listdir(t.dir)[-1] == "still works"
+
+
+@case("umount-8", size=256 * MIB, only_on="cffs")
+def umount_8(t):
+    """umount(8) cannot wait for the server: the next command on the image does, and finds all of it."""
+    for program in (["umount"], ["fusermount3", "-u"], ["umount"]):
+        trees.make_plain_tree(t.subdir("-".join(program) + str(len(os.listdir(t.dir)))), 300)
+        expected = trees.describe(t.dir)
+        t.run(*program, t.dir)
+        t.volume.check()
+        t.mount()
+        trees.assert_same(expected, trees.describe(t.dir), program[0])
+        t.run(*program, t.dir)
+        t.mount()
+        trees.assert_same(expected, trees.describe(t.dir), f"{program[0]}, mounted again at once")
+
+
+@case("ordinary-user", size=64 * MIB, only_on="cffs")
+def ordinary_user(t):
+    """A user without rights makes, mounts, uses, unmounts and checks an image, through fusermount3; and
+    others, root included, are kept out."""
+    t.program("fusermount3", "apt-get install fuse3")
+    entry = pwd.getpwnam("tests")
+    home = t.beside("home")
+    os.mkdir(home)
+    os.chown(home, entry.pw_uid, entry.pw_gid)
+    os.mkdir(os.path.join(home, "mnt"))
+    os.chown(os.path.join(home, "mnt"), entry.pw_uid, entry.pw_gid)
+    # The build tree may lie where the user cannot reach it.
+    program = os.path.join(home, "cffs")
+    t.run("install", "-m", "755", cffs_binary(), program)
+    os.chmod("/dev/fuse", 0o666)  # as udev sets it, where there is a udev
+    environment = {"HOME": home, "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}
+
+    def run(*argv, **kwargs):
+        return t.run(*argv, user="tests", cwd=home, env=environment, **kwargs)
+
+    run(program, "mkfs", "--size", "64M", "image")
+    run(program, "mount", "image", "mnt")
+    try:
+        run("sh", "-ec", "echo contents > mnt/file; mkdir mnt/d; mv mnt/file mnt/d; ln mnt/d/file mnt/second;"
+            "chmod 600 mnt/second; test $(cat mnt/d/file) = contents; df mnt; rm mnt/second; sync -f mnt")
+        expect(errno.EACCES, os.listdir, os.path.join(home, "mnt"))
+    finally:
+        run(program, "umount", "mnt", check=False)
+    assert not os.path.ismount(os.path.join(home, "mnt"))
+    run(program, "fsck", "-f", "-n", "image")
+    run(program, "mount", "image", "mnt")
+    run("sh", "-ec", "test $(cat mnt/d/file) = contents; fusermount3 -u mnt")
+    run(program, "fsck", "-f", "-n", "image")
+
+
+@case("failed-mount", size=64 * MIB, only_on="cffs")
+def failed_mount(t):
+    """What cannot be mounted leaves nothing behind, and says why: no image, no file system in it, a
+    mount point that is not there or is a file."""
+    t.unmount()
+    junk, target = t.beside("junk"), t.beside("target")
+    with open(junk, "wb") as file:
+        file.write(os.urandom(1 << 20))
+    trees.touch(t.beside("a file"))
+    os.mkdir(target)
+    for image, directory, named in ((t.beside("absent"), target, "absent"), (junk, target, "junk"),
+                                    (t.volume.image, t.beside("no directory"), "no directory"),
+                                    (t.volume.image, t.beside("a file"), "a file")):
+        result = t.run(cffs_binary(), "mount", image, directory, check=False, timeout=30, stderr=subprocess.PIPE)
+        message = result.stderr.decode()
+        assert result.returncode != 0, f"{image} on {directory}"
+        assert named in message and "panick" not in message, message
+        assert not os.path.ismount(target)
+    t.mount()

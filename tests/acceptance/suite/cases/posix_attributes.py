@@ -1,0 +1,449 @@
+"""Attributes: times, modes, owners, ACLs, xattrs, locks, and what statvfs says."""
+
+import errno
+import fcntl
+import os
+import stat
+import struct
+import subprocess
+import time
+
+from ..posix import GROUP, OTHER, USER, PosixTest, in_child, posix_case
+from ..syscalls import (F_OFD_GETLK, F_OFD_SETLK, FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, UTIME_NOW, UTIME_OMIT,
+                        birth_time, fallocate, utimensat)
+
+PAST = (1_000_000_000, 123_456_789)
+PAST_NS = 1_000_000_000_123_456_789
+
+
+@posix_case("posix-times")
+class Times(PosixTest):
+    """Which call moves which time, and what a time can hold."""
+
+    def moved_by(self, path, action):
+        """The times, of atime, mtime and ctime, that the action moves."""
+        os.utime(path, ns=(PAST_NS, PAST_NS), follow_symlinks=False)
+        before = os.lstat(path)
+        time.sleep(0.02)
+        action()
+        after = os.lstat(path)
+        return {name for name in ("atime", "mtime", "ctime")
+                if getattr(before, f"st_{name}_ns") != getattr(after, f"st_{name}_ns")}
+
+    def test_of_a_file(self):
+        path = self.make("file", b"0123456789")
+        fd = self.open(path)
+        for action, expected in (
+                (lambda: os.pwrite(fd, b"x", 0), {"mtime", "ctime"}),
+                (lambda: os.ftruncate(fd, 5), {"mtime", "ctime"}),
+                (lambda: os.truncate(path, 5), {"mtime", "ctime"}),
+                (lambda: os.chmod(path, 0o600), {"ctime"}),
+                (lambda: os.chown(path, 5, 5), {"ctime"}),
+                (lambda: os.link(path, self.at("second")), {"ctime"}),
+                (lambda: os.unlink(self.at("second")), {"ctime"}),
+                (lambda: os.setxattr(path, "user.a", b"b"), {"ctime"}),
+                (lambda: os.removexattr(path, "user.a"), {"ctime"}),
+                (lambda: os.posix_fallocate(fd, 0, 9000), {"mtime", "ctime"}),
+                (lambda: fallocate(fd, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, 0, 4096), {"mtime", "ctime"}),
+                (lambda: os.stat(path), set())):
+            self.assertEqual(self.moved_by(path, action), expected)
+        self.assertLessEqual(self.moved_by(path, lambda: os.close(os.open(path, os.O_RDONLY))), set())
+
+    def test_of_a_directory(self):
+        path = self.at("directory")
+        os.mkdir(path)
+        both = {"mtime", "ctime"}
+        for action in (lambda: self.make("directory/a"), lambda: os.mkdir(f"{path}/b"),
+                       lambda: os.symlink("x", f"{path}/c"), lambda: os.link(f"{path}/a", f"{path}/d"),
+                       lambda: os.rename(f"{path}/a", f"{path}/e"), lambda: os.rename(f"{path}/e", self.at("out")),
+                       lambda: os.rename(self.at("out"), f"{path}/in"), lambda: os.unlink(f"{path}/in"),
+                       lambda: os.rmdir(f"{path}/b")):
+            self.assertEqual(self.moved_by(path, action), both)
+        self.make("directory/file")
+        self.assertEqual(self.moved_by(path, lambda: self.make("directory/file", b"contents")), set())
+        self.assertEqual(self.moved_by(path, lambda: os.stat(f"{path}/file")), set())
+
+    def test_reading_moves_atime_by_relatime(self):
+        path = self.make("file", b"x")
+        # Older than the modification: must move. Younger than it, and of today: need not.
+        os.utime(path, ns=(PAST_NS, PAST_NS + 10))
+        self.read(path)
+        self.assertGreater(os.stat(path).st_atime_ns, PAST_NS)
+
+    def test_noatime(self):
+        path = self.make("file", b"x")
+        self.trial.remount("noatime")
+        os.utime(path, ns=(PAST_NS, PAST_NS + 10))
+        self.read(path)
+        self.assertEqual(os.stat(path).st_atime_ns, PAST_NS)
+        self.trial.remount()
+
+    def test_special_values_of_utimensat(self):
+        path = self.make("file")
+        utimensat(path, PAST, (PAST[0] + 1, 999_999_999))
+        self.assertEqual((os.stat(path).st_atime_ns, os.stat(path).st_mtime_ns), (PAST_NS, 1_000_000_001_999_999_999))
+        utimensat(path, (0, UTIME_OMIT), (0, UTIME_NOW))
+        self.assertEqual(os.stat(path).st_atime_ns, PAST_NS)
+        self.assertLess(abs(os.stat(path).st_mtime - time.time()), 60)
+        utimensat(path, (0, UTIME_OMIT), (0, UTIME_OMIT))
+        self.assertEqual(os.stat(path).st_atime_ns, PAST_NS)
+        self.refuses(errno.EINVAL, utimensat, path, (0, 1_000_000_000), PAST)
+
+    def test_only_the_owner_sets_times_only_a_writer_touches(self):
+        path = self.make("file", mode=0o666)
+        os.chmod(path, 0o666)
+        os.chown(path, USER, GROUP)
+        self.refuses(errno.EPERM, in_child, lambda: utimensat(path, PAST, PAST), OTHER)
+        in_child(lambda: utimensat(path, (0, UTIME_NOW), (0, UTIME_NOW)), OTHER)
+        os.chmod(path, 0o644)
+        self.refuses(errno.EACCES, in_child, lambda: utimensat(path, (0, UTIME_NOW), (0, UTIME_NOW)), OTHER)
+        in_child(lambda: utimensat(path, PAST, PAST), USER)
+
+    def test_range_and_precision_survive_a_remount(self):
+        for when in (0, 1, -1, -(1 << 31) * 10**9, (1 << 31) * 10**9 + 7, (1 << 32) * 10**9 + 1, PAST_NS):
+            os.utime(self.make(f"{when}"), ns=(when, when))
+            os.mkdir(self.at(f"d{when}"))
+            os.utime(self.at(f"d{when}"), ns=(when, when))
+        self.trial.remount("noatime")
+        for when in (0, 1, -1, -(1 << 31) * 10**9, (1 << 31) * 10**9 + 7, (1 << 32) * 10**9 + 1, PAST_NS):
+            for kind in ("", "d"):
+                status = os.stat(self.at(f"{kind}{when}"))
+                self.assertEqual((status.st_atime_ns, status.st_mtime_ns), (when, when))
+        self.trial.remount()
+
+    def test_birth_time(self):
+        before = time.time()
+        path = self.make("file")
+        birth = birth_time(path)
+        self.assertIsNotNone(birth)
+        self.assertLess(abs(birth[0] - before), 60)
+        os.utime(path, ns=(PAST_NS, PAST_NS))
+        os.rename(path, self.at("renamed"))
+        self.trial.remount()
+        self.assertEqual(birth_time(self.at("renamed")), birth)
+
+    def test_mtime_after_close_is_the_time_of_the_write(self):
+        """Programs compare times right after they have written: the server must not stamp later."""
+        path = self.make("file")
+        fd = self.open(path)
+        os.write(fd, b"x" * 100_000)
+        seen = os.fstat(fd).st_mtime_ns
+        time.sleep(0.05)
+        os.fsync(fd)
+        os.close(fd)
+        self.assertEqual(os.stat(path).st_mtime_ns, seen)
+        self.trial.remount()
+        self.assertEqual(os.stat(path).st_mtime_ns, seen)
+
+
+@posix_case("posix-permissions")
+class Permissions(PosixTest):
+    """Modes, owners, set-id bits, ACLs."""
+
+    def shared(self, name, mode):
+        os.mkdir(self.at(name))
+        os.chown(self.at(name), 0, GROUP + 1)
+        os.chmod(self.at(name), mode)
+        return self.at(name)
+
+    def test_setgid_directory_hands_down_its_group(self):
+        parent = self.shared("shared", 0o2777)
+        in_child(lambda: os.mkdir(f"{parent}/directory"), USER)
+        in_child(lambda: os.close(os.open(f"{parent}/file", os.O_CREAT | os.O_WRONLY)), USER)
+        for name in ("directory", "file"):
+            self.assertEqual((os.stat(f"{parent}/{name}").st_uid, os.stat(f"{parent}/{name}").st_gid),
+                             (USER, GROUP + 1))
+        self.assertTrue(os.stat(f"{parent}/directory").st_mode & stat.S_ISGID)
+
+    def test_setgid_is_dropped_from_programs_of_a_foreign_group(self):
+        parent = self.shared("shared", 0o2777)
+        in_child(lambda: os.close(os.open(f"{parent}/file", os.O_CREAT | os.O_WRONLY, 0o2775)), USER)
+        self.assertFalse(os.stat(f"{parent}/file").st_mode & stat.S_ISGID)
+        in_child(lambda: os.chmod(f"{parent}/file", 0o2755), USER)
+        self.assertFalse(os.stat(f"{parent}/file").st_mode & stat.S_ISGID)
+
+    def test_write_clears_setuid(self):
+        for name, action in (("write", lambda path: append(path)), ("truncate", lambda path: os.truncate(path, 1)),
+                             ("fallocate", allocate)):
+            path = self.make(name, b"#!program")
+            os.chown(path, 0, 0)
+            os.chmod(path, 0o6777)
+            in_child(lambda: action(path), USER)
+            self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o777, name)
+            self.trial.volume.sync()
+            self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o777, name)
+
+    def test_root_keeps_setuid_when_writing(self):
+        path = self.make("file")
+        os.chmod(path, 0o4755)
+        append(path)
+        self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o4755)
+
+    def test_chown_clears_setuid(self):
+        path = self.make("file")
+        os.chown(path, USER, GROUP)
+        os.chmod(path, 0o6755)
+        in_child(lambda: os.chown(path, -1, GROUP + 5), USER, groups=(GROUP, GROUP + 5))
+        self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o755)
+
+    def test_chown_by_others_is_refused(self):
+        path = self.make("file")
+        os.chown(path, USER, GROUP)
+        self.refuses(errno.EPERM, in_child, lambda: os.chown(path, OTHER, -1), USER)
+        self.refuses(errno.EPERM, in_child, lambda: os.chown(path, -1, GROUP + 9), USER)
+        self.refuses(errno.EPERM, in_child, lambda: os.chmod(path, 0o777), OTHER)
+
+    def test_access(self):
+        path = self.make("file", b"secret", 0o640)
+        os.chmod(path, 0o640)
+        os.chown(path, USER, GROUP)
+        self.assertEqual(in_child(lambda: self.read(path), OTHER, groups=(GROUP,)), b"secret")
+        self.refuses(errno.EACCES, in_child, lambda: self.read(path), OTHER, groups=(GROUP + 1,))
+        self.refuses(errno.EACCES, in_child, lambda: append(path), OTHER, groups=(GROUP,))
+        closed = self.shared("closed", 0o700)
+        self.refuses(errno.EACCES, in_child, lambda: os.stat(f"{closed}/x"), USER)
+        self.refuses(errno.EACCES, in_child, lambda: os.mkdir(self.at("new")), USER)
+
+    def test_umask(self):
+        old = os.umask(0o027)
+        self.addCleanup(os.umask, old)
+        self.make("file", mode=0o666)
+        os.mkdir(self.at("directory"), 0o777)
+        self.assertEqual(stat.S_IMODE(os.stat(self.at("file")).st_mode), 0o640)
+        self.assertEqual(stat.S_IMODE(os.stat(self.at("directory")).st_mode), 0o750)
+
+    def setfacl(self, *arguments):
+        subprocess.run(["setfacl", *arguments], check=True)
+
+    def getfacl(self, path):
+        text = subprocess.run(["getfacl", "-cpnE", path], check=True, stdout=subprocess.PIPE).stdout
+        return set(text.decode().split())
+
+    def test_acl_grants_and_masks(self):
+        path = self.make("file", b"data", 0o600)
+        os.chmod(path, 0o600)
+        self.setfacl("-m", f"u:{USER}:rw", path)
+        self.assertEqual(in_child(lambda: self.read(path), USER), b"data")
+        self.refuses(errno.EACCES, in_child, lambda: self.read(path), OTHER)
+        self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o660)
+        os.chmod(path, 0o600)
+        self.assertIn("mask::---", self.getfacl(path))
+        self.refuses(errno.EACCES, in_child, lambda: self.read(path), USER)
+
+    def test_default_acl_is_inherited(self):
+        os.mkdir(self.at("parent"))
+        self.setfacl("-d", "-m", f"u::rwx,u:{USER}:rwx,g::r-x,m::rwx,o::---", self.at("parent"))
+        old = os.umask(0o077)
+        self.addCleanup(os.umask, old)
+        os.mkdir(self.at("parent", "directory"), 0o777)
+        file = self.make("parent/file", mode=0o666)
+        self.assertIn(f"default:user:{USER}:rwx", self.getfacl(self.at("parent", "directory")))
+        self.assertLessEqual({f"user:{USER}:rwx", "group::r-x", "mask::rw-", "other::---"}, self.getfacl(file))
+        self.assertEqual(stat.S_IMODE(os.stat(file).st_mode), 0o660)
+        self.trial.remount()
+        self.assertIn(f"user:{USER}:rwx", self.getfacl(file))
+        self.assertIn(f"default:user:{USER}:rwx", self.getfacl(self.at("parent", "directory")))
+
+    def test_minimal_acl_is_the_mode(self):
+        path = self.make("file", mode=0o600)
+        self.setfacl("--set", "u::rw,g::r,o::r", path)
+        self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o644)
+        self.assertEqual(os.listxattr(path), [])
+
+
+def append(path):
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND)
+    os.write(fd, b"more")
+    os.close(fd)
+
+
+def allocate(path):
+    fd = os.open(path, os.O_WRONLY)
+    os.posix_fallocate(fd, 0, 10_000)
+    os.close(fd)
+
+
+@posix_case("posix-xattrs")
+class Xattrs(PosixTest):
+    """Extended attributes: namespaces, sizes, errors."""
+
+    def test_set_get_list_remove(self):
+        path = self.make("file")
+        values = {"user.empty": b"", "user.a": b"1", "user.b": bytes(range(256)), "trusted.c": b"x" * 1500,
+                  "user." + "n" * 250: b"long"}
+        for name, value in values.items():
+            os.setxattr(path, name, value)
+        self.assertEqual(set(os.listxattr(path)), set(values))
+        self.trial.remount()
+        for name, value in values.items():
+            self.assertEqual(os.getxattr(path, name), value)
+        os.removexattr(path, "user.a")
+        self.assertNotIn("user.a", os.listxattr(path))
+        self.refuses(errno.ENODATA, os.getxattr, path, "user.a")
+        self.refuses(errno.ENODATA, os.removexattr, path, "user.a")
+
+    def test_create_and_replace(self):
+        path = self.make("file")
+        self.refuses(errno.ENODATA, os.setxattr, path, "user.a", b"1", os.XATTR_REPLACE)
+        os.setxattr(path, "user.a", b"1", os.XATTR_CREATE)
+        self.refuses(errno.EEXIST, os.setxattr, path, "user.a", b"2", os.XATTR_CREATE)
+        os.setxattr(path, "user.a", b"3" * 900, os.XATTR_REPLACE)
+        self.assertEqual(os.getxattr(path, "user.a"), b"3" * 900)
+
+    def test_grow_and_shrink_beside_contents(self):
+        path = self.make("file", b"contents " * 8)
+        for size in (0, 10, 100, 300, 700, 1500, 3000, 1500, 200, 0):
+            os.setxattr(path, "user.a", b"v" * size)
+            os.setxattr(path, "user.b", b"w" * (size // 10))
+            self.assertEqual(os.getxattr(path, "user.a"), b"v" * size)
+            self.assertEqual(self.read(path), b"contents " * 8)
+
+    def test_limits(self):
+        path = self.make("file")
+        self.refuses(errno.ERANGE, os.setxattr, path, "user." + "n" * 251, b"")
+        self.refuses(errno.E2BIG, os.setxattr, path, "user.a", bytes(65537))
+        number = 0
+        try:
+            for number in range(5000):
+                os.setxattr(path, f"user.many{number}", b"x" * 100)
+        except OSError as error:
+            self.assertIn(error.errno, (errno.ENOSPC, errno.E2BIG, errno.EDQUOT))
+        self.assertGreater(number, 20)
+        for index in range(number):
+            self.assertEqual(os.getxattr(path, f"user.many{index}"), b"x" * 100)
+
+    def test_namespaces(self):
+        path = self.make("file", mode=0o644)
+        os.setxattr(path, "trusted.secret", b"1")
+        self.assertEqual(in_child(lambda: os.listxattr(path), USER), [])
+        self.refuses(errno.ENODATA, in_child, lambda: os.getxattr(path, "trusted.secret"), USER)
+        self.refuses(errno.EPERM, in_child, lambda: os.setxattr(path, "trusted.other", b""), USER)
+        self.refuses(errno.EACCES, in_child, lambda: os.setxattr(path, "user.a", b""), USER)
+        self.refuses(errno.EOPNOTSUPP, os.setxattr, path, "unknown.namespace", b"")
+        os.symlink("x", self.at("symlink"))
+        self.refuses(errno.EPERM, os.setxattr, self.at("symlink"), "user.a", b"", follow_symlinks=False)
+        os.setxattr(self.at("symlink"), "trusted.a", b"on a symlink", follow_symlinks=False)
+        self.assertEqual(os.getxattr(self.at("symlink"), "trusted.a", follow_symlinks=False), b"on a symlink")
+
+    def test_capabilities_go_with_a_write(self):
+        path = self.make("file")
+        os.setxattr(path, "security.capability", bytes.fromhex("0100000200200000" + "00" * 12))
+        append(path)
+        self.refuses(errno.ENODATA, os.getxattr, path, "security.capability")
+
+    def test_go_with_the_file(self):
+        path = self.make("file")
+        os.setxattr(path, "user.a", b"1")
+        os.rename(path, self.at("renamed"))
+        os.link(self.at("renamed"), self.at("second"))
+        self.assertEqual(os.getxattr(self.at("second"), "user.a"), b"1")
+        os.unlink(self.at("renamed"))
+        self.trial.remount()
+        self.assertEqual(os.getxattr(self.at("second"), "user.a"), b"1")
+
+
+@posix_case("posix-locks")
+class Locks(PosixTest):
+    """flock, fcntl, and locks of open file descriptions."""
+
+    def lock(self, fd, command, kind, start=0, length=0):
+        """fcntl with struct flock of 64-bit Linux; returns the structure's type and pid."""
+        packed = struct.pack("hhqqi4x", kind, os.SEEK_SET, start, length, 0)
+        result = struct.unpack("hhqqi4x", fcntl.fcntl(fd, command, packed))
+        return result[0], result[4]
+
+    def test_flock(self):
+        path = self.make("file")
+        first, second = self.open(path), self.open(path)
+        fcntl.flock(first, fcntl.LOCK_EX)
+        self.refuses(errno.EAGAIN, fcntl.flock, second, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(first, fcntl.LOCK_SH)
+        fcntl.flock(second, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        os.close(first)
+        fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def test_record_locks_between_processes(self):
+        path = self.make("file")
+        fd = self.open(path)
+        self.lock(fd, fcntl.F_SETLK, fcntl.F_WRLCK, 100, 50)
+
+        def contend():
+            mine = os.open(path, os.O_RDWR)
+            kind, pid = self.lock(mine, fcntl.F_GETLK, fcntl.F_RDLCK, 120, 1)
+            self.lock(mine, fcntl.F_SETLK, fcntl.F_WRLCK, 150, 10)
+            try:
+                self.lock(mine, fcntl.F_SETLK, fcntl.F_RDLCK, 149, 1)
+            except OSError as error:
+                return kind, pid, error.errno
+            return None
+
+        kind, pid, number = in_child(contend)
+        self.assertEqual((kind, pid), (fcntl.F_WRLCK, os.getpid()))
+        self.assertIn(number, (errno.EAGAIN, errno.EACCES))
+
+    def test_waiting_lock_is_granted(self):
+        path = self.make("file")
+        fd = self.open(path)
+        self.lock(fd, fcntl.F_SETLK, fcntl.F_WRLCK)
+        child = os.fork()
+        if child == 0:
+            mine = os.open(path, os.O_RDWR)
+            self.lock(mine, fcntl.F_SETLKW, fcntl.F_WRLCK)
+            os._exit(0)
+        time.sleep(0.1)
+        self.assertEqual(os.waitpid(child, os.WNOHANG)[0], 0)
+        self.lock(fd, fcntl.F_SETLK, fcntl.F_UNLCK)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+    def test_closing_any_descriptor_drops_record_locks(self):
+        path = self.make("file")
+        fd = self.open(path)
+        self.lock(fd, fcntl.F_SETLK, fcntl.F_WRLCK)
+        os.close(os.open(path, os.O_RDONLY))
+        in_child(lambda: self.lock(os.open(path, os.O_RDWR), fcntl.F_SETLK, fcntl.F_WRLCK))
+
+    def test_open_file_description_locks(self):
+        path = self.make("file")
+        first, second = self.open(path), self.open(path)
+        self.lock(first, F_OFD_SETLK, fcntl.F_WRLCK, 0, 10)
+        self.refuses(errno.EAGAIN, self.lock, second, F_OFD_SETLK, fcntl.F_WRLCK, 5, 10)
+        self.assertEqual(self.lock(second, F_OFD_GETLK, fcntl.F_WRLCK, 5, 10)[0], fcntl.F_WRLCK)
+        os.close(os.open(path, os.O_RDONLY))
+        self.refuses(errno.EAGAIN, self.lock, second, F_OFD_SETLK, fcntl.F_WRLCK, 5, 10)
+        os.close(first)
+        self.lock(second, F_OFD_SETLK, fcntl.F_WRLCK, 5, 10)
+
+
+@posix_case("posix-statvfs", size=1 << 30)
+class Statvfs(PosixTest):
+    """df, as scripts read it."""
+
+    def test_space_follows_what_is_written(self):
+        before = os.statvfs(self.base)
+        path = self.make("file", os.urandom(64 << 20))
+        self.trial.volume.sync()
+        written = os.statvfs(self.base)
+        used = (before.f_bfree - written.f_bfree) * before.f_frsize
+        self.assertTrue(64 << 20 <= used <= 72 << 20, used)
+        os.unlink(path)
+        self.trial.volume.sync()
+        after = os.statvfs(self.base)
+        self.assertLess((before.f_bfree - after.f_bfree) * before.f_frsize, 4 << 20)
+
+    def test_fields(self):
+        status = os.statvfs(self.base)
+        self.assertEqual(status.f_namemax, 255)
+        self.assertLessEqual(status.f_bavail, status.f_bfree)
+        self.assertLess(status.f_bfree, status.f_blocks)
+        self.assertTrue(0.85 * (1 << 30) <= status.f_blocks * status.f_frsize <= 1 << 30)
+        self.assertGreater(status.f_ffree, 1000)
+        self.assertEqual(os.fstatvfs(self.open(self.base, os.O_RDONLY)).f_blocks, status.f_blocks)
+
+    def test_files_are_counted(self):
+        before = os.statvfs(self.base)
+        for number in range(500):
+            self.make(f"{number}", b"x" * 3000)
+        self.trial.volume.sync()
+        after = os.statvfs(self.base)
+        used_before, used_after = before.f_files - before.f_ffree, after.f_files - after.f_ffree
+        self.assertTrue(450 <= used_after - used_before <= 600, used_after - used_before)
