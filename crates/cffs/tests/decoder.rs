@@ -1,0 +1,99 @@
+//! The independent decoder, which knows only `docs/FORMAT.md`, against the file system: both must
+//! say the same of every volume, and the decoder must find what is wrong with a damaged one.
+
+#[path = "golden/sample.rs"]
+mod sample;
+
+use std::io::IoSlice;
+
+use cffs::device::{BlockDevice, Image, MemoryDevice};
+use cffs::error::Result;
+use cffs::mkfs::MkfsOptions;
+use cffs::units::InodeNo;
+use cffs::vfs::{NewKind, Volume};
+
+#[test]
+fn an_empty_volume_is_in_order() {
+    for (name, options) in sample::kinds() {
+        let image = sample::empty(&options).unwrap();
+        let (_, volume) = sample::open(&image, true).unwrap();
+        assert_eq!(sample::decoded(&image), sample::listing(&volume).unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn both_readers_say_the_same_of_a_volume_with_everything() {
+    for (name, options) in sample::kinds() {
+        let image = sample::full(&options).unwrap();
+        let (_, volume) = sample::open(&image, true).unwrap();
+        let expected = sample::listing(&volume).unwrap();
+        assert_eq!(sample::decoded(&image), expected, "{name}");
+    }
+}
+
+#[test]
+fn other_geometries_are_read_too() {
+    for (block_bytes, fragment_bytes, sector_bytes) in
+        [(4096, 512, 1024), (4096, 4096, 4096), (8192, 1024, 2048), (16384, 4096, 512)]
+    {
+        let options = MkfsOptions {
+            block_bytes,
+            fragment_bytes,
+            sector_bytes: Some(sector_bytes),
+            ..sample::kinds().remove(0).1
+        };
+        let image = sample::full(&options).unwrap();
+        let (_, volume) = sample::open(&image, true).unwrap();
+        assert_eq!(sample::decoded(&image), sample::listing(&volume).unwrap());
+    }
+}
+
+/// Enough names for an index of several buckets, and enough pieces for a tree of two levels.
+#[test]
+fn large_structures_are_read_too() {
+    for (name, options) in sample::kinds() {
+        let empty = sample::empty_of(&options, 32 << 20).unwrap();
+        let (device, volume) = sample::open(&empty, false).unwrap();
+        fill_large(&volume).unwrap();
+        volume.close().unwrap();
+        let image = device.snapshot();
+        let (_, volume) = sample::open(&image, true).unwrap();
+        assert_eq!(sample::decoded(&image), sample::listing(&volume).unwrap(), "{name}");
+    }
+}
+
+fn fill_large(volume: &Volume) -> Result<()> {
+    let dir = sample::make(volume, InodeNo::ROOT, b"dir", NewKind::Directory)?;
+    for number in 0..3000 {
+        sample::make(volume, dir, format!("name {number}").as_bytes(), NewKind::Regular)?;
+    }
+    let file = sample::make(volume, InodeNo::ROOT, b"file", NewKind::Regular)?;
+    for piece in (0u64..700).rev() {
+        volume.write(file, piece * 8192, b"piece")?;
+        if piece % 100 == 0 {
+            volume.sync()?;
+        }
+    }
+    Ok(())
+}
+
+/// A decoder that found nothing wrong with anything would be of no use.
+#[test]
+fn the_decoder_sees_damage() {
+    let image = sample::full(&sample::kinds().remove(0).1).unwrap();
+    let damaged = |offset: u64, byte: u8| -> Image {
+        let device = MemoryDevice::from_image(image.clone());
+        device.write_at(offset, &[IoSlice::new(&[byte])]).unwrap();
+        device.snapshot()
+    };
+    for (offset, byte, complaint) in [
+        (300, 1, "superblock at byte 0: wrong checksum"),
+        (4096 + 100, 0xaa, "inode 4 sector 0: wrong checksum"),
+        (2 * 4096 + 12, 0xaa, "group 0: wrong checksum"),
+        (3 * 4096 + 2, 0xaa, "group 0: wrong checksum of the bitmap"),
+    ] {
+        let (status, _, problems) = sample::decode(&damaged(offset, byte));
+        assert_ne!(status, Some(0), "byte {offset}");
+        assert!(problems.contains(complaint), "byte {offset}: {problems}");
+    }
+}

@@ -1,0 +1,140 @@
+//! Volumes that were made when their version of the format was new: every later program must read
+//! them as they were meant, and go on writing to them.
+//!
+//! `golden/v1-NAME.image` is the image as text, `golden/v1-NAME.listing` what is in it. They are
+//! never made anew for a version that was released. While version 1 is not,
+//! `CFFS_GOLDEN_WRITE=1 cargo test --test golden` writes them.
+
+#[path = "golden/sample.rs"]
+mod sample;
+
+use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use cffs::device::{Geometry, Image};
+
+/// The unit of the text form: a line has the bytes of one chunk and how often it is repeated.
+const CHUNK_BYTES: usize = 32;
+
+fn path(name: &str, extension: &str) -> PathBuf {
+    let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    dir.join(format!("v1-{name}.{extension}"))
+}
+
+/// The text form of an image: its size and sector, then each chunk that is not all zeros, with its
+/// offset and how often it follows itself.
+fn to_text(image: &Image) -> String {
+    let Geometry { size_bytes, sector_bytes } = image.geometry();
+    let mut bytes = vec![0; size_bytes as usize];
+    image.read(0, &mut bytes).unwrap();
+    let mut text = format!("{size_bytes} {sector_bytes}\n");
+    let chunks: Vec<&[u8]> = bytes.chunks(CHUNK_BYTES).collect();
+    let mut at = 0;
+    while at < chunks.len() {
+        let repeated = chunks[at..].iter().take_while(|chunk| **chunk == chunks[at]).count();
+        if chunks[at].iter().any(|byte| *byte != 0) {
+            let offset = at * CHUNK_BYTES;
+            writeln!(text, "{offset:x} {repeated} {}", sample::hex(chunks[at])).unwrap();
+        }
+        at += repeated;
+    }
+    text
+}
+
+fn from_text(text: &str) -> Image {
+    let mut lines = text.lines();
+    let (size, sector) = lines.next().unwrap().split_once(' ').unwrap();
+    let size_bytes = size.parse().unwrap();
+    let mut image = Image::zeroed(Geometry { size_bytes, sector_bytes: sector.parse().unwrap() });
+    for line in lines {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let offset = u64::from_str_radix(fields[0], 16).unwrap();
+        let chunk: Vec<u8> = (0..fields[2].len() / 2)
+            .map(|at| u8::from_str_radix(&fields[2][2 * at..2 * at + 2], 16).unwrap())
+            .collect();
+        image.write(offset, &chunk.repeat(fields[1].parse().unwrap())).unwrap();
+    }
+    image
+}
+
+type Golden = (&'static str, Image, String);
+
+/// The golden images with their names and listings.
+static GOLDENS: LazyLock<Vec<Golden>> = LazyLock::new(|| {
+    let write = std::env::var_os("CFFS_GOLDEN_WRITE").is_some();
+    let read = |(name, options)| {
+        if write {
+            let image = sample::full(&options).unwrap();
+            let (_, volume) = sample::open(&image, true).unwrap();
+            fs::write(path(name, "image"), to_text(&image)).unwrap();
+            fs::write(path(name, "listing"), sample::listing(&volume).unwrap()).unwrap();
+        }
+        let image = from_text(&fs::read_to_string(path(name, "image")).unwrap());
+        (name, image, fs::read_to_string(path(name, "listing")).unwrap())
+    };
+    sample::kinds().into_iter().take(2).map(read).collect()
+});
+
+#[test]
+fn golden_volumes_read_as_they_were_meant() {
+    for (name, image, expected) in GOLDENS.iter() {
+        let (_, volume) = sample::open(image, true).unwrap();
+        assert_eq!(sample::listing(&volume).unwrap(), *expected, "{name}");
+        assert_eq!(sample::decoded(image), *expected, "{name}");
+    }
+}
+
+/// Reading must not change the device, and a volume that was opened for writing and closed must
+/// have the same names and contents.
+#[test]
+fn golden_volumes_survive_being_opened() {
+    for (name, image, expected) in GOLDENS.iter() {
+        let (device, volume) = sample::open(image, true).unwrap();
+        sample::listing(&volume).unwrap();
+        volume.close().unwrap();
+        assert_eq!(device.snapshot(), *image, "{name}");
+        let (device, volume) = sample::open(image, false).unwrap();
+        volume.close().unwrap();
+        assert_eq!(sample::decoded(&device.snapshot()), *expected, "{name}");
+    }
+}
+
+/// A later program writes what an earlier one, here the decoder, still reads.
+#[test]
+fn golden_volumes_can_be_written_to() {
+    for (name, image, _) in GOLDENS.iter() {
+        let (device, volume) = sample::open(image, false).unwrap();
+        let root = cffs::units::InodeNo::ROOT;
+        let large = volume.lookup(root, b"large").unwrap().ino;
+        let mut names = Vec::new();
+        volume
+            .read_dir(large, 0, false, &mut |entry| {
+                names.push(entry.name.to_vec());
+                true
+            })
+            .unwrap();
+        names.iter().for_each(|name| volume.unlink(large, name).unwrap());
+        volume.remove_dir(root, b"large").unwrap();
+        let new = cffs::vfs::NewFile {
+            kind: cffs::vfs::NewKind::Regular,
+            permissions: 0o644,
+            umask: 0o022,
+            uid: 0,
+            gid: 0,
+        };
+        let file = volume.make(root, b"new", &new).unwrap().ino;
+        volume.write(file, 100_000, b"data after a hole").unwrap();
+        let above = volume.lookup(root, b"above").unwrap().ino;
+        volume.unlink(above, b"third name").unwrap();
+        let after = sample::listing(&volume).unwrap();
+        volume.close().unwrap();
+        let without_times = |listing: &str| -> Vec<String> {
+            let cut = |line: &str| line.split(" times=").next().unwrap_or_default().to_owned();
+            listing.lines().map(cut).collect()
+        };
+        let decoded = sample::decoded(&device.snapshot());
+        assert_eq!(without_times(&decoded), without_times(&after), "{name}");
+    }
+}

@@ -1,0 +1,270 @@
+//! Volumes to compare readers on: one with some of everything, and what two readers say of it.
+//!
+//! The readers are the file system itself and `python/cffs_decode.py`, which knows only
+//! `docs/FORMAT.md`. Both describe a volume by a listing with one line for each name.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use cffs::clock::TestClock;
+use cffs::device::{Image, MemoryDevice};
+use cffs::error::Result;
+use cffs::format::checksum;
+use cffs::format::inode::FileType;
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::units::InodeNo;
+use cffs::vfs::{
+    AllocateMode, Attr, NewFile, NewKind, OpenOptions, RenameMode, SetAttr, SetTime, Volume,
+    XattrMode,
+};
+
+/// The kinds of volume that there are samples of: a name, and how they are made.
+pub fn kinds() -> Vec<(&'static str, MkfsOptions)> {
+    let options = MkfsOptions {
+        label: b"golden".to_vec(),
+        uuid: Some(*b"C-FFS golden vol"),
+        hash_seed: Some(*b"and its seed 123"),
+        cg_blocks: 256,
+        ..MkfsOptions::default()
+    };
+    vec![
+        ("default", options.clone()),
+        ("plain", MkfsOptions { embed: false, inline: false, ..options.clone() }),
+        ("sectors-of-512", MkfsOptions { sector_bytes: Some(512), ..options }),
+    ]
+}
+
+/// Opens the volume of an image.
+pub fn open(image: &Image, read_only: bool) -> Result<(Arc<MemoryDevice>, Volume)> {
+    let device = Arc::new(MemoryDevice::from_image(image.clone()));
+    let options = OpenOptions { read_only, ..OpenOptions::default() };
+    let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options)?;
+    Ok((device, volume))
+}
+
+/// An image with an empty volume of 1024 blocks.
+pub fn empty(options: &MkfsOptions) -> Result<Image> {
+    empty_of(options, u64::from(options.block_bytes) << 10)
+}
+
+/// An image with an empty volume of `size_bytes`.
+pub fn empty_of(options: &MkfsOptions, size_bytes: u64) -> Result<Image> {
+    let device = MemoryDevice::new(size_bytes);
+    mkfs::make(&device, options)?;
+    Ok(device.snapshot())
+}
+
+/// An image with a volume that has some of everything, closed.
+pub fn full(options: &MkfsOptions) -> Result<Image> {
+    let (device, volume) = open(&empty(options)?, false)?;
+    fill(&volume)?;
+    volume.close()?;
+    Ok(device.snapshot())
+}
+
+/// Makes a file that nobody has open.
+pub fn make(volume: &Volume, dir: InodeNo, name: &[u8], kind: NewKind<'_>) -> Result<InodeNo> {
+    let permissions = if kind == NewKind::Directory { 0o755 } else { 0o640 };
+    let new = NewFile { kind, permissions, umask: 0, uid: 1000, gid: 100 };
+    let ino = volume.make(dir, name, &new)?.ino;
+    volume.release(ino, 1);
+    Ok(ino)
+}
+
+fn write(volume: &Volume, dir: InodeNo, name: &[u8], bytes: usize) -> Result<InodeNo> {
+    let ino = make(volume, dir, name, NewKind::Regular)?;
+    volume.write(ino, 0, &pattern(bytes))?;
+    Ok(ino)
+}
+
+/// Contents that are short in a golden file and still differ from place to place.
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| if at % 4096 == 0 { (at / 4096) as u8 } else { b'.' }).collect()
+}
+
+/// Makes some of everything, and syncs in between so that later changes meet what is on disk.
+pub fn fill(volume: &Volume) -> Result<()> {
+    let root = InodeNo::ROOT;
+    for bytes in [0, 1, 300, 512, 513, 4096, 5000, 70_000] {
+        write(volume, root, format!("file of {bytes}").as_bytes(), bytes)?;
+    }
+    make(volume, root, b"pipe", NewKind::Fifo)?;
+    make(volume, root, b"socket", NewKind::Socket)?;
+    make(volume, root, b"tty", NewKind::CharDevice(4 << 32 | 1))?;
+    make(volume, root, b"disk", NewKind::BlockDevice(8 << 32 | 17))?;
+    make(volume, root, b"link", NewKind::Symlink(b"file of 1"))?;
+    make(volume, root, b"long link", NewKind::Symlink(&[b'x'; 3000]))?;
+    make(volume, root, b"not \xff UTF-8\n", NewKind::Regular)?;
+    make(volume, root, &[b'n'; 255], NewKind::Regular)?;
+
+    let dir = make(volume, root, b"dir", NewKind::Directory)?;
+    let below = make(volume, dir, b"below", NewKind::Directory)?;
+    make(volume, below, b"empty", NewKind::Directory)?;
+    let linked = write(volume, dir, b"first name", 100)?;
+    for name in [&b"second name"[..], b"third name"] {
+        volume.link(linked, below, name)?;
+        volume.release(linked, 1);
+    }
+    sparse(volume, dir)?;
+    attributes(volume, dir)?;
+    volume.sync()?;
+
+    // After the sync, so that the device has the old state of each.
+    volume.unlink(dir, b"first name")?;
+    volume.rename(root, b"file of 300", below, b"moved", RenameMode::Replace)?;
+    volume.rename(root, b"file of 4096", root, b"file of 5000", RenameMode::Replace)?;
+    volume.rename(dir, b"below", root, b"above", RenameMode::Replace)?;
+    volume.rename(root, b"pipe", root, b"socket", RenameMode::Exchange)?;
+    let times = SetAttr {
+        mtime: Some(SetTime::To(cffs::clock::Timestamp { seconds: -5, nanoseconds: 999_999_999 })),
+        uid: Some(u32::MAX - 1),
+        permissions: Some(0o6711),
+        ..SetAttr::default()
+    };
+    volume.set_attr(linked, &times)?;
+    large_dir(volume)
+}
+
+fn sparse(volume: &Volume, dir: InodeNo) -> Result<()> {
+    let ino = make(volume, dir, b"sparse", NewKind::Regular)?;
+    // More extents than an inode has room for, so that there is a tree.
+    for piece in (0u64..100).rev() {
+        volume.write(ino, piece * 32768, &[piece as u8; 10])?;
+        if piece % 25 == 0 {
+            volume.sync()?;
+        }
+    }
+    volume.set_attr(ino, &SetAttr { size: Some(5_000_001), ..SetAttr::default() })?;
+    let reserved = make(volume, dir, b"reserved", NewKind::Regular)?;
+    volume.allocate(reserved, 0, 20_000, AllocateMode::Reserve)?;
+    volume.write(reserved, 8192, b"within")?;
+    volume.allocate(reserved, 30_000, 10_000, AllocateMode::ReserveKeepSize)
+}
+
+fn attributes(volume: &Volume, dir: InodeNo) -> Result<()> {
+    let ino = write(volume, dir, b"with attributes", 20)?;
+    volume.set_xattr(ino, b"user.small", b"value", XattrMode::Any)?;
+    volume.set_xattr(ino, b"user.empty", b"", XattrMode::Any)?;
+    let ino = write(volume, dir, b"with many attributes", 20)?;
+    volume.set_xattr(ino, b"user.large", &[b'v'; 5000], XattrMode::Any)?;
+    volume.set_xattr(ino, b"user.small", b"value", XattrMode::Any)
+}
+
+/// A directory with an index, and with gaps where names went.
+fn large_dir(volume: &Volume) -> Result<()> {
+    let dir = make(volume, InodeNo::ROOT, b"large", NewKind::Directory)?;
+    let name = |number: u32| [format!("{number:03}").as_bytes(), &[b'-'; 60]].concat();
+    for number in 0..150 {
+        make(volume, dir, &name(number), NewKind::Symlink(&[b't'; 480]))?;
+    }
+    volume.sync()?;
+    (0..150).filter(|number| number % 10 != 0).try_for_each(|n| volume.unlink(dir, &name(n)))
+}
+
+/// What the file system says of a volume.
+pub fn listing(volume: &Volume) -> Result<String> {
+    let root = volume.attr(InodeNo::ROOT)?;
+    let mut found = vec![(b"/".to_vec(), root)];
+    let mut todo = vec![(Vec::new(), InodeNo::ROOT)];
+    while let Some((path, dir)) = todo.pop() {
+        let mut names = Vec::new();
+        volume.read_dir(dir, 0, false, &mut |entry| {
+            names.push((entry.name.to_vec(), entry.ino));
+            true
+        })?;
+        for (name, ino) in names {
+            let path = [&path[..], b"/", &name].concat();
+            let attr = volume.lookup(dir, &name)?;
+            volume.release(attr.ino, 1);
+            assert_eq!(attr.ino, ino, "a lookup and a listing differ");
+            if attr.file_type == FileType::Directory {
+                todo.push((path.clone(), attr.ino));
+            }
+            found.push((path, attr));
+        }
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    let mut out = String::new();
+    for (path, attr) in &found {
+        line(&mut out, volume, path, attr)?;
+    }
+    Ok(out)
+}
+
+fn line(out: &mut String, volume: &Volume, path: &[u8], attr: &Attr) -> Result<()> {
+    for byte in path {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'.' | b'-' | b'~' | b'/' => {
+                out.push(char::from(*byte));
+            }
+            _ => append(out, format_args!("%{byte:02X}")),
+        }
+    }
+    let size = if attr.file_type == FileType::Directory { 0 } else { attr.size };
+    append(
+        out,
+        format_args!(
+            " ino={}.{} mode={:o} nlink={} owner={}:{} size={size} device={} times=",
+            attr.ino,
+            attr.generation,
+            attr.mode(),
+            attr.nlink,
+            attr.uid,
+            attr.gid,
+            attr.device,
+        ),
+    );
+    for time in [attr.atime, attr.mtime, attr.ctime, attr.btime] {
+        append(out, format_args!("{}.{:09} ", time.seconds, time.nanoseconds));
+    }
+    let contents = match attr.file_type {
+        FileType::Regular => {
+            let mut contents = vec![0; attr.size as usize];
+            assert_eq!(volume.read(attr.ino, 0, &mut contents)?, contents.len());
+            contents
+        }
+        FileType::Symlink => volume.read_link(attr.ino)?,
+        _ => Vec::new(),
+    };
+    append(out, format_args!("crc={:08x} xattrs=", checksum::contents(0, &contents)));
+    for (position, name) in volume.xattr_names(attr.ino)?.iter().enumerate() {
+        let value = volume.xattr(attr.ino, name)?;
+        let comma = if position == 0 { "" } else { "," };
+        append(out, format_args!("{comma}{}={}", hex(name), hex(&value)));
+    }
+    out.push('\n');
+    Ok(())
+}
+
+/// Writing to a string cannot fail.
+fn append(out: &mut String, text: std::fmt::Arguments<'_>) {
+    out.write_fmt(text).expect("a string takes all");
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut out, byte| {
+        append(&mut out, format_args!("{byte:02x}"));
+        out
+    })
+}
+
+/// What the independent decoder says of an image; it must find nothing wrong.
+pub fn decoded(image: &Image) -> String {
+    let (status, listing, problems) = decode(image);
+    assert!(status == Some(0) && problems.is_empty(), "the decoder found problems:\n{problems}");
+    listing
+}
+
+/// Runs the independent decoder: its exit status, its listing, and the problems that it found.
+pub fn decode(image: &Image) -> (Option<i32>, String, String) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("image");
+    image.save(&path).expect("the image is saved");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python/cffs_decode.py");
+    let output = Command::new("python3").arg(script).arg("--listing").arg(path).output();
+    let output = output.expect("python3 runs");
+    let text = |bytes| String::from_utf8(bytes).expect("the decoder prints UTF-8");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
