@@ -25,6 +25,7 @@ on_both_transports! {
     lookups_are_forgotten
     files_without_a_name
     truncation_is_not_lost_with_opening_elided
+    rarer_requests_are_understood
 }
 
 const O_DIRECT: i32 = 0o40_000;
@@ -282,6 +283,43 @@ fn truncation_is_not_lost_with_opening_elided(mut setup: Setup) {
     assert_eq!(fs::read(&path).unwrap(), b"short");
     assert_eq!(names(&mounted.path).len(), 1);
     assert_eq!(tree.seen().opens, 0);
+    mounted.end().unwrap();
+}
+
+fn rarer_requests_are_understood(setup: Setup) {
+    let tree = Tree::default();
+    let mounted = setup.mount(tree.clone());
+    let at = |name: &str| mounted.path.join(name);
+    let before = std::time::SystemTime::now() - std::time::Duration::from_secs(10);
+    fs::write(at("file"), noise(10_000, 7)).unwrap();
+    assert!(fs::metadata(at("file")).unwrap().created().unwrap() > before, "by STATX");
+
+    let file = OpenOptions::new().read(true).write(true).open(at("file")).unwrap();
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 20_000).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 20_000);
+    let hole = rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(5));
+    assert_eq!(hole, Ok(20_000));
+    let beyond = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(20_000));
+    assert_eq!(beyond, Err(rustix::io::Errno::NXIO));
+
+    let copy = File::create(at("copy")).unwrap();
+    let (mut from, mut to) = (3, 5);
+    let copied =
+        rustix::fs::copy_file_range(&file, Some(&mut from), &copy, Some(&mut to), 6000).unwrap();
+    assert_eq!((copied, tree.seen().copies), (6000, 1));
+    assert!(fs::read(at("copy")).unwrap()[5..] == noise(10_000, 7)[3..6003]);
+
+    let device = rustix::fs::makedev(13, 300);
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    let kind = rustix::fs::FileType::BlockDevice;
+    match rustix::fs::mknodat(CWD, at("device"), kind, mode, device) {
+        Err(rustix::io::Errno::PERM) => println!("SKIPPED: no permission to make devices"),
+        made => {
+            made.unwrap();
+            assert_eq!(fs::metadata(at("device")).unwrap().rdev(), device);
+        }
+    }
+    drop((file, copy));
     mounted.end().unwrap();
 }
 

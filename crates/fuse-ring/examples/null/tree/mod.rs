@@ -6,8 +6,9 @@ mod nodes;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use fuse_ring::protocol::{
-    AttrReply, Context, Create, Entry, FileHandle, Listing, ListingPlus, LockOwner, NodeId, Open,
-    Opened, Read, Rename, SetAttr, SetTime, SetXattr, Statfs, Write,
+    AttrReply, Context, CopyFileRange, Create, Entry, Fallocate, FileHandle, Listing, ListingPlus,
+    LockOwner, NodeId, Open, Opened, Read, Rename, SetAttr, SetTime, SetXattr, Statfs, StatxReply,
+    Write,
 };
 use fuse_ring::{Errno, Handler};
 
@@ -20,6 +21,8 @@ const S_IFREG: u32 = 0o100_000;
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 const O_TRUNC: u32 = 0o1000;
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
 
 /// The file system. Clones share it, so that whoever gives one away can look into it.
 #[derive(Clone, Debug)]
@@ -32,6 +35,8 @@ pub struct Seen {
     pub largest: (usize, usize),
     /// How often a file was opened by `OPEN`.
     pub opens: u64,
+    /// How often a range was copied.
+    pub copies: u64,
     /// How often the session ended.
     pub destroyed: u64,
     /// The kernel forgot a lookup that it had not made.
@@ -154,6 +159,25 @@ impl Handler for Tree {
         attr.mtime = set.mtime.map_or(attr.mtime, time);
         attr.ctime = now;
         Ok(AttrReply { attr: *attr, ttl: TTL })
+    }
+
+    fn statx(
+        &self,
+        _: &Context<'_>,
+        node: NodeId,
+        _: Option<FileHandle>,
+        _flags: u32,
+        _mask: u32,
+    ) -> Result<StatxReply, Errno> {
+        let tree = self.tree();
+        let found = tree.get(node)?;
+        Ok(StatxReply {
+            attr: found.attr,
+            ttl: TTL,
+            btime: Some(found.btime),
+            attributes: 0,
+            attributes_mask: 0,
+        })
     }
 
     fn readlink(&self, _: &Context<'_>, node: NodeId, buf: &mut [u8]) -> Result<usize, Errno> {
@@ -325,16 +349,7 @@ impl Handler for Tree {
     fn write(&self, _: &Context<'_>, node: NodeId, write: &Write<'_>) -> Result<usize, Errno> {
         let mut tree = self.tree();
         tree.seen.largest.1 = tree.seen.largest.1.max(write.data.len());
-        let found = tree.get_mut(node)?;
-        let end = write.offset.checked_add(write.data.len() as u64).ok_or(Errno::FBIG)?;
-        if end > found.attr.size {
-            found.resize(end)?;
-        }
-        let Content::Data(data) = &mut found.content else { return Err(Errno::ISDIR) };
-        let start = usize::try_from(write.offset).map_err(|_| Errno::FBIG)?;
-        data[start..start + write.data.len()].copy_from_slice(write.data);
-        found.attr.mtime = now();
-        found.attr.ctime = found.attr.mtime;
+        tree.get_mut(node)?.write(write.offset, write.data)?;
         Ok(write.data.len())
     }
 
@@ -404,6 +419,51 @@ impl Handler for Tree {
             }
             cookie = at;
         }
+    }
+
+    fn fallocate(&self, _: &Context<'_>, node: NodeId, what: &Fallocate) -> Result<(), Errno> {
+        let mut tree = self.tree();
+        let found = tree.get_mut(node)?;
+        let end = what.offset.checked_add(what.length).ok_or(Errno::FBIG)?;
+        match what.mode {
+            0 if end > found.attr.size => found.resize(end),
+            0 => Ok(()),
+            _ => Err(Errno::OPNOTSUPP),
+        }
+    }
+
+    /// Everything is data, and the only hole is behind it.
+    fn lseek(
+        &self,
+        _: &Context<'_>,
+        node: NodeId,
+        _: FileHandle,
+        offset: u64,
+        whence: u32,
+    ) -> Result<u64, Errno> {
+        let size = self.tree().get(node)?.attr.size;
+        match whence {
+            _ if offset >= size => Err(Errno::NXIO),
+            SEEK_DATA => Ok(offset),
+            SEEK_HOLE => Ok(size),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        _: &Context<'_>,
+        node: NodeId,
+        copy: &CopyFileRange,
+    ) -> Result<u64, Errno> {
+        let mut tree = self.tree();
+        tree.seen.copies += 1;
+        let Content::Data(data) = &tree.get(node)?.content else { return Err(Errno::ISDIR) };
+        let clip = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(data.len());
+        let (start, end) = (clip(copy.offset_in), clip(copy.offset_in.saturating_add(copy.length)));
+        let part = data[start..end].to_vec();
+        tree.get_mut(copy.node_out)?.write(copy.offset_out, &part)?;
+        Ok(part.len() as u64)
     }
 
     fn setxattr(&self, _: &Context<'_>, node: NodeId, set: &SetXattr<'_>) -> Result<(), Errno> {

@@ -20,6 +20,7 @@ pub struct Nodes {
 #[derive(Debug)]
 pub struct Node {
     pub attr: Attr,
+    pub btime: Timestamp,
     pub lookups: u64,
     pub content: Content,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -70,6 +71,19 @@ impl Node {
         data.resize(usize::try_from(size).map_err(|_| Errno::FBIG)?, 0);
         self.attr.size = size;
         self.attr.blocks = size.div_ceil(512);
+        Ok(())
+    }
+
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let end = offset.checked_add(bytes.len() as u64).ok_or(Errno::FBIG)?;
+        if end > self.attr.size {
+            self.resize(end)?;
+        }
+        let Content::Data(data) = &mut self.content else { return Err(Errno::ISDIR) };
+        let start = usize::try_from(offset).map_err(|_| Errno::FBIG)?;
+        data[start..start + bytes.len()].copy_from_slice(bytes);
+        self.attr.mtime = now();
+        self.attr.ctime = self.attr.mtime;
         Ok(())
     }
 }
@@ -125,7 +139,7 @@ impl Nodes {
             ctime: now,
             ..Attr::default()
         };
-        let node = Node { attr, lookups: 0, content, xattrs: BTreeMap::new() };
+        let node = Node { attr, btime: now, lookups: 0, content, xattrs: BTreeMap::new() };
         self.nodes.insert(NodeId(self.last), node);
         NodeId(self.last)
     }
