@@ -18,6 +18,7 @@ use cffs_bench::serve::control;
 use cffs_bench::serve::server::DiskServer;
 use cffs_bench::workload::Session;
 use cffs_bench::workload::catalog::{Scale, Workload};
+use cffs_bench::workload::store::Store;
 
 /// Measures C-FFS and what people would use instead of it.
 #[derive(Parser)]
@@ -123,7 +124,7 @@ struct CompareArguments {
     /// Repetitions.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
-    /// The longest that a phase may take which only reads, in seconds; 10 if quick, else 120.
+    /// The longest that a phase may take which only reads, in seconds; 3 if quick, else 120.
     #[arg(long)]
     patience: Option<u64>,
     /// Where randomness starts.
@@ -194,7 +195,7 @@ impl RunArguments {
         let patience = Duration::from_secs(self.patience);
         let mut session = Session::new(&mut site, &interrupt, progress, patience);
         let scale = if self.quick { Scale::Quick } else { Scale::Full };
-        self.workload.run(&mut session, scale, self.seed)?;
+        self.workload.run(&mut session, scale, self.seed, Store::Files)?;
         let phases = session.finish();
         if self.json {
             println!("{}", serde_json::to_string_pretty(&phases)?);

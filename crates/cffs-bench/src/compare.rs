@@ -16,6 +16,7 @@ use crate::disk::{Profile, Stroke};
 use crate::peer::{Peer, Volume, VolumeSpec};
 use crate::placement::Placement;
 use crate::workload::catalog::{Scale, Workload};
+use crate::workload::store::Store;
 use crate::workload::{Phase, Session};
 
 /// What is compared.
@@ -89,6 +90,10 @@ impl Plan {
                     if interrupt.load(Ordering::Relaxed) {
                         return results;
                     }
+                    overall.inc(1);
+                    if peer.store() != Store::Files && !workload.has_stores() {
+                        continue;
+                    }
                     let seed = self.seed + u64::from(repetition);
                     match self.run_one(workload, peer, seed, interrupt) {
                         Ok(phases) => results.add(workload, peer, phases),
@@ -101,7 +106,6 @@ impl Plan {
                             results.failures.push(Failure { workload, peer, reason });
                         }
                     }
-                    overall.inc(1);
                 }
             }
         }
@@ -127,7 +131,7 @@ impl Plan {
         let progress = bar("  {prefix}: {msg} {wide_bar} {pos}/{len} {per_sec}");
         progress.set_prefix(format!("{} on {peer}", workload.name()));
         let mut session = Session::new(&mut volume, interrupt, progress, self.patience);
-        workload.run(&mut session, self.scale, seed)?;
+        workload.run(&mut session, self.scale, seed, peer.store())?;
         let phases = session.finish();
         volume.dismantle()?;
         Ok(phases)

@@ -14,6 +14,7 @@ use std::str::FromStr;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::workload::store::Store;
 pub use volume::{Volume, VolumeSpec};
 
 /// A file system, or a variant of C-FFS.
@@ -38,16 +39,22 @@ pub enum Peer {
     Btrfs,
     /// ext4 in user space: what FUSE alone costs.
     Fuse2fs,
+    /// A tar archive on ext4 instead of files.
+    Tar,
+    /// A table of SQLite on ext4 instead of files.
+    Sqlite,
 }
 
 impl Peer {
     /// All of them, in the order of the reports.
-    pub const ALL: [Peer; 9] = [
+    pub const ALL: [Peer; 11] = [
         Peer::Cffs,
         Peer::Ext4,
         Peer::Xfs,
         Peer::Btrfs,
         Peer::Fuse2fs,
+        Peer::Tar,
+        Peer::Sqlite,
         Peer::CffsNoEmbed,
         Peer::CffsNoInline,
         Peer::CffsNoGroups,
@@ -66,12 +73,23 @@ impl Peer {
             Peer::Xfs => "xfs",
             Peer::Btrfs => "btrfs",
             Peer::Fuse2fs => "fuse2fs",
+            Peer::Tar => "tar",
+            Peer::Sqlite => "sqlite",
         }
     }
 
     /// Whether "the best peer" is chosen among these.
     pub fn is_mainstream(self) -> bool {
         matches!(self, Peer::Ext4 | Peer::Xfs | Peer::Btrfs)
+    }
+
+    /// How it keeps small contents.
+    pub fn store(self) -> Store {
+        match self {
+            Peer::Tar => Store::Tar,
+            Peer::Sqlite => Store::Sqlite,
+            _ => Store::Files,
+        }
     }
 
     /// Whether it is a form of C-FFS.
@@ -87,7 +105,7 @@ impl Peer {
             Peer::CffsNoInline => Some(&["--features", "^inline"]),
             Peer::CffsNoGroups => Some(&["--policy", "none"]),
             Peer::CffsPlain => Some(&["--features", "^embed,^inline", "--policy", "scatter"]),
-            Peer::Ext4 | Peer::Xfs | Peer::Btrfs | Peer::Fuse2fs => None,
+            Peer::Ext4 | Peer::Xfs | Peer::Btrfs | Peer::Fuse2fs | Peer::Tar | Peer::Sqlite => None,
         }
     }
 
@@ -95,7 +113,7 @@ impl Peer {
     fn make(self, device: &Path, cffs: &Path) -> Result<()> {
         let mut command = match self {
             // Lazy initialization would go on in the background of whatever is measured.
-            Peer::Ext4 | Peer::Fuse2fs => {
+            Peer::Ext4 | Peer::Fuse2fs | Peer::Tar | Peer::Sqlite => {
                 let mut c = Command::new("mkfs.ext4");
                 c.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"]);
                 c
@@ -122,9 +140,10 @@ impl Peer {
     /// Mounts it.
     fn mount(self, device: &Path, at: &Path, cffs: &Path) -> Result<()> {
         let mut command = match self {
-            Peer::Ext4 | Peer::Xfs | Peer::Btrfs => {
+            Peer::Ext4 | Peer::Xfs | Peer::Btrfs | Peer::Tar | Peer::Sqlite => {
+                let below = if self.store() == Store::Files { self } else { Peer::Ext4 };
                 let mut c = Command::new("mount");
-                c.args(["-t", self.name(), "-o", "noatime"]);
+                c.args(["-t", below.name(), "-o", "noatime"]);
                 c
             }
             Peer::Fuse2fs => {
@@ -161,6 +180,8 @@ impl Peer {
             String::from_utf8_lossy(&text).lines().next().map(str::to_owned)
         };
         let made_by = match self {
+            Peer::Sqlite => Some(format!("SQLite {}", rusqlite::version())),
+            Peer::Tar => Some(String::from("ustar, read by index")),
             Peer::Ext4 | Peer::Fuse2fs => first_line(Command::new("mkfs.ext4").arg("-V")),
             Peer::Xfs => first_line(Command::new("mkfs.xfs").arg("-V")),
             Peer::Btrfs => first_line(Command::new("mkfs.btrfs").arg("-V")),

@@ -140,6 +140,8 @@ fn colour(peer: Peer) -> RGBColor {
         Peer::Xfs => RGBColor(0, 158, 115),
         Peer::Btrfs => RGBColor(204, 121, 167),
         Peer::Fuse2fs => RGBColor(230, 159, 0),
+        Peer::Tar => RGBColor(110, 160, 60),
+        Peer::Sqlite => RGBColor(150, 110, 200),
         Peer::CffsNoEmbed => RGBColor(86, 180, 233),
         Peer::CffsNoInline => RGBColor(120, 140, 200),
         Peer::CffsNoGroups => RGBColor(140, 140, 140),

@@ -15,6 +15,7 @@ use super::scan::{FreshTree, LargeDirectory};
 use super::servers::{Kind, Server};
 use super::shuffled::Shuffled;
 use super::small_file::SmallFile;
+use super::store::Store;
 use crate::disk::Profile;
 
 /// A workload with its size, as the command line and the reports name it.
@@ -131,13 +132,21 @@ impl Workload {
         }
     }
 
+    /// Whether it makes sense with contents that are not kept as files.
+    pub fn has_stores(self) -> bool {
+        matches!(
+            self,
+            Workload::Small1k | Workload::Small4k | Workload::Small16k | Workload::Thesis
+        )
+    }
+
     /// Runs it.
-    pub fn run(self, session: &mut Session, scale: Scale, seed: u64) -> Result<()> {
+    pub fn run(self, session: &mut Session, scale: Scale, seed: u64, store: Store) -> Result<()> {
         let pick = |full: u64, quick: u64| if scale == Scale::Full { full } else { quick };
-        let small = |size| SmallFile { files: pick(10_000, 2_000), size, seed };
+        let small = |size| SmallFile { files: pick(10_000, 2_000), size, seed, store };
         let churn = |full, then| Churn {
             full,
-            operations: pick(60_000, 20_000),
+            operations: pick(60_000, 15_000),
             directories: 200,
             seed,
             then,
@@ -158,7 +167,7 @@ impl Workload {
             Workload::Small1k => small(1024).run(session),
             Workload::Small4k => small(4096).run(session),
             Workload::Small16k => small(16_384).run(session),
-            Workload::Thesis => SmallFile { files: 1000, size: 4096, seed }.run(session),
+            Workload::Thesis => SmallFile { files: 1000, size: 4096, seed, store }.run(session),
             Workload::LargeFile => {
                 LargeFile { bytes: pick(512 << 20, 128 << 20), seed }.run(session)
             }
@@ -176,10 +185,10 @@ impl Workload {
                 LargeDirectory { files: pick(100_000, 20_000) }.run(session)
             }
             Workload::DurableTiny => {
-                Durable { files: pick(1_000, 200), size: 200, threads: 1, seed }.run(session)
+                Durable { files: pick(1_000, 100), size: 200, threads: 1, seed }.run(session)
             }
             Workload::Durable4k => {
-                Durable { files: pick(4_000, 800), size: 4096, threads: 8, seed }.run(session)
+                Durable { files: pick(4_000, 400), size: 4096, threads: 8, seed }.run(session)
             }
             Workload::WebTiny => server(Kind::Web, 128).run(session),
             Workload::Web => server(Kind::Web, 16_384).run(session),

@@ -21,6 +21,7 @@ pub mod scan;
 pub mod servers;
 pub mod shuffled;
 pub mod small_file;
+pub mod store;
 pub mod tree;
 
 #[cfg(test)]

@@ -4,13 +4,13 @@
 //! a hundred names in a directory. Reading is measured twice, in the order of creation and in a
 //! random one: a cache of the disk's can guess the first, and only the file system the second.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 
+use super::Session;
 use super::random::{Contents, Random};
-use super::{Session, tree};
+use super::store::{Collection, Store};
 
 /// Names per directory, as in the papers.
 const PER_DIRECTORY: u64 = 100;
@@ -24,6 +24,8 @@ pub struct SmallFile {
     pub size: usize,
     /// Where randomness starts.
     pub seed: u64,
+    /// How the contents are kept.
+    pub store: Store,
 }
 
 impl SmallFile {
@@ -31,44 +33,18 @@ impl SmallFile {
     pub fn run(&self, session: &mut Session) -> Result<()> {
         let contents = Contents::new(self.seed, self.size);
         let names: Vec<PathBuf> = (0..self.files).map(name).collect();
-        let mut shuffled = names.clone();
+        let in_order: Vec<usize> = (0..names.len()).collect();
+        let mut shuffled = in_order.clone();
         Random::new(self.seed).shuffle(&mut shuffled);
+        let (names, size) = (&names, self.size);
+        let all = Collection { store: self.store, names, size, contents: &contents };
 
-        session.write_phase("create", self.files, true, |root, tally| {
-            tree::directories(root, "d", self.files.div_ceil(PER_DIRECTORY))?;
-            for (i, name) in names.iter().enumerate() {
-                tree::create(&root.join(name), contents.of(i as u64, self.size))?;
-                tally.file(self.size as u64)?;
-            }
-            Ok(())
-        })?;
-        session.read_phase("read", self.files, |root, tally| self.read(root, &names, tally))?;
-        session.read_phase("read shuffled", self.files, |root, tally| {
-            self.read(root, &shuffled, tally)
-        })?;
-        session.write_phase("overwrite", self.files, true, |root, tally| {
-            for (i, name) in names.iter().enumerate() {
-                tree::overwrite(&root.join(name), contents.of(i as u64 + 1, self.size))?;
-                tally.file(self.size as u64)?;
-            }
-            Ok(())
-        })?;
-        session.write_phase("remove", self.files, true, |root, tally| {
-            for name in &names {
-                fs::remove_file(root.join(name))?;
-                tally.file(0)?;
-            }
-            Ok(())
-        })
-    }
-
-    fn read(&self, root: &Path, names: &[PathBuf], tally: &super::Tally) -> Result<()> {
-        let mut buffer = vec![0; self.size + 1];
-        for name in names {
-            let bytes = tree::read(&root.join(name), &mut buffer)?;
-            if !tally.file(bytes)? {
-                break;
-            }
+        session.write_phase("create", self.files, true, |root, t| all.create(root, t))?;
+        session.read_phase("read", self.files, |root, t| all.read(root, &in_order, t))?;
+        session.read_phase("read shuffled", self.files, |root, t| all.read(root, &shuffled, t))?;
+        if all.is_mutable() {
+            session.write_phase("overwrite", self.files, true, |root, t| all.overwrite(root, t))?;
+            session.write_phase("remove", self.files, true, |root, t| all.remove(root, t))?;
         }
         Ok(())
     }
