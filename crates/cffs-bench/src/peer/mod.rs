@@ -29,7 +29,7 @@ pub enum Peer {
     CffsNoInline,
     /// C-FFS that places each file by itself.
     CffsNoGroups,
-    /// C-FFS with all of that off and the scattered placement of USENIX'97 §4.1: plain FFS.
+    /// C-FFS with all of that off: the plain FFS that the papers compare with.
     CffsPlain,
     /// Linux ext4.
     Ext4,
@@ -104,7 +104,7 @@ impl Peer {
             Peer::CffsNoEmbed => Some(&["--features", "^embed"]),
             Peer::CffsNoInline => Some(&["--features", "^inline"]),
             Peer::CffsNoGroups => Some(&["--policy", "none"]),
-            Peer::CffsPlain => Some(&["--features", "^embed,^inline", "--policy", "scatter"]),
+            Peer::CffsPlain => Some(&["--features", "^embed,^inline", "--policy", "none"]),
             Peer::Ext4 | Peer::Xfs | Peer::Btrfs | Peer::Fuse2fs | Peer::Tar | Peer::Sqlite => None,
         }
     }
