@@ -26,6 +26,10 @@ pub enum Error {
     /// An earlier write of metadata failed, so the volume no longer accepts changes.
     #[error("the volume is read-only after a failed write: {0}")]
     Latched(String),
+    /// The order of the change cannot be kept within the open epoch. `Volume` ends the epoch and
+    /// tries again; nobody outside sees this.
+    #[error("the epoch has to end first")]
+    EpochNeeded,
     /// The volume was opened read-only.
     #[error("the volume is read-only")]
     ReadOnly,

@@ -1,5 +1,6 @@
 //! A vnode: an inode in use.
 
+use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,6 +41,9 @@ pub struct VnodeState {
     pub reserved_blocks: u64,
     /// The contents matched their checksum since the inode was read.
     pub verified: AtomicBool,
+    /// Of a directory: hashes of the names whose entries leave the device in the last phase of the
+    /// open epoch. Such a name cannot be given again before: the device could have it twice.
+    pub leaving: HashSet<u32>,
     /// Of a directory: no sector before this one has room for an entry of usual size.
     pub room_from: u32,
     /// Of a directory: the length of the inline contents last written in it, for which the next
@@ -63,6 +67,7 @@ impl Vnode {
                 reserved: 0,
                 reserved_blocks: 0,
                 verified: AtomicBool::new(false),
+                leaving: HashSet::new(),
                 room_from: 0,
                 inline_len: 0,
             }),

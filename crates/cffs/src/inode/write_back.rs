@@ -45,8 +45,11 @@ impl Store {
         }
         let reserved = std::mem::take(&mut file.reserved);
         self.alloc.unreserve(reserved);
+        // A file that was large when its pages changed has no promise for all of them; it had no
+        // checksum either, so that it may be overwritten where it lies.
+        let needed: u64 = self.dirty_runs(file).iter().map(|run| run.end - run.start).sum();
         let small = file.inode.size <= self.small_bytes_max() && self.is_owned(file);
-        if small && self.layout.fragments_for(file.inode.size) <= reserved {
+        if small && needed <= reserved {
             self.place_small(file, neighbours, writes)?;
         } else {
             self.place_pages(file, &positions, neighbours, writes)?;
@@ -283,10 +286,10 @@ impl Store {
             }
         };
         let tags = file.tags.clone();
-        let room = room.min(body_bytes_max(&self.layout));
         let smallest = Record::encoded_len(data_min, 0, 0);
         let tags_fit = room.saturating_sub(smallest) / LINK_TAG_BYTES;
         let room = room - tags.len().min(tags_fit) * LINK_TAG_BYTES;
+        let room = room.min(body_bytes_max(&self.layout));
         let beside = smallest + list.len() <= room;
         self.alloc.free(std::mem::take(&mut file.inode.xattr_block));
         if !beside && !list.is_empty() {

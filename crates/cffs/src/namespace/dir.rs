@@ -70,6 +70,9 @@ impl Namespace {
         dir: &mut Locked<'_>,
         entry: &NewEntry<'_>,
     ) -> Result<(SectorIndex, u16)> {
+        if dir.leaving.contains(&entry.hash) && !entry.name.is_empty() {
+            return Err(Error::EpochNeeded);
+        }
         let index = self.sector_with_room(dir, entry.len() + entry.slack)?;
         let slot = self.insert_entry_in(dir, index, entry)?.ok_or(Error::NoSpace)?;
         Ok((index, slot))
@@ -134,6 +137,7 @@ impl Namespace {
         let image = self.store.sector_mut(dir, index)?;
         if deferred {
             sector::defer_removal(image, slot);
+            dir.leaving.insert(hash);
         } else {
             sector::remove(image, slot);
         }
@@ -193,22 +197,36 @@ impl Namespace {
         if dir.inode.nlink == 0 || dir.inode.ino == InodeNo::EXTERNAL {
             return Ok(());
         }
-        for index in (0..self.store.sector_count(dir)).map(SectorIndex) {
-            let position = u64::from(index.0 / self.store.layout.block_sectors());
-            let Some(block) = dir.pages.get(position) else { continue };
-            let len = self.store.layout.sector_bytes as usize;
-            let at = (index.0 % self.store.layout.block_sectors()) as usize * len;
-            if Sector::new(&block[at..at + len]).has_deferred() {
-                return Ok(());
-            }
+        if self.has_deferred(dir) {
+            return Ok(());
         }
         dir.inode.set_bucket_count(0);
         dir.room_from = 0;
         self.store.set_size(dir, 0)
     }
 
+    /// Whether an entry of the directory still has to leave the device in the last phase of the
+    /// epoch: until then the directory has to stay, since the entry is what the device has of a file
+    /// that moved.
+    fn has_deferred(&self, dir: &VnodeState) -> bool {
+        let sectors_end = dir.inode.size / u64::from(self.store.layout.block_bytes);
+        dir.pages.dirty_in(0..sectors_end).any(|position| {
+            let len = self.store.layout.sector_bytes as usize;
+            let block = dir.pages.get(position);
+            block.is_some_and(|b| b.chunks_exact(len).any(|s| Sector::new(s).has_deferred()))
+        })
+    }
+
+    /// Fails unless the directory can go in this epoch: it has no entry, also not on the device.
+    pub(super) fn check_can_go(&self, dir: &VnodeState) -> Result<()> {
+        if !self.is_empty(dir) {
+            return Err(Error::NotEmpty);
+        }
+        if self.has_deferred(dir) { Err(Error::EpochNeeded) } else { Ok(()) }
+    }
+
     /// Whether the directory has an entry.
-    pub(super) fn is_empty(&self, dir: &VnodeState) -> bool {
+    fn is_empty(&self, dir: &VnodeState) -> bool {
         dir.inode.entry_count() == 0
     }
 }

@@ -166,9 +166,7 @@ impl Namespace {
             return Err(Error::NotDirectory);
         }
         let vnode = self.vnode_of(&dir, &found)?;
-        if !self.is_empty(&vnode.state.read()) {
-            return Err(Error::NotEmpty);
-        }
+        self.check_can_go(&vnode.state.read())?;
         self.drop_name(&mut dir, &found, &vnode)?;
         Ok(vnode)
     }
@@ -309,7 +307,7 @@ impl Namespace {
         };
         self.tag_move(&mut file);
         encoded.set_tags(&file.tags);
-        encoded.shed_tags(body_bytes_max(&self.store.layout));
+        encoded.shed_tags(self.body_room(b""));
         let place = self.insert_external(&encoded, file.inode.file_type)?;
         let image = self.store.sector_mut(&mut dir, from.sector)?;
         if file.durable == Some(from) {
@@ -328,6 +326,13 @@ impl Namespace {
             let count = file.inode.nlink;
             self.tag(file, LinkTagKind::MovedFrom, durable, count);
         }
+    }
+
+    /// The longest body of an entry with this name. More than an inode may take for good: linktags
+    /// go after an epoch, before the name can change again.
+    pub(super) fn body_room(&self, name: &[u8]) -> usize {
+        let fixed = sector::SECTOR_HEADER_BYTES + sector::entry_bytes(name.len(), 0);
+        (self.store.layout.sector_bytes as usize).saturating_sub(fixed)
     }
 
     pub(super) fn moved(&self, file: &mut Locked<'_>, to: Container) -> Result<()> {
@@ -363,7 +368,7 @@ impl Namespace {
         };
         self.tag_move(&mut file);
         encoded.set_tags(&file.tags);
-        encoded.shed_tags(body_bytes_max(&self.store.layout));
+        encoded.shed_tags(self.body_room(name));
         let image = self.store.sector_mut(&mut dir, found.sector)?;
         if !sector::replace(image, found.slot, &Body::Embedded(encoded.record())) {
             return Ok(());

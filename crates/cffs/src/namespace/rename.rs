@@ -14,7 +14,7 @@ use crate::error::{Corruption, Error, Result};
 use crate::format::LINKS_MAX;
 use crate::format::inode::{FileType, LinkTagKind};
 use crate::format::sector::{self, Body};
-use crate::inode::{EncodedInode, Locked, Vnode, body_bytes_max};
+use crate::inode::{EncodedInode, Locked, Vnode};
 use crate::units::{Container, InodeNo};
 
 /// What a rename left to do.
@@ -76,9 +76,7 @@ impl Namespace {
             match (moves_dir, found.file_type == FileType::Directory) {
                 (true, false) => return Err(Error::NotDirectory),
                 (false, true) => return Err(Error::IsDirectory),
-                (true, true) if !self.is_empty(&vnode.state.read()) => {
-                    return Err(Error::NotEmpty);
-                }
+                (true, true) => self.check_can_go(&vnode.state.read())?,
                 _ => {}
             }
         }
@@ -112,17 +110,25 @@ impl Namespace {
     }
 
     /// Fails if `dir` is the directory `ino` or lies below it.
+    ///
+    /// Fails with [`Error::EpochNeeded`] if a directory above moved in this epoch: if the device
+    /// got the move of `ino` without the one above, the two could lie below each other there.
     fn check_not_below(&self, dir: &Arc<Vnode>, ino: InodeNo) -> Result<()> {
         let mut at = dir.clone();
         let mut steps = 0u32;
+        let mut moved = false;
         loop {
             if at.ino == ino {
                 return Err(Error::Invalid("a directory cannot move below itself"));
             }
             if at.ino == InodeNo::ROOT {
-                return Ok(());
+                return if moved { Err(Error::EpochNeeded) } else { Ok(()) };
             }
-            let parent = at.state.read().inode.parent;
+            let parent = {
+                let state = at.state.read();
+                moved |= state.durable.is_some() && state.durable != state.container;
+                state.inode.parent
+            };
             steps += 1;
             if steps > 1 << 20 {
                 return Err(Corruption::Loop { ino: at.ino }.into());
@@ -153,7 +159,7 @@ impl Namespace {
                     self.tag(&mut file, LinkTagKind::Replaced, place, count);
                 }
                 let mut encoded = self.moving_record(names.from, source, &file)?;
-                encoded.shed_tags(body_bytes_max(&self.store.layout));
+                encoded.shed_tags(self.body_room(names.new_name));
                 Some(encoded)
             }
         };

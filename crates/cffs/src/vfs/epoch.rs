@@ -397,6 +397,7 @@ impl<'a> Preparation<'a> {
             if kind == PageKind::Data {
                 continue;
             }
+            file.leaving.clear();
             let sectors_end = if kind == PageKind::Sectors { base } else { 0 };
             let positions: Vec<u64> = file.pages.dirty_in(0..u64::MAX).collect();
             let mut taken = Vec::with_capacity(positions.len());

@@ -240,14 +240,14 @@ impl Volume {
     }
 
     /// Runs a change. If it finds no space, what earlier changes freed or promised is settled by an
-    /// epoch, and the change is tried once more.
+    /// epoch, and the change is tried once more; so it is if its order needs that.
     fn change<T>(&self, change: impl Fn(&Namespace) -> Result<T>) -> Result<T> {
         self.check_writable()?;
         let run = || {
             let _gate = self.gate.read();
             change(&self.names)
         };
-        let result = self.retry_for_space(run);
+        let result = self.retry(run);
         self.after_change()?;
         result
     }
@@ -259,21 +259,26 @@ impl Volume {
             let _gate = self.gate.write();
             change(&self.names)
         };
-        let result = self.retry_for_space(run);
+        let result = self.retry(run);
         self.after_change()?;
         result
     }
 
-    fn retry_for_space<T>(&self, run: impl Fn() -> Result<T>) -> Result<T> {
-        match run() {
-            Err(Error::NoSpace)
-                if self.store().queue_len() > 0 || self.store().alloc.has_freed() =>
-            {
-                self.commit()?;
-                run()
+    fn retry<T>(&self, run: impl Fn() -> Result<T>) -> Result<T> {
+        let mut spent = false;
+        loop {
+            let result = run();
+            match result {
+                Err(Error::EpochNeeded) => count(&self.calls.epochs_forced),
+                Err(Error::NoSpace) if !spent && self.may_gain_space() => spent = true,
+                other => return other,
             }
-            other => other,
+            self.commit()?;
         }
+    }
+
+    fn may_gain_space(&self) -> bool {
+        self.store().queue_len() > 0 || self.store().alloc.has_freed()
     }
 
     fn after_change(&self) -> Result<()> {
