@@ -12,9 +12,11 @@ use crate::transport::device::Device;
 /// Tells the kernel what it should forget or know. Can be cloned and used from any thread while
 /// the session serves; does not keep the session alive.
 ///
-/// **Deadlocks.** The kernel takes locks of the inode or directory that is named, and a request in
-/// work may hold them. So never notify from within a handler's method about what that method works
-/// on, nor under a lock that a handler needs.
+/// **Deadlocks.** To drop a name or data, and to store data, the kernel takes locks of the
+/// directory or inode that is named, and a request in work may hold them. So never send these from
+/// within a handler's method about what that method works on, nor under a lock that a handler
+/// needs. Only [`inval_inode`](Notifier::inval_inode) with [`CachedData::Keep`] takes no lock and
+/// can be sent from anywhere.
 #[derive(Clone, Debug)]
 pub struct Notifier {
     device: Weak<Device>,
@@ -89,8 +91,8 @@ impl Notifier {
         self.send(wire::NOTIFY_STORE, &out, data)
     }
 
-    /// A notification looks like a reply to request 0 with its code in place of the error. Names
-    /// carry a NUL; data does not mind one less than it has, so the length decides.
+    /// A notification looks like a reply to request 0 with its code in place of the error. A name
+    /// has a NUL behind it that its length does not count.
     fn send(
         &self,
         code: i32,
