@@ -61,8 +61,9 @@ install: build ## Install cffs, its links, man pages and completions below PREFI
 	ln -sf $(BINDIR)/cffs $(DESTDIR)$(SBINDIR)/fsck.cffs
 	ln -sf $(BINDIR)/cffs $(DESTDIR)$(MOUNTDIR)/mount.cffs
 	ln -sf $(BINDIR)/cffs $(DESTDIR)$(MOUNTDIR)/mount.fuse.cffs
-	for page in $(GENERATED)/man/*; do \
-		install -D -m 644 "$$page" "$(DESTDIR)$(MANDIR)/man$${page##*.}/$${page##*/}" || exit; \
+	for section in 1 8; do \
+		install -d $(DESTDIR)$(MANDIR)/man$$section && \
+		install -m 644 $(GENERATED)/man/man$$section/* $(DESTDIR)$(MANDIR)/man$$section || exit; \
 	done
 	install -m 644 $(GENERATED)/completions/cffs.bash $(DESTDIR)$(BASHDIR)/cffs
 	install -m 644 $(GENERATED)/completions/_cffs $(DESTDIR)$(ZSHDIR)/_cffs
@@ -72,9 +73,8 @@ uninstall: ## Remove what `make install` with the same PREFIX and DESTDIR has in
 	rm -f $(DESTDIR)$(BINDIR)/cffs
 	rm -f $(addprefix $(DESTDIR)$(SBINDIR)/,mkfs.cffs fsck.cffs)
 	rm -f $(addprefix $(DESTDIR)$(MOUNTDIR)/,mount.cffs mount.fuse.cffs)
-	rm -f $(DESTDIR)$(MANDIR)/man?/cffs.? $(DESTDIR)$(MANDIR)/man?/cffs-*.?
-	rm -f $(DESTDIR)$(MANDIR)/man?/mkfs.cffs.? $(DESTDIR)$(MANDIR)/man?/fsck.cffs.?
-	rm -f $(DESTDIR)$(MANDIR)/man?/mount.cffs.? $(DESTDIR)$(MANDIR)/man?/mount.fuse.cffs.?
+	rm -f $(DESTDIR)$(MANDIR)/man1/cffs.1 $(DESTDIR)$(MANDIR)/man1/cffs-*.1
+	rm -f $(addprefix $(DESTDIR)$(MANDIR)/man8/,mkfs.cffs.8 fsck.cffs.8 mount.cffs.8 mount.fuse.cffs.8)
 	rm -f $(DESTDIR)$(BASHDIR)/cffs $(DESTDIR)$(ZSHDIR)/_cffs $(DESTDIR)$(FISHDIR)/cffs.fish
 
 fuzz: ## Fuzz every target for FUZZ_SECONDS (needs a nightly compiler)
