@@ -53,7 +53,8 @@ def cp(t):
     """cp -a with each way of copying data that it knows, holes kept as holes."""
     trees.make_odd_tree(t.subdir("tree"))
     expected = trees.describe(t.path("tree"))
-    for number, flags in enumerate((["--reflink=auto"], ["--sparse=always"], ["--sparse=never", "--reflink=never"])):
+    variants = (["--reflink=auto"], ["--sparse=always"], ["--sparse=never", "--reflink=never"])
+    for number, flags in enumerate(variants):
         copy = t.path(f"copy{number}")
         t.run("cp", "-a", *flags, t.path("tree"), copy)
         trees.assert_same(expected, trees.describe(copy), " ".join(flags))

@@ -29,7 +29,8 @@ def git(t):
             for top in sorted(os.listdir(origin)):
                 if top.isdigit() and int(top) % 3 == version:
                     shutil.rmtree(os.path.join(origin, top))
-            trees.make_plain_tree(os.path.join(origin, f"new{version}"), t.pick(500, 5_000), seed=version + 10)
+            tree = os.path.join(origin, f"new{version}")
+            trees.make_plain_tree(tree, t.pick(500, 5_000), seed=version + 10)
         run(origin, "add", "-A")
         run(origin, "commit", "-q", "-m", f"version {version}")
         run(origin, "tag", f"v{version}")

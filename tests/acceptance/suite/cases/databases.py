@@ -35,8 +35,8 @@ def sqlite(t):
               "CREATE TABLE account (id INTEGER PRIMARY KEY, balance);"
               "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 6)"
               "INSERT INTO account SELECT i, 1000 FROM n;")
-        writers = [subprocess.Popen([sys.executable, "-c", SQLITE_WRITER, path, mode, str(worker), str(transactions)])
-                   for worker in range(2)]
+        command = [sys.executable, "-c", SQLITE_WRITER, path, mode]
+        writers = [subprocess.Popen([*command, str(worker), str(transactions)]) for worker in range(2)]
         assert all([writer.wait() == 0 for writer in writers]), f"a writer failed in mode {mode}"
     t.remount()
     for mode in ("WAL", "DELETE", "TRUNCATE", "PERSIST"):

@@ -65,7 +65,8 @@ def overlayfs_upper(t):
         assert read("new") == read("second name") == "made above"
         assert read("changed") == "lower changed, changed above"
         assert os.getxattr(at("changed"), "user.tag") == b"carried"
-        assert sorted(os.listdir(merged)) == ["changed", "directory", "link", "new", "renamed", "second name", "tree"]
+        names = ["changed", "directory", "link", "new", "renamed", "second name", "tree"]
+        assert sorted(os.listdir(merged)) == names
         assert sorted(os.listdir(at("renamed"))) == ["inner", "moved", "sub"]
         assert os.listdir(at("directory")) == ["other"]
         assert read("renamed/sub/leaf") == "lower directory/sub/leaf"

@@ -62,9 +62,10 @@ def read_only(t):
     t.mount("ro")
     trees.assert_same(expected, trees.describe(t.dir), "mounted read-only")
     file = t.path("file")
-    for function, *arguments in ((os.open, file, os.O_WRONLY), (os.open, t.path("new"), os.O_CREAT | os.O_WRONLY),
-                                 (os.mkdir, t.path("new")), (os.unlink, file), (os.rename, file, t.path("new")),
-                                 (os.link, file, t.path("new")), (os.symlink, "x", t.path("new")),
+    new = t.path("new")
+    for function, *arguments in ((os.open, file, os.O_WRONLY), (os.open, new, os.O_CREAT | os.O_WRONLY),
+                                 (os.mkdir, new), (os.unlink, file), (os.rename, file, new),
+                                 (os.link, file, new), (os.symlink, "x", new),
                                  (os.chmod, file, 0o600), (os.chown, file, 1, 1), (os.truncate, file, 0),
                                  (os.utime, file), (os.setxattr, file, "user.a", b"")):
         expect(errno.EROFS, function, *arguments)
@@ -87,7 +88,8 @@ def second_mount(t):
                                                   or "lock" in message), message
     assert not os.path.ismount(elsewhere)
     trees.touch(t.path("still works"))
-    result = t.run(cffs_binary(), "fsck", "-y", t.volume.image, check=False, timeout=30, stderr=subprocess.PIPE)
+    command = (cffs_binary(), "fsck", "-y", t.volume.image)
+    result = t.run(*command, check=False, timeout=30, stderr=subprocess.PIPE)
     assert result.returncode not in (0, 1), "fsck repairs a mounted image"
     assert os.listdir(t.dir)[-1] == "still works"
 
@@ -155,7 +157,8 @@ def failed_mount(t):
     for image, directory, named in ((t.beside("absent"), target, "absent"), (junk, target, "junk"),
                                     (t.volume.image, t.beside("no directory"), "no directory"),
                                     (t.volume.image, t.beside("a file"), "a file")):
-        result = t.run(cffs_binary(), "mount", image, directory, check=False, timeout=30, stderr=subprocess.PIPE)
+        command = (cffs_binary(), "mount", image, directory)
+        result = t.run(*command, check=False, timeout=30, stderr=subprocess.PIPE)
         message = result.stderr.decode()
         assert result.returncode != 0, f"{image} on {directory}"
         assert named in message and "panick" not in message, message

@@ -12,13 +12,14 @@ from ..syscalls import (FALLOC_COLLAPSE, FALLOC_INSERT, FALLOC_KEEP_SIZE, FALLOC
                         fallocate)
 
 # Around every size at which a representation changes: inline, fragments, blocks, segments.
-SIZES = (0, 1, 100, 127, 128, 129, 255, 256, 500, 1000, 1023, 1024, 1025, 2048, 3000, 4095, 4096, 4097, 12_288,
-         40_000, 65_535, 65_536, 65_537, 131_073, 1 << 20, (3 << 20) + 1)
+SIZES = (0, 1, 100, 127, 128, 129, 255, 256, 500, 1000, 1023, 1024, 1025, 2048, 3000, 4095, 4096, 4097,
+         12_288, 40_000, 65_535, 65_536, 65_537, 131_073, 1 << 20, (3 << 20) + 1)
 
 
 def pattern(size, seed=0):
     """Bytes of which each stretch is different from its neighbours."""
-    return b"".join((index * 2654435761 + seed).to_bytes(8, "little")[:8] for index in range(size // 8 + 1))[:size]
+    words = range(size // 8 + 1)
+    return b"".join((word * 2654435761 + seed).to_bytes(8, "little")[:8] for word in words)[:size]
 
 
 @posix_case("posix-contents", size=1 << 30)

@@ -317,7 +317,8 @@ class Handles(PosixTest):
     def test_directory(self):
         os.makedirs(self.at("one", "two"))
         self.make("one/two/file")
-        fd = open_by_handle(self.mount_fd(), name_to_handle(self.at("one", "two")), os.O_RDONLY | os.O_DIRECTORY)
+        handle = name_to_handle(self.at("one", "two"))
+        fd = open_by_handle(self.mount_fd(), handle, os.O_RDONLY | os.O_DIRECTORY)
         self.addCleanup(os.close, fd)
         self.assertEqual(os.listdir(fd), ["file"])
         parent = os.open("..", os.O_RDONLY | os.O_DIRECTORY, dir_fd=fd)

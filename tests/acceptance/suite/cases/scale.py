@@ -28,7 +28,8 @@ def many_files(t):
     apparent = int(t.output("du", "-sb", "--apparent-size", root).split()[0])
     allocated = int(t.output("du", "-s", "-B1", root).split()[0])
     print(f"{apparent} bytes, {allocated} allocated")
-    assert t.shell(f"find {root} -type f -print0 | sort -z | xargs -0 cat | sha1sum", stdout=-1).stdout == sums
+    sums_now = t.shell(f"find {root} -type f -print0 | sort -z | xargs -0 cat | sha1sum", stdout=-1).stdout
+    assert sums_now == sums
     full = used_bytes(t.dir)
     t.run("rm", "-rf", root)
     t.volume.sync()
@@ -188,7 +189,8 @@ def names(t):
     for byte in range(1, 256):
         if byte not in b"/.":
             expected |= {bytes([byte]), bytes([byte]) * 255, b"x" + bytes([byte])}
-    expected |= {b"n" * length for length in range(1, 256)} | {b"...", b".a", b"a.", b"e\xcc\x81", b"\xc3\xa9"}
+    expected |= {b"n" * length for length in range(1, 256)}
+    expected |= {b"...", b".a", b"a.", b"e\xcc\x81", b"\xc3\xa9"}
     for name in expected:
         trees.touch(os.path.join(base, name))
     assert set(os.listdir(base)) == expected

@@ -24,7 +24,8 @@ def fill(root, rng_seed):
         usable = sorted(sizes)[:len(sizes) - round]
         while True:
             path = os.path.join(root, f"d{number // 200}", f"file{number}")
-            data = hashlib.sha256(b"%d %d" % (rng_seed, number)).digest() * (usable[number % len(usable)] // 32 + 1)
+            digest = hashlib.sha256(b"%d %d" % (rng_seed, number)).digest()
+            data = digest * (usable[number % len(usable)] // 32 + 1)
             number += 1
             try:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
