@@ -308,6 +308,17 @@ pub fn verify(
     verify_entries(image, container)
 }
 
+/// Whose sector an image says it is, and of which generation, if its magic and checksum are right.
+pub fn identify(image: &[u8], checksum: Checksum) -> Option<(Container, u32)> {
+    let (header, _) = DiskHeader::ref_from_prefix(image).ok()?;
+    if header.magic.get() != MAGIC || !checksum.verify(image, CHECKSUM_AT) {
+        return None;
+    }
+    let file = InodeNo(header.owner.get());
+    let container = Container { file, sector: SectorIndex(header.index.get()) };
+    Some((container, header.generation.get()))
+}
+
 fn verify_entries(image: &[u8], container: Container) -> Result<(), Corruption> {
     let sector = Sector::new(image);
     let mut end = SECTOR_HEADER_BYTES;
