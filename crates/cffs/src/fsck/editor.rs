@@ -34,12 +34,23 @@ pub(super) enum Fix {
     Reconnect(InodeNo),
     /// Moves an embedded inode to the external table. Another round.
     Externalize(InodeNo),
+    /// Gives a directory that was found without an inode a new one. Another round.
+    Resurrect { ino: InodeNo, generation: u32, extents: Vec<Extent> },
     /// Restores a sector of the system area. Another round.
     RestoreSystem(u32),
     /// Makes an empty inode for a file of the system's. Another round.
     RemakeSystem(InodeNo),
     /// Nothing but another round.
     Again,
+}
+
+impl Fix {
+    fn needs_round(&self) -> bool {
+        !matches!(
+            self,
+            Fix::Mend(..) | Fix::RemoveEntry { .. } | Fix::ToReference { .. } | Fix::DropIndex(_)
+        )
+    }
 }
 
 /// Fields of an inode to be set.
@@ -118,8 +129,7 @@ impl Checker<'_> {
         let fixes = std::mem::take(&mut self.walk.fixes);
         let mut again = false;
         // Those that know an entry by its slot come before those that number the slots anew.
-        let (late, early): (Vec<Fix>, Vec<Fix>) =
-            fixes.into_iter().partition(|fix| self.needs_round(fix));
+        let (late, early): (Vec<Fix>, Vec<Fix>) = fixes.into_iter().partition(Fix::needs_round);
         for fix in early {
             self.apply_early(&fix);
         }
@@ -130,11 +140,9 @@ impl Checker<'_> {
         again
     }
 
-    fn needs_round(&self, fix: &Fix) -> bool {
-        !matches!(
-            fix,
-            Fix::Mend(..) | Fix::RemoveEntry { .. } | Fix::ToReference { .. } | Fix::DropIndex(_)
-        )
+    /// Whether repairs are noted that the walk's own record cannot follow.
+    pub(super) fn has_late_fixes(&self) -> bool {
+        self.walk.fixes.iter().any(Fix::needs_round)
     }
 
     fn apply_early(&mut self, fix: &Fix) {
@@ -156,7 +164,7 @@ impl Checker<'_> {
         }
     }
 
-    fn edit(&mut self, container: Container, change: impl FnOnce(&mut [u8])) -> bool {
+    pub(super) fn edit(&mut self, container: Container, change: impl FnOnce(&mut [u8])) -> bool {
         let Some(mut image) = self.load_good_sector(container) else { return false };
         change(&mut image);
         self.store_sector(container, &mut image);

@@ -17,6 +17,8 @@ impl Checker<'_> {
     /// Gives an inode a name in lost+found, and takes the name beside it if it is embedded.
     pub(super) fn reconnect(&mut self, ino: InodeNo) {
         let Some(found) = self.walk.census.get(ino).copied() else { return };
+        self.touched.insert(ino);
+        self.touched.insert(found.container.file);
         let Some(home) = self.lost_found() else { return self.no_space(ino) };
         let name = format!("#{ino}").into_bytes();
         if found.is_external() {
@@ -87,11 +89,8 @@ impl Checker<'_> {
     }
 
     fn make_directory(&mut self, dir: InodeNo, name: &[u8], permissions: u32) -> Option<InodeNo> {
-        let mut number = InodeNo::FIRST_USER.0;
-        while self.walk.census.get(InodeNo(number)).is_some() {
-            number += 1;
-        }
-        let ino = InodeNo(number);
+        let ino = self.free_number();
+        self.touched.insert(ino);
         let mut inode = self.new_inode(ino, FileType::Directory, permissions);
         inode.generation = self.walk.generation_max.wrapping_add(1).into();
         inode.parent = dir.0.into();
@@ -99,6 +98,17 @@ impl Checker<'_> {
         let record = OwnedRecord::new(&record);
         self.add_directory(dir, name, &record)?;
         Some(ino)
+    }
+
+    /// A number that no inode has, and none that was lost, as far as the numbers reach.
+    fn free_number(&self) -> InodeNo {
+        let highest = self.walk.census.inodes.iter().map(|found| found.ino.0).max();
+        let above = highest.unwrap_or(0).max(self.number_max).max(InodeNo::FIRST_USER.0) + 1;
+        if self.is_possible_number(InodeNo(above)) {
+            return InodeNo(above);
+        }
+        let numbers = (InodeNo::FIRST_USER.0..).map(InodeNo);
+        numbers.skip_while(|ino| self.walk.census.get(*ino).is_some()).next().unwrap_or_default()
     }
 
     /// Puts a directory's record beside a new name, or into the external table where that is the
@@ -138,6 +148,7 @@ impl Checker<'_> {
         file_type: FileType,
         body: &Body<'_>,
     ) -> Option<Container> {
+        self.touched.insert(file);
         let hash = match name {
             b"" => 0,
             name => name_hash(&self.superblock.hash_seed, name),

@@ -39,6 +39,7 @@ mod pass4;
 pub mod problems;
 mod rebuild;
 mod report;
+mod search;
 mod sectors;
 mod twins;
 mod used;
@@ -58,7 +59,7 @@ use crate::device::BlockDevice;
 use crate::error::Result;
 use crate::format::superblock::State;
 use crate::format::{Checksum, Layout, Superblock};
-use crate::units::{BlockNo, Container, FragRun};
+use crate::units::{BlockNo, Container, FragRun, InodeNo};
 
 /// What may be repaired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -159,6 +160,16 @@ struct Checker<'c> {
     walk: Walk,
     /// Blocks of copies of the superblock and the system area that are to be written anew.
     bad_copies: BTreeSet<BlockNo>,
+    /// The highest inode number that the locator table has, where it was read for a search.
+    number_max: u64,
+    /// Inodes whose counts and parents a repair has changed, so that they are set anew.
+    touched: HashSet<InodeNo>,
+    /// Sectors that were lost, in all rounds.
+    lost_sectors: HashSet<Container>,
+    /// The search for what an old copy of the system area does not know was made.
+    system_searched: bool,
+    /// Lost directories for which a repair was tried.
+    resurrected: HashSet<InodeNo>,
     /// Bitmaps from the device, of the groups in which a repair looked for space.
     old_bitmaps: HashMap<u32, Option<Vec<u8>>>,
 }
@@ -171,11 +182,11 @@ struct Walk {
     census: Census,
     used: UsedMap,
     locator: map::MapCheck,
+    locator_size: u64,
     /// Repairs of the truth, to be made at the end of the pass.
     fixes: Vec<Fix>,
     contested: Vec<FragRun>,
     sharers: Vec<map::Sharer>,
-    lost_sectors: HashSet<Container>,
     pending_maps: Vec<map::PendingMap>,
     pending_attributes: Vec<map::PendingAttributes>,
     pending_contents: Vec<map::PendingContents>,
@@ -194,10 +205,10 @@ impl Walk {
             census: Census::default(),
             used: UsedMap::new(layout),
             locator: map::MapCheck::default(),
+            locator_size: 0,
             fixes: Vec::new(),
             contested: Vec::new(),
             sharers: Vec::new(),
-            lost_sectors: HashSet::new(),
             pending_maps: Vec::new(),
             pending_attributes: Vec::new(),
             pending_contents: Vec::new(),
@@ -232,6 +243,11 @@ impl<'c> Checker<'c> {
             watched: Vec::new(),
             walk: Walk::new(layout),
             bad_copies: BTreeSet::new(),
+            number_max: 0,
+            touched: HashSet::new(),
+            lost_sectors: HashSet::new(),
+            system_searched: false,
+            resurrected: HashSet::new(),
             old_bitmaps: HashMap::new(),
         };
         checker.report.recovery = !checker.was_clean();
@@ -284,9 +300,17 @@ impl<'c> Checker<'c> {
     fn round(&mut self) -> bool {
         self.walk = Walk::new(self.layout);
         self.read_system_area();
+        if !self.walk.fixes.is_empty() || self.search_system() {
+            self.apply_fixes();
+            return false;
+        }
         self.pass1();
         if !self.walk.contested.is_empty() || !self.walk.sharers.is_empty() {
             return self.part_sharers();
+        }
+        // What a bad sector still has comes before what has to be searched.
+        if !self.has_late_fixes() {
+            self.search_lost();
         }
         if self.apply_fixes() {
             return false;
@@ -327,9 +351,23 @@ impl<'c> Checker<'c> {
         }
     }
 
+    /// Whether the truth is to be repaired, so that what is derived changes with it.
+    fn is_damaged(&self) -> bool {
+        // An index that goes gives its blocks back.
+        let changes_truth = |code: Code| code.severity() > Severity::Derived || code == Code::Index;
+        self.report.problems.iter().any(|problem| changes_truth(problem.code))
+    }
+
+    /// Notes wrong counts and parents, unless a repair made them so.
+    fn counted(&mut self, code: Code, ino: InodeNo, message: impl Into<String>) {
+        if !self.touched.contains(&ino) {
+            self.expected(code, Place::Inode(ino), message);
+        }
+    }
+
     /// Notes something derived that is wrong: a problem only where it should have been right.
     fn derived(&mut self, code: Code, place: Place, message: impl Into<String>) {
-        if self.was_clean() {
+        if self.was_clean() && !self.is_damaged() {
             self.problem(code, place, message);
         } else {
             *self.report.recovered.entry(code).or_default() += 1;
@@ -338,7 +376,7 @@ impl<'c> Checker<'c> {
 
     fn settle_problems(&mut self) {
         for problem in &mut self.report.problems {
-            problem.fixed = !matches!(problem.code, Code::NoSpace | Code::Unrepaired);
+            problem.fixed = !problem.code.is_final();
         }
     }
 

@@ -178,7 +178,10 @@ impl Checker<'_> {
         let pending = self.start_map(&record);
         let check = self.finish_at_once(pending);
         match ino {
-            InodeNo::LOCATOR => self.walk.locator = check,
+            InodeNo::LOCATOR => {
+                self.walk.locator = check;
+                self.walk.locator_size = record.inode.size.get();
+            }
             _ => {
                 let file = self.container_file(&record, check, InodeNo::ROOT);
                 self.walk.census.containers.insert(ino, file);

@@ -200,7 +200,8 @@ impl Checker<'_> {
             self.problem(code, place, error.to_string());
             self.walk.fixes.push(Fix::ResetSector(container));
         }
-        self.walk.lost_sectors.insert(container);
+        self.lost_sectors.insert(container);
+        self.touched.insert(container.file);
     }
 
     /// Takes in an inode; true if it is a directory that was not yet known.
@@ -360,7 +361,7 @@ impl Checker<'_> {
     }
 
     /// Whether the locator table can have an entry for the number.
-    fn is_possible_number(&self, ino: InodeNo) -> bool {
+    pub(super) fn is_possible_number(&self, ino: InodeNo) -> bool {
         let (block, _) = locator::position(ino, self.layout.block_bytes);
         (block + 1).saturating_mul(self.layout.block_fragments().into()) < 1 << 40
     }
@@ -488,12 +489,6 @@ impl Checker<'_> {
             at = start + blob.len() as u64;
         }
         zeros_sum(sum, file.size.saturating_sub(at))
-    }
-
-    /// Where a run lies.
-    pub(super) fn run_place(&self, run: crate::units::FragRun) -> DiskPlace {
-        let fragment = u64::from(self.layout.fragment_bytes);
-        DiskPlace { offset: run.start.0 * fragment, len: (u64::from(run.len) * fragment) as usize }
     }
 }
 

@@ -86,7 +86,7 @@ impl Checker<'_> {
     /// An inode of the external table that no name leads to: freed if it was on its way in or out
     /// when the volume crashed, saved otherwise.
     fn settle_nameless(&mut self, found: &Found) {
-        let is_damaged = !self.walk.lost_sectors.is_empty() || !self.report.problems.is_empty();
+        let is_damaged = !self.lost_sectors.is_empty() || self.is_damaged();
         let in_motion = self.crashed() && !is_damaged;
         let message = format!("no name leads to it; its link count is {}", found.nlink);
         self.expected(Code::Nameless, Place::Inode(found.ino), message);
@@ -106,19 +106,18 @@ impl Checker<'_> {
 
     fn check_counts(&mut self, found: &Found) {
         let ino = found.ino;
-        let place = Place::Inode(ino);
         let mut mend = Mend::default();
         let Some(file) = self.walk.census.containers.get(&ino).cloned() else {
             let names = if found.is_external() { found.references } else { 1 };
             if found.nlink != names {
                 let message = format!("its link count is {}, it has {names} names", found.nlink);
-                self.expected(Code::LinkCount, place, message);
+                self.counted(Code::LinkCount, ino, message);
                 mend.nlink = Some(names);
             }
             if !found.is_external() && found.parent != found.container.file {
                 let message =
                     format!("its parent is {}, its name {}", found.parent, found.container);
-                self.expected(Code::Parent, place, message);
+                self.counted(Code::Parent, ino, message);
                 mend.parent = Some(found.container.file);
             }
             return self.push_mend(ino, mend);
@@ -129,13 +128,13 @@ impl Checker<'_> {
                 "it tells {} links and {} entries, and has {nlink} and {}",
                 found.nlink, file.recorded_entries, file.entries
             );
-            self.expected(Code::DirectoryCounts, place, message);
+            self.counted(Code::DirectoryCounts, ino, message);
             mend.nlink = Some(nlink);
             mend.entries = Some(file.entries);
         }
         if ino != InodeNo::ROOT && found.parent != file.parent {
             let message = format!("its parent is {}, its name in {}", found.parent, file.parent);
-            self.expected(Code::Parent, place, message);
+            self.counted(Code::Parent, ino, message);
             mend.parent = Some(file.parent);
         }
         if file.indexed && file.names_changed {

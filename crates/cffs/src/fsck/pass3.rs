@@ -40,6 +40,7 @@ impl Checker<'_> {
             return Ok(());
         }
         let mut fresh = missing.into_iter().peekable();
+        self.check_locator_size();
         let mut all: Vec<u64> = blocks.into_iter().chain(fresh.clone()).collect();
         all.sort_unstable();
         let mut rest = &numbers[..];
@@ -79,6 +80,19 @@ impl Checker<'_> {
         Ok(())
     }
 
+    fn check_locator_size(&mut self) {
+        let block = u64::from(self.layout.block_bytes);
+        let fragment = u64::from(self.layout.fragment_bytes);
+        let end = self.walk.locator.extents.last().map_or(0, Extent::logical_end);
+        let end = (end * fragment).next_multiple_of(block);
+        let size = self.walk.locator_size;
+        if size < end || !size.is_multiple_of(block) {
+            let message = format!("its size is {size} bytes, its blocks end at {end}");
+            self.derived(Code::LocatorSize, Place::Inode(InodeNo::LOCATOR), message);
+            self.mend(InodeNo::LOCATOR, &Mend { size: Some(end), ..Mend::default() });
+        }
+    }
+
     /// Blocks of the table that have to be there and are not.
     fn missing_blocks(&self, numbers: &[u64], blocks: &[u64]) -> Vec<u64> {
         let mut needed: Vec<u64> = numbers
@@ -100,6 +114,8 @@ impl Checker<'_> {
         let block_fragments = self.layout.block_fragments();
         for block in missing {
             let Some(start) = self.allocate(block_fragments) else {
+                let message = "no space for the locator table";
+                self.problem(Code::NoSpace, Place::Inode(InodeNo::LOCATOR), message);
                 return Ok(false);
             };
             let logical = block * u64::from(block_fragments);
@@ -116,6 +132,7 @@ impl Checker<'_> {
         let end = missing.last().map_or(0, |block| block + 1) * u64::from(self.layout.block_bytes);
         let extents = self.walk.locator.extents.clone();
         let mend = Mend { size_min: Some(end), ..Mend::default() };
+        self.walk.locator_size = self.walk.locator_size.max(end);
         Ok(self.set_map(InodeNo::LOCATOR, &extents) && self.mend(InodeNo::LOCATOR, &mend))
     }
 

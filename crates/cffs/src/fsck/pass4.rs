@@ -105,7 +105,7 @@ impl Checker<'_> {
         self.superblock.free_fragments = free;
         self.superblock.inodes = inodes;
         self.superblock.epoch = self.superblock.epoch.max(self.walk.epoch_max);
-        self.report.consistent = true;
+        self.report.consistent = !self.report.problems.iter().any(|p| p.code.is_final());
     }
 
     /// Before truth is changed: a repair that is cut short is begun anew.

@@ -204,10 +204,10 @@ problems! {
         "A name inside of a directory leads back to the directory or to one above it."
         "The name is removed.";
 
-    LocatorMap "CF0401" Derived
-        "locator table's extents bad"
-        "The file that is the locator table cannot be read as one."
-        "The table is written anew.";
+    LocatorSize "CF0401" Derived
+        "locator table's size wrong"
+        "The size of the file that is the locator table is not that of its blocks."
+        "The size is set by the blocks.";
     LocatorBlock "CF0402" Derived
         "block of the locator table bad"
         "A block of the table cannot be read, does not match its checksum or is another's."
@@ -252,6 +252,11 @@ impl Code {
     /// The code as it is printed, such as `CF0101`.
     pub fn id(self) -> &'static str {
         self.describe().id
+    }
+
+    /// Whether no repair helps.
+    pub(super) fn is_final(self) -> bool {
+        matches!(self, Code::NoSpace | Code::Unrepaired | Code::DeviceTooSmall)
     }
 
     /// How bad the problem is.

@@ -17,6 +17,8 @@ impl Checker<'_> {
         match fix {
             Fix::SetMap(ino, extents) => {
                 self.set_map(*ino, extents);
+                let clear_flags = InodeFlags::CONTENT_CHECKSUM;
+                self.mend(*ino, &Mend { clear_flags, ..Mend::default() });
             }
             Fix::ResetSector(container) => self.reset_sector(*container),
             Fix::RebuildSector(container) => self.rebuild_sector(*container),
@@ -24,6 +26,9 @@ impl Checker<'_> {
             Fix::Forget(ino) => self.remove_inode(*ino),
             Fix::Reconnect(ino) => self.reconnect(*ino),
             Fix::Externalize(ino) => self.externalize(*ino),
+            Fix::Resurrect { ino, generation, extents } => {
+                self.resurrect(*ino, *generation, extents);
+            }
             Fix::RestoreSystem(index) => self.restore_system(*index),
             Fix::RemakeSystem(ino) => self.remake_system(*ino),
             _ => {}

@@ -1,3 +1,8 @@
 //! Tests of fsck: volumes that the core wrote, volumes that a crash left, the corruption corpus.
 
+mod corpus;
+mod damage;
+mod document;
+mod image;
+mod random;
 mod volumes;

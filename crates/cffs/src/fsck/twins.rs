@@ -163,6 +163,7 @@ impl Checker<'_> {
         if container.file == InodeNo::EXTERNAL {
             return;
         }
+        self.touched.insert(container.file);
         self.walk.names = self.walk.names.saturating_sub(1);
         self.count_entry(container.file, -1, if is_directory { -1 } else { 0 });
         if let Some(file) = self.walk.census.containers.get_mut(&container.file) {

@@ -1,0 +1,297 @@
+//! The search for directories whose inodes are lost.
+//!
+//! When a sector is lost, so are the inodes in it; the sectors of a directory among them are still
+//! there, and each tells whose it is. The locator table knows which inodes the lost sector had.
+//! Searched is only the space that the walk did not reach although the bitmaps call it used, or,
+//! where they cannot be trusted, all that it did not reach. Of what is found, only directories that
+//! no other found one contains get a name in lost+found: the others come with them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::census::pieces;
+use super::disk::Place as DiskPlace;
+use super::editor::{Fix, Mend};
+use super::{Checker, Code, Place};
+use crate::format::cylinder_group::{CgHeader, bitmap_checksum};
+use crate::format::extent::Extent;
+use crate::format::inode::{FileType, Record};
+use crate::format::{locator, sector};
+use crate::units::{CgIndex, Container, FragNo, FragRun, InodeNo};
+
+use super::sectors::OwnedRecord;
+
+/// What is read at once.
+const STEP_BYTES: u64 = 1 << 20;
+
+/// Blocks of a directory that were found: the block of the file, where it lies, and the epoch in
+/// which it was written.
+type Blocks = BTreeMap<u64, (FragNo, u64)>;
+
+/// Missing inodes: where the locator table says that each lies, if it says anything, and its
+/// generation.
+type Missing = HashMap<InodeNo, Option<(Container, u32)>>;
+
+impl Checker<'_> {
+    /// After damage, or if there are fewer inodes than there should be: looks for directories that
+    /// the walk did not reach.
+    pub(super) fn search_lost(&mut self) {
+        let users = self.walk.census.inodes.iter().filter(|found| !found.ino.is_system());
+        let has_fewer = self.was_clean() && (users.count() as u64) < self.superblock.inodes;
+        if !self.is_damaged() && !has_fewer {
+            return;
+        }
+        let missing = self.missing_inodes();
+        if missing.is_empty() {
+            return;
+        }
+        let found = self.search_sectors(&missing);
+        let owners: HashSet<InodeNo> = found.keys().copied().collect();
+        for (ino, (generation, blocks)) in found {
+            let place = missing.get(&ino).copied().flatten().map(|(container, _)| container);
+            let comes_with_other = place.is_some_and(|place| owners.contains(&place.file));
+            if comes_with_other || !self.resurrected.insert(ino) {
+                continue;
+            }
+            let message = format!("{} blocks of it were found", blocks.len());
+            self.problem(Code::LostDirectory, Place::Inode(ino), message);
+            let extents = self.claim_found(&blocks, 0);
+            self.walk.fixes.push(Fix::Resurrect { ino, generation, extents });
+        }
+    }
+
+    /// If the system area was lost: looks, once, for blocks of the root directory and the external
+    /// table that a copy does not know. True if some were found.
+    pub(super) fn search_system(&mut self) -> bool {
+        let is_lost =
+            |problem: &super::Problem| matches!(problem.code, Code::SystemArea | Code::SystemInode);
+        if self.system_searched || !self.report.problems.iter().any(is_lost) {
+            return false;
+        }
+        self.system_searched = true;
+        let missing = Missing::from([(InodeNo::ROOT, None), (InodeNo::EXTERNAL, None)]);
+        for (ino, (_, blocks)) in self.search_sectors(&missing) {
+            self.extend_system(ino, &blocks);
+        }
+        !self.walk.fixes.is_empty()
+    }
+
+    /// The inodes that the locator table has and the walk has not.
+    fn missing_inodes(&mut self) -> Missing {
+        let len = u64::from(self.layout.block_bytes);
+        let per_block = locator::entries_per_block(self.layout.block_bytes);
+        let fragments = u64::from(self.layout.block_fragments());
+        let map = self.walk.locator.extents.clone();
+        let mut missing = Missing::new();
+        let mut homes = HashSet::new();
+        for block in map.iter().flat_map(|e| e.logical / fragments..e.logical_end() / fragments) {
+            let bytes = self.disk.read_many(&pieces(&map, block * len, len, &self.layout)).concat();
+            if bytes.len() as u64 != len || locator::verify(&bytes, block, self.checksum).is_err() {
+                continue;
+            }
+            for position in 0..per_block {
+                let ino = InodeNo(block * u64::from(per_block) + u64::from(position));
+                let entry = locator::get(&bytes, position as usize);
+                let Some(container) = entry.container else { continue };
+                self.number_max = self.number_max.max(ino.0);
+                if !ino.is_system() && self.walk.census.get(ino).is_none() {
+                    missing.insert(ino, Some((container, entry.generation)));
+                }
+                homes.insert(container.file);
+            }
+        }
+        if self.was_clean() {
+            let is_known = |home: &InodeNo| self.walk.census.containers.contains_key(home);
+            for home in homes.into_iter().filter(|home| !home.is_system() && !is_known(home)) {
+                missing.entry(home).or_insert(None);
+            }
+            return missing;
+        }
+        self.below_lost(missing)
+    }
+
+    /// After a crash the table also has inodes that were removed: of the missing, those that a lost
+    /// sector had, and those that lie in one of these.
+    fn below_lost(&self, mut missing: Missing) -> Missing {
+        let mut kept = Missing::new();
+        loop {
+            let is_lost = |entry: &Option<(Container, u32)>| {
+                entry.is_some_and(|(container, _)| {
+                    self.lost_sectors.contains(&container) || kept.contains_key(&container.file)
+                })
+            };
+            let more: Vec<InodeNo> =
+                missing.iter().filter(|(_, entry)| is_lost(entry)).map(|(ino, _)| *ino).collect();
+            if more.is_empty() {
+                return kept;
+            }
+            for ino in more {
+                kept.insert(ino, missing.remove(&ino).flatten());
+            }
+        }
+    }
+
+    /// The sectors of missing containers in the space that nothing claims: by owner, the
+    /// generation and the blocks.
+    fn search_sectors(&mut self, missing: &Missing) -> BTreeMap<InodeNo, (u32, Blocks)> {
+        let mut found: BTreeMap<(InodeNo, u32), Blocks> = BTreeMap::new();
+        for cg in (0..self.superblock.cgs_made).map(CgIndex) {
+            for run in self.unreached(cg) {
+                self.search_run(run, missing, &mut found);
+            }
+        }
+        let mut by_owner: BTreeMap<InodeNo, (u32, Blocks)> = BTreeMap::new();
+        for ((ino, generation), blocks) in found {
+            let newest = |blocks: &Blocks| blocks.values().map(|(_, epoch)| *epoch).max();
+            match by_owner.get(&ino) {
+                Some((_, other)) if newest(other) >= newest(&blocks) => {}
+                _ => {
+                    by_owner.insert(ino, (generation, blocks));
+                }
+            }
+        }
+        by_owner
+    }
+
+    /// Runs of a group that the walk did not reach and that are not known to be free.
+    fn unreached(&mut self, cg: CgIndex) -> Vec<FragRun> {
+        let mut bits = self.walk.used.free_bitmap(cg);
+        if self.was_clean()
+            && let Some(old) = self.good_bitmap(cg)
+        {
+            bits.iter_mut().zip(old).for_each(|(bit, old)| *bit &= !old);
+        }
+        let start = self.layout.block_start(self.layout.cg_start(cg));
+        let mut runs: Vec<FragRun> = Vec::new();
+        for bit in 0..self.layout.cg_fragments(cg) {
+            if bits[bit as usize / 8] >> (bit % 8) & 1 == 0 {
+                continue;
+            }
+            let fragment = FragNo(start.0 + u64::from(bit));
+            match runs.last_mut() {
+                Some(run) if run.end() == fragment => run.len += 1,
+                _ => runs.push(FragRun::new(fragment, 1)),
+            }
+        }
+        runs
+    }
+
+    fn good_bitmap(&mut self, cg: CgIndex) -> Option<Vec<u8>> {
+        let block = self.layout.block_bytes as usize;
+        let offset = self.layout.block_offset(self.layout.cg_header(cg));
+        let bytes = self.disk.read(offset, block * (1 + self.layout.bitmap_blocks() as usize));
+        let (head, bitmap) = bytes.split_at(block);
+        let header = CgHeader::decode(head, cg, self.checksum).ok()?;
+        (header.bitmap_checksum == bitmap_checksum(bitmap)).then(|| bitmap.to_vec())
+    }
+
+    fn search_run(
+        &mut self,
+        run: FragRun,
+        missing: &Missing,
+        found: &mut BTreeMap<(InodeNo, u32), Blocks>,
+    ) {
+        let whole = self.run_place(run);
+        let sector = u64::from(self.layout.sector_bytes);
+        let step = sector.min(self.layout.fragment_bytes.into());
+        let end = whole.offset + whole.len as u64;
+        let mut from = whole.offset;
+        while from + sector <= end {
+            // A sector that begins within this step may end after it.
+            let len = (STEP_BYTES + sector - step).min(end - from);
+            let bytes = self.disk.read(from, len as usize);
+            let last = len.saturating_sub(sector).min(STEP_BYTES - step);
+            for at in (0..=last).step_by(step as usize) {
+                let image = &bytes[at as usize..(at + sector) as usize];
+                self.look_at(from + at, image, missing, found);
+            }
+            from += STEP_BYTES;
+        }
+    }
+
+    fn look_at(
+        &self,
+        offset: u64,
+        image: &[u8],
+        missing: &Missing,
+        found: &mut BTreeMap<(InodeNo, u32), Blocks>,
+    ) {
+        let Some((container, generation)) = sector::identify(image, self.checksum) else { return };
+        let is_wanted = match missing.get(&container.file) {
+            None => false,
+            Some(Some((_, wanted))) => *wanted == generation,
+            Some(None) => true,
+        };
+        let per_block = self.layout.block_sectors();
+        let within = container.sector.0 % per_block * self.layout.sector_bytes;
+        let fragment = u64::from(self.layout.fragment_bytes);
+        let Some(start) = offset.checked_sub(within.into()) else { return };
+        if !is_wanted || !start.is_multiple_of(fragment) {
+            return;
+        }
+        let start = FragNo(start / fragment);
+        if !self.layout.is_allocatable(start, self.layout.block_fragments()) {
+            return;
+        }
+        let epoch = sector::Sector::new(image).epoch().0;
+        let block = u64::from(container.sector.0 / per_block);
+        let blocks = found.entry((container.file, generation)).or_default();
+        let newest = blocks.entry(block).or_insert((start, epoch));
+        if epoch > newest.1 {
+            *newest = (start, epoch);
+        }
+    }
+
+    /// Claims the blocks from `first` on that nothing else claims.
+    fn claim_found(&mut self, blocks: &Blocks, first: u64) -> Vec<Extent> {
+        let len = self.layout.block_fragments();
+        let mut extents = Vec::new();
+        for (block, (start, _)) in blocks.range(first..) {
+            if self.walk.used.claim(FragRun::new(*start, len)) {
+                let logical = block * u64::from(len);
+                extents.push(Extent { logical, start: *start, len, unwritten: false });
+            }
+        }
+        extents
+    }
+
+    /// Gives the root directory or the external table, restored from an old copy or made anew, the
+    /// blocks that the copy did not know.
+    fn extend_system(&mut self, ino: InodeNo, blocks: &Blocks) {
+        let Some(file) = self.walk.census.containers.get(&ino).cloned() else { return };
+        let known = u64::from(file.sectors / self.layout.block_sectors());
+        let mut extents = self.claim_found(blocks, known);
+        if let Some(last) = extents.last() {
+            let end = last.logical_end() * u64::from(self.layout.fragment_bytes);
+            extents.splice(0..0, file.map);
+            extents.sort_by_key(|extent| extent.logical);
+            let mend = Mend { size_min: Some(end), ..Mend::default() };
+            self.walk.fixes.push(Fix::Mend(ino, mend));
+            self.walk.fixes.push(Fix::SetMap(ino, extents));
+        }
+    }
+
+    /// Gives a lost directory a new inode, with a name in lost+found.
+    pub(super) fn resurrect(&mut self, ino: InodeNo, generation: u32, extents: &[Extent]) {
+        self.touched.insert(ino);
+        let Some(home) = self.lost_found() else { return self.no_space(ino) };
+        let mut inode = self.new_inode(ino, FileType::Directory, 0o700);
+        inode.generation = generation.into();
+        inode.parent = home.0.into();
+        let record = Record { inode: &inode, data: &[], xattrs: &[], tags: &[] };
+        let record = OwnedRecord::new(&record);
+        let name = format!("#{ino}").into_bytes();
+        if self.add_directory(home, &name, &record).is_none() || !self.set_map(ino, extents) {
+            return self.no_space(ino);
+        }
+        let end = extents.last().map_or(0, Extent::logical_end);
+        let size = end * u64::from(self.layout.fragment_bytes);
+        self.mend(ino, &Mend { size: Some(size), ..Mend::default() });
+    }
+
+    /// Where a run lies.
+    pub(super) fn run_place(&self, run: FragRun) -> DiskPlace {
+        let fragment = u64::from(self.layout.fragment_bytes);
+        let len = (u64::from(run.len) * fragment) as usize;
+        DiskPlace { offset: run.start.0 * fragment, len }
+    }
+}

@@ -1,0 +1,564 @@
+//! One way to damage a volume for each problem.
+
+use std::io::IoSlice;
+
+use super::image::Image;
+use crate::device::BlockDevice;
+use crate::format::checksum::name_hash;
+use crate::format::extent::{EXTENT_BYTES, Extent};
+use crate::format::inode::{FileType, InodeFlags};
+use crate::format::sector::{self, Body, Sector};
+use crate::format::{cylinder_group, index, locator};
+use crate::fsck::Code::{self, *};
+use crate::fsck::census::pieces;
+use crate::fsck::editor::Mend;
+use crate::fsck::{Checker, Place};
+use crate::units::{BlockNo, CgIndex, Container, FragNo, InodeNo, SectorIndex};
+
+pub(super) struct Case {
+    pub name: &'static str,
+    pub embed: bool,
+    pub codes: &'static [Code],
+    /// Damages the volume and tells what is to be reported.
+    pub inject: fn(&Image) -> Vec<(Code, Place)>,
+    /// Paths that may be gone or changed after the repair.
+    pub lost: &'static [&'static str],
+}
+
+macro_rules! cases {
+    ($($name:ident $embed:literal [$($code:ident),*] [$($lost:literal),*];)*) => {
+        pub(super) static CASES: &[Case] = &[
+            $(Case {
+                name: stringify!($name),
+                embed: $embed,
+                codes: &[$($code),*],
+                inject: $name,
+                lost: &[$($lost),*],
+            },)*
+        ];
+    };
+}
+
+cases! {
+    superblock_lost true [SuperblockLost] [];
+    superblock_copy true [SuperblockCopy] [];
+    system_copy true [SystemCopy] [];
+    system_area true [SystemArea] [];
+    system_inode true [SystemInode] [];
+    sector_lost true [SectorLost, LostDirectory] ["/dir/"];
+    table_sector_lost true [TableSectorLost, Dangling] ["/two", "/four", "/links"];
+    bad_entry true [BadEntry] [];
+    name_hash_wrong true [NameHash] [];
+    directory_size true [DirectorySize] [];
+    bad_number true [BadNumber] ["/dir/tiny"];
+    two_places true [TwoPlaces] [];
+    name_twice true [NameTwice] [];
+    reference_sector true [ReferenceSector] [];
+    entry_type true [EntryType] [];
+    embedded_forbidden false [EmbeddedForbidden] [];
+    extent_range true [ExtentRange] ["/dir/a"];
+    extent_overlap true [ExtentOverlap] ["/dir/a"];
+    extent_block true [ExtentBlock] ["/tree"];
+    shared_fragments true [SharedFragments] ["/dir/a"];
+    fragment_count true [FragmentCount] [];
+    contents_changed true [Contents] ["/dir/a"];
+    unexpected_space true [UnexpectedSpace] [];
+    attribute_list true [AttributeList] ["/small"];
+    attribute_block true [AttributeBlock] ["/attributes"];
+    link_count true [LinkCount] [];
+    directory_counts true [DirectoryCounts] [];
+    parent true [Parent] [];
+    nameless true [Nameless] ["/two", "/links/one"];
+    directory_names false [DirectoryNames] [];
+    directory_loop true [DirectoryLoop] [];
+    locator_size true [LocatorSize] [];
+    locator_block true [LocatorBlock] [];
+    locator_entry true [LocatorEntry] [];
+    index_wrong true [Index] [];
+    group_header true [GroupHeader] [];
+    bitmap true [Bitmap] [];
+    free_count true [FreeCount] [];
+    groups_made true [GroupsMade] [];
+    counters true [Counters] [];
+}
+
+fn write(image: &Image, offset: u64, bytes: &[u8]) {
+    image.device.write_at(offset, &[IoSlice::new(bytes)]).expect("write");
+}
+
+fn flip(image: &Image, offset: u64) {
+    let mut byte = [0];
+    image.device.read_at(offset, &mut byte).expect("read");
+    write(image, offset, &[byte[0] ^ 0x55]);
+}
+
+fn home(c: &Checker<'_>, ino: InodeNo) -> (Container, u16) {
+    let found = c.walk.census.get(ino).expect("an inode");
+    (found.container, found.slot)
+}
+
+fn inode(image: &Image, path: &str) -> Place {
+    Place::Inode(image.ino(path))
+}
+
+/// Where a sector lies.
+fn sector_offset(c: &Checker<'_>, container: Container) -> u64 {
+    c.walk.census.sector_pieces(container, &c.layout)[0].offset
+}
+
+fn superblock_lost(image: &Image) -> Vec<(Code, Place)> {
+    flip(image, 100);
+    vec![(SuperblockLost, Place::Volume)]
+}
+
+fn superblock_copy(image: &Image) -> Vec<(Code, Place)> {
+    let (block, offset) = image.with(|c| {
+        let block = c.layout.superblock_copies()[0];
+        (block, c.layout.block_offset(block))
+    });
+    flip(image, offset + 100);
+    vec![(SuperblockCopy, Place::Block(block))]
+}
+
+fn system_copy(image: &Image) -> Vec<(Code, Place)> {
+    let (block, offset) = image.with(|c| {
+        let block = BlockNo(c.layout.superblock_copies()[0].0 + 1);
+        (block, c.layout.block_offset(block))
+    });
+    flip(image, offset + 100);
+    vec![(SystemCopy, Place::Block(block))]
+}
+
+fn system_area(image: &Image) -> Vec<(Code, Place)> {
+    let container = Container { file: InodeNo::SYSTEM, sector: SectorIndex(0) };
+    let offset = image.with(|c| sector_offset(c, container));
+    flip(image, offset + 60);
+    vec![(SystemArea, Place::Sector(container))]
+}
+
+fn system_inode(image: &Image) -> Vec<(Code, Place)> {
+    image.with(|c| {
+        let (container, slot) = home(c, InodeNo::EXTERNAL);
+        c.edit(container, |image| sector::remove(image, slot));
+    });
+    vec![(SystemInode, Place::Inode(InodeNo::EXTERNAL))]
+}
+
+fn sector_lost(image: &Image) -> Vec<(Code, Place)> {
+    let dir = image.ino("/dir");
+    let container = Container { file: dir, sector: SectorIndex(0) };
+    let offset = image.with(|c| sector_offset(c, container));
+    flip(image, offset + 200);
+    vec![(SectorLost, Place::Sector(container)), (LostDirectory, inode(image, "/dir/inner"))]
+}
+
+fn table_sector_lost(image: &Image) -> Vec<(Code, Place)> {
+    let container = Container { file: InodeNo::EXTERNAL, sector: SectorIndex(0) };
+    let (offset, names) = image.with(|c| {
+        let mut names = Vec::new();
+        for path in ["/two", "/four", "/links/one", "/links/three"] {
+            let ino = image.ino(path);
+            let of = |r: &&crate::fsck::census::Reference| r.ino == ino;
+            names.extend(c.walk.census.references.iter().filter(of).map(|r| (r.container, r.slot)));
+        }
+        names.sort_by_key(|name| (sector_offset(c, name.0), name.1));
+        names.dedup();
+        (sector_offset(c, container), names)
+    });
+    flip(image, offset + 200);
+    let mut expected = vec![(TableSectorLost, Place::Sector(container))];
+    expected.extend(names.into_iter().map(|(c, slot)| (Dangling, Place::Entry(c, slot))));
+    expected
+}
+
+fn bad_entry(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/dir/tiny");
+    let container = image.with(|c| {
+        c.edit_record(ino, |record| record.inode.mtime_nanoseconds = u32::MAX.into());
+        home(c, ino).0
+    });
+    vec![(BadEntry, Place::Sector(container))]
+}
+
+fn name_hash_wrong(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/dir/tiny");
+    let (container, slot) = image.with(|c| {
+        let (container, slot) = home(c, ino);
+        let record = c.load_record(ino).expect("a record");
+        let mut added = 0;
+        c.edit(container, |image| {
+            sector::remove(image, slot);
+            let body = Body::Embedded(record.as_record());
+            added = sector::insert(image, 1, b"tiny", FileType::Regular, &body).expect("room");
+        });
+        (container, added)
+    });
+    vec![(NameHash, Place::Entry(container, slot))]
+}
+
+fn directory_size(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/dir");
+    image.with(|c| {
+        c.edit_record(ino, |record| record.inode.size = (record.inode.size.get() + 4096).into())
+    });
+    vec![(DirectorySize, Place::Inode(ino))]
+}
+
+fn bad_number(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/dir/tiny");
+    let (container, slot) = image.with(|c| {
+        c.edit_record(ino, |record| record.inode.ino = 7.into());
+        home(c, ino)
+    });
+    vec![(BadNumber, Place::Entry(container, slot))]
+}
+
+/// Adds a name for a record to the first sector of a directory.
+fn add_name(c: &mut Checker<'_>, dir: InodeNo, name: &[u8], ino: InodeNo) -> (Container, u16) {
+    let record = c.load_record(ino).expect("a record");
+    let file_type = record.inode.file_type().expect("a type");
+    let hash = name_hash(&c.superblock.hash_seed, name);
+    let container = Container { file: dir, sector: SectorIndex(0) };
+    let mut slot = None;
+    c.edit(container, |image| {
+        let body = Body::Embedded(record.as_record());
+        slot = sector::insert(image, hash, name, file_type, &body);
+    });
+    (container, slot.expect("room"))
+}
+
+fn two_places(image: &Image) -> Vec<(Code, Place)> {
+    let (ino, dir) = (image.ino("/dir/tiny"), image.ino("/dir/inner"));
+    image.with(|c| {
+        add_name(c, dir, b"again", ino);
+        c.mend(dir, &Mend { entries: Some(3), ..Mend::default() });
+    });
+    vec![(TwoPlaces, Place::Inode(ino))]
+}
+
+fn name_twice(image: &Image) -> Vec<(Code, Place)> {
+    let dir = image.ino("/dir");
+    let place = image.with(|c| {
+        // An empty file of its own number, and a name that is there.
+        let number = InodeNo(c.walk.census.inodes.iter().map(|f| f.ino.0).max().unwrap_or(0) + 1);
+        let mut inode = c.new_inode(number, FileType::Regular, 0o644);
+        inode.parent = dir.0.into();
+        let hash = name_hash(&c.superblock.hash_seed, b"tiny");
+        let container = Container { file: dir, sector: SectorIndex(0) };
+        let mut slot = None;
+        c.edit(container, |image| {
+            let record =
+                crate::format::inode::Record { inode: &inode, data: &[], xattrs: &[], tags: &[] };
+            slot = sector::insert(image, hash, b"tiny", FileType::Regular, &Body::Embedded(record));
+        });
+        Place::Entry(container, slot.expect("room"))
+    });
+    vec![(NameTwice, place)]
+}
+
+fn reference_sector(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/two");
+    let (container, slot) = image.with(|c| {
+        let reference = *c.walk.census.references.iter().find(|r| r.ino == ino).expect("a name");
+        let body = Body::Reference { ino, sector: SectorIndex(9) };
+        c.edit(reference.container, |image| {
+            sector::replace(image, reference.slot, &body);
+        });
+        (reference.container, reference.slot)
+    });
+    vec![(ReferenceSector, Place::Entry(container, slot))]
+}
+
+fn entry_type(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/two");
+    let (container, slot) = image.with(|c| {
+        let reference = *c.walk.census.references.iter().find(|r| r.ino == ino).expect("a name");
+        let mut slot = None;
+        c.edit(reference.container, |image| {
+            let sector = Sector::new(image);
+            let entry = sector.entries().find(|e| e.slot == reference.slot).expect("an entry");
+            let (hash, name) = (entry.hash, entry.name.to_vec());
+            let body = entry.body;
+            let (Body::Reference { ino, sector }, _) = (body, ()) else { panic!("a reference") };
+            sector::remove(image, reference.slot);
+            let body = Body::Reference { ino, sector };
+            slot = sector::insert(image, hash, &name, FileType::Fifo, &body);
+        });
+        (reference.container, slot.expect("room"))
+    });
+    vec![(EntryType, Place::Entry(container, slot))]
+}
+
+fn embedded_forbidden(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/dir/tiny");
+    let (container, slot) = image.with(|c| {
+        let reference = *c.walk.census.references.iter().find(|r| r.ino == ino).expect("a name");
+        let record = c.load_record(ino).expect("a record");
+        let (table, slot) = home(c, ino);
+        c.edit(table, |image| sector::remove(image, slot));
+        c.edit(reference.container, |image| {
+            let body = Body::Embedded(record.as_record());
+            assert!(sector::replace(image, reference.slot, &body), "room");
+        });
+        (reference.container, reference.slot)
+    });
+    vec![(EmbeddedForbidden, Place::Entry(container, slot))]
+}
+
+fn set_extent(c: &mut Checker<'_>, ino: InodeNo, change: impl Fn(&mut Extent)) {
+    c.edit_record(ino, |record| {
+        let mut extents: Vec<Extent> = Extent::decode_list(&record.data).collect();
+        change(&mut extents[0]);
+        record.data = extents.iter().flat_map(Extent::encode).collect();
+    });
+}
+
+fn extent_range(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/dir/a");
+    image.with(|c| {
+        let end = FragNo(c.layout.fragments());
+        set_extent(c, ino, |extent| extent.start = end);
+    });
+    vec![(ExtentRange, Place::Inode(ino))]
+}
+
+fn extent_overlap(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/dir/a");
+    image.with(|c| {
+        c.edit_record(ino, |record| {
+            let first = Extent::decode_list(&record.data).next().expect("an extent");
+            let (one, mut two) = (Extent { len: 12, ..first }, first);
+            two.start = FragNo(first.start.0 + 12);
+            two.logical = first.logical + 11;
+            two.len = first.len - 12;
+            record.data = [one.encode(), two.encode()].concat();
+            assert_eq!(record.data.len(), 2 * EXTENT_BYTES);
+            let flags = record.inode.inode_flags() - InodeFlags::CONTENT_CHECKSUM;
+            record.inode.flags = flags.bits().into();
+        });
+    });
+    vec![(ExtentOverlap, Place::Inode(ino))]
+}
+
+fn extent_block(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/tree");
+    let offset = image.with(|c| {
+        let record = c.load_record(ino).expect("a record");
+        let tree = c.collect_map(&record.as_record()).tree_blocks;
+        c.layout.block_offset(*tree.last().expect("a tree"))
+    });
+    flip(image, offset + 100);
+    vec![(ExtentBlock, Place::Inode(ino))]
+}
+
+fn shared_fragments(image: &Image) -> Vec<(Code, Place)> {
+    let (a, b) = (image.ino("/dir/a"), image.ino("/dir/b"));
+    image.with(|c| {
+        let record = c.load_record(b).expect("a record");
+        let start = Extent::decode_list(&record.data).next().expect("an extent").start;
+        set_extent(c, a, |extent| extent.start = start);
+        c.mend(a, &Mend { clear_flags: InodeFlags::CONTENT_CHECKSUM, ..Mend::default() });
+    });
+    vec![(SharedFragments, Place::Inode(b))]
+}
+
+fn fragment_count(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/dir/a");
+    image.with(|c| c.mend(ino, &Mend { fragments: Some(1), ..Mend::default() }));
+    vec![(FragmentCount, Place::Inode(ino))]
+}
+
+fn contents_changed(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/dir/a");
+    let offset = image.with(|c| {
+        let record = c.load_record(ino).expect("a record");
+        assert!(record.inode.inode_flags().contains(InodeFlags::CONTENT_CHECKSUM));
+        let start = Extent::decode_list(&record.data).next().expect("an extent").start;
+        start.0 * u64::from(c.layout.fragment_bytes)
+    });
+    flip(image, offset + 100);
+    vec![(Contents, Place::Inode(ino))]
+}
+
+fn unexpected_space(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/pipe");
+    image.with(|c| c.mend(ino, &Mend { size: Some(17), ..Mend::default() }));
+    vec![(UnexpectedSpace, Place::Inode(ino))]
+}
+
+fn attribute_list(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/small");
+    image.with(|c| c.edit_record(ino, |record| record.xattrs[1] = 200));
+    vec![(AttributeList, Place::Inode(ino))]
+}
+
+fn attribute_block(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/attributes");
+    let offset = image.with(|c| {
+        let record = c.load_record(ino).expect("a record");
+        let run = crate::fsck::map::attribute_run(&record.as_record()).expect("a block");
+        run.start.0 * u64::from(c.layout.fragment_bytes)
+    });
+    flip(image, offset + 100);
+    vec![(AttributeBlock, Place::Inode(ino))]
+}
+
+fn link_count(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/two");
+    image.with(|c| c.mend(ino, &Mend { nlink: Some(5), ..Mend::default() }));
+    vec![(LinkCount, Place::Inode(ino))]
+}
+
+fn directory_counts(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/dir");
+    image.with(|c| c.mend(ino, &Mend { nlink: Some(9), ..Mend::default() }));
+    vec![(DirectoryCounts, Place::Inode(ino))]
+}
+
+fn parent(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/dir/inner");
+    image.with(|c| c.mend(ino, &Mend { parent: Some(InodeNo::ROOT), ..Mend::default() }));
+    vec![(Parent, Place::Inode(ino))]
+}
+
+fn nameless(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/two");
+    image.with(|c| {
+        let names: Vec<_> =
+            c.walk.census.references.iter().filter(|r| r.ino == ino).copied().collect();
+        for name in names {
+            c.edit(name.container, |image| sector::remove(image, name.slot));
+            let dir = name.container.file;
+            let entries = c.walk.census.containers[&dir].entries - 1;
+            c.mend(dir, &Mend { entries: Some(entries), ..Mend::default() });
+        }
+    });
+    vec![(Nameless, Place::Inode(ino))]
+}
+
+fn directory_names(image: &Image) -> Vec<(Code, Place)> {
+    let (ino, dir) = (image.ino("/dir/inner"), image.ino("/links"));
+    let (container, slot) = image.with(|c| {
+        let sector = home(c, ino).0.sector;
+        let container = Container { file: dir, sector: SectorIndex(0) };
+        let hash = name_hash(&c.superblock.hash_seed, b"second");
+        let mut slot = None;
+        c.edit(container, |image| {
+            let body = Body::Reference { ino, sector };
+            slot = sector::insert(image, hash, b"second", FileType::Directory, &body);
+        });
+        c.mend(dir, &Mend { entries: Some(3), ..Mend::default() });
+        (container, slot.expect("room"))
+    });
+    vec![(DirectoryNames, Place::Entry(container, slot))]
+}
+
+fn directory_loop(image: &Image) -> Vec<(Code, Place)> {
+    let (outer, inner) = (image.ino("/dir"), image.ino("/dir/inner"));
+    let (container, slot) = image.with(|c| add_name(c, inner, b"up", outer));
+    vec![(DirectoryLoop, Place::Entry(container, slot))]
+}
+
+fn locator_size(image: &Image) -> Vec<(Code, Place)> {
+    let ino = InodeNo::LOCATOR;
+    image.with(|c| c.mend(ino, &Mend { size: Some(100), ..Mend::default() }));
+    vec![(LocatorSize, Place::Inode(ino))]
+}
+
+/// Where the block of the table with the entry of an inode lies.
+fn locator_offset(c: &Checker<'_>, ino: InodeNo) -> u64 {
+    let len = u64::from(c.layout.block_bytes);
+    let (block, _) = locator::position(ino, c.layout.block_bytes);
+    pieces(&c.walk.locator.extents, block * len, len, &c.layout)[0].offset
+}
+
+fn locator_block(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/dir");
+    let offset = image.with(|c| locator_offset(c, ino));
+    flip(image, offset + 100);
+    vec![(LocatorBlock, Place::Inode(InodeNo::LOCATOR))]
+}
+
+fn locator_entry(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/dir/a");
+    image.with(|c| {
+        let offset = locator_offset(c, ino);
+        let mut bytes = c.disk.read(offset, c.layout.block_bytes as usize);
+        let (_, position) = locator::position(ino, c.layout.block_bytes);
+        let mut entry = locator::get(&bytes, position);
+        entry.container = Some(Container { file: InodeNo::ROOT, sector: SectorIndex(77) });
+        locator::set(&mut bytes, position, entry);
+        locator::seal(&mut bytes, c.checksum);
+        c.disk.change(offset, &bytes);
+    });
+    vec![(LocatorEntry, Place::Inode(InodeNo::LOCATOR))]
+}
+
+fn index_wrong(image: &Image) -> Vec<(Code, Place)> {
+    let dir = image.ino("/big");
+    image.with(|c| {
+        let len = u64::from(c.layout.block_bytes);
+        let map = c.walk.census.containers[&dir].map.clone();
+        let place = pieces(&map, index::INDEX_OFFSET_BYTES, len, &c.layout)[0];
+        let mut bytes = c.disk.read(place.offset, place.len);
+        let (hash, sector) = index::entries(&bytes).next().expect("a name");
+        index::remove(&mut bytes, hash, sector);
+        index::seal(&mut bytes, c.checksum);
+        c.disk.change(place.offset, &bytes);
+    });
+    vec![(Index, Place::Inode(dir))]
+}
+
+fn group_header(image: &Image) -> Vec<(Code, Place)> {
+    let offset = image.with(|c| c.layout.block_offset(c.layout.cg_header(CgIndex(0))));
+    flip(image, offset + 100);
+    vec![(GroupHeader, Place::Cg(CgIndex(0)))]
+}
+
+/// Changes the header and the bitmap of the first group.
+fn change_group(
+    image: &Image,
+    change: impl Fn(&mut cylinder_group::CgHeader, &mut [u8]),
+) -> Vec<(Code, Place)> {
+    let cg = CgIndex(0);
+    image.with(|c| {
+        let block = c.layout.block_bytes as usize;
+        let offset = c.layout.block_offset(c.layout.cg_header(cg));
+        let mut bytes = c.disk.read(offset, block * (1 + c.layout.bitmap_blocks() as usize));
+        let (head, bitmap) = bytes.split_at_mut(block);
+        let mut header = cylinder_group::CgHeader::decode(head, cg, c.checksum).expect("a header");
+        change(&mut header, bitmap);
+        header.bitmap_checksum = cylinder_group::bitmap_checksum(bitmap);
+        header.encode_into(head, c.checksum);
+        c.disk.change(offset, &bytes);
+    });
+    Vec::new()
+}
+
+fn bitmap(image: &Image) -> Vec<(Code, Place)> {
+    change_group(image, |_, bitmap| bitmap[100] ^= 0x0f);
+    vec![(Bitmap, Place::Cg(CgIndex(0)))]
+}
+
+fn free_count(image: &Image) -> Vec<(Code, Place)> {
+    change_group(image, |header, _| header.free_fragments += 1);
+    vec![(FreeCount, Place::Cg(CgIndex(0)))]
+}
+
+fn set_superblock(image: &Image, change: impl Fn(&mut crate::format::Superblock)) {
+    let bytes = image.with(|c| {
+        change(&mut c.superblock);
+        c.superblock.encode()
+    });
+    write(image, 0, &bytes);
+}
+
+fn groups_made(image: &Image) -> Vec<(Code, Place)> {
+    set_superblock(image, |superblock| superblock.cgs_made = 0);
+    vec![(GroupsMade, Place::Volume)]
+}
+
+fn counters(image: &Image) -> Vec<(Code, Place)> {
+    set_superblock(image, |superblock| superblock.free_fragments += 3);
+    vec![(Counters, Place::Volume)]
+}
