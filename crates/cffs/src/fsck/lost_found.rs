@@ -107,8 +107,8 @@ impl Checker<'_> {
         if self.is_possible_number(InodeNo(above)) {
             return InodeNo(above);
         }
-        let numbers = (InodeNo::FIRST_USER.0..).map(InodeNo);
-        numbers.skip_while(|ino| self.walk.census.get(*ino).is_some()).next().unwrap_or_default()
+        let mut numbers = (InodeNo::FIRST_USER.0..).map(InodeNo);
+        numbers.find(|ino| self.walk.census.get(*ino).is_none()).unwrap_or_default()
     }
 
     /// Puts a directory's record beside a new name, or into the external table where that is the
