@@ -20,12 +20,15 @@ const REQUEST_BLOCKS_MAX: usize = 256;
 pub enum Phase {
     /// File data, new sectors, new extent blocks: nothing on the device leads to them yet.
     New = 0,
-    /// Sectors and inodes, without their deferred changes.
-    Change = 1,
+    /// The external inode table and the system area, without their deferred changes: a name that
+    /// replaces another must not refer to an inode that is not there.
+    Table = 1,
+    /// Directory sectors, without their deferred changes.
+    Change = 2,
     /// Sectors with the deferred changes.
-    Settle = 2,
+    Settle = 3,
     /// Derived state, when everything it is derived from is on the device.
-    Derived = 3,
+    Derived = 4,
 }
 
 enum Image {
@@ -41,7 +44,7 @@ enum Image {
 /// The writes of an epoch.
 #[derive(Default)]
 pub struct WriteSet {
-    phases: [BTreeMap<BlockNo, Image>; 4],
+    phases: [BTreeMap<BlockNo, Image>; 5],
 }
 
 impl WriteSet {

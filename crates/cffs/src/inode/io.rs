@@ -176,9 +176,10 @@ impl Store {
     fn promise_page(&self, file: &mut Locked<'_>, position: u64) -> Result<()> {
         let fragments = u64::from(self.layout.block_fragments());
         let first = position * fragments;
-        let in_place = file.inode.size > self.small_bytes_max()
-            || !self.features.content_checksum
-            || file.inode.map().is_some_and(ExtentMap::has_unwritten);
+        let in_place = !file.moves
+            && (file.inode.size > self.small_bytes_max()
+                || !self.features.content_checksum
+                || file.inode.map().is_some_and(ExtentMap::has_unwritten));
         let mapped = |fragment| {
             let map = file.inode.map();
             map.is_some_and(|map| matches!(map.find(fragment), Mapping::Mapped { .. }))
@@ -198,6 +199,7 @@ impl Store {
             return Ok(());
         }
         self.verify_contents(file)?;
+        file.moves = true;
         let pages = file.inode.size.div_ceil(self.layout.block_bytes.into());
         for position in 0..pages {
             let fragments = u64::from(self.layout.block_fragments());

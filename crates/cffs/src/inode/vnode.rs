@@ -39,6 +39,9 @@ pub struct VnodeState {
     pub reserved: u64,
     /// Blocks promised to the directory's new sectors.
     pub reserved_blocks: u64,
+    /// The device has a checksum of the contents as they lie there: the next epoch writes what
+    /// changed to new places and nothing over the old.
+    pub moves: bool,
     /// The contents matched their checksum since the inode was read.
     pub verified: AtomicBool,
     /// Of a directory: hashes of the names whose entries leave the device in the last phase of the
@@ -66,6 +69,7 @@ impl Vnode {
                 tags: Vec::new(),
                 reserved: 0,
                 reserved_blocks: 0,
+                moves: false,
                 verified: AtomicBool::new(false),
                 leaving: HashSet::new(),
                 room_from: 0,

@@ -54,6 +54,7 @@ impl Store {
         } else {
             self.place_pages(file, &positions, neighbours, writes)?;
         }
+        file.moves = false;
         file.dirty = true;
         self.count_dirty(file, |file| {
             for position in &positions {
@@ -187,7 +188,7 @@ impl Store {
             if page.is_empty() {
                 continue;
             }
-            if self.write_in_place(file, page.clone(), writes) {
+            if !file.moves && self.write_in_place(file, page.clone(), writes) {
                 continue;
             }
             if let Some(map) = file.inode.map_mut() {

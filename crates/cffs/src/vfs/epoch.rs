@@ -6,8 +6,8 @@
 //!
 //! ```text
 //!   gate closed            gate open
-//!   place ─ encode ─ seal │ New ┆ Change ┆ Settle ┆ Derived ┆ sync │ freed space is allocatable
-//!                         │     barriers between               │ pages leave for the cache
+//!   place ─ encode ─ seal │ New ┆ Table ┆ Change ┆ Settle ┆ sync │ freed space is allocatable
+//!                         │     barriers between                │ pages leave for the cache
 //! ```
 
 use std::cell::OnceCell;
@@ -437,6 +437,11 @@ impl<'a> Preparation<'a> {
         let number = self.number_of(file, position)?;
         let len = self.store.layout.sector_bytes as usize;
         let (epoch, checksum) = (self.epoch, self.store.checksum);
+        let change = if file.inode.ino.is_system() && file.inode.ino != InodeNo::ROOT {
+            Phase::Table
+        } else {
+            Phase::Change
+        };
         let new = self.new_pages.get(&file.inode.ino).is_some_and(|new| new.contains(&position));
         let Some(page) = self.store.dirty_page(file, position) else { return Ok(()) };
         let deferred = page.chunks_exact(len).any(|image| Sector::new(image).has_deferred());
@@ -446,7 +451,7 @@ impl<'a> Preparation<'a> {
                 sector::before_deferred(image);
                 sector::seal(image, epoch, checksum);
             }
-            self.writes.put_block(Phase::Change, number, Arc::new(before));
+            self.writes.put_block(change, number, Arc::new(before));
         }
         for image in page.chunks_exact_mut(len) {
             sector::settle(image);
@@ -455,7 +460,7 @@ impl<'a> Preparation<'a> {
         let phase = match (new, deferred) {
             (true, _) => Phase::New,
             (false, true) => Phase::Settle,
-            (false, false) => Phase::Change,
+            (false, false) => change,
         };
         if let Some(block) = self.take_page(file, position) {
             self.writes.put_block(phase, number, block);
