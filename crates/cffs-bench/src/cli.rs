@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use cffs_bench::compare::{self, Plan};
 use cffs_bench::directory::Directory;
 use cffs_bench::disk::{Profile, Stroke};
+use cffs_bench::library::LibraryPlan;
 use cffs_bench::peer::{Peer, find_cffs};
 use cffs_bench::placement::Placement;
 use cffs_bench::report::{Report, table};
@@ -42,6 +43,11 @@ enum Command {
     /// Each run makes a new file system on a new disk. At least three repetitions, medians; cold
     /// caches. Prints the table, and writes it with JSON and charts into a directory.
     Compare(CompareArguments),
+    /// Run the papers' benchmarks on C-FFS as a library, on a disk in virtual time.
+    ///
+    /// Exact and repeatable: the device alone, without processor and kernel. Compares C-FFS with
+    /// its variants that have techniques switched off.
+    Library(LibraryArguments),
     /// Ask a served disk for its counters, or change its profile.
     Control {
         /// The socket that `cffs-bench disk --control` made.
@@ -141,6 +147,28 @@ struct CompareArguments {
     cffs: PathBuf,
 }
 
+#[derive(Args)]
+struct LibraryArguments {
+    /// The disk.
+    #[arg(long, value_enum, default_value = "st31200")]
+    profile: Profile,
+    /// Whether the volume is the whole disk on a smaller scale, or a slice of it.
+    #[arg(long, value_enum, default_value = "whole")]
+    stroke: Stroke,
+    /// The size of the volume.
+    #[arg(long, value_parser = size, default_value = "512M")]
+    size: u64,
+    /// Files in the small-file benchmark.
+    #[arg(long, default_value_t = 10_000)]
+    files: u64,
+    /// Where randomness starts.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where the report goes; only printed if not given.
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
 impl Arguments {
     /// Does what was asked.
     pub fn run(self) -> Result<()> {
@@ -148,6 +176,7 @@ impl Arguments {
             Command::Disk(arguments) => arguments.run(),
             Command::Run(arguments) => arguments.run(),
             Command::Compare(arguments) => arguments.run(),
+            Command::Library(arguments) => arguments.run(),
             Command::Control { socket, command } => {
                 println!("{}", control::ask(&socket, &command.join(" "))?);
                 Ok(())
@@ -243,6 +272,22 @@ impl CompareArguments {
         report.write(&self.output)?;
         println!("written to {}", self.output.display());
         Ok(())
+    }
+}
+
+impl LibraryArguments {
+    fn run(self) -> Result<()> {
+        let library = LibraryPlan {
+            profile: self.profile,
+            stroke: self.stroke,
+            size: self.size,
+            files: self.files,
+            large_bytes: 64 << 20,
+            seed: self.seed,
+        };
+        let report = Report::of_library(&library, &library.run()?);
+        println!("{}", table::text(&report));
+        self.output.map_or(Ok(()), |directory| report.write(&directory))
     }
 }
 

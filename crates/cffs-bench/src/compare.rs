@@ -139,7 +139,8 @@ impl Plan {
 }
 
 impl Results {
-    fn add(&mut self, workload: Workload, peer: Peer, phases: Vec<Phase>) {
+    /// Takes the phases of one run in.
+    pub fn add(&mut self, workload: Workload, peer: Peer, phases: Vec<Phase>) {
         for (i, phase) in phases.into_iter().enumerate() {
             let cell = Cell { workload, phase: (i, phase.name.clone()), peer };
             self.cells.entry(cell).or_default().push(phase);

@@ -13,11 +13,13 @@
 //! - [`peer`]: the file systems, and a mounted one on an emulated disk;
 //! - [`directory`]: any directory, to measure one's own storage;
 //! - [`compare`]: every workload on every peer;
+//! - [`library`]: C-FFS without a kernel, in virtual time;
 //! - [`report`]: medians, bars, tables and charts.
 
 pub mod compare;
 pub mod directory;
 pub mod disk;
+pub mod library;
 pub mod peer;
 pub mod placement;
 pub mod report;

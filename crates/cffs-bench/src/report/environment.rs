@@ -7,6 +7,8 @@ use serde::Serialize;
 
 use crate::compare::Plan;
 use crate::disk::{Profile, Stroke};
+use crate::library::LibraryPlan;
+use crate::peer::Peer;
 use crate::workload::catalog::Scale;
 
 /// The circumstances of a comparison.
@@ -39,27 +41,43 @@ pub struct Environment {
 impl Environment {
     /// This machine, for this plan.
     pub fn here(plan: &Plan) -> Environment {
+        let quick = if plan.scale == Scale::Quick { "-quick" } else { "" };
+        let version = |peer: &Peer| (peer.to_string(), peer.version(&plan.cffs));
+        Environment {
+            placement: plan.placement.to_string(),
+            versions: plan.peers.iter().map(version).collect(),
+            ..Environment::new(plan.profile, plan.stroke, plan.scale, quick)
+        }
+    }
+
+    /// No machine at all: C-FFS as a library on a disk in virtual time.
+    pub fn virtual_disk(plan: &LibraryPlan) -> Environment {
+        let version = String::from(concat!("the library, ", env!("CARGO_PKG_VERSION")));
+        Environment {
+            placement: String::from("In virtual time, the device alone: the processor is free."),
+            load_per_core: 0.0,
+            versions: vec![(Peer::Cffs.to_string(), version)],
+            ..Environment::new(plan.profile, plan.stroke, Scale::Full, "-library")
+        }
+    }
+
+    fn new(profile: Profile, stroke: Stroke, scale: Scale, suffix: &str) -> Environment {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let system = rustix::system::uname();
-        let profile = plan.profile.to_possible_value();
-        let name = profile.map_or_else(String::new, |v| v.get_name().to_owned());
-        let quick = if plan.scale == Scale::Quick { "-quick" } else { "" };
+        let name = profile.to_possible_value();
+        let name = name.map_or_else(String::new, |v| v.get_name().to_owned());
         Environment {
-            name: format!("{name}{quick}"),
-            profile: plan.profile,
-            stroke: plan.stroke,
-            scale: plan.scale,
+            name: format!("{name}{suffix}"),
+            profile,
+            stroke,
+            scale,
             cpu: cpu_model(),
             cores,
             memory_bytes: memory_bytes(),
             kernel: format!("Linux {}", system.release().to_string_lossy()),
-            placement: plan.placement.to_string(),
+            placement: String::new(),
             load_per_core: load() / cores as f64,
-            versions: plan
-                .peers
-                .iter()
-                .map(|peer| (peer.to_string(), peer.version(&plan.cffs)))
-                .collect(),
+            versions: Vec::new(),
         }
     }
 

@@ -19,6 +19,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::compare::{Failure, Plan, Results};
+use crate::library::LibraryPlan;
 use environment::Environment;
 use summary::{Row, Summary};
 
@@ -41,6 +42,17 @@ impl Report {
         let summary = Summary::new(results, plan.profile.streaming_rate());
         Report {
             environment: Environment::here(plan),
+            bars: bars::judge(plan.profile, &summary),
+            rows: summary.rows,
+            failures: results.failures.clone(),
+        }
+    }
+
+    /// Draws conclusions from a run in virtual time.
+    pub fn of_library(plan: &LibraryPlan, results: &Results) -> Report {
+        let summary = Summary::new(results, plan.profile.streaming_rate());
+        Report {
+            environment: Environment::virtual_disk(plan),
             bars: bars::judge(plan.profile, &summary),
             rows: summary.rows,
             failures: results.failures.clone(),

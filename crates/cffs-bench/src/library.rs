@@ -1,0 +1,205 @@
+//! C-FFS as a library on a disk in virtual time: exact, instant, and without a kernel.
+//!
+//! The papers' benchmarks on the papers' disks, for C-FFS and for its variants with techniques
+//! switched off. What comes out is the time of the device alone, as if the processor were
+//! infinitely fast, and the exact number of requests; the same run always gives the same figures.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use cffs::clock::TestClock;
+use cffs::device::{Geometry, MemoryDevice};
+use cffs::format::superblock::Policy;
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::units::InodeNo;
+use cffs::vfs::{AtimeMode, NewFile, NewKind, OpenOptions, Volume};
+
+use crate::compare::Results;
+use crate::disk::{Profile, Stroke};
+use crate::peer::Peer;
+use crate::virtual_disk::VirtualDisk;
+use crate::workload::Phase;
+use crate::workload::catalog::Workload;
+use crate::workload::random::{Contents, Random};
+
+#[cfg(test)]
+mod tests;
+
+/// Bytes that a large file is written and read with at a time.
+const CHUNK: usize = 1 << 20;
+
+/// What is run.
+#[derive(Clone, Copy, Debug)]
+pub struct LibraryPlan {
+    /// The disk.
+    pub profile: Profile,
+    /// How the volume lies on it.
+    pub stroke: Stroke,
+    /// The size of the volume in bytes.
+    pub size: u64,
+    /// Files in the small-file benchmark.
+    pub files: u64,
+    /// Bytes in the large file.
+    pub large_bytes: u64,
+    /// Where randomness starts.
+    pub seed: u64,
+}
+
+/// The variants, in the order of the report.
+pub const VARIANTS: [Peer; 5] =
+    [Peer::Cffs, Peer::CffsNoEmbed, Peer::CffsNoInline, Peer::CffsNoGroups, Peer::CffsPlain];
+
+impl LibraryPlan {
+    /// Runs everything on every variant.
+    pub fn run(&self) -> Result<Results> {
+        let mut results = Results::default();
+        for peer in VARIANTS {
+            for (workload, files, size) in
+                [(Workload::Small1k, self.files, 1024), (Workload::Thesis, 1000, 4096)]
+            {
+                let phases = self.small_file(peer, files, size)?;
+                results.add(workload, peer, phases);
+            }
+            results.add(Workload::LargeFile, peer, self.large_file(peer)?);
+        }
+        Ok(results)
+    }
+
+    fn small_file(&self, peer: Peer, files: u64, size: usize) -> Result<Vec<Phase>> {
+        let disk = self.disk(peer)?;
+        let contents = Contents::new(self.seed, size);
+        let names: Vec<(String, String)> =
+            (0..files).map(|i| (format!("d{:03}", i / 100), format!("f{i:06}"))).collect();
+        let mut shuffled: Vec<usize> = (0..names.len()).collect();
+        let in_order = shuffled.clone();
+        Random::new(self.seed).shuffle(&mut shuffled);
+        let count = |name, bytes: usize| (name, files, files * bytes as u64);
+
+        let mut phases = Vec::new();
+        phases.push(phase(&disk, count("create", size), |volume| {
+            let mut dir = InodeNo::ROOT;
+            for (i, (dir_name, name)) in names.iter().enumerate() {
+                if i % 100 == 0 {
+                    dir = make(volume, InodeNo::ROOT, dir_name, NewKind::Directory)?;
+                }
+                let file = make(volume, dir, name, NewKind::Regular)?;
+                volume.write(file, 0, contents.of(i as u64, size))?;
+                volume.release(file, 1);
+            }
+            Ok(())
+        })?);
+        for (name, order) in [("read", &in_order), ("read shuffled", &shuffled)] {
+            phases.push(phase(&disk, count(name, size), |volume| {
+                let mut buffer = vec![0; size];
+                for &i in order {
+                    let file = find(volume, &names[i])?;
+                    volume.read(file, 0, &mut buffer)?;
+                    volume.release(file, 1);
+                }
+                Ok(())
+            })?);
+        }
+        phases.push(phase(&disk, count("overwrite", size), |volume| {
+            for (i, path) in names.iter().enumerate() {
+                let file = find(volume, path)?;
+                volume.write(file, 0, contents.of(i as u64 + 1, size))?;
+                volume.release(file, 1);
+            }
+            Ok(())
+        })?);
+        phases.push(phase(&disk, count("remove", 0), |volume| {
+            for (dir_name, name) in &names {
+                let dir = volume.lookup(InodeNo::ROOT, dir_name.as_bytes())?.ino;
+                volume.unlink(dir, name.as_bytes())?;
+                volume.release(dir, 1);
+            }
+            Ok(())
+        })?);
+        Ok(phases)
+    }
+
+    fn large_file(&self, peer: Peer) -> Result<Vec<Phase>> {
+        let disk = self.disk(peer)?;
+        let contents = Contents::new(self.seed, CHUNK);
+        let chunks = self.large_bytes / CHUNK as u64;
+        let count = |name| (name, 1, chunks * CHUNK as u64);
+        let mut phases = Vec::new();
+        for name in ["write", "read", "overwrite"] {
+            phases.push(phase(&disk, count(name), |volume| {
+                let file = match name {
+                    "write" => make(volume, InodeNo::ROOT, "large", NewKind::Regular)?,
+                    _ => volume.lookup(InodeNo::ROOT, b"large")?.ino,
+                };
+                let mut buffer = vec![0; CHUNK];
+                for i in 0..chunks {
+                    let offset = i * CHUNK as u64;
+                    if name == "read" {
+                        volume.read(file, offset, &mut buffer)?;
+                    } else {
+                        volume.write(file, offset, contents.of(i, CHUNK))?;
+                    }
+                }
+                volume.release(file, 1);
+                Ok(())
+            })?);
+        }
+        Ok(phases)
+    }
+
+    fn disk(&self, peer: Peer) -> Result<Disk> {
+        let geometry = Geometry { size_bytes: self.size, sector_bytes: self.profile.sector_size() };
+        let memory = MemoryDevice::with_geometry(geometry);
+        let disk = VirtualDisk::new(memory, self.profile, self.stroke);
+        let defaults = MkfsOptions::default();
+        let options = MkfsOptions {
+            embed: !matches!(peer, Peer::CffsNoEmbed | Peer::CffsPlain),
+            inline: !matches!(peer, Peer::CffsNoInline | Peer::CffsPlain),
+            policy: match peer {
+                Peer::CffsNoGroups | Peer::CffsPlain => Policy::None,
+                _ => defaults.policy,
+            },
+            // Fixed, so that two runs are the same run.
+            uuid: Some([7; 16]),
+            hash_seed: Some([7; 16]),
+            ..defaults
+        };
+        mkfs::make(&disk, &options).context("make the volume")?;
+        Ok(Arc::new(disk))
+    }
+}
+
+type Disk = Arc<VirtualDisk<MemoryDevice>>;
+
+/// Opens the volume with cold caches, does the work, and makes it durable.
+fn phase(
+    disk: &Disk,
+    (name, files, bytes): (&str, u64, u64),
+    work: impl FnOnce(&Volume) -> Result<()>,
+) -> Result<Phase> {
+    let options = OpenOptions { atime: AtimeMode::Never, ..OpenOptions::default() };
+    let volume = Volume::open(disk.clone(), Arc::new(TestClock::default()), options)
+        .with_context(|| format!("open the volume before {name}"))?;
+    disk.power_cycle();
+    let (before, started) = (disk.counters(), disk.now());
+    work(&volume).with_context(|| format!("phase {name}"))?;
+    volume.sync().with_context(|| format!("make {name} durable"))?;
+    let seconds = disk.now().since(started).as_secs();
+    let device = Some(disk.counters().since(&before));
+    volume.close().with_context(|| format!("close the volume after {name}"))?;
+    Ok(Phase { name: name.to_owned(), files, bytes, seconds, device })
+}
+
+/// Makes a file and keeps the reference that the volume hands out.
+fn make(volume: &Volume, dir: InodeNo, name: &str, kind: NewKind) -> Result<InodeNo> {
+    let new = NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+    Ok(volume.make(dir, name.as_bytes(), &new)?.ino)
+}
+
+/// Walks to a file; the caller gives back the reference on the file.
+fn find(volume: &Volume, path: &(String, String)) -> Result<InodeNo> {
+    let dir = volume.lookup(InodeNo::ROOT, path.0.as_bytes())?.ino;
+    let file = volume.lookup(dir, path.1.as_bytes());
+    volume.release(dir, 1);
+    Ok(file.with_context(|| format!("{}", Path::new(&path.0).join(&path.1).display()))?.ino)
+}
