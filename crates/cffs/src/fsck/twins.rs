@@ -208,14 +208,18 @@ impl Checker<'_> {
             let place = Place::Entry(second.0, second.1);
             let message = format!("entry {} of {} has the same name", first.1, first.0);
             self.expected(Code::NameTwice, place, message);
-            let ranks = [first, second].map(|(container, slot)| self.name_rank(container, slot));
+            let ranks = [
+                self.name_rank(first.0, first.1, second.0),
+                self.name_rank(second.0, second.1, first.0),
+            ];
             let loser = if ranks[1] >= ranks[0] { first } else { second };
             self.lose_name(loser.0, loser.1);
         }
     }
 
-    /// The newest is the greatest: by the latest linktag, by the sector, by the inode's creation.
-    fn name_rank(&mut self, container: Container, slot: u16) -> impl Ord + use<> {
+    /// The newest is the greatest: by the tag that tells of a replacement in the other place, by the
+    /// latest linktag, by the sector, by the inode's creation.
+    fn name_rank(&mut self, container: Container, slot: u16, other: Container) -> impl Ord + use<> {
         let entry = self.load_entry(container, slot);
         let epoch = entry.as_ref().map(|entry| entry.epoch);
         let record = match entry {
@@ -223,9 +227,16 @@ impl Checker<'_> {
             Some(OwnedEntry { ino, .. }) => self.load_record(ino),
             None => None,
         };
+        let replaced = record.as_ref().and_then(|record| {
+            let tags = record.link_tags();
+            let here = |tag: &&crate::format::inode::LinkTag| {
+                tag.kind == LinkTagKind::Replaced && tag.place == other
+            };
+            tags.iter().filter(here).map(|tag| tag.epoch.0).max()
+        });
         let tag = record.as_ref().and_then(|r| r.link_tags().iter().map(|tag| tag.epoch.0).max());
         let born = record.map(|record| record.inode.btime());
-        (tag, epoch, born, Reverse(container.sector), slot)
+        (replaced, tag, epoch, born, Reverse(container.sector), slot)
     }
 
     /// Takes the name from a file that lost it to another. After a crash the file was replaced;
