@@ -33,8 +33,8 @@ setup: ## Install the programs that building and testing need (Debian; asks for 
 build: ## Build the cffs program, optimised
 	$(CARGO) build --release --locked -p cffs-cli
 
-run: ## Run cffs with ARGS, as in: make run ARGS='mkfs tree.img --size 1G'
-	$(CARGO) run --release --locked -p cffs-cli -- $(ARGS)
+run: ## Show it at work: a volume at ./mnt, a real tree in it, requests per file beside ext4's
+	scripts/run.sh
 
 test: ## Run every test, those with a mounted volume too; ends with the numbers
 	scripts/test.sh

@@ -48,12 +48,10 @@ impl Generate {
 }
 
 fn man_pages(directory: &Path) -> anyhow::Result<()> {
-    let (user, system) = (directory.join("man1"), directory.join("man8"));
-    fs::create_dir_all(&user)?;
-    fs::create_dir_all(&system)?;
-    clap_mangen::generate_to(Cli::command(), &user)?;
+    fs::create_dir_all(directory)?;
+    clap_mangen::generate_to(Cli::command(), directory)?;
     for (name, page) in HELPERS {
-        fs::write(system.join(format!("{name}.8")), format!(".so man1/{page}.1\n"))?;
+        fs::write(directory.join(format!("{name}.8")), format!(".so man1/{page}.1\n"))?;
     }
     Ok(())
 }

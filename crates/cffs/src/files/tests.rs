@@ -1,1 +1,233 @@
+use std::fs;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::{CopyError, CopyOptions, Files, Observer, export, import};
+use crate::clock::TestClock;
+use crate::device::MemoryDevice;
+use crate::error::Error;
+use crate::format::inode::FileType;
+use crate::mkfs::{self, MkfsOptions};
+use crate::vfs::Volume;
+use crate::vfs::types::OpenOptions;
+
+fn files_of(size_bytes: u64) -> Files {
+    let device = Arc::new(MemoryDevice::new(size_bytes, 4096));
+    mkfs::make(&device, &MkfsOptions::default()).expect("the volume is made");
+    let clock = Arc::new(TestClock::default());
+    let volume = Volume::open(device, clock, OpenOptions::default()).expect("it opens");
+    Files::new(Arc::new(volume))
+}
+
+fn files() -> Files {
+    files_of(64 << 20)
+}
+
+#[test]
+fn contents_written_by_path_are_read_by_path() {
+    let files = files();
+    files.make_dir_all("/a/b//c/").expect("made");
+    files.make_dir_all("a/b/c").expect("it is there already");
+    files.write("/a/b/c/f", b"first, and longer").expect("written");
+    files.write("a/b/c/f", b"second").expect("written again");
+    assert_eq!(files.read("/a/./b/../b/c/f").expect("read"), b"second");
+    assert!(matches!(files.read("/a/b"), Err(Error::IsDirectory)));
+    assert!(matches!(files.make_dir_all("/a/b/c/f"), Err(Error::NotDirectory)));
+    assert!(matches!(files.read("/a/b/c/f/"), Err(Error::NotDirectory)));
+}
+
+#[test]
+fn symbolic_links_are_followed_within_the_volume() {
+    let files = files();
+    files.make_dir_all("/real/dir").expect("made");
+    files.write("/real/file", b"found").expect("written");
+    files.symlink(b"../real", "/real/up").expect("made");
+    files.symlink(b"/real/up/file", "/absolute").expect("made");
+    files.symlink(b"../file", "/real/dir/relative").expect("made");
+    files.symlink(b"loop", "/loop").expect("made");
+    assert_eq!(files.read("/absolute").expect("read"), b"found");
+    assert_eq!(files.read("/real/up/dir/relative").expect("read"), b"found");
+    assert_eq!(files.read_link("/absolute").expect("read"), b"/real/up/file");
+    assert_eq!(files.stat_itself("/absolute").expect("there").file_type, FileType::Symlink);
+    assert!(matches!(files.read("/loop"), Err(Error::Invalid(_))));
+    assert_eq!(files.read("/../../real/file").expect("the root is above itself"), b"found");
+}
+
+#[test]
+fn names_can_be_linked_moved_and_removed() {
+    let files = files();
+    files.write("one", b"1").expect("written");
+    files.hard_link("one", "two").expect("linked");
+    assert_eq!(files.stat("two").expect("there").nlink, 2);
+    files.rename("one", "three").expect("renamed");
+    files.remove_file("two").expect("removed");
+    assert!(matches!(files.stat("one"), Err(Error::NotFound)));
+    assert_eq!(files.stat("three").expect("there").nlink, 1);
+    files.make_dir("d").expect("made");
+    files.write("d/x", b"").expect("written");
+    assert!(matches!(files.remove_dir("d"), Err(Error::NotEmpty)));
+    files.remove_file("d/x").expect("removed");
+    files.remove_dir("d").expect("removed");
+}
+
+#[test]
+fn a_file_in_use_outlives_its_name() {
+    let files = files();
+    let mut file = files.create("f").expect("made");
+    file.write_all(b"still here").expect("written");
+    files.remove_file("f").expect("removed");
+    file.seek(SeekFrom::End(-4)).expect("moved");
+    let mut rest = String::new();
+    file.read_to_string(&mut rest).expect("read");
+    assert_eq!(rest, "here");
+    drop(file);
+    files.close().expect("closed");
+}
+
+#[test]
+fn a_walk_tells_directories_before_what_is_in_them() {
+    let files = files();
+    for path in ["/t/a/x", "/t/b/y/z", "/t/c"] {
+        files.make_dir_all(path).expect("made");
+        files.write([path, "/file"].concat(), b"").expect("written");
+    }
+    let found: Vec<(String, usize)> = files
+        .walk("/t")
+        .expect("it begins")
+        .map(|entry| entry.expect("readable"))
+        .map(|entry| (String::from_utf8_lossy(&entry.path).into_owned(), entry.depth))
+        .collect();
+    let expected = [
+        ("/t", 0),
+        ("/t/a", 1),
+        ("/t/a/x", 2),
+        ("/t/a/x/file", 3),
+        ("/t/b", 1),
+        ("/t/b/y", 2),
+        ("/t/b/y/z", 3),
+        ("/t/b/y/z/file", 4),
+        ("/t/c", 1),
+        ("/t/c/file", 2),
+    ];
+    assert_eq!(found, expected.map(|(path, depth)| (path.to_owned(), depth)));
+}
+
+/// A tree with one of everything that an ordinary user can make.
+fn build_tree(root: &Path) {
+    fs::create_dir_all(root.join("sub/deep")).expect("made");
+    for index in 0..200 {
+        let contents = vec![index as u8; index * 97];
+        fs::write(root.join(format!("sub/f{index}")), contents).expect("written");
+    }
+    fs::write(root.join("first"), b"two names").expect("written");
+    fs::hard_link(root.join("first"), root.join("sub/second")).expect("linked");
+    symlink("sub/f1", root.join("link")).expect("linked");
+    symlink("nowhere", root.join("sub/dangling")).expect("linked");
+    let sparse = fs::File::create(root.join("sparse")).expect("made");
+    sparse.write_all_at(b"end", 5 << 20).expect("written");
+    sparse.set_len(6 << 20).expect("extended");
+    fs::write(root.join("tight"), b"secret").expect("written");
+    fs::set_permissions(root.join("tight"), fs::Permissions::from_mode(0o4711)).expect("set");
+    fs::set_permissions(root.join("sub/deep"), fs::Permissions::from_mode(0o2750)).expect("set");
+}
+
+fn assert_same(left: &Path, right: &Path) {
+    let (a, b) = (fs::symlink_metadata(left).expect("there"), fs::symlink_metadata(right));
+    let b = b.unwrap_or_else(|error| panic!("{}: {error}", right.display()));
+    assert_eq!(a.mode(), b.mode(), "mode of {}", right.display());
+    assert_eq!((a.uid(), a.gid()), (b.uid(), b.gid()), "owner of {}", right.display());
+    let times = |m: &fs::Metadata| (m.mtime(), m.mtime_nsec());
+    assert_eq!(times(&a), times(&b), "time of {}", right.display());
+    if a.is_dir() {
+        let mut names: Vec<_> = fs::read_dir(left)
+            .expect("readable")
+            .map(|entry| entry.expect("readable").file_name())
+            .collect();
+        names.sort();
+        assert_eq!(names.len(), fs::read_dir(right).expect("readable").count());
+        names.iter().for_each(|name| assert_same(&left.join(name), &right.join(name)));
+    } else if a.is_symlink() {
+        assert_eq!(fs::read_link(left).expect("read"), fs::read_link(right).expect("read"));
+    } else {
+        assert_eq!(a.nlink(), b.nlink());
+        assert!(fs::read(left).expect("read") == fs::read(right).expect("read"), "{left:?}");
+    }
+}
+
+#[test]
+fn a_tree_comes_out_as_it_went_in() {
+    let host = tempfile::tempdir().expect("a directory");
+    let (source, target) = (host.path().join("source"), host.path().join("target"));
+    build_tree(&source);
+    let files = files();
+    let options = CopyOptions::default();
+    let there = import(&files, &source, b"/into/here", &options, &()).expect("imported");
+    let back = export(&files, b"/into/here", &target, &options, &()).expect("exported");
+    assert_eq!(there, back);
+    assert_eq!((there.files, there.directories), (203, 3));
+    assert_eq!((there.symlinks, there.hard_links, there.failures), (2, 1, 0));
+    assert_same(&source, &target);
+    assert_eq!(
+        files.stat("/into/here/first").expect("there").ino,
+        files.stat("/into/here/sub/second").expect("there").ino
+    );
+    // The hole stayed one on both sides.
+    assert!(there.bytes < 3 << 20, "{} bytes were copied", there.bytes);
+    assert!(files.stat("/into/here/sparse").expect("there").allocated_bytes < 64 << 10);
+    assert!(fs::metadata(target.join("sparse")).expect("there").blocks() * 512 < 1 << 20);
+    files.close().expect("closed");
+}
+
+#[test]
+fn a_second_import_replaces_files_and_keeps_others() {
+    let host = tempfile::tempdir().expect("a directory");
+    fs::write(host.path().join("f"), b"old").expect("written");
+    let files = files();
+    files.write("/other", b"stays").expect("written");
+    let options = CopyOptions::default();
+    import(&files, host.path(), b"/", &options, &()).expect("imported");
+    fs::write(host.path().join("f"), b"new").expect("written");
+    import(&files, host.path(), b"/", &options, &()).expect("imported again");
+    assert_eq!(files.read("f").expect("read"), b"new");
+    assert_eq!(files.read("other").expect("read"), b"stays");
+}
+
+/// Counts failures.
+#[derive(Default)]
+struct Failures(AtomicUsize);
+
+impl Observer for Failures {
+    fn failed(&self, _: &CopyError) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_copied_is_told_and_the_others_are_copied() {
+    let host = tempfile::tempdir().expect("a directory");
+    fs::create_dir(host.path().join("x")).expect("made");
+    fs::write(host.path().join("y"), b"fine").expect("written");
+    let files = files();
+    files.write("/x", b"in the way of the directory").expect("written");
+    let failures = Failures::default();
+    let options = CopyOptions::default();
+    let summary = import(&files, host.path(), b"/", &options, &failures).expect("goes on");
+    assert_eq!((summary.failures, failures.0.into_inner()), (1, 1));
+    assert_eq!(files.read("/y").expect("read"), b"fine");
+}
+
+#[test]
+fn an_import_that_finds_no_space_ends_and_says_so() {
+    let host = tempfile::tempdir().expect("a directory");
+    for index in 0..40 {
+        fs::write(host.path().join(index.to_string()), vec![1; 1 << 20]).expect("written");
+    }
+    let files = files_of(16 << 20);
+    let copied = import(&files, host.path(), b"/", &CopyOptions::default(), &());
+    let error = copied.expect_err("there is no room").to_string();
+    assert!(error.contains("no space left"), "{error}");
+    files.close().expect("the volume is none the worse");
+}
