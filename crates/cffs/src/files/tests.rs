@@ -15,7 +15,7 @@ use crate::vfs::Volume;
 use crate::vfs::types::OpenOptions;
 
 fn files_of(size_bytes: u64) -> Files {
-    let device = Arc::new(MemoryDevice::new(size_bytes, 4096));
+    let device = Arc::new(MemoryDevice::new(size_bytes));
     mkfs::make(&device, &MkfsOptions::default()).expect("the volume is made");
     let clock = Arc::new(TestClock::default());
     let volume = Volume::open(device, clock, OpenOptions::default()).expect("it opens");
