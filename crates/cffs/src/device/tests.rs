@@ -116,7 +116,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    // Each case runs on every device: fewer do, but as many more as `PROPTEST_CASES` asks for.
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 6))]
 
     #[test]
     fn every_device_is_an_array_of_bytes(steps in prop::collection::vec(step(), 1..25)) {
