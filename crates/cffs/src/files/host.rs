@@ -62,8 +62,9 @@ pub fn set_times(path: &Path, atime: Timestamp, mtime: Timestamp) -> io::Result<
 /// The ranges of a file that have data. Where the file system cannot tell, all of it.
 pub fn data_ranges(file: &File, metadata: &Metadata) -> io::Result<Vec<Range<u64>>> {
     let size = metadata.len();
+    let everything = || Vec::from_iter([Range { start: 0, end: size }]);
     if metadata.blocks() * 512 >= size {
-        return Ok(vec![0..size]);
+        return Ok(everything());
     }
     let mut ranges = Vec::new();
     let mut at = 0;
@@ -71,7 +72,7 @@ pub fn data_ranges(file: &File, metadata: &Metadata) -> io::Result<Vec<Range<u64
         let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
             Ok(start) => start,
             Err(Errno::NXIO) => break,
-            Err(Errno::INVAL | Errno::OPNOTSUPP) if at == 0 => return Ok(vec![0..size]),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) if at == 0 => return Ok(everything()),
             Err(errno) => return Err(errno.into()),
         };
         let end = rustix::fs::seek(file, SeekFrom::Hole(start))?.min(size);
