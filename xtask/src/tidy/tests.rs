@@ -40,6 +40,7 @@ fn lines_that_cannot_be_shorter_are_left_alone() {
     assert!(findings("a.rs", &format!("    \"{long}\",")).is_empty());
     assert_eq!(findings("a.rs", &format!("    {long} f(\"{}\");", "x".repeat(30))).len(), 1);
     assert_eq!(findings("a.rs", &format!("    \"{long}\", \"more\",")).len(), 1);
+    assert!(findings("docs/FSCK.md", &long).is_empty());
     let address = format!("see https://example.org/{}", "x".repeat(100));
     assert!(findings("a.md", &address).is_empty());
 }
