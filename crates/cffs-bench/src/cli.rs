@@ -121,8 +121,8 @@ struct CompareArguments {
     /// Whether the volume is the whole disk on a smaller scale, or a slice of it.
     #[arg(long, value_enum, default_value = "whole")]
     stroke: Stroke,
-    /// The file systems, by name.
-    #[arg(long, value_delimiter = ',', default_value = "cffs,ext4,xfs,btrfs")]
+    /// The file systems, by name; those that the bars of the device are about if none is named.
+    #[arg(long, value_delimiter = ',')]
     peers: Vec<Peer>,
     /// The workloads; all that the bars are about if none is named.
     #[arg(long, value_enum, value_delimiter = ',')]
@@ -246,10 +246,14 @@ impl CompareArguments {
             true => Workload::of_the_bars(self.profile),
             false => self.workloads,
         };
+        let peers = match self.peers.is_empty() {
+            true => Peer::of_the_bars(self.profile),
+            false => self.peers,
+        };
         let plan = Plan {
             profile: self.profile,
             stroke: self.stroke,
-            peers: self.peers,
+            peers,
             workloads,
             scale,
             repetitions: self.repetitions,

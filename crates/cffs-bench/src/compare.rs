@@ -13,10 +13,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use crate::disk::{Profile, Stroke};
+use crate::library;
 use crate::peer::{Peer, Volume, VolumeSpec};
 use crate::placement::Placement;
 use crate::workload::catalog::{Scale, Workload};
-use crate::workload::store::Store;
 use crate::workload::{Phase, Session};
 
 /// What is compared.
@@ -91,7 +91,12 @@ impl Plan {
                         return results;
                     }
                     overall.inc(1);
-                    if peer.store() != Store::Files && !workload.has_stores() {
+                    let applies = match peer {
+                        Peer::Tar | Peer::Sqlite => workload.has_stores(),
+                        Peer::Null | Peer::Library => workload.is_hot(),
+                        _ => true,
+                    };
+                    if !applies {
                         continue;
                     }
                     let seed = self.seed + u64::from(repetition);
@@ -120,6 +125,9 @@ impl Plan {
         seed: u64,
         interrupt: &AtomicBool,
     ) -> anyhow::Result<Vec<Phase>> {
+        if peer == Peer::Library {
+            return library::hot(workload.hot(self.scale, seed));
+        }
         let mut volume = Volume::make(VolumeSpec {
             peer,
             profile: self.profile,

@@ -1,4 +1,4 @@
-//! C-FFS as a library on a disk in virtual time: exact, instant, and without a kernel.
+//! C-FFS as a library: on a disk in virtual time, exact and without a kernel; and hot, in memory.
 //!
 //! The papers' benchmarks on the papers' disks, for C-FFS and for its variants with techniques
 //! switched off. What comes out is the time of the device alone, as if the processor were
@@ -6,9 +6,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
-use cffs::clock::TestClock;
+use cffs::clock::{SystemClock, TestClock};
 use cffs::device::{Geometry, MemoryDevice};
 use cffs::format::superblock::Policy;
 use cffs::mkfs::{self, MkfsOptions};
@@ -21,6 +22,7 @@ use crate::peer::Peer;
 use crate::virtual_disk::VirtualDisk;
 use crate::workload::Phase;
 use crate::workload::catalog::Workload;
+use crate::workload::hot::{self, Hot};
 use crate::workload::random::{Contents, Random};
 
 #[cfg(test)]
@@ -167,6 +169,46 @@ impl LibraryPlan {
         mkfs::make(&disk, &options).context("make the volume")?;
         Ok(Arc::new(disk))
     }
+}
+
+/// Single operations on warm caches, on a device in memory, in real time.
+pub fn hot(plan: Hot) -> Result<Vec<Phase>> {
+    let device = MemoryDevice::new(1 << 30);
+    mkfs::make(&device, &MkfsOptions::default()).context("make the volume")?;
+    let options = OpenOptions { atime: AtimeMode::Never, ..OpenOptions::default() };
+    let volume = Volume::open(Arc::new(device), Arc::new(SystemClock), options)?;
+    let dir = make(&volume, InodeNo::ROOT, "c000", NewKind::Directory)?;
+    let contents = Contents::new(plan.seed, hot::SIZE);
+    let mut buffer = vec![0; hot::SIZE];
+    let mut phases = Vec::new();
+    for name in hot::PHASES {
+        let started = Instant::now();
+        for i in 0..plan.operations {
+            let (empty, full) = (format!("empty{i:06}"), format!("full{i:06}"));
+            match name {
+                "create" => volume.release(make(&volume, dir, &empty, NewKind::Regular)?, 1),
+                "create+write" => {
+                    let file = make(&volume, dir, &full, NewKind::Regular)?;
+                    volume.write(file, 0, contents.of(i, hot::SIZE))?;
+                    volume.release(file, 1);
+                }
+                "open+read" => {
+                    let file = volume.lookup(dir, full.as_bytes())?.ino;
+                    volume.read(file, 0, &mut buffer)?;
+                    volume.release(file, 1);
+                }
+                "stat" => volume.release(volume.lookup(dir, full.as_bytes())?.ino, 1),
+                _ => volume.unlink(dir, empty.as_bytes())?,
+            }
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        let moves_data = matches!(name, "create+write" | "open+read");
+        let bytes = if moves_data { plan.operations * hot::SIZE as u64 } else { 0 };
+        let files = plan.operations;
+        phases.push(Phase { name: name.to_owned(), files, bytes, seconds, device: None });
+    }
+    volume.close()?;
+    Ok(phases)
 }
 
 type Disk = Arc<VirtualDisk<MemoryDevice>>;

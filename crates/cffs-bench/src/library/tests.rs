@@ -37,6 +37,13 @@ fn techniques_do_not_cost_requests_when_reading() {
 }
 
 #[test]
+fn hot_operations_run_on_the_library() {
+    let phases = hot(Hot { operations: 100, clients: 1, seed: 1 }).unwrap();
+    assert!(phases.iter().all(|p| p.files == 100 && p.seconds > 0.0));
+    assert_eq!(phases[2].bytes, 100 * 1024);
+}
+
+#[test]
 fn a_large_file_moves_all_its_bytes() {
     let phases = plan(1).large_file(Peer::Cffs).unwrap();
     let device = |i: usize| phases[i].device.unwrap();

@@ -7,13 +7,16 @@
 mod volume;
 
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::str::FromStr;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::disk::Profile;
 use crate::workload::store::Store;
 pub use volume::{Volume, VolumeSpec};
 
@@ -43,11 +46,15 @@ pub enum Peer {
     Tar,
     /// A table of SQLite on ext4 instead of files.
     Sqlite,
+    /// A FUSE server in memory that does nothing else: the ceiling for anything over FUSE.
+    Null,
+    /// C-FFS as a library inside the process: no system call per operation.
+    Library,
 }
 
 impl Peer {
     /// All of them, in the order of the reports.
-    pub const ALL: [Peer; 11] = [
+    pub const ALL: [Peer; 13] = [
         Peer::Cffs,
         Peer::Ext4,
         Peer::Xfs,
@@ -55,11 +62,28 @@ impl Peer {
         Peer::Fuse2fs,
         Peer::Tar,
         Peer::Sqlite,
+        Peer::Null,
+        Peer::Library,
         Peer::CffsNoEmbed,
         Peer::CffsNoInline,
         Peer::CffsNoGroups,
         Peer::CffsPlain,
     ];
+
+    /// Those that the bars of a device are about.
+    pub fn of_the_bars(profile: Profile) -> Vec<Peer> {
+        match profile {
+            Profile::None => vec![Peer::Cffs, Peer::Ext4, Peer::Null, Peer::Library],
+            Profile::St31200 | Profile::AtlasIi => vec![
+                Peer::Cffs,
+                Peer::CffsNoEmbed,
+                Peer::CffsNoInline,
+                Peer::CffsNoGroups,
+                Peer::CffsPlain,
+            ],
+            _ => vec![Peer::Cffs, Peer::Ext4, Peer::Xfs, Peer::Btrfs],
+        }
+    }
 
     /// The name on the command line and in reports.
     pub fn name(self) -> &'static str {
@@ -75,6 +99,8 @@ impl Peer {
             Peer::Fuse2fs => "fuse2fs",
             Peer::Tar => "tar",
             Peer::Sqlite => "sqlite",
+            Peer::Null => "null",
+            Peer::Library => "library",
         }
     }
 
@@ -105,13 +131,14 @@ impl Peer {
             Peer::CffsNoInline => Some(&["--features", "^inline"]),
             Peer::CffsNoGroups => Some(&["--policy", "none"]),
             Peer::CffsPlain => Some(&["--features", "^embed,^inline", "--policy", "none"]),
-            Peer::Ext4 | Peer::Xfs | Peer::Btrfs | Peer::Fuse2fs | Peer::Tar | Peer::Sqlite => None,
+            _ => None,
         }
     }
 
     /// Makes the file system on a device.
     fn make(self, device: &Path, cffs: &Path) -> Result<()> {
         let mut command = match self {
+            Peer::Null | Peer::Library => return Ok(()),
             // Lazy initialization would go on in the background of whatever is measured.
             Peer::Ext4 | Peer::Fuse2fs | Peer::Tar | Peer::Sqlite => {
                 let mut c = Command::new("mkfs.ext4");
@@ -140,6 +167,8 @@ impl Peer {
     /// Mounts it.
     fn mount(self, device: &Path, at: &Path, cffs: &Path) -> Result<()> {
         let mut command = match self {
+            Peer::Null => return mount_null(at, cffs),
+            Peer::Library => bail!("the library is not mounted"),
             Peer::Ext4 | Peer::Xfs | Peer::Btrfs | Peer::Tar | Peer::Sqlite => {
                 let below = if self.store() == Store::Files { self } else { Peer::Ext4 };
                 let mut c = Command::new("mount");
@@ -185,6 +214,8 @@ impl Peer {
             Peer::Ext4 | Peer::Fuse2fs => first_line(Command::new("mkfs.ext4").arg("-V")),
             Peer::Xfs => first_line(Command::new("mkfs.xfs").arg("-V")),
             Peer::Btrfs => first_line(Command::new("mkfs.btrfs").arg("-V")),
+            Peer::Null => Some(String::from("fuse-ring's example")),
+            Peer::Library => Some(String::from(concat!("cffs ", env!("CARGO_PKG_VERSION")))),
             _ => first_line(Command::new(cffs).arg("--version")),
         };
         made_by.unwrap_or_else(|| String::from("not installed"))
@@ -226,10 +257,37 @@ pub fn find_cffs() -> PathBuf {
     beside.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from("cffs"))
 }
 
+/// Starts the null server, which `cargo build --release -p fuse-ring --example null` leaves in the
+/// directory `examples` beside `cffs`, and waits until it serves.
+fn mount_null(at: &Path, cffs: &Path) -> Result<()> {
+    let before = std::fs::metadata(at)?.dev();
+    let program = cffs.with_file_name("examples").join("null");
+    let mut server = Command::new(&program)
+        .args(["--elide-open"])
+        .arg(at)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .with_context(|| format!("start {}", program.display()))?;
+    for _ in 0..500 {
+        if std::fs::metadata(at)?.dev() != before {
+            // It ends when it is unmounted; somebody has to take note.
+            std::thread::spawn(move || server.wait());
+            return Ok(());
+        }
+        if let Some(status) = server.try_wait()? {
+            bail!("the null server ended with {status}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    server.kill()?;
+    bail!("the null server does not serve")
+}
+
 /// Runs a program that should succeed; its complaint is part of the error if it does not.
 fn run(command: &mut Command) -> Result<()> {
     let output = command
-        .stdin(std::process::Stdio::null())
+        .stdin(Stdio::null())
         .output()
         .with_context(|| format!("start {:?}", command.get_program()))?;
     if !output.status.success() {

@@ -12,6 +12,10 @@ use crate::workload::catalog::Workload;
 enum Figure {
     /// Files per second over the best of ext4, XFS and btrfs.
     OverBestPeer,
+    /// Files per second over a FUSE server that does nothing.
+    OverNull,
+    /// Files per second of the library over those of ext4 through system calls.
+    LibraryOverExt4,
     /// Files per second over C-FFS with all of its techniques off.
     OverPlain,
     /// Requests per file of C-FFS with its techniques off, over ours.
@@ -30,8 +34,8 @@ enum Figure {
 struct Bar(Workload, &'static str, Figure, f64);
 
 use Figure::{
-    MegabytesPerSec, OfLargeFile, OfLimit, OverBestPeer, OverPlain, RequestsPerFile,
-    RequestsUnderPlain,
+    LibraryOverExt4, MegabytesPerSec, OfLargeFile, OfLimit, OverBestPeer, OverNull, OverPlain,
+    RequestsPerFile, RequestsUnderPlain,
 };
 use Workload as W;
 
@@ -74,6 +78,19 @@ const ON_PAPERS_DISKS: &[Bar] = &[
     Bar(W::Thesis, "read", OfLargeFile, 0.95),
 ];
 
+const IN_MEMORY: &[Bar] = &[
+    Bar(W::Hot2, "create", OverNull, 0.85),
+    Bar(W::Hot2, "create+write", OverNull, 0.85),
+    Bar(W::Hot2, "open+read", OverNull, 0.85),
+    Bar(W::Hot2, "stat", OverNull, 0.85),
+    Bar(W::Hot2, "unlink", OverNull, 0.85),
+    Bar(W::Hot1, "create", LibraryOverExt4, 2.0),
+    Bar(W::Hot1, "create+write", LibraryOverExt4, 2.0),
+    Bar(W::Hot1, "open+read", LibraryOverExt4, 2.0),
+    Bar(W::Hot1, "stat", LibraryOverExt4, 2.0),
+    Bar(W::Hot1, "unlink", LibraryOverExt4, 2.0),
+];
+
 /// The applications whose ratios are also judged together.
 const TOGETHER: [&str; 4] = ["unpack", "search", "copy", "rm -rf"];
 
@@ -95,7 +112,8 @@ pub fn judge(profile: Profile, summary: &Summary) -> Vec<Verdict> {
     let bars = match profile {
         Profile::Hdd7200 => ON_7200_RPM,
         Profile::St31200 | Profile::AtlasIi => ON_PAPERS_DISKS,
-        Profile::Net3000 | Profile::Net500 | Profile::None => &[],
+        Profile::None => IN_MEMORY,
+        Profile::Net3000 | Profile::Net500 => &[],
     };
     let mut verdicts: Vec<Verdict> = bars.iter().filter_map(|bar| bar.judge(summary)).collect();
     if profile == Profile::Hdd7200 {
@@ -107,10 +125,16 @@ pub fn judge(profile: Profile, summary: &Summary) -> Vec<Verdict> {
 impl Bar {
     fn judge(&self, summary: &Summary) -> Option<Verdict> {
         let &Bar(workload, phase, figure, goal) = self;
-        let ours = summary.find(workload, phase, Peer::Cffs)?;
-        let plain = || summary.find(workload, phase, Peer::CffsPlain);
+        let other = |peer| summary.find(workload, phase, peer);
+        let plain = || other(Peer::CffsPlain);
+        let ours = match figure {
+            LibraryOverExt4 => other(Peer::Library)?,
+            _ => other(Peer::Cffs)?,
+        };
         let measured = match figure {
             OverBestPeer => ours.ratio_to_best?,
+            OverNull => ours.files_per_sec / other(Peer::Null)?.files_per_sec,
+            LibraryOverExt4 => ours.files_per_sec / other(Peer::Ext4)?.files_per_sec,
             OverPlain => ours.files_per_sec / plain()?.files_per_sec,
             RequestsUnderPlain => plain()?.requests_per_file? / ours.requests_per_file?,
             MegabytesPerSec => ours.megabytes_per_sec,
@@ -123,6 +147,8 @@ impl Bar {
         };
         let (unit, met) = match figure {
             OverBestPeer => ("× best peer", measured >= goal),
+            OverNull => ("× a FUSE server that does nothing", measured >= goal),
+            LibraryOverExt4 => ("library, × ext4", measured >= goal),
             OverPlain => ("× all techniques off", measured >= goal),
             RequestsUnderPlain => ("× fewer requests than all techniques off", measured >= goal),
             MegabytesPerSec => ("MB/s", measured >= goal),

@@ -78,7 +78,7 @@ fn paint(
         .bold_line_style(INK.mix(0.2))
         .light_line_style(TRANSPARENT)
         .label_style(font.clone())
-        .y_label_formatter(&|value| short(*value))
+        .y_label_formatter(&|value| decade_label(*value))
         .draw()?;
 
     let bar = 0.84 / peers.len() as f64;
@@ -142,6 +142,8 @@ fn colour(peer: Peer) -> RGBColor {
         Peer::Fuse2fs => RGBColor(230, 159, 0),
         Peer::Tar => RGBColor(110, 160, 60),
         Peer::Sqlite => RGBColor(150, 110, 200),
+        Peer::Null => RGBColor(128, 128, 128),
+        Peer::Library => RGBColor(0, 160, 200),
         Peer::CffsNoEmbed => RGBColor(86, 180, 233),
         Peer::CffsNoInline => RGBColor(120, 140, 200),
         Peer::CffsNoGroups => RGBColor(140, 140, 140),
@@ -151,6 +153,13 @@ fn colour(peer: Peer) -> RGBColor {
 
 fn decade_below(value: f64) -> f64 {
     10f64.powf((value * 0.8).log10().floor())
+}
+
+/// Only decades are labelled: the lines between them crowd towards the top.
+fn decade_label(value: f64) -> String {
+    let exponent = value.log10();
+    let is_decade = (exponent - exponent.round()).abs() < 1e-6;
+    if is_decade { short(value) } else { String::new() }
 }
 
 /// A number that fits over a bar.

@@ -10,6 +10,7 @@ use super::Session;
 use super::aging::{Churn, History};
 use super::apps::Apps;
 use super::durable::Durable;
+use super::hot::Hot;
 use super::large_file::LargeFile;
 use super::scan::{FreshTree, LargeDirectory};
 use super::servers::{Kind, Server};
@@ -82,6 +83,14 @@ pub enum Workload {
     Apps,
     /// A data set twice the size of memory in random order.
     Shuffled,
+    /// Single operations on warm caches, one client.
+    #[value(name = "hot-1")]
+    #[serde(rename = "hot-1")]
+    Hot1,
+    /// Single operations on warm caches, two clients.
+    #[value(name = "hot-2")]
+    #[serde(rename = "hot-2")]
+    Hot2,
 }
 
 /// How long a run may take.
@@ -100,6 +109,7 @@ impl Workload {
             Profile::St31200 | Profile::AtlasIi => {
                 vec![Workload::Small1k, Workload::Thesis, Workload::LargeFile]
             }
+            Profile::None => vec![Workload::Hot1, Workload::Hot2],
             _ => vec![
                 Workload::Small1k,
                 Workload::Small4k,
@@ -130,6 +140,20 @@ impl Workload {
             (_, Scale::Full) => 2048 * MIB,
             (_, Scale::Quick) => 1024 * MIB,
         }
+    }
+
+    /// The operations on warm caches, with the clients of this workload.
+    pub fn hot(self, scale: Scale, seed: u64) -> Hot {
+        Hot {
+            operations: if scale == Scale::Full { 40_000 } else { 10_000 },
+            clients: if self == Workload::Hot2 { 2 } else { 1 },
+            seed,
+        }
+    }
+
+    /// Whether it is about single operations on warm caches.
+    pub fn is_hot(self) -> bool {
+        matches!(self, Workload::Hot1 | Workload::Hot2)
     }
 
     /// Whether it makes sense with contents that are not kept as files.
@@ -199,6 +223,7 @@ impl Workload {
             Workload::Apps => {
                 Apps { files: pick(20_000, 2_000), compiled: pick(32, 8), seed }.run(session)
             }
+            Workload::Hot1 | Workload::Hot2 => self.hot(scale, seed).run(session),
             Workload::Shuffled => {
                 let bytes = pick(memory_bytes() * 2, 256 << 20);
                 Shuffled { bytes, threads: 8, seed }.run(session)

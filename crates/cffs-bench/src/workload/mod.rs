@@ -15,6 +15,7 @@ pub mod aging;
 pub mod apps;
 pub mod catalog;
 pub mod durable;
+pub mod hot;
 pub mod large_file;
 pub mod random;
 pub mod scan;
@@ -162,6 +163,16 @@ impl<'a> Session<'a> {
         work: impl FnOnce(&Path, &Tally) -> Result<()>,
     ) -> Result<()> {
         self.measure(name, expected, true, self.patience, false, work)
+    }
+
+    /// Measures a phase on caches as they are, and leaves them so: nothing is made durable.
+    pub fn hot_phase(
+        &mut self,
+        name: &str,
+        expected: u64,
+        work: impl FnOnce(&Path, &Tally) -> Result<()>,
+    ) -> Result<()> {
+        self.measure(name, expected, false, Duration::MAX, false, work)
     }
 
     /// The phases so far.

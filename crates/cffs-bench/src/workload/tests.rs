@@ -176,6 +176,17 @@ fn durable_writes_as_many_files_as_it_counts() {
 }
 
 #[test]
+fn hot_operations_are_as_many_as_they_say() {
+    let mut site = Plain::new();
+    let plan = super::hot::Hot { operations: 60, clients: 2, seed: 1 };
+    let phases = run(&mut site, |s| plan.run(s));
+    assert!(phases.iter().all(|p| p.files == 60));
+    assert_eq!((phases[1].bytes, phases[2].bytes), (60 * 1024, 60 * 1024));
+    assert_eq!(regular_files(site.root()).len(), 60, "the empty ones are gone");
+    assert_eq!((site.settled.get(), site.chilled), (1, 0));
+}
+
+#[test]
 fn servers_serve() {
     for kind in [Kind::Web, Kind::Mail, Kind::Proxy] {
         let mut site = Plain::new();

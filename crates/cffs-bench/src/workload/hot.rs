@@ -1,0 +1,79 @@
+//! Single operations on warm caches: what the software costs when no device is in the way.
+//!
+//! Clients work at the same time, each in a directory of its own. Nothing is made durable: this is
+//! about system calls, transports and locks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use super::random::Contents;
+use super::{Session, Tally, tree};
+
+/// Bytes that are written and read.
+pub const SIZE: usize = 1024;
+
+/// The names of the phases, in their order.
+pub const PHASES: [&str; 5] = ["create", "create+write", "open+read", "stat", "unlink"];
+
+/// The size of the benchmark.
+#[derive(Clone, Copy, Debug)]
+pub struct Hot {
+    /// Operations of each kind, over all clients.
+    pub operations: u64,
+    /// Concurrent clients.
+    pub clients: u64,
+    /// Where randomness starts.
+    pub seed: u64,
+}
+
+impl Hot {
+    /// Runs all phases.
+    pub fn run(&self, session: &mut Session) -> Result<()> {
+        let contents = Contents::new(self.seed, SIZE);
+        session.prepare("directories", |root, _| tree::directories(root, "c", self.clients))?;
+        for name in PHASES {
+            session.hot_phase(name, self.operations, |root, tally| {
+                std::thread::scope(|scope| {
+                    let clients: Vec<_> = (0..self.clients)
+                        .map(|client| {
+                            let (dir, contents) = (root.join(format!("c{client:03}")), &contents);
+                            scope.spawn(move || self.client(name, &dir, contents, tally))
+                        })
+                        .collect();
+                    clients.into_iter().try_for_each(super::joined)
+                })
+            })?;
+        }
+        Ok(())
+    }
+
+    fn client(&self, phase: &str, dir: &Path, contents: &Contents, tally: &Tally) -> Result<()> {
+        let mut buffer = vec![0; SIZE + 1];
+        let path = |kind: &str, i: u64| -> PathBuf { dir.join(format!("{kind}{i:06}")) };
+        for i in 0..self.operations / self.clients {
+            let bytes = match phase {
+                "create" => {
+                    tree::create(&path("empty", i), b"")?;
+                    0
+                }
+                "create+write" => {
+                    tree::create(&path("full", i), contents.of(i, SIZE))?;
+                    SIZE as u64
+                }
+                "open+read" => tree::read(&path("full", i), &mut buffer)?,
+                "stat" => {
+                    fs::symlink_metadata(path("full", i))?;
+                    0
+                }
+                _ => {
+                    fs::remove_file(path("empty", i))?;
+                    0
+                }
+            };
+            tally.file(bytes)?;
+        }
+        Ok(())
+    }
+}
