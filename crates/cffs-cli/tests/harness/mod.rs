@@ -1,0 +1,126 @@
+//! What the tests of the program share: a scratch directory, the program, and mounts that go away.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The program under test.
+pub const CFFS: &str = env!("CARGO_BIN_EXE_cffs");
+
+/// A directory with an image and a place to mount it; nothing is left of it in the end.
+pub struct Scratch {
+    dir: tempfile::TempDir,
+}
+
+impl Scratch {
+    /// An empty one.
+    pub fn new() -> Scratch {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(dir.path().join("mnt")).expect("made");
+        Scratch { dir }
+    }
+
+    /// One with a volume of 256 MiB.
+    pub fn with_image() -> Scratch {
+        let scratch = Scratch::new();
+        succeed(scratch.cffs(["mkfs", "-q", "--size", "256M"]).arg(scratch.image()));
+        scratch
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn image(&self) -> PathBuf {
+        self.dir.path().join("image.cffs")
+    }
+
+    pub fn mountpoint(&self) -> PathBuf {
+        self.dir.path().join("mnt")
+    }
+
+    /// The program with these arguments, and a log of our own for servers.
+    pub fn cffs<const N: usize>(&self, arguments: [&str; N]) -> Command {
+        self.named(OsStr::new(CFFS), arguments)
+    }
+
+    /// The same under another name.
+    pub fn named<const N: usize>(&self, program: &OsStr, arguments: [&str; N]) -> Command {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).env_remove("CFFS_LOG");
+        command
+    }
+
+    /// The option that sends a server's messages to this directory.
+    pub fn log_option(&self) -> String {
+        format!("log={}", self.dir.path().join("log").display())
+    }
+
+    /// Mounts the image with more options.
+    pub fn mount(&self, options: &str) {
+        succeed(&mut self.mount_command(options));
+    }
+
+    pub fn mount_command(&self, options: &str) -> Command {
+        let mut command = self.cffs(["mount", "-o", options, "-o", &self.log_option()]);
+        command.arg(self.image()).arg(self.mountpoint());
+        command
+    }
+
+    pub fn umount(&self) {
+        succeed(self.cffs(["umount"]).arg(self.mountpoint()));
+    }
+
+    pub fn is_mounted(&self) -> bool {
+        let table = std::fs::read_to_string("/proc/self/mountinfo").expect("readable");
+        table.contains(&*self.mountpoint().to_string_lossy())
+    }
+
+    /// What a check of the image says; fails unless it is clean.
+    pub fn assert_clean(&self) {
+        succeed(self.cffs(["fsck", "-n", "-f", "--contents"]).arg(self.image()));
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if self.is_mounted() {
+            let _ = self.cffs(["umount", "-l"]).arg(self.mountpoint()).status();
+        }
+    }
+}
+
+/// Whether this machine lets us mount; says so where it does not.
+pub fn can_mount() -> bool {
+    let works = Path::new("/dev/fuse").exists()
+        && (rustix::process::geteuid().is_root()
+            || Command::new("fusermount3").arg("-V").output().is_ok());
+    if !works {
+        eprintln!("not run: there is no /dev/fuse, or no fusermount3");
+    }
+    works
+}
+
+/// Runs a command that must succeed, and returns what it printed.
+pub fn succeed(command: &mut Command) -> String {
+    let output = command.output().expect("it starts");
+    assert!(output.status.success(), "{command:?}: {}", told(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs a command that must fail with this exit code, and returns what it said.
+pub fn fail(code: i32, command: &mut Command) -> String {
+    let output = command.output().expect("it starts");
+    assert_eq!(output.status.code(), Some(code), "{command:?}: {}", told(&output));
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn told(output: &Output) -> String {
+    format!(
+        "{}; {}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}

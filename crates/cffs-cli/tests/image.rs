@@ -1,0 +1,184 @@
+//! The program on images, without a mount.
+
+mod harness;
+
+use std::fs;
+use std::process::Stdio;
+
+use harness::{CFFS, Scratch, fail, succeed};
+
+#[test]
+fn mkfs_makes_an_image_that_info_describes() {
+    let scratch = Scratch::new();
+    let made = succeed(
+        scratch
+            .cffs(["mkfs", "--size", "64M", "-L", "a label", "-O", "^inline"])
+            .arg(scratch.image()),
+    );
+    assert!(made.contains("64 MiB"), "{made}");
+    let info = succeed(scratch.cffs(["info", "--json"]).arg(scratch.image()));
+    let info: serde_json::Value = serde_json::from_str(&info).expect("it is JSON");
+    let superblock = &info["superblock"];
+    assert_eq!(superblock["label"], "a label");
+    assert_eq!(superblock["size_bytes"], 64 << 20);
+    assert_eq!(superblock["state"], "clean");
+    let features = superblock["features"].as_array().expect("a list");
+    assert!(features.contains(&"embed".into()) && !features.contains(&"inline".into()));
+    scratch.assert_clean();
+}
+
+#[test]
+fn mkfs_spares_what_is_there() {
+    let scratch = Scratch::new();
+    fs::write(scratch.image(), vec![7; 64 << 20]).expect("written");
+    let said = fail(1, scratch.cffs(["mkfs"]).arg(scratch.image()));
+    assert!(said.contains("--force"), "{said}");
+    assert!(fs::read(scratch.image()).expect("read").iter().all(|byte| *byte == 7));
+    succeed(scratch.cffs(["mkfs", "--force"]).arg(scratch.image()));
+    scratch.assert_clean();
+}
+
+#[test]
+fn mkfs_that_fails_leaves_nothing() {
+    let scratch = Scratch::new();
+    fail(1, scratch.cffs(["mkfs", "--size", "1k"]).arg(scratch.image()));
+    assert!(!scratch.image().exists());
+    let said = fail(1, scratch.cffs(["mkfs"]).arg(scratch.image()));
+    assert!(said.contains("--size"), "{said}");
+    assert!(!scratch.image().exists());
+}
+
+#[test]
+fn a_tree_comes_out_as_it_went_in() {
+    let scratch = Scratch::with_image();
+    let source = scratch.path().join("source");
+    fs::create_dir_all(source.join("d/e")).expect("made");
+    fs::write(source.join("d/f"), b"contents").expect("written");
+    fs::write(source.join("d/e/large"), vec![3; 300_000]).expect("written");
+    let told =
+        succeed(scratch.cffs(["import", "--json"]).arg(scratch.image()).arg(&source).arg("/in"));
+    let told: serde_json::Value = serde_json::from_str(&told).expect("it is JSON");
+    assert_eq!((&told["files"], &told["directories"]), (&2.into(), &3.into()));
+    scratch.assert_clean();
+
+    let cat = succeed(scratch.cffs(["cat"]).arg(scratch.image()).arg("/in/d/f"));
+    assert_eq!(cat, "contents");
+    let names = succeed(scratch.cffs(["ls"]).arg(scratch.image()).arg("/in/d"));
+    assert_eq!(names.lines().collect::<Vec<_>>(), ["e", "f"]);
+    let long = succeed(scratch.cffs(["ls", "-l"]).arg(scratch.image()).arg("/in/d/f"));
+    assert!(long.starts_with("-rw") && long.contains(" 8 "), "{long}");
+
+    let target = scratch.path().join("target");
+    succeed(scratch.cffs(["export", "-q"]).arg(scratch.image()).arg("/in").arg(&target));
+    assert_eq!(fs::read(target.join("d/e/large")).expect("read"), vec![3; 300_000]);
+    let said = fail(1, scratch.cffs(["cat"]).arg(scratch.image()).arg("/missing"));
+    assert!(said.contains("/missing: no such file"), "{said}");
+}
+
+#[test]
+fn inspect_shows_what_lies_where() {
+    let scratch = Scratch::with_image();
+    let source = scratch.path().join("source");
+    fs::create_dir(&source).expect("made");
+    fs::write(source.join("f"), vec![3; 30_000]).expect("written");
+    succeed(scratch.cffs(["import", "-q"]).arg(scratch.image()).arg(&source).arg("/in"));
+    let inspect = |what: &[&str]| {
+        let mut command = scratch.cffs(["inspect", "--json"]);
+        let shown = succeed(command.arg(scratch.image()).args(what));
+        serde_json::from_str::<serde_json::Value>(&shown).expect("it is JSON")
+    };
+    let by_path = inspect(&["path", "/in/f"]);
+    assert_eq!(by_path["size"], 30_000);
+    assert_eq!(by_path["extents"][0]["len"], 30);
+    let number = by_path["inode"].to_string();
+    assert_eq!(inspect(&["inode", &number]), by_path);
+    let place = by_path["in"].as_str().expect("text").to_owned();
+    assert_eq!(inspect(&["sector", &place])["entries"][0]["name"], "f");
+    assert_eq!(inspect(&["group", "0"])["bitmap_checksum_matches"], true);
+    assert_eq!(inspect(&["superblock"])["state"], "clean");
+    fail(1, scratch.cffs(["inspect"]).arg(scratch.image()).args(["inode", "999999"]));
+}
+
+#[test]
+fn what_is_no_volume_is_refused_by_every_command() {
+    let scratch = Scratch::new();
+    fs::write(scratch.image(), vec![0x55; 1 << 20]).expect("written");
+    for (code, arguments) in
+        [(1, &["info"][..]), (1, &["ls"]), (8, &["fsck", "-n"]), (1, &["import"])]
+    {
+        let mut command = scratch.cffs([]);
+        command.args(arguments).arg(scratch.image());
+        if arguments == ["import"] {
+            command.arg(scratch.path());
+        }
+        let said = fail(code, &mut command);
+        assert!(said.contains("superblock"), "{arguments:?}: {said}");
+        assert!(!said.contains("panicked"), "{said}");
+    }
+}
+
+#[test]
+fn wrong_usage_has_the_exit_code_of_its_kind() {
+    let scratch = Scratch::new();
+    fail(2, &mut scratch.cffs(["mkfs", "--size", "much"]));
+    fail(16, &mut scratch.cffs(["fsck", "--bogus"]));
+    fail(1, &mut scratch.cffs(["mount", "--bogus"]));
+    fail(2, &mut scratch.cffs(["bogus"]));
+    let link = scratch.path().join("fsck.cffs");
+    std::os::unix::fs::symlink(CFFS, &link).expect("linked");
+    fail(16, &mut scratch.named(link.as_os_str(), ["--bogus"]));
+    assert!(succeed(&mut scratch.cffs(["--help"])).contains("cffs umount mnt"));
+}
+
+#[test]
+fn other_names_follow_other_conventions() {
+    let scratch = Scratch::new();
+    let name = |name: &str| {
+        let link = scratch.path().join(name);
+        std::os::unix::fs::symlink(CFFS, &link).expect("linked");
+        link
+    };
+    let (mkfs, fsck) = (name("mkfs.cffs"), name("fsck.cffs"));
+    succeed(scratch.named(mkfs.as_os_str(), ["-q", "-s", "64M"]).arg(scratch.image()));
+    let told = succeed(scratch.named(fsck.as_os_str(), ["-a", "-C", "0"]).arg(scratch.image()));
+    assert!(told.contains("not checked"), "{told}");
+    succeed(scratch.named(fsck.as_os_str(), ["-f", "-y"]).arg(scratch.image()));
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_error() {
+    let scratch = Scratch::with_image();
+    let source = scratch.path().join("source");
+    fs::create_dir(&source).expect("made");
+    fs::write(source.join("large"), vec![b'x'; 4 << 20]).expect("written");
+    succeed(scratch.cffs(["import", "-q"]).arg(scratch.image()).arg(&source));
+    let mut command = scratch.cffs(["cat"]);
+    let mut child = command
+        .arg(scratch.image())
+        .arg("/large")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn man_pages_and_completions_come_from_the_same_definition() {
+    let scratch = Scratch::new();
+    let dir = scratch.path().join("generated");
+    succeed(scratch.cffs(["generate", "man"]).arg(&dir));
+    succeed(scratch.cffs(["generate", "completions"]).arg(&dir));
+    let page = fs::read_to_string(dir.join("cffs-mount.1")).expect("there");
+    assert!(page.contains("relatime"), "the options of -o are in the page");
+    assert_eq!(
+        fs::read_to_string(dir.join("mkfs.cffs.8")).expect("there"),
+        ".so man1/cffs-mkfs.1\n"
+    );
+    for completion in ["cffs.bash", "_cffs", "cffs.fish"] {
+        let text = fs::read_to_string(dir.join(completion)).expect(completion);
+        assert!(text.contains("strictatime") || text.contains("umount"), "{completion}");
+    }
+}

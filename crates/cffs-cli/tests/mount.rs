@@ -1,0 +1,194 @@
+//! The program with a real mount. Where mounting is impossible the tests say so and pass.
+
+mod harness;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use harness::{CFFS, Scratch, can_mount, fail, succeed};
+
+#[test]
+fn a_mount_keeps_what_is_written() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let dir = scratch.mountpoint();
+    fs::create_dir(dir.join("d")).expect("made");
+    fs::write(dir.join("d/f"), b"kept").expect("written");
+    fs::hard_link(dir.join("d/f"), dir.join("g")).expect("linked");
+    succeed(scratch.cffs(["sync"]).arg(&dir));
+    let stats = succeed(scratch.cffs(["stats", "--json"]).arg(&dir));
+    let stats: serde_json::Value = serde_json::from_str(&stats).expect("it is JSON");
+    assert!(stats["calls"]["creates"].as_u64() >= Some(2), "{stats}");
+    assert!(stats["device"]["writes"].as_u64() >= Some(1), "{stats}");
+    let explained = succeed(scratch.cffs(["explain", "--json"]).arg(dir.join("d/f")));
+    let explained: serde_json::Value = serde_json::from_str(&explained).expect("it is JSON");
+    let ino = fs::metadata(dir.join("g")).expect("there").ino();
+    assert_eq!(explained["inode"], ino);
+    scratch.umount();
+    scratch.assert_clean();
+
+    scratch.mount("ro");
+    assert_eq!(fs::read(dir.join("g")).expect("read"), b"kept");
+    assert_eq!(fs::metadata(dir.join("d/f")).expect("there").ino(), ino);
+    assert!(fs::write(dir.join("new"), b"").is_err());
+    scratch.umount();
+}
+
+#[test]
+fn umount_returns_when_the_image_is_complete() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("commit=3600");
+    for index in 0..200 {
+        let contents = vec![index as u8; 20_000];
+        fs::write(scratch.mountpoint().join(index.to_string()), contents).expect("written");
+    }
+    scratch.umount();
+    // Nobody is waited for: the image is complete now.
+    let info = succeed(scratch.cffs(["info", "--json"]).arg(scratch.image()));
+    assert!(info.contains("\"clean\""), "{info}");
+    scratch.assert_clean();
+}
+
+#[test]
+fn the_next_command_waits_for_a_server_that_umount_8_left_behind() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("commit=3600");
+    for index in 0..500 {
+        fs::write(scratch.mountpoint().join(index.to_string()), [1; 3000]).expect("written");
+    }
+    succeed(Command::new("umount").arg(scratch.mountpoint()));
+    let names = succeed(scratch.cffs(["ls"]).arg(scratch.image()));
+    assert_eq!(names.lines().count(), 500);
+}
+
+#[test]
+fn a_second_mount_fails_at_once_and_says_who_has_it() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let other = scratch.path().join("other");
+    fs::create_dir(&other).expect("made");
+    let begun = Instant::now();
+    let said = fail(32, scratch.cffs(["mount"]).arg(scratch.image()).arg(&other));
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    let mountpoint = scratch.mountpoint().display().to_string();
+    assert!(said.contains("is mounted on") && said.contains(&mountpoint), "{said}");
+    let said = fail(8, scratch.cffs(["fsck", "-y"]).arg(scratch.image()));
+    assert!(said.contains(&mountpoint), "{said}");
+    scratch.umount();
+}
+
+#[test]
+fn a_mount_that_fails_leaves_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let said = fail(32, &mut scratch.mount_command("bogus"));
+    assert!(said.contains("'bogus'"), "{said}");
+    fs::write(scratch.path().join("junk"), vec![1; 1 << 20]).expect("written");
+    let junk = scratch.path().join("junk");
+    let mut command = scratch.cffs(["mount", "-o", &scratch.log_option()]);
+    let said = fail(32, command.arg(&junk).arg(scratch.mountpoint()));
+    assert!(said.contains("superblock"), "{said}");
+    fail(32, scratch.cffs(["mount"]).arg(scratch.image()).arg(scratch.path().join("no-dir")));
+    assert!(!scratch.is_mounted());
+    // The image is free for the next command.
+    succeed(scratch.cffs(["fsck", "-y"]).arg(scratch.image()));
+}
+
+#[test]
+fn a_server_that_was_killed_is_recovered_from_by_the_next_mount() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let dir = scratch.mountpoint();
+    fs::write(dir.join("durable"), b"synced").expect("written");
+    succeed(scratch.cffs(["sync"]).arg(&dir));
+    fs::write(dir.join("later"), b"perhaps").expect("written");
+    let info = succeed(scratch.cffs(["info", "--json"]).arg(&dir));
+    let info: serde_json::Value = serde_json::from_str(&info).expect("it is JSON");
+    let pid = info["server"]["pid"].to_string();
+    succeed(Command::new("kill").args(["-9", &pid]));
+    let begun = Instant::now();
+    // What the kernel remembers does not show that the server is gone; a new name does.
+    for probe in 0.. {
+        let error = fs::metadata(dir.join(format!("probe{probe}"))).expect_err("it is not there");
+        if error.kind() != std::io::ErrorKind::NotFound {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "the server is still there");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let said = fail(1, scratch.cffs(["umount"]).arg(&dir));
+    assert!(said.contains("recovers"), "{said}");
+    assert!(!scratch.is_mounted());
+    scratch.mount("rw");
+    assert_eq!(fs::read(dir.join("durable")).expect("read"), b"synced");
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+#[test]
+fn a_signal_ends_the_server_and_completes_the_image() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("commit=3600");
+    fs::write(scratch.mountpoint().join("f"), b"kept").expect("written");
+    let info = succeed(scratch.cffs(["info", "--json"]).arg(scratch.mountpoint()));
+    let info: serde_json::Value = serde_json::from_str(&info).expect("it is JSON");
+    succeed(Command::new("kill").arg(info["server"]["pid"].to_string()));
+    let begun = Instant::now();
+    while scratch.is_mounted() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "still mounted");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(succeed(scratch.cffs(["cat"]).arg(scratch.image()).arg("f")), "kept");
+}
+
+#[test]
+fn mount_8_finds_its_helper() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let helper = scratch.path().join("mount.fuse.cffs");
+    std::os::unix::fs::symlink(CFFS, &helper).expect("linked");
+    let options = format!("rw,noatime,nofail,x-systemd.automount,{}", scratch.log_option());
+    let mut command = scratch.named(helper.as_os_str(), []);
+    command.arg(scratch.image()).arg(scratch.mountpoint());
+    succeed(command.args(["-n", "-t", "fuse.cffs", "-o", &options]));
+    assert!(scratch.is_mounted());
+    scratch.umount();
+    let mut command = scratch.named(helper.as_os_str(), []);
+    command.arg(scratch.image()).arg(scratch.mountpoint());
+    fail(32, command.args(["-o", "bogus"]));
+}
+
+#[test]
+fn what_is_not_mounted_is_named() {
+    let scratch = Scratch::new();
+    let said = fail(1, scratch.cffs(["umount"]).arg(scratch.mountpoint()));
+    assert!(said.contains("no C-FFS volume is mounted"), "{said}");
+    for command in ["sync", "stats", "explain", "info"] {
+        let said = fail(1, scratch.cffs([command]).arg(scratch.mountpoint()));
+        assert!(said.contains("not on a mounted C-FFS volume"), "{command}: {said}");
+    }
+}
