@@ -121,7 +121,7 @@ pub(super) fn walk(
     seen
 }
 
-fn look(volume: &Volume, ino: InodeNo, path: &str) -> Seen {
+pub(super) fn look(volume: &Volume, ino: InodeNo, path: &str) -> Seen {
     let attr = volume.attr(ino).unwrap();
     let bytes = match attr.file_type {
         crate::format::inode::FileType::Regular => {
