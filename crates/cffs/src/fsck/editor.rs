@@ -67,6 +67,7 @@ pub(super) struct Mend {
     pub clear_flags: InodeFlags,
     pub attributes: Option<Vec<u8>>,
     pub drop_attribute_block: bool,
+    pub drop_hint: bool,
 }
 
 impl Default for Mend {
@@ -81,6 +82,7 @@ impl Default for Mend {
             clear_flags: InodeFlags::empty(),
             attributes: None,
             drop_attribute_block: false,
+            drop_hint: false,
         }
     }
 }
@@ -110,6 +112,10 @@ impl Mend {
         inode.flags = (inode.flags.get() & !self.clear_flags.bits()).into();
         if self.clear_flags.contains(InodeFlags::CONTENT_CHECKSUM) {
             inode.content_checksum = 0.into();
+        }
+        if self.drop_hint {
+            inode.hint_start = 0.into();
+            inode.hint_len = 0.into();
         }
         if let Some(attributes) = &self.attributes {
             record.xattrs.clone_from(attributes);

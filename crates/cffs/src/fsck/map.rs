@@ -244,6 +244,12 @@ impl Checker<'_> {
                 self.problem(Code::ExtentBlock, Place::Inode(ino), error.to_string());
                 pending.check.damaged = true;
             }
+            Ok(Node::Leaf(extents)) if extents.is_empty() => {
+                self.lose_tree_block(pending, item.block, "it is empty");
+            }
+            Ok(Node::Inner(children)) if children.is_empty() => {
+                self.lose_tree_block(pending, item.block, "it is empty");
+            }
             Ok(Node::Leaf(extents)) => {
                 for extent in extents {
                     if extent.logical < item.logical || extent.logical_end() > item.logical_end {

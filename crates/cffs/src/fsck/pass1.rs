@@ -26,8 +26,6 @@ const JOB_BYTES: u32 = 256 << 10;
 const BATCH_BYTES: usize = 4 << 20;
 /// The most blocks that a repair puts into the holes of a directory.
 const HOLE_BLOCKS_MAX: u64 = 4096;
-/// A larger file has no checksum of its contents that would be checked.
-const CONTENTS_BYTES_MAX: u64 = 64 << 20;
 
 /// Sectors of a container to be read.
 struct Job {
@@ -267,6 +265,7 @@ impl Checker<'_> {
             let mend = Mend { attributes: Some(good), ..Mend::default() };
             self.walk.fixes.push(Fix::Mend(ino, mend));
         }
+        self.check_fields(record);
         let pending = self.start_map(record);
         if record.inode.file_type() == Some(FileType::Directory) {
             let check = self.finish_at_once(pending);
@@ -277,6 +276,23 @@ impl Checker<'_> {
         } else {
             let check = self.finish_map(pending);
             self.remember_contents(record, check);
+        }
+    }
+
+    /// Checks fields against each other that the codec cannot, for want of the geometry.
+    fn check_fields(&mut self, record: &Record<'_>) {
+        let inode = record.inode;
+        let mut mend = Mend::default();
+        let has_checksum = inode.inode_flags().contains(InodeFlags::CONTENT_CHECKSUM);
+        if has_checksum && inode.size.get() > self.layout.segment_bytes.into() {
+            mend.clear_flags = InodeFlags::CONTENT_CHECKSUM;
+        }
+        let hint_end = inode.hint_start.get().saturating_add(inode.hint_len.get().into());
+        mend.drop_hint = hint_end > self.layout.fragments();
+        if mend != Mend::default() {
+            let message = "its checksum or its hint cannot be";
+            self.problem(Code::Fields, Place::Inode(inode.number()), message);
+            self.walk.fixes.push(Fix::Mend(inode.number(), mend));
         }
     }
 
@@ -349,7 +365,7 @@ impl Checker<'_> {
         if self.options.contents
             && !check.damaged
             && inode.inode_flags().contains(InodeFlags::CONTENT_CHECKSUM)
-            && inode.size.get() <= CONTENTS_BYTES_MAX
+            && inode.size.get() <= self.layout.segment_bytes.into()
         {
             self.walk.pending_contents.push(PendingContents {
                 ino: inode.number(),

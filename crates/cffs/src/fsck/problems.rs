@@ -166,6 +166,10 @@ problems! {
         "file has space that its type does not have"
         "A device, pipe or socket has a size or extents, or the target of a symbolic link is not there in full."
         "The space is freed; a symbolic link without target is removed.";
+    Fields "CF0228" Damage
+        "fields of an inode contradict each other"
+        "A file that is larger than a segment has a checksum of its contents, or the place where its neighbours lie is not on the volume."
+        "The checksum is removed, or the place forgotten.";
     AttributeList "CF0231" Loss
         "list of attributes in the inode bad"
         "The extended attributes in an inode do not add up."

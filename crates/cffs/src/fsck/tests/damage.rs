@@ -63,6 +63,7 @@ cases! {
     fragment_count true [FragmentCount] [];
     contents_changed true [Contents] ["/dir/a"];
     unexpected_space true [UnexpectedSpace] [];
+    fields true [Fields] [];
     attribute_list true [AttributeList] ["/small"];
     attribute_block true [AttributeBlock] ["/attributes"];
     link_count true [LinkCount] [];
@@ -384,6 +385,12 @@ fn unexpected_space(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/pipe");
     image.with(|c| c.mend(ino, &Mend { size: Some(17), ..Mend::default() }));
     vec![(UnexpectedSpace, Place::Inode(ino))]
+}
+
+fn fields(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/dir/a");
+    image.with(|c| c.edit_record(ino, |record| record.inode.hint_start = u64::MAX.into()));
+    vec![(Fields, Place::Inode(ino))]
 }
 
 fn attribute_list(image: &Image) -> Vec<(Code, Place)> {
