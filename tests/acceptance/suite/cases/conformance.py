@@ -16,6 +16,7 @@ utimensat = {}
 # Longer than the granularity of the kernel's own clock, which stamps times on ext4.
 naptime = 0.02
 allow_remount = REMOUNT
+expected_failures = EXPECTED
 [dummy_auth]
 entries = [["nobody", "nogroup"], ["tests", "tests"]]
 """
@@ -28,15 +29,21 @@ def pjdfstest(t):
     Those that remount read-only (erofs) run by themselves: after others of the suite, a file that is
     still open for writing in the same process keeps even ext4 from the remount. The two runs together
     leave nothing out.
+
+    link::link_count_max asks libc for LINK_MAX. On a file system that libc does not know the answer is
+    127, far below the truth, and the test is wrong; the case hard-links takes its place. On xfs the
+    limit is so high that pjdfstest skips the test by itself.
     """
     program = t.program("pjdfstest", "cargo install pjdfstest@0.2.2 --locked --root target/tools")
     os.mkdir(t.beside("second"))
     base = t.subdir("base")
     passed = 0
+    beyond = {"link::link_count_max"} if t.volume.name != "ext4" else set()
+    expected = "[]" if t.volume.link_max_is_known else '["link::link_count_max"]'
     for remount, patterns in (("false", []), ("true", ["erofs"])):
         configuration = t.beside(f"pjdfstest-{remount}.toml")
         with open(configuration, "w", encoding="ascii") as file:
-            file.write(PJDFSTEST_CONFIGURATION.replace("REMOUNT", remount))
+            file.write(PJDFSTEST_CONFIGURATION.replace("REMOUNT", remount).replace("EXPECTED", expected))
         # The other file system, for EXDEV, is the one that holds the scratch directory.
         result = t.output(program, "-c", configuration, "-p", base, "-s", t.beside("second"), *patterns,
                           check=False)
@@ -48,11 +55,11 @@ def pjdfstest(t):
         for name, why in failures:
             print(f"{name} FAILED\n{why}")
         assert not failures, f"{len(failures)} failed: {' '.join(name for name, _ in failures)}"
-        left_out = [name for name in skips if "erofs" not in name]
+        left_out = [name for name in skips if "erofs" not in name and name not in beyond]
         assert not left_out, f"skipped: {left_out}"
         passed += int(summary[3])
     print(f"note: {passed} passed")
-    assert passed == 398, f"{passed} of 398 ran"
+    assert passed == 398 - len(beyond), f"{passed} of 398 passed"
 
 
 FSX_CONFIGURATION = """\

@@ -33,7 +33,7 @@ class Times(PosixTest):
     def test_of_a_file(self):
         path = self.make("file", b"0123456789")
         fd = self.open(path)
-        for action, expected in (
+        for number, (action, expected) in enumerate((
                 (lambda: os.pwrite(fd, b"x", 0), {"mtime", "ctime"}),
                 (lambda: os.ftruncate(fd, 5), {"mtime", "ctime"}),
                 (lambda: os.truncate(path, 5), {"mtime", "ctime"}),
@@ -45,8 +45,8 @@ class Times(PosixTest):
                 (lambda: os.removexattr(path, "user.a"), {"ctime"}),
                 (lambda: os.posix_fallocate(fd, 0, 9000), {"mtime", "ctime"}),
                 (lambda: fallocate(fd, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, 0, 4096), {"mtime", "ctime"}),
-                (lambda: os.stat(path), set())):
-            self.assertEqual(self.moved_by(path, action), expected)
+                (lambda: os.stat(path), set()))):
+            self.assertEqual(self.moved_by(path, action), expected, f"action {number}")
         self.assertLessEqual(self.moved_by(path, lambda: os.close(os.open(path, os.O_RDONLY))), set())
 
     def test_of_a_directory(self):

@@ -161,7 +161,9 @@ class Contents(PosixTest):
         self.refuses(errno.EINVAL, os.lseek, self.open(self.at("file")), -1, os.SEEK_SET)
         self.refuses(errno.EISDIR, os.open, self.base, os.O_WRONLY)
         self.refuses(errno.EISDIR, os.read, self.open(self.base, os.O_RDONLY), 1)
-        self.refuses(errno.EFBIG, os.truncate, self.at("file"), (1 << 63) - 1)
+        if self.trial.volume.name != "xfs":  # which has files of 8 EiB
+            self.refuses(errno.EFBIG, os.truncate, self.at("file"), (1 << 63) - 1)
+            self.assertEqual(os.stat(self.at("file")).st_size, 1)
 
     def test_vectors_and_zero_lengths(self):
         fd = self.open(self.make("file"))

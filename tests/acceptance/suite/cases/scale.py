@@ -132,7 +132,7 @@ def hard_links(t):
 def sparse_16_tib(t):
     """A file that ends at 16 TiB (one block before, on ext4) with islands at the start, the middle and
     the end: takes the space of its islands, reads as zeroes between them, and ends where it ends."""
-    end = t.volume.max_file_size
+    end = t.volume.file_bytes_max
     islands = {0: b"first", (1 << 32) - 3: b"across 4 GiB", (1 << 41) + 1: b"middle", end - 4: b"last"}
     path = t.path("sparse")
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
@@ -210,7 +210,7 @@ def names(t):
     trees.touch(longest)
     assert len(longest) == 4095 and os.stat(longest).st_size == 0
     expect(errno.ENAMETOOLONG, trees.touch, longest + b"f")
-    target = b"t" * 4095
+    target = b"t" * t.volume.symlink_bytes_max
     os.symlink(target, base + b"/symlink")
     assert os.readlink(base + b"/symlink") == target
     expect(errno.ENAMETOOLONG, os.symlink, b"t" * 4096, base + b"/too long")
