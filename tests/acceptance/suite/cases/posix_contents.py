@@ -172,6 +172,21 @@ class Contents(PosixTest):
         self.assertEqual(self.read(self.at("file")), b"\0onetwo")
         self.assertEqual(os.pread(fd, 10, 100), b"")
 
+    def test_a_file_with_data_has_blocks(self):
+        """tar --sparse and others take a file with a size and no blocks for one large hole, and do not
+        read it: contents that are not placed yet, or lie in the inode, must count."""
+        for size in (1, 100, 500, 512, 513, 1000, 2000, 5000, 100_000):
+            path = self.make(f"{size}", b"x" * size)
+            self.assertGreaterEqual(os.stat(path).st_blocks, max(size // 512, 1), f"{size} bytes, just written")
+        self.trial.volume.sync()
+        for size in (512, 513, 1000, 2000, 5000, 100_000):
+            self.assertGreaterEqual(os.stat(self.at(f"{size}")).st_blocks, size // 512, f"{size} bytes, synced")
+        self.trial.remount()
+        for size in (512, 513, 1000, 2000, 5000, 100_000):
+            self.assertGreaterEqual(os.stat(self.at(f"{size}")).st_blocks, size // 512, f"{size} bytes, remounted")
+        os.truncate(self.make("hole"), 1 << 20)
+        self.assertLess(os.stat(self.at("hole")).st_blocks, 32)
+
     def test_blocks_are_honest(self):
         path = self.make("file", os.urandom(1 << 20))
         fd = self.open(path)
