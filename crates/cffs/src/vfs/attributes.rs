@@ -5,7 +5,7 @@ use super::{Attr, SetAttr, SetTime, Volume, acl};
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
 use crate::format::inode::FileType;
-use crate::inode::{Locked, Store, VnodeState};
+use crate::inode::{Content, Locked, Store, VnodeState};
 use crate::units::InodeNo;
 
 const SET_UID: u32 = 0o4000;
@@ -22,6 +22,12 @@ impl Volume {
         let promised = file.reserved.min(layout.fragments_for(inode.size));
         let waiting = file.reserved_blocks * u64::from(layout.block_fragments());
         let fragments = tree.max(promised) + waiting + u64::from(inode.xattr_block.len);
+        // Contents in the inode count too: a file with a size and no blocks is a hole for tar and others,
+        // who then do not read it.
+        let inline_bytes = match &inode.content {
+            Content::Inline(bytes) if inode.file_type == FileType::Regular => bytes.len() as u64,
+            _ => 0,
+        };
         Attr {
             ino: inode.ino,
             generation: inode.generation,
@@ -32,7 +38,7 @@ impl Volume {
             gid: inode.gid,
             device: if inode.is_dir() { 0 } else { inode.special },
             size: inode.size,
-            allocated_bytes: fragments * u64::from(layout.fragment_bytes),
+            allocated_bytes: fragments * u64::from(layout.fragment_bytes) + inline_bytes,
             atime: inode.atime,
             mtime: inode.mtime,
             ctime: inode.ctime,
