@@ -393,9 +393,13 @@ impl Handler for Adapter {
         Ok(value.len())
     }
 
-    fn listxattr(&self, _: &Context<'_>, node: NodeId, buf: &mut [u8]) -> Result<usize> {
+    fn listxattr(&self, cx: &Context<'_>, node: NodeId, buf: &mut [u8]) -> Result<usize> {
         let mut list = Vec::new();
         for name in self.volume.xattr_names(ino(node)).map_err(errno("listxattr"))? {
+            // The kernel hides the values of these names from users, but not the names.
+            if cx.uid != 0 && name.starts_with(b"trusted.") {
+                continue;
+            }
             list.extend_from_slice(&name);
             list.push(0);
         }
@@ -409,8 +413,12 @@ impl Handler for Adapter {
         self.volume.remove_xattr(ino(node), name).map_err(errno("removexattr"))
     }
 
-    fn fallocate(&self, _: &Context<'_>, node: NodeId, what: &Fallocate) -> Result<()> {
+    fn fallocate(&self, cx: &Context<'_>, node: NodeId, what: &Fallocate) -> Result<()> {
         let mode = translate::allocate_mode(what.mode)?;
+        // A change of contents, as a write is; but the request carries no flag for that.
+        if cx.uid != 0 {
+            self.clear_privileges(node)?;
+        }
         self.volume.allocate(ino(node), what.offset, what.length, mode).map_err(errno("fallocate"))
     }
 
