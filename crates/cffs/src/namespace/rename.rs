@@ -21,6 +21,8 @@ use crate::units::{Container, InodeNo};
 pub struct Renamed {
     /// The file that lost its name to the renamed one.
     pub replaced: Option<Arc<Vnode>>,
+    /// Whether the old name is gone. It stays if both were names of one file.
+    pub moved: bool,
 }
 
 /// The two ends of a rename.
@@ -71,7 +73,7 @@ impl Namespace {
         }
         if let Some((found, vnode)) = &target {
             if found.ino == source.ino {
-                return Ok(Renamed { replaced: None });
+                return Ok(Renamed { replaced: None, moved: false });
             }
             match (moves_dir, found.file_type == FileType::Directory) {
                 (true, false) => return Err(Error::NotDirectory),
@@ -106,7 +108,7 @@ impl Namespace {
             let place = Container { file: names.to.ino, sector: found.sector };
             self.name_gone(&mut Locked::new(vnode), found, place)?;
         }
-        Ok(Renamed { replaced: target.map(|(_, vnode)| vnode) })
+        Ok(Renamed { replaced: target.map(|(_, vnode)| vnode), moved: true })
     }
 
     /// Fails if `dir` is the directory `ino` or lies below it.

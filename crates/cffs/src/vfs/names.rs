@@ -240,17 +240,16 @@ impl Volume {
             RenameMode::NoReplace => true,
             RenameMode::Whiteout { no_replace } => no_replace,
         };
-        let renamed = self.change_alone(|namespace| {
-            let renamed = namespace.rename(&names, no_replace)?;
-            if matches!(mode, RenameMode::Whiteout { .. }) {
-                self.leave_whiteout(&from, name)?;
-            }
-            Ok(renamed)
-        })?;
-        match renamed.replaced {
-            Some(vnode) => self.name_taken(&vnode),
-            None => Ok(()),
+        let renamed = self.change_alone(|namespace| namespace.rename(&names, no_replace))?;
+        if let Some(vnode) = renamed.replaced {
+            self.name_taken(&vnode)?;
         }
+        if renamed.moved && matches!(mode, RenameMode::Whiteout { .. }) {
+            // A change of its own: the old name may have to leave the device first, and what is
+            // tried again after that epoch must not be the rename.
+            self.change(|_| self.leave_whiteout(&from, name))?;
+        }
+        Ok(())
     }
 
     fn leave_whiteout(&self, dir: &Arc<Vnode>, name: &[u8]) -> Result<()> {

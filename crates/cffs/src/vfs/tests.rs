@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::*;
 use crate::clock::TestClock;
 use crate::device::MemoryDevice;
+use crate::format::inode::FileType;
 use crate::mkfs::{self, MkfsOptions};
 
 const ROOT: InodeNo = InodeNo::ROOT;
@@ -258,6 +259,30 @@ fn a_full_volume_loses_nothing_and_can_be_emptied() {
         volume.sync().unwrap();
         let space = volume.stat_fs();
         assert!(space.free_fragments * 100 > space.fragments * 90, "{space:?}");
+        volume.close().unwrap();
+    }
+}
+
+#[test]
+fn a_whiteout_takes_a_name_that_the_device_still_has() {
+    // A name that leaves the device in the last phase cannot be given again before that epoch is
+    // over. The whiteout met that rule, and what was tried again then was the whole rename, whose
+    // old name was gone: it failed after it had taken place.
+    for options in variants() {
+        let device = device(&options);
+        let volume = open(&device);
+        let file = volume.make(ROOT, b"old", &new_file(NewKind::Regular)).unwrap().ino;
+        volume.sync().unwrap();
+        let mode = RenameMode::Whiteout { no_replace: false };
+        volume.rename(ROOT, b"old", ROOT, b"a much longer name for the same file", mode).unwrap();
+        let left = volume.lookup(ROOT, b"old").unwrap();
+        assert_eq!((left.file_type, left.device), (FileType::CharDevice, 0), "{options:?}");
+        let moved = volume.lookup(ROOT, b"a much longer name for the same file").unwrap();
+        assert_eq!(moved.ino, file);
+        volume.link(file, ROOT, b"second").unwrap();
+        // Two names of one file both stay, so there is no place for a whiteout.
+        volume.rename(ROOT, b"second", ROOT, b"second", mode).unwrap();
+        assert_eq!(volume.lookup(ROOT, b"second").unwrap().ino, file);
         volume.close().unwrap();
     }
 }
