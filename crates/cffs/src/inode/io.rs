@@ -14,7 +14,7 @@ use crate::cache::Block;
 use crate::error::{Corruption, Error, Result};
 use crate::format::checksum;
 use crate::format::inode::FileType;
-use crate::units::FragNo;
+use crate::units::{FragNo, FragRun};
 
 impl Store {
     /// Files up to this size are placed whole, and have a checksum.
@@ -285,6 +285,7 @@ impl Store {
             if size == 0 {
                 file.inode.content_checksum = None;
                 if self.features.inline_bytes_max > 0 && file.inode.file_type == FileType::Regular {
+                    self.free_tree(file);
                     file.inode.content = Content::Inline(Vec::new());
                 }
             }
@@ -322,6 +323,14 @@ impl Store {
     fn unmap(&self, file: &mut VnodeState, range: Range<u64>) {
         if let Some(map) = file.inode.map_mut() {
             map.remove(range).into_iter().for_each(|run| self.alloc.free(run));
+        }
+    }
+
+    /// Frees the blocks of the extent tree, when the map is about to go.
+    fn free_tree(&self, file: &VnodeState) {
+        let fragments = self.layout.block_fragments();
+        for block in file.inode.map().into_iter().flat_map(ExtentMap::tree_blocks) {
+            self.alloc.free(FragRun::new(self.layout.block_start(block), fragments));
         }
     }
 
@@ -460,13 +469,7 @@ impl Store {
     pub fn destroy(&self, file: &mut Locked<'_>) -> Result<()> {
         self.drop_pages(file, 0);
         self.settle_promises(file);
-        let fragments = self.layout.block_fragments();
-        if let Some(map) = file.inode.map_mut() {
-            for block in map.tree_blocks() {
-                self.alloc
-                    .free(crate::units::FragRun::new(self.layout.block_start(block), fragments));
-            }
-        }
+        self.free_tree(file);
         self.unmap(file, 0..u64::MAX);
         file.inode.content = Content::Map(ExtentMap::default());
         self.alloc.free(std::mem::take(&mut file.inode.xattr_block));

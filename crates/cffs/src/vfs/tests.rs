@@ -286,3 +286,25 @@ fn a_whiteout_takes_a_name_that_the_device_still_has() {
         volume.close().unwrap();
     }
 }
+
+#[test]
+fn an_emptied_file_gives_back_the_blocks_of_its_extent_tree() {
+    // A file of size 0 returns into its inode, and with its map went the only record of the blocks
+    // of its extent tree: they were in use by nobody until the next check.
+    for options in variants() {
+        let device = device(&options);
+        let volume = open(&device);
+        let file = volume.make(ROOT, b"pieces", &new_file(NewKind::Regular)).unwrap().ino;
+        volume.sync().unwrap();
+        let before = volume.stat_fs().free_fragments;
+        for piece in 0..20 {
+            volume.write(file, piece << 20, b"a piece").unwrap();
+        }
+        volume.sync().unwrap();
+        let empty = SetAttr { size: Some(0), ..SetAttr::default() };
+        assert_eq!(volume.set_attr(file, &empty).unwrap().size, 0);
+        volume.sync().unwrap();
+        assert_eq!(volume.stat_fs().free_fragments, before, "{options:?}");
+        volume.close().unwrap();
+    }
+}
