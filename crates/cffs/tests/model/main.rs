@@ -1,0 +1,84 @@
+//! The core against a reference: random operations on a volume in memory and on plain maps.
+//!
+//! `PROPTEST_CASES` says how many runs each test makes. Runs that failed once are kept beside the
+//! test and run first.
+
+mod operations;
+mod reference;
+mod runner;
+mod sparse;
+
+use cffs::format::superblock::Policy;
+use cffs::mkfs::MkfsOptions;
+use cffs::vfs::OpenOptions;
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+
+use operations::op;
+use runner::{Runner, Setup};
+
+fn config(cases: u32, regressions: &'static str) -> ProptestConfig {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    ProptestConfig {
+        cases: asked.unwrap_or(cases),
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(regressions))),
+        max_shrink_time: 60_000,
+        ..ProptestConfig::default()
+    }
+}
+
+fn mkfs_options() -> impl Strategy<Value = MkfsOptions> {
+    let features = (any::<bool>(), any::<bool>(), prop_oneof![Just(512u16), Just(60), Just(3000)]);
+    let policy = prop_oneof![Just(Policy::Directory), Just(Policy::Hint), Just(Policy::None)];
+    let sector = prop_oneof![Just(512u32), Just(1024), Just(4096)];
+    let fragment = prop_oneof![Just(512u32), Just(1024), Just(4096)];
+    let segment = prop_oneof![Just(4096u32), Just(65_536), Just(1 << 20)];
+    let groups = prop_oneof![Just(256u32), Just(1024), Just(32_768)];
+    (features, policy, sector, fragment, segment, groups).prop_map(
+        |((embed, inline, inline_bytes_max), policy, sector, fragment_bytes, segment_bytes, cg)| {
+            MkfsOptions {
+                embed,
+                inline,
+                inline_bytes_max,
+                policy,
+                sector_bytes: Some(sector),
+                fragment_bytes,
+                segment_bytes,
+                cg_blocks: cg.max(segment_bytes / 4096),
+                uuid: Some([7; 16]),
+                hash_seed: Some([9; 16]),
+                ..MkfsOptions::default()
+            }
+        },
+    )
+}
+
+fn open_options() -> impl Strategy<Value = OpenOptions> {
+    let cache = prop_oneof![Just(64u64 << 10), Just(1 << 20), Just(64 << 20)];
+    let dirty = prop_oneof![1 => Just(4096u64), 2 => Just(256 << 10), 3 => Just(64 << 20)];
+    (cache, dirty).prop_map(|(cache_bytes, dirty_bytes_max)| OpenOptions {
+        cache_bytes,
+        dirty_bytes_max,
+        ..OpenOptions::default()
+    })
+}
+
+fn setup(device_bytes: impl Strategy<Value = u64>) -> impl Strategy<Value = Setup> {
+    (mkfs_options(), open_options(), device_bytes).prop_map(|(mkfs, open, device_bytes)| Setup {
+        mkfs,
+        open,
+        device_bytes,
+    })
+}
+
+proptest! {
+    #![proptest_config(config(600, "tests/model/roomy.regressions"))]
+
+    #[test]
+    fn a_volume_does_what_the_reference_does(
+        setup in setup(Just(64 << 20)),
+        ops in prop::collection::vec(op(), 1..120),
+    ) {
+        Runner::new(&setup).run(&ops);
+    }
+}
