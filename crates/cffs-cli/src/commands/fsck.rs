@@ -44,11 +44,11 @@ pub struct Fsck {
     /// Read the contents of small files, too, and check their checksums.
     #[arg(long)]
     contents: bool,
-    /// Show progress even where standard error is no terminal.
+    /// Show progress with --json, too. Nothing is shown where standard error is no terminal.
     #[arg(long)]
     progress: bool,
-    /// Show progress; the number is for other programs of the kind.
-    #[arg(short = 'C', value_name = "FD")]
+    /// Accepted, for fsck(8): progress shows by itself.
+    #[arg(short = 'C', value_name = "FD", hide = true)]
     progress_to: Option<i32>,
     /// How many threads read.
     #[arg(short = 'j', long, default_value_t = 4)]
@@ -83,7 +83,7 @@ impl Fsck {
             contents: self.contents,
             threads: self.threads.max(1),
         };
-        let bars = Bars::new(self.json && !self.progress);
+        let bars = Bars::new(self.json && !self.progress && self.progress_to.is_none());
         let report = fsck::check(&device, &options, &bars);
         bars.finish();
         let report = report.with_context(|| self.target.display().to_string())?;
