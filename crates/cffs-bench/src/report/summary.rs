@@ -30,10 +30,15 @@ pub struct Row {
     pub seconds: f64,
     /// Seconds for which the device was busy.
     pub busy_secs: Option<f64>,
+    /// Of these, for each file.
+    pub busy_secs_per_file: Option<f64>,
     /// Bytes that the device moved for each byte of contents.
     pub amplification: Option<f64>,
     /// Speed over that of the best of ext4, XFS and btrfs.
     pub ratio_to_best: Option<f64>,
+    /// Device time per file of the best of ext4, XFS and btrfs, over ours: the ratio that remains
+    /// when the processor costs nothing. It does not depend on what else the machine does.
+    pub device_ratio_to_best: Option<f64>,
     /// Contents moved over what the device could have streamed.
     pub ratio_to_limit: Option<f64>,
 }
@@ -52,6 +57,9 @@ impl Summary {
         for i in 0..rows.len() {
             let best = best_of(&rows, rows[i].workload, &rows[i].phase);
             rows[i].ratio_to_best = best.map(|best| rows[i].files_per_sec / best);
+            let least = least_device_time(&rows, rows[i].workload, &rows[i].phase);
+            rows[i].device_ratio_to_best =
+                least.zip(rows[i].busy_secs_per_file).map(|(least, ours)| least / ours);
         }
         Summary { rows }
     }
@@ -68,6 +76,14 @@ fn best_of(rows: &[Row], workload: Workload, phase: &str) -> Option<f64> {
         .filter(|r| r.workload == workload && r.phase == phase && r.peer.is_mainstream())
         .map(|r| r.files_per_sec)
         .max_by(f64::total_cmp)
+}
+
+/// Device seconds per file of the mainstream peer that needs least in a phase.
+fn least_device_time(rows: &[Row], workload: Workload, phase: &str) -> Option<f64> {
+    rows.iter()
+        .filter(|r| r.workload == workload && r.phase == phase && r.peer.is_mainstream())
+        .filter_map(|r| r.busy_secs_per_file)
+        .min_by(f64::total_cmp)
 }
 
 fn row(cell: &Cell, phases: &[Phase], limit: Option<f64>) -> Row {
@@ -92,12 +108,17 @@ fn row(cell: &Cell, phases: &[Phase], limit: Option<f64>) -> Row {
         requests_per_file: over(&Phase::requests_per_file),
         seconds: always(&|p| p.seconds),
         busy_secs: over(&|p| p.device.as_ref().map(|d| d.busy_secs())),
+        busy_secs_per_file: over(&|p| {
+            let busy = p.device.as_ref()?.busy_secs();
+            (p.files > 0 && busy > 0.0).then(|| busy / p.files as f64)
+        }),
         amplification: over(&|p| {
             let device = p.device.as_ref()?;
             let moved = device.read_bytes + device.write_bytes;
             (p.bytes > 0).then(|| moved as f64 / p.bytes as f64)
         }),
         ratio_to_best: None,
+        device_ratio_to_best: None,
         ratio_to_limit: limit
             .filter(|_| megabytes_per_sec > 0.0)
             .map(|limit| megabytes_per_sec * 1e6 / limit),

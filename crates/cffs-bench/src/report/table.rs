@@ -8,8 +8,18 @@ use super::Report;
 use super::summary::Row;
 use crate::workload::Phase;
 
-const HEADER: [&str; 9] =
-    ["phase", "", "files/s", "MB/s", "req/file", "busy s", "time s", "× best peer", "of limit"];
+const HEADER: [&str; 10] = [
+    "phase",
+    "",
+    "files/s",
+    "MB/s",
+    "req/file",
+    "busy s",
+    "time s",
+    "× best peer",
+    "device ×",
+    "of limit",
+];
 
 /// The report for a terminal.
 pub fn text(report: &Report) -> String {
@@ -55,7 +65,7 @@ fn render(report: &Report, preset: &str, title: impl Fn(&str) -> String) -> Stri
             let repeated = last_phase.replace(&row.phase) == Some(&row.phase);
             table.add_row(cells(row, if repeated { "" } else { &row.phase }));
         }
-        right_align(&mut table, 2..9);
+        right_align(&mut table, 2..10);
         let _ = writeln!(out, "{table}");
     }
     if !report.bars.is_empty() {
@@ -106,6 +116,12 @@ fn circumstances(report: &Report) -> String {
             e.load_per_core
         );
     }
+    let _ = writeln!(
+        out,
+        "\n`× best peer` compares files per second with the best of ext4, XFS and btrfs; `device ×` \
+         compares device time per file alike, as if the processor cost nothing; `of limit` is what \
+         moved of the contents that the device could have streamed in that time."
+    );
     let versions: Vec<_> = e.versions.iter().map(|(peer, v)| format!("{peer}: {v}")).collect();
     let _ = writeln!(out, "\n{}.", versions.join("; "));
     out
@@ -125,6 +141,7 @@ fn cells(row: &Row, phase: &str) -> Vec<String> {
         optional(row.busy_secs),
         figure(row.seconds),
         optional(row.ratio_to_best),
+        optional(row.device_ratio_to_best),
         percent,
     ]
 }

@@ -9,7 +9,9 @@ use crate::workload::Phase;
 use crate::workload::catalog::Workload;
 
 fn phase(name: &str, seconds: f64, requests: u64) -> Phase {
-    let device = Counters { reads: requests, read_bytes: 2_000_000, ..Counters::default() };
+    let busy_ns = (seconds * 1e9) as u64;
+    let device =
+        Counters { reads: requests, read_bytes: 2_000_000, busy_ns, ..Counters::default() };
     Phase { name: name.into(), files: 100, bytes: 1_000_000, seconds, device: Some(device) }
 }
 
@@ -47,6 +49,7 @@ fn a_row_has_medians_and_is_compared_with_the_best_mainstream_peer_of_its_cell()
     assert_eq!((row.ratio_to_best, row.ratio_to_limit), (Some(2.0), Some(0.5)));
     assert_eq!((row.requests_per_file, row.amplification), (Some(0.02), Some(2.0)));
     assert_eq!(summary.find(w, "read", Peer::Ext4).unwrap().ratio_to_best, Some(0.5));
+    assert_eq!(row.device_ratio_to_best, Some(2.0));
 }
 
 #[test]
