@@ -8,6 +8,9 @@ use super::Report;
 use super::summary::Row;
 use crate::workload::Phase;
 
+/// Characters in a line of text.
+const LINE_WIDTH: usize = 100;
+
 const HEADER: [&str; 10] = [
     "phase",
     "",
@@ -124,7 +127,25 @@ fn circumstances(report: &Report) -> String {
     );
     let versions: Vec<_> = e.versions.iter().map(|(peer, v)| format!("{peer}: {v}")).collect();
     let _ = writeln!(out, "\n{}.", versions.join("; "));
-    out
+    out.lines().map(wrap).collect()
+}
+
+/// Breaks a paragraph into lines that are no longer than source code's.
+pub(super) fn wrap(paragraph: &str) -> String {
+    let (mut out, mut width) = (String::new(), 0);
+    for word in paragraph.split(' ') {
+        let len = word.chars().count();
+        if width > 0 && width + 1 + len > LINE_WIDTH {
+            out.push('\n');
+            width = 0;
+        } else if width > 0 {
+            out.push(' ');
+            width += 1;
+        }
+        out.push_str(word);
+        width += len;
+    }
+    out + "\n"
 }
 
 fn cells(row: &Row, phase: &str) -> Vec<String> {

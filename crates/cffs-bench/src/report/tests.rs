@@ -99,3 +99,12 @@ fn charts_are_drawn_for_both_kinds_of_page() {
     assert!(!svg.contains("#010203"), "the stand-in colour is left");
     assert!(svg.contains("cffs") && svg.contains("ext4") && svg.trim_end().ends_with("</svg>"));
 }
+
+#[test]
+fn paragraphs_are_broken_between_words() {
+    let text = "word ".repeat(60);
+    let wrapped = table::wrap(text.trim());
+    assert!(wrapped.lines().count() == 3 && wrapped.lines().all(|line| line.len() <= 100));
+    assert_eq!(wrapped.split_whitespace().count(), 60);
+    assert_eq!(table::wrap(""), "\n");
+}
