@@ -48,6 +48,9 @@ pub(super) struct Disk<'d> {
     device: &'d dyn BlockDevice,
     threads: usize,
     overlay: BTreeMap<u64, Box<[u8]>>,
+    /// Pieces of the overlay that are written before and after the others.
+    first: BTreeSet<u64>,
+    last: BTreeSet<u64>,
     unreadable: BTreeSet<u64>,
     counts: DiskCounts,
 }
@@ -58,6 +61,8 @@ impl<'d> Disk<'d> {
             device,
             threads: threads.max(1),
             overlay: BTreeMap::new(),
+            first: BTreeSet::new(),
+            last: BTreeSet::new(),
             unreadable: BTreeSet::new(),
             counts: DiskCounts::default(),
         }
@@ -206,12 +211,41 @@ impl<'d> Disk<'d> {
         }
     }
 
-    /// Writes all changes to the device, neighbours in one request, and orders them before every
-    /// later write.
+    /// Has the place written before all others: nothing leads to it yet.
+    pub fn write_first(&mut self, place: Place) {
+        self.first.extend(pieces_of(place));
+    }
+
+    /// Has the place written after all others: something that it contained goes to another place.
+    pub fn write_last(&mut self, place: Place) {
+        self.last.extend(pieces_of(place));
+    }
+
+    /// Writes all changes to the device in three steps with a barrier after each, so that a repair
+    /// that is cut short loses nothing.
     pub fn commit(&mut self) -> io::Result<()> {
+        let (mut first, mut middle, mut last) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, piece) in std::mem::take(&mut self.overlay) {
+            let step = match (self.first.contains(&at), self.last.contains(&at)) {
+                (true, _) => &mut first,
+                (false, true) => &mut last,
+                (false, false) => &mut middle,
+            };
+            step.push((at, piece));
+        }
+        self.first.clear();
+        self.last.clear();
+        for step in [first, middle, last] {
+            self.write_pieces(step)?;
+        }
+        Ok(())
+    }
+
+    /// Writes pieces in the order of their addresses, neighbours in one request.
+    fn write_pieces(&mut self, pieces: Vec<(u64, Box<[u8]>)>) -> io::Result<()> {
         let mut run: Vec<u8> = Vec::new();
         let mut start = 0;
-        for (at, piece) in std::mem::take(&mut self.overlay) {
+        for (at, piece) in pieces {
             let adjacent = at == start + run.len() as u64;
             if !run.is_empty() && (!adjacent || run.len() as u64 >= REQUEST_BYTES_MAX) {
                 self.write(start, &run)?;
@@ -224,8 +258,9 @@ impl<'d> Disk<'d> {
         }
         if !run.is_empty() {
             self.write(start, &run)?;
+            self.device.barrier()?;
         }
-        self.device.barrier()
+        Ok(())
     }
 
     /// Writes to the device at once.
@@ -242,6 +277,11 @@ impl<'d> Disk<'d> {
     pub fn sync(&self) -> io::Result<()> {
         self.device.sync()
     }
+}
+
+/// The pieces of the overlay that a place has.
+fn pieces_of(place: Place) -> impl Iterator<Item = u64> {
+    (place.offset..place.end()).step_by(PIECE_BYTES)
 }
 
 fn read_span(device: &dyn BlockDevice, span: Place) -> io::Result<Vec<u8>> {

@@ -294,7 +294,9 @@ impl Checker<'_> {
         for trust_bitmap in [true, false] {
             for cg in (0..self.layout.cgs()).map(CgIndex) {
                 if let Some(start) = self.find_free(cg, fragments, trust_bitmap) {
-                    self.walk.used.claim(FragRun::new(start, fragments));
+                    let run = FragRun::new(start, fragments);
+                    self.walk.used.claim(run);
+                    self.disk.write_first(self.run_place(run));
                     return Some(start);
                 }
             }

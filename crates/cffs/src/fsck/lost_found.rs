@@ -36,7 +36,7 @@ impl Checker<'_> {
         }
         if let Some(mut image) = self.load_good_sector(found.container) {
             sector::remove(&mut image, found.slot);
-            self.store_sector(found.container, &mut image);
+            self.store_last(found.container, &mut image);
         }
     }
 
@@ -51,7 +51,7 @@ impl Checker<'_> {
         if let Some(mut image) = self.load_good_sector(found.container) {
             let body = Body::Reference { ino, sector: container.sector };
             sector::replace(&mut image, found.slot, &body);
-            self.store_sector(found.container, &mut image);
+            self.store_last(found.container, &mut image);
         }
     }
 

@@ -86,6 +86,14 @@ impl Checker<'_> {
         }
     }
 
+    /// Has a sector written after the one to which an inode moves from it.
+    pub(super) fn store_last(&mut self, container: Container, image: &mut [u8]) {
+        self.store_sector(container, image);
+        for place in self.walk.census.sector_pieces(container, &self.layout) {
+            self.disk.write_last(place);
+        }
+    }
+
     pub(super) fn load_entry(&mut self, container: Container, slot: u16) -> Option<OwnedEntry> {
         let image = self.load_good_sector(container)?;
         let sector = Sector::new(&image);

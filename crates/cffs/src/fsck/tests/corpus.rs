@@ -2,12 +2,14 @@
 //! report, the repair, a second run without a finding, and everything else as it was.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::damage::{CASES, Case};
 use super::image::{Image, walk};
 use super::volumes::{open, run};
+use crate::device::{BlockDevice, Geometry, MemoryDevice, VolatileDevice};
 use crate::fsck::problems::PROBLEMS;
-use crate::fsck::{Code, Place, Repair, Report, Severity};
+use crate::fsck::{CheckOptions, Code, Place, Repair, Report, Severity, check};
 use crate::mkfs::MkfsOptions;
 
 fn findings(report: &Report) -> Vec<(Code, Place)> {
@@ -40,7 +42,13 @@ fn check_case(case: &Case) {
     assert_eq!(findings(&report), [], "{name}, second run: {:#?}", report.problems);
     assert_eq!((report.exit_code(), report.recovery), (0, false), "{name}");
 
-    let volume = open(&image.device);
+    assert_spared(case, &image, &image.device);
+}
+
+/// Everything that the case does not damage is as it was.
+fn assert_spared(case: &Case, image: &Image, device: &Arc<MemoryDevice>) {
+    let name = case.name;
+    let volume = open(device);
     let mut seen = walk(&volume, &mut BTreeMap::new());
     volume.close().expect("close");
     seen.retain(|path, _| !path.starts_with("/lost+found"));
@@ -72,4 +80,67 @@ fn every_code_has_a_case() {
     for problem in PROBLEMS.iter().filter(|problem| !apart.contains(&problem.code)) {
         assert!(cased.contains(&problem.code), "{} has no case", problem.id);
     }
+}
+
+#[test]
+fn a_repair_that_is_cut_short_is_completed_by_the_next() {
+    let repair = CheckOptions { repair: Repair::Yes, force: true, contents: true, threads: 1 };
+    for case in CASES {
+        let image = Image::new(&MkfsOptions { embed: case.embed, ..MkfsOptions::default() });
+        (case.inject)(&image);
+        let volatile = Unsynced(VolatileDevice::new(image.device.snapshot()));
+        check(&volatile, &repair, &()).expect("check");
+        for seed in 0..6 {
+            let crashed = volatile.0.crash_seeded(seed).expect("crash");
+            let device = Arc::new(MemoryDevice::from_image(crashed));
+            run(&device, Repair::Yes);
+            let report = run(&device, Repair::No);
+            assert_eq!(findings(&report), [], "{} seed {seed}: {report:#?}", case.name);
+            assert_spared(case, &image, &device);
+        }
+    }
+}
+
+/// A device that never makes anything durable, so that a crash may strike at any time.
+struct Unsynced(VolatileDevice);
+
+impl BlockDevice for Unsynced {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.0.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, bufs: &[std::io::IoSlice<'_>]) -> std::io::Result<()> {
+        self.0.write_at(offset, bufs)
+    }
+    fn barrier(&self) -> std::io::Result<()> {
+        self.0.barrier()
+    }
+    fn sync(&self) -> std::io::Result<()> {
+        self.0.barrier()
+    }
+    fn discard(&self, offset: u64, len: u64) -> std::io::Result<()> {
+        self.0.discard(offset, len)
+    }
+}
+
+#[test]
+fn a_device_that_was_cut_is_left_alone() {
+    let image = Image::new(&MkfsOptions::default());
+    let geometry = Geometry { size_bytes: 32 << 20, ..image.device.geometry() };
+    let mut half = vec![0; 32 << 20];
+    image.device.read_at(0, &mut half).expect("read");
+    let short = MemoryDevice::with_geometry(geometry);
+    short.write_at(0, &[std::io::IoSlice::new(&half)]).expect("write");
+    let report = run(&short, Repair::Yes);
+    assert_eq!(findings(&report), [(Code::DeviceTooSmall, Place::Volume)]);
+    assert_eq!((report.exit_code(), report.write_requests), (4, 0));
+}
+
+#[test]
+fn a_device_without_a_volume_is_an_error() {
+    let options = CheckOptions { repair: Repair::Yes, ..CheckOptions::default() };
+    assert!(check(&MemoryDevice::new(8 << 20), &options, &()).is_err());
+    assert!(check(&MemoryDevice::new(100), &options, &()).is_err());
 }

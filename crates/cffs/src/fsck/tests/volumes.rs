@@ -139,3 +139,18 @@ fn a_volume_that_was_not_closed_is_recovered() {
         volume.close().unwrap();
     }
 }
+
+#[test]
+fn a_check_reads_no_directory_twice() {
+    let device = make(&MkfsOptions::default());
+    let volume = open(&device);
+    populate(&volume, 2000);
+    volume.sync().unwrap();
+    drop(volume);
+    let report = run(&device, Repair::Preen);
+    let first = (report.read_requests, report.read_bytes);
+    let options = CheckOptions { force: true, threads: 1, ..CheckOptions::default() };
+    let report = check(&*device, &options, &()).expect("check");
+    println!("recovery {first:?}, check {:?}", (report.read_requests, report.read_bytes));
+    assert!(report.read_bytes < device.snapshot().resident_bytes() / 2, "{report:#?}");
+}
