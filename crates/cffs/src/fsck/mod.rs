@@ -26,6 +26,7 @@
 //! allocated or repeated by them.
 
 mod census;
+mod contents;
 mod disk;
 mod editor;
 mod index;

@@ -6,12 +6,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::census::{ContainerFile, Found, Reference, pieces};
+use super::contents::good_attributes;
 use super::disk::Place as DiskPlace;
 use super::editor::{Fix, Mend};
-use super::map::{MapCheck, PendingContents, PendingMap, fingerprint};
+use super::map::{MapCheck, PendingMap, fingerprint};
 use super::{Checker, Code, Phase, Place};
 use crate::error::Corruption;
-use crate::format::checksum::{contents, name_hash};
+use crate::format::checksum::name_hash;
 use crate::format::index::INDEX_OFFSET_BYTES;
 use crate::format::inode::{FileType, InodeFlags, Record};
 use crate::format::locator;
@@ -360,22 +361,6 @@ impl Checker<'_> {
         }
     }
 
-    fn remember_contents(&mut self, record: &Record<'_>, check: MapCheck) {
-        let inode = record.inode;
-        if self.options.contents
-            && !check.damaged
-            && inode.inode_flags().contains(InodeFlags::CONTENT_CHECKSUM)
-            && inode.size.get() <= self.layout.segment_bytes.into()
-        {
-            self.walk.pending_contents.push(PendingContents {
-                ino: inode.number(),
-                size: inode.size.get(),
-                checksum: inode.content_checksum.get(),
-                extents: check.extents,
-            });
-        }
-    }
-
     /// Whether the locator table can have an entry for the number.
     pub(super) fn is_possible_number(&self, ino: InodeNo) -> bool {
         let (block, _) = locator::position(ino, self.layout.block_bytes);
@@ -429,83 +414,6 @@ impl Checker<'_> {
         }
         true
     }
-
-    fn check_attribute_blocks(&mut self) {
-        let mut pending = std::mem::take(&mut self.walk.pending_attributes);
-        pending.sort_unstable_by_key(|attributes| attributes.run.start);
-        for batch in pending.chunks(256) {
-            let places: Vec<DiskPlace> =
-                batch.iter().map(|attributes| self.run_place(attributes.run)).collect();
-            let blobs = self.disk.read_many(&places);
-            for (attributes, bytes) in batch.iter().zip(blobs) {
-                let (ino, start) = (attributes.ino, attributes.run.start);
-                let generation = attributes.generation;
-                let list = xattr::decode_block(&bytes, ino, generation, start, self.checksum);
-                let error = match list {
-                    Err(error) => error.to_string(),
-                    Ok(list) => match xattr::iter(list).find_map(Result::err) {
-                        Some(what) => what.to_string(),
-                        None => continue,
-                    },
-                };
-                self.lose_attributes(ino, &error);
-            }
-        }
-    }
-
-    fn check_contents(&mut self) {
-        let mut pending = std::mem::take(&mut self.walk.pending_contents);
-        pending.sort_unstable_by_key(|file| file.extents.first().map(|extent| extent.start));
-        let total = pending.len() as u64;
-        let mut done = 0;
-        let mut rest = &pending[..];
-        while !rest.is_empty() {
-            let mut bytes = 0;
-            let count = rest
-                .iter()
-                .take_while(|file| {
-                    bytes += file.size as usize;
-                    bytes <= BATCH_BYTES
-                })
-                .count()
-                .max(1);
-            let (batch, tail) = rest.split_at(count);
-            let places: Vec<Vec<DiskPlace>> =
-                batch.iter().map(|file| self.data_places(file)).collect();
-            let mut blobs = self.disk.read_many(&places.concat()).into_iter();
-            for (file, places) in batch.iter().zip(&places) {
-                let blobs: Vec<Vec<u8>> = blobs.by_ref().take(places.len()).collect();
-                if self.contents_sum(file, &blobs) != file.checksum {
-                    let message = "the contents do not match their checksum";
-                    self.problem(Code::Contents, Place::Inode(file.ino), message);
-                    let mend =
-                        Mend { clear_flags: InodeFlags::CONTENT_CHECKSUM, ..Mend::default() };
-                    self.walk.fixes.push(Fix::Mend(file.ino, mend));
-                }
-            }
-            done += count as u64;
-            self.progress.report(Phase::Contents, done, total);
-            rest = tail;
-        }
-    }
-
-    fn data_places(&self, file: &PendingContents) -> Vec<DiskPlace> {
-        let written: Vec<_> = file.extents.iter().filter(|e| !e.unwritten).copied().collect();
-        pieces(&written, 0, file.size, &self.layout)
-    }
-
-    fn contents_sum(&self, file: &PendingContents, blobs: &[Vec<u8>]) -> u32 {
-        let fragment = u64::from(self.layout.fragment_bytes);
-        let written = file.extents.iter().filter(|extent| !extent.unwritten);
-        let (mut sum, mut at) = (0, 0);
-        for (extent, blob) in written.zip(blobs) {
-            let start = extent.logical * fragment;
-            sum = zeros_sum(sum, start.saturating_sub(at));
-            sum = contents(sum, blob);
-            at = start + blob.len() as u64;
-        }
-        zeros_sum(sum, file.size.saturating_sub(at))
-    }
 }
 
 impl Queue {
@@ -532,23 +440,4 @@ impl Queue {
 
 fn covers(places: &[DiskPlace], len: u64) -> bool {
     places.iter().map(|place| place.len as u64).sum::<u64>() == len
-}
-
-/// The attributes before the first bad one.
-fn good_attributes(list: &[u8]) -> Vec<u8> {
-    let mut good = Vec::new();
-    for (name, value) in xattr::iter(list).map_while(Result::ok) {
-        xattr::push(&mut good, name, value);
-    }
-    good
-}
-
-fn zeros_sum(mut sum: u32, mut count: u64) -> u32 {
-    const ZEROS: [u8; 4096] = [0; 4096];
-    while count > 0 {
-        let piece = count.min(ZEROS.len() as u64);
-        sum = contents(sum, &ZEROS[..piece as usize]);
-        count -= piece;
-    }
-    sum
 }

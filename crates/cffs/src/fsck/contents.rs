@@ -1,0 +1,127 @@
+//! What lies apart from the inodes: attribute blocks, and the contents of small files (pass 1).
+
+use super::census::pieces;
+use super::disk::Place as DiskPlace;
+use super::editor::{Fix, Mend};
+use super::map::{MapCheck, PendingContents};
+use super::{Checker, Code, Phase, Place};
+use crate::format::checksum::contents;
+use crate::format::inode::{InodeFlags, Record};
+use crate::format::xattr;
+
+/// What is read before any of it is looked at.
+const BATCH_BYTES: usize = 4 << 20;
+
+impl Checker<'_> {
+    pub(super) fn remember_contents(&mut self, record: &Record<'_>, check: MapCheck) {
+        let inode = record.inode;
+        if self.options.contents
+            && !check.damaged
+            && inode.inode_flags().contains(InodeFlags::CONTENT_CHECKSUM)
+            && inode.size.get() <= self.layout.segment_bytes.into()
+        {
+            self.walk.pending_contents.push(PendingContents {
+                ino: inode.number(),
+                size: inode.size.get(),
+                checksum: inode.content_checksum.get(),
+                extents: check.extents,
+            });
+        }
+    }
+
+    pub(super) fn check_attribute_blocks(&mut self) {
+        let mut pending = std::mem::take(&mut self.walk.pending_attributes);
+        pending.sort_unstable_by_key(|attributes| attributes.run.start);
+        for batch in pending.chunks(256) {
+            let places: Vec<DiskPlace> =
+                batch.iter().map(|attributes| self.run_place(attributes.run)).collect();
+            let blobs = self.disk.read_many(&places);
+            for (attributes, bytes) in batch.iter().zip(blobs) {
+                let (ino, start) = (attributes.ino, attributes.run.start);
+                let generation = attributes.generation;
+                let list = xattr::decode_block(&bytes, ino, generation, start, self.checksum);
+                let error = match list {
+                    Err(error) => error.to_string(),
+                    Ok(list) => match xattr::iter(list).find_map(Result::err) {
+                        Some(what) => what.to_string(),
+                        None => continue,
+                    },
+                };
+                self.lose_attributes(ino, &error);
+            }
+        }
+    }
+
+    pub(super) fn check_contents(&mut self) {
+        let mut pending = std::mem::take(&mut self.walk.pending_contents);
+        pending.sort_unstable_by_key(|file| file.extents.first().map(|extent| extent.start));
+        let total = pending.len() as u64;
+        let mut done = 0;
+        let mut rest = &pending[..];
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let count = rest
+                .iter()
+                .take_while(|file| {
+                    bytes += file.size as usize;
+                    bytes <= BATCH_BYTES
+                })
+                .count()
+                .max(1);
+            let (batch, tail) = rest.split_at(count);
+            let places: Vec<Vec<DiskPlace>> =
+                batch.iter().map(|file| self.data_places(file)).collect();
+            let mut blobs = self.disk.read_many(&places.concat()).into_iter();
+            for (file, places) in batch.iter().zip(&places) {
+                let blobs: Vec<Vec<u8>> = blobs.by_ref().take(places.len()).collect();
+                if self.contents_sum(file, &blobs) != file.checksum {
+                    let message = "the contents do not match their checksum";
+                    self.problem(Code::Contents, Place::Inode(file.ino), message);
+                    let mend =
+                        Mend { clear_flags: InodeFlags::CONTENT_CHECKSUM, ..Mend::default() };
+                    self.walk.fixes.push(Fix::Mend(file.ino, mend));
+                }
+            }
+            done += count as u64;
+            self.progress.report(Phase::Contents, done, total);
+            rest = tail;
+        }
+    }
+
+    fn data_places(&self, file: &PendingContents) -> Vec<DiskPlace> {
+        let written: Vec<_> = file.extents.iter().filter(|e| !e.unwritten).copied().collect();
+        pieces(&written, 0, file.size, &self.layout)
+    }
+
+    fn contents_sum(&self, file: &PendingContents, blobs: &[Vec<u8>]) -> u32 {
+        let fragment = u64::from(self.layout.fragment_bytes);
+        let written = file.extents.iter().filter(|extent| !extent.unwritten);
+        let (mut sum, mut at) = (0, 0);
+        for (extent, blob) in written.zip(blobs) {
+            let start = extent.logical * fragment;
+            sum = zeros_sum(sum, start.saturating_sub(at));
+            sum = contents(sum, blob);
+            at = start + blob.len() as u64;
+        }
+        zeros_sum(sum, file.size.saturating_sub(at))
+    }
+}
+
+/// The attributes before the first bad one.
+pub(super) fn good_attributes(list: &[u8]) -> Vec<u8> {
+    let mut good = Vec::new();
+    for (name, value) in xattr::iter(list).map_while(Result::ok) {
+        xattr::push(&mut good, name, value);
+    }
+    good
+}
+
+fn zeros_sum(mut sum: u32, mut count: u64) -> u32 {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    while count > 0 {
+        let piece = count.min(ZEROS.len() as u64);
+        sum = contents(sum, &ZEROS[..piece as usize]);
+        count -= piece;
+    }
+    sum
+}
