@@ -48,6 +48,14 @@ impl Extent {
         FragRun::new(self.start, self.len)
     }
 
+    /// Whether it maps whole blocks to whole blocks that were written, as all extents of
+    /// directories and of the system's files do.
+    pub fn is_of_blocks(&self, block_fragments: u32) -> bool {
+        let per_block = u64::from(block_fragments);
+        [self.logical, self.start.0, self.len.into()].iter().all(|n| n.is_multiple_of(per_block))
+            && !self.unwritten
+    }
+
     /// The extent's 16 bytes.
     pub fn encode(&self) -> [u8; EXTENT_BYTES] {
         let first = self.logical | u64::from(self.len) << LOGICAL_BITS;

@@ -340,6 +340,9 @@ impl<'a> Record<'a> {
     pub fn check(&self) -> Result<(), Corruption> {
         let ino = self.inode.number();
         let bad = |what| Err(Corruption::Inode { ino, what });
+        if ino.0 == 0 || ino > super::INODE_NO_MAX {
+            return bad("there is no such number");
+        }
         let Some(file_type) = self.inode.file_type() else {
             return bad("the mode tells no file type");
         };

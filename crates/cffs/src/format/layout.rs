@@ -74,6 +74,11 @@ impl Layout {
         bytes.div_ceil(self.fragment_bytes.into())
     }
 
+    /// The fragments of the largest file: an extent may not end after them.
+    pub fn file_fragments_max(&self) -> u64 {
+        super::FILE_BYTES_MAX / u64::from(self.fragment_bytes)
+    }
+
     /// The first fragment of a block.
     pub fn block_start(&self, block: BlockNo) -> FragNo {
         FragNo(block.0 * u64::from(self.block_fragments()))

@@ -9,6 +9,8 @@
 //! metadata block has a magic, its owner, and a CRC-32C that is seeded with the volume's UUID, so
 //! that a block of another or an earlier volume never passes for one of this volume's.
 
+use crate::units::InodeNo;
+
 pub mod checksum;
 pub mod cylinder_group;
 pub mod extent;
@@ -32,6 +34,9 @@ pub const SYMLINK_BYTES_MAX: usize = 4095;
 
 /// The largest size of a file, in bytes: what extents can map with the smallest fragments.
 pub const FILE_BYTES_MAX: u64 = 512 << 40;
+
+/// The largest number of an inode: the locator table, with 16 bytes for each number, is a file too.
+pub const INODE_NO_MAX: InodeNo = InodeNo(1 << 44);
 
 /// The largest count of names of one inode.
 pub const LINKS_MAX: u32 = 1_000_000_000;

@@ -351,6 +351,9 @@ fn verify_entries(image: &[u8], container: Container) -> Result<(), Corruption> 
             Body::Reference { ino, .. } if ino.is_system() => {
                 return Err(bad("a reference to a system inode"));
             }
+            Body::Reference { ino, .. } if *ino > super::INODE_NO_MAX => {
+                return Err(bad("a reference to a number that no inode has"));
+            }
             Body::Reference { .. } => {}
         }
         last_slot = entry.slot;

@@ -15,7 +15,8 @@ use crate::format::extent::{self, Child, EXTENT_BYTES, Extent, Node};
 use crate::format::sector::{self, Body};
 use crate::format::superblock::SUPERBLOCK_BYTES;
 use crate::format::{
-    FILE_BYTES_MAX, LINKS_MAX, NAME_BYTES_MAX, SYMLINK_BYTES_MAX, index, inode, locator, xattr,
+    FILE_BYTES_MAX, INODE_NO_MAX, LINKS_MAX, NAME_BYTES_MAX, SYMLINK_BYTES_MAX, index, inode,
+    locator, xattr,
 };
 use crate::units::{BlockNo, CgIndex, FragNo};
 
@@ -360,6 +361,7 @@ fn every_limit_is_that_of_the_code() {
         ("NAME_BYTES_MAX", NAME_BYTES_MAX as u64),
         ("SYMLINK_BYTES_MAX", SYMLINK_BYTES_MAX as u64),
         ("FILE_BYTES_MAX", FILE_BYTES_MAX),
+        ("INODE_NO_MAX", INODE_NO_MAX.0),
         ("LINKS_MAX", LINKS_MAX.into()),
         ("XATTR_LIST_BYTES_MAX", xattr::XATTR_LIST_BYTES_MAX as u64),
         ("XATTR_VALUE_BYTES_MAX", xattr::XATTR_VALUE_BYTES_MAX as u64),

@@ -1,7 +1,7 @@
 use super::*;
 use crate::error::Corruption;
 use crate::format::inode::{DATA_AREA_BYTES_MIN, DISK_INODE_BYTES, LINK_TAG_BYTES, LINK_TAGS_MAX};
-use crate::format::{FILE_BYTES_MAX, SYMLINK_BYTES_MAX};
+use crate::format::{FILE_BYTES_MAX, INODE_NO_MAX, SYMLINK_BYTES_MAX};
 
 fn encoded(record: &Record<'_>) -> Vec<u8> {
     let mut bytes = vec![0xee; record.len()];
@@ -89,6 +89,12 @@ fn each_contradiction_is_refused() {
             inode.mode = mode.into();
         }
     };
+    for ino in [0, INODE_NO_MAX.0 + 1, u64::MAX] {
+        let inode = disk_inode(ino);
+        let found = Record { inode: &inode, data: b"", xattrs: b"", tags: b"" }.check();
+        let what = "there is no such number";
+        assert_eq!(found, Err(Corruption::Inode { ino: InodeNo(ino), what }));
+    }
     for mode in [0, 0o30000, 0o110_000, 0o170_000u16] {
         assert_eq!(refusal(&|i| i.mode = mode.into(), b""), "the mode tells no file type");
     }

@@ -367,6 +367,11 @@ fn each_contradiction_of_an_entry_is_refused() {
     let reference = Held::Reference { ino: 3, sector: 1 };
     reference.with_body(|body| insert(&mut image, 0, b"name", file_type, body)).unwrap();
     assert_eq!(refusal(&resealed(&image), DIR), "a reference to a system inode");
+    let mut image = empty(DIR);
+    let reference = Held::Reference { ino: u64::MAX, sector: 1 };
+    reference.with_body(|body| insert(&mut image, 0, b"name", file_type, body)).unwrap();
+    let nobody = "a reference to a number that no inode has";
+    assert_eq!(refusal(&resealed(&image), DIR), nobody);
     let found = verify(
         &with_file(b"name", |i| i[SECTOR_HEADER_BYTES + 16 + 14] = 8),
         DIR,
