@@ -129,12 +129,13 @@ impl Checker<'_> {
 
     fn claim_extent(&mut self, pending: &mut PendingMap, extent: Extent) {
         let fits = self.layout.is_allocatable(extent.start, extent.len)
-            && extent.logical_end() <= LOGICAL_MAX;
-        if !fits {
-            let message = format!(
-                "extent of {} fragments at {} is outside of the data area",
-                extent.len, extent.start
-            );
+            && extent.logical_end() <= self.layout.file_fragments_max();
+        let is_container = pending.file_type == FileType::Directory || pending.ino.is_system();
+        let whole = !is_container || extent.is_of_blocks(self.layout.block_fragments());
+        if !fits || !whole {
+            let what = if fits { "not of whole blocks" } else { "outside of the data area" };
+            let message =
+                format!("extent of {} fragments at {} is {what}", extent.len, extent.start);
             self.problem(Code::ExtentRange, Place::Inode(pending.ino), message);
             pending.check.damaged = true;
             return;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Content, ExtentMap, Inode, Store, Vnode};
 use crate::error::{Corruption, Error, Result};
 use crate::format::extent::{Extent, MAP_DEPTH_MAX, Node};
-use crate::format::inode::{InodeFlags, Record};
+use crate::format::inode::{FileType, InodeFlags, Record};
 use crate::format::sector::Body;
 use crate::format::xattr;
 use crate::units::{BlockNo, Container, FragNo, FragRun, InodeNo, Key};
@@ -194,6 +194,14 @@ impl Store {
         for extent in Extent::decode_list(record.data) {
             self.load_extent(&mut map, ino, extent, true)?;
         }
+        if ino.is_system() || record.inode.file_type() == Some(FileType::Directory) {
+            // Otherwise a block would be taken for a hole, and mapped twice.
+            let fragments = self.layout.block_fragments();
+            if let Some(extent) = map.iter().find(|extent| !extent.is_of_blocks(fragments)) {
+                let what = "not of whole blocks";
+                return Err(Corruption::Extent { ino, start: extent.start, what }.into());
+            }
+        }
         Ok(map)
     }
 
@@ -207,6 +215,9 @@ impl Store {
         let bad = |what| Corruption::Extent { ino, start: extent.start, what };
         if !self.layout.is_allocatable(extent.start, extent.len) {
             return Err(bad("outside of the volume's space for files").into());
+        }
+        if extent.logical_end() > self.layout.file_fragments_max() {
+            return Err(bad("after the end of the largest file").into());
         }
         map.load(extent, direct).map_err(bad)?;
         Ok(())
