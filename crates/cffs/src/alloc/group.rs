@@ -173,14 +173,16 @@ impl Group {
         self.dirty = true;
     }
 
-    /// Gives fragments back.
-    pub fn give(&mut self, start: u32, len: u32) {
+    /// Gives fragments back. False if any of them was free already: then the bitmap was wrong.
+    pub fn give(&mut self, start: u32, len: u32) -> bool {
+        let mut given = 0;
         for (index, mask) in masks(start, len) {
-            debug_assert_eq!(self.free_bits[index] & mask, 0, "giving back what is free");
+            given += (mask & !self.free_bits[index]).count_ones();
             self.free_bits[index] |= mask;
         }
-        self.free_count += len;
+        self.free_count += given;
         self.dirty = true;
+        given == len
     }
 
     /// Keeps free fragments for their holder.

@@ -29,7 +29,7 @@ pub use group::Group;
 pub use place::{Kind, Request};
 
 use crate::cache::BufferCache;
-use crate::error::{Error, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::format::superblock::Policy;
 use crate::format::{Layout, Superblock};
 use crate::units::{BlockNo, CgIndex, FragNo, FragRun, Key};
@@ -191,7 +191,10 @@ impl Allocator {
         for run in std::mem::take(&mut state.freeing) {
             let cg = self.layout.cg_of_fragment(run.start);
             let at = self.in_group(cg, run.start);
-            self.group(&mut state, cg)?.give(at, run.len);
+            if !self.group(&mut state, cg)?.give(at, run.len) {
+                let what = "what a file gave back was free already";
+                return Err(Corruption::CgHeader { cg, what }.into());
+            }
             state.free += u64::from(run.len);
         }
         Ok(())
