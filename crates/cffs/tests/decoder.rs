@@ -1,6 +1,8 @@
 //! The independent decoder, which knows only `docs/FORMAT.md`, against the file system: both must
 //! say the same of every volume, and the decoder must find what is wrong with a damaged one.
 
+#[path = "golden/listing.rs"]
+mod listing;
 #[path = "golden/sample.rs"]
 mod sample;
 
@@ -17,7 +19,7 @@ fn an_empty_volume_is_in_order() {
     for (name, options) in sample::kinds() {
         let image = sample::empty(&options).unwrap();
         let (_, volume) = sample::open(&image, true).unwrap();
-        assert_eq!(sample::decoded(&image), sample::listing(&volume).unwrap(), "{name}");
+        assert_eq!(listing::decoded(&image), listing::of(&volume).unwrap(), "{name}");
     }
 }
 
@@ -26,8 +28,8 @@ fn both_readers_say_the_same_of_a_volume_with_everything() {
     for (name, options) in sample::kinds() {
         let image = sample::full(&options).unwrap();
         let (_, volume) = sample::open(&image, true).unwrap();
-        let expected = sample::listing(&volume).unwrap();
-        assert_eq!(sample::decoded(&image), expected, "{name}");
+        let expected = listing::of(&volume).unwrap();
+        assert_eq!(listing::decoded(&image), expected, "{name}");
     }
 }
 
@@ -44,7 +46,7 @@ fn other_geometries_are_read_too() {
         };
         let image = sample::full(&options).unwrap();
         let (_, volume) = sample::open(&image, true).unwrap();
-        assert_eq!(sample::decoded(&image), sample::listing(&volume).unwrap());
+        assert_eq!(listing::decoded(&image), listing::of(&volume).unwrap());
     }
 }
 
@@ -58,7 +60,7 @@ fn large_structures_are_read_too() {
         volume.close().unwrap();
         let image = device.snapshot();
         let (_, volume) = sample::open(&image, true).unwrap();
-        assert_eq!(sample::decoded(&image), sample::listing(&volume).unwrap(), "{name}");
+        assert_eq!(listing::decoded(&image), listing::of(&volume).unwrap(), "{name}");
     }
 }
 
@@ -92,7 +94,7 @@ fn the_decoder_sees_damage() {
         (2 * 4096 + 12, 0xaa, "group 0: wrong checksum"),
         (3 * 4096 + 2, 0xaa, "group 0: wrong checksum of the bitmap"),
     ] {
-        let (status, _, problems) = sample::decode(&damaged(offset, byte));
+        let (status, _, problems) = listing::decode(&damaged(offset, byte));
         assert_ne!(status, Some(0), "byte {offset}");
         assert!(problems.contains(complaint), "byte {offset}: {problems}");
     }

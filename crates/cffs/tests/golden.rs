@@ -5,6 +5,8 @@
 //! never made anew for a version that was released. While version 1 is not,
 //! `CFFS_GOLDEN_WRITE=1 cargo test --test golden` writes them.
 
+#[path = "golden/listing.rs"]
+mod listing;
 #[path = "golden/sample.rs"]
 mod sample;
 
@@ -13,7 +15,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use cffs::device::{Geometry, Image};
+use cffs::device::{Geometry, Image, MemoryDevice};
+use cffs::fsck::{self, CheckOptions};
 
 /// The unit of the text form: a line has the bytes of one chunk and how often it is repeated.
 const CHUNK_BYTES: usize = 32;
@@ -36,7 +39,7 @@ fn to_text(image: &Image) -> String {
         let repeated = chunks[at..].iter().take_while(|chunk| **chunk == chunks[at]).count();
         if chunks[at].iter().any(|byte| *byte != 0) {
             let offset = at * CHUNK_BYTES;
-            writeln!(text, "{offset:x} {repeated} {}", sample::hex(chunks[at])).unwrap();
+            writeln!(text, "{offset:x} {repeated} {}", listing::hex(chunks[at])).unwrap();
         }
         at += repeated;
     }
@@ -69,7 +72,7 @@ static GOLDENS: LazyLock<Vec<Golden>> = LazyLock::new(|| {
             let image = sample::full(&options).unwrap();
             let (_, volume) = sample::open(&image, true).unwrap();
             fs::write(path(name, "image"), to_text(&image)).unwrap();
-            fs::write(path(name, "listing"), sample::listing(&volume).unwrap()).unwrap();
+            fs::write(path(name, "listing"), listing::of(&volume).unwrap()).unwrap();
         }
         let image = from_text(&fs::read_to_string(path(name, "image")).unwrap());
         (name, image, fs::read_to_string(path(name, "listing")).unwrap())
@@ -81,8 +84,8 @@ static GOLDENS: LazyLock<Vec<Golden>> = LazyLock::new(|| {
 fn golden_volumes_read_as_they_were_meant() {
     for (name, image, expected) in GOLDENS.iter() {
         let (_, volume) = sample::open(image, true).unwrap();
-        assert_eq!(sample::listing(&volume).unwrap(), *expected, "{name}");
-        assert_eq!(sample::decoded(image), *expected, "{name}");
+        assert_eq!(listing::of(&volume).unwrap(), *expected, "{name}");
+        assert_eq!(listing::decoded(image), *expected, "{name}");
     }
 }
 
@@ -92,12 +95,22 @@ fn golden_volumes_read_as_they_were_meant() {
 fn golden_volumes_survive_being_opened() {
     for (name, image, expected) in GOLDENS.iter() {
         let (device, volume) = sample::open(image, true).unwrap();
-        sample::listing(&volume).unwrap();
+        listing::of(&volume).unwrap();
         volume.close().unwrap();
         assert_eq!(device.snapshot(), *image, "{name}");
         let (device, volume) = sample::open(image, false).unwrap();
         volume.close().unwrap();
-        assert_eq!(sample::decoded(&device.snapshot()), *expected, "{name}");
+        assert_eq!(listing::decoded(&device.snapshot()), *expected, "{name}");
+    }
+}
+
+#[test]
+fn golden_volumes_are_clean() {
+    for (name, image, _) in GOLDENS.iter() {
+        let options = CheckOptions { force: true, contents: true, ..CheckOptions::default() };
+        let report = fsck::check(&MemoryDevice::from_image(image.clone()), &options, &()).unwrap();
+        assert!(report.problems.is_empty(), "{name}: {:?}", report.problems);
+        assert_eq!(report.exit_code(), 0, "{name}");
     }
 }
 
@@ -128,13 +141,13 @@ fn golden_volumes_can_be_written_to() {
         volume.write(file, 100_000, b"data after a hole").unwrap();
         let above = volume.lookup(root, b"above").unwrap().ino;
         volume.unlink(above, b"third name").unwrap();
-        let after = sample::listing(&volume).unwrap();
+        let after = listing::of(&volume).unwrap();
         volume.close().unwrap();
         let without_times = |listing: &str| -> Vec<String> {
             let cut = |line: &str| line.split(" times=").next().unwrap_or_default().to_owned();
             listing.lines().map(cut).collect()
         };
-        let decoded = sample::decoded(&device.snapshot());
+        let decoded = listing::decoded(&device.snapshot());
         assert_eq!(without_times(&decoded), without_times(&after), "{name}");
     }
 }

@@ -1,0 +1,83 @@
+//! Volumes with damage that the checksums do not show. Whatever the bytes say, an operation ends,
+//! with an answer or an error; and where fsck says that it mended a volume, a second run finds
+//! nothing, and the volume can be read and changed.
+
+#[path = "golden/damage.rs"]
+mod damage;
+#[path = "golden/sample.rs"]
+mod sample;
+
+use std::sync::LazyLock;
+
+use cffs::device::{Image, MemoryDevice};
+use cffs::fsck::{self, CheckOptions, Repair};
+use cffs::vfs;
+use proptest::prelude::*;
+
+static VOLUMES: LazyLock<Vec<(Image, Vec<damage::Region>)>> = LazyLock::new(|| {
+    let with_regions = |(_, options)| {
+        let image = sample::full(&options).unwrap();
+        let regions = damage::regions(&image);
+        (image, regions)
+    };
+    sample::kinds().into_iter().map(with_regions).collect()
+});
+
+/// Which volume, and what is changed in it.
+fn damages() -> impl Strategy<Value = (usize, Vec<damage::Change>)> {
+    (0..VOLUMES.len(), prop::collection::vec(any::<damage::Change>(), 1..5))
+}
+
+fn damaged((which, changes): (usize, Vec<damage::Change>)) -> Image {
+    let (image, regions) = &VOLUMES[which];
+    damage::damaged(image, regions, &changes)
+}
+
+fn check(device: &MemoryDevice, repair: Repair) -> cffs::error::Result<fsck::Report> {
+    let options = CheckOptions { repair, force: true, contents: true, threads: 1 };
+    fsck::check(device, &options, &())
+}
+
+#[test]
+fn a_volume_without_damage_is_clean() {
+    for (image, regions) in VOLUMES.iter() {
+        let report = check(&MemoryDevice::from_image(image.clone()), Repair::No).unwrap();
+        assert!(report.problems.is_empty(), "{:?}", report.problems);
+        // Changes to nothing keep every checksum right, so the damage below is only what it says.
+        let same = damage::damaged(image, regions, &[]);
+        assert_eq!(same, *image);
+        assert!(damage::change(image).is_ok());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn reading_ends(damages in damages()) {
+        let _ = damage::read_all(&damaged(damages));
+    }
+
+    #[test]
+    fn changing_ends(damages in damages()) {
+        let _ = damage::change(&damaged(damages));
+    }
+
+    #[test]
+    fn a_repair_is_complete(damages in damages()) {
+        let device = MemoryDevice::from_image(damaged(damages));
+        // A volume whose superblock lies about its size, say, cannot be mended.
+        if !check(&device, Repair::Yes).is_ok_and(|report| report.exit_code() < 4) {
+            return Ok(());
+        }
+        let again = check(&device, Repair::No).unwrap();
+        prop_assert!(again.problems.is_empty(), "{:?}", again.problems);
+        let repaired = device.snapshot();
+        let superblock = vfs::read_superblock(&device).unwrap();
+        if !superblock.writable() {
+            return Ok(());
+        }
+        damage::read_all(&repaired).unwrap();
+        damage::change(&repaired).unwrap();
+    }
+}
