@@ -4,7 +4,7 @@ import os
 import subprocess
 
 from .. import trees
-from ..case import GIB, case
+from ..case import GIB, Skip, case
 
 
 def odd_tree_beside(t):
@@ -18,6 +18,8 @@ def odd_tree_beside(t):
 @case("rsync", size=2 * GIB)
 def rsync(t):
     """rsync -aHAX to the mount, there again, and back: no difference that rsync or we can see."""
+    if t.volume.name == "xfs":
+        raise Skip("xfs shows ACLs a second time, as trusted.SGI_ACL_*, and rsync -X copies both")
     program = t.program("rsync", "apt-get install rsync")
     source = odd_tree_beside(t)
     expected = trees.describe(source)
