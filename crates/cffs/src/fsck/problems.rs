@@ -63,7 +63,7 @@ problems! {
     NoSpace "CF0002" Loss
         "no space for a repair"
         "A repair needs free fragments or an inode number, and there is none."
-        "Nothing. Free space, or grow the volume, and check again.";
+        "The rest is repaired, and the volume stays marked as damaged: copy what you need from a read-only mount.";
 
     SuperblockLost "CF0101" Damage
         "superblock lost"

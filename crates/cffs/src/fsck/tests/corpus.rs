@@ -75,7 +75,7 @@ fn every_case_is_found_repaired_and_gone() {
 #[test]
 fn every_code_has_a_case() {
     let cased: BTreeSet<Code> = CASES.iter().flat_map(|case| case.codes.iter().copied()).collect();
-    // These cannot be shown by one problem in one image; they have tests of their own.
+    // These tell of the device or of the repair, not of one wrong thing in an image.
     let apart = [Code::Unrepaired, Code::NoSpace, Code::DeviceTooSmall];
     for problem in PROBLEMS.iter().filter(|problem| !apart.contains(&problem.code)) {
         assert!(cased.contains(&problem.code), "{} has no case", problem.id);
