@@ -40,7 +40,7 @@ class Volume:
     name = None
     file_bytes_max = 1 << 44
     symlink_bytes_max = 4095
-    device_minor_max = (1 << 20) - 1
+    device_max = os.makedev(4095, (1 << 20) - 1)
     # pathconf cannot ask a file system for its LINK_MAX: libc has a table of those that it knows.
     link_max_is_known = True
 
@@ -118,7 +118,7 @@ class Xfs(KernelVolume):
 
     name = "xfs"
     symlink_bytes_max = 1023
-    device_minor_max = (1 << 18) - 1
+    device_max = os.makedev(511, (1 << 18) - 1)
 
     def make(self, size, inodes):
         self.make_image(max(size, 320 << 20))
