@@ -250,6 +250,7 @@ impl CompareArguments {
             true => Peer::of_the_bars(self.profile),
             false => self.peers,
         };
+        let patience = self.patience.unwrap_or(if self.quick { 3 } else { 120 });
         let plan = Plan {
             profile: self.profile,
             stroke: self.stroke,
@@ -257,11 +258,7 @@ impl CompareArguments {
             workloads,
             scale,
             repetitions: self.repetitions,
-            patience: Duration::from_secs(self.patience.unwrap_or(if self.quick {
-                10
-            } else {
-                120
-            })),
+            patience: Duration::from_secs(patience),
             seed: self.seed,
             scratch: self.scratch,
             cffs: self.cffs,

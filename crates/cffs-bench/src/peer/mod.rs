@@ -9,7 +9,7 @@ mod volume;
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -164,10 +164,14 @@ impl Peer {
         run(command.arg(device))
     }
 
-    /// Mounts it.
-    fn mount(self, device: &Path, at: &Path, cffs: &Path) -> Result<()> {
+    /// Mounts it. Returns the server if it is a child of ours: unmounting is over when it ends.
+    fn mount(self, device: &Path, at: &Path, cffs: &Path) -> Result<Option<Child>> {
         let mut command = match self {
-            Peer::Null => return mount_null(at, cffs),
+            // `cargo build --release -p fuse-ring --example null` leaves it beside `cffs`.
+            Peer::Null => {
+                let mut c = Command::new(cffs.with_file_name("examples").join("null"));
+                return serve(c.arg("--elide-open").arg(at), at).map(Some);
+            }
             Peer::Library => bail!("the library is not mounted"),
             Peer::Ext4 | Peer::Xfs | Peer::Btrfs | Peer::Tar | Peer::Sqlite => {
                 let below = if self.store() == Store::Files { self } else { Peer::Ext4 };
@@ -177,8 +181,8 @@ impl Peer {
             }
             Peer::Fuse2fs => {
                 let mut c = Command::new("fuse2fs");
-                c.args(["-o", "fakeroot"]);
-                c
+                c.args(["-f", "-o", "fakeroot"]).arg(device).arg(at);
+                return serve(&mut c, at).map(Some);
             }
             _ => {
                 let mut c = Command::new(cffs);
@@ -186,7 +190,7 @@ impl Peer {
                 c
             }
         };
-        run(command.arg(device).arg(at))
+        run(command.arg(device).arg(at)).map(|()| None)
     }
 
     /// Unmounts it; returns when everything is on the device.
@@ -257,31 +261,27 @@ pub fn find_cffs() -> PathBuf {
     beside.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from("cffs"))
 }
 
-/// Starts the null server, which `cargo build --release -p fuse-ring --example null` leaves in the
-/// directory `examples` beside `cffs`, and waits until it serves.
-fn mount_null(at: &Path, cffs: &Path) -> Result<()> {
+/// Starts a server in the foreground and waits until it has mounted.
+fn serve(command: &mut Command, at: &Path) -> Result<Child> {
     let before = std::fs::metadata(at)?.dev();
-    let program = cffs.with_file_name("examples").join("null");
-    let mut server = Command::new(&program)
-        .args(["--elide-open"])
-        .arg(at)
+    let mut server = command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .spawn()
-        .with_context(|| format!("start {}", program.display()))?;
+        .with_context(|| format!("start {:?}", command.get_program()))?;
     for _ in 0..500 {
         if std::fs::metadata(at)?.dev() != before {
-            // It ends when it is unmounted; somebody has to take note.
-            std::thread::spawn(move || server.wait());
-            return Ok(());
+            return Ok(server);
         }
         if let Some(status) = server.try_wait()? {
-            bail!("the null server ended with {status}");
+            bail!("{command:?} ended with {status}");
         }
         std::thread::sleep(Duration::from_millis(10));
     }
     server.kill()?;
-    bail!("the null server does not serve")
+    server.wait()?;
+    bail!("{command:?} does not serve")
 }
 
 /// Runs a program that should succeed; its complaint is part of the error if it does not.

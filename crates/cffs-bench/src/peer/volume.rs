@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
@@ -35,6 +35,8 @@ pub struct VolumeSpec {
 pub struct Volume {
     spec: VolumeSpec,
     mounted: bool,
+    /// The file system's server, if unmounting has to wait for it.
+    server: Option<Child>,
     work: PathBuf,
     device: Option<LoopDevice>,
     disk: Option<DiskServer>,
@@ -53,8 +55,15 @@ impl Volume {
         let backing = places.path().join("backing");
         let disk = DiskServer::start(spec.profile, spec.stroke, spec.size, &backing, &served)?;
         let work = mount_point.join("work");
-        let mut volume =
-            Volume { spec, mounted: false, work, device: None, disk: Some(disk), places };
+        let mut volume = Volume {
+            spec,
+            mounted: false,
+            server: None,
+            work,
+            device: None,
+            disk: Some(disk),
+            places,
+        };
         volume.set_free(true);
         let file = served.join(crate::serve::image::FILE_NAME);
         let device = LoopDevice::attach(&file, volume.spec.profile)?;
@@ -81,7 +90,7 @@ impl Volume {
 
     fn mount(&mut self) -> Result<()> {
         let device = self.device.as_ref().context("a block device")?.path();
-        self.spec.peer.mount(device, &self.mount_point(), &self.spec.cffs)?;
+        self.server = self.spec.peer.mount(device, &self.mount_point(), &self.spec.cffs)?;
         self.mounted = true;
         Ok(())
     }
@@ -89,6 +98,9 @@ impl Volume {
     fn unmount(&mut self) -> Result<()> {
         if std::mem::take(&mut self.mounted) {
             self.spec.peer.unmount(&self.mount_point(), &self.spec.cffs)?;
+            if let Some(mut server) = self.server.take() {
+                server.wait().context("wait for the server")?;
+            }
         }
         Ok(())
     }
