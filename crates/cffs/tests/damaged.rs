@@ -50,6 +50,21 @@ fn a_volume_without_damage_is_clean() {
     }
 }
 
+/// The root directory claims half a TiB: once, every sector of that was looked for when the next
+/// file found its place.
+#[test]
+fn a_directory_larger_than_its_blocks_is_refused() {
+    let (image, regions) = &VOLUMES[1];
+    let system_area = regions.iter().position(|region| region.start == 4096).unwrap();
+    let size_at = 40 + 12 + 32;
+    let larger = damage::damaged(image, regions, &[(system_area as u16, size_at + 4, 119)]);
+    let error = sample::open(&larger, false).err().unwrap();
+    assert!(error.to_string().contains("larger than its blocks"), "{error}");
+    let device = MemoryDevice::from_image(larger);
+    assert!(check(&device, Repair::Yes).unwrap().exit_code() < 4);
+    damage::read_all(&device.snapshot()).unwrap();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -133,6 +133,12 @@ impl Store {
         if inode.is_dir() && (!sectors_aligned || inode.size > 1 << 40) {
             return Err(bad("the size of the directory is not one of whole blocks").into());
         }
+        // A directory has no holes. A size beyond its blocks would be walked sector by sector.
+        let mapped =
+            inode.map().map_or(0, |map| map.iter().map(|extent| u64::from(extent.len)).sum());
+        if inode.is_dir() && self.layout.fragments_for(inode.size) > mapped {
+            return Err(bad("the directory is larger than its blocks").into());
+        }
         Ok(inode)
     }
 
