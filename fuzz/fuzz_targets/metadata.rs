@@ -7,11 +7,12 @@
 
 use cffs::format::Layout;
 use cffs::format::checksum::Checksum;
+use cffs::format::cylinder_group::CgHeader;
 use cffs::format::extent::{Extent, MAP_DEPTH_MAX, Node};
 use cffs::format::inode::Record;
 use cffs::format::superblock::{SUPERBLOCK_BYTES, Superblock};
 use cffs::format::{index, locator, superblock, xattr};
-use cffs::units::{BlockNo, FragNo, InodeNo};
+use cffs::units::{BlockNo, CgIndex, FragNo, InodeNo};
 use libfuzzer_sys::fuzz_target;
 
 const BLOCK_BYTES: u32 = 4096;
@@ -22,12 +23,13 @@ const CHECKSUM_AT: usize = 4;
 
 fuzz_target!(|input: (u8, &[u8])| {
     let (which, data) = input;
-    match which % 6 {
+    match which % 7 {
         0 => superblock(data),
         1 => extents(data),
         2 => attributes(data),
         3 => locator_block(data),
         4 => index_block(data),
+        5 => cylinder_group(data),
         _ => record(data),
     }
 });
@@ -119,6 +121,19 @@ fn index_block(data: &[u8]) {
     if index::verify(&bytes, OWNER, GENERATION, 2, checksum()).is_ok() {
         assert_eq!(index::entries(&bytes).count(), index::count(&bytes));
         index::find(&bytes, 0).for_each(drop);
+    }
+}
+
+fn cylinder_group(data: &[u8]) {
+    let cg = CgIndex(5);
+    let header = CgHeader { cg, free_fragments: 0, rotor: 0, bitmap_checksum: 0, generation: 0 };
+    let mut bytes = vec![0; BLOCK_BYTES as usize];
+    header.encode_into(&mut bytes, checksum());
+    let bytes = sealed(&bytes, 12, data);
+    if let Ok(header) = CgHeader::decode(&bytes, cg, checksum()) {
+        let mut again = vec![0; BLOCK_BYTES as usize];
+        header.encode_into(&mut again, checksum());
+        assert_eq!(CgHeader::decode(&again, cg, checksum()), Ok(header));
     }
 }
 
