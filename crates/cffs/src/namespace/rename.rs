@@ -79,6 +79,11 @@ impl Namespace {
                 (true, false) => return Err(Error::NotDirectory),
                 (false, true) => return Err(Error::IsDirectory),
                 (true, true) => self.check_can_go(&vnode.state.read())?,
+                // The device could lose the name that is replaced and not have the one that the
+                // file was given in this epoch.
+                _ if vnode.state.read().tags.iter().any(|t| t.kind == LinkTagKind::Linked) => {
+                    return Err(Error::EpochNeeded);
+                }
                 _ => {}
             }
         }
