@@ -473,6 +473,7 @@ impl Store {
         self.unmap(file, 0..u64::MAX);
         file.inode.content = Content::Map(ExtentMap::default());
         self.alloc.free(std::mem::take(&mut file.inode.xattr_block));
+        self.alloc.free(std::mem::take(&mut file.xattr_space));
         file.dirty = false;
         self.locator_free(file.inode.ino, file.inode.generation)?;
         self.remove(file.inode.ino);

@@ -10,7 +10,7 @@ use parking_lot::{RwLock, RwLockWriteGuard};
 use super::Inode;
 use crate::cache::Pages;
 use crate::format::inode::LinkTag;
-use crate::units::{Container, InodeNo};
+use crate::units::{Container, FragRun, InodeNo};
 
 /// An inode in use; there is one for each inode at most.
 pub struct Vnode {
@@ -42,6 +42,10 @@ pub struct VnodeState {
     /// The device has a checksum of the contents as they lie there: the next epoch writes what
     /// changed to new places and nothing over the old.
     pub moves: bool,
+    /// Whether the attributes differ from those on the device.
+    pub xattrs_changed: bool,
+    /// Space taken in advance for the attributes, which the next epoch writes there.
+    pub xattr_space: FragRun,
     /// The contents matched their checksum since the inode was read.
     pub verified: AtomicBool,
     /// Of a directory: hashes of the names whose entries leave the device in the last phase of the
@@ -70,6 +74,8 @@ impl Vnode {
                 reserved: 0,
                 reserved_blocks: 0,
                 moves: false,
+                xattrs_changed: false,
+                xattr_space: FragRun::default(),
                 verified: AtomicBool::new(false),
                 leaving: HashSet::new(),
                 room_from: 0,

@@ -292,10 +292,15 @@ impl Store {
         let room = room - tags.len().min(tags_fit) * LINK_TAG_BYTES;
         let room = room.min(body_bytes_max(&self.layout));
         let beside = smallest + list.len() <= room;
-        self.alloc.free(std::mem::take(&mut file.inode.xattr_block));
-        if !beside && !list.is_empty() {
-            self.write_xattr_block(file, &list, writes)?;
+        let apart = !beside && !list.is_empty();
+        if !apart || file.xattrs_changed || file.inode.xattr_block.len == 0 {
+            self.alloc.free(std::mem::take(&mut file.inode.xattr_block));
+            if apart {
+                self.write_xattr_block(file, &list, writes)?;
+            }
         }
+        self.alloc.free(std::mem::take(&mut file.xattr_space));
+        file.xattrs_changed = false;
         let attributes = if beside { list.len() } else { 0 };
         let area = room.saturating_sub(DISK_INODE_BYTES + attributes);
         let direct = (area.min(data_max) / EXTENT_BYTES).max(DIRECT_EXTENTS_MIN);
@@ -310,6 +315,48 @@ impl Store {
         Ok(file.inode.encode(beside, tags, self.layout.block_fragments()))
     }
 
+    /// Takes space for a list of attributes of this many bytes before the list is changed: it has to
+    /// lie in one piece, and a full volume may have none when the epoch comes. Up to a block there
+    /// always is one.
+    pub fn take_xattr_space(&self, file: &mut Locked<'_>, list_bytes: usize) -> Result<()> {
+        let bytes = (xattr::HEADER_BYTES + list_bytes) as u64;
+        let len = self.layout.fragments_for(bytes) as u32;
+        if bytes <= u64::from(self.layout.block_bytes) || len <= file.xattr_space.len {
+            return Ok(());
+        }
+        self.alloc.reserve(len.into())?;
+        self.alloc.unreserve(len.into());
+        let run = self.place_xattrs(file, len)?;
+        self.alloc.free(std::mem::replace(&mut file.xattr_space, run));
+        Ok(())
+    }
+
+    /// Places attributes of `len` fragments, in one piece.
+    fn place_xattrs(&self, file: &VnodeState, len: u32) -> Result<FragRun> {
+        let block = self.layout.block_fragments();
+        let key = file.inode.placement_key();
+        let place = |kind, len| {
+            let neighbours = &Vec::new;
+            self.alloc.place(&Request { kind, key, len, goal: None, grown: false, neighbours })
+        };
+        match place(Kind::Small, len) {
+            Ok(run) if run.len == len => return Ok(run),
+            Ok(short) => self.alloc.free(short),
+            Err(Error::NoSpace) => {}
+            Err(error) => return Err(error),
+        }
+        if len > block {
+            return Err(Error::NoSpace);
+        }
+        Ok(self.cut(place(Kind::Metadata, block)?, len))
+    }
+
+    /// The head of a run; the rest is given back.
+    fn cut(&self, run: FragRun, len: u32) -> FragRun {
+        self.alloc.free(FragRun::new(FragNo(run.start.0 + u64::from(len)), run.len - len));
+        FragRun::new(run.start, len)
+    }
+
     fn write_xattr_block(
         &self,
         file: &mut Locked<'_>,
@@ -318,18 +365,11 @@ impl Store {
     ) -> Result<()> {
         let fragment_bytes = self.layout.fragment_bytes as usize;
         let len = (xattr::HEADER_BYTES + list.len()).div_ceil(fragment_bytes) as u32;
-        let run = self.alloc.place(&Request {
-            kind: Kind::Small,
-            key: file.inode.placement_key(),
-            len,
-            goal: None,
-            grown: false,
-            neighbours: &Vec::new,
-        })?;
-        if run.len < len {
-            self.alloc.free(run);
-            return Err(Error::NoSpace);
-        }
+        let run = if file.xattr_space.len >= len {
+            self.cut(std::mem::take(&mut file.xattr_space), len)
+        } else {
+            self.place_xattrs(file, len)?
+        };
         let inode = &mut file.inode;
         let total = len as usize * fragment_bytes;
         let bytes =

@@ -101,6 +101,8 @@ impl Volume {
 
 fn apply(store: &Store, file: &mut Locked<'_>, changes: &SetAttr) {
     let now = store.clock.now();
+    // The access ACL follows the mode.
+    file.xattrs_changed |= changes.permissions.is_some();
     let inode = &mut file.inode;
     if let Some(permissions) = changes.permissions {
         inode.permissions = permissions & 0o7777;

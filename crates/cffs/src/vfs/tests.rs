@@ -310,3 +310,45 @@ fn an_emptied_file_gives_back_the_blocks_of_its_extent_tree() {
         volume.close().unwrap();
     }
 }
+
+#[test]
+fn attributes_of_a_full_volume_do_not_latch_it() {
+    // Attributes that lie in a block of their own went to a new place in every epoch, whether they
+    // had changed or not, and nobody had promised the space: on a full volume the epoch failed, and
+    // the volume was read-only from then on.
+    for options in variants().into_iter().step_by(3) {
+        let device = Arc::new(MemoryDevice::new(4 << 20));
+        mkfs::make(&*device, &options).unwrap();
+        let volume = open(&device);
+        let value = contents(1, 20_000);
+        let set = |ino, name: &[u8]| volume.set_xattr(ino, name, &value, XattrMode::Any);
+        let first = volume.make(ROOT, b"first", &new_file(NewKind::Regular)).unwrap().ino;
+        set(first, b"user.large").unwrap();
+        let error = loop {
+            let index = names(&volume, ROOT).len() as u64;
+            let name = format!("{index}");
+            let made = volume.make(ROOT, name.as_bytes(), &new_file(NewKind::Regular));
+            let written = made.and_then(|attr| volume.write(attr.ino, 0, &contents(index, 3000)));
+            if let Err(error) = written {
+                break error;
+            }
+        };
+        assert!(matches!(error, Error::NoSpace), "{error}");
+        for index in (2..100).step_by(2) {
+            volume.unlink(ROOT, format!("{index}").as_bytes()).unwrap();
+        }
+        volume.sync().unwrap();
+        // There is space, but in pieces.
+        let refused = set(first, b"user.second");
+        assert!(refused.is_ok() || matches!(refused, Err(Error::NoSpace)));
+        volume.set_attr(first, &SetAttr { uid: Some(3), ..SetAttr::default() }).unwrap();
+        volume.sync().unwrap();
+        volume.close().unwrap();
+        let volume = open(&device);
+        let names: &[&[u8]] =
+            if refused.is_ok() { &[b"user.large", b"user.second"] } else { &[b"user.large"] };
+        assert_eq!(volume.xattr_names(first).unwrap(), names, "{options:?}");
+        assert_eq!(volume.xattr(first, b"user.large").unwrap(), value);
+        assert_eq!(volume.attr(first).unwrap().uid, 3);
+    }
+}

@@ -67,7 +67,8 @@ impl Volume {
                 XattrMode::Replace if !exists => return Err(Error::NoAttribute),
                 _ => {}
             }
-            check_size(&file.inode, name, value)?;
+            let total = check_size(&file.inode, name, value)?;
+            store.take_xattr_space(file, total)?;
             match name {
                 acl::ACCESS => acl::set_access(&mut file.inode, value)?,
                 acl::DEFAULT => {
@@ -81,7 +82,8 @@ impl Volume {
             if name == HINT {
                 file.inode.key = hint_key(value);
             }
-            attributes_changed(store, file)
+            attributes_changed(store, file);
+            Ok(())
         })
     }
 
@@ -89,16 +91,23 @@ impl Volume {
     pub fn remove_xattr(&self, ino: InodeNo, name: &[u8]) -> Result<()> {
         check_name(name)?;
         self.change_inode(ino, |store, file| {
-            file.inode.xattrs.remove(name).ok_or(Error::NoAttribute)?;
+            if !file.inode.xattrs.contains_key(name) {
+                return Err(Error::NoAttribute);
+            }
+            let bytes = file.inode.xattr_list().len();
+            store.take_xattr_space(file, bytes)?;
+            file.inode.xattrs.remove(name);
             if name == HINT {
                 file.inode.key = Key(0);
             }
-            attributes_changed(store, file)
+            attributes_changed(store, file);
+            Ok(())
         })
     }
 }
 
-fn check_size(inode: &Inode, name: &[u8], value: &[u8]) -> Result<()> {
+/// The bytes of all attributes with this one, if that many are allowed.
+fn check_size(inode: &Inode, name: &[u8], value: &[u8]) -> Result<usize> {
     let others: usize = inode
         .xattrs
         .iter()
@@ -106,16 +115,12 @@ fn check_size(inode: &Inode, name: &[u8], value: &[u8]) -> Result<()> {
         .map(|(name, value)| 3 + name.len() + value.len())
         .sum();
     let total = others + 3 + name.len() + value.len();
-    if total > XATTR_LIST_BYTES_MAX { Err(Error::NoSpace) } else { Ok(()) }
+    if total > XATTR_LIST_BYTES_MAX { Err(Error::NoSpace) } else { Ok(total) }
 }
 
-/// Notes a change of attributes, and makes sure of the space that they may need in a block.
-fn attributes_changed(store: &Store, file: &mut Locked<'_>) -> Result<()> {
-    let bytes = file.inode.xattr_list().len() + crate::format::xattr::HEADER_BYTES;
-    let fragments = store.layout.fragments_for(bytes as u64);
-    store.alloc.reserve(fragments)?;
-    store.alloc.unreserve(fragments);
+/// Notes a change of attributes.
+fn attributes_changed(store: &Store, file: &mut Locked<'_>) {
+    file.xattrs_changed = true;
     file.inode.touch(store.clock.now());
     store.mark_dirty(file);
-    Ok(())
 }
