@@ -255,19 +255,22 @@ impl Namespace {
         Ok(sector)
     }
 
-    /// Swaps the files of two names. Both inodes lie in the external table, and the device has them
-    /// there: see [`Namespace::prepare_exchange`]. No other change is under way.
-    pub fn exchange(&self, names: &Names<'_>) -> Result<()> {
+    /// Swaps the files of two names. False if not both inodes lie in the external table, where the
+    /// device has them too: see [`Namespace::prepare_exchange`]. No other change is under way.
+    pub fn exchange(&self, names: &Names<'_>) -> Result<bool> {
         let Ends { source, source_vnode, target } = self.ends(names)?;
         let (target, target_vnode) = target.ok_or(Error::NotFound)?;
         if source.ino == target.ino {
-            return Ok(());
+            return Ok(true);
         }
         self.check_exchange(names, &source, &target)?;
         let (Some(source_sector), Some(target_sector)) = (source.reference, target.reference)
         else {
-            return Err(Error::Invalid("an exchange of inodes that lie in their directories"));
+            return Ok(false);
         };
+        if ![&source_vnode, &target_vnode].into_iter().all(is_settled) {
+            return Ok(false);
+        }
         let now = self.store.clock.now();
         let ends = [
             (names.from, &source, &target, target_sector, &target_vnode),
@@ -294,7 +297,7 @@ impl Namespace {
             file.inode.touch(now);
             self.store.mark_dirty(&mut file);
         }
-        Ok(())
+        Ok(true)
     }
 
     fn check_exchange(&self, names: &Names<'_>, source: &Found, target: &Found) -> Result<()> {
@@ -308,7 +311,7 @@ impl Namespace {
     }
 
     /// Moves the inodes of both names to the external table, so that after an epoch the names can
-    /// be swapped by writing two references. False if that was so already.
+    /// be swapped by writing two references. False if the device has them there already.
     pub fn prepare_exchange(&self, names: &Names<'_>) -> Result<bool> {
         let Ends { source, source_vnode, target } = self.ends(names)?;
         let (target, target_vnode) = target.ok_or(Error::NotFound)?;
@@ -321,9 +324,15 @@ impl Namespace {
             let container = vnode.state.read().container;
             if let (None, Some(container)) = (found.reference, container) {
                 self.move_out(&vnode, container)?;
-                moved = true;
             }
+            moved |= !is_settled(&vnode);
         }
         Ok(moved)
     }
+}
+
+/// Whether the device has the inode where it is.
+fn is_settled(vnode: &Arc<Vnode>) -> bool {
+    let file = vnode.state.read();
+    file.durable == file.container
 }

@@ -262,12 +262,17 @@ impl Volume {
     /// Two sectors cannot be written as one, so the inodes first move to the external table, and
     /// when the device has them there, the names are swapped.
     fn exchange(&self, names: &Names<'_>) -> Result<()> {
-        let moved = self.change_alone(|namespace| namespace.prepare_exchange(names))?;
-        if moved {
-            count(&self.calls.epochs_forced);
-            self.commit()?;
+        // Meanwhile another file may get one of the names, or a lookup may bring an inode home.
+        loop {
+            let moved = self.change_alone(|namespace| namespace.prepare_exchange(names))?;
+            if moved {
+                count(&self.calls.epochs_forced);
+                self.commit()?;
+            }
+            if self.change_alone(|namespace| namespace.exchange(names))? {
+                return Ok(());
+            }
         }
-        self.change_alone(|namespace| namespace.exchange(names))
     }
 
     /// Visits the entries of a directory after `cookie` (0 for all), without `.` and `..`, until
