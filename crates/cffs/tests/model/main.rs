@@ -3,10 +3,12 @@
 //! `PROPTEST_CASES` says how many runs each test makes. Runs that failed once are kept beside the
 //! test and run first.
 
+mod faults;
 mod operations;
 mod reference;
 mod runner;
 mod sparse;
+mod threads;
 
 use cffs::format::superblock::Policy;
 use cffs::mkfs::MkfsOptions;
@@ -78,6 +80,18 @@ proptest! {
     fn a_volume_does_what_the_reference_does(
         setup in setup(Just(64 << 20)),
         ops in prop::collection::vec(op(), 1..120),
+    ) {
+        Runner::new(&setup).run(&ops);
+    }
+}
+
+proptest! {
+    #![proptest_config(config(100, "tests/model/full.regressions"))]
+
+    #[test]
+    fn a_volume_that_runs_full_loses_nothing(
+        setup in setup(prop_oneof![Just(3u64 << 20), Just(6 << 20)]),
+        ops in prop::collection::vec(op(), 50..250),
     ) {
         Runner::new(&setup).run(&ops);
     }

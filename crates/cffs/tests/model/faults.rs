@@ -1,0 +1,115 @@
+//! A device that fails: what the volume then refuses, and what it still serves.
+
+use std::sync::Arc;
+
+use cffs::clock::TestClock;
+use cffs::device::MemoryDevice;
+use cffs::device::fault::{Effect, Fault, FaultDevice, Strike, Target};
+use cffs::error::Error;
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::units::InodeNo;
+use cffs::vfs::{NewFile, NewKind, OpenOptions, Volume};
+
+use crate::runner::pattern;
+
+const ROOT: InodeNo = InodeNo::ROOT;
+const FILES: u8 = 40;
+const NEW: NewFile<'_> =
+    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+
+type Device = FaultDevice<MemoryDevice>;
+
+fn open(device: &Arc<Device>, cache_bytes: u64) -> Volume {
+    let options = OpenOptions { cache_bytes, ..OpenOptions::default() };
+    Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("open")
+}
+
+fn name(number: u8) -> Vec<u8> {
+    format!("file {number}").into_bytes()
+}
+
+/// A volume with files of different sizes, which are on the device.
+fn filled() -> (Arc<Device>, Volume) {
+    let device = Arc::new(FaultDevice::new(MemoryDevice::new(32 << 20), 1));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("mkfs");
+    let volume = open(&device, 8 << 20);
+    for number in 0..FILES {
+        let ino = volume.make(ROOT, &name(number), &NEW).expect("make").ino;
+        volume.write(ino, 0, &pattern(number, 0, usize::from(number) * 700)).expect("write");
+    }
+    volume.sync().expect("sync");
+    (device, volume)
+}
+
+fn read(volume: &Volume, number: u8) -> Result<Vec<u8>, Error> {
+    let attr = volume.lookup(ROOT, &name(number))?;
+    let mut bytes = vec![0; attr.size as usize];
+    volume.read(attr.ino, 0, &mut bytes)?;
+    Ok(bytes)
+}
+
+#[test]
+fn a_failed_write_latches_the_volume_and_reads_go_on() {
+    for nth in 0..6 {
+        for target in [Target::writes(), Target::flushes()] {
+            let (device, volume) = filled();
+            let late = volume.make(ROOT, b"late", &NEW).expect("make").ino;
+            volume.write(late, 0, &pattern(9, 0, 50_000)).expect("write");
+            device.arm(Fault { target, strike: Strike::Nth(nth), effect: Effect::IO_ERROR });
+            let synced = volume.sync();
+            if device.struck() == 0 {
+                synced.expect("nothing failed");
+                continue;
+            }
+            assert!(matches!(synced, Err(Error::Io(_))), "request {nth}: {synced:?}");
+            device.disarm();
+            assert!(volume.latched().is_some());
+            // The device is sound again, but nobody knows what it has of the epoch.
+            assert!(matches!(volume.make(ROOT, b"more", &NEW), Err(Error::Latched(_))));
+            assert!(matches!(volume.write(late, 0, b"more"), Err(Error::Latched(_))));
+            assert!(matches!(volume.sync(), Err(Error::Latched(_))));
+            for number in 0..FILES {
+                let bytes = read(&volume, number).expect("reads go on");
+                assert!(bytes == pattern(number, 0, usize::from(number) * 700));
+            }
+            assert!(matches!(volume.close(), Err(Error::Latched(_))));
+            drop(volume);
+            let options = OpenOptions::default();
+            let clock = Arc::new(TestClock::default());
+            let volume = cffs::open(device, clock, options).expect("it is recovered");
+            for number in 0..FILES {
+                let bytes = read(&volume, number).expect("what was synced is there");
+                assert!(bytes == pattern(number, 0, usize::from(number) * 700));
+            }
+            volume.close().expect("close");
+        }
+    }
+}
+
+#[test]
+fn a_failed_read_is_an_error_of_that_read_alone() {
+    let (device, volume) = filled();
+    volume.close().expect("close");
+    let volume = open(&device, 64 << 10);
+    let half = Strike::PerMillion(500_000);
+    device.arm(Fault { target: Target::reads(), strike: half, effect: Effect::IO_ERROR });
+    let mut failed = 0;
+    for _ in 0..20 {
+        for number in 0..FILES {
+            match read(&volume, number) {
+                Ok(bytes) => assert!(bytes == pattern(number, 0, usize::from(number) * 700)),
+                Err(Error::Io(_)) => failed += 1,
+                Err(error) => panic!("file {number}: {error}"),
+            }
+        }
+    }
+    assert!(failed > 0 && device.struck() > 0);
+    device.disarm();
+    for number in 0..FILES {
+        let bytes = read(&volume, number).expect("the device is sound again");
+        assert!(bytes == pattern(number, 0, usize::from(number) * 700));
+    }
+    assert!(volume.latched().is_none(), "a failed read latches nothing");
+    volume.make(ROOT, b"more", &NEW).expect("changes go on");
+    volume.close().expect("close");
+}
