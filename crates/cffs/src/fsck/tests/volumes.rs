@@ -192,7 +192,9 @@ fn a_check_reads_each_block_of_metadata_once() {
         device.read_at(block * 4096, &mut bytes).expect("read");
         if bytes.starts_with(b"CF") {
             metadata += 1;
-            assert!(count == 1, "block {block} was read {count} times");
+            // Lists of attributes take fragments: those of two files may share a block.
+            let shared = bytes.starts_with(b"CFxa");
+            assert!(count == 1 || shared, "block {block} was read {count} times");
         }
     }
     assert!(metadata > 100, "{metadata} blocks of metadata");
