@@ -3,8 +3,9 @@
 #
 # usage: scripts/test.sh [--quick]
 #
-# --quick leaves out what needs a mount, and tries fewer random cases. Ends with one line, "N
-# passed, N failed", and fails if any test did or could not be run.
+# --quick leaves out what needs a mount, and tries fewer random cases. What this machine cannot run,
+# because there is no root or no /dev/fuse, is named and not counted. Ends with one line, "N passed,
+# N failed", and fails if any test did.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -41,9 +42,14 @@ run cargo test --locked --workspace --no-fail-fast
 add "$(sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed;.*/\1 \2/p' "$log" |
     awk '{ p += $1; f += $2 } END { print p + 0, f + 0 }')"
 
-if ! $quick; then
-    run tests/acceptance/run
-    add "$(sed -nE 's/^([0-9]+) passed, ([0-9]+) failed$/\1 \2/p' "$log" | tail -n 1)"
+if $quick; then
+    :
+elif ((EUID != 0)) || [[ ! -r /dev/fuse ]]; then
+    echo "not run: tests/acceptance, which mounts volumes and so needs root and /dev/fuse"
+else
+    run cargo build --release --locked -p cffs-cli
+    ((status == 0)) && run tests/acceptance/run
+    add "$(sed -nE 's/^([0-9]+) passed, ([0-9]+) failed(, [0-9]+ skipped)?$/\1 \2/p' "$log" | tail -n 1)"
 fi
 
 echo "$passed passed, $failed failed"
