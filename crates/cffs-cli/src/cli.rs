@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    cat, explain, export, fsck, generate, import, info, inspect, ls, mkfs, mount, stats, sync,
-    umount,
+    cat, explain, export, fsck, generate, import, info, inspect, ls, mkfs, mount, scrub, stats,
+    sync, umount,
 };
 use crate::exit::Kind;
 
@@ -49,6 +49,7 @@ pub enum Command {
     Umount(umount::Umount),
     Sync(sync::Sync),
     Fsck(fsck::Fsck),
+    Scrub(scrub::Scrub),
     Info(info::Info),
     Ls(ls::Ls),
     Cat(cat::Cat),
@@ -70,6 +71,7 @@ impl Command {
             Command::Umount(_) => "umount",
             Command::Sync(_) => "sync",
             Command::Fsck(_) => "fsck",
+            Command::Scrub(_) => "scrub",
             Command::Info(_) => "info",
             Command::Ls(_) => "ls",
             Command::Cat(_) => "cat",
@@ -86,7 +88,7 @@ impl Command {
     pub fn kind(&self) -> Kind {
         match self {
             Command::Mount(_) => Kind::Mount,
-            Command::Fsck(_) => Kind::Fsck,
+            Command::Fsck(_) | Command::Scrub(_) => Kind::Fsck,
             _ => Kind::Ordinary,
         }
     }
@@ -99,6 +101,7 @@ impl Command {
             Command::Umount(command) => command.run(),
             Command::Sync(command) => command.run(),
             Command::Fsck(command) => command.run(),
+            Command::Scrub(command) => command.run(),
             Command::Info(command) => command.run(),
             Command::Ls(command) => command.run(),
             Command::Cat(command) => command.run(),

@@ -3,8 +3,9 @@
 mod harness;
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::process::Command;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use harness::{CFFS, Scratch, can_mount, fail, succeed};
@@ -89,6 +90,73 @@ fn a_second_mount_fails_at_once_and_says_who_has_it() {
     let said = fail(8, scratch.cffs(["fsck", "-y"]).arg(scratch.image()));
     assert!(said.contains(&mountpoint), "{said}");
     scratch.umount();
+}
+
+#[test]
+fn a_scrub_of_a_mounted_volume_tells_what_is_damaged() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let dir = scratch.mountpoint();
+    fs::write(dir.join("small"), b"a text to be found in the image").expect("written");
+    succeed(scratch.cffs(["sync"]).arg(&dir));
+    let said = succeed(scratch.cffs(["scrub", "--rate", "0"]).arg(&dir));
+    assert!(said.contains("0 problems; complete"), "{said}");
+
+    flip_the_text(&scratch.image(), b"a text to be found");
+    let told = scratch.cffs(["scrub", "--json"]).arg(&dir).output().expect("it starts");
+    assert_eq!(told.status.code(), Some(4));
+    let status: serde_json::Value = serde_json::from_slice(&told.stdout).expect("it is JSON");
+    assert_eq!(status["problem_count"], 1, "{status}");
+    scratch.umount();
+    let told = scratch.cffs(["scrub"]).arg(scratch.image()).output().expect("it starts");
+    assert_eq!(told.status.code(), Some(4));
+}
+
+#[test]
+fn a_scrub_ends_when_it_is_told_to_and_when_the_volume_is_unmounted() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let dir = scratch.mountpoint();
+    for end in ["stop", "umount"] {
+        // At a byte per second it lasts until somebody ends it.
+        let mut command = scratch.cffs(["scrub", "--json", "--rate", "1"]);
+        let scrub = command.arg(&dir).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let scrub = scrub.spawn().expect("it starts");
+        std::thread::sleep(Duration::from_millis(300));
+        match end {
+            "stop" => drop(succeed(scratch.cffs(["scrub", "--stop"]).arg(&dir))),
+            _ => scratch.umount(),
+        }
+        let output = scrub.wait_with_output().expect("it ends");
+        if end == "stop" {
+            assert!(String::from_utf8_lossy(&output.stdout).contains("stopped"));
+        } else {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.contains("was unmounted"), "{said}");
+        }
+    }
+    scratch.assert_clean();
+}
+
+/// Inverts one byte of the one place of the image that has these bytes.
+fn flip_the_text(image: &Path, text: &[u8]) {
+    let mut bytes = fs::read(image).expect("readable");
+    let places: Vec<usize> = bytes
+        .windows(text.len())
+        .enumerate()
+        .filter(|(_, window)| *window == text)
+        .map(|(offset, _)| offset)
+        .collect();
+    let [place] = places[..] else { panic!("{} places have it", places.len()) };
+    bytes[place] ^= 0xff;
+    let file = fs::OpenOptions::new().write(true).open(image).expect("writable");
+    file.write_all_at(&bytes[place..=place], place as u64).expect("written");
 }
 
 #[test]

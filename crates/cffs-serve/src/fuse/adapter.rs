@@ -16,7 +16,7 @@ use fuse_ring::protocol::{
 };
 use fuse_ring::{CachedData, Errno, Handler, Notifier};
 
-use super::control::Control;
+use super::control::{Control, Request};
 use super::translate::{self, TTL};
 
 /// Cookies of the two entries that the volume does not store. Its own are told moved by this many.
@@ -360,9 +360,10 @@ impl Handler for Adapter {
         self.volume.sync().map_err(errno("sync"))
     }
 
-    fn setxattr(&self, _: &Context<'_>, node: NodeId, set: &SetXattr<'_>) -> Result<()> {
-        if let Some(request) = Control::request(set.name) {
-            return self.control.carry_out(&self.volume, request).map_err(errno("control"));
+    fn setxattr(&self, cx: &Context<'_>, node: NodeId, set: &SetXattr<'_>) -> Result<()> {
+        if let Some(request) = Request::from_attribute(set.name, set.value) {
+            let carry_out = |request| self.control.carry_out(&self.volume, request, cx.uid);
+            return request.and_then(carry_out).map_err(errno("control"));
         }
         let mode = translate::xattr_mode(set.flags)?;
         self.volume.set_xattr(ino(node), set.name, set.value, mode).map_err(errno("setxattr"))?;

@@ -12,7 +12,9 @@
 //! | `system.cffs.stats` | read: counters |
 //! | `system.cffs.explain` | read: where the file lies |
 //! | `system.cffs.sync` | set: returns when everything is durable |
+//! | `system.cffs.scrub` | read: how a scrub stands; set to `start RATE` or `stop` |
 
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -23,6 +25,8 @@ use rustix::fs::{XattrFlags, lgetxattr, setxattr};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::scrubbing::Scrubbing;
+pub use super::scrubbing::{Pace, ScrubStatus, Stage};
 use crate::describe;
 
 /// The longest value of an attribute, which is the kernel's.
@@ -37,6 +41,8 @@ pub enum Question {
     Stats,
     /// Where the file lies.
     Explain,
+    /// How a scrub stands: [`ScrubStatus`].
+    Scrub,
 }
 
 /// What the server can be told to do.
@@ -44,19 +50,55 @@ pub enum Question {
 pub enum Request {
     /// Make everything durable.
     Sync,
+    /// Verify all checksums, at so many bytes per second, 0 for no limit. Does nothing while a
+    /// scrub is under way.
+    StartScrub(u64),
+    /// End the scrub that is under way.
+    StopScrub,
 }
 
 const SYNC_NAME: &str = "system.cffs.sync";
+const SCRUB_NAME: &str = "system.cffs.scrub";
 
 impl Question {
-    const ALL: [Question; 3] = [Question::Info, Question::Stats, Question::Explain];
+    const ALL: [Question; 4] =
+        [Question::Info, Question::Stats, Question::Explain, Question::Scrub];
 
     fn name(self) -> &'static str {
         match self {
             Question::Info => "system.cffs.info",
             Question::Stats => "system.cffs.stats",
             Question::Explain => "system.cffs.explain",
+            Question::Scrub => SCRUB_NAME,
         }
+    }
+}
+
+impl Request {
+    fn to_attribute(self) -> (&'static str, String) {
+        match self {
+            Request::Sync => (SYNC_NAME, String::from("1")),
+            Request::StartScrub(bytes_per_sec) => (SCRUB_NAME, format!("start {bytes_per_sec}")),
+            Request::StopScrub => (SCRUB_NAME, String::from("stop")),
+        }
+    }
+
+    /// The request that setting this attribute to this value makes: an error if the name is one of
+    /// a request and the value makes no sense.
+    pub(super) fn from_attribute(name: &[u8], value: &[u8]) -> Option<Result<Request>> {
+        if name == SYNC_NAME.as_bytes() {
+            return Some(Ok(Request::Sync));
+        }
+        if name != SCRUB_NAME.as_bytes() {
+            return None;
+        }
+        let value = std::str::from_utf8(value).unwrap_or_default();
+        let rate = || value.strip_prefix("start ").and_then(|rate| rate.parse().ok());
+        let request = match value {
+            "stop" => Some(Request::StopScrub),
+            _ => rate().map(Request::StartScrub),
+        };
+        Some(request.ok_or(Error::Invalid("neither 'start RATE' nor 'stop'")))
     }
 }
 
@@ -80,22 +122,18 @@ pub struct Identity {
 /// The server's side.
 pub(super) struct Control {
     identity: Arc<OnceLock<Identity>>,
+    scrubbing: Arc<Scrubbing>,
 }
 
 impl Control {
     /// A control that answers as soon as the identity is known.
     pub fn new(identity: Arc<OnceLock<Identity>>) -> Control {
-        Control { identity }
+        Control { identity, scrubbing: Arc::default() }
     }
 
     /// The question that has this attribute's name.
     pub fn question(name: &[u8]) -> Option<Question> {
         Question::ALL.into_iter().find(|question| question.name().as_bytes() == name)
-    }
-
-    /// The request that has this attribute's name.
-    pub fn request(name: &[u8]) -> Option<Request> {
-        (name == SYNC_NAME.as_bytes()).then_some(Request::Sync)
     }
 
     /// The answer, about the file `ino` if it is about a file.
@@ -104,16 +142,25 @@ impl Control {
             Question::Info => describe::mounted(volume, self.identity.get()),
             Question::Stats => describe::stats(&volume.stats()),
             Question::Explain => describe::placement(&volume.explain(ino)?),
+            Question::Scrub => serde_json::json!(self.scrubbing.status()),
         };
         let bytes = value.to_string().into_bytes();
         if bytes.len() > VALUE_BYTES_MAX { Err(Error::Range) } else { Ok(bytes) }
     }
 
-    /// Does what is asked.
-    pub fn carry_out(&self, volume: &Volume, request: Request) -> Result<()> {
-        match request {
-            Request::Sync => volume.sync(),
+    /// Does what the user `uid` asks. Everybody may have a volume synced, as by sync(2); how busy
+    /// a scrub keeps the device is for root and the user who mounted it.
+    pub fn carry_out(&self, volume: &Arc<Volume>, request: Request, uid: u32) -> Result<()> {
+        let owns = uid == 0 || uid == rustix::process::geteuid().as_raw();
+        if request != Request::Sync && !owns {
+            return Err(Error::NotPermitted);
         }
+        match request {
+            Request::Sync => volume.sync()?,
+            Request::StartScrub(bytes_per_sec) => self.scrubbing.start(volume, bytes_per_sec),
+            Request::StopScrub => self.scrubbing.stop(),
+        }
+        Ok(())
     }
 }
 
@@ -128,10 +175,22 @@ pub fn ask(path: &Path, question: Question) -> Result<serde_json::Value, AskErro
 
 /// Has the server make everything durable. On a volume that is mounted read-only, everything is.
 pub fn sync(path: &Path) -> Result<(), AskError> {
-    match setxattr(path, SYNC_NAME, b"1", XattrFlags::empty()) {
-        Ok(()) | Err(Errno::ROFS) => Ok(()),
-        Err(errno) => Err(AskError::from_errno(errno)),
+    match tell(path, Request::Sync) {
+        Err(AskError::Failed(error)) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(()),
+        outcome => outcome,
     }
+}
+
+/// Has the server do something.
+pub fn tell(path: &Path, request: Request) -> Result<(), AskError> {
+    let (name, value) = request.to_attribute();
+    setxattr(path, name, value.as_bytes(), XattrFlags::empty()).map_err(AskError::from_errno)
+}
+
+/// How the scrub of the volume to which `path` belongs stands.
+pub fn scrub_status(path: &Path) -> Result<ScrubStatus, AskError> {
+    let status = ask(path, Question::Scrub)?;
+    serde_json::from_value(status).map_err(|_| AskError::NotMounted)
 }
 
 /// Why a question got no answer.

@@ -28,6 +28,7 @@ use fuse_ring::{Config, MountOptions, Session, Transport, TransportChoice, Unmou
 
 mod adapter;
 pub mod control;
+mod scrubbing;
 mod translate;
 
 use adapter::Adapter;

@@ -24,6 +24,16 @@ impl Allocator {
         Ok(state.groups.get_mut(&cg).expect("it was just inserted"))
     }
 
+    /// How many groups the device has; the others were not used when the volume was last clean.
+    pub fn groups_made(&self) -> u32 {
+        self.state.lock().cgs_made
+    }
+
+    /// Reads a group's header and bitmap from the device and holds them against their checksums.
+    pub fn verify_group(&self, cg: CgIndex) -> Result<()> {
+        self.read_group(cg).map(drop)
+    }
+
     fn read_group(&self, cg: CgIndex) -> Result<Group> {
         let block_bytes = self.layout.block_bytes as usize;
         let bitmap_bytes = self.layout.bitmap_blocks() as usize * block_bytes;

@@ -118,6 +118,17 @@ impl Store {
         Ok(page.and_then(|page| locator::get(&page, position).container))
     }
 
+    /// The numbers in use among those of a block of the table.
+    pub fn locator_numbers(&self, index: u64) -> Result<Vec<InodeNo>> {
+        let vnode = self.system(InodeNo::LOCATOR)?;
+        let table = vnode.state.read();
+        let per_block = locator::entries_per_block(self.layout.block_bytes);
+        let Some(page) = self.locator_page(&table, index)? else { return Ok(Vec::new()) };
+        let used = |position: &u32| locator::get(&page, *position as usize).container.is_some();
+        let number = |position| InodeNo(index * u64::from(per_block) + u64::from(position));
+        Ok((0..per_block).filter(used).map(number).collect())
+    }
+
     /// Notes where an inode lies now.
     pub fn locator_set(&self, ino: InodeNo, generation: u32, container: Container) -> Result<()> {
         let vnode = self.system(InodeNo::LOCATOR)?;

@@ -14,6 +14,7 @@ mod io;
 mod load;
 mod locator;
 mod map;
+mod scrub;
 mod store;
 mod vnode;
 mod write_back;
@@ -22,6 +23,7 @@ use std::collections::BTreeMap;
 
 pub use locator::Locator;
 pub use map::{ExtentMap, Mapping};
+pub use scrub::Scrubber;
 pub use store::{Features, SectorImage, Store, body_bytes_max};
 pub use vnode::{Locked, Vnode, VnodeState};
 pub use write_back::Neighbours;

@@ -21,6 +21,7 @@ pub mod errno;
 mod explain;
 mod names;
 mod references;
+mod scrub;
 pub mod types;
 mod xattr;
 
@@ -31,6 +32,7 @@ use parking_lot::{Mutex, RwLock};
 
 pub use errno::errno;
 pub use explain::{Piece, Placement};
+pub use scrub::ScrubProgress;
 pub use types::*;
 
 use crate::cache::BufferCache;

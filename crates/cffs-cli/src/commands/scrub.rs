@@ -1,0 +1,140 @@
+//! `cffs scrub`: verifies the checksums of a volume, mounted or not.
+
+use std::io::ErrorKind;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use cffs_serve::fuse::control::{self, AskError, Pace, Request, ScrubStatus, Stage};
+use clap::Args;
+use indicatif::ProgressBar;
+use serde_json::json;
+
+use crate::{image, output, progress, size};
+
+/// How often a server is asked how its scrub stands.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// The exit code where problems were found, as fsck(8) has it.
+const PROBLEMS: u8 = 4;
+
+/// Verify the checksums of all metadata and small files
+///
+/// Reads everything that has a checksum from the device, past the cache, and changes nothing. A
+/// mounted volume is scrubbed by its server and can be used meanwhile; interrupting this command
+/// does not end that, --stop does. Ends with 0 if there is no problem, 4 if there is one (the
+/// server's log has them, too), 8 if the scrub could not be made, 16 for wrong usage. What is
+/// found is repaired by cffs fsck, on the unmounted volume.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cffs scrub mnt                   verify a mounted volume at 50 MiB per second
+  cffs scrub --rate 5M mnt         more gently
+  cffs scrub --stop mnt            end it
+  cffs scrub --rate 0 tree.cffs    verify an image as fast as it can be read")]
+pub struct Scrub {
+    /// A directory of a mounted volume, an image, or a device.
+    #[arg(value_name = "DIR|IMAGE|DEVICE")]
+    target: PathBuf,
+    /// How much to read per second; 0 for no limit.
+    #[arg(long, value_name = "SIZE", default_value = "50M", value_parser = size::parse)]
+    rate: u64,
+    /// End the scrub of a mounted volume.
+    #[arg(long, conflicts_with = "rate")]
+    stop: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Scrub {
+    /// Scrubs, and tells what was found.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let status = self.scrub().with_context(|| self.target.display().to_string())?;
+        if self.json {
+            output::json(&json!(status))?;
+        } else {
+            self.tell(&status);
+        }
+        Ok(if status.problem_count > 0 { ExitCode::from(PROBLEMS) } else { ExitCode::SUCCESS })
+    }
+
+    fn scrub(&self) -> anyhow::Result<ScrubStatus> {
+        if !self.target.is_dir() {
+            return self.scrub_image();
+        }
+        let request = if self.stop { Request::StopScrub } else { Request::StartScrub(self.rate) };
+        match control::tell(&self.target, request) {
+            Err(AskError::Failed(error)) if error.kind() == ErrorKind::ReadOnlyFilesystem => {
+                bail!("mounted read-only; scrub its image, which can be read beside the mount")
+            }
+            outcome => outcome?,
+        }
+        self.follow(&self.target)
+    }
+
+    /// Waits until the server's scrub has ended.
+    fn follow(&self, directory: &Path) -> anyhow::Result<ScrubStatus> {
+        let bar = self.bar();
+        loop {
+            let status = control::scrub_status(directory)
+                .context("the volume was unmounted before the scrub was complete")?;
+            show(&bar, &status);
+            if status.stage != Stage::Running {
+                bar.finish_and_clear();
+                return Ok(status);
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    fn scrub_image(&self) -> anyhow::Result<ScrubStatus> {
+        let files = image::open_files(&self.target, image::read_only())?;
+        let pace = Pace::new(self.rate);
+        let bar = self.bar();
+        let done = files.volume().scrub(&mut |progress| {
+            if progress.inodes % 64 == 0 {
+                show(&bar, &ScrubStatus::new(Stage::Running, progress));
+            }
+            thread::sleep(pace.wait_after(progress.read_bytes));
+            ControlFlow::Continue(())
+        })?;
+        bar.finish_and_clear();
+        Ok(ScrubStatus::new(Stage::Done, &done))
+    }
+
+    fn bar(&self) -> ProgressBar {
+        progress::counter("scrub", Some(0), "inodes", self.json)
+    }
+
+    fn tell(&self, status: &ScrubStatus) {
+        let name = self.target.display();
+        for problem in &status.problems {
+            println!("{name}: {problem}");
+        }
+        let more = status.problem_count - status.problems.len() as u64;
+        if more > 0 {
+            println!("{name}: and {more} more, in the log");
+        }
+        let outcome = match status.stage {
+            Stage::Never => "no scrub was started",
+            Stage::Running => "under way",
+            Stage::Done => "complete",
+            Stage::Stopped => "ended before it was complete",
+        };
+        println!(
+            "{name}: {} inodes, {} read, {} problems; {outcome}",
+            status.inodes,
+            size::show(status.read_bytes),
+            status.problem_count
+        );
+    }
+}
+
+fn show(bar: &ProgressBar, status: &ScrubStatus) {
+    bar.set_length(status.inodes_total.max(status.inodes));
+    bar.set_position(status.inodes);
+    bar.set_message(size::show(status.read_bytes));
+}

@@ -1,0 +1,144 @@
+//! Scrubbing a mounted volume: a thread of the server does it, others start it, watch it and end it.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cffs::vfs::{ScrubProgress, Volume};
+use serde::{Deserialize, Serialize};
+
+/// The longest pause before the thread looks whether it is to end.
+const PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// What a scrub is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// There was none since the volume was mounted.
+    #[default]
+    Never,
+    /// It is under way.
+    Running,
+    /// It has seen everything.
+    Done,
+    /// It was ended before.
+    Stopped,
+}
+
+/// How a scrub stands.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ScrubStatus {
+    /// What it is doing.
+    pub stage: Stage,
+    /// Inodes that were looked at.
+    pub inodes: u64,
+    /// Inodes that there were when it began.
+    pub inodes_total: u64,
+    /// Bytes that were read from the device.
+    pub read_bytes: u64,
+    /// Problems that were found.
+    pub problem_count: u64,
+    /// The first of them, in words.
+    pub problems: Vec<String>,
+}
+
+impl ScrubStatus {
+    /// The status that tells this progress.
+    pub fn new(stage: Stage, progress: &ScrubProgress) -> ScrubStatus {
+        ScrubStatus {
+            stage,
+            inodes: progress.inodes,
+            inodes_total: progress.inodes_total,
+            read_bytes: progress.read_bytes,
+            problem_count: progress.problem_count,
+            problems: progress.problems.clone(),
+        }
+    }
+}
+
+/// Keeps a scrub to a rate, in bytes per second; 0 is as fast as it goes.
+#[derive(Debug)]
+pub struct Pace {
+    bytes_per_sec: u64,
+    started: Instant,
+}
+
+impl Pace {
+    /// A pace that begins now.
+    pub fn new(bytes_per_sec: u64) -> Pace {
+        Pace { bytes_per_sec, started: Instant::now() }
+    }
+
+    /// How long to wait after so many bytes.
+    pub fn wait_after(&self, bytes: u64) -> Duration {
+        if self.bytes_per_sec == 0 {
+            return Duration::ZERO;
+        }
+        let due = Duration::from_secs_f64(bytes as f64 / self.bytes_per_sec as f64);
+        due.saturating_sub(self.started.elapsed())
+    }
+}
+
+/// The scrub of a server's volume.
+#[derive(Default)]
+pub(super) struct Scrubbing {
+    status: Mutex<ScrubStatus>,
+    stop: AtomicBool,
+}
+
+impl Scrubbing {
+    pub fn status(&self) -> ScrubStatus {
+        self.lock().clone()
+    }
+
+    /// Starts a scrub, unless one is under way.
+    pub fn start(self: &Arc<Self>, volume: &Arc<Volume>, bytes_per_sec: u64) {
+        {
+            let mut status = self.lock();
+            if status.stage == Stage::Running {
+                return;
+            }
+            *status = ScrubStatus { stage: Stage::Running, ..ScrubStatus::default() };
+        }
+        self.stop.store(false, Ordering::Release);
+        let (scrubbing, volume) = (Arc::clone(self), Arc::clone(volume));
+        thread::spawn(move || scrubbing.run(&volume, &Pace::new(bytes_per_sec)));
+    }
+
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    fn run(&self, volume: &Volume, pace: &Pace) {
+        let mut last = ScrubProgress::default();
+        let result = volume.scrub(&mut |progress| {
+            if progress.inodes % 64 == 0 || progress.problem_count > last.problem_count {
+                last = progress.clone();
+                *self.lock() = ScrubStatus::new(Stage::Running, progress);
+            }
+            self.wait(pace, progress.read_bytes)
+        });
+        let stopped = self.stop.load(Ordering::Acquire) || result.is_err();
+        let stage = if stopped { Stage::Stopped } else { Stage::Done };
+        *self.lock() = ScrubStatus::new(stage, result.as_ref().unwrap_or(&last));
+    }
+
+    fn wait(&self, pace: &Pace, read_bytes: u64) -> ControlFlow<()> {
+        loop {
+            if self.stop.load(Ordering::Acquire) {
+                return ControlFlow::Break(());
+            }
+            let wait = pace.wait_after(read_bytes);
+            if wait.is_zero() {
+                return ControlFlow::Continue(());
+            }
+            thread::sleep(wait.min(PAUSE_MAX));
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, ScrubStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

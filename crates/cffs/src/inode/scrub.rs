@@ -1,0 +1,233 @@
+//! Scrubbing: what the device has of an inode is read past the cache and held against its checksums.
+//!
+//! Looks at what belongs to one inode: the blocks of a directory or table and of its index, the
+//! extent tree, the attribute block, the contents of a small file. The inode's own record lies in a
+//! sector of its directory and is looked at with that. What waits in memory to be written is passed
+//! over, since the device is about to get it anew.
+//!
+//! The device is read a segment at a time and the last ones are kept, so that files that lie
+//! together cost one request. An epoch that is being written can change a block after it was kept,
+//! or not yet have written a block that the inode names already: a problem counts when it is found
+//! again by a new [`Scrubber`] while no epoch runs.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::{Inode, Store, VnodeState};
+use crate::error::{Corruption, Error, Result};
+use crate::format::extent::Node;
+use crate::format::{Superblock, checksum, index, locator, sector, xattr};
+use crate::units::{BlockNo, CgIndex, Container, FragNo, InodeNo, SectorIndex};
+
+/// How many pieces of the device are kept.
+const PIECES_MAX: usize = 32;
+/// The largest piece that is read at once, in bytes.
+const PIECE_BYTES_MAX: u64 = 1 << 20;
+
+/// Reads the device for verification, past the cache.
+pub struct Scrubber<'s> {
+    store: &'s Store,
+    piece_bytes: u64,
+    pieces: VecDeque<(u64, Vec<u8>)>,
+    /// Bytes that were read from the device.
+    pub read_bytes: u64,
+    /// What is wrong, in the order in which it was found.
+    pub problems: Vec<Error>,
+}
+
+impl<'s> Scrubber<'s> {
+    /// A scrubber that has read nothing yet.
+    pub fn new(store: &'s Store) -> Scrubber<'s> {
+        let piece_bytes = u64::from(store.layout.segment_bytes).min(PIECE_BYTES_MAX);
+        let pieces = VecDeque::new();
+        Scrubber { store, piece_bytes, pieces, read_bytes: 0, problems: Vec::new() }
+    }
+
+    /// Verifies the superblock.
+    pub fn superblock(&mut self) {
+        let len = u64::from(self.store.layout.block_bytes);
+        let decoded = self.read(FragNo(0), len).and_then(|bytes| Superblock::decode(&bytes, 0));
+        self.note(decoded.map(drop));
+    }
+
+    /// Verifies a cylinder group's header and bitmap.
+    pub fn group(&mut self, cg: CgIndex) {
+        let layout = &self.store.layout;
+        self.read_bytes += u64::from(1 + layout.bitmap_blocks()) * u64::from(layout.block_bytes);
+        let result = self.store.alloc.verify_group(cg);
+        self.note(result);
+    }
+
+    /// The inode numbers in use that a block of the locator table tells.
+    pub fn numbers(&mut self, index: u64) -> Vec<InodeNo> {
+        match self.store.locator_numbers(index) {
+            Ok(numbers) => numbers,
+            Err(error) => {
+                self.problems.push(error);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Verifies all that belongs to an inode.
+    pub fn inode(&mut self, file: &VnodeState) {
+        let inode = &file.inode;
+        let tree = self.tree(inode);
+        self.note(tree);
+        if inode.xattr_block.len > 0 && !file.xattrs_changed {
+            let attributes = self.attributes(inode);
+            self.note(attributes);
+        }
+        if inode.is_dir() || inode.ino.is_system() {
+            self.blocks(file);
+        } else if let (Some(sum), true) = (inode.content_checksum, file.pages.is_empty()) {
+            let contents = self.contents(inode, sum);
+            self.note(contents);
+        }
+    }
+
+    fn note(&mut self, result: Result<()>) {
+        self.problems.extend(result.err());
+    }
+
+    /// Reads `len` bytes of the device from fragment `start` on.
+    fn read(&mut self, start: FragNo, len: u64) -> Result<Vec<u8>> {
+        let mut at = start.0 * u64::from(self.store.layout.fragment_bytes);
+        let end = at + len;
+        let mut bytes = Vec::with_capacity(len as usize);
+        while at < end {
+            let piece = at / self.piece_bytes;
+            let first = piece * self.piece_bytes;
+            let to = end.min(first + self.piece_bytes);
+            let (from, until) = ((at - first) as usize, (to - first) as usize);
+            match self.piece(piece)?.and_then(|kept| kept.get(from..until)) {
+                Some(kept) => bytes.extend_from_slice(kept),
+                None => bytes.extend(self.read_alone(at..to)?),
+            }
+            at = to;
+        }
+        Ok(bytes)
+    }
+
+    /// A piece of the device; `None` if the device cannot read all of it.
+    fn piece(&mut self, piece: u64) -> Result<Option<&[u8]>> {
+        if !self.pieces.iter().any(|(known, _)| *known == piece) {
+            let layout = &self.store.layout;
+            let block_bytes = u64::from(layout.block_bytes);
+            let first = BlockNo(piece * self.piece_bytes / block_bytes);
+            let blocks = (self.piece_bytes / block_bytes).min(layout.blocks - first.0);
+            let mut bytes = vec![0; (blocks * block_bytes) as usize];
+            if self.store.cache.read_uncached(first, &mut bytes).is_err() {
+                return Ok(None);
+            }
+            self.read_bytes += bytes.len() as u64;
+            self.pieces.truncate(PIECES_MAX - 1);
+            self.pieces.push_front((piece, bytes));
+        }
+        let kept = self.pieces.iter().find(|(known, _)| *known == piece);
+        Ok(kept.map(|(_, bytes)| &bytes[..]))
+    }
+
+    /// Reads just these bytes, so that a bad sector is not held against its neighbours.
+    fn read_alone(&mut self, range: Range<u64>) -> Result<Vec<u8>> {
+        let block_bytes = u64::from(self.store.layout.block_bytes);
+        let first = range.start / block_bytes;
+        let blocks = range.end.div_ceil(block_bytes) - first;
+        let mut bytes = vec![0; (blocks * block_bytes) as usize];
+        self.store.cache.read_uncached(BlockNo(first), &mut bytes)?;
+        self.read_bytes += bytes.len() as u64;
+        let skip = (range.start - first * block_bytes) as usize;
+        bytes.drain(..skip);
+        bytes.truncate((range.end - range.start) as usize);
+        Ok(bytes)
+    }
+
+    /// Verifies the extent tree, from its root down.
+    fn tree(&mut self, inode: &Inode) -> Result<()> {
+        let Some((map, root)) = inode.map().and_then(|map| Some((map, map.root()?))) else {
+            return Ok(());
+        };
+        let layout = self.store.layout;
+        let mut todo = vec![(root, map.depth())];
+        while let Some((block, depth)) = todo.pop() {
+            let start = layout.block_start(block);
+            if !layout.is_allocatable(start, layout.block_fragments()) {
+                let what = "outside of the volume's space for files";
+                return Err(Corruption::ExtentBlock { ino: inode.ino, block, what }.into());
+            }
+            let bytes = self.read(start, layout.block_bytes.into())?;
+            let (generation, checksum) = (inode.generation, self.store.checksum);
+            match Node::decode(&bytes, inode.ino, generation, depth, block, checksum)? {
+                Node::Inner(children) => {
+                    todo.extend(children.iter().map(|child| (child.block, depth - 1)));
+                }
+                Node::Leaf(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn attributes(&mut self, inode: &Inode) -> Result<()> {
+        let run = inode.xattr_block;
+        let bytes =
+            self.read(run.start, u64::from(run.len) * u64::from(self.store.layout.fragment_bytes))?;
+        let checksum = self.store.checksum;
+        xattr::decode_block(&bytes, inode.ino, inode.generation, run.start, checksum)?;
+        Ok(())
+    }
+
+    /// Verifies the blocks of a directory or of a table that are not about to be written.
+    fn blocks(&mut self, file: &VnodeState) {
+        let fragments = u64::from(self.store.layout.block_fragments());
+        let Some(map) = file.inode.map() else { return };
+        for extent in map.iter() {
+            let blocks = extent.logical / fragments..extent.logical_end() / fragments;
+            for position in blocks {
+                if file.pages.get(position).is_none() {
+                    let start = FragNo(extent.start.0 + position * fragments - extent.logical);
+                    let result = self.block(&file.inode, position, start);
+                    self.note(result);
+                }
+            }
+        }
+    }
+
+    fn block(&mut self, inode: &Inode, position: u64, start: FragNo) -> Result<()> {
+        let layout = self.store.layout;
+        let (ino, generation, checksum) = (inode.ino, inode.generation, self.store.checksum);
+        let bytes = self.read(start, layout.block_bytes.into())?;
+        let base = index::index_base(layout.block_bytes);
+        if ino == InodeNo::LOCATOR {
+            locator::verify(&bytes, position, checksum)?;
+        } else if position >= base {
+            index::verify(&bytes, ino, generation, (position - base) as u32, checksum)?;
+        } else {
+            let first = position as u32 * layout.block_sectors();
+            let sectors = bytes.chunks_exact(layout.sector_bytes as usize);
+            for (index, bytes) in (first..).zip(sectors) {
+                let container = Container { file: ino, sector: SectorIndex(index) };
+                sector::verify(bytes, container, generation, checksum)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn contents(&mut self, inode: &Inode, expected: u32) -> Result<()> {
+        let layout = self.store.layout;
+        let bad = Corruption::Contents { ino: inode.ino };
+        if inode.size > self.store.small_bytes_max() {
+            return Err(bad.into());
+        }
+        let fragment_bytes = u64::from(layout.fragment_bytes);
+        let mut contents = vec![0; inode.size as usize];
+        for extent in inode.map().into_iter().flat_map(|map| map.iter()) {
+            let at = extent.logical * fragment_bytes;
+            let len = (u64::from(extent.len) * fragment_bytes).min(inode.size.saturating_sub(at));
+            if !extent.unwritten && len > 0 {
+                let bytes = self.read(extent.start, len)?;
+                contents[at as usize..(at + len) as usize].copy_from_slice(&bytes);
+            }
+        }
+        if checksum::contents(0, &contents) == expected { Ok(()) } else { Err(bad.into()) }
+    }
+}

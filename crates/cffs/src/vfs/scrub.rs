@@ -1,0 +1,121 @@
+//! Scrubbing a volume while it is in use: everything that has a checksum is read from the device and
+//! verified, at the pace that the caller sets.
+
+use std::ops::ControlFlow;
+
+use super::Volume;
+use crate::error::{Error, Result};
+use crate::inode::Scrubber;
+use crate::units::{CgIndex, InodeNo};
+
+/// Problems that a scrub keeps the text of; the others are only counted.
+const PROBLEMS_KEPT_MAX: usize = 256;
+
+/// How far a scrub has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubProgress {
+    /// Inodes that were looked at.
+    pub inodes: u64,
+    /// Inodes that there were when it began.
+    pub inodes_total: u64,
+    /// Bytes that were read from the device.
+    pub read_bytes: u64,
+    /// Problems that were found.
+    pub problem_count: u64,
+    /// The first of them, in words.
+    pub problems: Vec<String>,
+}
+
+impl Volume {
+    /// Verifies the checksums of all metadata and of the contents of small files against the device,
+    /// while the volume goes on being used. Changes nothing.
+    ///
+    /// After each inode `watch` is told how far it is; there the caller waits, to keep the pace that
+    /// it wants, or ends the scrub.
+    pub fn scrub(
+        &self,
+        watch: &mut dyn FnMut(&ScrubProgress) -> ControlFlow<()>,
+    ) -> Result<ScrubProgress> {
+        self.check_open()?;
+        let store = self.store();
+        let inodes_total = store.locator.inodes();
+        let mut progress = ScrubProgress { inodes_total, ..ScrubProgress::default() };
+        let mut scrubber = Scrubber::new(store);
+        {
+            // These change under the lock of epochs alone.
+            let _epochs = self.epochs.lock();
+            scrubber.superblock();
+        }
+        for cg in (0..store.alloc.groups_made()).map(CgIndex) {
+            let _epochs = self.epochs.lock();
+            scrubber.group(cg);
+        }
+        for ino in [InodeNo::SYSTEM, InodeNo::ROOT, InodeNo::LOCATOR, InodeNo::EXTERNAL] {
+            self.scrub_inode(ino, &mut scrubber)?;
+        }
+        let blocks = {
+            let table = store.system(InodeNo::LOCATOR)?;
+            let size = table.state.read().inode.size;
+            size / u64::from(store.layout.block_bytes)
+        };
+        for block in 0..blocks {
+            for ino in scrubber.numbers(block).into_iter().filter(|ino| !ino.is_system()) {
+                self.scrub_inode(ino, &mut scrubber)?;
+                progress.inodes += 1;
+                progress.take(&mut scrubber);
+                if watch(&progress).is_break() {
+                    return Ok(progress);
+                }
+            }
+        }
+        progress.take(&mut scrubber);
+        let _ = watch(&progress);
+        Ok(progress)
+    }
+
+    /// Looks at one inode; what seems to be wrong is looked at again while no epoch and no change
+    /// is under way, and only then counts.
+    fn scrub_inode(&self, ino: InodeNo, scrubber: &mut Scrubber<'_>) -> Result<()> {
+        self.check_open()?;
+        let known = scrubber.problems.len();
+        self.look_at(ino, scrubber);
+        if scrubber.problems.len() > known {
+            scrubber.problems.truncate(known);
+            let _epochs = self.epochs.lock();
+            let _gate = self.gate.write();
+            let mut again = Scrubber::new(self.store());
+            self.look_at(ino, &mut again);
+            scrubber.read_bytes += again.read_bytes;
+            scrubber.problems.append(&mut again.problems);
+        }
+        Ok(())
+    }
+
+    fn look_at(&self, ino: InodeNo, scrubber: &mut Scrubber<'_>) {
+        let store = self.store();
+        match store.peek(ino).map_or_else(|| store.get(ino), Ok) {
+            Ok(vnode) => scrubber.inode(&vnode.state.read()),
+            // It was deleted meanwhile.
+            Err(Error::Stale) => {}
+            Err(error) => scrubber.problems.push(error),
+        }
+    }
+}
+
+impl ScrubProgress {
+    fn take(&mut self, scrubber: &mut Scrubber<'_>) {
+        self.read_bytes = scrubber.read_bytes;
+        for problem in scrubber.problems.drain(..) {
+            let text = problem.to_string();
+            // What lies in a bad sector is met again with every inode in it.
+            if self.problems.contains(&text) {
+                continue;
+            }
+            tracing::error!("scrub: {text}");
+            self.problem_count += 1;
+            if self.problems.len() < PROBLEMS_KEPT_MAX {
+                self.problems.push(text);
+            }
+        }
+    }
+}
