@@ -31,7 +31,8 @@ fuzz_target!(|input: (u8, Vec<damage::Change>)| {
 
     let device = MemoryDevice::from_image(image);
     let check = |repair| {
-        let options = CheckOptions { repair, force: true, contents: true, threads: 1 };
+        let mut options = CheckOptions { repair, force: true, contents: true, ..CheckOptions::default() };
+        options.threads = 1;
         fsck::check(&device, &options, &())
     };
     if check(Repair::Yes).is_ok_and(|report| report.exit_code() < 4) {

@@ -196,7 +196,8 @@ fn change(volume: &Volume, random: &mut Random) {
 }
 
 fn check(image: &MemoryDevice, repair: Repair, context: &str) -> fsck::Report {
-    let options = CheckOptions { repair, force: true, contents: true, threads: 1 };
+    let options =
+        CheckOptions { repair, force: true, contents: true, threads: 1, ..CheckOptions::default() };
     match fsck::check(image, &options, &()) {
         Ok(report) => report,
         Err(error) => panic!("{context}: the check failed: {error}"),

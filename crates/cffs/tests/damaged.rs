@@ -34,7 +34,8 @@ fn damaged((which, changes): (usize, Vec<damage::Change>)) -> Image {
 }
 
 fn check(device: &MemoryDevice, repair: Repair) -> cffs::error::Result<fsck::Report> {
-    let options = CheckOptions { repair, force: true, contents: true, threads: 1 };
+    let options =
+        CheckOptions { repair, force: true, contents: true, threads: 1, ..CheckOptions::default() };
     fsck::check(device, &options, &())
 }
 

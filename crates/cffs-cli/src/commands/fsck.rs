@@ -24,7 +24,8 @@ use crate::{image, output, progress, size};
 Examples:
   cffs fsck -n tree.cffs       look, change nothing
   cffs fsck -p tree.cffs       repair what a crash leaves behind; pass over a clean volume
-  cffs fsck -f -y tree.cffs    check in any case, repair everything")]
+  cffs fsck -f -y tree.cffs    check in any case, repair everything
+  cffs fsck --salvage -n DEV   the last resort: see what a search of the whole device finds")]
 pub struct Fsck {
     /// The image or the device.
     #[arg(value_name = "IMAGE|DEVICE")]
@@ -44,6 +45,9 @@ pub struct Fsck {
     /// Read the contents of small files, too, and check their checksums.
     #[arg(long)]
     contents: bool,
+    /// Search the whole device for directories that nothing leads to; deleted ones are found, too.
+    #[arg(long, conflicts_with = "preen")]
+    salvage: bool,
     /// Show progress with --json, too. Nothing is shown where standard error is no terminal.
     #[arg(long)]
     progress: bool,
@@ -79,8 +83,9 @@ impl Fsck {
         let device = image::open_device(&self.target, access)?;
         let options = CheckOptions {
             repair,
-            force: self.force || repair == Repair::No,
+            force: self.force || self.salvage || repair == Repair::No,
             contents: self.contents,
+            salvage: self.salvage,
             threads: self.threads.max(1),
         };
         let bars = Bars::new(self.json && !self.progress && self.progress_to.is_none());
@@ -199,6 +204,7 @@ impl Progress for Bars {
             let (label, unit) = match phase {
                 Phase::Walk => ("pass 1: names and inodes", "inodes"),
                 Phase::Contents => ("contents of small files", "files"),
+                Phase::Search => ("search for lost directories", "cylinder groups"),
                 Phase::Links => ("pass 2: link counts", "inodes"),
                 Phase::Locator => ("pass 3: locator table", "blocks"),
                 Phase::Bitmaps => ("pass 4: free space", "cylinder groups"),

@@ -40,6 +40,7 @@ mod pass4;
 pub mod problems;
 mod rebuild;
 mod report;
+mod salvage;
 mod search;
 mod sectors;
 mod twins;
@@ -83,13 +84,22 @@ pub struct CheckOptions {
     pub force: bool,
     /// Reads the contents of small files and checks their checksums.
     pub contents: bool,
+    /// Searches the whole device for directories that nothing leads to, deleted ones among them.
+    /// Not with `Preen`.
+    pub salvage: bool,
     /// Threads that read.
     pub threads: usize,
 }
 
 impl Default for CheckOptions {
     fn default() -> CheckOptions {
-        CheckOptions { repair: Repair::No, force: false, contents: false, threads: 4 }
+        CheckOptions {
+            repair: Repair::No,
+            force: false,
+            contents: false,
+            salvage: false,
+            threads: 4,
+        }
     }
 }
 
@@ -100,6 +110,8 @@ pub enum Phase {
     Walk,
     /// Contents of small files: counts files.
     Contents,
+    /// The search for what is lost: counts cylinder groups.
+    Search,
     /// Pass 2: counts inodes.
     Links,
     /// Pass 3: counts blocks of the locator table.
@@ -133,7 +145,7 @@ pub fn check(
 ) -> Result<Report> {
     let mut disk = Disk::new(device, options.threads);
     let mut report = Report::default();
-    let superblock = pass0::find_superblock(&mut disk, &mut report)?;
+    let superblock = pass0::find_superblock(&mut disk, &mut report, options.salvage)?;
     if superblock.state == State::Clean
         && report.problems.is_empty()
         && options.repair == Repair::Preen
@@ -169,6 +181,8 @@ struct Checker<'c> {
     lost_sectors: HashSet<Container>,
     /// The search for what an old copy of the system area does not know was made.
     system_searched: bool,
+    /// The whole device was searched.
+    salvaged: bool,
     /// Lost directories for which a repair was tried.
     resurrected: HashSet<InodeNo>,
     /// Bitmaps from the device, of the groups in which a repair looked for space.
@@ -248,6 +262,7 @@ impl<'c> Checker<'c> {
             touched: HashSet::new(),
             lost_sectors: HashSet::new(),
             system_searched: false,
+            salvaged: false,
             resurrected: HashSet::new(),
             old_bitmaps: HashMap::new(),
         };

@@ -19,16 +19,22 @@ const SEARCH_STEP_BYTES: usize = 1 << 20;
 /// Superblocks lie at the start of blocks, and these are no smaller.
 const BLOCK_BYTES_MIN: usize = 4096;
 
-/// The superblock, or, if it is lost, the best of its copies.
-pub(super) fn find_superblock(disk: &mut Disk<'_>, report: &mut Report) -> Result<Superblock> {
+/// The superblock, or, if it is lost, the best of its copies; they are searched near the end and the
+/// beginning of the device, or `everywhere`.
+pub(super) fn find_superblock(
+    disk: &mut Disk<'_>,
+    report: &mut Report,
+    everywhere: bool,
+) -> Result<Superblock> {
     let size = disk.size_bytes();
+    let search_end = if everywhere { size } else { size.min(SEARCH_BYTES) };
     let head = disk.read(0, SUPERBLOCK_BYTES.min(size as usize));
     let error = match Superblock::decode(&head, 0) {
         Ok(superblock) => return Ok(superblock),
         Err(error @ Error::Corruption(_)) => error,
         Err(error) => return Err(error),
     };
-    let Some(mut copy) = copy_at_end(disk).or_else(|| copy_in_head(disk)) else {
+    let Some(mut copy) = copy_at_end(disk).or_else(|| copy_before(disk, search_end)) else {
         return Err(error);
     };
     copy.state = State::Damaged;
@@ -59,8 +65,7 @@ fn is_copy(copy: &Superblock, offset: u64) -> bool {
     layout.superblock_copies().iter().any(|block| layout.block_offset(*block) == offset)
 }
 
-fn copy_in_head(disk: &mut Disk<'_>) -> Option<Superblock> {
-    let end = disk.size_bytes().min(SEARCH_BYTES);
+fn copy_before(disk: &mut Disk<'_>, end: u64) -> Option<Superblock> {
     for offset in (0..end).step_by(SEARCH_STEP_BYTES) {
         let len = (end - offset).min(SEARCH_STEP_BYTES as u64) as usize;
         let bytes = disk.read(offset, len);

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use super::census::pieces;
 use super::disk::Place as DiskPlace;
 use super::editor::{Fix, Mend};
-use super::{Checker, Code, Place};
+use super::{Checker, Code, Phase, Place};
 use crate::format::cylinder_group::{CgHeader, bitmap_checksum};
 use crate::format::extent::Extent;
 use crate::format::inode::{FileType, Record};
@@ -25,16 +25,27 @@ const STEP_BYTES: u64 = 1 << 20;
 
 /// Blocks of a directory that were found: the block of the file, where it lies, and the epoch in
 /// which it was written.
-type Blocks = BTreeMap<u64, (FragNo, u64)>;
+pub(super) type Blocks = BTreeMap<u64, (FragNo, u64)>;
 
 /// Missing inodes: where the locator table says that each lies, if it says anything, and its
 /// generation.
 type Missing = HashMap<InodeNo, Option<(Container, u32)>>;
 
+/// Whose sectors are searched.
+pub(super) enum Wanted {
+    /// Those of these containers.
+    Missing(Missing),
+    /// Those of all directories that the walk did not meet.
+    Unknown,
+}
+
 impl Checker<'_> {
     /// After damage, or if there are fewer inodes than there should be: looks for directories that
     /// the walk did not reach.
     pub(super) fn search_lost(&mut self) {
+        if self.options.salvage {
+            return self.salvage();
+        }
         let users = self.walk.census.inodes.iter().filter(|found| !found.ino.is_system());
         let has_fewer = self.was_clean() && (users.count() as u64) < self.superblock.inodes;
         if !self.is_damaged() && !has_fewer {
@@ -44,19 +55,28 @@ impl Checker<'_> {
         if missing.is_empty() {
             return;
         }
-        let found = self.search_sectors(&missing);
-        let owners: HashSet<InodeNo> = found.keys().copied().collect();
-        for (ino, (generation, blocks)) in found {
-            let place = missing.get(&ino).copied().flatten().map(|(container, _)| container);
-            let comes_with_other = place.is_some_and(|place| owners.contains(&place.file));
-            if comes_with_other || !self.resurrected.insert(ino) {
-                continue;
+        let homes: HashMap<InodeNo, InodeNo> = missing
+            .iter()
+            .filter_map(|(ino, place)| place.map(|(container, _)| (*ino, container.file)))
+            .collect();
+        let found = self.search_sectors(&Wanted::Missing(missing));
+        for (ino, (generation, blocks)) in &found {
+            let comes_with_other = homes.get(ino).is_some_and(|home| found.contains_key(home));
+            if !comes_with_other {
+                self.take_lost_directory(*ino, *generation, blocks);
             }
-            let message = format!("{} blocks of it were found", blocks.len());
-            self.problem(Code::LostDirectory, Place::Inode(ino), message);
-            let extents = self.claim_found(&blocks, 0);
-            self.walk.fixes.push(Fix::Resurrect { ino, generation, extents });
         }
+    }
+
+    /// Has a directory of which these blocks were found get an inode and a name; only once.
+    pub(super) fn take_lost_directory(&mut self, ino: InodeNo, generation: u32, blocks: &Blocks) {
+        if !self.resurrected.insert(ino) {
+            return;
+        }
+        let message = format!("{} blocks of it were found", blocks.len());
+        self.problem(Code::LostDirectory, Place::Inode(ino), message);
+        let extents = self.claim_found(blocks, 0);
+        self.walk.fixes.push(Fix::Resurrect { ino, generation, extents });
     }
 
     /// If the system area was lost: looks, once, for blocks of the root directory and the external
@@ -69,7 +89,7 @@ impl Checker<'_> {
         }
         self.system_searched = true;
         let missing = Missing::from([(InodeNo::ROOT, None), (InodeNo::EXTERNAL, None)]);
-        for (ino, (_, blocks)) in self.search_sectors(&missing) {
+        for (ino, (_, blocks)) in self.search_sectors(&Wanted::Missing(missing)) {
             self.extend_system(ino, &blocks);
         }
         !self.walk.fixes.is_empty()
@@ -130,13 +150,15 @@ impl Checker<'_> {
         }
     }
 
-    /// The sectors of missing containers in the space that nothing claims: by owner, the
-    /// generation and the blocks.
-    fn search_sectors(&mut self, missing: &Missing) -> BTreeMap<InodeNo, (u32, Blocks)> {
+    /// The sectors that are wanted in the space that nothing claims: by owner, the generation and
+    /// the blocks.
+    pub(super) fn search_sectors(&mut self, wanted: &Wanted) -> BTreeMap<InodeNo, (u32, Blocks)> {
         let mut found: BTreeMap<(InodeNo, u32), Blocks> = BTreeMap::new();
-        for cg in (0..self.superblock.cgs_made).map(CgIndex) {
+        let groups = self.superblock.cgs_made;
+        for cg in (0..groups).map(CgIndex) {
+            self.progress.report(Phase::Search, cg.0.into(), groups.into());
             for run in self.unreached(cg) {
-                self.search_run(run, missing, &mut found);
+                self.search_run(run, wanted, &mut found);
             }
         }
         let mut by_owner: BTreeMap<InodeNo, (u32, Blocks)> = BTreeMap::new();
@@ -152,10 +174,12 @@ impl Checker<'_> {
         by_owner
     }
 
-    /// Runs of a group that the walk did not reach and that are not known to be free.
+    /// Runs of a group that the walk did not reach and that are not known to be free; of a salvage,
+    /// those that are free, too.
     fn unreached(&mut self, cg: CgIndex) -> Vec<FragRun> {
         let mut bits = self.walk.used.free_bitmap(cg);
         if self.was_clean()
+            && !self.options.salvage
             && let Some(old) = self.good_bitmap(cg)
         {
             bits.iter_mut().zip(old).for_each(|(bit, old)| *bit &= !old);
@@ -187,7 +211,7 @@ impl Checker<'_> {
     fn search_run(
         &mut self,
         run: FragRun,
-        missing: &Missing,
+        wanted: &Wanted,
         found: &mut BTreeMap<(InodeNo, u32), Blocks>,
     ) {
         let whole = self.run_place(run);
@@ -202,7 +226,7 @@ impl Checker<'_> {
             let last = len.saturating_sub(sector).min(STEP_BYTES - step);
             for at in (0..=last).step_by(step as usize) {
                 let image = &bytes[at as usize..(at + sector) as usize];
-                self.look_at(from + at, image, missing, found);
+                self.look_at(from + at, image, wanted, found);
             }
             from += STEP_BYTES;
         }
@@ -212,14 +236,16 @@ impl Checker<'_> {
         &self,
         offset: u64,
         image: &[u8],
-        missing: &Missing,
+        wanted: &Wanted,
         found: &mut BTreeMap<(InodeNo, u32), Blocks>,
     ) {
-        let Some((container, generation)) = sector::identify(image, self.checksum) else { return };
-        let is_wanted = match missing.get(&container.file) {
-            None => false,
-            Some(Some((_, wanted))) => *wanted == generation,
-            Some(None) => true,
+        let Some((container, generation)) = self.identify(image) else { return };
+        let file = container.file;
+        let is_wanted = match wanted {
+            Wanted::Missing(missing) => missing.get(&file).is_some_and(|place| {
+                place.is_none_or(|(_, wanted_generation)| wanted_generation == generation)
+            }),
+            Wanted::Unknown => !file.is_system() && self.walk.census.get(file).is_none(),
         };
         let per_block = self.layout.block_sectors();
         let within = container.sector.0 % per_block * self.layout.sector_bytes;
@@ -239,6 +265,11 @@ impl Checker<'_> {
         if epoch > newest.1 {
             *newest = (start, epoch);
         }
+    }
+
+    /// Whose sector it is, if it is one.
+    pub(super) fn identify(&self, image: &[u8]) -> Option<(Container, u32)> {
+        sector::identify(image, self.checksum)
     }
 
     /// Claims the blocks from `first` on that nothing else claims.

@@ -5,4 +5,5 @@ mod damage;
 mod document;
 mod image;
 mod random;
+mod salvage;
 mod volumes;

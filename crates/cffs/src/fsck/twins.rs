@@ -117,7 +117,8 @@ impl Checker<'_> {
     ) {
         let record = second.as_record();
         let same_space = fingerprint(&known.as_record()) == fingerprint(&record)
-            && known.inode.size == second.inode.size;
+            && known.inode.size == second.inode.size
+            && known.inode.fragments == second.inode.fragments;
         let is_directory = record.inode.file_type() == Some(FileType::Directory);
         if !same_space && is_directory {
             // Its sectors may be queued already by the wrong map.

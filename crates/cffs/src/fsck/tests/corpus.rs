@@ -84,7 +84,13 @@ fn every_code_has_a_case() {
 
 #[test]
 fn a_repair_that_is_cut_short_is_completed_by_the_next() {
-    let repair = CheckOptions { repair: Repair::Yes, force: true, contents: true, threads: 1 };
+    let repair = CheckOptions {
+        repair: Repair::Yes,
+        force: true,
+        contents: true,
+        threads: 1,
+        ..CheckOptions::default()
+    };
     for case in CASES {
         let image = Image::new(&MkfsOptions { embed: case.embed, ..MkfsOptions::default() });
         (case.inject)(&image);

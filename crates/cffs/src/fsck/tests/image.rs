@@ -15,6 +15,9 @@ use crate::vfs::{NewKind, Volume, XattrMode};
 /// What a path leads to: mode, link count, contents or target, attributes.
 pub(super) type Seen = (u32, Vec<u8>, Vec<(Vec<u8>, Vec<u8>)>);
 
+/// More than any file of the volume has.
+const CONTENTS_BYTES_MAX: u64 = 1 << 20;
+
 pub(super) struct Image {
     pub device: Arc<MemoryDevice>,
     pub inos: BTreeMap<String, InodeNo>,
@@ -125,7 +128,8 @@ pub(super) fn look(volume: &Volume, ino: InodeNo, path: &str) -> Seen {
     let attr = volume.attr(ino).unwrap();
     let bytes = match attr.file_type {
         crate::format::inode::FileType::Regular => {
-            let mut bytes = vec![0; attr.size as usize];
+            // Damage can make a sparse file of any size.
+            let mut bytes = vec![0; attr.size.min(CONTENTS_BYTES_MAX) as usize];
             let read = volume.read(ino, 0, &mut bytes);
             assert_eq!(read.unwrap_or_else(|e| panic!("{path}: {e}")), bytes.len());
             bytes

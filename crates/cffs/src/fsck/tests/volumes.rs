@@ -51,7 +51,8 @@ pub(super) fn open(device: &Arc<MemoryDevice>) -> Volume {
 }
 
 pub(super) fn run(device: &MemoryDevice, repair: Repair) -> Report {
-    let options = CheckOptions { repair, force: true, contents: true, threads: 2 };
+    let options =
+        CheckOptions { repair, force: true, contents: true, threads: 2, ..CheckOptions::default() };
     check(device, &options, &()).expect("check")
 }
 

@@ -1,0 +1,83 @@
+//! Salvage: the last resort, a search of the whole device.
+//!
+//! Every sector of a directory says whose it is. Where nothing else is left that leads to them, all
+//! space that the walk did not reach is searched for such sectors, free or not. What lies in free
+//! space may have been deleted long ago, so this is done only where a person asks for it; what is
+//! found goes to lost+found, to be looked through.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Checker;
+use super::search::{Blocks, Wanted};
+use crate::format::inode::FileType;
+use crate::format::sector::{self, Body, Sector};
+use crate::units::{FragRun, InodeNo};
+
+impl Checker<'_> {
+    /// Looks, once, for directories that nothing leads to.
+    pub(super) fn salvage(&mut self) {
+        if std::mem::replace(&mut self.salvaged, true) {
+            return;
+        }
+        let found = self.search_sectors(&Wanted::Unknown);
+        let children: BTreeMap<InodeNo, BTreeSet<InodeNo>> =
+            found.iter().map(|(ino, (_, blocks))| (*ino, self.subdirectories(blocks))).collect();
+        for ino in tops(&children) {
+            if let Some((generation, blocks)) = found.get(&ino) {
+                self.take_lost_directory(ino, *generation, blocks);
+            }
+        }
+    }
+
+    /// The directories whose inodes lie in these blocks. All inodes there keep their numbers, which
+    /// are not given to others.
+    fn subdirectories(&mut self, blocks: &Blocks) -> BTreeSet<InodeNo> {
+        let mut found = BTreeSet::new();
+        for (start, _) in blocks.values() {
+            let place = self.run_place(FragRun::new(*start, self.layout.block_fragments()));
+            let bytes = self.disk.read(place.offset, place.len);
+            for image in bytes.chunks_exact(self.layout.sector_bytes as usize) {
+                let Some((container, generation)) = self.identify(image) else { continue };
+                self.number_max = self.number_max.max(container.file.0);
+                if sector::verify(image, container, generation, self.checksum).is_err() {
+                    continue;
+                }
+                for entry in Sector::new(image).entries() {
+                    self.number_max = self.number_max.max(entry.ino().0);
+                    let is_embedded = matches!(entry.body, Body::Embedded(_));
+                    if is_embedded && entry.file_type == FileType::Directory {
+                        found.insert(entry.ino());
+                    }
+                }
+            }
+        }
+        found
+    }
+}
+
+/// The directories to which a name has to be given so that each of them can be reached: those that
+/// no other contains, and one of each loop, which old sectors can make.
+pub(super) fn tops(children: &BTreeMap<InodeNo, BTreeSet<InodeNo>>) -> Vec<InodeNo> {
+    let contained: BTreeSet<InodeNo> = children.values().flatten().copied().collect();
+    let (inner, mut tops): (Vec<InodeNo>, Vec<InodeNo>) =
+        children.keys().partition(|ino| contained.contains(ino));
+    let mut reached = BTreeSet::new();
+    let reach = |from: InodeNo, reached: &mut BTreeSet<InodeNo>| {
+        let mut next = vec![from];
+        while let Some(ino) = next.pop() {
+            if reached.insert(ino) {
+                next.extend(children.get(&ino).into_iter().flatten());
+            }
+        }
+    };
+    for top in &tops {
+        reach(*top, &mut reached);
+    }
+    for ino in inner {
+        if !reached.contains(&ino) {
+            tops.push(ino);
+            reach(ino, &mut reached);
+        }
+    }
+    tops
+}
