@@ -22,7 +22,7 @@ SOAK_CASES ?= 5000
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build run test test-quick fmt lint install uninstall
-.PHONY: fuzz soak bench bench-quick deny clean
+.PHONY: fuzz soak fsck-scale bench bench-quick deny clean
 
 help: ## List what can be done
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -82,6 +82,9 @@ fuzz: ## Fuzz every target for FUZZ_SECONDS (needs a nightly compiler)
 
 soak: ## Try every property SOAK_CASES times, optimised, and run the tests that need root
 	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) test --release --locked --workspace -- --include-ignored
+
+fsck-scale: ## Compare a full check of a million files with e2fsck's (needs root and 6 GB)
+	scripts/fsck-scale.sh
 
 bench: ## Compare with other file systems on an emulated disk (needs root; hours)
 	$(CARGO) build --release --locked -p cffs-cli -p cffs-bench
