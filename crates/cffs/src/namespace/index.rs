@@ -16,6 +16,11 @@ use crate::units::SectorIndex;
 /// Up to this many bytes of sectors a directory is scanned.
 const UNINDEXED_BYTES_MAX: u64 = 64 << 10;
 
+/// How full the buckets are on average. Those that wait for their split have up to twice the share
+/// of the others, and hashes scatter around that: with 508 to a block, this leaves eight standard
+/// deviations before a bucket overflows and its names have to be searched in the whole directory.
+const FILL_PERCENT: u32 = 35;
+
 impl Namespace {
     /// The sectors that may have a name with this hash; `None` if only a scan can tell.
     pub(super) fn index_candidates(
@@ -149,7 +154,7 @@ impl Namespace {
 
     fn buckets_wanted(&self, dir: &VnodeState) -> u32 {
         let capacity = index::bucket_capacity(self.store.layout.block_bytes) as u32;
-        dir.inode.entry_count().div_ceil(capacity * 6 / 10)
+        dir.inode.entry_count().div_ceil(capacity * FILL_PERCENT / 100)
     }
 
     fn split_if_full(&self, dir: &mut Locked<'_>) -> Result<()> {

@@ -53,9 +53,12 @@ impl Volume {
         }
     }
 
-    /// Notes an access. If an epoch is about to start, the note is dropped rather than waited for:
-    /// a read does not wait for the gate.
+    /// Notes an access. If an epoch is about to start, or changes take all the memory that they may,
+    /// the note is dropped: a read does not wait for an epoch.
     pub(super) fn set_atime(&self, ino: InodeNo) {
+        if self.changed_bytes() >= self.options.dirty_bytes_max {
+            return;
+        }
         let Some(_gate) = self.gate.try_read() else { return };
         let Ok(vnode) = self.vnode(ino) else { return };
         let mut file = Locked::new(&vnode);

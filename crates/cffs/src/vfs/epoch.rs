@@ -80,7 +80,8 @@ impl Volume {
             let Some(progress) = self.epochs.try_lock() else { return Ok(()) };
             progress.started.is_none_or(|at| at.elapsed() >= self.options.epoch_interval)
         };
-        if due { self.commit() } else { Ok(()) }
+        let many = self.changed_bytes() >= self.options.dirty_bytes_max / 2;
+        if due || many { self.commit() } else { Ok(()) }
     }
 
     /// Writes an epoch with all that was changed before the call. If another thread wrote one

@@ -48,8 +48,8 @@ use references::References;
 
 /// Vnodes that may stay in memory without being in use, per MiB of cache.
 const VNODES_PER_MIB: u64 = 256;
-/// Changed inodes at which an epoch goes to the device at once.
-const QUEUE_MAX: usize = 32 << 10;
+/// What a changed inode takes in memory, about, with its share of a sector.
+const CHANGED_INODE_BYTES: u64 = 2 << 10;
 
 /// What a volume did since it was opened, and what it holds in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -284,10 +284,14 @@ impl Volume {
     }
 
     fn after_change(&self) -> Result<()> {
-        let store = self.store();
-        let full =
-            store.dirty_bytes() > self.options.dirty_bytes_max || store.queue_len() > QUEUE_MAX;
+        let full = self.changed_bytes() > self.options.dirty_bytes_max;
         if full || self.options.sync { self.commit() } else { Ok(()) }
+    }
+
+    /// The memory that changes take: pages and inodes, of which the larger counts.
+    fn changed_bytes(&self) -> u64 {
+        let store = self.store();
+        store.dirty_bytes().max(store.queue_len() as u64 * CHANGED_INODE_BYTES)
     }
 
     /// Runs a change of one inode.

@@ -1,0 +1,116 @@
+//! What operations cost in requests and bytes, and that it does not grow with what it should not
+//! grow with: the names in a directory, the size of the volume.
+
+use std::sync::Arc;
+
+use cffs::clock::TestClock;
+use cffs::device::{Counts, MemoryDevice, TraceDevice};
+use cffs::error::Error;
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::units::InodeNo;
+use cffs::vfs::Volume;
+use cffs::vfs::types::{NewFile, NewKind, OpenOptions};
+
+const ROOT: InodeNo = InodeNo::ROOT;
+const EMPTY: NewFile<'_> =
+    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+
+type Device = Arc<TraceDevice<MemoryDevice>>;
+
+fn device(size_bytes: u64) -> Device {
+    Arc::new(TraceDevice::new(MemoryDevice::new(size_bytes)))
+}
+
+fn open(device: &Device) -> Volume {
+    let options = OpenOptions { cache_bytes: 32 << 20, ..OpenOptions::default() };
+    Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("opened")
+}
+
+/// What `work` does to the device.
+fn cost<T>(device: &Device, work: impl FnOnce() -> T) -> Counts {
+    let before = device.counts();
+    work();
+    device.counts() - before
+}
+
+fn name(index: u64) -> Vec<u8> {
+    format!("a name in a large directory {index}").into_bytes()
+}
+
+/// A volume whose root directory has so many names.
+fn directory_of(names: u64) -> Device {
+    let device = device(4 << 30);
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let volume = open(&device);
+    for index in 0..names {
+        volume.make(ROOT, &name(index), &EMPTY).expect("made");
+    }
+    volume.close().expect("closed");
+    device
+}
+
+/// The costs of finding a name, of not finding one, of making one and of removing one, each with
+/// nothing in the cache and durable in the end.
+fn costs_of_names(names: u64) -> [Counts; 4] {
+    let device = directory_of(names);
+    let cold = |work: &dyn Fn(&Volume)| {
+        let volume = open(&device);
+        let counts = cost(&device, || {
+            work(&volume);
+            volume.sync().expect("synced");
+        });
+        volume.close().expect("closed");
+        counts
+    };
+    let middle = name(names / 2);
+    [
+        cold(&|volume| assert_eq!(volume.lookup(ROOT, &middle).expect("there").nlink, 1)),
+        cold(&|volume| {
+            let error = volume.lookup(ROOT, b"not there").expect_err("not there");
+            assert!(matches!(error, Error::NotFound), "{error}");
+        }),
+        cold(&|volume| assert_eq!(volume.make(ROOT, b"new", &EMPTY).expect("made").size, 0)),
+        cold(&|volume| volume.unlink(ROOT, b"new").map(drop).expect("gone")),
+    ]
+}
+
+#[test]
+fn a_name_costs_the_same_among_a_thousand_and_among_a_million() {
+    let small = costs_of_names(1000);
+    let large = costs_of_names(1_000_000);
+    for (what, (small, large)) in
+        ["find", "miss", "make", "remove"].into_iter().zip(small.iter().zip(&large))
+    {
+        eprintln!("{what}: {small:?}, among a million {large:?}");
+        // The extents of so large a directory may lie in a tree apart from the inode, and a new name
+        // looks for a hole in up to 64 sectors.
+        assert!(large.requests() <= small.requests() + 4, "{what}: {small:?} {large:?}");
+        let bytes = |counts: &Counts| counts.read_bytes + counts.written_bytes;
+        assert!(bytes(large) <= bytes(small) + (512 << 10), "{what}: {small:?} {large:?}");
+    }
+}
+
+#[test]
+fn a_volume_of_16_tib_is_made_and_mounted_as_one_of_16_gib() {
+    let costs = |size_bytes: u64| {
+        let device = device(size_bytes);
+        let made = cost(&device, || mkfs::make(&*device, &MkfsOptions::default()).expect("made"));
+        let mut volume = None;
+        let opened = cost(&device, || volume = Some(open(&device)));
+        let volume = volume.expect("opened");
+        let told = cost(&device, || volume.stat_fs());
+        let closed = cost(&device, || volume.close().expect("closed"));
+        [made, opened, told, closed]
+    };
+    let small = costs(16 << 30);
+    let large = costs(16 << 40);
+    for (what, (small, large)) in
+        ["mkfs", "mount", "statfs", "umount"].into_iter().zip(small.iter().zip(&large))
+    {
+        eprintln!("{what}: {small:?}, of 16 TiB {large:?}");
+        // Copies of the superblock lie in a few more cylinder groups.
+        assert!(large.requests() <= small.requests() + 16, "{what}: {small:?} {large:?}");
+        assert!(large.read_bytes + large.written_bytes <= 1 << 20, "{what}: {large:?}");
+    }
+    assert_eq!(large[2], Counts::default(), "statfs asks the device for nothing");
+}
