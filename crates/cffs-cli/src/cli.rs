@@ -15,6 +15,7 @@ use crate::exit::Kind;
 #[command(
     name = "cffs",
     version,
+    propagate_version = true,
     max_term_width = 100,
     subcommand_required = true,
     arg_required_else_help = true,

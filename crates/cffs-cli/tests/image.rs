@@ -39,6 +39,42 @@ fn mkfs_spares_what_is_there() {
 }
 
 #[test]
+fn mkfs_names_what_it_spares_and_leaves_no_trace_of_it() {
+    let scratch = Scratch::new();
+    let signatures: [(usize, &[u8], &str); 3] = [
+        (0x438, &[0x53, 0xef], "ext4"),
+        ((64 << 10) + 64, b"_BHRfS_M", "btrfs"),
+        (510, &[0x55, 0xaa], "partition table"),
+    ];
+    for (at, signature, name) in signatures {
+        let mut image = vec![0; 64 << 20];
+        image[at..at + signature.len()].copy_from_slice(signature);
+        fs::write(scratch.image(), &image).expect("written");
+        let said = fail(1, scratch.cffs(["mkfs"]).arg(scratch.image()));
+        assert!(said.contains(name) && said.contains("--force"), "{said}");
+        assert!(fs::read(scratch.image()).expect("read") == image);
+        succeed(scratch.cffs(["mkfs", "--force"]).arg(scratch.image()));
+        let made = fs::read(scratch.image()).expect("read");
+        assert!(!made.windows(signature.len()).take(128 << 10).any(|bytes| bytes == signature));
+    }
+    let said = fail(1, scratch.cffs(["mkfs"]).arg(scratch.image()));
+    assert!(said.contains("a C-FFS volume"), "{said}");
+}
+
+#[test]
+fn every_name_of_the_program_tells_its_version() {
+    let scratch = Scratch::new();
+    for name in ["mkfs.cffs", "fsck.cffs", "mount.cffs"] {
+        let program = scratch.path().join(name);
+        std::os::unix::fs::symlink(CFFS, &program).expect("linked");
+        for option in ["-V", "--version"] {
+            let told = succeed(&mut scratch.named(program.as_os_str(), [option]));
+            assert!(told.contains(env!("CARGO_PKG_VERSION")), "{name} {option}: {told}");
+        }
+    }
+}
+
+#[test]
 fn mkfs_that_fails_leaves_nothing() {
     let scratch = Scratch::new();
     fail(1, scratch.cffs(["mkfs", "--size", "1k"]).arg(scratch.image()));

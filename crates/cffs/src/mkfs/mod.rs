@@ -27,6 +27,10 @@ mod tests;
 
 pub use options::{LABEL_BYTES_MAX, MkfsOptions};
 
+/// The head of a device, in which every file system has its signature. What another one left there
+/// would have programs such as blkid(8) in doubt.
+const SIGNATURES_BYTES: u64 = 128 << 10;
+
 /// Makes a volume of the whole device and returns its superblock. What the device had is lost.
 ///
 /// Fails with [`Error::Unsupported`], and leaves the device as it is, if the options contradict
@@ -40,6 +44,9 @@ pub fn make(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<Superbloc
     };
 
     write(BlockNo(0), &vec![0; block_bytes])?;
+    device.barrier()?;
+    let head = device.geometry().size_bytes.min(SIGNATURES_BYTES);
+    write(BlockNo(1), &vec![0; (head as usize).saturating_sub(block_bytes)])?;
     device.barrier()?;
     if options.discard {
         // Discarded blocks may read as anything, and nothing may read as a superblock now.
