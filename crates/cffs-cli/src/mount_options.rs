@@ -24,6 +24,8 @@ pub struct MountOptions {
     pub dev: bool,
     /// Programs can be executed.
     pub exec: bool,
+    /// The mount is there already; the kernel's options of it change.
+    pub remount: bool,
     /// Whether to use `/dev/fuse` even where io_uring is offered.
     pub classic_transport: bool,
     /// Where to log, instead of the system's log.
@@ -39,6 +41,7 @@ impl MountOptions {
             suid: is_root,
             dev: is_root,
             exec: true,
+            remount: false,
             classic_transport: false,
             log: None,
         }
@@ -83,6 +86,7 @@ impl MountOptions {
             "cache" => self.open.cache_bytes = bytes(name, needed()?)?,
             "dirty" => self.open.dirty_bytes_max = bytes(name, needed()?)?,
             "commit" => self.open.epoch_interval = seconds(name, needed()?)?,
+            "remount" => self.remount = true,
             "log" => self.log = Some(PathBuf::from(needed()?)),
             "transport" => {
                 self.classic_transport = match needed()? {
@@ -121,6 +125,10 @@ fn is_for_others(name: &str) -> bool {
         "nostrictatime",
         "subtype",
         "fsname",
+        // What the kernel shows of a FUSE mount, which mount(8) hands back at a remount.
+        "user_id",
+        "group_id",
+        "max_read",
         "silent",
         "loud",
         "iversion",

@@ -232,6 +232,30 @@ fn a_signal_ends_the_server_and_completes_the_image() {
 }
 
 #[test]
+fn a_mount_becomes_read_only_and_writable_again() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let file = scratch.mountpoint().join("f");
+    fs::write(&file, b"before").expect("written");
+    scratch.mount("remount,ro");
+    let error = fs::write(&file, b"while it is read-only").expect_err("refused");
+    assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    assert_eq!(fs::read(&file).expect("read"), b"before");
+    scratch.mount("remount,rw");
+    fs::write(&file, b"after").expect("written");
+    scratch.umount();
+    scratch.assert_clean();
+
+    scratch.mount("ro");
+    let said = fail(32, &mut scratch.mount_command("remount,rw"));
+    assert!(said.contains("unmount it and mount it again"), "{said}");
+    scratch.umount();
+}
+
+#[test]
 fn mount_8_finds_its_helper() {
     if !can_mount() || !rustix::process::geteuid().is_root() {
         return;

@@ -11,6 +11,7 @@ pub mod inspect;
 pub mod ls;
 pub mod mkfs;
 pub mod mount;
+mod remount;
 pub mod scrub;
 pub mod stats;
 pub mod sync;

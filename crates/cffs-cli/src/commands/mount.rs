@@ -12,6 +12,7 @@ use cffs_serve::fuse::{self, Server, Stopper};
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use super::remount;
 use crate::mount_options::MountOptions;
 use crate::{background, image, log};
 
@@ -33,6 +34,7 @@ Options for -o, comma-separated:
   [no]allow_other        whether other users may enter; root's mounts let them, others' do not
   [no]suid, [no]dev, [no]exec
                          as for mount(8)
+  remount                change ro, rw, suid, dev and exec of a mount that is there (root)
   log=FILE               log to this file instead of the system's log
   transport=auto|dev     how requests arrive: by io_uring where the kernel offers it, or always by
                          /dev/fuse (auto)
@@ -80,6 +82,9 @@ impl Mount {
         }
         if self.fake {
             return Ok(ExitCode::SUCCESS);
+        }
+        if options.remount {
+            return remount::remount(&self.directory, &options).map(|()| ExitCode::SUCCESS);
         }
         let in_background = background::is_child();
         if !self.foreground && !in_background {
