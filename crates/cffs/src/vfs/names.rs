@@ -12,6 +12,10 @@ use crate::units::InodeNo;
 
 const SET_GID: u32 = 0o2000;
 
+/// How often an exchange is tried if others keep changing the names meanwhile; then it fails with
+/// `EAGAIN`.
+const EXCHANGE_TRIES: u32 = 32;
+
 impl Volume {
     /// The attributes of a file, with one reference on it for the caller.
     fn attr_with_reference(&self, vnode: &Arc<Vnode>) -> Attr {
@@ -263,7 +267,7 @@ impl Volume {
     /// when the device has them there, the names are swapped.
     fn exchange(&self, names: &Names<'_>) -> Result<()> {
         // Meanwhile another file may get one of the names, or a lookup may bring an inode home.
-        loop {
+        for _ in 0..EXCHANGE_TRIES {
             let moved = self.change_alone(|namespace| namespace.prepare_exchange(names))?;
             if moved {
                 count(&self.calls.epochs_forced);
@@ -273,6 +277,7 @@ impl Volume {
                 return Ok(());
             }
         }
+        Err(Error::EpochNeeded)
     }
 
     /// Visits the entries of a directory after `cookie` (0 for all), without `.` and `..`, until
