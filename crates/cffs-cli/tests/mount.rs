@@ -116,6 +116,35 @@ fn a_scrub_of_a_mounted_volume_tells_what_is_damaged() {
 }
 
 #[test]
+fn a_mounted_volume_is_checked_while_it_is_used() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let dir = scratch.mountpoint();
+    fs::write(dir.join("f"), [1; 5000]).expect("written");
+    fs::hard_link(dir.join("f"), dir.join("g")).expect("linked");
+    let said = succeed(scratch.cffs(["fsck", "--online", "--contents"]).arg(&dir));
+    assert!(said.contains("1 inodes") && said.contains("clean"), "{said}");
+    fs::write(dir.join("f"), [2; 5000]).expect("written after the check");
+    let open = fs::File::open(dir.join("f")).expect("open");
+    fs::remove_file(dir.join("f")).expect("removed");
+    fs::remove_file(dir.join("g")).expect("removed");
+    let told = succeed(scratch.cffs(["fsck", "--online", "--json"]).arg(&dir));
+    let told: serde_json::Value = serde_json::from_str(&told).expect("it is JSON");
+    assert_eq!(told["problem_count"], 0, "{told}");
+    drop(open);
+    scratch.umount();
+    scratch.assert_clean();
+    scratch.mount("ro");
+    let said = fail(8, scratch.cffs(["fsck", "--online"]).arg(&dir));
+    assert!(said.contains("read-only"), "{said}");
+    scratch.umount();
+    fail(16, scratch.cffs(["fsck", "--online", "-y"]).arg(&dir));
+}
+
+#[test]
 fn a_scrub_ends_when_it_is_told_to_and_when_the_volume_is_unmounted() {
     if !can_mount() {
         return;

@@ -1,8 +1,12 @@
 //! What a volume says of itself, as JSON: one form for the answers of servers and for commands.
 
+use std::collections::BTreeMap;
+
 use cffs::format::Superblock;
 use cffs::format::superblock::{Incompat, Policy, RoCompat, State};
+use cffs::fsck::{Phase, Report};
 use cffs::vfs::{Placement, Stats, Volume};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::fuse::control::Identity;
@@ -135,4 +139,107 @@ pub fn placement(placement: &Placement) -> Value {
         "neighbours": neighbours,
         "contents": pieces,
     })
+}
+
+/// What a pass of a check does, and what it counts.
+pub fn phase(phase: Phase) -> (&'static str, &'static str) {
+    match phase {
+        Phase::Walk => ("pass 1: names and inodes", "inodes"),
+        Phase::Contents => ("contents of small files", "files"),
+        Phase::Search => ("search for lost directories", "cylinder groups"),
+        Phase::Links => ("pass 2: link counts", "inodes"),
+        Phase::Locator => ("pass 3: locator table", "blocks"),
+        Phase::Bitmaps => ("pass 4: free space", "cylinder groups"),
+    }
+}
+
+/// The report of a check, as people and programs get it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CheckReport {
+    /// How many problems there are.
+    pub problem_count: u64,
+    /// The problems.
+    pub problems: Vec<CheckProblem>,
+    /// What a crash explains and was set right, or would be: how often, by code.
+    pub recovered: BTreeMap<String, u64>,
+    /// The volume was clean and not checked.
+    pub skipped: bool,
+    /// The volume was not left clean.
+    pub recovery: bool,
+    /// Whether anything was written.
+    pub changed: bool,
+    /// Whether the volume is consistent now, or would be after a repair.
+    pub consistent: bool,
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Directories among them.
+    pub directories: u64,
+    /// Names in all directories.
+    pub names: u64,
+    /// Fragments in use.
+    pub used_fragments: u64,
+    /// Free fragments.
+    pub free_fragments: u64,
+    /// Bytes of a fragment.
+    pub fragment_bytes: u32,
+    /// How often the volume was walked.
+    pub rounds: u32,
+    /// Requests that read.
+    pub read_requests: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Sectors that could not be read.
+    pub unreadable_sectors: u64,
+    /// Requests that wrote.
+    pub write_requests: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+}
+
+/// One problem of a report.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CheckProblem {
+    /// Its stable code.
+    pub code: String,
+    /// Where it lies.
+    pub place: String,
+    /// What was found there.
+    pub message: String,
+    /// Whether it was repaired.
+    pub fixed: bool,
+}
+
+impl CheckReport {
+    /// The report in this form.
+    pub fn new(report: &Report) -> CheckReport {
+        let problem = |problem: &cffs::fsck::Problem| CheckProblem {
+            code: problem.code.id().to_owned(),
+            place: problem.place.to_string(),
+            message: problem.message.clone(),
+            fixed: problem.fixed,
+        };
+        CheckReport {
+            problem_count: report.problems.len() as u64,
+            problems: report.problems.iter().map(problem).collect(),
+            recovered: (report.recovered.iter())
+                .map(|(code, count)| (code.id().to_owned(), *count))
+                .collect(),
+            skipped: report.skipped,
+            recovery: report.recovery,
+            changed: report.changed,
+            consistent: report.consistent,
+            inodes: report.inodes,
+            directories: report.directories,
+            names: report.names,
+            used_fragments: report.used_fragments,
+            free_fragments: report.free_fragments,
+            fragment_bytes: report.fragment_bytes,
+            rounds: report.rounds,
+            read_requests: report.read_requests,
+            read_bytes: report.read_bytes,
+            unreadable_sectors: report.unreadable_sectors,
+            write_requests: report.write_requests,
+            write_bytes: report.write_bytes,
+        }
+    }
 }

@@ -15,4 +15,4 @@ pub mod open;
 pub mod units;
 pub mod vfs;
 
-pub use open::open;
+pub use open::{check_in_use, open};

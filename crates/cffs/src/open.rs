@@ -1,8 +1,9 @@
-//! Opening a volume in whatever state it was left.
+//! Opening a volume in whatever state it was left, and checking one that is open.
 //!
-//! Offers [`open`], the way in for every front end. Stands on `vfs` and `fsck`: a volume that was
-//! not left clean is recovered first, within what a crash can explain. Damage beyond that is not
-//! touched here, since mending it may lose something; that is for a person to decide.
+//! Offers [`open`], the way in for every front end, and [`check_in_use`]. Stands on `vfs` and `fsck`:
+//! a volume that was not left clean is recovered first, within what a crash can explain. Damage
+//! beyond that is not touched here, since mending it may lose something; that is for a person to
+//! decide.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::clock::Clock;
 use crate::device::BlockDevice;
 use crate::error::{Error, Result};
 use crate::format::superblock::State;
-use crate::fsck::{self, CheckOptions, Repair};
+use crate::fsck::{self, CheckOptions, Progress, Repair, Report};
 use crate::vfs::{OpenOptions, Volume, read_superblock};
 
 /// Opens the volume on a device, and recovers it first if it is to be written and was not left
@@ -40,4 +41,24 @@ fn recover(device: &dyn BlockDevice) -> Result<()> {
              it, or mount it read-only"
         ))),
     }
+}
+
+/// Checks the whole of an open volume as [`fsck::check`] does, and changes nothing.
+///
+/// First everything is made durable, with what is derived. Then reads and changes go on in memory,
+/// but nothing is written until the check is complete: calls that make something durable wait for
+/// it, as do changes when they take all the memory that they may.
+///
+/// While files without a name are in use, differences in what is derived are only counted (in
+/// [`Report::recovered`]): nothing on the device tells whose the space of such files is.
+pub fn check_in_use(volume: &Volume, contents: bool, progress: &dyn Progress) -> Result<Report> {
+    volume.hold_still(|device, has_unnamed| {
+        let options = CheckOptions {
+            force: true,
+            contents,
+            settled: !has_unnamed,
+            ..CheckOptions::default()
+        };
+        fsck::check(device, &options, progress)
+    })?
 }

@@ -1,18 +1,28 @@
 //! `cffs fsck`, `fsck.cffs`: checks a volume and repairs it.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use cffs::device::file::Access;
 use cffs::fsck::{self, CheckOptions, Phase, Progress, Repair, Report};
+use cffs_serve::describe::{self, CheckProblem, CheckReport};
+use cffs_serve::fuse::control::{self, Request, Stage};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
 
 use crate::{image, output, progress, size};
+
+/// How often a server is asked how its check stands.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// The exit code where problems are left, as fsck(8) has it.
+const PROBLEMS_LEFT: u8 = 4;
+/// What is said of what a crash left.
+const RECOVERED: &str = "recovered after a crash";
 
 /// Check a volume and repair it
 ///
@@ -25,10 +35,11 @@ Examples:
   cffs fsck -n tree.cffs       look, change nothing
   cffs fsck -p tree.cffs       repair what a crash leaves behind; pass over a clean volume
   cffs fsck -f -y tree.cffs    check in any case, repair everything
+  cffs fsck --online mnt       check a volume that is mounted and in use
   cffs fsck --salvage -n DEV   the last resort: see what a search of the whole device finds")]
 pub struct Fsck {
-    /// The image or the device.
-    #[arg(value_name = "IMAGE|DEVICE")]
+    /// The image or the device; with --online, a directory of a mounted volume.
+    #[arg(value_name = "IMAGE|DEVICE|DIR")]
     target: PathBuf,
     /// Change nothing.
     #[arg(short, group = "repair")]
@@ -45,6 +56,10 @@ pub struct Fsck {
     /// Read the contents of small files, too, and check their checksums.
     #[arg(long)]
     contents: bool,
+    /// Check a mounted volume, a directory of which is given: changes nothing. What makes something
+    /// durable waits meanwhile.
+    #[arg(long, conflicts_with_all = ["repair", "salvage"])]
+    online: bool,
     /// Search the whole device for directories that nothing leads to; deleted ones are found, too.
     #[arg(long, conflicts_with = "preen")]
     salvage: bool,
@@ -74,6 +89,24 @@ pub struct Fsck {
 impl Fsck {
     /// Checks, and tells what was found.
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        let name = || self.target.display().to_string();
+        let (report, code) = if self.online {
+            let report = self.check_online().with_context(name)?;
+            let code = if report.problem_count > 0 { PROBLEMS_LEFT } else { 0 };
+            (report, code)
+        } else {
+            let report = self.check()?;
+            (CheckReport::new(&report), report.exit_code())
+        };
+        if self.json {
+            output::json(&json!(report))?;
+        } else {
+            self.tell(&report);
+        }
+        Ok(ExitCode::from(code))
+    }
+
+    fn check(&self) -> anyhow::Result<Report> {
         let repair = match (self.preen, self.yes) {
             (true, _) => Repair::Preen,
             (_, true) => Repair::Yes,
@@ -87,27 +120,52 @@ impl Fsck {
             contents: self.contents,
             salvage: self.salvage,
             threads: self.threads.max(1),
+            ..CheckOptions::default()
         };
-        let bars = Bars::new(self.json && !self.progress && self.progress_to.is_none());
+        let bars = Bars::new(self.is_quiet());
         let report = fsck::check(&device, &options, &bars);
         bars.finish();
-        let report = report.with_context(|| self.target.display().to_string())?;
-        if self.json {
-            output::json(&as_json(&report))?;
-        } else {
-            self.tell(&report);
-        }
-        Ok(ExitCode::from(report.exit_code()))
+        report.with_context(|| self.target.display().to_string())
     }
 
-    fn tell(&self, report: &Report) {
+    /// Has the server of a mounted volume check it, and waits for the report.
+    fn check_online(&self) -> anyhow::Result<CheckReport> {
+        control::tell(&self.target, Request::StartCheck { contents: self.contents })?;
+        let bars = Bars::new(self.is_quiet());
+        loop {
+            let status = control::check_status(&self.target)
+                .context("the volume was unmounted before the check was complete")?;
+            if status.stage == Stage::Running {
+                bars.show(&status.pass, &status.unit, status.done, status.total);
+                thread::sleep(POLL_INTERVAL);
+                continue;
+            }
+            bars.finish();
+            return match (status.report, status.failure) {
+                (Some(report), _) => Ok(report),
+                (None, Some(why)) => bail!("{why}"),
+                (None, None) => bail!("the server has no report"),
+            };
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.json && !self.progress && self.progress_to.is_none()
+    }
+
+    fn tell(&self, report: &CheckReport) {
         let name = self.target.display();
-        for problem in &report.problems {
-            let outcome = if problem.fixed { " (repaired)" } else { "" };
-            println!("{name}: {problem}{outcome}");
+        for CheckProblem { code, place, message, fixed } in &report.problems {
+            let outcome = if *fixed { " (repaired)" } else { "" };
+            println!("{name}: {code} {place}: {message}{outcome}");
+        }
+        let shown = report.problems.len() as u64;
+        if report.problem_count > shown {
+            println!("{name}: and {} more, in the log", report.problem_count - shown);
         }
         for (code, count) in &report.recovered {
-            println!("{name}: recovered after a crash: {} ({count})", code.id());
+            let why = if self.online { "explained by files in use" } else { RECOVERED };
+            println!("{name}: {why}: {code} ({count})");
         }
         if report.skipped {
             println!("{name}: clean, not checked");
@@ -126,10 +184,13 @@ impl Fsck {
             size::show(report.read_bytes)
         );
         let left = report.problems.iter().filter(|problem| !problem.fixed).count();
-        match (report.problems.len(), left) {
-            (0, _) if report.consistent => println!("{name}: clean"),
+        match (report.problem_count, left) {
+            (0, _) if report.consistent || self.online => println!("{name}: clean"),
             (0, _) => println!("{name}: was not left clean; cffs fsck -p {name} completes it"),
             (all, 0) => println!("{name}: {all} problems, all repaired"),
+            (all, _) if self.online => {
+                println!("{name}: {all} problems; unmount it, and cffs fsck -y repairs them");
+            }
             (all, left) => println!(
                 "{name}: {all} problems, {left} not repaired; cffs fsck -y {name} repairs them"
             ),
@@ -137,47 +198,10 @@ impl Fsck {
     }
 }
 
-fn as_json(report: &Report) -> serde_json::Value {
-    let problems: Vec<_> = report
-        .problems
-        .iter()
-        .map(|problem| {
-            json!({
-                "code": problem.code.id(),
-                "place": problem.place.to_string(),
-                "message": problem.message,
-                "fixed": problem.fixed,
-            })
-        })
-        .collect();
-    let recovered: BTreeMap<_, _> =
-        report.recovered.iter().map(|(code, count)| (code.id(), count)).collect();
-    json!({
-        "problems": problems,
-        "recovered": recovered,
-        "skipped": report.skipped,
-        "recovery": report.recovery,
-        "changed": report.changed,
-        "consistent": report.consistent,
-        "inodes": report.inodes,
-        "directories": report.directories,
-        "names": report.names,
-        "used_fragments": report.used_fragments,
-        "free_fragments": report.free_fragments,
-        "fragment_bytes": report.fragment_bytes,
-        "rounds": report.rounds,
-        "read_requests": report.read_requests,
-        "read_bytes": report.read_bytes,
-        "unreadable_sectors": report.unreadable_sectors,
-        "write_requests": report.write_requests,
-        "write_bytes": report.write_bytes,
-    })
-}
-
 /// One bar for each phase.
 struct Bars {
     quiet: bool,
-    current: Mutex<Option<(Phase, ProgressBar)>>,
+    current: Mutex<Option<(String, ProgressBar)>>,
 }
 
 impl Bars {
@@ -192,28 +216,26 @@ impl Bars {
             bar.finish_and_clear();
         }
     }
-}
 
-impl Progress for Bars {
-    fn report(&self, phase: Phase, done: u64, total: u64) {
+    fn show(&self, pass: &str, unit: &str, done: u64, total: u64) {
         let Ok(mut current) = self.current.lock() else { return };
-        if !matches!(&*current, Some((at, _)) if *at == phase) {
+        if !matches!(&*current, Some((at, _)) if at == pass) {
             if let Some((_, bar)) = current.take() {
                 bar.finish_and_clear();
             }
-            let (label, unit) = match phase {
-                Phase::Walk => ("pass 1: names and inodes", "inodes"),
-                Phase::Contents => ("contents of small files", "files"),
-                Phase::Search => ("search for lost directories", "cylinder groups"),
-                Phase::Links => ("pass 2: link counts", "inodes"),
-                Phase::Locator => ("pass 3: locator table", "blocks"),
-                Phase::Bitmaps => ("pass 4: free space", "cylinder groups"),
-            };
-            *current = Some((phase, progress::counter(label, Some(total), unit, self.quiet)));
+            let bar = progress::counter(pass, Some(total), unit, self.quiet);
+            *current = Some((pass.to_owned(), bar));
         }
         if let Some((_, bar)) = &*current {
             bar.set_length(total.max(done));
             bar.set_position(done);
         }
+    }
+}
+
+impl Progress for Bars {
+    fn report(&self, phase: Phase, done: u64, total: u64) {
+        let (pass, unit) = describe::phase(phase);
+        self.show(pass, unit, done, total);
     }
 }

@@ -1,14 +1,13 @@
 //! `cffs scrub`: verifies the checksums of a volume, mounted or not.
 
-use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use cffs_serve::fuse::control::{self, AskError, Pace, Request, ScrubStatus, Stage};
+use anyhow::Context;
+use cffs_serve::fuse::control::{self, Pace, Request, ScrubStatus, Stage};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -66,12 +65,7 @@ impl Scrub {
             return self.scrub_image();
         }
         let request = if self.stop { Request::StopScrub } else { Request::StartScrub(self.rate) };
-        match control::tell(&self.target, request) {
-            Err(AskError::Failed(error)) if error.kind() == ErrorKind::ReadOnlyFilesystem => {
-                bail!("mounted read-only; scrub its image, which can be read beside the mount")
-            }
-            outcome => outcome?,
-        }
+        control::tell(&self.target, request)?;
         self.follow(&self.target)
     }
 

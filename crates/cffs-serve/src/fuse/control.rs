@@ -13,8 +13,8 @@
 //! | `system.cffs.explain` | read: where the file lies |
 //! | `system.cffs.sync` | set: returns when everything is durable |
 //! | `system.cffs.scrub` | read: how a scrub stands; set to `start RATE` or `stop` |
+//! | `system.cffs.fsck` | read: how a check stands; set to `start` or `start contents` |
 
-use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -25,6 +25,8 @@ use rustix::fs::{XattrFlags, lgetxattr, setxattr};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+pub use super::checking::CheckStatus;
+use super::checking::Checking;
 use super::scrubbing::Scrubbing;
 pub use super::scrubbing::{Pace, ScrubStatus, Stage};
 use crate::describe;
@@ -43,6 +45,8 @@ pub enum Question {
     Explain,
     /// How a scrub stands: [`ScrubStatus`].
     Scrub,
+    /// How a check stands: [`CheckStatus`].
+    Fsck,
 }
 
 /// What the server can be told to do.
@@ -55,14 +59,21 @@ pub enum Request {
     StartScrub(u64),
     /// End the scrub that is under way.
     StopScrub,
+    /// Check the volume, with the contents of small files if that is wanted. Does nothing while a
+    /// check is under way.
+    StartCheck {
+        /// Whether contents are read, too.
+        contents: bool,
+    },
 }
 
 const SYNC_NAME: &str = "system.cffs.sync";
 const SCRUB_NAME: &str = "system.cffs.scrub";
+const FSCK_NAME: &str = "system.cffs.fsck";
 
 impl Question {
-    const ALL: [Question; 4] =
-        [Question::Info, Question::Stats, Question::Explain, Question::Scrub];
+    const ALL: [Question; 5] =
+        [Question::Info, Question::Stats, Question::Explain, Question::Scrub, Question::Fsck];
 
     fn name(self) -> &'static str {
         match self {
@@ -70,6 +81,7 @@ impl Question {
             Question::Stats => "system.cffs.stats",
             Question::Explain => "system.cffs.explain",
             Question::Scrub => SCRUB_NAME,
+            Question::Fsck => FSCK_NAME,
         }
     }
 }
@@ -80,6 +92,8 @@ impl Request {
             Request::Sync => (SYNC_NAME, String::from("1")),
             Request::StartScrub(bytes_per_sec) => (SCRUB_NAME, format!("start {bytes_per_sec}")),
             Request::StopScrub => (SCRUB_NAME, String::from("stop")),
+            Request::StartCheck { contents: false } => (FSCK_NAME, String::from("start")),
+            Request::StartCheck { contents: true } => (FSCK_NAME, String::from("start contents")),
         }
     }
 
@@ -89,10 +103,18 @@ impl Request {
         if name == SYNC_NAME.as_bytes() {
             return Some(Ok(Request::Sync));
         }
+        let value = std::str::from_utf8(value).unwrap_or_default();
+        if name == FSCK_NAME.as_bytes() {
+            let request = match value {
+                "start" => Some(Request::StartCheck { contents: false }),
+                "start contents" => Some(Request::StartCheck { contents: true }),
+                _ => None,
+            };
+            return Some(request.ok_or(Error::Invalid("neither 'start' nor 'start contents'")));
+        }
         if name != SCRUB_NAME.as_bytes() {
             return None;
         }
-        let value = std::str::from_utf8(value).unwrap_or_default();
         let rate = || value.strip_prefix("start ").and_then(|rate| rate.parse().ok());
         let request = match value {
             "stop" => Some(Request::StopScrub),
@@ -123,12 +145,13 @@ pub struct Identity {
 pub(super) struct Control {
     identity: Arc<OnceLock<Identity>>,
     scrubbing: Arc<Scrubbing>,
+    checking: Arc<Checking>,
 }
 
 impl Control {
     /// A control that answers as soon as the identity is known.
     pub fn new(identity: Arc<OnceLock<Identity>>) -> Control {
-        Control { identity, scrubbing: Arc::default() }
+        Control { identity, scrubbing: Arc::default(), checking: Arc::default() }
     }
 
     /// The question that has this attribute's name.
@@ -143,13 +166,14 @@ impl Control {
             Question::Stats => describe::stats(&volume.stats()),
             Question::Explain => describe::placement(&volume.explain(ino)?),
             Question::Scrub => serde_json::json!(self.scrubbing.status()),
+            Question::Fsck => serde_json::json!(self.checking.status()),
         };
         let bytes = value.to_string().into_bytes();
         if bytes.len() > VALUE_BYTES_MAX { Err(Error::Range) } else { Ok(bytes) }
     }
 
-    /// Does what the user `uid` asks. Everybody may have a volume synced, as by sync(2); how busy
-    /// a scrub keeps the device is for root and the user who mounted it.
+    /// Does what the user `uid` asks. Everybody may have a volume synced, as by sync(2); what keeps
+    /// the device busy, or others waiting, is for root and the user who mounted it.
     pub fn carry_out(&self, volume: &Arc<Volume>, request: Request, uid: u32) -> Result<()> {
         let owns = uid == 0 || uid == rustix::process::geteuid().as_raw();
         if request != Request::Sync && !owns {
@@ -159,6 +183,7 @@ impl Control {
             Request::Sync => volume.sync()?,
             Request::StartScrub(bytes_per_sec) => self.scrubbing.start(volume, bytes_per_sec),
             Request::StopScrub => self.scrubbing.stop(),
+            Request::StartCheck { contents } => self.checking.start(volume, contents),
         }
         Ok(())
     }
@@ -176,7 +201,7 @@ pub fn ask(path: &Path, question: Question) -> Result<serde_json::Value, AskErro
 /// Has the server make everything durable. On a volume that is mounted read-only, everything is.
 pub fn sync(path: &Path) -> Result<(), AskError> {
     match tell(path, Request::Sync) {
-        Err(AskError::Failed(error)) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(()),
+        Err(AskError::ReadOnly) => Ok(()),
         outcome => outcome,
     }
 }
@@ -193,12 +218,21 @@ pub fn scrub_status(path: &Path) -> Result<ScrubStatus, AskError> {
     serde_json::from_value(status).map_err(|_| AskError::NotMounted)
 }
 
+/// How the check of the volume to which `path` belongs stands.
+pub fn check_status(path: &Path) -> Result<CheckStatus, AskError> {
+    let status = ask(path, Question::Fsck)?;
+    serde_json::from_value(status).map_err(|_| AskError::NotMounted)
+}
+
 /// Why a question got no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// The path is not on a mounted C-FFS volume.
     #[error("not on a mounted C-FFS volume")]
     NotMounted,
+    /// The kernel lets nothing be asked of a server on a read-only mount.
+    #[error("mounted read-only; use its image, which can be read beside the mount")]
+    ReadOnly,
     /// The path cannot be reached, or the server failed.
     #[error("{0}")]
     Failed(std::io::Error),
@@ -208,6 +242,7 @@ impl AskError {
     fn from_errno(errno: Errno) -> AskError {
         match errno {
             Errno::NODATA | Errno::OPNOTSUPP => AskError::NotMounted,
+            Errno::ROFS => AskError::ReadOnly,
             errno => AskError::Failed(errno.into()),
         }
     }

@@ -27,6 +27,7 @@ use fuse_ring::protocol::{Features, Wishes};
 use fuse_ring::{Config, MountOptions, Session, Transport, TransportChoice, Unmount, Unmounter};
 
 mod adapter;
+mod checking;
 pub mod control;
 mod scrubbing;
 mod translate;

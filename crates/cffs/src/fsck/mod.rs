@@ -87,6 +87,9 @@ pub struct CheckOptions {
     /// Searches the whole device for directories that nothing leads to, deleted ones among them.
     /// Not with `Preen`.
     pub salvage: bool,
+    /// The volume is in use, and whoever uses it has written everything that is derived and keeps
+    /// still: what is derived has to be right. Only with [`Repair::No`].
+    pub settled: bool,
     /// Threads that read.
     pub threads: usize,
 }
@@ -98,6 +101,7 @@ impl Default for CheckOptions {
             force: false,
             contents: false,
             salvage: false,
+            settled: false,
             threads: 4,
         }
     }
@@ -145,7 +149,7 @@ pub fn check(
 ) -> Result<Report> {
     let mut disk = Disk::new(device, options.threads);
     let mut report = Report::default();
-    let superblock = pass0::find_superblock(&mut disk, &mut report, options.salvage)?;
+    let mut superblock = pass0::find_superblock(&mut disk, &mut report, options.salvage)?;
     if superblock.state == State::Clean
         && report.problems.is_empty()
         && options.repair == Repair::Preen
@@ -153,6 +157,9 @@ pub fn check(
     {
         report.skipped = true;
         return Ok(report);
+    }
+    if options.settled && options.repair == Repair::No && superblock.state == State::InUse {
+        superblock.state = State::Clean;
     }
     let mut checker = Checker::new(disk, superblock, options, progress, report);
     checker.run()?;

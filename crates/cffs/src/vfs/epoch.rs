@@ -19,6 +19,7 @@ use std::time::Instant;
 
 use super::{Volume, count};
 use crate::cache::{Block, Phase, WriteSet};
+use crate::device::BlockDevice;
 use crate::error::{Corruption, Result};
 use crate::format::sector::{self, Sector};
 use crate::format::superblock::{Policy, State};
@@ -106,11 +107,16 @@ impl Volume {
     }
 
     fn try_epoch(&self, progress: &mut Progress, with_derived: bool) -> Result<()> {
-        let store = self.store();
         let prepared = {
             let _gate = self.gate.write();
-            Preparation::new(store, with_derived).run()?
+            Preparation::new(self.store(), with_derived).run()?
         };
+        self.complete(progress, prepared)
+    }
+
+    /// Writes an epoch that was prepared.
+    fn complete(&self, progress: &mut Progress, prepared: Prepared) -> Result<()> {
+        let store = self.store();
         let Prepared { epoch, writes, in_flight } = prepared;
         writes.commit(&store.cache)?;
         for (vnode, positions) in in_flight {
@@ -125,6 +131,53 @@ impl Volume {
         progress.done = epoch;
         count(&self.calls.epochs);
         Ok(())
+    }
+
+    /// Calls `look` while the device has one consistent state of the volume, with everything that is
+    /// derived, and keeps it. Reads and changes go on meanwhile, in memory; whoever needs an epoch
+    /// waits. `look` is told whether files without a name are in use: the space of these is taken,
+    /// and nothing on the device tells by whom.
+    pub fn hold_still<T>(&self, look: impl FnOnce(&dyn BlockDevice, bool) -> T) -> Result<T> {
+        self.check_open()?;
+        if self.options.read_only {
+            return Ok(look(self.store().cache.device(), false));
+        }
+        self.check_writable()?;
+        let mut progress = self.epochs.lock();
+        let has_unnamed = {
+            let _gate = self.gate.write();
+            let written = self.write_all(&mut progress);
+            if let Err(error) = &written {
+                self.latch(error);
+            }
+            written?;
+            self.references.has_orphans()
+        };
+        Ok(look(self.store().cache.device(), has_unnamed))
+    }
+
+    /// With the gate closed, writes an epoch with everything that is derived; the volume stays in
+    /// use.
+    fn write_all(&self, progress: &mut Progress) -> Result<()> {
+        progress.started = Some(Instant::now());
+        let prepared = Preparation::new(self.store(), true).run()?;
+        self.complete(progress, prepared)?;
+        self.write_summaries(progress, State::InUse)
+    }
+
+    /// Writes bitmaps and superblock as of the epoch that was completed.
+    fn write_summaries(&self, progress: &Progress, state: State) -> Result<()> {
+        let store = self.store();
+        let mut superblock = self.superblock.lock();
+        superblock.generation += 1;
+        let mut writes = WriteSet::default();
+        store.alloc.save(&mut writes, &mut superblock);
+        writes.commit(&store.cache)?;
+        superblock.state = state;
+        superblock.epoch = progress.done.0;
+        superblock.inodes = store.locator.inodes();
+        superblock.inode_rotor = store.locator.rotor(store.layout.block_bytes);
+        self.write_superblock(&superblock, state == State::Clean)
     }
 
     /// Marks the volume as in use, durably, before anything else is written.
@@ -174,17 +227,7 @@ impl Volume {
         }
         let mut progress = self.epochs.lock();
         self.run_epoch(&mut progress, true)?;
-        let store = self.store();
-        let mut superblock = self.superblock.lock();
-        superblock.generation += 1;
-        let mut writes = WriteSet::default();
-        store.alloc.save(&mut writes, &mut superblock);
-        writes.commit(&store.cache)?;
-        superblock.state = State::Clean;
-        superblock.epoch = progress.done.0;
-        superblock.inodes = store.locator.inodes();
-        superblock.inode_rotor = store.locator.rotor(store.layout.block_bytes);
-        self.write_superblock(&superblock, true)
+        self.write_summaries(&progress, State::Clean)
     }
 }
 

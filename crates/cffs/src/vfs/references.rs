@@ -62,6 +62,11 @@ impl References {
         self.shard(ino).lock().orphans.remove(&ino);
     }
 
+    /// Whether inodes without a name are in use.
+    pub(super) fn has_orphans(&self) -> bool {
+        self.0.iter().any(|shard| !shard.lock().orphans.is_empty())
+    }
+
     /// The inodes without a name that are still in use.
     pub(super) fn take_orphans(&self) -> Vec<InodeNo> {
         self.0.iter().flat_map(|shard| std::mem::take(&mut shard.lock().orphans)).collect()

@@ -1,0 +1,88 @@
+//! Checking a mounted volume: a thread of the server does it, others start it and watch it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use cffs::fsck::{Phase, Progress};
+use cffs::vfs::Volume;
+use serde::{Deserialize, Serialize};
+
+use super::scrubbing::Stage;
+use crate::describe::{self, CheckReport};
+
+/// Problems of a report that fit into an answer; the others are only counted.
+const PROBLEMS_MAX: usize = 200;
+
+/// How a check stands.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CheckStatus {
+    /// What it is doing.
+    pub stage: Stage,
+    /// The pass under way.
+    pub pass: String,
+    /// What the pass counts.
+    pub unit: String,
+    /// How many of them it has seen.
+    pub done: u64,
+    /// How many there are, about.
+    pub total: u64,
+    /// What was found, when it is done.
+    pub report: Option<CheckReport>,
+    /// Why it could not be made.
+    pub failure: Option<String>,
+}
+
+/// The check of a server's volume.
+#[derive(Default)]
+pub(super) struct Checking {
+    status: Mutex<CheckStatus>,
+}
+
+impl Checking {
+    pub fn status(&self) -> CheckStatus {
+        self.lock().clone()
+    }
+
+    /// Starts a check, unless one is under way.
+    pub fn start(self: &Arc<Self>, volume: &Arc<Volume>, contents: bool) {
+        {
+            let mut status = self.lock();
+            if status.stage == Stage::Running {
+                return;
+            }
+            *status = CheckStatus { stage: Stage::Running, ..CheckStatus::default() };
+        }
+        let (checking, volume) = (Arc::clone(self), Arc::clone(volume));
+        thread::spawn(move || checking.run(&volume, contents));
+    }
+
+    fn run(&self, volume: &Volume, contents: bool) {
+        let result = cffs::check_in_use(volume, contents, self);
+        let mut status = CheckStatus { stage: Stage::Done, ..CheckStatus::default() };
+        match result {
+            Ok(report) => {
+                for problem in &report.problems {
+                    tracing::error!("check: {problem}");
+                }
+                let mut report = CheckReport::new(&report);
+                report.problems.truncate(PROBLEMS_MAX);
+                status.report = Some(report);
+            }
+            Err(error) => status.failure = Some(error.to_string()),
+        }
+        *self.lock() = status;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, CheckStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Progress for Checking {
+    fn report(&self, phase: Phase, done: u64, total: u64) {
+        let (pass, unit) = describe::phase(phase);
+        let mut status = self.lock();
+        (status.pass, status.unit) = (pass.to_owned(), unit.to_owned());
+        (status.done, status.total) = (done, total);
+    }
+}

@@ -1,0 +1,142 @@
+//! Checking a volume while it is in use: nothing is found on a sound one, whatever goes on.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cffs::check_in_use;
+use cffs::clock::TestClock;
+use cffs::device::{BlockDevice, MemoryDevice};
+use cffs::format::superblock::State;
+use cffs::fsck::{CheckOptions, Report, check};
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::units::InodeNo;
+use cffs::vfs::types::{NewFile, NewKind, OpenOptions, RenameMode};
+use cffs::vfs::{Volume, read_superblock};
+
+const ROOT: InodeNo = InodeNo::ROOT;
+
+fn volume() -> (Arc<MemoryDevice>, Arc<Volume>) {
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let options = OpenOptions { cache_bytes: 1 << 20, ..OpenOptions::default() };
+    let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
+    (device, Arc::new(volume.expect("opened")))
+}
+
+fn make(volume: &Volume, dir: InodeNo, name: &str, kind: NewKind<'_>) -> InodeNo {
+    let new = NewFile { kind, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    volume.make(dir, name.as_bytes(), &new).expect("made").ino
+}
+
+fn look(volume: &Volume) -> Report {
+    check_in_use(volume, true, &()).expect("checked")
+}
+
+/// One round of all kinds of changes in a directory.
+fn change(volume: &Volume, dir: InodeNo, round: u64) {
+    for index in 0..40 {
+        let name = format!("{round}-{index}");
+        let ino = make(volume, dir, &name, NewKind::Regular);
+        let len = (index * 971 % 90_000) as usize;
+        volume.write(ino, 0, &vec![index as u8; len]).expect("written");
+        match index % 5 {
+            0 => {
+                volume.link(ino, dir, format!("{name}-link").as_bytes()).expect("linked");
+            }
+            1 => volume.unlink(dir, name.as_bytes()).expect("gone"),
+            2 => {
+                let new_name = format!("{name}-renamed");
+                let mode = RenameMode::Replace;
+                volume
+                    .rename(dir, name.as_bytes(), ROOT, new_name.as_bytes(), mode)
+                    .expect("moved");
+            }
+            _ => {}
+        }
+        volume.release(ino, 1);
+    }
+}
+
+#[test]
+fn a_volume_in_use_is_sound_at_every_moment() {
+    let (device, volume) = volume();
+    let dir = make(&volume, ROOT, "dir", NewKind::Directory);
+    let ended = Arc::new(AtomicBool::new(false));
+    let worker = {
+        let (volume, ended) = (volume.clone(), ended.clone());
+        std::thread::spawn(move || {
+            for round in 0.. {
+                if ended.load(Ordering::Acquire) || round == 60 {
+                    return;
+                }
+                change(&volume, dir, round);
+                if round % 3 == 0 {
+                    volume.sync().expect("synced");
+                }
+            }
+        })
+    };
+    let mut inodes = Vec::new();
+    for _ in 0..30 {
+        let report = look(&volume);
+        assert!(report.problems.is_empty(), "{:#?}", report.problems);
+        inodes.push(report.inodes);
+    }
+    ended.store(true, Ordering::Release);
+    worker.join().expect("ended");
+    inodes.dedup();
+    assert!(inodes.len() > 1, "nothing changed between the checks");
+    let quiet = look(&volume);
+    assert!(quiet.problems.is_empty() && quiet.recovered.is_empty(), "{quiet:#?}");
+    // It is still in use: a crash now is one that has to be recovered from.
+    assert_eq!(read_superblock(&*device).expect("read").state, State::InUse);
+    let crashed = MemoryDevice::from_image(device.snapshot());
+    let options = CheckOptions { force: true, contents: true, ..CheckOptions::default() };
+    assert!(check(&crashed, &options, &()).expect("checked").problems.is_empty());
+    volume.close().expect("closed");
+    let report = check(&*device, &options, &()).expect("checked");
+    assert!(report.problems.is_empty() && report.consistent, "{:#?}", report.problems);
+}
+
+#[test]
+fn a_file_without_a_name_is_no_problem() {
+    let (_device, volume) = volume();
+    let ino = make(&volume, ROOT, "open", NewKind::Regular);
+    volume.write(ino, 0, &[1; 50_000]).expect("written");
+    volume.sync().expect("synced");
+    volume.unlink(ROOT, b"open").expect("gone");
+    assert!(look(&volume).problems.is_empty());
+    volume.release(ino, 1);
+    let report = look(&volume);
+    assert!(report.problems.is_empty() && report.recovered.is_empty(), "{report:#?}");
+    volume.close().expect("closed");
+}
+
+#[test]
+fn damage_is_found_and_left_alone() {
+    let (device, volume) = volume();
+    let ino = make(&volume, ROOT, "file", NewKind::Regular);
+    volume.write(ino, 0, &[1; 5000]).expect("written");
+    assert!(look(&volume).problems.is_empty());
+    // The bitmap of the first group, behind the back of the volume.
+    let superblock = volume.superblock();
+    let layout = cffs::format::Layout::new(&superblock);
+    let offset = layout.block_offset(layout.cg_bitmap(cffs::units::CgIndex(0))) + 2000;
+    let flip = |device: &MemoryDevice| {
+        let mut byte = [0];
+        device.read_at(offset, &mut byte).expect("read");
+        device.write_at(offset, &[IoSlice::new(&[byte[0] ^ 0x10])]).expect("written");
+    };
+    volume
+        .hold_still(|_, _| {
+            flip(&device);
+            let options = CheckOptions { force: true, settled: true, ..CheckOptions::default() };
+            let report = check(&*device, &options, &()).expect("checked");
+            assert_eq!(report.problems.len(), 1, "{:#?}", report.problems);
+            assert_eq!((report.exit_code(), report.write_requests), (4, 0));
+            flip(&device);
+        })
+        .expect("held");
+    volume.close().expect("closed");
+}
