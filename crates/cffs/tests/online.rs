@@ -35,14 +35,22 @@ fn look(volume: &Volume) -> Report {
 
 /// One round of all kinds of changes in a directory.
 fn change(volume: &Volume, dir: InodeNo, round: u64) {
+    // What an earlier round with this number left.
+    for (dir, end) in [(dir, ""), (dir, "-link"), (ROOT, "-renamed")] {
+        for index in 0..40 {
+            let _ = volume.unlink(dir, format!("{round}-{index}{end}").as_bytes());
+        }
+    }
     for index in 0..40 {
         let name = format!("{round}-{index}");
         let ino = make(volume, dir, &name, NewKind::Regular);
-        let len = (index * 971 % 90_000) as usize;
+        let len = (index * 971 % 9000) as usize;
         volume.write(ino, 0, &vec![index as u8; len]).expect("written");
+        let mut references = 1;
         match index % 5 {
             0 => {
                 volume.link(ino, dir, format!("{name}-link").as_bytes()).expect("linked");
+                references += 1;
             }
             1 => volume.unlink(dir, name.as_bytes()).expect("gone"),
             2 => {
@@ -54,7 +62,7 @@ fn change(volume: &Volume, dir: InodeNo, round: u64) {
             }
             _ => {}
         }
-        volume.release(ino, 1);
+        volume.release(ino, references);
     }
 }
 
@@ -67,10 +75,10 @@ fn a_volume_in_use_is_sound_at_every_moment() {
         let (volume, ended) = (volume.clone(), ended.clone());
         std::thread::spawn(move || {
             for round in 0.. {
-                if ended.load(Ordering::Acquire) || round == 60 {
+                if ended.load(Ordering::Acquire) {
                     return;
                 }
-                change(&volume, dir, round);
+                change(&volume, dir, round % 100);
                 if round % 3 == 0 {
                     volume.sync().expect("synced");
                 }
@@ -78,15 +86,15 @@ fn a_volume_in_use_is_sound_at_every_moment() {
         })
     };
     let mut inodes = Vec::new();
-    for _ in 0..30 {
+    // As often as it takes to see different states.
+    while inodes.len() < 15 {
         let report = look(&volume);
         assert!(report.problems.is_empty(), "{:#?}", report.problems);
         inodes.push(report.inodes);
+        inodes.dedup();
     }
     ended.store(true, Ordering::Release);
     worker.join().expect("ended");
-    inodes.dedup();
-    assert!(inodes.len() > 1, "nothing changed between the checks");
     let quiet = look(&volume);
     assert!(quiet.problems.is_empty() && quiet.recovered.is_empty(), "{quiet:#?}");
     // It is still in use: a crash now is one that has to be recovered from.

@@ -222,7 +222,7 @@ impl Volume {
         if let Some(why) = self.latched() {
             return Err(crate::error::Error::Latched(why));
         }
-        for ino in self.references.take_orphans() {
+        for ino in self.references.end() {
             self.delete(ino)?;
         }
         let mut progress = self.epochs.lock();

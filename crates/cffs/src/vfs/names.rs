@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::format::SYMLINK_BYTES_MAX;
 use crate::format::inode::FileType;
 use crate::inode::{Content, Inode, Locked, Vnode};
-use crate::namespace::Names;
+use crate::namespace::{Names, Namespace};
 use crate::units::InodeNo;
 
 const SET_GID: u32 = 0o2000;
@@ -95,13 +95,13 @@ impl Volume {
         count(&self.calls.creates);
         let parent = self.vnode(dir)?;
         let vnode = self.change(|names| {
-            names.create_unnamed(&parent, |ino, generation, parent: &Inode| {
+            let vnode = names.create_unnamed(&parent, |ino, generation, parent: &Inode| {
                 self.build(ino, generation, parent, new)
-            })
+            })?;
+            self.references.orphan(vnode.ino);
+            Ok(vnode)
         })?;
-        let attr = self.attr_with_reference(&vnode);
-        self.references.orphan(vnode.ino);
-        Ok(attr)
+        Ok(self.attr_with_reference(&vnode))
     }
 
     fn build(&self, ino: InodeNo, generation: u32, parent: &Inode, new: &NewFile<'_>) -> Inode {
@@ -182,33 +182,35 @@ impl Volume {
     pub fn unlink(&self, dir: InodeNo, name: &[u8]) -> Result<()> {
         count(&self.calls.removes);
         let parent = self.vnode(dir)?;
-        let vnode = self.change(|names| names.unlink(&parent, name))?;
-        self.name_taken(&vnode)
+        let taken = |names: &Namespace| Ok(self.note_unnamed(names.unlink(&parent, name)?));
+        let vnode = self.change(taken)?;
+        self.delete(vnode.ino)
     }
 
     /// Removes an empty directory.
     pub fn remove_dir(&self, dir: InodeNo, name: &[u8]) -> Result<()> {
         count(&self.calls.removes);
         let parent = self.vnode(dir)?;
-        let vnode = self.change(|names| names.remove_dir(&parent, name))?;
-        self.name_taken(&vnode)
+        let taken = |names: &Namespace| Ok(self.note_unnamed(names.remove_dir(&parent, name)?));
+        let vnode = self.change(taken)?;
+        self.delete(vnode.ino)
     }
 
-    /// Deletes a file that has no name left, now or when its last reference goes.
-    fn name_taken(&self, vnode: &Arc<Vnode>) -> Result<()> {
-        let unnamed = vnode.state.read().inode.nlink == 0;
-        if unnamed && self.references.orphan(vnode.ino) {
-            self.delete(vnode.ino)?;
+    /// Notes that a file has lost its last name, within the change that took it.
+    fn note_unnamed(&self, vnode: Arc<Vnode>) -> Arc<Vnode> {
+        if vnode.state.read().inode.nlink == 0 {
+            self.references.orphan(vnode.ino);
         }
-        Ok(())
+        vnode
     }
 
-    /// Frees all that a file without a name has.
+    /// Frees all that a file has, if it has no name left and nobody uses it. If somebody does, the
+    /// last reference takes it along.
     pub(super) fn delete(&self, ino: InodeNo) -> Result<()> {
         let Some(vnode) = self.store().peek(ino) else { return Ok(()) };
         let _gate = self.gate.read();
         let mut file = Locked::new(&vnode);
-        if file.inode.nlink > 0 {
+        if file.inode.nlink > 0 || !self.references.take_unused(ino) {
             return Ok(());
         }
         self.store().destroy(&mut file)
@@ -244,9 +246,13 @@ impl Volume {
             RenameMode::NoReplace => true,
             RenameMode::Whiteout { no_replace } => no_replace,
         };
-        let renamed = self.change_alone(|namespace| namespace.rename(&names, no_replace))?;
+        let renamed = self.change_alone(|namespace| {
+            let mut renamed = namespace.rename(&names, no_replace)?;
+            renamed.replaced = renamed.replaced.map(|vnode| self.note_unnamed(vnode));
+            Ok(renamed)
+        })?;
         if let Some(vnode) = renamed.replaced {
-            self.name_taken(&vnode)?;
+            self.delete(vnode.ino)?;
         }
         if renamed.moved && matches!(mode, RenameMode::Whiteout { .. }) {
             // A change of its own: the old name may have to leave the device first, and what is

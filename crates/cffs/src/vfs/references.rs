@@ -44,17 +44,12 @@ impl References {
             return false;
         }
         shard.counts.remove(&ino);
-        shard.orphans.remove(&ino)
+        shard.orphans.contains(&ino)
     }
 
-    /// Notes that an inode has lost its last name; true if nobody uses it.
-    pub(super) fn orphan(&self, ino: InodeNo) -> bool {
-        let mut shard = self.shard(ino).lock();
-        if shard.counts.contains_key(&ino) {
-            shard.orphans.insert(ino);
-            return false;
-        }
-        true
+    /// Notes that an inode has no name. It is an orphan until it gets one or is deleted.
+    pub(super) fn orphan(&self, ino: InodeNo) {
+        self.shard(ino).lock().orphans.insert(ino);
     }
 
     /// Notes that an inode without a name got one.
@@ -62,13 +57,24 @@ impl References {
         self.shard(ino).lock().orphans.remove(&ino);
     }
 
-    /// Whether inodes without a name are in use.
+    /// Takes an orphan that nobody uses, to delete it: true for one caller only.
+    pub(super) fn take_unused(&self, ino: InodeNo) -> bool {
+        let mut shard = self.shard(ino).lock();
+        !shard.counts.contains_key(&ino) && shard.orphans.remove(&ino)
+    }
+
+    /// Whether there are inodes without a name.
     pub(super) fn has_orphans(&self) -> bool {
         self.0.iter().any(|shard| !shard.lock().orphans.is_empty())
     }
 
-    /// The inodes without a name that are still in use.
-    pub(super) fn take_orphans(&self) -> Vec<InodeNo> {
-        self.0.iter().flat_map(|shard| std::mem::take(&mut shard.lock().orphans)).collect()
+    /// Ends all use: the inodes without a name, which nobody uses any more.
+    pub(super) fn end(&self) -> Vec<InodeNo> {
+        let end = |shard: &Mutex<Shard>| {
+            let mut shard = shard.lock();
+            shard.counts.clear();
+            shard.orphans.iter().copied().collect::<Vec<_>>()
+        };
+        self.0.iter().flat_map(end).collect()
     }
 }
