@@ -25,6 +25,8 @@ use crate::workload::catalog::Workload;
 use crate::workload::hot::{self, Hot};
 use crate::workload::random::{Contents, Random};
 
+pub mod trees;
+
 #[cfg(test)]
 mod tests;
 
@@ -68,7 +70,8 @@ impl LibraryPlan {
         Ok(results)
     }
 
-    fn small_file(&self, peer: Peer, files: u64, size: usize) -> Result<Vec<Phase>> {
+    /// The small-file benchmark: create, read in both orders, overwrite, remove.
+    pub fn small_file(&self, peer: Peer, files: u64, size: usize) -> Result<Vec<Phase>> {
         let disk = self.disk(peer)?;
         let contents = Contents::new(self.seed, size);
         let names: Vec<(String, String)> =
@@ -121,7 +124,8 @@ impl LibraryPlan {
         Ok(phases)
     }
 
-    fn large_file(&self, peer: Peer) -> Result<Vec<Phase>> {
+    /// The large-file benchmark: write, read, overwrite.
+    pub fn large_file(&self, peer: Peer) -> Result<Vec<Phase>> {
         let disk = self.disk(peer)?;
         let contents = Contents::new(self.seed, CHUNK);
         let chunks = self.large_bytes / CHUNK as u64;

@@ -1,5 +1,6 @@
 //! Exact runs: repeatable, complete, and with a technique's effect where it should be.
 
+use super::trees::Tree;
 use super::*;
 
 fn plan(files: u64) -> LibraryPlan {
@@ -50,4 +51,27 @@ fn a_large_file_moves_all_its_bytes() {
     assert!(device(0).write_bytes >= 8 << 20);
     assert!(device(1).read_bytes >= 8 << 20);
     assert!(device(2).write_bytes >= 8 << 20);
+}
+
+/// Requests of each walk over a small tree: find, du, scan.
+fn walks(tree: Tree, size: u64, directories: u64) -> Vec<f64> {
+    let plan = LibraryPlan { profile: Profile::Hdd7200, size, ..plan(1) };
+    let phases = plan.walks(Peer::Cffs, tree, directories).unwrap();
+    phases.iter().map(|p| p.device.unwrap().requests() as f64 / p.files as f64).collect()
+}
+
+#[test]
+fn churn_does_not_scatter_a_directory() {
+    let tree = Tree::Aged { full: 0.8, operations: 5_000 };
+    let requests = walks(tree, 256 << 20, 20);
+    assert!(requests[0] < 0.02, "find: {requests:?}");
+    assert!(requests[1] < 0.02, "du: {requests:?}");
+    assert!(requests[2] < 0.1, "scan: {requests:?}");
+}
+
+#[test]
+fn a_fresh_tree_is_read_in_sweeps() {
+    let requests = walks(Tree::Fresh { files: 2_000 }, 256 << 20, 20);
+    assert!(requests[0] < 0.02, "find: {requests:?}");
+    assert!(requests[2] < 0.04, "scan: {requests:?}");
 }

@@ -5,16 +5,24 @@
 //! and [`Allocator::free`], whose fragments become allocatable when the epoch is on the device.
 //! Stands on `cache` and `format`. Knows no inodes: a file is a [`Request`] here.
 //!
-//! Where a small file goes, in this order (DESIGN: co-location):
+//! Where a file of up to a mebibyte goes, in this order (DESIGN: co-location):
 //!
-//! 1. the window of its key: a run that was set aside when the key outgrew its place;
-//! 2. a hole in the segments that its neighbours have;
-//! 3. a new window, if the key has grown, twice as long as the last; otherwise the *stream*, a
-//!    window of all keys together at the hot spot, so that what is made in one go lies in one piece;
+//! 1. if its key has grown, a hole in its *territory*: the segments that its neighbours have and
+//!    the windows that it had;
+//! 2. the window of its key: a run that was set aside when the key outgrew its place;
+//! 3. a new window, if the key has grown, four times as long as the last, behind it or near it;
+//!    otherwise the *stream*, a window of all keys together at the hot spot, so that what is made
+//!    in one go lies in one piece;
 //! 4. anywhere: windows are given up, and files may come in pieces.
 //!
+//! Holes come first, although they scatter what is made together: a reader who goes through the
+//! directory reads the whole territory in the order of the device (`inode::ahead`), and the denser
+//! it is, the fewer requests that takes.
+//!
 //! A large file goes behind itself, or into a long run at the hot spot. Metadata takes whole blocks;
-//! some are set aside for it, so that write-back never fails for want of one.
+//! some are set aside for it, so that write-back never fails for want of one. The sectors of a new
+//! directory lie at the head of its files, those of one that has grown in a window of their own,
+//! cut from one for all directories: so names are read in few requests.
 
 mod group;
 mod place;
@@ -45,6 +53,23 @@ struct Window {
     used: u64,
 }
 
+/// What a window is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Zone {
+    /// Files.
+    Files,
+    /// Sectors of directories that have grown.
+    Sectors,
+}
+
+/// Where the files of a key that has grown lie: what they leave is for the next ones.
+#[derive(Debug, Default)]
+struct Territory {
+    runs: Vec<FragRun>,
+    /// No hole of this length was left when one was last looked for. Holes come with epochs.
+    no_hole: Option<u32>,
+}
+
 struct State {
     groups: BTreeMap<CgIndex, Group>,
     /// Free fragments of the volume, held ones included.
@@ -57,7 +82,8 @@ struct State {
     freed: Vec<FragRun>,
     /// Given back in the epoch that is being written.
     freeing: Vec<FragRun>,
-    windows: HashMap<Key, Window>,
+    windows: HashMap<(Key, Zone), Window>,
+    territories: HashMap<Key, Territory>,
     /// Blocks set aside for metadata.
     pool: Vec<BlockNo>,
     hot: CgIndex,
@@ -106,6 +132,7 @@ impl Allocator {
                 freed: Vec::new(),
                 freeing: Vec::new(),
                 windows: HashMap::new(),
+                territories: HashMap::new(),
                 pool: Vec::new(),
                 hot: CgIndex(superblock.cg_rotor),
                 cgs_made: superblock.cgs_made,
@@ -197,6 +224,7 @@ impl Allocator {
             }
             state.free += u64::from(run.len);
         }
+        state.territories.values_mut().for_each(|territory| territory.no_hole = None);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The search for space: the numbered list of the module above, in code.
 
 use super::group::Among;
-use super::{Allocator, State, Window};
+use super::{Allocator, State, Territory, Window, Zone};
 use crate::error::{Error, Result};
 use crate::format::superblock::Policy;
 use crate::units::{BlockNo, CgIndex, FragNo, FragRun, Key};
@@ -9,7 +9,11 @@ use crate::units::{BlockNo, CgIndex, FragNo, FragRun, Key};
 /// The key of the stream: what no key's window takes goes there.
 const STREAM: Key = Key(0);
 /// A window is at most this many segments long.
-const WINDOW_SEGMENTS_MAX: u32 = 16;
+const WINDOW_SEGMENTS_MAX: u32 = 64;
+/// A larger file does not lie among the others of its key.
+const AMONG_OTHERS_SEGMENTS_MAX: u32 = 16;
+/// How many runs of a key's territory are remembered.
+const TERRITORY_RUNS_MAX: usize = 64;
 /// How many windows are kept at once.
 const WINDOWS_MAX: usize = 2048;
 
@@ -49,7 +53,10 @@ impl Allocator {
         let run = match (request.kind, self.policy) {
             (Kind::Metadata, _) => self.place_metadata(&mut state, request)?,
             (_, Policy::None) => self.place_conventionally(&mut state, request)?,
-            (Kind::Large, _) => self.place_large(&mut state, request)?,
+            (Kind::Large, _) if request.goal.is_some() || self.is_apart(request.len) => {
+                self.place_large(&mut state, request)?
+            }
+            (Kind::Large, _) => self.place_small(&mut state, request)?,
             (Kind::Small, _) => self.place_small(&mut state, request)?,
         };
         let run = match run {
@@ -71,33 +78,40 @@ impl Allocator {
     }
 
     fn place_small(&self, state: &mut State, request: &Request<'_>) -> Result<Option<FragRun>> {
-        if let Some(run) = self.take_from_window(state, request.key, request.len) {
+        let own = (request.key, Zone::Files);
+        if request.grown
+            && let Some(run) = self.take_from_holes(state, request)?
+        {
             return Ok(Some(run));
         }
-        if request.grown {
-            if let Some(run) = self.take_from_holes(state, request)? {
-                return Ok(Some(run));
-            }
-            if self.open_window(state, request.key, request.len)? {
-                return Ok(self.take_from_window(state, request.key, request.len));
-            }
+        if let Some(run) = self.take_from_window(state, own, request.len) {
+            return Ok(Some(run));
+        }
+        if request.grown && self.open_window(state, own, request.len)? {
+            return Ok(self.take_from_window(state, own, request.len));
         }
         self.take_from_stream(state, request.len)
     }
 
+    /// Whether a file of this many fragments is too large to lie among the others of its key.
+    fn is_apart(&self, len: u32) -> bool {
+        len > AMONG_OTHERS_SEGMENTS_MAX * self.layout.segment_fragments()
+    }
+
     fn take_from_stream(&self, state: &mut State, len: u32) -> Result<Option<FragRun>> {
-        if let Some(run) = self.take_from_window(state, STREAM, len) {
+        let stream = (STREAM, Zone::Files);
+        if let Some(run) = self.take_from_window(state, stream, len) {
             return Ok(Some(run));
         }
-        Ok(if self.open_window(state, STREAM, len)? {
-            self.take_from_window(state, STREAM, len)
+        Ok(if self.open_window(state, stream, len)? {
+            self.take_from_window(state, stream, len)
         } else {
             None
         })
     }
 
     /// Takes the next fragments of a key's window. They are still marked as held.
-    fn take_from_window(&self, state: &mut State, key: Key, len: u32) -> Option<FragRun> {
+    fn take_from_window(&self, state: &mut State, key: (Key, Zone), len: u32) -> Option<FragRun> {
         let clock = state.clock;
         let window = state.windows.get_mut(&key)?;
         if window.end.0 - window.next.0 < u64::from(len) {
@@ -109,39 +123,70 @@ impl Allocator {
         Some(run)
     }
 
+    /// The first hole that is long enough among the files of the key. That files which are made
+    /// together may come apart costs a reader little: it reads the whole of it in sweeps.
     fn take_from_holes(&self, state: &mut State, request: &Request<'_>) -> Result<Option<FragRun>> {
-        let segment = u64::from(self.layout.segment_fragments());
-        for number in (request.neighbours)() {
-            let first = FragNo(number * segment);
-            if first.0 >= self.layout.fragments() {
-                continue;
+        let mut territory = match state.territories.remove(&request.key) {
+            Some(territory) => territory,
+            None => self.territory_of((request.neighbours)()),
+        };
+        let mut found = None;
+        if territory.no_hole.is_none_or(|len| request.len < len) {
+            for run in &territory.runs {
+                let cg = self.layout.cg_of_fragment(run.start);
+                let from = self.in_group(cg, run.start);
+                let group = self.group(state, cg)?;
+                if let Some(at) = group.find(from, from + run.len, request.len, 1, Among::Unheld) {
+                    found = Some(FragRun::new(self.of_group(cg, at), request.len));
+                    break;
+                }
             }
-            let cg = self.layout.cg_of_fragment(first);
-            let from = self.in_group(cg, first);
-            let to = from + segment as u32;
-            let found = self.group(state, cg)?.find(from, to, request.len, 1, Among::Unheld);
-            if let Some(at) = found {
-                return Ok(Some(FragRun::new(self.of_group(cg, at), request.len)));
+            if found.is_none() {
+                territory.no_hole = Some(request.len);
             }
         }
-        Ok(None)
+        if state.territories.len() >= WINDOWS_MAX {
+            state.territories.clear();
+        }
+        state.territories.insert(request.key, territory);
+        Ok(found)
+    }
+
+    /// The territory that consists of these segments, in order, as far as they are on the volume.
+    fn territory_of(&self, segments: Vec<u64>) -> Territory {
+        let len = self.layout.segment_fragments();
+        let mut territory = Territory::default();
+        for segment in segments {
+            let start = FragNo(segment.saturating_mul(len.into()));
+            if start.0.saturating_add(len.into()) > self.layout.fragments() {
+                continue;
+            }
+            territory.add(FragRun::new(start, len), self.layout.cg_of_fragment(start), |at| {
+                self.layout.cg_of_fragment(at)
+            });
+        }
+        territory
     }
 
     /// Sets a run aside for a key: right behind the last one if possible, else from the hot spot on.
-    fn open_window(&self, state: &mut State, key: Key, len: u32) -> Result<bool> {
+    fn open_window(&self, state: &mut State, key: (Key, Zone), len: u32) -> Result<bool> {
         let segment = self.layout.segment_fragments();
         let previous = state.windows.remove(&key);
-        let roomy = state.free > self.layout.allocatable_fragments() / 4;
-        let longest = if roomy { WINDOW_SEGMENTS_MAX * segment } else { segment };
-        let doubled = previous.map_or(segment, |window| window.opened * 2);
+        // All windows together hold half of what is free at most.
+        let fair = (state.free / (2 * (state.windows.len() as u64 + 1))) as u32;
+        let longest = (fair / segment).clamp(1, WINDOW_SEGMENTS_MAX) * segment;
+        let doubled = previous.map_or(segment, |window| window.opened * 4);
         let mut want = doubled.clamp(segment, longest).max(len.next_multiple_of(segment));
         if let Some(window) = previous {
             self.let_go(state, &window)?;
-            if let Some(run) = self.run_behind(state, window.end, want)? {
+            if let Some(run) = self.run_behind(state, window.next, want)? {
                 return self.start_window(state, key, run, want);
             }
         }
         loop {
+            if let Some(run) = self.find_near(state, previous, want)? {
+                return self.start_window(state, key, run, want);
+            }
             if let Some(run) = self.find_from_hot(state, want, segment, Among::Unheld)? {
                 return self.start_window(state, key, run, want);
             }
@@ -155,7 +200,34 @@ impl Allocator {
         }
     }
 
-    fn start_window(&self, state: &mut State, key: Key, run: FragRun, opened: u32) -> Result<bool> {
+    /// A run in the group of a key's last window, so that the arm need not go far.
+    fn find_near(
+        &self,
+        state: &mut State,
+        previous: Option<Window>,
+        want: u32,
+    ) -> Result<Option<FragRun>> {
+        let segment = self.layout.segment_fragments();
+        let Some(window) = previous.filter(|window| window.end.0 < self.layout.fragments()) else {
+            return Ok(None);
+        };
+        let cg = self.layout.cg_of_fragment(window.end);
+        let from = self.in_group(cg, window.end);
+        let group = self.group(state, cg)?;
+        let end = group.fragments();
+        let found = group
+            .find(from, end, want, segment, Among::Unheld)
+            .or_else(|| group.find(0, end, want, segment, Among::Unheld));
+        Ok(found.map(|at| FragRun::new(self.of_group(cg, at), want)))
+    }
+
+    fn start_window(
+        &self,
+        state: &mut State,
+        key: (Key, Zone),
+        run: FragRun,
+        opened: u32,
+    ) -> Result<bool> {
         if state.windows.len() >= WINDOWS_MAX {
             let oldest = state.windows.iter().min_by_key(|(_, window)| window.used);
             if let Some((oldest, window)) = oldest.map(|(key, window)| (*key, *window)) {
@@ -168,6 +240,11 @@ impl Allocator {
         self.group(state, cg)?.hold(at, run.len);
         let used = state.clock;
         state.windows.insert(key, Window { next: run.start, end: run.end(), opened, used });
+        if key.1 == Zone::Files
+            && let Some(territory) = state.territories.get_mut(&key.0)
+        {
+            territory.add(run, cg, |at| self.layout.cg_of_fragment(at));
+        }
         Ok(true)
     }
 
@@ -268,28 +345,22 @@ impl Allocator {
     fn place_metadata(&self, state: &mut State, request: &Request<'_>) -> Result<Option<FragRun>> {
         let block = self.layout.block_fragments();
         debug_assert_eq!(request.len, block, "metadata comes in blocks");
+        if let Some(run) = self.place_sectors(state, request)? {
+            return Ok(Some(run));
+        }
         // A key's metadata lies at the head of its files, where the window or the stream stands,
         // on the next whole block.
-        for key in [request.key, STREAM] {
-            if key == STREAM && !state.windows.contains_key(&STREAM) {
-                self.open_window(state, STREAM, block)?;
+        let stream = (STREAM, Zone::Files);
+        for key in [(request.key, Zone::Files), stream] {
+            if key == stream && !state.windows.contains_key(&stream) {
+                self.open_window(state, stream, block)?;
             }
-            if let Some(window) = state.windows.get_mut(&key) {
-                let start = window.next.0.next_multiple_of(block.into());
-                if start + u64::from(block) <= window.end.0 {
-                    let skipped = FragRun::new(window.next, (start - window.next.0) as u32);
-                    window.next = FragNo(start + u64::from(block));
-                    if skipped.len > 0 {
-                        let cg = self.layout.cg_of_fragment(skipped.start);
-                        let at = self.in_group(cg, skipped.start);
-                        self.group(state, cg)?.unhold(at, skipped.len);
-                    }
-                    return Ok(Some(FragRun::new(FragNo(start), block)));
-                }
+            if let Some(run) = self.take_block_from_window(state, key)? {
+                return Ok(Some(run));
             }
         }
-        if self.open_window(state, STREAM, block)? {
-            return Ok(self.take_from_window(state, STREAM, block));
+        if self.open_window(state, stream, block)? {
+            return self.take_block_from_window(state, stream);
         }
         if let Some(run) = self.find_from_hot(state, block, block, Among::Unheld)? {
             return Ok(Some(run));
@@ -300,6 +371,64 @@ impl Allocator {
         }
         let pooled = state.pool.pop();
         Ok(pooled.map(|number| FragRun::new(self.layout.block_start(number), block)))
+    }
+
+    /// Sectors that follow others go behind them, or into a window of the directory's own, which is
+    /// cut from one for all directories: so names are read in few requests, those of one directory
+    /// and those of a tree.
+    fn place_sectors(&self, state: &mut State, request: &Request<'_>) -> Result<Option<FragRun>> {
+        let Some(goal) = request.goal.filter(|goal| goal.0 < self.layout.fragments()) else {
+            return Ok(None);
+        };
+        let block = self.layout.block_fragments();
+        let segment = self.layout.segment_fragments();
+        let own = (request.key, Zone::Sectors);
+        if let Some(run) = self.take_block_from_window(state, own)? {
+            return Ok(Some(run));
+        }
+        if let Some(run) = self.run_behind(state, goal, block)? {
+            return Ok(Some(run));
+        }
+        if state.free < self.layout.allocatable_fragments() / 16 {
+            return Ok(None);
+        }
+        let want = state.windows.get(&own).map_or(segment, |window| window.opened * 2);
+        let want = want.min(AMONG_OTHERS_SEGMENTS_MAX * segment);
+        let all = (STREAM, Zone::Sectors);
+        let mut run = self.take_from_window(state, all, want);
+        if run.is_none() && self.open_window(state, all, AMONG_OTHERS_SEGMENTS_MAX * segment)? {
+            run = self.take_from_window(state, all, want);
+        }
+        let Some(run) = run else { return Ok(None) };
+        if let Some(window) = state.windows.remove(&own) {
+            self.let_go(state, &window)?;
+        }
+        self.start_window(state, own, run, want)?;
+        self.take_block_from_window(state, own)
+    }
+
+    /// Takes the next whole block of a key's window; what is skipped is let go.
+    fn take_block_from_window(
+        &self,
+        state: &mut State,
+        key: (Key, Zone),
+    ) -> Result<Option<FragRun>> {
+        let block = self.layout.block_fragments();
+        let clock = state.clock;
+        let Some(window) = state.windows.get_mut(&key) else { return Ok(None) };
+        let start = window.next.0.next_multiple_of(block.into());
+        if start + u64::from(block) > window.end.0 {
+            return Ok(None);
+        }
+        let skipped = FragRun::new(window.next, (start - window.next.0) as u32);
+        window.next = FragNo(start + u64::from(block));
+        window.used = clock;
+        if skipped.len > 0 {
+            let cg = self.layout.cg_of_fragment(skipped.start);
+            let at = self.in_group(cg, skipped.start);
+            self.group(state, cg)?.unhold(at, skipped.len);
+        }
+        Ok(Some(FragRun::new(FragNo(start), block)))
     }
 
     /// The last resort: windows are given up; whole if possible, in pieces if not.
@@ -350,5 +479,18 @@ impl Allocator {
             }
         }
         Ok(())
+    }
+}
+
+impl Territory {
+    /// Adds a run, which lies in one group, to the last one if they touch and share the group.
+    fn add(&mut self, run: FragRun, cg: CgIndex, cg_of: impl Fn(FragNo) -> CgIndex) {
+        match self.runs.last_mut() {
+            Some(last) if last.end() == run.start && cg_of(last.start) == cg => last.len += run.len,
+            _ => self.runs.push(run),
+        }
+        if self.runs.len() > TERRITORY_RUNS_MAX {
+            self.runs.remove(0);
+        }
     }
 }

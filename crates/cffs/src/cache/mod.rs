@@ -39,6 +39,12 @@ use streams::Streams;
 /// a writer has just replaced.
 const SEGMENT_LOCKS: usize = 256;
 
+/// The largest read request in blocks.
+const REQUEST_BLOCKS_MAX: u64 = 1024;
+/// The part of the cache for blocks that were asked for more than once: the rest must hold what was
+/// read ahead until it is asked for.
+const HOT_PART: f64 = 0.75;
+
 /// Counts what the cache did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
@@ -69,6 +75,21 @@ struct Counters {
     syncs: AtomicU64,
 }
 
+fn clean_blocks(blocks: usize) -> quick_cache::sync::Cache<BlockNo, Arc<Block>> {
+    let options = quick_cache::OptionsBuilder::new()
+        .estimated_items_capacity(blocks)
+        .weight_capacity(blocks as u64)
+        .hot_allocation(HOT_PART)
+        .build()
+        .expect("capacities are given");
+    quick_cache::sync::Cache::with_options(
+        options,
+        quick_cache::UnitWeighter,
+        quick_cache::DefaultHashBuilder::default(),
+        quick_cache::sync::DefaultLifecycle::default(),
+    )
+}
+
 fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
@@ -82,6 +103,7 @@ pub struct BufferCache {
     segments: Vec<Mutex<()>>,
     versions: Vec<Mutex<u64>>,
     streams: Streams,
+    bytes: u64,
     counters: Counters,
 }
 
@@ -92,7 +114,8 @@ impl BufferCache {
         BufferCache {
             device,
             layout,
-            clean: quick_cache::sync::Cache::new(blocks),
+            clean: clean_blocks(blocks),
+            bytes,
             segments: (0..SEGMENT_LOCKS).map(|_| Mutex::new(())).collect(),
             versions: (0..SEGMENT_LOCKS).map(|_| Mutex::new(0)).collect(),
             streams: Streams::new(layout.segment_blocks()),
@@ -149,8 +172,53 @@ impl BufferCache {
         }
     }
 
+    /// Brings a run into memory, in as few requests as may be.
+    pub fn read_run(&self, first: BlockNo, end: BlockNo) -> Result<()> {
+        let mut next = first.0;
+        while next < end.0 {
+            let to = end.0.min(next + REQUEST_BLOCKS_MAX);
+            self.read_between(BlockNo(next), BlockNo(to), None)?;
+            next = to;
+        }
+        Ok(())
+    }
+
+    /// How many bytes a miss of this block would read if it goes on with a stream; 0 if not.
+    pub fn stream_bytes(&self, block: BlockNo) -> u64 {
+        let (first, segment_end) = self.group_start(block);
+        self.streams.window(first, segment_end) * u64::from(self.layout.block_bytes)
+    }
+
+    /// The first of the blocks before a missing one, in its segment, that are missing as well; and
+    /// the end of that segment.
+    fn group_start(&self, block: BlockNo) -> (u64, u64) {
+        let segment_blocks = u64::from(self.layout.segment_blocks());
+        let start = block.0 / segment_blocks * segment_blocks;
+        let missing = |number: &u64| !self.clean.contains_key(&BlockNo(*number));
+        let first = (start..block.0).rev().take_while(missing).last().unwrap_or(block.0);
+        (first, start + segment_blocks)
+    }
+
+    /// The bytes that the cache may take.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     fn read_group(&self, block: BlockNo, wanted: u32) -> Result<Arc<Block>> {
         let (first, end) = self.group_around(block, wanted);
+        match self.read_between(first, end, Some(block))? {
+            Some(found) => Ok(found),
+            None => self.read_alone(block),
+        }
+    }
+
+    /// Reads a run with one request and takes what is not in memory; returns the block `wanted`.
+    fn read_between(
+        &self,
+        first: BlockNo,
+        end: BlockNo,
+        wanted: Option<BlockNo>,
+    ) -> Result<Option<Arc<Block>>> {
         let segments = self.segment_of(first)..=self.segment_of(BlockNo(end.0 - 1));
         let version = |segment: u64| &self.versions[segment as usize % SEGMENT_LOCKS];
         let before: Vec<u64> = segments.clone().map(|s| *version(s).lock()).collect();
@@ -169,21 +237,18 @@ impl BufferCache {
                 let image = || Arc::new(Block::new(&bytes[at..at + block_bytes]));
                 if *now == before && !self.clean.contains_key(&BlockNo(number)) {
                     let image = image();
-                    if number == block.0 {
+                    if Some(BlockNo(number)) == wanted {
                         found = Some(image.clone());
                     }
                     self.clean.insert(BlockNo(number), image);
-                } else if number == block.0 {
+                } else if let Some(block) = wanted.filter(|block| block.0 == number) {
                     // A write replaced the block meanwhile: what it left in memory counts, and if
                     // that is gone already, the device has it.
                     found = self.clean.get(&block);
                 }
             }
         }
-        match found {
-            Some(found) => Ok(found),
-            None => self.read_alone(block),
-        }
+        Ok(found)
     }
 
     fn read_alone(&self, block: BlockNo) -> Result<Arc<Block>> {
@@ -198,11 +263,10 @@ impl BufferCache {
     /// where segments are read in a row or more is wanted, those after it.
     fn group_around(&self, block: BlockNo, wanted: u32) -> (BlockNo, BlockNo) {
         let segment_blocks = u64::from(self.layout.segment_blocks());
-        let segment_start = block.0 / segment_blocks * segment_blocks;
         let missing = |number: &u64| !self.clean.contains_key(&BlockNo(*number));
-        let first = (segment_start..block.0).rev().take_while(missing).last().unwrap_or(block.0);
-        let window = self.streams.window(first, segment_start + segment_blocks);
-        let limit = (segment_start + window.max(segment_blocks))
+        let (first, segment_end) = self.group_start(block);
+        let window = self.streams.window(first, segment_end);
+        let limit = (segment_end - segment_blocks + window.max(segment_blocks))
             .max(block.0 + u64::from(wanted))
             .min(self.layout.blocks);
         let end = (block.0 + 1..limit).take_while(missing).last().map_or(block.0 + 1, |b| b + 1);

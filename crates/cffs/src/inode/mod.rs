@@ -10,6 +10,7 @@
 //! store's queue for the next epoch and is not evicted; locks are taken in the order directory,
 //! file, external inode table, locator table, and readers hold one at a time.
 
+mod ahead;
 mod io;
 mod load;
 mod locator;

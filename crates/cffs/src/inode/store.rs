@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use super::ahead::Ahead;
 use super::{Content, ExtentMap, Inode, Locator, Locked, Vnode, VnodeState};
 use crate::alloc::Allocator;
 use crate::cache::{Block, BufferCache};
@@ -72,6 +73,7 @@ pub struct Store {
     queue: Mutex<Vec<Arc<Vnode>>>,
     dirty_pages: AtomicU64,
     epoch: AtomicU64,
+    pub(super) ahead: Ahead,
 }
 
 /// A sector of a container, with the block that holds it.
@@ -123,6 +125,7 @@ impl Store {
             queue: Mutex::default(),
             dirty_pages: AtomicU64::new(0),
             epoch: AtomicU64::new(superblock.epoch + 1),
+            ahead: Ahead::default(),
         };
         store.open_system()?;
         Ok(store)

@@ -48,6 +48,8 @@ pub struct VnodeState {
     pub xattr_space: FragRun,
     /// The contents matched their checksum since the inode was read.
     pub verified: AtomicBool,
+    /// The contents were read since the inode was.
+    pub seen: AtomicBool,
     /// Of a directory: hashes of the names whose entries leave the device in the last phase of the
     /// open epoch. Such a name cannot be given again before: the device could have it twice.
     pub leaving: HashSet<u32>,
@@ -77,6 +79,7 @@ impl Vnode {
                 xattrs_changed: false,
                 xattr_space: FragRun::default(),
                 verified: AtomicBool::new(false),
+                seen: AtomicBool::new(false),
                 leaving: HashSet::new(),
                 room_from: 0,
                 inline_len: 0,

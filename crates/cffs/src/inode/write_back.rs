@@ -243,6 +243,7 @@ impl Store {
         let fragments = self.layout.block_fragments();
         let key = file.inode.placement_key();
         let dirty: Vec<u64> = file.pages.dirty_in(range).collect();
+        let grown = file.inode.map().is_some_and(|map| !map.is_empty());
         let mut placed = Vec::new();
         for position in dirty {
             let logical = position * u64::from(fragments);
@@ -250,6 +251,9 @@ impl Store {
             if map.block_at(logical, fragments).is_some() {
                 continue;
             }
+            // What is new lies at the head of its files, what has grown behind itself.
+            let before = map.last_before(logical).filter(|_| grown);
+            let goal = before.map(|before| before.run().end());
             if file.reserved_blocks > 0 {
                 file.reserved_blocks -= 1;
                 self.alloc.unreserve_blocks(1);
@@ -258,7 +262,7 @@ impl Store {
                 kind: Kind::Metadata,
                 key,
                 len: fragments,
-                goal: None,
+                goal,
                 grown: false,
                 neighbours: &Vec::new,
             })?;

@@ -26,6 +26,7 @@ impl Volume {
     pub fn read(&self, ino: InodeNo, offset: u64, out: &mut [u8]) -> Result<usize> {
         count(&self.calls.reads);
         let vnode = self.vnode(ino)?;
+        self.store().read_ahead(&vnode);
         let (len, stale_atime) = {
             let state = vnode.state.read();
             check_regular(&state.inode)?;

@@ -540,7 +540,7 @@ fn key_state(store: &Store, file: &Locked<'_>) -> KeyState {
 /// The segments in which the files of a directory lie, from the directory's own sectors.
 fn segments_of(store: &Store, dir: &Arc<Vnode>) -> Vec<u64> {
     let per_segment = u64::from(store.layout.segment_fragments());
-    let small = store.small_bytes_max();
+    let small = store.small_bytes_max() * 4;
     let state = dir.state.read();
     let mut segments = std::collections::BTreeSet::new();
     for index in (0..store.sector_count(&state)).map(crate::units::SectorIndex) {

@@ -298,6 +298,7 @@ impl Volume {
     ) -> Result<()> {
         count(&self.calls.dir_reads);
         let vnode = self.vnode(dir)?;
+        self.store().read_ahead(&vnode);
         let state = vnode.state.read();
         self.names.read_dir(&state, cookie, &mut |visited| {
             let mut entry = DirEntry {

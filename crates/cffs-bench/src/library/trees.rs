@@ -1,0 +1,206 @@
+//! Trees in virtual time: the aged and the fresh tree of the comparison, walked cold.
+//!
+//! The same sizes, the same choice of directories and the same syncs as in [`crate::workload`],
+//! so that requests per file can be pinned by a test, without a mount and without noise.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use cffs::clock::TestClock;
+use cffs::format::inode::FileType;
+use cffs::units::InodeNo;
+use cffs::vfs::{AtimeMode, NewKind, OpenOptions, Volume};
+
+use super::{Disk, LibraryPlan, make, phase};
+use crate::peer::Peer;
+use crate::workload::Phase;
+use crate::workload::random::{Contents, LogNormal, Random};
+
+/// Bytes that a file is read with at a time, as the kernel reads ahead.
+const READ: usize = 256 << 10;
+/// Operations between two syncs while aging.
+const SYNC_EVERY: u64 = 1000;
+/// The largest file.
+const SIZE_MAX: usize = 8 << 20;
+
+/// A tree to walk.
+#[derive(Clone, Copy, Debug)]
+pub enum Tree {
+    /// Written directory by directory.
+    Fresh {
+        /// How many files.
+        files: u64,
+    },
+    /// Filled to a fraction of the volume, then churned.
+    Aged {
+        /// How full the volume is kept.
+        full: f64,
+        /// Creates and deletes once it is that full.
+        operations: u64,
+    },
+}
+
+impl LibraryPlan {
+    /// Makes a tree of this many directories and walks it cold: names, attributes, contents.
+    pub fn walks(&self, peer: Peer, tree: Tree, directories: u64) -> Result<Vec<Phase>> {
+        let disk = self.disk(peer)?;
+        let files = self.grow(&disk, tree, directories)?;
+        let mut phases = Vec::new();
+        for (name, attributes, contents) in
+            [("find", false, false), ("du", true, false), ("scan", true, true)]
+        {
+            let mut bytes = 0;
+            let mut walked = phase(&disk, (name, files, 0), |volume| {
+                bytes = walk(volume, InodeNo::ROOT, attributes, contents)?;
+                Ok(())
+            })?;
+            walked.bytes = bytes;
+            phases.push(walked);
+        }
+        Ok(phases)
+    }
+
+    fn grow(&self, disk: &Disk, tree: Tree, directories: u64) -> Result<u64> {
+        let options = OpenOptions { atime: AtimeMode::Never, ..OpenOptions::default() };
+        let volume = Volume::open(disk.clone(), Arc::new(TestClock::default()), options)?;
+        let mut churner = Churner {
+            dirs: (0..directories)
+                .map(|i| make(&volume, InodeNo::ROOT, &format!("a{i:03}"), NewKind::Directory))
+                .collect::<Result<_>>()?,
+            volume: &volume,
+            files: Vec::new(),
+            random: Random::new(self.seed),
+            contents: Contents::new(self.seed, SIZE_MAX),
+            sizes: LogNormal::churn(),
+            used: 0,
+            made: 0,
+            done: 0,
+        };
+        match tree {
+            Tree::Fresh { files } => {
+                for dir in churner.dirs.clone() {
+                    for _ in 0..files / directories {
+                        churner.create(dir)?;
+                    }
+                }
+            }
+            Tree::Aged { full, operations } => {
+                churner.churn((self.size as f64 * full) as u64, operations)?;
+            }
+        }
+        let files = churner.files.len() as u64;
+        volume.close()?;
+        Ok(files)
+    }
+}
+
+struct Churner<'a> {
+    volume: &'a Volume,
+    dirs: Vec<InodeNo>,
+    files: Vec<(InodeNo, String, u64)>,
+    random: Random,
+    contents: Contents,
+    sizes: LogNormal,
+    used: u64,
+    made: u64,
+    done: u64,
+}
+
+impl Churner<'_> {
+    fn churn(&mut self, target: u64, operations: u64) -> Result<()> {
+        while self.used < target {
+            self.create_somewhere()?;
+        }
+        for _ in 0..operations {
+            let excess = (self.used as f64 - target as f64) / target as f64;
+            if self.random.fraction() < 0.5 - 25.0 * excess {
+                self.create_somewhere()?;
+            } else {
+                self.delete()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn create_somewhere(&mut self) -> Result<()> {
+        let dir = self.dirs[self.random.index(self.dirs.len())];
+        self.create(dir)?;
+        self.sync_at_times()
+    }
+
+    fn create(&mut self, dir: InodeNo) -> Result<()> {
+        let size = self.sizes.sample(&mut self.random);
+        self.made += 1;
+        let name = format!("f{:06}", self.made);
+        let file = make(self.volume, dir, &name, NewKind::Regular)?;
+        self.volume.write(file, 0, self.contents.of(self.made, size as usize))?;
+        self.volume.release(file, 1);
+        self.used += footprint(size);
+        self.files.push((dir, name, size));
+        Ok(())
+    }
+
+    fn delete(&mut self) -> Result<()> {
+        let victim = self.random.index(self.files.len());
+        let (dir, name, size) = self.files.swap_remove(victim);
+        self.volume.unlink(dir, name.as_bytes())?;
+        self.used -= footprint(size);
+        self.sync_at_times()
+    }
+
+    fn sync_at_times(&mut self) -> Result<()> {
+        self.done += 1;
+        if self.done.is_multiple_of(SYNC_EVERY) {
+            self.volume.sync()?;
+        }
+        Ok(())
+    }
+}
+
+/// What a file takes of a volume, about: whole blocks, and an inode.
+fn footprint(size: u64) -> u64 {
+    size.div_ceil(4096) * 4096 + 256
+}
+
+/// Walks everything below a directory in the order in which directories list their entries;
+/// returns the bytes that were read.
+fn walk(volume: &Volume, top: InodeNo, attributes: bool, contents: bool) -> Result<u64> {
+    let mut bytes = 0;
+    let mut buffer = vec![0; READ];
+    let mut pending = vec![top];
+    while let Some(dir) = pending.pop() {
+        let mut entries = Vec::new();
+        volume.read_dir(dir, 0, false, &mut |entry| {
+            entries.push((entry.name.to_vec(), entry.ino, entry.file_type));
+            true
+        })?;
+        let mut inner = Vec::new();
+        for (name, ino, file_type) in entries {
+            if file_type == FileType::Directory {
+                inner.push(ino);
+                continue;
+            }
+            if !attributes {
+                continue;
+            }
+            let file = volume.lookup(dir, &name)?.ino;
+            if contents {
+                bytes += read_all(volume, file, &mut buffer)?;
+            }
+            volume.release(file, 1);
+        }
+        pending.extend(inner.into_iter().rev());
+    }
+    Ok(bytes)
+}
+
+fn read_all(volume: &Volume, file: InodeNo, buffer: &mut [u8]) -> Result<u64> {
+    let mut offset = 0;
+    loop {
+        let n = volume.read(file, offset, buffer)?;
+        offset += n as u64;
+        if n < buffer.len() {
+            return Ok(offset);
+        }
+    }
+}

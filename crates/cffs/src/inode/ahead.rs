@@ -1,0 +1,263 @@
+//! Read-ahead in the order of names: what a directory lists next is read before it is asked for.
+//!
+//! Churn scatters the files of a directory over its segments, so that the next file is rarely the
+//! one that lies behind this one. But the directory's sectors have the inodes, and these tell where
+//! the files lie: a miss plans the files that are listed after it, and reads them in the order of
+//! the device, gaps between them included where reading costs less than a seek.
+//!
+//! ```text
+//!           miss in order: × 2, up to PLAN_BYTES_MAX
+//!    none ────────────────────────────────▶ planning ──▶ the next directory begins with half
+//!     ▲          miss out of order             │
+//!     └────────────────────────────────────────┘
+//! ```
+//!
+//! A miss is in order if hardly anything that is not in memory was passed over since the last plan.
+//! So who reads a directory at random pays for group reads alone. Directories below a directory are
+//! read ahead the same way, as find(1) needs them.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+
+use super::{Store, Vnode, VnodeState};
+use crate::format::extent::Extent;
+use crate::format::inode::{FileType, InodeFlags};
+use crate::format::sector::{self, Body};
+use crate::units::{BlockNo, Container, InodeNo, SectorIndex};
+
+/// How many directories are remembered.
+const GUESSES: usize = 16;
+/// A plan is at most this long, and at most this part of the cache.
+const PLAN_BYTES_MAX: u64 = 16 << 20;
+const PLAN_CACHE_PART: u64 = 8;
+/// A larger file has a stream of its own.
+const FILE_BYTES_MAX: u64 = 2 << 20;
+/// The longest gap that is read rather than skipped: a disk takes as long for a seek.
+const GAP_BYTES: u64 = 512 << 10;
+/// How many files may be passed over by a reader in order.
+const PASSED_MAX: usize = 4;
+/// A miss goes on with a stream if that has come to read this much at once.
+const STREAM_BYTES_MIN: u64 = 256 << 10;
+/// How many sectors a plan looks at.
+const SECTORS_MAX: u32 = 64;
+
+#[derive(Clone, Copy, Default)]
+struct Guess {
+    dir: InodeNo,
+    directories: bool,
+    /// The last file of the last plan, and its sector.
+    last: (SectorIndex, InodeNo),
+    bytes: u64,
+    used: u64,
+}
+
+/// What was read of which directories lately.
+#[derive(Default)]
+pub(super) struct Ahead {
+    state: Mutex<(u64, [Guess; GUESSES])>,
+}
+
+impl Ahead {
+    fn find(&self, dir: InodeNo, directories: bool) -> Option<Guess> {
+        let state = self.state.lock();
+        state.1.iter().find(|g| g.used > 0 && g.dir == dir && g.directories == directories).copied()
+    }
+
+    /// The guess made last: where another directory ended.
+    fn latest(&self, directories: bool) -> Option<Guess> {
+        let state = self.state.lock();
+        let of_kind = state.1.iter().filter(|g| g.used > 0 && g.directories == directories);
+        of_kind.max_by_key(|guess| guess.used).copied()
+    }
+
+    fn remember(&self, guess: Guess) {
+        let mut state = self.state.lock();
+        state.0 += 1;
+        let used = state.0;
+        let same = |g: &Guess| g.dir == guess.dir && g.directories == guess.directories;
+        let slot = state.1.iter().position(same).or_else(|| {
+            let oldest = state.1.iter().enumerate().min_by_key(|(_, guess)| guess.used);
+            oldest.map(|(slot, _)| slot)
+        });
+        state.1[slot.unwrap_or(0)] = Guess { used, ..guess };
+    }
+}
+
+/// A file that a plan may read.
+struct Candidate {
+    sector: SectorIndex,
+    ino: InodeNo,
+    blocks: Vec<Range<u64>>,
+}
+
+impl Store {
+    /// Before the first read of a file or directory: if it is not in memory, reads it with what its
+    /// directory lists next, as far as that was of use so far. No locks may be held. Errors are
+    /// left to the read that follows.
+    pub fn read_ahead(&self, vnode: &Arc<Vnode>) {
+        let (container, directories) = {
+            let state = vnode.state.read();
+            if state.seen.swap(true, Ordering::Relaxed) {
+                return;
+            }
+            let Some(container) = state.container else { return };
+            if container.file.is_system() && container.file != InodeNo::ROOT
+                || !self.is_missing(&state)
+            {
+                return;
+            }
+            (container, state.inode.is_dir())
+        };
+        let Some(dir) = self.peek(container.file) else { return };
+        let runs = {
+            let state = dir.state.read();
+            self.plan(&state, container, vnode.ino, directories)
+        };
+        for run in runs {
+            if self.cache.read_run(BlockNo(run.start), BlockNo(run.end)).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Whether a file has contents on the device that are small enough to plan and not in memory.
+    fn is_missing(&self, file: &VnodeState) -> bool {
+        let Some(map) = file.inode.map() else { return false };
+        let absent =
+            |extent: &Extent| self.cache.peek(self.layout.block_of(extent.start)).is_none();
+        file.inode.size <= FILE_BYTES_MAX && file.pages.is_empty() && map.iter().any(absent)
+    }
+
+    fn plan(
+        &self,
+        dir: &VnodeState,
+        at: Container,
+        ino: InodeNo,
+        directories: bool,
+    ) -> Vec<Range<u64>> {
+        let most = PLAN_BYTES_MAX.min(self.cache.bytes() / PLAN_CACHE_PART);
+        let segment = u64::from(self.layout.segment_bytes);
+        let (before, follows) = match self.ahead.find(at.file, directories) {
+            Some(guess) => (Some(guess), None),
+            None => (None, self.ahead.latest(directories)),
+        };
+        let from = match before {
+            Some(guess) if (at.sector.0.wrapping_sub(guess.last.0.0)) < SECTORS_MAX => guess.last.0,
+            Some(_) => at.sector,
+            None => SectorIndex(at.sector.0.saturating_sub(1)),
+        };
+        let mut candidates = self.candidates(dir, from..at.sector, directories);
+        let last = before.and_then(|guess| candidates.iter().position(|c| c.ino == guess.last.1));
+        let planned = match (before, last) {
+            (Some(guess), _) if at.sector.0 < guess.last.0.0 => true,
+            (_, Some(last)) => candidates[..=last].iter().any(|c| c.ino == ino),
+            _ => false,
+        };
+        if let (Some(last), false) = (last, planned) {
+            candidates.drain(..=last);
+        }
+        let passed = candidates.iter().position(|one| one.ino == ino);
+        let absent = |run: &&Range<u64>| self.cache.peek(BlockNo(run.start)).is_none();
+        let missing = |one: &&Candidate| one.blocks.iter().any(|run| absent(&run));
+        let in_order = passed.is_some_and(|passed| {
+            candidates[..passed].iter().filter(missing).count() <= PASSED_MAX
+        });
+        let budget = match (before, follows) {
+            _ if !in_order && !planned => 0,
+            (Some(guess), _) => (guess.bytes * 2).max(2 * segment),
+            (None, Some(guess)) if at.sector.0 < 2 => guess.bytes,
+            _ => 0,
+        }
+        .min(most);
+        candidates.drain(..passed.unwrap_or(0));
+        let mut runs = Vec::new();
+        let mut last = (at.sector, ino);
+        let (mut bytes, mut first) = (0, None);
+        let mut sector = SectorIndex(at.sector.0 + 1);
+        loop {
+            for one in &candidates {
+                if bytes >= budget && one.ino != ino {
+                    break;
+                }
+                last = (one.sector, one.ino);
+                for run in one.blocks.iter().filter(absent) {
+                    first = first.or(Some(run.start));
+                    bytes += (run.end - run.start) * u64::from(self.layout.block_bytes);
+                    runs.push(run.clone());
+                }
+            }
+            let far = sector.0 > at.sector.0 + SECTORS_MAX;
+            if bytes >= budget || far || sector.0 >= self.sector_count(dir) {
+                break;
+            }
+            candidates = self.candidates(dir, sector..sector, directories);
+            sector = SectorIndex(sector.0 + 1);
+        }
+        self.ahead.remember(Guess { dir: at.file, directories, last, bytes: budget, used: 0 });
+        // What lies in one segment, or goes on where a stream is, the group read brings as well.
+        let stream = first.map_or(0, |first| self.cache.stream_bytes(BlockNo(first)));
+        if runs.len() <= 1 && budget <= stream || stream >= STREAM_BYTES_MIN {
+            return Vec::new();
+        }
+        self.merge(runs)
+    }
+
+    /// In the order of the device, with gaps that are cheaper to read than to skip.
+    fn merge(&self, mut runs: Vec<Range<u64>>) -> Vec<Range<u64>> {
+        runs.sort_unstable_by_key(|run| run.start);
+        let gap = GAP_BYTES / u64::from(self.layout.block_bytes);
+        let mut merged: Vec<Range<u64>> = Vec::new();
+        for run in runs {
+            match merged.last_mut() {
+                Some(last) if run.start <= last.end + gap => last.end = last.end.max(run.end),
+                _ => merged.push(run),
+            }
+        }
+        merged
+    }
+
+    /// The files, or the directories, of some sectors, with the blocks that they lie in.
+    fn candidates(
+        &self,
+        dir: &VnodeState,
+        sectors: Range<SectorIndex>,
+        directories: bool,
+    ) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        let end = sectors.end.0.min(self.sector_count(dir).saturating_sub(1));
+        for sector in (sectors.start.0..=end).map(SectorIndex) {
+            let Ok(image) = self.sector(dir, sector) else { break };
+            for entry in image.get().entries() {
+                let of_kind = match entry.file_type {
+                    FileType::Directory => directories,
+                    FileType::Regular => !directories,
+                    _ => false,
+                };
+                if let (true, Some(blocks)) = (of_kind, self.blocks_of(&entry)) {
+                    candidates.push(Candidate { sector, ino: entry.ino(), blocks });
+                }
+            }
+        }
+        candidates
+    }
+
+    /// Where the contents of an entry's file lie, as far as its record tells; `None` if in itself.
+    fn blocks_of(&self, entry: &sector::Entry<'_>) -> Option<Vec<Range<u64>>> {
+        let Body::Embedded(record) = &entry.body else { return None };
+        let inline = record.inode.inode_flags().contains(InodeFlags::INLINE);
+        if inline || record.inode.size.get() > FILE_BYTES_MAX {
+            return None;
+        }
+        let per_block = u64::from(self.layout.block_fragments());
+        let blocks = |extent: Extent| {
+            let end = extent.run().end().0.div_ceil(per_block).min(self.layout.blocks);
+            extent.start.0 / per_block..end
+        };
+        let extents = Extent::decode_list(record.data).filter(|extent| !extent.unwritten);
+        let blocks: Vec<_> = extents.map(blocks).filter(|run| !run.is_empty()).collect();
+        (!blocks.is_empty()).then_some(blocks)
+    }
+}
