@@ -200,6 +200,17 @@ impl Store {
         self.shards.iter().map(|shard| shard.lock().vnodes.len()).sum()
     }
 
+    /// Whether an inode is in use that has no name, or lost its last one. For a moment at which no
+    /// change is under way.
+    pub fn has_nameless(&self) -> bool {
+        self.shards.iter().any(|shard| {
+            // Whoever holds a vnode's lock may want the shard's.
+            let vnodes: Vec<Arc<Vnode>> = shard.lock().vnodes.values().cloned().collect();
+            let is_nameless = |vnode: &Arc<Vnode>| vnode.state.read().container.is_none();
+            vnodes.iter().any(|vnode| vnode.ino != InodeNo::SYSTEM && is_nameless(vnode))
+        })
+    }
+
     /// A system inode's vnode: always in memory.
     pub fn system(&self, ino: InodeNo) -> Result<Arc<Vnode>> {
         let what = "the system area does not have it";

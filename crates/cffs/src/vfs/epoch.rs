@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use super::clean::Attempt;
 use super::{Volume, count};
 use crate::cache::{Block, Phase, WriteSet};
-use crate::device::BlockDevice;
 use crate::error::{Corruption, Result};
 use crate::format::sector::{self, Sector};
-use crate::format::superblock::{Policy, State};
+use crate::format::superblock::Policy;
 use crate::format::{index, locator};
 use crate::inode::{Locked, Neighbours, Store, Vnode};
 use crate::units::{EpochNo, FragRun, InodeNo, Key};
@@ -31,9 +31,13 @@ use crate::units::{EpochNo, FragRun, InodeNo, Key};
 #[derive(Default)]
 pub(super) struct Progress {
     /// The last epoch that is on the device.
-    done: EpochNo,
+    pub(super) done: EpochNo,
     /// When the last one started.
     started: Option<Instant>,
+    /// When the last one that wrote anything did.
+    pub(super) written: Option<Instant>,
+    /// The last attempt to reach a clean point.
+    pub(super) attempt: Option<Attempt>,
 }
 
 /// An epoch that was prepared: what to write, and which pages are in flight.
@@ -72,17 +76,22 @@ impl Volume {
         self.check_writable()
     }
 
-    /// Starts an epoch if one is due. A thread of the front end calls this about once a second.
+    /// Writes an epoch if one is due, and a clean point if nothing has been changed for a while. A
+    /// thread of the front end calls this about once a second.
     pub fn background(&self) -> Result<()> {
-        if self.check_writable().is_err() || self.store().queue_len() == 0 {
+        if self.check_writable().is_err() {
             return Ok(());
         }
-        let due = {
-            let Some(progress) = self.epochs.try_lock() else { return Ok(()) };
-            progress.started.is_none_or(|at| at.elapsed() >= self.options.epoch_interval)
-        };
-        let many = self.changed_bytes() >= self.options.dirty_bytes_max / 2;
-        if due || many { self.commit() } else { Ok(()) }
+        let Some(mut progress) = self.epochs.try_lock() else { return Ok(()) };
+        let interval = self.options.epoch_interval;
+        let is_due = progress.started.is_none_or(|at| at.elapsed() >= interval);
+        if is_due && self.store().queue_len() > 0 {
+            self.run_epoch(&mut progress, false)?;
+        }
+        if self.is_clean_point_due(&progress) {
+            self.reach_clean_point(&mut progress)?;
+        }
+        Ok(())
     }
 
     /// Writes an epoch with all that was changed before the call. If another thread wrote one
@@ -97,7 +106,7 @@ impl Volume {
         self.run_epoch(&mut progress, false)
     }
 
-    fn run_epoch(&self, progress: &mut Progress, with_derived: bool) -> Result<()> {
+    pub(super) fn run_epoch(&self, progress: &mut Progress, with_derived: bool) -> Result<()> {
         progress.started = Some(Instant::now());
         let result = self.try_epoch(progress, with_derived);
         if let Err(error) = &result {
@@ -114,11 +123,22 @@ impl Volume {
         self.complete(progress, prepared)
     }
 
+    /// With the gate closed, writes an epoch with everything that is derived.
+    pub(super) fn write_all(&self, progress: &mut Progress) -> Result<()> {
+        progress.started = Some(Instant::now());
+        let prepared = Preparation::new(self.store(), true).run()?;
+        self.complete(progress, prepared)
+    }
+
     /// Writes an epoch that was prepared.
     fn complete(&self, progress: &mut Progress, prepared: Prepared) -> Result<()> {
         let store = self.store();
         let Prepared { epoch, writes, in_flight } = prepared;
-        writes.commit(&store.cache)?;
+        if !writes.is_empty() {
+            self.mark_in_use()?;
+            writes.commit(&store.cache)?;
+            progress.written = Some(Instant::now());
+        }
         for (vnode, positions) in in_flight {
             let mut state = vnode.state.write();
             for position in positions {
@@ -131,83 +151,6 @@ impl Volume {
         progress.done = epoch;
         count(&self.calls.epochs);
         Ok(())
-    }
-
-    /// Calls `look` while the device has one consistent state of the volume, with everything that is
-    /// derived, and keeps it. Reads and changes go on meanwhile, in memory; whoever needs an epoch
-    /// waits. `look` is told whether files without a name are in use: the space of these is taken,
-    /// and nothing on the device tells by whom.
-    pub fn hold_still<T>(&self, look: impl FnOnce(&dyn BlockDevice, bool) -> T) -> Result<T> {
-        self.check_open()?;
-        if self.options.read_only {
-            return Ok(look(self.store().cache.device(), false));
-        }
-        self.check_writable()?;
-        let mut progress = self.epochs.lock();
-        let has_unnamed = {
-            let _gate = self.gate.write();
-            let written = self.write_all(&mut progress);
-            if let Err(error) = &written {
-                self.latch(error);
-            }
-            written?;
-            self.references.has_orphans()
-        };
-        Ok(look(self.store().cache.device(), has_unnamed))
-    }
-
-    /// With the gate closed, writes an epoch with everything that is derived; the volume stays in
-    /// use.
-    fn write_all(&self, progress: &mut Progress) -> Result<()> {
-        progress.started = Some(Instant::now());
-        let prepared = Preparation::new(self.store(), true).run()?;
-        self.complete(progress, prepared)?;
-        self.write_summaries(progress, State::InUse)
-    }
-
-    /// Writes bitmaps and superblock as of the epoch that was completed.
-    fn write_summaries(&self, progress: &Progress, state: State) -> Result<()> {
-        let store = self.store();
-        let mut superblock = self.superblock.lock();
-        superblock.generation += 1;
-        let mut writes = WriteSet::default();
-        store.alloc.save(&mut writes, &mut superblock);
-        writes.commit(&store.cache)?;
-        superblock.state = state;
-        superblock.epoch = progress.done.0;
-        superblock.inodes = store.locator.inodes();
-        superblock.inode_rotor = store.locator.rotor(store.layout.block_bytes);
-        self.write_superblock(&superblock, state == State::Clean)
-    }
-
-    /// Marks the volume as in use, durably, before anything else is written.
-    pub(super) fn mark_in_use(&self) -> Result<()> {
-        let mut superblock = self.superblock.lock();
-        superblock.state = State::InUse;
-        superblock.mounts += 1;
-        superblock.mounted_at = self.store().clock.now().seconds.max(0) as u64;
-        self.write_superblock(&superblock, false)
-    }
-
-    fn write_superblock(&self, superblock: &crate::format::Superblock, copies: bool) -> Result<()> {
-        let store = self.store();
-        let mut block = Block::zeroed(store.layout.block_bytes as usize);
-        let bytes = superblock.encode();
-        block[..bytes.len()].copy_from_slice(&bytes);
-        let block = Arc::new(block);
-        let mut writes = WriteSet::default();
-        if copies {
-            let system = store.cache.read(store.layout.system_area())?;
-            // The nearest copies are enough to come back from a lost superblock; the others keep
-            // what mkfs wrote, which tells the geometry.
-            for copy in store.layout.superblock_copies().into_iter().take(2) {
-                writes.put_block(Phase::New, copy, block.clone());
-                let beside = crate::units::BlockNo(copy.0 + 1);
-                writes.put_block(Phase::New, beside, system.clone());
-            }
-        }
-        writes.put_block(Phase::Change, crate::units::BlockNo(0), block);
-        writes.commit(&store.cache)
     }
 
     /// Closes the volume: everything is durable, everything derived is written, and the volume is
@@ -227,7 +170,7 @@ impl Volume {
         }
         let mut progress = self.epochs.lock();
         self.run_epoch(&mut progress, true)?;
-        self.write_summaries(&progress, State::Clean)
+        self.mark_clean_at_close(&progress)
     }
 }
 

@@ -15,6 +15,7 @@
 
 mod acl;
 mod attributes;
+mod clean;
 mod data;
 mod epoch;
 pub mod errno;
@@ -72,6 +73,8 @@ pub struct Stats {
     pub epochs: u64,
     /// Epochs that were ended early because the order of an operation needed it.
     pub epochs_forced: u64,
+    /// Clean points that were reached while the volume was open.
+    pub clean_points: u64,
     /// Vnodes in memory.
     pub vnodes: u64,
     /// Bytes of changed pages in memory.
@@ -106,6 +109,7 @@ struct Calls {
     syncs: AtomicU64,
     epochs: AtomicU64,
     epochs_forced: AtomicU64,
+    clean_points: AtomicU64,
 }
 
 fn count(counter: &AtomicU64) {
@@ -189,7 +193,7 @@ impl Volume {
             calls: Calls::default(),
         };
         if !volume.options.read_only {
-            volume.mark_in_use()?;
+            volume.mark_mounted()?;
             volume.store().alloc.fill_pool()?;
         }
         Ok(volume)
@@ -318,6 +322,7 @@ impl Volume {
             device_syncs: cache.syncs,
             epochs: get(&self.calls.epochs),
             epochs_forced: get(&self.calls.epochs_forced),
+            clean_points: get(&self.calls.clean_points),
             vnodes: self.store().vnode_count() as u64,
             dirty_bytes: self.store().dirty_bytes(),
             lookups: get(&self.calls.lookups),

@@ -63,11 +63,6 @@ impl References {
         !shard.counts.contains_key(&ino) && shard.orphans.remove(&ino)
     }
 
-    /// Whether there are inodes without a name.
-    pub(super) fn has_orphans(&self) -> bool {
-        self.0.iter().any(|shard| !shard.lock().orphans.is_empty())
-    }
-
     /// Ends all use: the inodes without a name, which nobody uses any more.
     pub(super) fn end(&self) -> Vec<InodeNo> {
         let end = |shard: &Mutex<Shard>| {

@@ -228,6 +228,11 @@ pub struct OpenOptions {
     pub dirty_bytes_max: u64,
     /// How long changes stay in memory before the background epoch.
     pub epoch_interval: Duration,
+    /// How long nothing is changed before the background writes what is derived and marks the volume
+    /// as clean; [`Duration::MAX`] for never.
+    pub clean_after: Duration,
+    /// The most time that these clean points may take, in percent.
+    pub clean_share_percent: u32,
     /// When a read sets the access time.
     pub atime: AtimeMode,
     /// Every change is durable before its call returns.
@@ -241,6 +246,8 @@ impl Default for OpenOptions {
             cache_bytes: 256 << 20,
             dirty_bytes_max: 64 << 20,
             epoch_interval: Duration::from_secs(5),
+            clean_after: Duration::from_secs(10),
+            clean_share_percent: 10,
             atime: AtimeMode::default(),
             sync: false,
         }

@@ -1,0 +1,199 @@
+//! Clean points: moments at which everything derived on the device matches the truth, and the
+//! superblock says so (FORMAT: state).
+//!
+//! Closing a volume ends with one. So does a pause: when nothing was changed for a while, the
+//! background brings the volume to a clean point and marks it, so that a crash of an idle volume
+//! leaves nothing to recover. The mark goes before the next epoch's first write.
+//!
+//! ```text
+//!            first write of an epoch: mark, durable, then the epoch
+//!   clean ───────────────────────────────────────────────────────────▶ in use
+//!     ▲                                                                  │
+//!     └── mark, durable ◀── bitmaps ◀── gate closed: nothing changed ◀── epoch with what is derived
+//! ```
+//!
+//! Invariants: the superblock is written under the lock of epochs only, and nothing but the
+//! superblock is written while it says "clean". A volume is not clean while an inode without a
+//! name is in use: on the device nothing leads to it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::epoch::Progress;
+use super::{Volume, count};
+use crate::cache::{Block, Phase, WriteSet};
+use crate::device::BlockDevice;
+use crate::error::Result;
+use crate::format::Superblock;
+use crate::format::superblock::State;
+use crate::units::BlockNo;
+
+/// The last attempt to reach a clean point.
+#[derive(Clone, Copy)]
+pub(super) struct Attempt {
+    ended: Instant,
+    cost: Duration,
+}
+
+impl Volume {
+    /// Brings the volume to a clean point and marks it, so that it needs no recovery if nothing is
+    /// changed after; false if changes came meanwhile, or an inode without a name is in use.
+    ///
+    /// What was changed before the call is durable in either case.
+    pub fn clean_point(&self) -> Result<bool> {
+        self.check_open()?;
+        if self.options.read_only {
+            return Ok(self.superblock().state == State::Clean);
+        }
+        self.check_writable()?;
+        self.reach_clean_point(&mut self.epochs.lock())
+    }
+
+    /// Calls `look` while the device has one consistent state of the volume, with everything that is
+    /// derived, and keeps it. Reads and changes go on meanwhile, in memory; whoever needs an epoch
+    /// waits. `look` is told whether files without a name are in use: the space of these is taken,
+    /// and nothing on the device tells by whom.
+    pub fn hold_still<T>(&self, look: impl FnOnce(&dyn BlockDevice, bool) -> T) -> Result<T> {
+        self.check_open()?;
+        if self.options.read_only {
+            return Ok(look(self.store().cache.device(), false));
+        }
+        self.check_writable()?;
+        let mut progress = self.epochs.lock();
+        let written = {
+            let _gate = self.gate.write();
+            let has_nameless = self.store().has_nameless();
+            self.settle(&mut progress, has_nameless).map(|()| has_nameless)
+        };
+        if let Err(error) = &written {
+            self.latch(error);
+        }
+        let has_nameless = written?;
+        Ok(look(self.store().cache.device(), has_nameless))
+    }
+
+    /// With the gate closed, writes everything, and marks the volume as clean if it is.
+    fn settle(&self, progress: &mut Progress, has_nameless: bool) -> Result<()> {
+        self.write_all(progress)?;
+        let mut next = self.superblock();
+        let mut writes = WriteSet::default();
+        self.collect_derived(progress, &mut writes, &mut next);
+        next.state = if has_nameless { State::InUse } else { State::Clean };
+        self.write_derived(writes, &next, false)
+    }
+
+    /// Whether the volume has been idle for long enough, and clean points would not take more than
+    /// their share of the time.
+    pub(super) fn is_clean_point_due(&self, progress: &Progress) -> bool {
+        let wait = self.options.clean_after;
+        let idle = progress.written.is_none_or(|at| at.elapsed() >= wait);
+        let spent = progress.attempt.is_some_and(|last| {
+            let share = self.options.clean_share_percent.clamp(1, 100);
+            last.ended.elapsed() < wait.max(last.cost * 100 / share)
+        });
+        idle && !spent && self.superblock.lock().state != State::Clean
+    }
+
+    pub(super) fn reach_clean_point(&self, progress: &mut Progress) -> Result<bool> {
+        let started = Instant::now();
+        self.run_epoch(progress, true)?;
+        let result = self.mark_clean_unless_changed(progress);
+        if let Err(error) = &result {
+            self.latch(error);
+        }
+        let ended = Instant::now();
+        progress.attempt = Some(Attempt { ended, cost: ended - started });
+        result
+    }
+
+    fn mark_clean_unless_changed(&self, progress: &Progress) -> Result<bool> {
+        let store = self.store();
+        let mut next = self.superblock();
+        let mut writes = WriteSet::default();
+        {
+            let _gate = self.gate.write();
+            if store.queue_len() > 0 || store.alloc.has_freed() || store.has_nameless() {
+                return Ok(false);
+            }
+            self.collect_derived(progress, &mut writes, &mut next);
+        }
+        if next.state == State::Clean && writes.is_empty() {
+            return Ok(true);
+        }
+        next.state = State::Clean;
+        self.write_derived(writes, &next, false)?;
+        count(&self.calls.clean_points);
+        Ok(true)
+    }
+
+    /// What the last clean point of an open volume writes, whatever became of inodes in use.
+    pub(super) fn mark_clean_at_close(&self, progress: &Progress) -> Result<()> {
+        let mut next = self.superblock();
+        let mut writes = WriteSet::default();
+        self.collect_derived(progress, &mut writes, &mut next);
+        next.state = State::Clean;
+        self.write_derived(writes, &next, true)
+    }
+
+    fn collect_derived(&self, progress: &Progress, writes: &mut WriteSet, next: &mut Superblock) {
+        let store = self.store();
+        next.generation += 1;
+        store.alloc.save(writes, next);
+        next.epoch = progress.done.0;
+        next.inodes = store.locator.inodes();
+        next.inode_rotor = store.locator.rotor(store.layout.block_bytes);
+    }
+
+    /// Writes bitmaps, and then the superblock that tells of them.
+    fn write_derived(&self, writes: WriteSet, next: &Superblock, copies: bool) -> Result<()> {
+        if copies || !writes.is_empty() {
+            self.mark_in_use()?;
+        }
+        writes.commit(&self.store().cache)?;
+        self.write_superblock(next, copies)?;
+        *self.superblock.lock() = next.clone();
+        Ok(())
+    }
+
+    /// Marks the volume as in use, durably, before anything else is written.
+    pub(super) fn mark_in_use(&self) -> Result<()> {
+        let mut next = self.superblock();
+        if next.state == State::InUse {
+            return Ok(());
+        }
+        next.state = State::InUse;
+        self.write_superblock(&next, false)?;
+        *self.superblock.lock() = next;
+        Ok(())
+    }
+
+    /// Notes that the volume is opened for writing, and marks it as in use.
+    pub(super) fn mark_mounted(&self) -> Result<()> {
+        {
+            let mut superblock = self.superblock.lock();
+            superblock.mounts += 1;
+            superblock.mounted_at = self.store().clock.now().seconds.max(0) as u64;
+        }
+        self.mark_in_use()
+    }
+
+    fn write_superblock(&self, superblock: &Superblock, copies: bool) -> Result<()> {
+        let store = self.store();
+        let mut block = Block::zeroed(store.layout.block_bytes as usize);
+        let bytes = superblock.encode();
+        block[..bytes.len()].copy_from_slice(&bytes);
+        let block = Arc::new(block);
+        let mut writes = WriteSet::default();
+        if copies {
+            let system = store.cache.read(store.layout.system_area())?;
+            // The nearest copies are enough to come back from a lost superblock; the others keep
+            // what mkfs wrote, which tells the geometry.
+            for copy in store.layout.superblock_copies().into_iter().take(2) {
+                writes.put_block(Phase::New, copy, block.clone());
+                writes.put_block(Phase::New, BlockNo(copy.0 + 1), system.clone());
+            }
+        }
+        writes.put_block(Phase::Change, BlockNo(0), block);
+        writes.commit(&store.cache)
+    }
+}

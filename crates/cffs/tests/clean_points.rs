@@ -1,0 +1,327 @@
+//! Clean points: a volume that nobody changes is marked clean while it is open, so that a crash
+//! leaves nothing to recover; and the mark is never there when it would be wrong.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cffs::clock::TestClock;
+use cffs::device::{BlockDevice, Geometry, Image, MemoryDevice, VolatileDevice};
+use cffs::format::superblock::State;
+use cffs::fsck::{self, CheckOptions, Repair, Report};
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::units::InodeNo;
+use cffs::vfs::{
+    AllocateMode, NewFile, NewKind, OpenOptions, RenameMode, SetAttr, Volume, read_superblock,
+};
+
+const ROOT: InodeNo = InodeNo::ROOT;
+const DEVICE_BYTES: u64 = 16 << 20;
+
+/// A device that keeps a few of the images which a crash before each barrier could leave.
+struct Crashing {
+    inner: VolatileDevice,
+    images: Mutex<Vec<Image>>,
+    seed: Mutex<u64>,
+}
+
+impl Crashing {
+    fn new(options: &MkfsOptions, seed: u64) -> Arc<Crashing> {
+        let blank = MemoryDevice::new(DEVICE_BYTES);
+        mkfs::make(&blank, options).expect("mkfs");
+        let inner = VolatileDevice::new(blank.snapshot());
+        Arc::new(Crashing { inner, images: Mutex::default(), seed: Mutex::new(seed) })
+    }
+
+    fn take_images(&self) -> io::Result<()> {
+        let mut seed = self.seed.lock().unwrap();
+        for _ in 0..3 {
+            *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            self.images.lock().unwrap().push(self.inner.crash_seeded(*seed >> 16)?);
+        }
+        Ok(())
+    }
+
+    /// What a crash now would leave, while nothing is being written.
+    fn crashed(&self) -> MemoryDevice {
+        MemoryDevice::from_image(self.inner.crash_seeded(1).expect("an image"))
+    }
+}
+
+impl BlockDevice for Crashing {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
+        self.inner.write_at(offset, bufs)
+    }
+    fn barrier(&self) -> io::Result<()> {
+        self.take_images()?;
+        self.inner.barrier()
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.take_images()?;
+        self.inner.sync()
+    }
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.discard(offset, len)
+    }
+}
+
+fn open_with(device: Arc<dyn BlockDevice>, options: OpenOptions) -> Volume {
+    let options = OpenOptions { cache_bytes: 1 << 20, ..options };
+    Volume::open(device, Arc::new(TestClock::default()), options).expect("open")
+}
+
+fn open(device: Arc<dyn BlockDevice>) -> Volume {
+    open_with(device, OpenOptions::default())
+}
+
+fn check(device: &dyn BlockDevice) -> Report {
+    let options =
+        CheckOptions { repair: Repair::No, force: true, contents: true, ..CheckOptions::default() };
+    fsck::check(device, &options, &()).expect("the check can be made")
+}
+
+/// The whole of a check of a volume that says it is clean: nothing may be wrong, and nothing is
+/// excused by a crash.
+fn assert_sound(device: &dyn BlockDevice, context: &str) {
+    let report = check(device);
+    assert!(report.problems.is_empty(), "{context}: {:?}", report.problems);
+    assert!(report.recovered.is_empty(), "{context}: {:?}", report.recovered);
+}
+
+fn state(device: &dyn BlockDevice) -> State {
+    read_superblock(device).expect("a superblock").state
+}
+
+const FILE: NewFile<'static> =
+    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+
+fn make(volume: &Volume, name: &[u8], bytes: &[u8]) -> InodeNo {
+    let attr = volume.make(ROOT, name, &FILE).expect("make");
+    assert_eq!(volume.write(attr.ino, 0, bytes).expect("write"), bytes.len());
+    volume.release(attr.ino, 1);
+    attr.ino
+}
+
+fn exists(volume: &Volume, name: &[u8]) -> bool {
+    volume.lookup(ROOT, name).inspect(|attr| volume.release(attr.ino, 1)).is_ok()
+}
+
+#[test]
+fn a_crash_of_an_idle_volume_leaves_nothing_to_recover() {
+    let device = Crashing::new(&MkfsOptions::default(), 1);
+    let volume = open(device.clone());
+    make(&volume, b"file", &[1; 9000]);
+    assert!(volume.clean_point().expect("a clean point"));
+    assert_eq!(volume.stats().clean_points, 1);
+
+    let crashed = Arc::new(device.crashed());
+    assert_eq!(state(&*crashed), State::Clean);
+    assert_sound(&*crashed, "after the crash");
+    let reads = volume.stats().device_reads;
+    assert!(volume.clean_point().expect("nothing to do"));
+    assert_eq!(volume.stats().clean_points, 1, "it was one already");
+    assert_eq!(volume.stats().device_reads, reads);
+
+    // Without any recovery.
+    let after = open(crashed);
+    assert!(exists(&after, b"file"));
+    after.close().expect("close");
+}
+
+#[test]
+fn the_first_epoch_after_a_clean_point_marks_the_volume_first() {
+    let device = Crashing::new(&MkfsOptions::default(), 2);
+    let volume = open(device.clone());
+    make(&volume, b"before", &[1; 3000]);
+    assert!(volume.clean_point().expect("a clean point"));
+    device.images.lock().unwrap().clear();
+    make(&volume, b"after", &[2; 3000]);
+    assert_eq!(state(&device.crashed()), State::Clean, "a change in memory alone");
+    volume.sync().expect("sync");
+    assert_eq!(state(&device.crashed()), State::InUse);
+    for image in std::mem::take(&mut *device.images.lock().unwrap()) {
+        let image = MemoryDevice::from_image(image);
+        if state(&image) == State::Clean {
+            assert_sound(&image, "a crash before the mark");
+        }
+    }
+}
+
+#[test]
+fn an_inode_in_use_without_a_name_keeps_the_volume_from_being_clean() {
+    let device = Crashing::new(&MkfsOptions::default(), 3);
+    let volume = open(device.clone());
+    let held = volume.make(ROOT, b"held", &FILE).expect("make").ino;
+    volume.write(held, 0, &[3; 20_000]).expect("write");
+    assert!(volume.clean_point().expect("a clean point"));
+
+    volume.unlink(ROOT, b"held").expect("unlink");
+    assert!(!volume.clean_point().expect("no clean point"));
+    assert_eq!(state(&device.crashed()), State::InUse);
+    volume.release(held, 1);
+    assert!(volume.clean_point().expect("a clean point"));
+    assert_sound(&device.crashed(), "after its last user");
+
+    let unnamed = volume.make_unnamed(ROOT, &FILE).expect("make").ino;
+    assert!(!volume.clean_point().expect("no clean point"));
+    volume.link(unnamed, ROOT, b"named").expect("link");
+    volume.release(unnamed, 2);
+    assert!(volume.clean_point().expect("a clean point"));
+    assert_sound(&device.crashed(), "after it got a name");
+}
+
+#[test]
+fn the_background_comes_to_a_clean_point_when_nothing_changes() {
+    let device = Crashing::new(&MkfsOptions::default(), 4);
+    let soon = OpenOptions {
+        epoch_interval: Duration::ZERO,
+        clean_after: Duration::ZERO,
+        clean_share_percent: 100,
+        ..OpenOptions::default()
+    };
+    let volume = open_with(device.clone(), soon);
+    make(&volume, b"file", &[4; 100]);
+    volume.background().expect("background");
+    assert_eq!(state(&device.crashed()), State::Clean);
+    assert_sound(&device.crashed(), "idle");
+    let syncs = volume.stats().device_syncs;
+    volume.background().expect("background");
+    assert_eq!(volume.stats().device_syncs, syncs, "an idle volume costs nothing");
+    volume.close().expect("close");
+
+    let never = OpenOptions { epoch_interval: Duration::ZERO, ..OpenOptions::default() };
+    let volume =
+        open_with(device.clone(), OpenOptions { clean_after: Duration::MAX, ..never.clone() });
+    make(&volume, b"other", &[4; 100]);
+    volume.background().expect("background");
+    assert_eq!(state(&device.crashed()), State::InUse, "switched off");
+    volume.close().expect("close");
+
+    // Not idle for long enough.
+    let volume = open_with(device.clone(), never);
+    make(&volume, b"third", &[4; 100]);
+    volume.background().expect("background");
+    assert_eq!(state(&device.crashed()), State::InUse);
+}
+
+#[test]
+fn a_volume_that_is_held_still_can_be_checked() {
+    let device = Crashing::new(&MkfsOptions::default(), 5);
+    let volume = open(device.clone());
+    for number in 0..50 {
+        make(&volume, format!("file {number}").as_bytes(), &[5; 5000]);
+    }
+    let report = volume.hold_still(|device, _| check(device)).expect("held");
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    assert!(!report.recovery, "at a clean point");
+    assert_eq!(report.inodes, 50);
+    make(&volume, b"and on", &[5; 5000]);
+    volume.close().expect("close");
+    assert_sound(&device.crashed(), "at the end");
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+/// One random change; some fail, since what is asked for is not there. Returns an inode that stays
+/// in use.
+fn change(volume: &Volume, random: &mut Random) -> Option<InodeNo> {
+    let name = format!("f{}", random.below(8)).into_bytes();
+    let other = format!("f{}", random.below(8)).into_bytes();
+    match random.below(9) {
+        0..=2 => {
+            let Ok(attr) = volume.make(ROOT, &name, &FILE) else { return None };
+            let len = [0, 3, 300, 2000, 9000, 70_000][random.below(6) as usize];
+            volume.write(attr.ino, 0, &vec![7; len]).expect("write");
+            return Some(attr.ino);
+        }
+        3 => drop(volume.unlink(ROOT, &name)),
+        4 => drop(volume.rename(ROOT, &name, ROOT, &other, RenameMode::Replace)),
+        5 => {
+            let Ok(attr) = volume.lookup(ROOT, &name) else { return None };
+            if volume.link(attr.ino, ROOT, &other).is_ok() {
+                volume.release(attr.ino, 1);
+            }
+            return Some(attr.ino);
+        }
+        6 => {
+            let Ok(attr) = volume.lookup(ROOT, &name) else { return None };
+            let mode = AllocateMode::ReserveKeepSize;
+            let _ = volume.allocate(attr.ino, 0, random.below(100_000) + 1, mode);
+            return Some(attr.ino);
+        }
+        7 => {
+            let Ok(attr) = volume.lookup(ROOT, &name) else { return None };
+            let size = Some(random.below(5000));
+            volume.set_attr(attr.ino, &SetAttr { size, ..SetAttr::default() }).expect("truncate");
+            return Some(attr.ino);
+        }
+        _ => return volume.make_unnamed(ROOT, &FILE).ok().map(|attr| attr.ino),
+    }
+    None
+}
+
+/// Whatever happens between clean points and at whatever write a crash strikes: an image that says
+/// it is clean is so, and the others are recovered.
+#[test]
+fn an_image_that_says_it_is_clean_is_so() {
+    let (mut clean, mut recovered) = (0, 0);
+    for seed in 1..=12u64 {
+        let embed = !seed.is_multiple_of(4);
+        let sector_bytes = Some(if seed.is_multiple_of(3) { 512 } else { 4096 });
+        let options = MkfsOptions { embed, sector_bytes, ..MkfsOptions::default() };
+        let device = Crashing::new(&options, seed);
+        let volume = open(device.clone());
+        device.images.lock().unwrap().clear();
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut used: Vec<InodeNo> = Vec::new();
+        for step in 0..60 {
+            used.extend(change(&volume, &mut random));
+            if random.below(3) > 0
+                && let Some(ino) = used.pop()
+            {
+                volume.release(ino, 1);
+            }
+            match random.below(8) {
+                0 => used.drain(..).for_each(|ino| volume.release(ino, 1)),
+                1 => volume.sync().expect("sync"),
+                2 | 3 => drop(volume.clean_point().expect("clean point")),
+                _ => {}
+            }
+            for image in std::mem::take(&mut *device.images.lock().unwrap()) {
+                let image = MemoryDevice::from_image(image);
+                let context = format!("seed {seed} step {step}");
+                if state(&image) == State::Clean {
+                    clean += 1;
+                } else {
+                    let preen = CheckOptions { repair: Repair::Preen, ..CheckOptions::default() };
+                    let report = fsck::check(&image, &preen, &()).expect("recovery");
+                    assert!(report.exit_code() <= 1, "{context}: {:?}", report.problems);
+                    recovered += 1;
+                }
+                assert_sound(&image, &context);
+                let after = open(Arc::new(image));
+                make(&after, b"after the crash", &[9; 5000]);
+                after.close().expect("close");
+            }
+        }
+        volume.close().expect("close");
+        assert_sound(&device.crashed(), "closed");
+    }
+    println!("{clean} images that were clean, {recovered} that were recovered");
+    assert!(clean > 100 && recovered > 100, "{clean} clean, {recovered} recovered");
+}
