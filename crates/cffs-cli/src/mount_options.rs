@@ -87,6 +87,9 @@ impl MountOptions {
             "dirty" => self.open.dirty_bytes_max = bytes(name, needed()?)?,
             "commit" => self.open.epoch_interval = seconds(name, needed()?)?,
             "remount" => self.remount = true,
+            "clean" if value == Some("never") => self.open.clean_after = Duration::MAX,
+            "clean" => self.open.clean_after = seconds(name, needed()?)?,
+            "clean_share" => self.open.clean_share_percent = percent(name, needed()?)?,
             "log" => self.log = Some(PathBuf::from(needed()?)),
             "transport" => {
                 self.classic_transport = match needed()? {
@@ -147,5 +150,12 @@ fn seconds(name: &str, value: &str) -> anyhow::Result<Duration> {
     match value.parse() {
         Ok(seconds @ 1..=3600) => Ok(Duration::from_secs(seconds)),
         _ => bail!("mount option '{name}' is a number of seconds from 1 to 3600, not '{value}'"),
+    }
+}
+
+fn percent(name: &str, value: &str) -> anyhow::Result<u32> {
+    match value.parse() {
+        Ok(percent @ 1..=100) => Ok(percent),
+        _ => bail!("mount option '{name}' is a number from 1 to 100, not '{value}'"),
     }
 }

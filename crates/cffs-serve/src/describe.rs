@@ -99,7 +99,11 @@ pub fn stats(stats: &Stats) -> Value {
             "written_bytes": stats.device_written_bytes,
             "syncs": stats.device_syncs,
         },
-        "epochs": { "written": stats.epochs, "forced": stats.epochs_forced },
+        "epochs": {
+            "written": stats.epochs,
+            "forced": stats.epochs_forced,
+            "clean_points": stats.clean_points,
+        },
         "memory": { "vnodes": stats.vnodes, "dirty_bytes": stats.dirty_bytes },
     })
 }

@@ -31,6 +31,9 @@ Options for -o, comma-separated:
   cache=SIZE             memory for what was read (256M)
   dirty=SIZE             memory for changes, beyond which they are written at once (64M)
   commit=SECONDS         how long changes stay in memory otherwise (5)
+  clean=SECONDS|never    how long nothing is changed before the volume is completed and marked
+                         clean, so that a crash leaves nothing to recover (10)
+  clean_share=PERCENT    the most time that this may take (10)
   [no]allow_other        whether other users may enter; root's mounts let them, others' do not
   [no]suid, [no]dev, [no]exec
                          as for mount(8)

@@ -10,12 +10,17 @@ fn parsed(list: &str) -> anyhow::Result<MountOptions> {
 
 #[test]
 fn options_of_ours_are_understood() {
-    let options = parsed("ro,noatime,cache=1G,commit=30,nosuid").expect("all are known");
+    let options = parsed("ro,noatime,cache=1G,commit=30,clean=20,clean_share=3,nosuid")
+        .expect("all are known");
     assert!(options.open.read_only);
     assert_eq!(options.open.atime, AtimeMode::Never);
     assert_eq!(options.open.cache_bytes, 1 << 30);
     assert_eq!(options.open.epoch_interval.as_secs(), 30);
+    assert_eq!(options.open.clean_after.as_secs(), 20);
+    assert_eq!(options.open.clean_share_percent, 3);
     assert!(!options.suid && options.dev);
+    let never = parsed("clean=never").expect("known");
+    assert_eq!(never.open.clean_after, std::time::Duration::MAX);
 }
 
 #[test]
@@ -37,6 +42,8 @@ fn unknown_options_and_values_are_named() {
         ("cache=much", "'much'"),
         ("cache", "'cache'"),
         ("commit=0", "'0'"),
+        ("clean=often", "'often'"),
+        ("clean_share=101", "'101'"),
         ("transport=pigeon", "'pigeon'"),
     ] {
         let error = parsed(list).expect_err(list).to_string();
