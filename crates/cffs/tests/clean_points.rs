@@ -217,11 +217,15 @@ fn a_volume_that_is_held_still_can_be_checked() {
     for number in 0..50 {
         make(&volume, format!("file {number}").as_bytes(), &[5; 5000]);
     }
+    assert!(volume.clean_point().expect("a clean point"));
     let report = volume.hold_still(|device, _| check(device)).expect("held");
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     assert!(!report.recovery, "at a clean point");
     assert_eq!(report.inodes, 50);
     make(&volume, b"and on", &[5; 5000]);
+    let state_held = volume.hold_still(|device, _| state(device)).expect("held");
+    assert_eq!(state_held, State::InUse, "looking does not make it clean");
+    assert_eq!(volume.hold_still(|device, _| check(device)).expect("held").inodes, 51);
     volume.close().expect("close");
     assert_sound(&device.crashed(), "at the end");
 }

@@ -62,8 +62,7 @@ impl Volume {
         let mut progress = self.epochs.lock();
         let written = {
             let _gate = self.gate.write();
-            let has_nameless = self.store().has_nameless();
-            self.settle(&mut progress, has_nameless).map(|()| has_nameless)
+            self.settle(&mut progress).map(|()| self.store().has_nameless())
         };
         if let Err(error) = &written {
             self.latch(error);
@@ -72,13 +71,16 @@ impl Volume {
         Ok(look(self.store().cache.device(), has_nameless))
     }
 
-    /// With the gate closed, writes everything, and marks the volume as clean if it is.
-    fn settle(&self, progress: &mut Progress, has_nameless: bool) -> Result<()> {
+    /// With the gate closed, writes everything; the volume stays in use if it is.
+    fn settle(&self, progress: &mut Progress) -> Result<()> {
         self.write_all(progress)?;
         let mut next = self.superblock();
         let mut writes = WriteSet::default();
         self.collect_derived(progress, &mut writes, &mut next);
-        next.state = if has_nameless { State::InUse } else { State::Clean };
+        if next.state == State::Clean && writes.is_empty() {
+            return Ok(());
+        }
+        next.state = State::InUse;
         self.write_derived(writes, &next, false)
     }
 
