@@ -86,13 +86,11 @@ soak: ## Try every property SOAK_CASES times, optimised, and run the tests that 
 fsck-scale: ## Compare a full check of a million files with e2fsck's (needs root and 6 GB)
 	scripts/fsck-scale.sh
 
-bench: ## Compare with other file systems on an emulated disk (needs root; hours)
-	$(CARGO) build --release --locked -p cffs-cli -p cffs-bench
-	$(TARGET)/release/cffs-bench compare
+bench: ## Compare with other file systems on emulated disks (needs root; hours)
+	scripts/bench.sh
 
-bench-quick: ## The same with small workloads (needs root; minutes)
-	$(CARGO) build --release --locked -p cffs-cli -p cffs-bench
-	$(TARGET)/release/cffs-bench compare --quick
+bench-quick: ## The same with small workloads, once each (needs root; under ten minutes)
+	scripts/bench.sh --quick
 
 # The list of advisories comes from the network, so this is no part of the gate in .ci/run.
 deny: ## Check licences and security advisories of all dependencies (needs the network)

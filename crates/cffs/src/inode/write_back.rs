@@ -309,10 +309,14 @@ impl Store {
         let area = room.saturating_sub(DISK_INODE_BYTES + attributes);
         let direct = (area.min(data_max) / EXTENT_BYTES).max(DIRECT_EXTENTS_MIN);
         let (ino, generation) = (file.inode.ino, file.inode.generation);
+        let is_dir = file.inode.is_dir();
         if let Some(map) = file.inode.map_mut()
             && !map.fits(direct)
         {
-            let mut writer = NodeWriter { store: self, ino, generation, writes };
+            // A directory's tree lies among its sectors, since whoever reads these needs it.
+            let last = map.last_before(u64::MAX).filter(|_| is_dir);
+            let goal = last.map(|last| last.run().end());
+            let mut writer = NodeWriter { store: self, ino, generation, goal, writes };
             map.write_tree(direct, self.layout.block_bytes, &mut writer)?;
         }
         let tags = &tags[..tags.len().min(tags_fit)];
@@ -389,6 +393,7 @@ struct NodeWriter<'a> {
     store: &'a Store,
     ino: InodeNo,
     generation: u32,
+    goal: Option<FragNo>,
     writes: &'a mut WriteSet,
 }
 
@@ -398,7 +403,7 @@ impl TreeWriter for NodeWriter<'_> {
             kind: Kind::Metadata,
             key: crate::units::Key(self.ino.0),
             len: self.store.layout.block_fragments(),
-            goal: None,
+            goal: self.goal,
             grown: false,
             neighbours: &Vec::new,
         })?;

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# The whole table: C-FFS beside other file systems on an emulated disk of today and on memory, and
+# beside itself on the papers' disks in virtual time. Reports go to docs/performance/.
+#
+#   scripts/bench.sh [--quick]      (root; an interrupt ends it, and what was measured is reported)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if ((EUID != 0)); then
+    echo "bench: comparing means mounting, which only root may do" >&2
+    exit 1
+fi
+
+quick=()
+virtual=()
+if [[ ${1-} == --quick ]]; then
+    # One repetition each: medians are for the full run, which reports them beside its spread.
+    quick=(--quick --repetitions 1)
+    virtual=(--files 2000)
+fi
+
+cargo build --release --locked -p cffs-cli -p cffs-bench
+cargo build --release --locked -p fuse-ring --example null
+bench=${CARGO_TARGET_DIR:-target}/release/cffs-bench
+
+interrupted=
+trap 'interrupted=yes' INT TERM
+measure() { # ARGUMENTS: one report; after an interrupt, none is begun
+    [[ -z $interrupted ]] || exit 130
+    echo "== cffs-bench $*"
+    "$bench" "$@"
+}
+
+for profile in st31200 atlas-ii; do
+    output=docs/performance
+    [[ -z ${1-} ]] || output=$(mktemp -d)
+    measure library --profile "$profile" "${virtual[@]}" --output "$output"
+done
+measure compare --profile none "${quick[@]}"
+measure compare --profile hdd7200 "${quick[@]}"
