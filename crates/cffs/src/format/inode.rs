@@ -202,9 +202,11 @@ pub enum LinkTagKind {
     MovedFrom = 1,
     /// A name was added in `place`; with it, the link count is `count`.
     Linked = 2,
-    /// A name went from `place`; without it, the link count is `count`.
+    /// A name went from `place`, where its entry has the slot `count`; [`LinkTag::NO_SLOT`] if
+    /// another file took the name.
     Unlinked = 3,
-    /// The name was that of another file in `place`; if both are found, this one counts.
+    /// The name was that of another file in `place`; if both are found, this one counts. Of an inode
+    /// in the external table, the entry has the slot `count` and is to be a name of this inode.
     Replaced = 4,
 }
 
@@ -222,7 +224,7 @@ pub struct LinkTag {
     pub kind: LinkTagKind,
     /// The other sector of the operation.
     pub place: Container,
-    /// The link count that belongs to it.
+    /// The link count that belongs to it, or the slot of the entry.
     pub count: u32,
 }
 
@@ -239,6 +241,9 @@ struct DiskLinkTag {
 const _: () = assert!(size_of::<DiskLinkTag>() == LINK_TAG_BYTES);
 
 impl LinkTag {
+    /// The `count` of an unlinked name that another file has taken.
+    pub const NO_SLOT: u32 = u32::MAX;
+
     /// Appends the tag's bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let disk = DiskLinkTag {

@@ -161,8 +161,12 @@ impl Checker<'_> {
             }
             Fix::ToReference { container, slot, ino, sector } => {
                 let body = Body::Reference { ino: *ino, sector: *sector };
+                let file_type = self.walk.census.get(*ino).map(|found| found.file_type);
                 self.edit(*container, |image| {
                     sector::replace(image, *slot, &body);
+                    if let Some(file_type) = file_type {
+                        sector::set_file_type(image, *slot, file_type);
+                    }
                 });
             }
             Fix::DropIndex(dir) => self.drop_index(*dir),

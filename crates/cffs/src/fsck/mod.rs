@@ -32,6 +32,7 @@ mod editor;
 mod index;
 mod lost_found;
 mod map;
+mod motion;
 mod pass0;
 mod pass1;
 mod pass2;
@@ -304,7 +305,11 @@ impl<'c> Checker<'c> {
         }
         let may_write = self.may_write(converged);
         if may_write && self.disk.is_changed() {
-            self.mark_damaged()?;
+            // What a crash explains is recovered by the tags that stay until the end: a second crash
+            // must still count as one.
+            if !self.crashed() || self.is_damaged() {
+                self.mark_damaged()?;
+            }
             self.disk.commit()?;
         }
         if converged {

@@ -8,6 +8,12 @@ use crate::units::InodeNo;
 
 impl Checker<'_> {
     pub(super) fn pass2(&mut self) {
+        if self.crashed() {
+            if self.complete_exchanges() {
+                return;
+            }
+            self.complete_renames();
+        }
         self.check_directory_names();
         let inodes: Vec<InodeNo> = self.walk.census.inodes.iter().map(|found| found.ino).collect();
         let total = inodes.len() as u64;

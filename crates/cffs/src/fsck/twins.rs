@@ -101,6 +101,10 @@ impl Checker<'_> {
             if let Some(found) = self.walk.census.get_mut(ino) {
                 found.references += 1;
             }
+            if is_directory {
+                // Its sectors are read when a name leads to it.
+                self.walk.fixes.push(Fix::Again);
+            }
         } else {
             self.drop_entry(loser, loser_slot, is_directory);
         }

@@ -11,6 +11,15 @@ use crate::format::sector::{self, Body};
 use crate::inode::{Content, EncodedInode, Inode, Locked, Vnode, body_bytes_max};
 use crate::units::{Container, InodeNo, SectorIndex};
 
+/// How a file loses a name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// The entry goes: the tag tells its slot, so that recovery can complete it.
+    Removed,
+    /// Another file takes the name: without that file's entry, the name must stay.
+    ToAnother,
+}
+
 impl Namespace {
     /// Makes a file: `build` gets its number, its generation and the directory's inode.
     pub fn create(
@@ -153,6 +162,7 @@ impl Namespace {
             return Err(Error::IsDirectory);
         }
         let vnode = self.vnode_of(&dir, &found)?;
+        self.check_names_settled(&vnode)?;
         self.drop_name(&mut dir, &found, &vnode)?;
         Ok(vnode)
     }
@@ -167,6 +177,7 @@ impl Namespace {
         }
         let vnode = self.vnode_of(&dir, &found)?;
         self.check_can_go(&vnode.state.read())?;
+        self.check_names_settled(&vnode)?;
         self.drop_name(&mut dir, &found, &vnode)?;
         Ok(vnode)
     }
@@ -176,7 +187,7 @@ impl Namespace {
         let deferred = found.reference.is_some() && file.durable.is_some();
         self.remove_entry(dir, found.sector, found.slot, found.hash, deferred)?;
         let place = Container { file: dir.inode.ino, sector: found.sector };
-        self.name_gone(&mut file, found, place)?;
+        self.name_gone(&mut file, found, place, Loss::Removed)?;
         let now = self.store.clock.now();
         if file.inode.is_dir() {
             dir.inode.nlink -= 1;
@@ -193,11 +204,16 @@ impl Namespace {
         file: &mut Locked<'_>,
         found: &Found,
         place: Container,
+        loss: Loss,
     ) -> Result<()> {
         file.inode.touch(self.store.clock.now());
         file.inode.nlink = if file.inode.is_dir() { 0 } else { file.inode.nlink.saturating_sub(1) };
         if file.inode.nlink > 0 {
-            let (kind, count) = (LinkTagKind::Unlinked, file.inode.nlink);
+            let count = match loss {
+                Loss::Removed => u32::from(found.slot),
+                Loss::ToAnother => LinkTag::NO_SLOT,
+            };
+            let kind = LinkTagKind::Unlinked;
             self.tag(file, kind, place, count);
             self.store.mark_dirty(file);
             return Ok(());
@@ -210,6 +226,21 @@ impl Namespace {
         }
         file.container = None;
         file.dirty = false;
+        Ok(())
+    }
+
+    /// Fails if the file lost or exchanged a name in the open epoch, and lies in the external table
+    /// on the device: recovery completes one such change of a file, not several.
+    pub(super) fn check_names_settled(&self, vnode: &Arc<Vnode>) -> Result<()> {
+        let file = vnode.state.read();
+        let in_motion = |tag: &LinkTag| {
+            matches!(tag.kind, LinkTagKind::Unlinked | LinkTagKind::Replaced)
+                && tag.epoch == self.store.epoch()
+        };
+        let external = file.durable.is_some_and(|place| place.file == InodeNo::EXTERNAL);
+        if external && file.tags.iter().any(in_motion) {
+            return Err(Error::EpochNeeded);
+        }
         Ok(())
     }
 

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use super::dir::NewEntry;
+use super::make::Loss;
 use super::{Found, Namespace};
 use crate::error::{Corruption, Error, Result};
 use crate::format::LINKS_MAX;
@@ -71,10 +72,12 @@ impl Namespace {
         if moves_dir {
             self.check_not_below(names.to, source.ino)?;
         }
+        self.check_names_settled(&source_vnode)?;
         if let Some((found, vnode)) = &target {
             if found.ino == source.ino {
                 return Ok(Renamed { replaced: None, moved: false });
             }
+            self.check_names_settled(vnode)?;
             match (moves_dir, found.file_type == FileType::Directory) {
                 (true, false) => return Err(Error::NotDirectory),
                 (false, true) => return Err(Error::IsDirectory),
@@ -111,7 +114,7 @@ impl Namespace {
                 Locked::new(names.to).inode.nlink -= 1;
             }
             let place = Container { file: names.to.ino, sector: found.sector };
-            self.name_gone(&mut Locked::new(vnode), found, place)?;
+            self.name_gone(&mut Locked::new(vnode), found, place, Loss::ToAnother)?;
         }
         Ok(Renamed { replaced: target.map(|(_, vnode)| vnode), moved: true })
     }
@@ -200,8 +203,7 @@ impl Namespace {
         file.inode.parent = names.to.ino;
         file.inode.touch(self.store.clock.now());
         if source.reference.is_some() {
-            let count = file.inode.nlink;
-            self.tag(&mut file, LinkTagKind::Unlinked, old_place, count);
+            self.tag(&mut file, LinkTagKind::Unlinked, old_place, u32::from(source.slot));
             self.store.mark_dirty(&mut file);
             return Ok(());
         }
@@ -271,6 +273,8 @@ impl Namespace {
         if ![&source_vnode, &target_vnode].into_iter().all(is_settled) {
             return Ok(false);
         }
+        self.check_names_settled(&source_vnode)?;
+        self.check_names_settled(&target_vnode)?;
         let now = self.store.clock.now();
         let ends = [
             (names.from, &source, &target, target_sector, &target_vnode),
@@ -294,6 +298,10 @@ impl Namespace {
             drop(dir);
             let mut file = Locked::new(vnode);
             file.inode.parent = parent;
+            // The other sector may be lost: then this inode has no name, and takes the one it is
+            // to have.
+            let place = Container { file: parent, sector: own.sector };
+            self.tag(&mut file, LinkTagKind::Replaced, place, u32::from(own.slot));
             file.inode.touch(now);
             self.store.mark_dirty(&mut file);
         }

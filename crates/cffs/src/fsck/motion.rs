@@ -1,0 +1,90 @@
+//! Names of external inodes that were in motion when the volume crashed.
+//!
+//! An inode in the external table is written before the names that lead to it, with linktags that
+//! tell which entries are about to change, by sector and slot. So a rename of such a name, or the
+//! exchange of two, is found half done: then it is completed.
+
+use super::census::Reference;
+use super::editor::Fix;
+use super::{Checker, Code, Place};
+use crate::format::inode::{FileType, LinkTag, LinkTagKind};
+use crate::units::InodeNo;
+
+impl Checker<'_> {
+    /// The tags of one kind of the last epoch in which the inode was tagged.
+    fn last_tags(&mut self, ino: InodeNo, kind: LinkTagKind) -> Vec<LinkTag> {
+        let tags = self.load_record(ino).map_or(Vec::new(), |record| record.link_tags());
+        let last = tags.iter().map(|tag| tag.epoch).max();
+        tags.into_iter().filter(|tag| Some(tag.epoch) == last && tag.kind == kind).collect()
+    }
+
+    /// How many names an inode is to have by its own count.
+    fn names_due(&self, ino: InodeNo) -> Option<(u32, u32)> {
+        let found = self.walk.census.get(ino).filter(|found| found.is_external())?;
+        let due = if found.file_type == FileType::Directory { 1 } else { found.nlink };
+        Some((found.references, due))
+    }
+
+    fn external(&self, which: impl Fn(u32, u32) -> bool) -> Vec<InodeNo> {
+        let inos = self.walk.census.inodes.iter().map(|found| found.ino);
+        let is = |ino: &InodeNo| {
+            self.names_due(*ino).is_some_and(|(references, due)| which(references, due))
+        };
+        inos.filter(|ino| !ino.is_system() && is(ino)).collect()
+    }
+
+    /// Gives an inode without a name the one that another file was to give up for it. True if there
+    /// was one: then everything is to be looked at again.
+    pub(super) fn complete_exchanges(&mut self) -> bool {
+        let mut completed = false;
+        for ino in self.external(|references, due| references == 0 && due > 0) {
+            let Some(sector) = self.walk.census.get(ino).map(|found| found.container.sector) else {
+                continue;
+            };
+            for tag in self.last_tags(ino, LinkTagKind::Replaced) {
+                let Some(name) = self.reference_at(&tag) else { continue };
+                if self.names_due(name.ino).is_none_or(|(references, due)| references <= due) {
+                    continue;
+                }
+                let message = format!("the name was to be that of inode {ino}");
+                self.expected(Code::Nameless, Place::Entry(name.container, name.slot), message);
+                let (container, slot) = (name.container, name.slot);
+                self.walk.fixes.push(Fix::ToReference { container, slot, ino, sector });
+                completed = true;
+                break;
+            }
+        }
+        if completed {
+            self.walk.fixes.push(Fix::Again);
+        }
+        completed
+    }
+
+    /// Takes the names that were about to go from files that have more than they are to have.
+    pub(super) fn complete_renames(&mut self) {
+        for ino in self.external(|references, due| references > due) {
+            if self.walk.census.containers.contains_key(&ino) {
+                continue;
+            }
+            for tag in self.last_tags(ino, LinkTagKind::Unlinked) {
+                let Some((references, due)) = self.names_due(ino) else { break };
+                let name = self.reference_at(&tag).filter(|name| name.ino == ino);
+                let Some(name) = name.filter(|_| references > due) else { continue };
+                let message = format!("inode {ino} was about to lose the name");
+                self.expected(Code::LinkCount, Place::Entry(name.container, name.slot), message);
+                self.drop_entry(name.container, name.slot, false);
+                let gone = (name.container, name.slot);
+                self.walk.census.references.retain(|r| (r.container, r.slot) != gone);
+                if let Some(found) = self.walk.census.get_mut(ino) {
+                    found.references -= 1;
+                }
+            }
+        }
+    }
+
+    /// The name that a tag tells of.
+    fn reference_at(&self, tag: &LinkTag) -> Option<Reference> {
+        let is_it = |r: &&Reference| r.container == tag.place && u32::from(r.slot) == tag.count;
+        self.walk.census.references.iter().find(is_it).copied()
+    }
+}

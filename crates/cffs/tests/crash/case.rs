@@ -1,0 +1,200 @@
+//! One workload on one kind of volume: runs it, tries the crashes, and says what went wrong.
+
+use std::sync::Arc;
+
+use cffs::clock::TestClock;
+use cffs::device::{BlockDevice, Geometry, Image, MemoryDevice};
+use cffs::format::superblock::State;
+use cffs::fsck::{self, CheckOptions, Repair};
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::vfs::{OpenOptions, Volume, read_superblock};
+
+use crate::Random;
+use crate::ops::{self, Op, Promise};
+use crate::record::Recorder;
+use crate::states::Crashes;
+use crate::tree::{History, Tree};
+
+const DEVICE_BYTES: u64 = 4 << 20;
+/// One state in so many is crashed twice more while it recovers.
+const CRASH_AGAIN: u64 = 8;
+
+/// What was tried.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tried {
+    pub workloads: u64,
+    /// States after a crash, those of crashed recoveries included.
+    pub states: u64,
+    /// Crashes while recovering.
+    pub recoveries: u64,
+    /// States that are, as a whole, one that the workload went through.
+    pub moments: u64,
+}
+
+impl Tried {
+    pub fn add(&mut self, other: Tried) {
+        self.workloads += other.workloads;
+        self.states += other.states;
+        self.recoveries += other.recoveries;
+        self.moments += other.moments;
+    }
+}
+
+/// A kind of volume, with the calls of [`ops::start`] made, closed.
+pub struct Start {
+    image: Image,
+}
+
+/// Embedded inodes or not, on sectors of 4096 or of 512 bytes.
+pub const KINDS: u64 = 4;
+
+impl Start {
+    pub fn new(kind: u64) -> Start {
+        let sector_bytes = if kind & 1 == 0 { 4096 } else { 512 };
+        let geometry = Geometry { size_bytes: DEVICE_BYTES, sector_bytes };
+        let device = Arc::new(MemoryDevice::with_geometry(geometry));
+        let options = MkfsOptions {
+            embed: kind & 2 == 0,
+            cg_blocks: 512,
+            uuid: Some([7; 16]),
+            hash_seed: Some([9; 16]),
+            ..MkfsOptions::default()
+        };
+        mkfs::make(&*device, &options).expect("mkfs");
+        let volume = open(device.clone()).expect("a new volume");
+        for (serial, op) in ops::start().iter().enumerate() {
+            op.apply(&volume, serial as u8);
+        }
+        volume.close().expect("close");
+        Start { image: device.snapshot() }
+    }
+}
+
+fn open(device: Arc<dyn BlockDevice>) -> Result<Volume, String> {
+    let options = OpenOptions { cache_bytes: 1 << 20, ..OpenOptions::default() };
+    Volume::open(device, Arc::new(TestClock::default()), options)
+        .map_err(|error| format!("it cannot be opened: {error}"))
+}
+
+/// Recovers, as opening for writing does: what was left clean is left alone.
+fn recover(device: &dyn BlockDevice) -> Result<(), String> {
+    let superblock = read_superblock(device).map_err(|error| format!("superblock: {error}"))?;
+    if superblock.state == State::Clean {
+        return Ok(());
+    }
+    let options =
+        CheckOptions { repair: Repair::Preen, force: true, threads: 1, ..CheckOptions::default() };
+    let report =
+        fsck::check(device, &options, &()).map_err(|error| format!("recovery: {error}"))?;
+    match report.problems.iter().find(|problem| !problem.fixed) {
+        Some(problem) => Err(format!("not recovered: {problem}")),
+        None => Ok(()),
+    }
+}
+
+fn check(device: &dyn BlockDevice, when: &str) -> Result<(), String> {
+    let options =
+        CheckOptions { force: true, contents: true, threads: 1, ..CheckOptions::default() };
+    let report = fsck::check(device, &options, &()).map_err(|error| format!("{when}: {error}"))?;
+    match report.problems.first() {
+        Some(problem) => Err(format!("{when}: {problem}")),
+        None if !report.recovered.is_empty() => {
+            Err(format!("{when}: left to recover: {:?}", report.recovered))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The run of one workload.
+struct Run<'a> {
+    all: &'a [Op],
+    random: Random,
+    history: History,
+    tried: Tried,
+}
+
+/// Makes the calls on a volume and tries the crashes. The error tells what a crash did.
+pub fn run(start: &Start, all: &[Op], workload: &[Op], seed: u64) -> Result<Tried, String> {
+    let device = Arc::new(Recorder::new(start.image.clone()));
+    let mut crashes = Crashes::new(start.image.clone());
+    let volume = open(device.clone())?;
+    let mut run = Run {
+        all,
+        random: Random::new(seed),
+        history: History::new(Tree::of(&volume)?),
+        tried: Tried { workloads: 1, ..Tried::default() },
+    };
+    for (step, op) in workload.iter().enumerate() {
+        let promise = op.apply(&volume, step as u8 + 100);
+        run.history.push(Tree::of(&volume)?);
+        run.crash_in(&device, &mut crashes).map_err(|why| format!("in call {step}: {why}"))?;
+        match promise {
+            Promise::Nothing => continue,
+            Promise::File(ino) => run.history.file_synced(ino),
+            Promise::Everything => run.history.synced(),
+        }
+        // What was promised must be there whatever the device has not synced yet.
+        for image in crashes.now(&mut run.random) {
+            run.try_state(image).map_err(|why| format!("after call {step}: {why}"))?;
+        }
+    }
+    volume.close().map_err(|error| format!("closing: {error}"))?;
+    run.crash_in(&device, &mut crashes).map_err(|why| format!("closing: {why}"))?;
+    run.history.synced();
+    for image in crashes.now(&mut run.random) {
+        run.try_state(image).map_err(|why| format!("closed: {why}"))?;
+    }
+    Ok(run.tried)
+}
+
+impl Run<'_> {
+    fn crash_in(&mut self, device: &Recorder, crashes: &mut Crashes) -> Result<(), String> {
+        for event in device.take() {
+            for image in crashes.follow(event, &mut self.random) {
+                self.try_state(image)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn try_state(&mut self, mut image: Image) -> Result<(), String> {
+        if self.random.below(CRASH_AGAIN) == 0 {
+            for _ in 0..2 {
+                image = self.crash_recovery(image)?;
+            }
+        }
+        self.tried.states += 1;
+        let device = Arc::new(MemoryDevice::from_image(image));
+        recover(&device)?;
+        check(&device, "after recovery")?;
+        let volume = open(device.clone())?;
+        let found = Tree::of(&volume)?;
+        self.history.refuse(&found)?;
+        self.tried.moments += u64::from(self.history.is_moment(&found));
+        for serial in 0..2 {
+            self.all[self.random.below(self.all.len() as u64) as usize].apply(&volume, serial);
+        }
+        let going_on = Tree::of(&volume)?;
+        volume.close().map_err(|error| format!("going on: {error}"))?;
+        check(&device, "after going on")?;
+        let volume = open(device)?;
+        if History::new(going_on).is_moment(&Tree::of(&volume)?) {
+            Ok(())
+        } else {
+            Err("what was done after recovery is not there".into())
+        }
+    }
+
+    /// Recovers, and crashes meanwhile.
+    fn crash_recovery(&mut self, image: Image) -> Result<Image, String> {
+        let device = Recorder::new(image.clone());
+        recover(&device)?;
+        let events = device.take();
+        if events.is_empty() {
+            return Ok(image);
+        }
+        self.tried.states += 1;
+        self.tried.recoveries += 1;
+        Ok(Crashes::anywhere(image, events, &mut self.random))
+    }
+}

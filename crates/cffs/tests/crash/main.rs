@@ -1,0 +1,261 @@
+//! The crash explorer: workloads on a device that keeps the order of its writes, and every kind of
+//! crash between any two barriers.
+//!
+//! Of the writes in motion survive none, all, each one alone, all but each one, those before a torn
+//! one, and random subsets, sector by sector. Each state is recovered, some with two crashes more
+//! while they recover; a full check finds nothing; what is there is held against what may be there
+//! ([`tree`]); the volume goes on being changed, is closed, and checked again.
+//!
+//! Workloads: each system call alone and each pair of them, with and without a sync between
+//! ([`ops`]), and long random ones. A workload has a name, `KIND.FIRST.BETWEEN.SECOND` or
+//! `KIND.rSEED`, and a seed that decides on the crashes. A failure prints the command that repeats
+//! it:
+//!
+//! ```text
+//! CFFS_CRASH=0.12.1.40 CFFS_CRASH_SEED=1 cargo test -p cffs --test crash one -- --nocapture
+//! ```
+//!
+//! `CFFS_CRASH_SEED` is the seed, 1 if not given. `CFFS_CRASH_STATES` says how many states are
+//! tried at least: with more than the pairs give, more random workloads run.
+
+mod case;
+mod ops;
+mod record;
+mod states;
+mod tree;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use case::{KINDS, Start, Tried};
+use ops::Op;
+
+/// States to try if nothing else is asked for.
+const STATES: u64 = 200_000;
+/// What stands between the calls of a pair: nothing, a sync, or an fsync of the file that most of
+/// the calls are about.
+const BETWEEN: u64 = 3;
+/// Failures after which no more are looked for.
+const FAILURES_MAX: usize = 20;
+/// Calls of a long workload.
+const LONG: usize = 60;
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % limit
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// The name of a workload.
+#[derive(Clone, Copy)]
+enum Workload {
+    Pair { kind: u64, first: usize, between: u64, second: usize },
+    Long { kind: u64, seed: u64 },
+}
+
+impl Workload {
+    /// The pairs of all calls, and then long ones without end. The pairs come in an order in which
+    /// any part of them is a fair sample.
+    fn nth(nth: u64, calls: u64) -> Workload {
+        let pairs = KINDS * calls * calls * BETWEEN;
+        let pair = nth - nth / 8;
+        if pair >= pairs || (nth % 8 == 7 && std::env::var("CFFS_LONG").is_ok()) {
+            return Workload::Long { kind: nth / 8 % KINDS, seed: nth };
+        }
+        // A step that has no divisor in common with the count visits each pair once.
+        let mixed = (u128::from(pair) * 1_000_000_007 % u128::from(pairs)) as u64;
+        let (rest, kind) = (mixed / KINDS, mixed % KINDS);
+        let (rest, between) = (rest / BETWEEN, rest % BETWEEN);
+        let (first, second) = ((rest / calls) as usize, (rest % calls) as usize);
+        Workload::Pair { kind, first, between, second }
+    }
+
+    fn parse(name: &str) -> Option<Workload> {
+        let mut parts = name.split('.');
+        let kind = parts.next()?.parse().ok()?;
+        let first = parts.next()?;
+        if let Some(seed) = first.strip_prefix('r') {
+            return Some(Workload::Long { kind, seed: seed.parse().ok()? });
+        }
+        let between = parts.next()?.parse().ok()?;
+        let second = parts.next()?.parse().ok()?;
+        Some(Workload::Pair { kind, first: first.parse().ok()?, between, second })
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Workload::Pair { kind, first, between, second } => {
+                format!("{kind}.{first}.{between}.{second}")
+            }
+            Workload::Long { kind, seed } => format!("{kind}.r{seed}"),
+        }
+    }
+
+    fn kind(&self) -> u64 {
+        match self {
+            Workload::Pair { kind, .. } | Workload::Long { kind, .. } => *kind,
+        }
+    }
+
+    fn calls(&self, all: &[Op]) -> Vec<Op> {
+        match *self {
+            Workload::Pair { first, between, second, .. } => {
+                let between =
+                    [None, Some(Op::Sync), Some(Op::Fsync("d/f"))][between as usize].clone();
+                let mut calls = vec![all[first].clone()];
+                calls.extend(between);
+                calls.extend([all[second].clone(), Op::Sync]);
+                calls
+            }
+            Workload::Long { seed, .. } => {
+                let mut random = Random::new(seed ^ 0x5eed);
+                let sync = |random: &mut Random| random.below(8) == 0;
+                (0..LONG)
+                    .map(
+                        |_| {
+                            if sync(&mut random) { Op::Sync } else { ops::random(all, &mut random) }
+                        },
+                    )
+                    .collect()
+            }
+        }
+    }
+}
+
+/// What went wrong with one workload.
+struct Failure {
+    workload: Workload,
+    seed: u64,
+    why: String,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (name, seed) = (self.workload.name(), self.seed);
+        writeln!(f, "{}", self.why)?;
+        writeln!(f, "calls: {:?}", self.workload.calls(&ops::all()))?;
+        write!(
+            f,
+            "again: CFFS_CRASH={name} CFFS_CRASH_SEED={seed} cargo test -p cffs --test crash one -- \
+             --nocapture"
+        )
+    }
+}
+
+/// The explorer: the volumes that workloads start from, and the calls that they are made of.
+struct Explorer {
+    starts: Vec<Start>,
+    all: Vec<Op>,
+    seed: u64,
+}
+
+impl Explorer {
+    fn new() -> Explorer {
+        let starts = (0..KINDS).map(Start::new).collect();
+        Explorer { starts, all: ops::all(), seed: number("CFFS_CRASH_SEED").unwrap_or(1) }
+    }
+
+    fn run(&self, workload: Workload) -> Result<Tried, Failure> {
+        let start = &self.starts[workload.kind() as usize];
+        let calls = workload.calls(&self.all);
+        let run = || case::run(start, &self.all, &calls, self.seed);
+        let result = std::panic::catch_unwind(AssertUnwindSafe(run));
+        result.unwrap_or_else(|_| Err("the program panicked".into())).map_err(|why| Failure {
+            workload,
+            seed: self.seed,
+            why,
+        })
+    }
+
+    /// Runs workloads on all processors until so many states were tried, or too many fail.
+    fn explore(&self, states: u64) -> (Tried, Vec<Failure>) {
+        let next = AtomicU64::new(0);
+        let done = Mutex::new((Tried::default(), Vec::new()));
+        let work = || {
+            loop {
+                let workload =
+                    Workload::nth(next.fetch_add(1, Ordering::Relaxed), self.all.len() as u64);
+                let result = self.run(workload);
+                let (sum, failures) = &mut *done.lock().unwrap();
+                match result {
+                    Ok(tried) => sum.add(tried),
+                    Err(failure) => failures.push(failure),
+                }
+                if sum.states >= states || failures.len() >= FAILURES_MAX {
+                    return;
+                }
+            }
+        };
+        let threads = std::thread::available_parallelism().map_or(2, |count| count.get());
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(work);
+            }
+        });
+        done.into_inner().unwrap()
+    }
+}
+
+#[test]
+fn every_crash_leaves_a_state_that_was() {
+    let began = Instant::now();
+    let explorer = Explorer::new();
+    let states = number("CFFS_CRASH_STATES").unwrap_or(STATES);
+    let (tried, failures) = explorer.explore(states);
+    failures.iter().for_each(|failure| println!("{failure}\n"));
+    println!(
+        "{} states after a crash, {} of them of crashed recoveries, in {} workloads, seed {}: \
+         {} violations; {} were as a whole a moment of the workload; {:.1} s",
+        tried.states,
+        tried.recoveries,
+        tried.workloads,
+        explorer.seed,
+        failures.len(),
+        tried.moments,
+        began.elapsed().as_secs_f64()
+    );
+    assert!(failures.is_empty(), "{}", failures[0]);
+    assert!(tried.states >= states && tried.recoveries > 0);
+}
+
+#[test]
+fn one() {
+    let name = std::env::var("CFFS_CRASH").unwrap_or_else(|_| "0.0.0.0".into());
+    let workload = Workload::parse(&name).expect("KIND.FIRST.BETWEEN.SECOND or KIND.rSEED");
+    match Explorer::new().run(workload) {
+        Err(failure) => panic!("{failure}"),
+        Ok(tried) => {
+            println!("{}: {tried:?}", workload.name());
+            assert!(tried.states > 0);
+        }
+    }
+}
+
+#[test]
+fn a_pair_is_never_run_twice() {
+    let calls = ops::all().len() as u64;
+    let pairs = KINDS * calls * calls * BETWEEN;
+    let pair = |nth| matches!(Workload::nth(nth, calls), Workload::Pair { .. });
+    let end = pairs + pairs / 7;
+    let names: std::collections::BTreeSet<String> =
+        (0..end).filter(|nth| pair(*nth)).map(|nth| Workload::nth(nth, calls).name()).collect();
+    assert_eq!(names.len() as u64, pairs);
+    assert!(!pair(end + 8));
+}

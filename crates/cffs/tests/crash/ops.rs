@@ -1,0 +1,326 @@
+//! The system calls of a workload, over a small set of names.
+//!
+//! [`all`] is every call with every argument that makes a difference: the sequences of one and of
+//! two calls are generated from it. A call that fails, as many do in life, is part of the workload.
+
+use cffs::units::InodeNo;
+use cffs::vfs::{AllocateMode, NewFile, NewKind, RenameMode, SetAttr, Volume, XattrMode};
+
+use crate::Random;
+
+/// A path of at most two names.
+pub type Path = &'static str;
+
+#[derive(Clone, Debug)]
+pub enum Op {
+    Make(Path),
+    MakeDir(Path),
+    MakeLink(Path, usize),
+    MakeFifo(Path),
+    /// Makes a file without a name, writes to it, and gives it one.
+    Unnamed(Path),
+    /// Makes as many files in a directory, each of as many bytes.
+    Fill(Path, usize, usize),
+    /// Removes the files that [`Op::Fill`] makes.
+    Empty(Path, usize),
+    Link(Path, Path),
+    Unlink(Path),
+    RemoveDir(Path),
+    Rename(Path, Path, RenameMode),
+    Write(Path, u64, usize),
+    Append(Path, usize),
+    Truncate(Path, u64),
+    Allocate(Path, u64, u64, AllocateMode),
+    Chmod(Path),
+    Chown(Path),
+    SetXattr(Path, usize),
+    RemoveXattr(Path),
+    /// Looks a file up, which brings an inode back from the external table.
+    Lookup(Path),
+    Fsync(Path),
+    Fdatasync(Path),
+    Sync,
+}
+
+/// What a call promised when it returned.
+pub enum Promise {
+    Nothing,
+    File(InodeNo),
+    Everything,
+}
+
+pub const XATTR: &[u8] = b"user.note";
+
+fn new(kind: NewKind<'_>) -> NewFile<'_> {
+    NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 }
+}
+
+fn find_name(volume: &Volume, dir: InodeNo, name: &str) -> Option<InodeNo> {
+    let attr = volume.lookup(dir, name.as_bytes()).ok()?;
+    volume.release(attr.ino, 1);
+    Some(attr.ino)
+}
+
+/// The directory of a path, and the last name.
+fn split(volume: &Volume, path: Path) -> Option<(InodeNo, &'static [u8])> {
+    match path.split_once('/') {
+        None => Some((InodeNo::ROOT, path.as_bytes())),
+        Some((dir, name)) => Some((find_name(volume, InodeNo::ROOT, dir)?, name.as_bytes())),
+    }
+}
+
+fn find(volume: &Volume, path: Path) -> Option<InodeNo> {
+    let mut at = InodeNo::ROOT;
+    for name in path.split('/') {
+        at = find_name(volume, at, name)?;
+    }
+    Some(at)
+}
+
+fn fill_name(number: usize) -> Vec<u8> {
+    format!("one of many files, number {number}").into_bytes()
+}
+
+impl Op {
+    /// Makes the call. `serial` tells the bytes of one call's writes from those of others.
+    pub fn apply(&self, volume: &Volume, serial: u8) -> Promise {
+        self.try_apply(volume, serial).unwrap_or(Promise::Nothing)
+    }
+
+    fn try_apply(&self, volume: &Volume, serial: u8) -> Option<Promise> {
+        let make = |path: Path, kind| {
+            let (dir, name) = split(volume, path)?;
+            let made = volume.make(dir, name, &new(kind)).ok()?;
+            volume.release(made.ino, 1);
+            Some(made.ino)
+        };
+        let bytes = |len| -> Vec<u8> { (0..len).map(|at| serial ^ (at / 512) as u8).collect() };
+        match *self {
+            Op::Make(path) => make(path, NewKind::Regular).map(drop)?,
+            Op::MakeDir(path) => make(path, NewKind::Directory).map(drop)?,
+            Op::MakeLink(path, len) => make(path, NewKind::Symlink(&vec![b'x'; len])).map(drop)?,
+            Op::MakeFifo(path) => make(path, NewKind::Fifo).map(drop)?,
+            Op::Unnamed(path) => {
+                let (dir, name) = split(volume, path)?;
+                let ino = volume.make_unnamed(dir, &new(NewKind::Regular)).ok()?.ino;
+                volume.write(ino, 0, &bytes(3000)).ok()?;
+                if volume.link(ino, dir, name).is_ok() {
+                    volume.release(ino, 1);
+                }
+                volume.release(ino, 1);
+            }
+            Op::Fill(path, count, len) => {
+                let dir = find(volume, path)?;
+                for number in 0..count {
+                    let made = volume.make(dir, &fill_name(number), &new(NewKind::Regular)).ok()?;
+                    volume.write(made.ino, 0, &bytes(len)).ok()?;
+                    volume.release(made.ino, 1);
+                }
+            }
+            Op::Empty(path, count) => {
+                let dir = find(volume, path)?;
+                for number in 0..count {
+                    volume.unlink(dir, &fill_name(number)).ok()?;
+                }
+            }
+            Op::Link(from, to) => {
+                let ino = find(volume, from)?;
+                let (dir, name) = split(volume, to)?;
+                volume.link(ino, dir, name).ok()?;
+                volume.release(ino, 1);
+            }
+            Op::Unlink(path) => {
+                let (dir, name) = split(volume, path)?;
+                volume.unlink(dir, name).ok()?;
+            }
+            Op::RemoveDir(path) => {
+                let (dir, name) = split(volume, path)?;
+                volume.remove_dir(dir, name).ok()?;
+            }
+            Op::Rename(from, to, mode) => {
+                let ((from, name), (to, new)) = (split(volume, from)?, split(volume, to)?);
+                volume.rename(from, name, to, new, mode).ok()?;
+            }
+            Op::Write(path, at, len) => {
+                volume.write(find(volume, path)?, at, &bytes(len)).ok()?;
+            }
+            Op::Append(path, len) => {
+                let ino = find(volume, path)?;
+                let size = volume.attr(ino).ok()?.size;
+                volume.write(ino, size, &bytes(len)).ok()?;
+            }
+            Op::Truncate(path, size) => {
+                set(volume, path, SetAttr { size: Some(size), ..SetAttr::default() })?;
+            }
+            Op::Allocate(path, at, len, mode) => {
+                volume.allocate(find(volume, path)?, at, len, mode).ok()?;
+            }
+            Op::Chmod(path) => {
+                let permissions = Some(0o600 + u32::from(serial % 8));
+                set(volume, path, SetAttr { permissions, ..SetAttr::default() })?;
+            }
+            Op::Chown(path) => {
+                let uid = Some(1000 + u32::from(serial));
+                set(volume, path, SetAttr { uid, gid: uid, ..SetAttr::default() })?;
+            }
+            Op::SetXattr(path, len) => {
+                let ino = find(volume, path)?;
+                volume.set_xattr(ino, XATTR, &bytes(len), XattrMode::Any).ok()?;
+            }
+            Op::RemoveXattr(path) => volume.remove_xattr(find(volume, path)?, XATTR).ok()?,
+            Op::Lookup(path) => {
+                find(volume, path)?;
+            }
+            Op::Fsync(path) | Op::Fdatasync(path) => {
+                let ino = find(volume, path)?;
+                volume.sync_file(ino, matches!(self, Op::Fdatasync(_))).expect("fsync");
+                return Some(Promise::File(ino));
+            }
+            Op::Sync => {
+                volume.sync().expect("sync");
+                return Some(Promise::Everything);
+            }
+        }
+        Some(Promise::Nothing)
+    }
+}
+
+fn set(volume: &Volume, path: Path, changes: SetAttr) -> Option<()> {
+    volume.set_attr(find(volume, path)?, &changes).ok().map(drop)
+}
+
+/// The calls that make what every workload starts from: tiny, small and large files, one with two
+/// names, directories with and without entries, a symbolic link.
+pub fn start() -> Vec<Op> {
+    use Op::*;
+    vec![
+        MakeDir("d"),
+        MakeDir("e"),
+        MakeDir("d/s"),
+        Make("d/f"),
+        Write("d/f", 0, 300),
+        Make("g"),
+        Write("g", 0, 9000),
+        Make("h"),
+        Write("h", 0, 100),
+        Link("h", "d/h"),
+        Make("big"),
+        Write("big", 0, 90_000),
+        MakeLink("l", 20),
+        Fill("d", 6, 200),
+    ]
+}
+
+/// Every call, with every argument that makes a difference.
+pub fn all() -> Vec<Op> {
+    use AllocateMode::*;
+    use Op::*;
+    use RenameMode::*;
+    let mut ops = vec![
+        Make("n"),
+        Make("d/n"),
+        MakeDir("n"),
+        MakeDir("d/n"),
+        MakeLink("n", 30),
+        MakeLink("d/n", 900),
+        MakeFifo("e/n"),
+        Unnamed("e/n"),
+        Fill("e", 30, 400),
+        Empty("d", 6),
+        Link("d/f", "n"),
+        Link("g", "e/n"),
+        Link("h", "n"),
+        Unlink("d/f"),
+        Unlink("g"),
+        Unlink("h"),
+        Unlink("d/h"),
+        Unlink("big"),
+        Unlink("l"),
+        Unlink("n"),
+        RemoveDir("e"),
+        RemoveDir("d/s"),
+        Chmod("d/f"),
+        Chown("g"),
+        Chmod("d"),
+        SetXattr("d/f", 40),
+        SetXattr("g", 3000),
+        SetXattr("d", 60),
+        RemoveXattr("g"),
+        Lookup("h"),
+        Lookup("d/h"),
+        Fsync("d/f"),
+        Fsync("n"),
+        Fsync("h"),
+        Fdatasync("g"),
+        Fdatasync("big"),
+        Sync,
+    ];
+    let renames = [
+        ("d/f", "n", Replace),
+        ("d/f", "d/n", Replace),
+        ("d/f", "g", Replace),
+        ("g", "d/f", Replace),
+        ("g", "h", Replace),
+        ("h", "d/f", Replace),
+        ("h", "e/n", Replace),
+        ("n", "d/f", Replace),
+        ("e", "d/s", Replace),
+        ("e", "n", Replace),
+        ("d", "e", Replace),
+        ("d/s", "e/n", Replace),
+        ("d", "e/n", Replace),
+        ("g", "n", NoReplace),
+        ("d/f", "g", Exchange),
+        ("d", "e", Exchange),
+        ("d/s", "g", Exchange),
+        ("h", "big", Exchange),
+    ];
+    ops.extend(renames.map(|(from, to, mode)| Rename(from, to, mode)));
+    for (path, len) in [("d/f", 300), ("g", 9000), ("h", 100), ("big", 90_000)] {
+        ops.extend([
+            Append(path, 50),
+            Append(path, 6000),
+            Write(path, len / 2 / 4096 * 4096, 4096),
+            Truncate(path, len / 3),
+            Truncate(path, len + 5000),
+        ]);
+    }
+    ops.extend([
+        Write("n", 0, 200),
+        Write("n", 0, 5000),
+        Write("big", 10_000, 50_000),
+        Truncate("g", 0),
+        Truncate("g", 200),
+        Allocate("g", 4096, 4096, PunchHole),
+        Allocate("big", 8192, 40_000, PunchHole),
+        Allocate("d/f", 0, 20_000, Reserve),
+        Allocate("g", 1000, 5000, ZeroRange { keep_size: true }),
+        Allocate("big", 80_000, 30_000, ZeroRange { keep_size: false }),
+        Allocate("g", 9000, 50_000, ReserveKeepSize),
+    ]);
+    ops
+}
+
+/// A call for a long random workload.
+pub fn random(ops: &[Op], random: &mut Random) -> Op {
+    let names = ["n", "d/n", "e/n", "d/f", "g", "h", "d/h", "big", "l", "e/g", "d/g"];
+    let dirs = ["d", "e", "d/s", "n", "e/s", "e/n"];
+    let pick = |from: &[Path], random: &mut Random| from[random.below(from.len() as u64) as usize];
+    let (one, two) = (pick(&names, random), pick(&names, random));
+    let (dir, other_dir) = (pick(&dirs, random), pick(&dirs, random));
+    let len = [0, 3, 300, 2000, 9000, 70_000][random.below(6) as usize];
+    match random.below(16) {
+        0..=3 => ops[random.below(ops.len() as u64) as usize].clone(),
+        4 => Op::Make(one),
+        5 => Op::Write(one, random.below(9000), len),
+        6 => Op::Write(one, 0, len),
+        7 => Op::Unlink(one),
+        8 | 9 => Op::Rename(one, two, RenameMode::Replace),
+        10 => Op::Rename(one, two, RenameMode::Exchange),
+        11 => Op::Link(one, two),
+        12 => Op::MakeDir(dir),
+        13 => Op::Rename(dir, other_dir, RenameMode::Replace),
+        14 => Op::RemoveDir(dir),
+        _ => Op::Truncate(one, random.below(12_000)),
+    }
+}

@@ -1,0 +1,223 @@
+//! What a volume holds, and which of it a crash may leave.
+//!
+//! The promise (docs/RELIABILITY.md), name by name and inode by inode, over the **window** from
+//! what was last made durable to the moment of the crash:
+//!
+//! 1. a name stands for an inode that it stood for in the window, and is there if it always was;
+//! 2. an inode has contents and attributes that it had at one moment of the window, and is there if
+//!    it always was; a large file, which is overwritten in place, may mix them sector by sector;
+//! 3. an inode that always had exactly one name has exactly one: a rename happened or did not.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cffs::format::inode::FileType;
+use cffs::units::InodeNo;
+use cffs::vfs::Volume;
+
+/// Files above this are overwritten in place.
+const IN_PLACE_BYTES: usize = 65_536;
+/// The smallest piece that a device writes atomically.
+const SECTOR_BYTES: usize = 512;
+
+/// What an inode is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    pub file_type: FileType,
+    owner: (u32, u32, u32),
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    bytes: Arc<Vec<u8>>,
+}
+
+pub type Name = (InodeNo, Vec<u8>);
+
+/// All names, each by directory and name, and all inodes.
+#[derive(Clone, Default)]
+pub struct Tree {
+    pub names: BTreeMap<Name, InodeNo>,
+    inodes: BTreeMap<InodeNo, Node>,
+}
+
+impl Tree {
+    /// Everything that a volume holds.
+    pub fn of(volume: &Volume) -> Result<Tree, String> {
+        let mut tree = Tree::default();
+        let mut todo = vec![InodeNo::ROOT];
+        while let Some(dir) = todo.pop() {
+            let mut entries = Vec::new();
+            let read = volume.read_dir(dir, 0, true, &mut |entry| {
+                entries.push((entry.name.to_vec(), entry.attr.expect("attributes")));
+                true
+            });
+            read.map_err(|error| format!("reading directory {dir}: {error}"))?;
+            for (name, attr) in entries {
+                let node = node(volume, &attr).map_err(|e| format!("inode {}: {e}", attr.ino))?;
+                volume.release(attr.ino, 1);
+                if attr.file_type == FileType::Directory {
+                    todo.push(attr.ino);
+                }
+                tree.inodes.insert(attr.ino, node);
+                if let Some(twice) = tree.names.insert((dir, name), attr.ino) {
+                    return Err(format!("a name of inode {twice} is there twice"));
+                }
+            }
+        }
+        Ok(tree)
+    }
+
+    fn names_of(&self, ino: InodeNo) -> impl Iterator<Item = &Name> {
+        self.names.iter().filter(move |(_, of)| **of == ino).map(|(name, _)| name)
+    }
+}
+
+fn node(volume: &Volume, attr: &cffs::vfs::Attr) -> Result<Node, cffs::error::Error> {
+    let bytes = match attr.file_type {
+        FileType::Regular => {
+            let mut bytes = vec![0; attr.size as usize];
+            let len = volume.read(attr.ino, 0, &mut bytes)?;
+            bytes.truncate(len);
+            bytes
+        }
+        FileType::Symlink => volume.read_link(attr.ino)?,
+        _ => Vec::new(),
+    };
+    let mut xattrs = BTreeMap::new();
+    for name in volume.xattr_names(attr.ino)? {
+        let value = volume.xattr(attr.ino, &name)?;
+        xattrs.insert(name, value);
+    }
+    Ok(Node {
+        file_type: attr.file_type,
+        owner: (attr.permissions, attr.uid, attr.gid),
+        xattrs,
+        bytes: Arc::new(bytes),
+    })
+}
+
+/// The states that a volume went through, and from which on a crash may bring them back.
+pub struct History {
+    states: Vec<Tree>,
+    floor: usize,
+    inode_floors: BTreeMap<InodeNo, usize>,
+    name_floors: BTreeMap<Name, usize>,
+}
+
+impl History {
+    pub fn new(start: Tree) -> History {
+        History {
+            states: vec![start],
+            floor: 0,
+            inode_floors: BTreeMap::new(),
+            name_floors: BTreeMap::new(),
+        }
+    }
+
+    pub fn push(&mut self, state: Tree) {
+        self.states.push(state);
+    }
+
+    /// A sync was acknowledged: nothing older than the newest state may come back.
+    pub fn synced(&mut self) {
+        self.states.drain(..self.states.len() - 1);
+        self.floor = 0;
+        self.inode_floors.clear();
+        self.name_floors.clear();
+    }
+
+    /// A sync of one file was acknowledged: it counts for the file, and for names that lead to it.
+    pub fn file_synced(&mut self, ino: InodeNo) {
+        let now = self.states.len() - 1;
+        self.inode_floors.insert(ino, now);
+        let mut at = vec![ino];
+        while let Some(ino) = at.pop() {
+            for name in self.states[now].names_of(ino) {
+                if self.name_floors.insert(name.clone(), now) != Some(now) {
+                    at.push(name.0);
+                }
+            }
+        }
+    }
+
+    fn window_of_inode(&self, ino: InodeNo) -> &[Tree] {
+        &self.states[self.inode_floors.get(&ino).copied().unwrap_or(self.floor)..]
+    }
+
+    fn window_of_name(&self, name: &Name) -> &[Tree] {
+        &self.states[self.name_floors.get(name).copied().unwrap_or(self.floor)..]
+    }
+
+    /// Whether what was found is, as a whole, one state of the window.
+    pub fn is_moment(&self, found: &Tree) -> bool {
+        self.states.iter().any(|s| s.names == found.names && s.inodes == found.inodes)
+    }
+
+    /// Why a crash may not leave this.
+    pub fn refuse(&self, found: &Tree) -> Result<(), String> {
+        for (name, ino) in &found.names {
+            if !self.window_of_name(name).iter().any(|state| state.names.get(name) == Some(ino)) {
+                return Err(format!("{} never stood for inode {ino}", shown(name)));
+            }
+        }
+        for (ino, node) in &found.inodes {
+            if !was(self.window_of_inode(*ino), *ino, node) {
+                return Err(format!("inode {ino} never was like this: {}", sketch(node)));
+            }
+        }
+        for name in self.states.iter().flat_map(|state| state.names.keys()) {
+            let always = self.window_of_name(name).iter().all(|s| s.names.contains_key(name));
+            if always && !found.names.contains_key(name) {
+                return Err(format!("{} is gone", shown(name)));
+            }
+        }
+        for ino in self.states.iter().flat_map(|state| state.inodes.keys()) {
+            let window = self.window_of_inode(*ino);
+            if window.iter().all(|s| s.inodes.contains_key(ino)) {
+                let one = window.iter().all(|s| s.names_of(*ino).count() == 1);
+                match found.names_of(*ino).count() {
+                    0 => return Err(format!("inode {ino} is gone")),
+                    2.. if one => return Err(format!("inode {ino} has two names, never had")),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether an inode was like this in the window.
+fn was(window: &[Tree], ino: InodeNo, found: &Node) -> bool {
+    let versions: Vec<&Node> = window.iter().filter_map(|state| state.inodes.get(&ino)).collect();
+    if versions.contains(&found) {
+        return true;
+    }
+    if versions.iter().all(|node| node.bytes.len() <= IN_PLACE_BYTES) {
+        return false;
+    }
+    let head = |node: &Node| {
+        (node.file_type, node.owner, node.xattrs.clone(), node.bytes.len()) == {
+            (found.file_type, found.owner, found.xattrs.clone(), found.bytes.len())
+        }
+    };
+    versions.iter().any(|node| head(node))
+        && found.bytes.chunks(SECTOR_BYTES).enumerate().all(|(index, piece)| {
+            versions.iter().any(|node| {
+                let old = node.bytes.get(index * SECTOR_BYTES..).unwrap_or(&[]);
+                let len = old.len().min(piece.len());
+                old[..len] == piece[..len] && piece[len..].iter().all(|byte| *byte == 0)
+            })
+        })
+}
+
+fn shown((dir, name): &Name) -> String {
+    format!("{} in directory {dir}", String::from_utf8_lossy(name))
+}
+
+fn sketch(node: &Node) -> String {
+    let (len, first, last) = (node.bytes.len(), node.bytes.first(), node.bytes.last());
+    format!(
+        "{:?} {:?}, {len} bytes from {first:?} to {last:?}, {} attributes",
+        node.file_type,
+        node.owner,
+        node.xattrs.len()
+    )
+}
