@@ -33,11 +33,11 @@ impl Checker<'_> {
         inos.filter(|ino| !ino.is_system() && is(ino)).collect()
     }
 
-    /// Gives an inode without a name the one that another file was to give up for it. True if there
-    /// was one: then everything is to be looked at again.
+    /// Gives an inode that lacks a name the one that another file was to give up for it. True if
+    /// there was one: then everything is to be looked at again.
     pub(super) fn complete_exchanges(&mut self) -> bool {
         let mut completed = false;
-        for ino in self.external(|references, due| references == 0 && due > 0) {
+        for ino in self.external(|references, due| references < due) {
             let Some(sector) = self.walk.census.get(ino).map(|found| found.container.sector) else {
                 continue;
             };

@@ -329,6 +329,11 @@ impl Namespace {
         let dir_vnode = self.store.get(from.file)?;
         let mut dir = Locked::new(&dir_vnode);
         let mut file = Locked::new(vnode);
+        // The device has it under a name that is about to go: recovery could not tell that one from
+        // a name that the inode is to keep.
+        if file.durable.is_some_and(|durable| durable != from) {
+            return Err(Error::EpochNeeded);
+        }
         let ino = file.inode.ino;
         let (slot, mut encoded) = {
             let image = self.store.sector(&dir, from.sector)?;

@@ -15,6 +15,8 @@
 //! CFFS_CRASH=0.12.1.40 CFFS_CRASH_SEED=1 cargo test -p cffs --test crash one -- --nocapture
 //! ```
 //!
+//! which also leaves out all calls that it does not need to fail.
+//!
 //! `CFFS_CRASH_SEED` is the seed, 1 if not given. `CFFS_CRASH_STATES` says how many states are
 //! tried at least: with more than the pairs give, more random workloads run.
 
@@ -143,6 +145,7 @@ impl Workload {
 struct Failure {
     workload: Workload,
     seed: u64,
+    calls: Vec<Op>,
     why: String,
 }
 
@@ -150,7 +153,7 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (name, seed) = (self.workload.name(), self.seed);
         writeln!(f, "{}", self.why)?;
-        writeln!(f, "calls: {:?}", self.workload.calls(&ops::all()))?;
+        writeln!(f, "calls: {:?}", self.calls)?;
         write!(
             f,
             "again: CFFS_CRASH={name} CFFS_CRASH_SEED={seed} cargo test -p cffs --test crash one -- \
@@ -173,15 +176,37 @@ impl Explorer {
     }
 
     fn run(&self, workload: Workload) -> Result<Tried, Failure> {
-        let start = &self.starts[workload.kind() as usize];
         let calls = workload.calls(&self.all);
-        let run = || case::run(start, &self.all, &calls, self.seed);
-        let result = std::panic::catch_unwind(AssertUnwindSafe(run));
-        result.unwrap_or_else(|_| Err("the program panicked".into())).map_err(|why| Failure {
+        self.run_calls(workload.kind(), &calls).map_err(|why| Failure {
             workload,
             seed: self.seed,
+            calls,
             why,
         })
+    }
+
+    fn run_calls(&self, kind: u64, calls: &[Op]) -> Result<Tried, String> {
+        let run = || case::run(&self.starts[kind as usize], &self.all, calls, self.seed);
+        std::panic::catch_unwind(AssertUnwindSafe(run))
+            .unwrap_or_else(|_| Err("the program panicked".into()))
+    }
+
+    /// Leaves out calls as long as what is left still fails.
+    fn shrink(&self, failure: &mut Failure) {
+        let kind = failure.workload.kind();
+        let mut at = 0;
+        while at < failure.calls.len() {
+            let mut fewer = failure.calls.clone();
+            fewer.remove(at);
+            match self.run_calls(kind, &fewer) {
+                Ok(_) => at += 1,
+                Err(why) => {
+                    failure.calls = fewer;
+                    failure.why = why;
+                    at = 0;
+                }
+            }
+        }
     }
 
     /// Runs workloads on all processors until so many states were tried, or too many fail.
@@ -239,8 +264,12 @@ fn every_crash_leaves_a_state_that_was() {
 fn one() {
     let name = std::env::var("CFFS_CRASH").unwrap_or_else(|_| "0.0.0.0".into());
     let workload = Workload::parse(&name).expect("KIND.FIRST.BETWEEN.SECOND or KIND.rSEED");
-    match Explorer::new().run(workload) {
-        Err(failure) => panic!("{failure}"),
+    let explorer = Explorer::new();
+    match explorer.run(workload) {
+        Err(mut failure) => {
+            explorer.shrink(&mut failure);
+            panic!("{failure}");
+        }
         Ok(tried) => {
             println!("{}: {tried:?}", workload.name());
             assert!(tried.states > 0);
