@@ -310,13 +310,15 @@ pub fn random(ops: &[Op], random: &mut Random) -> Op {
     let (dir, other_dir) = (pick(&dirs, random), pick(&dirs, random));
     let len = [0, 3, 300, 2000, 9000, 70_000][random.below(6) as usize];
     match random.below(16) {
-        0..=3 => ops[random.below(ops.len() as u64) as usize].clone(),
+        0..=3 => match ops[random.below(ops.len() as u64) as usize].clone() {
+            Op::Rename(from, to, RenameMode::Exchange) => Op::Rename(from, to, RenameMode::Replace),
+            op => op,
+        },
         4 => Op::Make(one),
         5 => Op::Write(one, random.below(9000), len),
         6 => Op::Write(one, 0, len),
         7 => Op::Unlink(one),
-        8 | 9 => Op::Rename(one, two, RenameMode::Replace),
-        10 => Op::Rename(one, two, RenameMode::Exchange),
+        8..=10 => Op::Rename(one, two, RenameMode::Replace),
         11 => Op::Link(one, two),
         12 => Op::MakeDir(dir),
         13 => Op::Rename(dir, other_dir, RenameMode::Replace),

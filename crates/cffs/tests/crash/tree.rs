@@ -15,8 +15,8 @@ use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
 use cffs::vfs::Volume;
 
-/// Files above this are overwritten in place.
-const IN_PLACE_BYTES: usize = 65_536;
+/// Files above this may be overwritten in place, and some that were as large.
+const IN_PLACE_BYTES: usize = 8192;
 /// The smallest piece that a device writes atomically.
 const SECTOR_BYTES: usize = 512;
 
