@@ -13,6 +13,7 @@ quick=false
 if [[ ${1-} == --quick ]]; then
     quick=true
     export PROPTEST_CASES=${PROPTEST_CASES-16}
+    export CFFS_CRASH_STATES=${CFFS_CRASH_STATES-10000}
 fi
 
 log=$(mktemp)

@@ -124,17 +124,13 @@ impl History {
         self.name_floors.clear();
     }
 
-    /// A sync of one file was acknowledged: it counts for the file, and for names that lead to it.
+    /// A sync of one file was acknowledged: it counts for the file and for its names. Where a
+    /// directory above has just moved, it may be back in its old place, with all that is in it.
     pub fn file_synced(&mut self, ino: InodeNo) {
         let now = self.states.len() - 1;
         self.inode_floors.insert(ino, now);
-        let mut at = vec![ino];
-        while let Some(ino) = at.pop() {
-            for name in self.states[now].names_of(ino) {
-                if self.name_floors.insert(name.clone(), now) != Some(now) {
-                    at.push(name.0);
-                }
-            }
+        for name in self.states[now].names_of(ino) {
+            self.name_floors.insert(name.clone(), now);
         }
     }
 
