@@ -11,7 +11,7 @@ use cffs::vfs::{OpenOptions, Volume, read_superblock};
 
 use crate::Random;
 use crate::ops::{self, Op, Promise};
-use crate::record::Recorder;
+use crate::record::{Mutant, Recorder};
 use crate::states::Crashes;
 use crate::tree::{History, Tree};
 
@@ -114,8 +114,14 @@ struct Run<'a> {
 }
 
 /// Makes the calls on a volume and tries the crashes. The error tells what a crash did.
-pub fn run(start: &Start, all: &[Op], workload: &[Op], seed: u64) -> Result<Tried, String> {
-    let device = Arc::new(Recorder::new(start.image.clone()));
+pub fn run(
+    start: &Start,
+    all: &[Op],
+    workload: &[Op],
+    seed: u64,
+    mutant: Option<Mutant>,
+) -> Result<Tried, String> {
+    let device = Arc::new(Recorder::mutated(start.image.clone(), mutant));
     let mut crashes = Crashes::new(start.image.clone());
     let volume = open(device.clone())?;
     let mut run = Run {

@@ -33,6 +33,7 @@ use std::time::Instant;
 
 use case::{KINDS, Start, Tried};
 use ops::Op;
+use record::Mutant;
 
 /// States to try if nothing else is asked for.
 const STATES: u64 = 200_000;
@@ -41,6 +42,8 @@ const STATES: u64 = 200_000;
 const BETWEEN: u64 = 3;
 /// Failures after which no more are looked for.
 const FAILURES_MAX: usize = 20;
+/// Workloads in which a mutant must be caught.
+const MUTANT_WORKLOADS: u64 = 400;
 /// Calls of a long workload.
 const LONG: usize = 60;
 
@@ -167,12 +170,18 @@ struct Explorer {
     starts: Vec<Start>,
     all: Vec<Op>,
     seed: u64,
+    mutant: Option<Mutant>,
 }
 
 impl Explorer {
     fn new() -> Explorer {
         let starts = (0..KINDS).map(Start::new).collect();
-        Explorer { starts, all: ops::all(), seed: number("CFFS_CRASH_SEED").unwrap_or(1) }
+        Explorer {
+            starts,
+            all: ops::all(),
+            seed: number("CFFS_CRASH_SEED").unwrap_or(1),
+            mutant: None,
+        }
     }
 
     fn run(&self, workload: Workload) -> Result<Tried, Failure> {
@@ -186,7 +195,8 @@ impl Explorer {
     }
 
     fn run_calls(&self, kind: u64, calls: &[Op]) -> Result<Tried, String> {
-        let run = || case::run(&self.starts[kind as usize], &self.all, calls, self.seed);
+        let run =
+            || case::run(&self.starts[kind as usize], &self.all, calls, self.seed, self.mutant);
         std::panic::catch_unwind(AssertUnwindSafe(run))
             .unwrap_or_else(|_| Err("the program panicked".into()))
     }
@@ -258,6 +268,25 @@ fn every_crash_leaves_a_state_that_was() {
     );
     assert!(failures.is_empty(), "{}", failures[0]);
     assert!(tried.states >= states && tried.recoveries > 0);
+}
+
+/// Every barrier that an epoch has, and the sync at its end, is needed: without it, the explorer
+/// finds a violation. So an fsync that is acknowledged too early is found, too.
+#[test]
+fn every_barrier_is_missed() {
+    let mutants =
+        [Mutant::NoSync, Mutant::NoBarrier(0), Mutant::NoBarrier(1), Mutant::NoBarrier(2)];
+    for mutant in mutants {
+        let explorer = Explorer { mutant: Some(mutant), ..Explorer::new() };
+        let calls = explorer.all.len() as u64;
+        let mut tried = 0;
+        let caught = (0..MUTANT_WORKLOADS).any(|nth| {
+            tried = nth + 1;
+            explorer.run(Workload::nth(nth, calls)).is_err()
+        });
+        assert!(caught, "{mutant:?} survived {tried} workloads");
+        println!("{mutant:?} was caught by workload {tried}");
+    }
 }
 
 #[test]

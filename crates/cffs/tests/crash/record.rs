@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cffs::device::{BlockDevice, Geometry, Image, MemoryDevice};
 
@@ -13,15 +14,35 @@ pub enum Event {
     Sync,
 }
 
+/// What is taken out of the device, to see whether the explorer notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// Nothing waits for the disk: a sync is no more than a barrier.
+    NoSync,
+    /// The barrier of this number after a sync orders nothing.
+    NoBarrier(usize),
+}
+
 /// The device; it never fails and loses nothing. What a crash loses is decided afterwards.
 pub struct Recorder {
     inner: MemoryDevice,
     events: Mutex<Vec<Event>>,
+    mutant: Option<Mutant>,
+    barriers: AtomicUsize,
 }
 
 impl Recorder {
     pub fn new(image: Image) -> Recorder {
-        Recorder { inner: MemoryDevice::from_image(image), events: Mutex::default() }
+        Recorder::mutated(image, None)
+    }
+
+    pub fn mutated(image: Image, mutant: Option<Mutant>) -> Recorder {
+        Recorder {
+            inner: MemoryDevice::from_image(image),
+            events: Mutex::default(),
+            mutant,
+            barriers: AtomicUsize::new(0),
+        }
     }
 
     /// The events since the last call.
@@ -48,11 +69,18 @@ impl BlockDevice for Recorder {
         Ok(())
     }
     fn barrier(&self) -> io::Result<()> {
-        self.record(Event::Barrier);
+        let number = self.barriers.fetch_add(1, Ordering::Relaxed);
+        if self.mutant != Some(Mutant::NoBarrier(number)) {
+            self.record(Event::Barrier);
+        }
         Ok(())
     }
     fn sync(&self) -> io::Result<()> {
-        self.record(Event::Sync);
+        self.barriers.store(0, Ordering::Relaxed);
+        self.record(match self.mutant {
+            Some(Mutant::NoSync) => Event::Barrier,
+            _ => Event::Sync,
+        });
         Ok(())
     }
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
