@@ -19,6 +19,9 @@ GENERATED := $(TARGET)/generated
 # How long `make fuzz` spends on each target, and how often `make soak` tries each property.
 FUZZ_SECONDS ?= 60
 SOAK_CASES ?= 5000
+# How many states after a crash `make soak` tries, and with which seed.
+SOAK_STATES ?= 10000000
+SOAK_SEED ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build run test test-quick fmt lint install uninstall
@@ -81,7 +84,9 @@ fuzz: ## Fuzz every target for FUZZ_SECONDS (needs a nightly compiler)
 	scripts/fuzz.sh $(FUZZ_SECONDS)
 
 soak: ## Try every property SOAK_CASES times, optimised, and run the tests that need root
-	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) test --release --locked --workspace -- --include-ignored
+	CFFS_CRASH_STATES=$(SOAK_STATES) CFFS_CRASH_SEED=$(SOAK_SEED) \
+		$(CARGO) test --release --locked -p cffs --test crash -- --nocapture
+	PROPTEST_CASES=$(SOAK_CASES) CFFS_CRASH_STATES=200000 $(CARGO) test --release --locked --workspace -- --include-ignored
 
 fsck-scale: ## Compare a full check of a million files with e2fsck's (needs root and 6 GB)
 	scripts/fsck-scale.sh
