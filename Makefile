@@ -86,7 +86,8 @@ fuzz: ## Fuzz every target for FUZZ_SECONDS (needs a nightly compiler)
 soak: ## Try every property SOAK_CASES times, optimised, and run the tests that need root
 	CFFS_CRASH_STATES=$(SOAK_STATES) CFFS_CRASH_SEED=$(SOAK_SEED) \
 		$(CARGO) test --release --locked -p cffs --test crash -- --nocapture
-	PROPTEST_CASES=$(SOAK_CASES) CFFS_CRASH_STATES=200000 $(CARGO) test --release --locked --workspace -- --include-ignored
+	PROPTEST_CASES=$(SOAK_CASES) CFFS_CRASH_STATES=200000 \
+		$(CARGO) test --release --locked --workspace -- --include-ignored
 
 fsck-scale: ## Compare a full check of a million files with e2fsck's (needs root and 6 GB)
 	scripts/fsck-scale.sh
