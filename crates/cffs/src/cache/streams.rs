@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 /// How many streams are remembered.
 const STREAMS: usize = 16;
 /// How many segments a stream reads at most at once.
-const WINDOW_SEGMENTS_MAX: u64 = 64;
+const WINDOW_SEGMENTS_MAX: u64 = 32;
 
 #[derive(Clone, Copy, Default)]
 struct Stream {
