@@ -73,6 +73,11 @@ impl Namespace {
             self.check_not_below(names.to, source.ino)?;
         }
         self.check_names_settled(&source_vnode)?;
+        // Recovery knows one place that the inode came from, the one on the device; it could not
+        // tell which of two names in between the inode took from another file.
+        if is_moved(&source_vnode) {
+            return Err(Error::EpochNeeded);
+        }
         if let Some((found, vnode)) = &target {
             if found.ino == source.ino {
                 return Ok(Renamed { replaced: None, moved: false });
@@ -337,6 +342,12 @@ impl Namespace {
         }
         Ok(moved)
     }
+}
+
+/// Whether the device has the inode, and elsewhere.
+fn is_moved(vnode: &Arc<Vnode>) -> bool {
+    let file = vnode.state.read();
+    file.durable.is_some() && file.durable != file.container
 }
 
 /// Whether the device has the inode where it is.
