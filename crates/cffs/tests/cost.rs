@@ -114,3 +114,21 @@ fn a_volume_of_16_tib_is_made_and_mounted_as_one_of_16_gib() {
     }
     assert_eq!(large[2], Counts::default(), "statfs asks the device for nothing");
 }
+
+#[test]
+fn files_that_end_within_a_block_are_written_without_reading_it() {
+    let device = device(1 << 30);
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let volume = open(&device);
+    volume.make(ROOT, b"first", &EMPTY).expect("made");
+    volume.sync().expect("synced");
+    let counts = cost(&device, || {
+        for index in 0..1000 {
+            let file = volume.make(ROOT, &name(index), &EMPTY).expect("made");
+            volume.write(file.ino, 0, &vec![7; 1000 + index as usize * 17]).expect("written");
+        }
+        volume.sync().expect("synced");
+    });
+    assert_eq!(counts.reads, 0, "{counts:?}");
+    volume.close().expect("closed");
+}

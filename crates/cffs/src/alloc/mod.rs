@@ -234,14 +234,17 @@ impl Allocator {
         !state.freed.is_empty() || !state.freeing.is_empty()
     }
 
-    /// Whether a block has fragments in use.
-    pub fn is_shared(&self, block: BlockNo) -> bool {
+    /// Which fragments of a block are in use, one bit for each, the first one's the lowest. What was
+    /// freed and is not yet allocatable counts as used.
+    pub fn used_fragments(&self, block: BlockNo) -> u64 {
         let mut state = self.state.lock();
         let cg = self.layout.cg_of(block);
         let at = self.in_group(cg, self.layout.block_start(block));
         let fragments = self.layout.block_fragments();
-        // If the group cannot be read, reading the old block is the careful choice.
-        self.group(&mut state, cg).map_or(true, |group| group.any_used(at, fragments))
+        // If the group cannot be read, keeping all of the old block is the careful choice.
+        self.group(&mut state, cg).map_or(u64::MAX, |group| {
+            (0..fragments).filter(|i| group.any_used(at + i, 1)).fold(0, |used, i| used | 1 << i)
+        })
     }
 
     fn in_group(&self, cg: CgIndex, fragment: FragNo) -> u32 {

@@ -33,11 +33,12 @@ pub enum Phase {
 
 enum Image {
     Whole(Arc<Block>),
-    /// A block of which some fragments are written; the others stay what they are.
+    /// A block of which some fragments are written. Of the others those that are kept stay what
+    /// they are; what becomes of the rest does not matter.
     Part {
         block: Block,
         covered: u64,
-        shared: bool,
+        kept: u64,
     },
 }
 
@@ -53,15 +54,9 @@ impl WriteSet {
         self.phases[phase as usize].insert(number, Image::Whole(block));
     }
 
-    /// Adds a run of fragments, in the first phase. Where it covers a block in part, `shared` tells
-    /// whether other fragments of that block are in use and must stay.
-    pub fn put_fragments(
-        &mut self,
-        layout: &Layout,
-        start: FragNo,
-        bytes: &[u8],
-        shared: impl Fn(BlockNo) -> bool,
-    ) {
+    /// Adds a run of fragments, in the first phase. Where the set covers a block in part, its other
+    /// fragments stay what they are.
+    pub fn put_fragments(&mut self, layout: &Layout, start: FragNo, bytes: &[u8]) {
         let fragment_bytes = layout.fragment_bytes as usize;
         let per_block = u64::from(layout.block_fragments());
         let phase = &mut self.phases[Phase::New as usize];
@@ -79,7 +74,7 @@ impl WriteSet {
                 let image = phase.entry(number).or_insert_with(|| Image::Part {
                     block: Block::zeroed(layout.block_bytes as usize),
                     covered: 0,
-                    shared: shared(number),
+                    kept: u64::MAX,
                 });
                 let at = first as usize * fragment_bytes;
                 match image {
@@ -94,6 +89,16 @@ impl WriteSet {
             }
             next += fragments;
             rest = after;
+        }
+    }
+
+    /// Tells which fragments of a block are in use, one bit for each: the others need not be kept,
+    /// and so not be read. Called when the set is complete.
+    pub fn keep_used(&mut self, used: impl Fn(BlockNo) -> u64) {
+        for (number, image) in self.phases.iter_mut().flatten() {
+            if let Image::Part { kept, .. } = image {
+                *kept = used(*number);
+            }
         }
     }
 
@@ -153,8 +158,8 @@ fn write_run(cache: &BufferCache, first: BlockNo, run: &mut Vec<Arc<Block>>) -> 
 fn complete(cache: &BufferCache, number: BlockNo, image: Image) -> Result<Arc<Block>> {
     match image {
         Image::Whole(block) => Ok(block),
-        Image::Part { block, covered, shared }
-            if !shared || covered == fragment_mask(cache.layout.block_fragments().into()) =>
+        Image::Part { block, covered, kept }
+            if kept & !covered & fragment_mask(cache.layout.block_fragments().into()) == 0 =>
         {
             Ok(Arc::new(block))
         }

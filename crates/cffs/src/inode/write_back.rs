@@ -164,8 +164,7 @@ impl Store {
                     writes.put_block(Phase::New, self.layout.block_of(start), page.clone());
                 } else {
                     let bytes = &page[into..into + len];
-                    let shared = |block| self.alloc.is_shared(block);
-                    writes.put_fragments(&self.layout, start, bytes, shared);
+                    writes.put_fragments(&self.layout, start, bytes);
                 }
             }
             at = to;
@@ -383,8 +382,7 @@ impl Store {
         let bytes =
             xattr::encode_block(list, inode.ino, inode.generation, run.start, total, self.checksum);
         inode.xattr_block = run;
-        let shared = |block| self.alloc.is_shared(block);
-        writes.put_fragments(&self.layout, run.start, &bytes, shared);
+        writes.put_fragments(&self.layout, run.start, &bytes);
         Ok(())
     }
 }

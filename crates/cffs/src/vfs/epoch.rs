@@ -228,6 +228,7 @@ impl<'a> Preparation<'a> {
         self.place()?;
         self.encode()?;
         self.seal()?;
+        self.writes.keep_used(|block| self.store.alloc.used_fragments(block));
         self.store.alloc.epoch_started();
         self.store.locator.epoch_started();
         self.store.next_epoch();
