@@ -16,6 +16,7 @@ use cffs_bench::peer::{Peer, find_cffs};
 use cffs_bench::placement::Placement;
 use cffs_bench::report::{Report, table};
 use cffs_bench::serve::control;
+use cffs_bench::serve::media::Media;
 use cffs_bench::serve::server::DiskServer;
 use cffs_bench::workload::Session;
 use cffs_bench::workload::catalog::{Scale, Workload};
@@ -48,11 +49,11 @@ enum Command {
     /// Exact and repeatable: the device alone, without processor and kernel. Compares C-FFS with
     /// its variants that have techniques switched off.
     Library(LibraryArguments),
-    /// Ask a served disk for its counters, or change its profile.
+    /// Ask a served disk for its counters, change its profile, or cut its power.
     Control {
         /// The socket that `cffs-bench disk --control` made.
         socket: PathBuf,
-        /// `counters`, `profile`, or `profile NAME`.
+        /// `counters`, `profile`, `profile NAME`, or `cut SEED`.
         #[arg(required = true)]
         command: Vec<String>,
     },
@@ -75,6 +76,9 @@ struct DiskArguments {
     /// Make a socket here that answers questions about the disk.
     #[arg(long)]
     control: Option<PathBuf>,
+    /// Keep what `cut` takes away: each write since the last flush, in memory.
+    #[arg(long, requires = "control")]
+    volatile: bool,
     /// An empty directory.
     directory: PathBuf,
 }
@@ -188,15 +192,11 @@ impl Arguments {
 impl DiskArguments {
     fn run(self) -> Result<()> {
         let interrupt = interrupt()?;
-        let server = DiskServer::start(
-            self.profile,
-            self.stroke,
-            self.size,
-            &self.backing,
-            &self.directory,
-        )?;
+        let media = Media::open(&self.backing, self.size)?;
+        let media = if self.volatile { media.volatile() } else { media };
+        let server = DiskServer::start(self.profile, self.stroke, media, &self.directory)?;
         if let Some(socket) = &self.control {
-            control::listen(socket, server.pacer().clone())?;
+            control::listen(socket, server.pacer().clone(), server.media().clone())?;
         }
         eprintln!("{} is ready", server.file().display());
         while !interrupt.load(Ordering::Relaxed) && !server.is_over() {

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use super::{Peer, run};
 use crate::disk::{Counters, Profile, Stroke};
+use crate::serve::media::Media;
 use crate::serve::server::{DiskServer, LoopDevice};
 use crate::workload::Site;
 
@@ -53,7 +54,8 @@ impl Volume {
         fs::create_dir(&served)?;
         fs::create_dir(&mount_point)?;
         let backing = places.path().join("backing");
-        let disk = DiskServer::start(spec.profile, spec.stroke, spec.size, &backing, &served)?;
+        let media = Media::open(&backing, spec.size)?;
+        let disk = DiskServer::start(spec.profile, spec.stroke, media, &served)?;
         let work = mount_point.join("work");
         let mut volume = Volume {
             spec,

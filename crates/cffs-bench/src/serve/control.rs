@@ -6,6 +6,7 @@
 //!   counters        {"reads":123,…}
 //!   profile NAME    ok          changes the device; counting goes on
 //!   profile         hdd7200
+//!   cut SEED        {"unsynced_writes":7,…}   loses some of what was not flushed, if volatile
 //! ```
 
 use std::io::{BufRead, BufReader, Write};
@@ -16,18 +17,19 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
+use super::media::Media;
 use super::pacer::Pacer;
 use crate::disk::Profile;
 
 /// Listens at `path`, which must not exist, and answers until the process ends.
-pub fn listen(path: &Path, pacer: Arc<Pacer>) -> Result<()> {
+pub fn listen(path: &Path, pacer: Arc<Pacer>, media: Arc<Media>) -> Result<()> {
     let listener = UnixListener::bind(path)
         .with_context(|| format!("make the control socket {}", path.display()))?;
     std::thread::Builder::new().name("control".into()).spawn(move || {
         for stream in listener.incoming().flatten() {
-            let pacer = pacer.clone();
+            let (pacer, media) = (pacer.clone(), media.clone());
             // A client that goes away ends its own conversation only.
-            std::thread::spawn(move || converse(&stream, &pacer));
+            std::thread::spawn(move || converse(&stream, &pacer, &media));
         }
     })?;
     Ok(())
@@ -43,16 +45,16 @@ pub fn ask(path: &Path, command: &str) -> Result<String> {
     Ok(answer.trim_end().to_owned())
 }
 
-fn converse(stream: &UnixStream, pacer: &Pacer) -> std::io::Result<()> {
+fn converse(stream: &UnixStream, pacer: &Pacer, media: &Media) -> std::io::Result<()> {
     let mut writer = stream;
     for line in BufReader::new(stream).lines() {
-        writeln!(writer, "{}", answer(&line?, pacer))?;
+        writeln!(writer, "{}", answer(&line?, pacer, media))?;
     }
     Ok(())
 }
 
 /// The answer to one line.
-pub fn answer(line: &str, pacer: &Pacer) -> String {
+pub fn answer(line: &str, pacer: &Pacer, media: &Media) -> String {
     let mut words = line.split_whitespace();
     match (words.next(), words.next()) {
         (Some("counters"), None) => serde_json::to_string(&pacer.counters())
@@ -68,6 +70,13 @@ pub fn answer(line: &str, pacer: &Pacer) -> String {
             }
             Err(error) => format!("error: {error}"),
         },
-        _ => String::from("error: say `counters` or `profile [NAME]`"),
+        (Some("cut"), Some(seed)) => match seed.parse() {
+            Ok(seed) => match media.cut_power(seed) {
+                Ok(cut) => serde_json::to_string(&cut).unwrap_or_else(|e| format!("error: {e}")),
+                Err(error) => format!("error: {error:#}"),
+            },
+            Err(error) => format!("error: the seed {seed}: {error}"),
+        },
+        _ => String::from("error: say `counters`, `profile [NAME]` or `cut SEED`"),
     }
 }

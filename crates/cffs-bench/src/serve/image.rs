@@ -1,11 +1,9 @@
 //! A FUSE file system with one file, `disk`, whose reads and writes take an emulated disk's time.
 //!
-//! The data lies in a backing file, on something fast. Requests reach this server as the block
+//! Requests reach this server as the block
 //! layer of the kernel cut them: the file is opened for direct I/O with parallel writes, so that
 //! nothing is cached, merged or serialized on the way from a loop device.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +13,7 @@ use fuse_ring::protocol::{
 };
 use fuse_ring::{Errno, Handler};
 
+use super::media::Media;
 use super::pacer::Pacer;
 use crate::disk::{Request, Run};
 
@@ -27,13 +26,13 @@ const TTL: Duration = Duration::from_secs(86_400);
 /// The file system.
 pub struct Image {
     pacer: Arc<Pacer>,
-    backing: File,
+    media: Arc<Media>,
 }
 
 impl Image {
-    /// The disk of this pacer, with its data in a backing file that is as long as the disk.
-    pub fn new(pacer: Arc<Pacer>, backing: File) -> Image {
-        Image { pacer, backing }
+    /// The disk of this pacer, with its data on media of the same size.
+    pub fn new(pacer: Arc<Pacer>, media: Arc<Media>) -> Image {
+        Image { pacer, media }
     }
 
     fn attr(&self, node: NodeId) -> Result<Attr, Errno> {
@@ -102,7 +101,7 @@ impl Handler for Image {
         let left = self.pacer.size().saturating_sub(read.offset);
         let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         if len > 0 {
-            self.backing.read_exact_at(&mut buf[..len], read.offset).map_err(|_| Errno::IO)?;
+            self.media.read(read.offset, &mut buf[..len]).map_err(|_| Errno::IO)?;
             self.pacer.perform(Request::Read(Run::of_bytes(read.offset, len as u64)));
         }
         Ok(len)
@@ -113,13 +112,14 @@ impl Handler for Image {
         if write.offset.checked_add(len).is_none_or(|end| end > self.pacer.size()) {
             return Err(Errno::NOSPC);
         }
-        self.backing.write_all_at(write.data, write.offset).map_err(|_| Errno::IO)?;
+        self.media.write(write.offset, write.data).map_err(|_| Errno::IO)?;
         self.pacer.perform(Request::Write(Run::of_bytes(write.offset, len)));
         Ok(write.data.len())
     }
 
     fn fsync(&self, _: &Context<'_>, _: NodeId, _: FileHandle, _: bool) -> Result<(), Errno> {
         self.pacer.perform(Request::Flush);
+        self.media.flush();
         Ok(())
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   file system ──► /dev/loopN ──► DIR/disk (FUSE) ──► Image ──► Pacer
-//!                   direct I/O     direct I/O            └─► backing file
+//!                   direct I/O     direct I/O            └─► Media
 //! ```
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,6 +17,7 @@ use fuse_ring::protocol::Features;
 use fuse_ring::{Config, MountOptions, Session, TransportChoice, Unmount, Unmounter};
 
 use super::image::{FILE_NAME, Image};
+use super::media::Media;
 use super::pacer::Pacer;
 use crate::disk::{Profile, Stroke};
 use crate::placement::Placement;
@@ -27,30 +28,18 @@ const THREADS: NonZeroUsize = NonZeroUsize::new(48).expect("not zero");
 /// A mounted disk. Dropping it unmounts.
 pub struct DiskServer {
     pacer: Arc<Pacer>,
+    media: Arc<Media>,
     file: PathBuf,
     unmounter: Unmounter,
     thread: Option<JoinHandle<std::io::Result<()>>>,
 }
 
 impl DiskServer {
-    /// Serves a disk of `size` bytes with its data in `backing`, which is made or resized, as the
-    /// file `disk` in the directory `at`.
-    pub fn start(
-        profile: Profile,
-        stroke: Stroke,
-        size: u64,
-        backing: &Path,
-        at: &Path,
-    ) -> Result<DiskServer> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(backing)
-            .with_context(|| format!("open the backing file {}", backing.display()))?;
-        file.set_len(size).context("give the backing file its size")?;
-        let pacer = Arc::new(Pacer::new(profile, size, stroke));
+    /// Serves a disk of the size of `media`, which hold its data, as the file `disk` in the
+    /// directory `at`.
+    pub fn start(profile: Profile, stroke: Stroke, media: Media, at: &Path) -> Result<DiskServer> {
+        let media = Arc::new(media);
+        let pacer = Arc::new(Pacer::new(profile, media.size(), stroke));
         let options = MountOptions {
             fsname: "cffs-bench".into(),
             subtype: String::from("disk"),
@@ -62,8 +51,9 @@ impl DiskServer {
         // Direct I/O that is asynchronous counts as background work, which would be held back.
         config.wishes.max_background = 512;
         config.wishes.congestion_threshold = 512;
-        let session = Session::mount(Image::new(pacer.clone(), file), at, &options, &config)
-            .with_context(|| format!("mount on {}", at.display()))?;
+        let session =
+            Session::mount(Image::new(pacer.clone(), media.clone()), at, &options, &config)
+                .with_context(|| format!("mount on {}", at.display()))?;
         let unmounter = session.unmounter();
         let serve = move || {
             Placement::here().pin_disk();
@@ -72,12 +62,18 @@ impl DiskServer {
             session.serve()
         };
         let thread = std::thread::Builder::new().name("disk".into()).spawn(serve)?;
-        Ok(DiskServer { pacer, file: at.join(FILE_NAME), unmounter, thread: Some(thread) })
+        let file = at.join(FILE_NAME);
+        Ok(DiskServer { pacer, media, file, unmounter, thread: Some(thread) })
     }
 
     /// The device behind the file.
     pub fn pacer(&self) -> &Arc<Pacer> {
         &self.pacer
+    }
+
+    /// What holds the device's data.
+    pub fn media(&self) -> &Arc<Media> {
+        &self.media
     }
 
     /// The file.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::media::Media;
 use super::pacer::Pacer;
 use crate::disk::{Profile, Request, Run, Stroke};
 
@@ -73,4 +74,34 @@ fn a_device_can_be_exchanged_and_goes_on_counting() {
     assert!(started.elapsed() < Duration::from_secs(1), "a device without delays was slow");
     assert_eq!((pacer.counters().reads, pacer.counters().seeks), (1001, 1));
     assert_eq!(pacer.profile(), Profile::None);
+}
+
+#[test]
+fn a_power_cut_loses_nothing_that_was_flushed_and_whole_sectors_of_the_rest() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (mut lost, mut kept) = (0, 0);
+    for seed in 0..200 {
+        let media = Media::open(&dir.path().join("disk"), 1 << 20).expect("media").volatile();
+        media.write(0, &[1; 40_960]).expect("write");
+        media.flush();
+        media.write(4096, &[2; 12_288]).expect("write");
+        media.write(6144, &[3; 4096]).expect("write");
+        let cut = media.cut_power(seed).expect("a cut");
+        assert_eq!((cut.unsynced_writes, cut.unsynced_sectors), (2, 5));
+        let mut now = vec![0; 40_960];
+        media.read(0, &mut now).expect("read");
+        assert!(now[..4096].iter().chain(&now[16_384..]).all(|&byte| byte == 1));
+        for sector in now[4096..16_384].chunks(4096) {
+            // The second write covers halves of sectors.
+            for half in sector.chunks(2048) {
+                assert!(half.iter().all(|&byte| byte == half[0]), "a sector was torn: {seed}");
+            }
+        }
+        lost += cut.lost_sectors;
+        kept += cut.unsynced_sectors - cut.lost_sectors;
+        assert_eq!(media.cut_power(seed).expect("a second cut").unsynced_writes, 0);
+    }
+    assert!(lost > 100 && kept > 100, "{lost} lost, {kept} kept");
+    let steady = Media::open(&dir.path().join("disk"), 1 << 20).expect("media");
+    assert!(steady.cut_power(1).is_err());
 }

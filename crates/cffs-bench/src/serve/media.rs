@@ -1,0 +1,143 @@
+//! The bytes of an emulated disk, and what a power cut loses of them.
+//!
+//! They lie in a backing file. Media that are volatile remember each write until the next flush,
+//! with what was there before, so that [`Media::cut_power`] can leave any part of them undone:
+//! what was flushed survives, and of the rest any sectors may, in any order of writing.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use crate::workload::random::Random;
+
+/// What a disk writes whole or not at all, in bytes.
+const SECTOR_BYTES: u64 = 4096;
+
+/// A write that no flush has covered yet.
+struct Unsynced {
+    offset: u64,
+    before: Vec<u8>,
+    after: Vec<u8>,
+}
+
+impl Unsynced {
+    /// The write's pieces, cut where sectors end, as ranges of its bytes.
+    fn sectors(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
+        let (offset, len) = (self.offset, self.after.len() as u64);
+        let first = SECTOR_BYTES - offset % SECTOR_BYTES;
+        let starts = std::iter::once(0).chain((first..len).step_by(SECTOR_BYTES as usize));
+        starts.map(move |start| {
+            let end = (offset + start) / SECTOR_BYTES * SECTOR_BYTES + SECTOR_BYTES - offset;
+            start as usize..end.min(len) as usize
+        })
+    }
+}
+
+/// What a power cut did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PowerCut {
+    /// Writes that no flush had covered.
+    pub unsynced_writes: u64,
+    /// Their sectors; each counts as often as it was written.
+    pub unsynced_sectors: u64,
+    /// The sectors of these that were lost.
+    pub lost_sectors: u64,
+}
+
+/// The bytes of a disk.
+pub struct Media {
+    backing: File,
+    size: u64,
+    /// The writes since the last flush; none for media that are not volatile.
+    unsynced: Option<Mutex<Vec<Unsynced>>>,
+}
+
+impl Media {
+    /// `size` bytes in the file at `path`, which is made or resized.
+    pub fn open(path: &Path, size: u64) -> Result<Media> {
+        let backing = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .with_context(|| format!("open the backing file {}", path.display()))?;
+        backing.set_len(size).context("give the backing file its size")?;
+        Ok(Media { backing, size, unsynced: None })
+    }
+
+    /// The same, with a power that can be cut.
+    pub fn volatile(self) -> Media {
+        Media { unsynced: Some(Mutex::default()), ..self }
+    }
+
+    /// The size in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Fills `buf`.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.backing.read_exact_at(buf, offset)
+    }
+
+    /// Writes `data`, which ends within the media.
+    pub fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let Some(unsynced) = &self.unsynced else {
+            return self.backing.write_all_at(data, offset);
+        };
+        let mut unsynced = unsynced.lock();
+        let mut before = vec![0; data.len()];
+        self.backing.read_exact_at(&mut before, offset)?;
+        self.backing.write_all_at(data, offset)?;
+        unsynced.push(Unsynced { offset, before, after: data.to_vec() });
+        Ok(())
+    }
+
+    /// What was written so far survives a power cut.
+    pub fn flush(&self) {
+        if let Some(unsynced) = &self.unsynced {
+            unsynced.lock().clear();
+        }
+    }
+
+    /// Loses what `seed` chooses of the writes since the last flush: all, none but the first ones,
+    /// a single write, parts of it, or sectors here and there. Nobody may use the disk meanwhile.
+    pub fn cut_power(&self, seed: u64) -> Result<PowerCut> {
+        let unsynced = self.unsynced.as_ref().context("the disk is not volatile")?;
+        let writes = std::mem::take(&mut *unsynced.lock());
+        for write in writes.iter().rev() {
+            self.backing.write_all_at(&write.before, write.offset)?;
+        }
+        let mut random = Random::new(seed);
+        let way = random.below(6);
+        let chosen = random.index(writes.len().max(1));
+        let mut cut =
+            PowerCut { unsynced_writes: writes.len() as u64, unsynced_sectors: 0, lost_sectors: 0 };
+        for (number, write) in writes.iter().enumerate() {
+            for sector in write.sectors() {
+                let survives = match way {
+                    0 => false,
+                    1 => number != chosen,
+                    2 => number == chosen,
+                    3 => number < chosen,
+                    4 => number < chosen || number == chosen && random.below(2) == 0,
+                    _ => random.below(2) == 0,
+                };
+                cut.unsynced_sectors += 1;
+                if survives {
+                    let at = write.offset + sector.start as u64;
+                    self.backing.write_all_at(&write.after[sector], at)?;
+                } else {
+                    cut.lost_sectors += 1;
+                }
+            }
+        }
+        Ok(cut)
+    }
+}
