@@ -37,6 +37,9 @@ pub fn start() -> anyhow::Result<ExitCode> {
     let mut child = command
         .args(arguments)
         .env(CHILD_VARIABLE, "1")
+        // A server has a thread for each core and frees in one what another took. With a heap for
+        // each thread, glibc keeps twice the memory that is in use.
+        .env("MALLOC_ARENA_MAX", "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
