@@ -140,7 +140,7 @@ impl Mkfs {
             drop(device);
             return Ok(FileDevice::create(target, size_bytes)?);
         }
-        if target.starts_with("/dev") {
+        if target.starts_with("/dev") && !target.starts_with("/dev/shm") {
             bail!("there is no device {}", target.display());
         }
         match self.size {
