@@ -132,3 +132,35 @@ fn files_that_end_within_a_block_are_written_without_reading_it() {
     assert_eq!(counts.reads, 0, "{counts:?}");
     volume.close().expect("closed");
 }
+
+#[test]
+fn what_is_removed_with_its_directory_is_not_written() {
+    let device = device(1 << 30);
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let volume = open(&device);
+    let dir = NewFile { kind: NewKind::Directory, ..EMPTY };
+    for d in 0..300 {
+        let parent = volume.make(ROOT, &name(d), &dir).expect("made").ino;
+        for index in 0..8 {
+            let file = volume.make(parent, &name(index), &EMPTY).expect("made");
+            volume.write(file.ino, 0, &vec![7; 1000 + index as usize * 1700]).expect("written");
+            volume.release(file.ino, 1);
+        }
+        volume.release(parent, 1);
+    }
+    volume.sync().expect("synced");
+    let counts = cost(&device, || {
+        for d in 0..300 {
+            let parent = volume.lookup(ROOT, &name(d)).expect("there").ino;
+            for index in 0..8 {
+                volume.unlink(parent, &name(index)).expect("gone");
+            }
+            volume.remove_dir(ROOT, &name(d)).expect("gone");
+            volume.release(parent, 1);
+        }
+        volume.sync().expect("synced");
+    });
+    // The root directory alone.
+    assert_eq!(counts.writes, 1, "{counts:?}");
+    volume.close().expect("closed");
+}

@@ -11,8 +11,8 @@ use cffs::units::InodeNo;
 use cffs::vfs::types::{self, NewFile, NewKind};
 use cffs::vfs::{self, Volume};
 use fuse_ring::protocol::{
-    AttrReply, Context, Create, Entry, Fallocate, FileHandle, Listing, ListingPlus, NodeId, Open,
-    OpenFlags, Opened, Read, Rename, SetAttr, SetXattr, Statfs, StatxReply, Write,
+    AttrReply, Context, CopyFileRange, Create, Entry, Fallocate, FileHandle, Listing, ListingPlus,
+    NodeId, Open, OpenFlags, Opened, Read, Rename, SetAttr, SetXattr, Statfs, StatxReply, Write,
 };
 use fuse_ring::{CachedData, Errno, Handler, Notifier};
 
@@ -23,10 +23,16 @@ use super::translate::{self, TTL};
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 
+const O_ACCMODE: u32 = 0o3;
+const O_WRONLY: u32 = 0o1;
 const O_EXCL: u32 = 0o200;
 const O_TRUNC: u32 = 0o1000;
 const SET_ID_BITS: u32 = 0o6000;
 const SET_GROUP_ID_BIT: u32 = 0o2000;
+
+/// What one request copies at most; the kernel tells the caller, who asks for the rest. Others may
+/// be waiting for the thread.
+const COPY_BYTES_MAX: u64 = 16 << 20;
 
 /// Serves one volume.
 pub struct Adapter {
@@ -109,8 +115,15 @@ fn new_file<'a>(cx: &Context<'_>, kind: NewKind<'a>, mode: u32, umask: u32) -> N
     NewFile { kind, permissions, umask, uid: cx.uid, gid: cx.gid }
 }
 
-fn opened() -> Opened {
-    Opened { handle: FileHandle(0), flags: OpenFlags::KEEP_CACHE }
+/// A file that is made to be written is written past the page cache: its bytes are copied once
+/// less, and the kernel does not ask for capabilities before it writes. Nobody maps it through a
+/// handle that cannot read; whoever reads it has a handle of his own, with a cache.
+fn opened(create: &Create) -> Opened {
+    let flags = match create.flags & O_ACCMODE {
+        O_WRONLY => OpenFlags::DIRECT_IO,
+        _ => OpenFlags::KEEP_CACHE,
+    };
+    Opened { handle: FileHandle(0), flags }
 }
 
 impl Handler for Adapter {
@@ -229,7 +242,7 @@ impl Handler for Adapter {
         if open.kill_suid_sgid {
             self.clear_privileges(node)?;
         }
-        Ok(opened())
+        Ok(Opened { handle: FileHandle(0), flags: OpenFlags::KEEP_CACHE })
     }
 
     fn create(
@@ -255,11 +268,11 @@ impl Handler for Adapter {
                         self.volume.release(attr.ino, 1);
                         errno("open")(error)
                     })?;
-                    return Ok((self.entry(&attr), opened()));
+                    return Ok((self.entry(&attr), opened(create)));
                 }
-                Ok((self.entry(&attr), opened()))
+                Ok((self.entry(&attr), opened(create)))
             }
-            made => Ok((made?, opened())),
+            made => Ok((made?, opened(create))),
         }
     }
 
@@ -271,7 +284,7 @@ impl Handler for Adapter {
     ) -> Result<(Entry, Opened)> {
         let new = new_file(cx, NewKind::Regular, create.mode, create.umask);
         let attr = self.volume.make_unnamed(ino(parent), &new).map_err(errno("tmpfile"))?;
-        Ok((self.entry(&attr), opened()))
+        Ok((self.entry(&attr), opened(create)))
     }
 
     fn read(&self, _: &Context<'_>, node: NodeId, read: &Read, buf: &mut [u8]) -> Result<usize> {
@@ -433,6 +446,16 @@ impl Handler for Adapter {
     ) -> Result<u64> {
         let what = translate::seek_for(whence)?;
         self.volume.seek(ino(node), offset, what).map_err(errno("lseek"))
+    }
+
+    fn copy_file_range(&self, cx: &Context<'_>, node: NodeId, copy: &CopyFileRange) -> Result<u64> {
+        if cx.uid != 0 {
+            self.clear_privileges(copy.node_out)?;
+        }
+        let from = (ino(node), copy.offset_in);
+        let to = (ino(copy.node_out), copy.offset_out);
+        let len = copy.length.min(COPY_BYTES_MAX);
+        self.volume.copy(from, to, len).map_err(errno("copy_file_range"))
     }
 }
 

@@ -11,6 +11,8 @@ use crate::units::{Container, InodeNo};
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 /// A write goes page by page under the file's lock, and lets others in after this many bytes.
 const WRITE_BYTES_MAX: usize = 1 << 20;
+/// The attribute with the privileges that an executable file gives.
+const CAPABILITY: &[u8] = b"security.capability";
 
 fn check_regular(inode: &Inode) -> Result<()> {
     match inode.file_type {
@@ -88,6 +90,30 @@ impl Volume {
         Ok(done)
     }
 
+    /// Copies `len` bytes of one regular file, or as many as it has from the offset on, to another
+    /// one; returns how many. Each place is a file and an offset. Within one file the two ranges
+    /// must not overlap.
+    pub fn copy(&self, from: (InodeNo, u64), to: (InodeNo, u64), len: u64) -> Result<u64> {
+        let mut piece = vec![0; len.min(WRITE_BYTES_MAX as u64) as usize];
+        let mut done = 0;
+        while done < len {
+            let wanted = piece.len().min((len - done) as usize);
+            let read = self.read(from.0, from.1 + done, &mut piece[..wanted])?;
+            if read == 0 {
+                break;
+            }
+            match self.write(to.0, to.1 + done, &piece[..read]) {
+                Ok(written) => done += written as u64,
+                Err(Error::NoSpace) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+            if read < wanted {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
     fn write_piece(&self, ino: InodeNo, offset: u64, data: &[u8]) -> Result<()> {
         if self.write_inline(ino, offset, data)? {
             return Ok(());
@@ -144,6 +170,8 @@ impl Volume {
     }
 
     /// Writes to a file whose contents lie in its inode and still fit there; false if they do not.
+    ///
+    /// Every write comes through here first. It takes the file's capabilities, as a kernel would.
     fn write_inline(&self, ino: InodeNo, offset: u64, data: &[u8]) -> Result<bool> {
         let end = offset + data.len() as u64;
         let max = self.store().features.inline_bytes_max as u64;
@@ -152,10 +180,16 @@ impl Volume {
             let container = {
                 let state = vnode.state.read();
                 check_regular(&state.inode)?;
+                let capable = state.inode.xattrs.contains_key(CAPABILITY);
                 match (&state.inode.content, state.container) {
-                    (Content::Inline(_), Some(container)) if end <= max => container,
+                    _ if capable => None,
+                    (Content::Inline(_), Some(container)) if end <= max => Some(container),
                     _ => return Ok(false),
                 }
+            };
+            let Some(container) = container else {
+                self.drop_xattr(ino, CAPABILITY)?;
+                continue;
             };
             let done = self.change(|names| {
                 change_inline(names, &vnode, container, |bytes| {

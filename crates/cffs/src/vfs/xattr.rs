@@ -90,9 +90,14 @@ impl Volume {
     /// Removes an attribute.
     pub fn remove_xattr(&self, ino: InodeNo, name: &[u8]) -> Result<()> {
         check_name(name)?;
+        if self.drop_xattr(ino, name)? { Ok(()) } else { Err(Error::NoAttribute) }
+    }
+
+    /// Removes an attribute; false if there is none of this name.
+    pub(super) fn drop_xattr(&self, ino: InodeNo, name: &[u8]) -> Result<bool> {
         self.change_inode(ino, |store, file| {
             if !file.inode.xattrs.contains_key(name) {
-                return Err(Error::NoAttribute);
+                return Ok(false);
             }
             let bytes = file.inode.xattr_list().len();
             store.take_xattr_space(file, bytes)?;
@@ -101,7 +106,7 @@ impl Volume {
                 file.inode.key = Key(0);
             }
             attributes_changed(store, file);
-            Ok(())
+            Ok(true)
         })
     }
 }

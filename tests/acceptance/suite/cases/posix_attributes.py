@@ -333,6 +333,11 @@ class Xattrs(PosixTest):
         os.setxattr(path, "security.capability", bytes.fromhex("0100000200200000" + "00" * 12))
         append(path)
         self.refuses(errno.ENODATA, os.getxattr, path, "security.capability")
+        made = os.open(self.at("made"), os.O_CREAT | os.O_WRONLY, 0o755)
+        os.setxattr(self.at("made"), "security.capability", bytes.fromhex("0100000200200000" + "00" * 12))
+        os.write(made, b"by the one who made it")
+        os.close(made)
+        self.refuses(errno.ENODATA, os.getxattr, self.at("made"), "security.capability")
 
     def test_go_with_the_file(self):
         path = self.make("file")

@@ -350,6 +350,24 @@ class Mapped(PosixTest):
             os.pwrite(fd, b"world", 60_000)
             self.assertEqual(memory[60_000:60_005], b"world")
 
+    def test_writes_of_the_maker_are_seen_by_mappings_and_readers(self):
+        path = self.at("file")
+        made = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
+        os.write(made, pattern(100_000))
+        other = os.open(path, os.O_RDWR)
+        with mmap.mmap(other, 100_000) as mapping:
+            self.assertTrue(mapping[:] == pattern(100_000))
+            os.pwrite(made, b"new", 5000)
+            self.assertEqual((mapping[5000:5003], os.pread(other, 3, 5000)), (b"new", b"new"))
+            mapping[9000:9005] = b"other"
+            os.pwrite(made, b"next", 9005)
+            self.assertEqual(mapping[9000:9009], b"othernext")
+            mapping.flush()
+        os.write(made, b"end")
+        self.assertEqual(os.pread(other, 10, 100_000), b"end")
+        os.close(made)
+        os.close(other)
+
     def test_flushed_mapping_survives_a_remount(self):
         for size in SIZES[1:]:
             path = self.make(f"{size}", bytes(size))
