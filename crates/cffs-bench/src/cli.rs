@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use cffs_bench::compare::{self, Plan};
 use cffs_bench::directory::Directory;
 use cffs_bench::disk::{Profile, Stroke};
-use cffs_bench::library::LibraryPlan;
+use cffs_bench::library::{self, LibraryPlan};
 use cffs_bench::peer::{Peer, find_cffs};
 use cffs_bench::placement::Placement;
 use cffs_bench::report::{Report, table};
@@ -20,6 +20,7 @@ use cffs_bench::serve::media::Media;
 use cffs_bench::serve::server::DiskServer;
 use cffs_bench::workload::Session;
 use cffs_bench::workload::catalog::{Scale, Workload};
+use cffs_bench::workload::hot::Hot;
 use cffs_bench::workload::store::Store;
 
 /// Measures C-FFS and what people would use instead of it.
@@ -49,6 +50,14 @@ enum Command {
     /// Exact and repeatable: the device alone, without processor and kernel. Compares C-FFS with
     /// its variants that have techniques switched off.
     Library(LibraryArguments),
+    /// Run single operations on C-FFS as a library, on warm caches and a device in memory.
+    ///
+    /// What the software itself costs; also small and steady enough for a profiler.
+    Hot {
+        /// Operations of each kind.
+        #[arg(long, default_value_t = 40_000)]
+        operations: u64,
+    },
     /// Ask a served disk for its counters, change its profile, or cut its power.
     Control {
         /// The socket that `cffs-bench disk --control` made.
@@ -181,6 +190,11 @@ impl Arguments {
             Command::Run(arguments) => arguments.run(),
             Command::Compare(arguments) => arguments.run(),
             Command::Library(arguments) => arguments.run(),
+            Command::Hot { operations } => {
+                let phases = library::hot(Hot { operations, clients: 1, seed: 1 })?;
+                println!("{}", table::phases(&phases));
+                Ok(())
+            }
             Command::Control { socket, command } => {
                 println!("{}", control::ask(&socket, &command.join(" "))?);
                 Ok(())

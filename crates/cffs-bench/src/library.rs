@@ -188,21 +188,22 @@ pub fn hot(plan: Hot) -> Result<Vec<Phase>> {
     for name in hot::PHASES {
         let started = Instant::now();
         for i in 0..plan.operations {
-            let (empty, full) = (format!("empty{i:06}"), format!("full{i:06}"));
+            let kind = if matches!(name, "create" | "unlink") { "empty" } else { "full" };
+            let file_name = format!("{kind}{i:06}");
             match name {
-                "create" => volume.release(make(&volume, dir, &empty, NewKind::Regular)?, 1),
+                "create" => volume.release(make(&volume, dir, &file_name, NewKind::Regular)?, 1),
                 "create+write" => {
-                    let file = make(&volume, dir, &full, NewKind::Regular)?;
+                    let file = make(&volume, dir, &file_name, NewKind::Regular)?;
                     volume.write(file, 0, contents.of(i, hot::SIZE))?;
                     volume.release(file, 1);
                 }
                 "open+read" => {
-                    let file = volume.lookup(dir, full.as_bytes())?.ino;
+                    let file = volume.lookup(dir, file_name.as_bytes())?.ino;
                     volume.read(file, 0, &mut buffer)?;
                     volume.release(file, 1);
                 }
-                "stat" => volume.release(volume.lookup(dir, full.as_bytes())?.ino, 1),
-                _ => volume.unlink(dir, empty.as_bytes())?,
+                "stat" => volume.release(volume.lookup(dir, file_name.as_bytes())?.ino, 1),
+                _ => volume.unlink(dir, file_name.as_bytes())?,
             }
         }
         let seconds = started.elapsed().as_secs_f64();

@@ -8,10 +8,10 @@
 //! blocks that are nearly full; the table grows while at least half of it is in use. So a number
 //! costs a fraction of a read even on a volume that has seen millions of files come and go.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use foldhash::HashSet;
 use parking_lot::Mutex;
 
 use super::{Locked, Store, VnodeState};

@@ -1,9 +1,9 @@
 //! The store: all vnodes in use, the queue for the next epoch, and access to sectors.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use foldhash::HashMap;
 use parking_lot::Mutex;
 
 use super::ahead::Ahead;

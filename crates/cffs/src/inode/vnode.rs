@@ -1,10 +1,10 @@
 //! A vnode: an inode in use.
 
-use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use foldhash::HashSet;
 use parking_lot::{RwLock, RwLockWriteGuard};
 
 use super::Inode;
@@ -80,7 +80,7 @@ impl Vnode {
                 xattr_space: FragRun::default(),
                 verified: AtomicBool::new(false),
                 seen: AtomicBool::new(false),
-                leaving: HashSet::new(),
+                leaving: HashSet::default(),
                 room_from: 0,
                 inline_len: 0,
             }),

@@ -1,7 +1,6 @@
 //! Who uses an inode: references by number, and inodes whose last name is gone.
 
-use std::collections::HashMap;
-
+use foldhash::{HashMap, HashSet};
 use parking_lot::Mutex;
 
 use crate::units::InodeNo;
@@ -12,7 +11,7 @@ const SHARDS: usize = 64;
 struct Shard {
     counts: HashMap<InodeNo, u64>,
     /// Inodes without a name that are still in use.
-    orphans: std::collections::HashSet<InodeNo>,
+    orphans: HashSet<InodeNo>,
 }
 
 /// References on inodes. Kept apart from vnodes, so that a file that is known but not in use takes
