@@ -42,13 +42,12 @@ impl Pages {
         self.pages.get(&position).is_some_and(|page| page.in_flight.is_none())
     }
 
-    /// The page at a position to change, if there is one; it is dirty from then on.
-    pub fn get_mut(&mut self, position: u64) -> Option<&mut Block> {
+    /// The page at a position to change, if there is one, and whether that made it dirty.
+    pub fn get_mut(&mut self, position: u64) -> Option<(&mut Block, bool)> {
         let page = self.pages.get_mut(&position)?;
-        if page.in_flight.take().is_some() {
-            self.dirty_count += 1;
-        }
-        Some(Arc::make_mut(&mut page.block))
+        let made_dirty = page.in_flight.take().is_some();
+        self.dirty_count += usize::from(made_dirty);
+        Some((Arc::make_mut(&mut page.block), made_dirty))
     }
 
     /// Puts a page at a position, to be changed; it is dirty.

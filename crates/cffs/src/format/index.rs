@@ -16,6 +16,8 @@ const HEADER_BYTES: usize = 32;
 const ENTRY_BYTES: usize = 8;
 const CHECKSUM_AT: usize = 4;
 const OVERFLOWED: u16 = 1;
+/// How many entries are compared at once.
+const STRETCH_ENTRIES: usize = 32;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -30,7 +32,21 @@ struct DiskHeader {
     reserved: U32,
 }
 
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct DiskEntry {
+    hash: U32,
+    sector: U32,
+}
+
 const _: () = assert!(size_of::<DiskHeader>() == HEADER_BYTES);
+const _: () = assert!(size_of::<DiskEntry>() == ENTRY_BYTES);
+
+impl DiskEntry {
+    fn sector(&self) -> SectorIndex {
+        SectorIndex(self.sector.get())
+    }
+}
 
 /// The byte of a directory's file at which its index begins.
 pub const INDEX_OFFSET_BYTES: u64 = 1 << 40;
@@ -115,18 +131,33 @@ pub fn overflowed(bytes: &[u8]) -> bool {
 
 /// The sectors in which names with this hash may be.
 pub fn find(bytes: &[u8], hash: u32) -> impl Iterator<Item = SectorIndex> {
-    entries(bytes).filter(move |(h, _)| *h == hash).map(|(_, sector)| sector)
+    positions(bytes, hash).map(|position| list(bytes)[position].sector())
 }
 
 /// All names of the bucket: hash and sector.
 pub fn entries(bytes: &[u8]) -> impl Iterator<Item = (u32, SectorIndex)> {
-    let count = count(bytes);
-    bytes[HEADER_BYTES..].as_chunks::<ENTRY_BYTES>().0.iter().take(count).map(|entry| {
-        let word = |at: usize| {
-            u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]])
-        };
-        (word(0), SectorIndex(word(4)))
-    })
+    list(bytes).iter().map(|entry| (entry.hash.get(), entry.sector()))
+}
+
+fn list(bytes: &[u8]) -> &[DiskEntry] {
+    let room = bucket_capacity(bytes.len() as u32) * ENTRY_BYTES;
+    let entries = <[DiskEntry]>::ref_from_bytes(&bytes[HEADER_BYTES..HEADER_BYTES + room]);
+    // Whole entries, and they need no alignment.
+    let entries = entries.expect("the room is a multiple of an entry");
+    &entries[..count(bytes).min(entries.len())]
+}
+
+/// Where entries of this hash stand in the list.
+fn positions(bytes: &[u8], hash: u32) -> impl Iterator<Item = usize> {
+    let has = move |entry: &DiskEntry| entry.hash.get() == hash;
+    // A stretch is looked through without a branch for each entry: a few vector instructions.
+    let stretches = list(bytes).chunks(STRETCH_ENTRIES).enumerate();
+    stretches
+        .filter(move |(_, stretch)| stretch.iter().fold(false, |any, entry| any | has(entry)))
+        .flat_map(move |(number, stretch)| {
+            let first = number * STRETCH_ENTRIES;
+            (first..).zip(stretch).filter(move |(_, entry)| has(entry)).map(|(at, _)| at)
+        })
 }
 
 /// Adds a name; if the bucket is full, marks it as overflowed instead.
@@ -137,16 +168,15 @@ pub fn insert(bytes: &mut [u8], hash: u32, sector: SectorIndex) {
         bytes[26] |= OVERFLOWED as u8;
         return;
     }
-    bytes[at..at + 4].copy_from_slice(&hash.to_le_bytes());
-    bytes[at + 4..at + 8].copy_from_slice(&sector.0.to_le_bytes());
+    let entry = DiskEntry { hash: hash.into(), sector: sector.0.into() };
+    bytes[at..at + ENTRY_BYTES].copy_from_slice(entry.as_bytes());
     set_count(bytes, count + 1);
 }
 
 /// Removes a name; false if it is not listed.
 pub fn remove(bytes: &mut [u8], hash: u32, sector: SectorIndex) -> bool {
-    let Some(position) = entries(bytes).position(|entry| entry == (hash, sector)) else {
-        return false;
-    };
+    let is_it = |position: &usize| list(bytes)[*position].sector() == sector;
+    let Some(position) = positions(bytes, hash).find(is_it) else { return false };
     let last = count(bytes) - 1;
     let from = HEADER_BYTES + last * ENTRY_BYTES;
     let to = HEADER_BYTES + position * ENTRY_BYTES;

@@ -4,7 +4,7 @@
 //! A path walk never comes here. The table is derived state: its changed pages stay in memory until
 //! a clean point or until there are many.
 //!
-//! Free numbers are found by a rotor that moves over the table block by block and passes over
+//! Free numbers are found by a rotor that moves over the table number by number and passes over
 //! blocks that are nearly full; the table grows while at least half of it is in use. So a number
 //! costs a fraction of a read even on a volume that has seen millions of files come and go.
 
@@ -23,7 +23,7 @@ use crate::units::{Container, InodeNo};
 
 #[derive(Default)]
 struct Numbers {
-    /// The block of the table in which the next search begins.
+    /// The number at which the next search begins.
     rotor: u64,
     /// Numbers of inodes deleted in the open epoch: on the device they are still in use.
     freed: HashSet<InodeNo>,
@@ -40,10 +40,8 @@ pub struct Locator {
 impl Locator {
     /// The table as the superblock tells.
     pub fn new(superblock: &Superblock) -> Locator {
-        let per_block = u64::from(locator::entries_per_block(superblock.block_bytes));
-        let rotor = superblock.inode_rotor / per_block;
         Locator {
-            numbers: Mutex::new(Numbers { rotor, ..Numbers::default() }),
+            numbers: Mutex::new(Numbers { rotor: superblock.inode_rotor, ..Numbers::default() }),
             inodes: AtomicU64::new(superblock.inodes),
         }
     }
@@ -54,8 +52,8 @@ impl Locator {
     }
 
     /// The number at which the next search begins.
-    pub fn rotor(&self, block_bytes: u32) -> u64 {
-        self.numbers.lock().rotor * u64::from(locator::entries_per_block(block_bytes))
+    pub fn rotor(&self) -> u64 {
+        self.numbers.lock().rotor
     }
 
     /// The open epoch goes to the device.
@@ -159,35 +157,55 @@ impl Store {
         let per_block = u64::from(locator::entries_per_block(self.layout.block_bytes));
         let blocks = table.inode.size / u64::from(self.layout.block_bytes);
         let sparse = self.locator.inodes() < blocks * per_block / 2;
-        // A block that is nearly full is passed over when one comes to it anew, not while the
-        // rotor stands on it.
-        let mut full_at = per_block as usize;
-        let mut index = numbers.rotor.min(blocks);
+        let mut index = numbers.rotor / per_block;
+        let mut from = (numbers.rotor % per_block) as usize;
         let mut wrapped = false;
         loop {
             if index >= blocks {
+                (index, from) = (blocks, 0);
                 if sparse && !wrapped {
                     (index, wrapped) = (0, true);
-                } else {
-                    index = blocks;
-                    full_at = per_block as usize;
                 }
             }
-            let page = self.locator_page(&table, index)?;
-            let used = page.as_ref().map_or(0, |page| locator::used_count(page));
-            if used < full_at
-                && let Some(position) = free_position(&numbers, page.as_deref(), index, per_block)
-            {
-                numbers.rotor = index;
+            if let Some(position) = self.free_position(&table, &numbers, index, from)? {
+                numbers.rotor = index * per_block + position as u64 + 1;
                 return self.take_number(&mut table, index, position, per_block);
             }
             if index == blocks {
                 let what = "a new block of the table has no free number";
                 return Err(Corruption::LocatorBlock { index, what }.into());
             }
-            full_at = per_block as usize * 7 / 8;
-            index += 1;
+            (index, from) = (index + 1, 0);
         }
+    }
+
+    /// The position of a free number of this block at or after `from`. A block that is nearly full
+    /// is passed over by who comes to it anew, at its start.
+    fn free_position(
+        &self,
+        table: &VnodeState,
+        numbers: &Numbers,
+        index: u64,
+        from: usize,
+    ) -> Result<Option<usize>> {
+        let per_block = locator::entries_per_block(self.layout.block_bytes) as usize;
+        let page = self.locator_page(table, index)?;
+        let page = page.as_deref();
+        if from == 0 && page.is_some_and(|page| locator::used_count(page) >= per_block * 7 / 8) {
+            return Ok(None);
+        }
+        let first = if index == 0 { InodeNo::FIRST_USER.0 as usize } else { 0 };
+        let mut from = from.max(first);
+        while from < per_block {
+            let free = page.map_or(Some(from), |page| locator::find_free(page, from));
+            let Some(position) = free else { break };
+            let ino = InodeNo(index * per_block as u64 + position as u64);
+            if !numbers.freed.contains(&ino) && !numbers.freeing.contains(&ino) {
+                return Ok(Some(position));
+            }
+            from = position + 1;
+        }
+        Ok(None)
     }
 
     fn take_number(
@@ -205,28 +223,5 @@ impl Store {
         locator::set(page, position, Entry { container: Some(place), generation });
         self.locator.inodes.fetch_add(1, Ordering::Relaxed);
         Ok((ino, generation))
-    }
-}
-
-fn free_position(
-    numbers: &Numbers,
-    page: Option<&Block>,
-    index: u64,
-    per_block: u64,
-) -> Option<usize> {
-    let mut from = if index == 0 { InodeNo::FIRST_USER.0 as usize } else { 0 };
-    loop {
-        let position = match page {
-            Some(page) => locator::find_free(page, from)?,
-            None => from,
-        };
-        if position as u64 >= per_block {
-            return None;
-        }
-        let ino = InodeNo(index * per_block + position as u64);
-        if !numbers.freed.contains(&ino) && !numbers.freeing.contains(&ino) {
-            return Some(position);
-        }
-        from = position + 1;
     }
 }

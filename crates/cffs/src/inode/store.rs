@@ -301,8 +301,11 @@ impl Store {
 
     /// A page that is in memory, dirty from now on.
     pub fn dirty_page<'a>(&self, file: &'a mut VnodeState, position: u64) -> Option<&'a mut Block> {
-        self.count_dirty(file, |file| file.pages.get_mut(position).is_some());
-        file.pages.get_mut(position)
+        let (block, made_dirty) = file.pages.get_mut(position)?;
+        if made_dirty {
+            self.dirty_pages.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(block)
     }
 
     fn container_block(&self, file: &VnodeState, position: u64) -> Result<Arc<Block>> {

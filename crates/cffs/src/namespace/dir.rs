@@ -2,6 +2,7 @@
 
 use super::{Found, Namespace};
 use crate::error::{Error, Result};
+use crate::format::index;
 use crate::format::inode::FileType;
 use crate::format::sector::{self, Body, Sector};
 use crate::inode::{Locked, VnodeState};
@@ -35,8 +36,8 @@ impl Namespace {
     /// The entry with this name.
     pub fn find(&self, dir: &VnodeState, name: &[u8]) -> Result<Option<Found>> {
         let hash = self.hash(name)?;
-        if let Some(candidates) = self.index_candidates(dir, hash)? {
-            for index in candidates {
+        if let Some(bucket) = self.index_bucket(dir, hash)? {
+            for index in index::find(&bucket, hash) {
                 if index.0 < self.store.sector_count(dir)
                     && let Some(found) = self.find_in(dir, index, hash, name)?
                 {
@@ -183,7 +184,7 @@ impl Namespace {
         len: usize,
     ) -> Result<SectorIndex> {
         let first = count - self.store.layout.block_sectors();
-        for index in first..count {
+        for index in first..count - 1 {
             if self.store.sector(dir, SectorIndex(index))?.get().free_bytes() >= len {
                 return Ok(SectorIndex(index));
             }

@@ -22,20 +22,14 @@ const UNINDEXED_BYTES_MAX: u64 = 64 << 10;
 const FILL_PERCENT: u32 = 35;
 
 impl Namespace {
-    /// The sectors that may have a name with this hash; `None` if only a scan can tell.
-    pub(super) fn index_candidates(
-        &self,
-        dir: &VnodeState,
-        hash: u32,
-    ) -> Result<Option<Vec<SectorIndex>>> {
+    /// The bucket that lists all names with this hash; `None` if only a scan can tell.
+    pub(super) fn index_bucket(&self, dir: &VnodeState, hash: u32) -> Result<Option<Arc<Block>>> {
         let buckets = dir.inode.bucket_count();
         if buckets == 0 {
             return Ok(None);
         }
         match self.bucket(dir, index::bucket_of(hash, buckets)) {
-            Ok(bucket) if !index::overflowed(&bucket) => {
-                Ok(Some(index::find(&bucket, hash).collect()))
-            }
+            Ok(bucket) if !index::overflowed(&bucket) => Ok(Some(bucket)),
             // An index that cannot be read is as good as none.
             Ok(_) | Err(Error::Corruption(_)) => Ok(None),
             Err(error) => Err(error),

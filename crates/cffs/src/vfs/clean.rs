@@ -143,7 +143,7 @@ impl Volume {
         store.alloc.save(writes, next);
         next.epoch = progress.done.0;
         next.inodes = store.locator.inodes();
-        next.inode_rotor = store.locator.rotor(store.layout.block_bytes);
+        next.inode_rotor = store.locator.rotor();
     }
 
     /// Writes bitmaps, and then the superblock that tells of them.
