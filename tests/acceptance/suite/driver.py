@@ -24,6 +24,17 @@ FULL_TIMEOUT_FACTOR = 40
 PASSED, FAILED, SKIPPED = "passed", "FAILED", "skipped"
 SKIP_STATUS = 77
 
+# What `--matrix` runs all cases on: each feature and policy by itself, and all of them together, which
+# makes a conventional file system.
+MATRIX = (
+    ("all features", None, None),
+    ("no embedded inodes", "^embed", None),
+    ("no inline files", "^inline", None),
+    ("hints alone", None, "hint"),
+    ("no policy", None, "none"),
+    ("conventional", "^embed,^inline", "none"),
+)
+
 
 def main(arguments):
     options = parse(arguments)
@@ -42,9 +53,15 @@ def main(arguments):
     base = tempfile.mkdtemp(prefix="acceptance-", dir=options.scratch)
     os.chmod(base, 0o755)
     counts = {PASSED: 0, FAILED: 0, SKIPPED: 0}
+    kinds = MATRIX if options.matrix else ((None, options.features, options.policy),)
     try:
-        for case in chosen:
-            counts[run_case(case, options, base)] += 1
+        for number, (title, options.features, options.policy) in enumerate(kinds):
+            if title:
+                print(f"== {title}", flush=True)
+            place = os.path.join(base, str(number))
+            os.mkdir(place)
+            for case in chosen:
+                counts[run_case(case, options, place)] += 1
     except KeyboardInterrupt:
         print("\ninterrupted", flush=True)
         return 130
@@ -65,13 +82,19 @@ def parse(arguments):
     parser.add_argument("--only", action="append", metavar="NAME",
                         help="only cases of this name, or that start with it; may be repeated")
     parser.add_argument("--features", metavar="LIST", help="cffs: passed to mkfs")
+    parser.add_argument("--policy", metavar="POLICY", help="cffs: passed to mkfs")
+    parser.add_argument("--matrix", action="store_true",
+                        help="cffs: all cases for each feature and policy in turn")
     parser.add_argument("--mount-options", metavar="OPTS", help="added to each mount's -o")
     parser.add_argument("--scratch", metavar="DIR", help="where images and logs go ($TMPDIR or /tmp)")
     parser.add_argument("--keep", action="store_true", help="keep image and log of failed cases")
     parser.add_argument("--list", action="store_true", help="print the cases' names, and run nothing")
     options = parser.parse_args(arguments)
-    if options.features and options.fs != "cffs":
-        parser.error("--features is for cffs")
+    kind_of_cffs = options.features or options.policy
+    if (kind_of_cffs or options.matrix) and options.fs != "cffs":
+        parser.error("--features, --policy and --matrix are for cffs")
+    if options.matrix and kind_of_cffs:
+        parser.error("--matrix chooses the features and policies itself")
     return options
 
 
@@ -96,7 +119,7 @@ def run_case(case, options, base):
         return SKIPPED
     work = os.path.join(base, case.name)
     os.mkdir(work)
-    under_test = volume.KINDS[options.fs](work, options.features, options.mount_options)
+    under_test = volume.KINDS[options.fs](work, options.features, options.policy, options.mount_options)
     log = os.path.join(work, "log")
     began = time.monotonic()
     child = os.fork()

@@ -44,10 +44,11 @@ class Volume:
     # pathconf cannot ask a file system for its LINK_MAX: libc has a table of those that it knows.
     link_max_is_known = True
 
-    def __init__(self, work, features=None, mount_options=None):
+    def __init__(self, work, features=None, policy=None, mount_options=None):
         self.image = os.path.join(work, "volume.img")
         self.dir = os.path.join(work, "mnt")
         self.features = features
+        self.policy = policy
         self.mount_options = mount_options
         os.makedirs(self.dir, exist_ok=True)
 
@@ -143,6 +144,8 @@ class Cffs(Volume):
         argv = [cffs_binary(), "mkfs", "--size", str(size)]
         if self.features:
             argv += ["--features", self.features]
+        if self.policy:
+            argv += ["--policy", self.policy]
         if os.path.exists(self.image):
             os.unlink(self.image)
         echo_run(argv + [self.image])
