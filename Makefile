@@ -80,7 +80,7 @@ uninstall: ## Remove what `make install` with the same PREFIX and DESTDIR has in
 	rm -f $(addprefix $(DESTDIR)$(MANDIR)/man8/,mkfs.cffs.8 fsck.cffs.8 mount.cffs.8 mount.fuse.cffs.8)
 	rm -f $(DESTDIR)$(BASHDIR)/cffs $(DESTDIR)$(ZSHDIR)/_cffs $(DESTDIR)$(FISHDIR)/cffs.fish
 
-fuzz: ## Fuzz every target for FUZZ_SECONDS (needs a nightly compiler)
+fuzz: ## Fuzz every target for FUZZ_SECONDS, guided by coverage (needs a nightly compiler)
 	scripts/fuzz.sh $(FUZZ_SECONDS)
 
 soak: ## Try every property SOAK_CASES times, optimised, and run the tests that need root

@@ -11,5 +11,5 @@ PATH="$PWD/target/tools/bin:$PATH"
 
 for target in $(cargo +nightly fuzz list); do
     echo "fuzzing $target for $seconds seconds"
-    cargo +nightly fuzz run "$target" -- -max_total_time="$seconds"
+    cargo +nightly fuzz run "$target" -- -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048
 done

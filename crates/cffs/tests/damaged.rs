@@ -11,7 +11,8 @@ use std::sync::LazyLock;
 
 use cffs::device::{Image, MemoryDevice};
 use cffs::fsck::{self, CheckOptions, Repair};
-use cffs::vfs;
+use cffs::units::InodeNo;
+use cffs::vfs::{self, RenameMode};
 use proptest::prelude::*;
 
 static VOLUMES: LazyLock<Vec<(Image, Vec<damage::Region>)>> = LazyLock::new(|| {
@@ -64,6 +65,33 @@ fn a_directory_larger_than_its_blocks_is_refused() {
     let device = MemoryDevice::from_image(larger);
     assert!(check(&device, Repair::Yes).unwrap().exit_code() < 4);
     damage::read_all(&device.snapshot()).unwrap();
+}
+
+/// An entry of the root directory has the root's own number: once, a rename of it held the directory
+/// while it waited for the file, which was the same.
+#[test]
+fn an_entry_that_names_its_own_directory_is_refused() {
+    let (image, regions) = &VOLUMES[0];
+    let name = b"file of 5000";
+    let (_, volume) = sample::open(image, true).unwrap();
+    let ino = volume.lookup(InodeNo::ROOT, name).unwrap().ino;
+    let number = ino.0.to_le_bytes();
+    let find = |region: &damage::Region, what: &[u8]| {
+        let mut bytes = vec![0; region.len];
+        image.read(region.start, &mut bytes).unwrap();
+        bytes.windows(what.len()).position(|bytes| bytes == what)
+    };
+    let sector = regions.iter().position(|region| find(region, name).is_some()).unwrap();
+    let at = find(&regions[sector], &number).unwrap();
+    let root = InodeNo::ROOT.0.to_le_bytes();
+    let change = |(byte, at)| (sector as u16, at as u16, byte);
+    let changes: Vec<damage::Change> = root.into_iter().zip(at..).map(change).collect();
+    let damaged = damage::damaged(image, regions, &changes);
+    let (_, volume) = sample::open(&damaged, false).unwrap();
+    let rename = volume.rename(InodeNo::ROOT, name, InodeNo::ROOT, b"new", RenameMode::Replace);
+    assert!(rename.unwrap_err().to_string().contains("loop"));
+    assert!(volume.lookup(InodeNo::ROOT, name).is_err());
+    assert!(volume.unlink(InodeNo::ROOT, name).is_err());
 }
 
 proptest! {

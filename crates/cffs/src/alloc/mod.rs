@@ -118,6 +118,7 @@ impl Allocator {
         let layout = Layout::new(superblock);
         // A volume of any size keeps enough for an epoch's metadata, a tiny one in proportion.
         let pool_blocks = (layout.blocks / 64).clamp(8, 512) as usize;
+        let free = superblock.free_fragments.min(layout.allocatable_fragments());
         Allocator {
             cache,
             layout,
@@ -126,7 +127,7 @@ impl Allocator {
             pool_blocks,
             state: Mutex::new(State {
                 groups: BTreeMap::new(),
-                free: superblock.free_fragments,
+                free,
                 reserved: 0,
                 reserved_blocks: 0,
                 freed: Vec::new(),

@@ -73,7 +73,7 @@ impl Allocator {
         let group = self.group(state, cg)?;
         group.take(at, run.len);
         group.rotor = at + run.len;
-        state.free -= u64::from(run.len);
+        state.free = state.free.saturating_sub(run.len.into());
         Ok(())
     }
 

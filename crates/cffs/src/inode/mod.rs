@@ -175,7 +175,7 @@ impl Inode {
     /// Notes a change of the inode at this time.
     pub fn touch(&mut self, now: Timestamp) {
         self.ctime = now;
-        self.change += 1;
+        self.change = self.change.wrapping_add(1);
     }
 
     /// The key by which the file is placed: its own, or its directory.

@@ -124,7 +124,7 @@ impl Store {
             shard_vnodes_max: (vnodes_max / TABLE_SHARDS).max(16),
             queue: Mutex::default(),
             dirty_pages: AtomicU64::new(0),
-            epoch: AtomicU64::new(superblock.epoch + 1),
+            epoch: AtomicU64::new(superblock.epoch.wrapping_add(1)),
             ahead: Ahead::default(),
         };
         store.open_system()?;

@@ -102,7 +102,7 @@ impl Namespace {
         index: SectorIndex,
     ) -> Result<()> {
         if dir.inode.is_dir() {
-            let count = dir.inode.entry_count() + 1;
+            let count = dir.inode.entry_count().saturating_add(1);
             dir.inode.set_entry_count(count);
             self.index_insert(dir, hash, index)?;
             self.store.mark_dirty(dir);

@@ -190,7 +190,7 @@ impl Namespace {
         self.name_gone(&mut file, found, place, Loss::Removed)?;
         let now = self.store.clock.now();
         if file.inode.is_dir() {
-            dir.inode.nlink -= 1;
+            dir.inode.nlink = dir.inode.nlink.saturating_sub(1);
         }
         dir.inode.mtime = now;
         dir.inode.touch(now);

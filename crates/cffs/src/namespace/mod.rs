@@ -83,6 +83,7 @@ impl Namespace {
 
     /// The vnode of the file that an entry names. The caller holds the directory.
     fn vnode_of(&self, dir: &VnodeState, found: &Found) -> Result<Arc<Vnode>> {
+        check_named(dir.inode.ino, found.ino)?;
         if let Some(vnode) = self.store.peek(found.ino) {
             return Ok(vnode);
         }
@@ -156,6 +157,7 @@ impl Namespace {
 
     /// The vnode of the file that a visited entry names. The caller holds the directory.
     pub fn vnode_visited(&self, visited: &Visited<'_>) -> Result<Arc<Vnode>> {
+        check_named(visited.container.file, visited.ino)?;
         match &visited.body {
             Body::Embedded(record) => self.store.adopt(record, visited.container),
             Body::Reference { ino, sector } => match self.store.peek(*ino) {
@@ -164,6 +166,12 @@ impl Namespace {
             },
         }
     }
+}
+
+/// Fails if an entry names its own directory or the system's inodes, which only damage makes it do.
+/// Whoever holds the directory while he takes the file would wait for himself.
+fn check_named(dir: InodeNo, ino: InodeNo) -> Result<()> {
+    if ino == dir || ino.is_system() { Err(Corruption::Loop { ino }.into()) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ impl Namespace {
             dir.inode.touch(now);
             if moves_dir && across {
                 if vnode.ino == names.from.ino {
-                    dir.inode.nlink -= 1;
+                    dir.inode.nlink = dir.inode.nlink.saturating_sub(1);
                 } else {
                     dir.inode.nlink += 1;
                 }
@@ -116,7 +116,8 @@ impl Namespace {
         }
         if let Some((found, vnode)) = &target {
             if found.file_type == FileType::Directory {
-                Locked::new(names.to).inode.nlink -= 1;
+                let mut dir = Locked::new(names.to);
+                dir.inode.nlink = dir.inode.nlink.saturating_sub(1);
             }
             let place = Container { file: names.to.ino, sector: found.sector };
             self.name_gone(&mut Locked::new(vnode), found, place, Loss::ToAnother)?;

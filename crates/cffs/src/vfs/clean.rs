@@ -139,7 +139,7 @@ impl Volume {
 
     fn collect_derived(&self, progress: &Progress, writes: &mut WriteSet, next: &mut Superblock) {
         let store = self.store();
-        next.generation += 1;
+        next.generation = next.generation.wrapping_add(1);
         store.alloc.save(writes, next);
         next.epoch = progress.done.0;
         next.inodes = store.locator.inodes();
@@ -173,7 +173,7 @@ impl Volume {
     pub(super) fn mark_mounted(&self) -> Result<()> {
         {
             let mut superblock = self.superblock.lock();
-            superblock.mounts += 1;
+            superblock.mounts = superblock.mounts.saturating_add(1);
             superblock.mounted_at = self.store().clock.now().seconds.max(0) as u64;
         }
         self.mark_in_use()

@@ -1,17 +1,28 @@
 //! Any message in place of the kernel's: it is malformed, or a request whose parts can be read.
-#![no_main]
 
 use fuse_ring::protocol::{Dialect, Frame, Operation, Request};
-use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|input: (bool, &[u8])| {
-    let (setxattr_ext, message) = input;
-    let mut message = message.to_vec();
-    let dialect = Dialect { setxattr_ext };
-    // A message tells its own length; one that lies about it is refused at once.
+use crate::input::Input;
+
+/// The highest number of an operation that the kernel sends, and some more.
+const OPCODES: usize = 60;
+
+/// Decodes a message, once in one piece and once as it comes through io_uring.
+pub fn request(data: &[u8]) {
+    let mut input = Input::new(data);
+    let shape = input.byte();
+    let dialect = Dialect { setxattr_ext: shape & 1 != 0 };
+    let opcode = input.below(OPCODES) as u32;
+    let mut message = input.rest().to_vec();
+    // A message tells its own length and operation. One that lies about its length is refused at once.
     let len = message.len() as u32;
     if let Some(stated) = message.get_mut(..4) {
         stated.copy_from_slice(&len.to_ne_bytes());
+    }
+    if let Some(stated) = message.get_mut(4..8)
+        && shape & 2 != 0
+    {
+        stated.copy_from_slice(&opcode.to_ne_bytes());
     }
     if let Ok(frame) = Frame::contiguous(&message, dialect) {
         read(&frame, dialect);
@@ -21,7 +32,7 @@ fuzz_target!(|input: (bool, &[u8])| {
     if let Ok(frame) = Frame::split(header, argument, payload, dialect) {
         read(&frame, dialect);
     }
-});
+}
 
 fn read(frame: &Frame<'_>, dialect: Dialect) {
     let Ok(request) = Request::decode(frame, dialect) else {
@@ -30,7 +41,7 @@ fn read(frame: &Frame<'_>, dialect: Dialect) {
     assert_eq!(request.context.unique, frame.unique());
     request.context.extensions.security_contexts().for_each(drop);
     if let Operation::BatchForget(forgets) = &request.operation {
-        forgets.clone().for_each(drop);
+        forgets.for_each(drop);
     }
     drop(format!("{request:?}"));
 }

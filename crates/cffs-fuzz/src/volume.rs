@@ -1,0 +1,117 @@
+//! A volume with damage that its checksums do not show: reading and changing it ends, with answers or
+//! errors, and what fsck calls mended is.
+
+use std::sync::LazyLock;
+
+use cffs::device::{Geometry, Image, MemoryDevice};
+use cffs::fsck::{self, CheckOptions, Repair};
+use cffs::vfs;
+
+use crate::input::Input;
+
+#[path = "../../cffs/tests/golden/damage.rs"]
+mod damage;
+#[path = "../../cffs/tests/golden/sample.rs"]
+mod sample;
+
+/// More changes than this say nothing new.
+const CHANGES_MAX: usize = 12;
+
+static VOLUMES: LazyLock<Vec<(Image, Vec<damage::Region>)>> = LazyLock::new(|| {
+    let with_regions = |(_, options)| {
+        let image = sample::full(&options).expect("a sample volume can be made");
+        let regions = damage::regions(&image);
+        (image, regions)
+    };
+    sample::kinds().into_iter().map(with_regions).collect()
+});
+
+/// Mounts the volume, and reads all that can be reached.
+pub fn walk(data: &[u8]) {
+    let _ = damage::read_all(&mutated(data));
+}
+
+/// Mounts the volume, reads all, changes some of it, and checks what came of that: the check ends, and
+/// what the writer has closed can be opened again wherever the first could.
+pub fn write(data: &[u8]) {
+    let image = mutated(data);
+    let _ = damage::read_all(&image);
+    let _ = damage::change(&image);
+    let _ = check(&MemoryDevice::from_image(image), Repair::No);
+}
+
+/// Repairs the volume: where that succeeds, nothing is left to find, and it can be read and changed.
+pub fn repair(data: &[u8]) {
+    let device = MemoryDevice::from_image(mutated(data));
+    // A volume whose superblock lies about its size, say, cannot be mended.
+    if !check(&device, Repair::Yes).is_ok_and(|report| report.exit_code() < 4) {
+        return;
+    }
+    let again = check(&device, Repair::No).expect("a mended volume can be checked");
+    assert!(again.problems.is_empty(), "{:?}", again.problems);
+    let mended = device.snapshot();
+    let superblock = vfs::read_superblock(&device).expect("a mended volume has a superblock");
+    if superblock.writable() {
+        damage::read_all(&mended).expect("a mended volume can be read");
+        damage::change(&mended).expect("a mended volume can be changed");
+    }
+}
+
+fn check(device: &MemoryDevice, repair: Repair) -> cffs::error::Result<fsck::Report> {
+    let options =
+        CheckOptions { repair, force: true, contents: true, threads: 1, ..CheckOptions::default() };
+    fsck::check(device, &options, &())
+}
+
+/// One of the sample volumes with the changes that the input says.
+fn mutated(data: &[u8]) -> Image {
+    let mut input = Input::new(data);
+    let shape = input.byte();
+    let (image, regions) = &VOLUMES[usize::from(shape) % VOLUMES.len()];
+    let mut changes = Vec::new();
+    for _ in 0..CHANGES_MAX {
+        if input.is_empty() {
+            break;
+        }
+        let region = input.below(regions.len());
+        let at = input.below(regions[region].used.max(1));
+        let patch = match input.byte() % 4 {
+            // What another structure has: its numbers, its names, its extents.
+            0 => elsewhere(image, regions, &mut input),
+            // The place of another structure.
+            1 => place(regions, &mut input),
+            _ => input.patch(),
+        };
+        changes.extend(patch.iter().zip(at..).map(|(byte, at)| (region as u16, at as u16, *byte)));
+    }
+    let image = damage::damaged(image, regions, &changes);
+    if shape >= 240 { truncated(&image, shape - 240) } else { image }
+}
+
+fn elsewhere(image: &Image, regions: &[damage::Region], input: &mut Input<'_>) -> Vec<u8> {
+    let region = &regions[input.below(regions.len())];
+    let at = input.below(region.used.max(1));
+    let mut bytes = vec![0; usize::from(input.byte() % 64) + 1];
+    // What lies outside of the image reads as zeros.
+    let _ = image.read(region.start + at as u64, &mut bytes);
+    bytes
+}
+
+/// The number of the fragment or block at which a structure begins: sizes of 512, 1024 and 4096 bytes.
+fn place(regions: &[damage::Region], input: &mut Input<'_>) -> Vec<u8> {
+    let start = regions[input.below(regions.len())].start;
+    let unit = [512, 1024, 4096][input.below(3)];
+    (start / unit).to_le_bytes()[..6].to_vec()
+}
+
+/// What is left of an image of which the end is gone: `sixteenths` of it.
+fn truncated(image: &Image, sixteenths: u8) -> Image {
+    let Geometry { size_bytes, sector_bytes } = image.geometry();
+    let size_bytes = (size_bytes / 16 * u64::from(sixteenths)).next_multiple_of(4096);
+    let mut rest = Image::zeroed(Geometry { size_bytes, sector_bytes });
+    let mut bytes = vec![0; size_bytes as usize];
+    if image.read(0, &mut bytes).is_ok() {
+        let _ = rest.write(0, &bytes);
+    }
+    rest
+}
