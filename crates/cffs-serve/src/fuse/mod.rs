@@ -17,7 +17,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use std::{io, thread};
 
@@ -137,11 +137,12 @@ impl Server {
     /// Serves until the volume is unmounted, then closes it.
     pub fn serve(self) -> Result<(), ServeError> {
         let Server { session, volume } = self;
-        let ended = Ended::default();
+        let ended = AtomicBool::new(false);
         let served = thread::scope(|scope| {
             scope.spawn(|| background(&volume, &ended));
             let served = session.serve();
-            ended.set();
+            ended.store(true, Ordering::Release);
+            volume.call_background();
             served
         });
         volume.close()?;
@@ -149,37 +150,15 @@ impl Server {
     }
 }
 
-/// A flag that can be waited for.
-#[derive(Default)]
-struct Ended {
-    is_set: AtomicBool,
-    lock: Mutex<()>,
-    changed: Condvar,
-}
-
-impl Ended {
-    fn set(&self) {
-        let guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        self.is_set.store(true, Ordering::Release);
-        drop(guard);
-        self.changed.notify_all();
-    }
-
-    /// Waits for the flag, no longer than `timeout`; returns whether it is set.
-    fn wait(&self, timeout: Duration) -> bool {
-        let guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.is_set.load(Ordering::Acquire) {
-            let _ = self.changed.wait_timeout(guard, timeout);
-        }
-        self.is_set.load(Ordering::Acquire)
-    }
-}
-
 /// Lets the volume write what is due. A failure is logged when it first shows, and again if another
 /// follows: the volume itself has latched read-only, and answers say so.
-fn background(volume: &Volume, ended: &Ended) {
+fn background(volume: &Volume, ended: &AtomicBool) {
     let mut last = None;
-    while !ended.wait(BACKGROUND_INTERVAL) {
+    loop {
+        volume.wait_for_work(BACKGROUND_INTERVAL);
+        if ended.load(Ordering::Acquire) {
+            return;
+        }
         let failure = volume.background().err().map(|error| error.to_string());
         if failure != last
             && let Some(error) = &failure

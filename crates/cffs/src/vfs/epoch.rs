@@ -27,6 +27,9 @@ use crate::format::{index, locator};
 use crate::inode::{Locked, Neighbours, Store, Vnode};
 use crate::units::{EpochNo, FragRun, InodeNo, Key};
 
+/// Changed pages of derived state that stay in memory at most, while the rest is written.
+const DERIVED_BYTES_MAX: u64 = 16 << 20;
+
 /// How far epochs have come.
 #[derive(Default)]
 pub(super) struct Progress {
@@ -77,14 +80,21 @@ impl Volume {
     }
 
     /// Writes an epoch if one is due, and a clean point if nothing has been changed for a while. A
-    /// thread of the front end calls this about once a second.
+    /// thread of the front end calls this about once a second, and when it is called
+    /// ([`Volume::wait_for_work`]).
     pub fn background(&self) -> Result<()> {
         if self.check_writable().is_err() {
             return Ok(());
         }
-        let Some(mut progress) = self.epochs.try_lock() else { return Ok(()) };
+        let mut progress = match self.epochs.try_lock() {
+            Some(progress) => progress,
+            // Others may be waiting for an epoch that begins after the one that is being written.
+            None if self.is_filling() => self.epochs.lock(),
+            None => return Ok(()),
+        };
         let interval = self.options.epoch_interval;
-        let is_due = progress.started.is_none_or(|at| at.elapsed() >= interval);
+        let is_due =
+            self.is_filling() || progress.started.is_none_or(|at| at.elapsed() >= interval);
         if is_due && self.store().queue_len() > 0 {
             self.run_epoch(&mut progress, false)?;
         }
@@ -111,6 +121,7 @@ impl Volume {
         let result = self.try_epoch(progress, with_derived);
         if let Err(error) = &result {
             self.latch(error);
+            self.throttle.taken_over();
         }
         result
     }
@@ -118,16 +129,30 @@ impl Volume {
     fn try_epoch(&self, progress: &mut Progress, with_derived: bool) -> Result<()> {
         let prepared = {
             let _gate = self.gate.write();
-            Preparation::new(self.store(), with_derived).run()?
+            self.preparation(with_derived).run()?
         };
+        self.throttle.taken_over();
         self.complete(progress, prepared)
     }
 
     /// With the gate closed, writes an epoch with everything that is derived.
     pub(super) fn write_all(&self, progress: &mut Progress) -> Result<()> {
         progress.started = Some(Instant::now());
-        let prepared = Preparation::new(self.store(), true).run()?;
+        let prepared = self.preparation(true).run()?;
         self.complete(progress, prepared)
+    }
+
+    fn preparation(&self, with_derived: bool) -> Preparation<'_> {
+        Preparation {
+            store: self.store(),
+            epoch: self.store().epoch(),
+            writes: WriteSet::default(),
+            batch: BTreeMap::new(),
+            new_pages: HashMap::new(),
+            in_flight: Vec::new(),
+            with_derived,
+            derived_bytes_max: DERIVED_BYTES_MAX.min(self.options.dirty_bytes_max / 4),
+        }
     }
 
     /// Writes an epoch that was prepared.
@@ -190,6 +215,8 @@ struct Preparation<'a> {
     new_pages: HashMap<InodeNo, Vec<u64>>,
     in_flight: Vec<(Arc<Vnode>, Vec<u64>)>,
     with_derived: bool,
+    /// Changed pages of derived state that may stay in memory.
+    derived_bytes_max: u64,
 }
 
 /// What becomes of a vnode's pages.
@@ -209,19 +236,7 @@ fn page_kind(file: &Locked<'_>) -> PageKind {
     }
 }
 
-impl<'a> Preparation<'a> {
-    fn new(store: &'a Store, with_derived: bool) -> Preparation<'a> {
-        Preparation {
-            store,
-            epoch: store.epoch(),
-            writes: WriteSet::default(),
-            batch: BTreeMap::new(),
-            new_pages: HashMap::new(),
-            in_flight: Vec::new(),
-            with_derived,
-        }
-    }
-
+impl Preparation<'_> {
     fn run(mut self) -> Result<Prepared> {
         self.collect();
         self.with_derived |= self.many_derived();
@@ -266,7 +281,7 @@ impl<'a> Preparation<'a> {
                 }
             })
             .sum();
-        pages as u64 * u64::from(self.store.layout.block_bytes) > 16 << 20
+        pages as u64 * u64::from(self.store.layout.block_bytes) > self.derived_bytes_max
     }
 
     fn place(&mut self) -> Result<()> {

@@ -23,6 +23,7 @@ mod explain;
 mod names;
 mod references;
 mod scrub;
+mod throttle;
 pub mod types;
 mod xattr;
 
@@ -46,6 +47,7 @@ use crate::inode::{Locked, Store, Vnode};
 use crate::namespace::Namespace;
 use crate::units::InodeNo;
 use references::References;
+use throttle::Throttle;
 
 /// Vnodes that may stay in memory without being in use, per MiB of cache.
 const VNODES_PER_MIB: u64 = 256;
@@ -123,6 +125,7 @@ pub struct Volume {
     superblock: Mutex<Superblock>,
     gate: RwLock<()>,
     epochs: Mutex<epoch::Progress>,
+    throttle: Throttle,
     references: References,
     latched: Mutex<Option<String>>,
     refuses_changes: AtomicBool,
@@ -187,6 +190,7 @@ impl Volume {
             superblock: Mutex::new(superblock),
             gate: RwLock::new(()),
             epochs: Mutex::default(),
+            throttle: Throttle::default(),
             references: References::default(),
             latched: Mutex::new(None),
             closed: AtomicBool::new(false),
@@ -285,11 +289,6 @@ impl Volume {
 
     fn may_gain_space(&self) -> bool {
         self.store().queue_len() > 0 || self.store().alloc.has_freed()
-    }
-
-    fn after_change(&self) -> Result<()> {
-        let full = self.changed_bytes() > self.options.dirty_bytes_max;
-        if full || self.options.sync { self.commit() } else { Ok(()) }
     }
 
     /// The memory that changes take: pages and inodes, of which the larger counts.
