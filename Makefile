@@ -88,6 +88,8 @@ soak: ## Try every property SOAK_CASES times, optimised, and run the tests that 
 		$(CARGO) test --release --locked -p cffs --test crash -- --nocapture
 	PROPTEST_CASES=$(SOAK_CASES) CFFS_CRASH_STATES=200000 \
 		$(CARGO) test --release --locked --workspace -- --include-ignored
+	$(CARGO) build --release --locked -p cffs-cli -p cffs-bench
+	tests/acceptance/run --full --only killed-server --only power-cut
 
 fsck-scale: ## Compare a full check of a million files with e2fsck's (needs root and 6 GB)
 	scripts/fsck-scale.sh

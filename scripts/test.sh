@@ -48,7 +48,7 @@ if $quick; then
 elif ((EUID != 0)) || [[ ! -r /dev/fuse ]]; then
     echo "not run: tests/acceptance, which mounts volumes and so needs root and /dev/fuse"
 else
-    run cargo build --release --locked -p cffs-cli
+    run cargo build --release --locked -p cffs-cli -p cffs-bench
     ((status == 0)) && run tests/acceptance/run
     add "$(sed -nE 's/^([0-9]+) passed, ([0-9]+) failed(, [0-9]+ skipped)?$/\1 \2/p' "$log" | tail -n 1)"
 fi

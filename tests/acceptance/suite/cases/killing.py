@@ -1,0 +1,167 @@
+"""A server that is killed in the middle of work: what programs were promised is there afterwards."""
+
+import contextlib
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+
+from ..case import GIB, Skip, case
+from ..volume import cffs_binary
+
+# Commits transactions, and prints the number of each when it is durable. What commits is that the
+# journal's name goes. SQLite waits for that itself in mode EXTRA, but not if it cannot open the directory,
+# which is so when the server has just been killed.
+SQLITE_WRITER = """\
+import os, sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("PRAGMA synchronous = EXTRA")
+directory = os.open(os.path.dirname(sys.argv[1]), os.O_RDONLY | os.O_DIRECTORY)
+while True:
+    db.execute("BEGIN IMMEDIATE")
+    number = db.execute("SELECT coalesce(max(number), 0) + 1 FROM log").fetchone()[0]
+    db.execute("INSERT INTO log VALUES (?, randomblob(abs(random()) % 3000))", (number,))
+    db.execute("UPDATE total SET rows = rows + 1")
+    db.execute("COMMIT")
+    os.fsync(directory)
+    print(number, flush=True)
+"""
+
+# Commits to git, and prints each commit when it is durable. Git makes its objects durable, and the file
+# that becomes the branch's; the rename that makes it so, it leaves to whoever wants to be sure.
+GIT_WRITER = """\
+cd "$1"
+for ((i = 0; ; i++)); do
+    for j in 1 2 3; do echo "$i $j $RANDOM" > "d$((RANDOM % 20))-$j"; done
+    git add -A && git -c gc.auto=0 commit -q -m "$i" && "$2" sync . && git rev-parse HEAD || exit 1
+done
+"""
+
+
+def last_line(path):
+    """What a writer was acknowledged last; None if nothing was."""
+    with open(path, encoding="ascii") as log:
+        lines = [line for line in log.read().split("\n")[:-1] if line]
+    return lines[-1] if lines else None
+
+
+def kill_server(t):
+    """SIGKILL to whoever serves the mount; returns when nothing of it is at work any more."""
+    pid = json.loads(t.output(cffs_binary(), "info", "--json", t.dir))["server"]["pid"]
+    server = os.pidfd_open(pid)
+    signal.pidfd_send_signal(server, signal.SIGKILL)
+    select.select([server], [], [], 60)
+    os.close(server)
+
+
+def kill_again_and_again(t, rounds, rng, crash):
+    """SQLite and git work until `crash` strikes. After each recovery the image is sound, both stores
+    check themselves, and no transaction and no commit that was acknowledged is lost."""
+    sqlite = t.program("sqlite3", "apt-get install sqlite3")
+    database, work = t.path("log.db"), t.subdir("git")
+    t.run(sqlite, database, f"PRAGMA journal_mode={rng.choice(('WAL', 'DELETE'))};"
+          "CREATE TABLE log (number INTEGER PRIMARY KEY, data);"
+          "CREATE TABLE total (rows); INSERT INTO total VALUES (0);")
+    t.run("git", "init", "-q", work)
+    for key, value in (("core.fsync", "all"), ("core.fsyncMethod", "fsync"), ("user.name", "n"),
+                       ("user.email", "e@example.org")):
+        t.run("git", "-C", work, "config", key, value)
+    t.volume.sync()
+    for round in range(rounds):
+        logs = [t.beside(f"acknowledged-{name}") for name in ("sqlite", "git")]
+        commands = [[sys.executable, "-c", SQLITE_WRITER, database],
+                    ["bash", "-c", GIT_WRITER, "bash", work, cffs_binary()]]
+        writers = []
+        for log, command in zip(logs, commands):
+            with open(log, "wb") as out:
+                writers.append(subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL))
+        time.sleep(rng.uniform(0.1, 1.5))
+        kill_server(t)
+        crash()
+        for writer in writers:
+            assert writer.wait(timeout=60) != 0, "a writer outlived the server"
+        subprocess.run(["umount", "-l", t.dir], check=True)
+        t.mount()
+        rows, commit = (last_line(log) for log in logs)
+        found = t.output(sqlite, database, "PRAGMA integrity_check; SELECT count(*), max(number) FROM log;"
+                         "SELECT rows FROM total;").decode().split()
+        print(f"round {round}: acknowledged {rows} rows and {commit}; found {found}", flush=True)
+        assert found[0] == "ok", found
+        count, highest = (int(number or 0) for number in found[1].split("|"))
+        assert count == highest == int(found[2]) and count >= int(rows or 0), (found, rows)
+        # What a killed git leaves in the way of the next.
+        for name in ("index.lock", "HEAD.lock", "refs/heads/master.lock", "refs/heads/main.lock"):
+            if os.path.exists(os.path.join(work, ".git", name)):
+                os.unlink(os.path.join(work, ".git", name))
+        t.run("git", "-C", work, "fsck", "--full", "--strict", "--no-dangling", "--no-progress")
+        if commit:
+            t.run("git", "-C", work, "merge-base", "--is-ancestor", commit, "HEAD")
+        t.unmount()
+        t.volume.check()
+        t.mount()
+
+
+def seeded():
+    """Randomness that SEED repeats."""
+    seed = int(os.environ.get("SEED", time.time_ns() % 100_000))
+    print(f"SEED={seed}", flush=True)
+    return random.Random(seed)
+
+
+@case("killed-server", size=1 * GIB, only_on="cffs", timeout=180)
+def killed_server(t):
+    """The server is killed in the middle of work; what it wrote without a sync is still there."""
+    kill_again_and_again(t, t.pick(5, 300), seeded(), lambda: None)
+
+
+@case("power-cut", size=1 * GIB, only_on="cffs", timeout=180)
+def power_cut(t):
+    """The server is killed, and the device loses some of what was not flushed: all, a single write,
+    all but one, the later ones, half a request, or sectors here and there."""
+    bench = os.path.join(os.path.dirname(cffs_binary()), "cffs-bench")
+    if not os.path.exists(bench):
+        raise Skip(f"there is no {bench}: cargo build --release -p cffs-bench")
+    rng = seeded()
+    disk, control = t.beside("disk"), t.beside("control")
+    os.mkdir(disk)
+    t.unmount()
+    plain = t.volume.image
+    with serving([bench, "disk", "--profile=none", "--size=1G", "--volatile", "--control", control,
+                  "--backing", t.beside("backing"), disk], os.path.join(disk, "disk")) as image:
+        t.volume.image = image
+        t.run(cffs_binary(), "mkfs", image)
+        t.mount()
+        lost = []
+
+        def cut():
+            answer = json.loads(t.output(bench, "control", control, "cut", str(rng.randrange(1 << 32))))
+            lost.append(answer["lost_sectors"])
+            print(answer, flush=True)
+
+        try:
+            kill_again_and_again(t, t.pick(5, 300), rng, cut)
+        finally:
+            t.volume.tear_down()
+            t.volume.image = plain
+    # Work is nearly always in the middle of something, but five cuts may all miss it.
+    assert any(lost) or len(lost) < 20, "no power cut lost anything"
+    print(f"{len(lost)} power cuts, {sum(map(bool, lost))} of them lost sectors: {sum(lost)} in all")
+
+
+@contextlib.contextmanager
+def serving(command, file):
+    """Runs a server, waits until its file is there, and ends it."""
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + 30
+        while not os.path.exists(file):
+            assert server.poll() is None and time.monotonic() < until, f"no {file}"
+            time.sleep(0.05)
+        yield file
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
