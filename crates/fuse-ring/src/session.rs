@@ -25,6 +25,7 @@ use crate::dispatch::Dispatcher;
 use crate::protocol::{Granted, Wishes};
 use crate::transport::dev::{self, Buffers};
 use crate::transport::device::Device;
+use crate::transport::lane::{self, Lane};
 use crate::transport::uring::Worker;
 use crate::{Handler, MountOptions, Notifier, Unmount, mount};
 
@@ -38,9 +39,9 @@ pub struct Config {
     /// How many threads serve: in all on `/dev/fuse`, for each core on io_uring.
     ///
     /// A request that waits for a disk holds its thread, so this bounds how many requests are in
-    /// work. If it is not given, a thread per core reads `/dev/fuse`, but no fewer than
-    /// [`THREADS_MIN`]; and on io_uring there are [`THREADS_PER_CORE`]. Those that are idle cost
-    /// some address space: the kernel gives a request to the thread that was used last.
+    /// work; beside `/dev/fuse`, `FSYNC` and its kind have threads of their own. If it is not given,
+    /// a thread per core reads `/dev/fuse`, but no fewer than [`THREADS_MIN`]; and on io_uring there
+    /// are [`THREADS_PER_CORE`].
     pub threads: Option<NonZeroUsize>,
 }
 
@@ -216,18 +217,30 @@ impl<H: Handler> Session<H> {
 
     fn serve_dev(&self, threads: usize) -> io::Result<()> {
         let payload_len = self.dispatcher.granted.payload_len();
-        let mut own = vec![None];
+        let mut clones = Vec::new();
         for _ in 1..threads {
-            own.push(Some(self.device.try_clone()?));
+            clones.push(self.device.try_clone()?);
         }
-        let work = own.into_iter().map(|own| {
-            move || {
-                let device = own.as_ref().unwrap_or(&self.device);
-                dev::serve(&self.dispatcher, device, &mut Buffers::new(payload_len)?)
+        let lane = Lane::default();
+        let lane = &lane;
+        let readers = std::iter::once(&*self.device).chain(&clones).map(Some);
+        let waiters = std::iter::repeat_n(None, lane::THREADS);
+        let work = readers.chain(waiters).map(|reads| {
+            move || match reads {
+                Some(device) => {
+                    let mut buffers = Buffers::new(payload_len)?;
+                    let served = dev::serve(&self.dispatcher, device, &mut buffers, lane);
+                    lane.end();
+                    served
+                }
+                None => lane.serve(&self.dispatcher),
             }
         });
         // The other threads wait in the kernel, where only the end of the connection wakes them.
-        run_all("fuse-dev", work, || self.mounted.abandon())
+        run_all("fuse-dev", work, || {
+            self.mounted.abandon();
+            lane.end();
+        })
     }
 
     fn serve_uring(&self, workers: Vec<Worker>) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! How messages travel between the kernel and the server's threads.
 //!
 //! - [`dev`]: reads and writes on `/dev/fuse`.
+//! - [`lane`]: beside it, threads for requests that wait for the device.
 //! - [`uring`]: a queue per core, on io_uring.
 //! - [`device`]: the device itself, which both need.
 //! - [`memory`]: their buffers.
@@ -10,5 +11,6 @@
 
 pub(crate) mod dev;
 pub(crate) mod device;
+pub(crate) mod lane;
 pub(crate) mod memory;
 pub(crate) mod uring;

@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::device::{Device, Received};
+use super::lane::Lane;
 use super::memory::Pages;
 use crate::Handler;
 use crate::dispatch::{Dispatcher, Outcome};
@@ -40,15 +41,24 @@ impl Buffers {
     }
 }
 
-/// Serves requests until the connection ends.
-pub(crate) fn serve<H: Handler>(
+/// Serves requests until the connection ends. Those that wait for a disk are left to the lane.
+pub(crate) fn serve<'d, H: Handler>(
     dispatcher: &Dispatcher<H>,
-    device: &Device,
+    device: &'d Device,
     buffers: &mut Buffers,
+    lane: &Lane<'d>,
 ) -> io::Result<()> {
     loop {
         match device.receive(buffers.message())? {
-            Received::Message(len) => answer(dispatcher, device, buffers, len)?,
+            Received::Message(len) => {
+                let message = &buffers.message[PAGE - HEAD_LEN..][..len];
+                let frame = cut(dispatcher, message)?;
+                if Lane::is_for(frame.opcode()) {
+                    lane.put(device, message);
+                } else {
+                    reply(dispatcher, device, &frame, &mut buffers.payload)?;
+                }
+            }
             Received::Nothing => {}
             Received::Ended => return Ok(()),
         }
@@ -67,7 +77,10 @@ pub(crate) fn serve_beside<H: Handler>(
 ) -> io::Result<()> {
     loop {
         match device.receive(buffers.message())? {
-            Received::Message(len) => answer(dispatcher, device, buffers, len)?,
+            Received::Message(len) => {
+                let frame = cut(dispatcher, &buffers.message[PAGE - HEAD_LEN..][..len])?;
+                reply(dispatcher, device, &frame, &mut buffers.payload)?;
+            }
             Received::Ended => return Ok(()),
             Received::Nothing => {
                 let mut wanted = [
@@ -86,21 +99,27 @@ pub(crate) fn serve_beside<H: Handler>(
     }
 }
 
-/// Serves the message of `len` bytes that stands in the buffers.
-pub(crate) fn answer<H: Handler>(
+/// A message as the frame that it is.
+pub(super) fn cut<'m, H: Handler>(
+    dispatcher: &Dispatcher<H>,
+    message: &'m [u8],
+) -> io::Result<Frame<'m>> {
+    Frame::contiguous(message, dispatcher.dialect())
+        .map_err(|malformed| io::Error::new(io::ErrorKind::InvalidData, malformed))
+}
+
+/// Serves a request, with room for the answer's payload, and answers it where it was read.
+pub(super) fn reply<H: Handler>(
     dispatcher: &Dispatcher<H>,
     device: &Device,
-    buffers: &mut Buffers,
-    len: usize,
+    frame: &Frame<'_>,
+    payload: &mut [u8],
 ) -> io::Result<()> {
-    let message = &buffers.message[PAGE - HEAD_LEN..][..len];
-    let frame = Frame::contiguous(message, dispatcher.dialect())
-        .map_err(|malformed| io::Error::new(io::ErrorKind::InvalidData, malformed))?;
-    let Outcome::Reply(result) = dispatcher.serve(&frame, &mut buffers.payload) else {
+    let Outcome::Reply(result) = dispatcher.serve(frame, payload) else {
         return Ok(());
     };
     let header = encode::header(frame.unique().0, result);
-    match device.send(&header, &buffers.payload[..result.unwrap_or(0)]) {
+    match device.send(&header, &payload[..result.unwrap_or(0)]) {
         // `ENOENT`: the caller was killed and the request withdrawn. `ENODEV`: the session ends,
         // which the next read will say too.
         Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::NOTCONN) => Ok(()),

@@ -149,7 +149,7 @@ def power_cut(t):
             t.volume.image = plain
     # Work is nearly always in the middle of something, but five cuts may all miss it.
     assert any(lost) or len(lost) < 20, "no power cut lost anything"
-    print(f"{len(lost)} power cuts, {sum(map(bool, lost))} of them lost sectors: {sum(lost)} in all")
+    print(f"note: {len(lost)} power cuts, {sum(map(bool, lost))} of them lost sectors: {sum(lost)} in all")
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Many, large, long and deep: the limits that C-FFS promises, at the size that the run allows."""
 
 import errno
+import json
 import os
 import random
 import shutil
@@ -8,6 +9,7 @@ import shutil
 from .. import trees
 from ..case import GIB, MIB, case
 from ..syscalls import Directory
+from ..volume import cffs_binary
 
 
 def used_bytes(path):
@@ -37,6 +39,25 @@ def many_files(t):
     freed = full - used_bytes(t.dir)
     assert os.listdir(t.dir) in ([], ["lost+found"])
     assert freed > 0.9 * allocated, f"{allocated} were allocated, {freed} came back"
+
+
+@case("memory", size=(1 * GIB, 16 * GIB), inodes=(60_000, 1_100_000), only_on="cffs", timeout=240)
+def memory(t):
+    """A server with `cache=64M` stays below 64 MiB and 128 MiB more, while every file of a large tree is
+    listed, looked at, read, and one in a hundred changed."""
+    count = t.pick(50_000, 1_000_000)
+    t.remount("cache=64M")
+    root = t.subdir("tree")
+    trees.make_plain_tree(root, count)
+    t.remount("cache=64M")
+    assert int(t.shell(f"find {root} -type f -size -1000 -printf x | wc -c", stdout=-1).stdout) == count
+    t.shell(f"tar cf - {root} 2>/dev/null | wc -c")
+    t.shell(f"find {root} -type f -name '*77.c' -print0 | xargs -0 touch")
+    pid = json.loads(t.output(cffs_binary(), "info", "--json", t.dir))["server"]["pid"]
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
+    print(f"note: {count} files, {peak >> 10} MiB resident at most")
+    assert peak << 10 <= 192 * MIB, f"{peak} KiB are resident"
 
 
 @case("many-directories", size=(1 * GIB, 16 * GIB), inodes=(30_000, 1_100_000))
