@@ -162,6 +162,22 @@ impl Group {
         best
     }
 
+    /// How many whole blocks of `per_block` fragments are free and not held.
+    pub fn whole_blocks(&self, per_block: u32) -> u64 {
+        let first_of_each =
+            (0..64).step_by(per_block as usize).fold(0, |bits, at| bits | 1u64 << at);
+        let whole = |index| {
+            let mut word = self.word(index, Among::Unheld);
+            let mut step = 1;
+            while step < per_block {
+                word &= word >> step;
+                step *= 2;
+            }
+            u64::from((word & first_of_each).count_ones())
+        };
+        (0..self.free_bits.len()).map(whole).sum()
+    }
+
     /// Takes free fragments into use; they are held no longer.
     pub fn take(&mut self, start: u32, len: u32) {
         for (index, mask) in masks(start, len) {

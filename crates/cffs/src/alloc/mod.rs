@@ -20,12 +20,13 @@
 //! it is, the fewer requests that takes.
 //!
 //! A large file goes behind itself, or into a long run at the hot spot. Metadata takes whole blocks;
-//! some are set aside for it, so that write-back never fails for want of one. The sectors of a new
-//! directory lie at the head of its files, those of one that has grown in a window of their own,
-//! cut from one for all directories: so names are read in few requests.
+//! some are set aside for it, so that write-back never fails for want of one (`promise`). The
+//! sectors of a new directory lie at the head of its files, those of one that has grown in a window of
+//! their own, cut from one for all directories: so names are read in few requests.
 
 mod group;
 mod place;
+mod promise;
 mod store;
 
 use std::collections::{BTreeMap, HashMap};
@@ -35,9 +36,10 @@ use parking_lot::Mutex;
 
 pub use group::Group;
 pub use place::{Kind, Request};
+use promise::WholeBlocks;
 
 use crate::cache::BufferCache;
-use crate::error::{Corruption, Error, Result};
+use crate::error::{Corruption, Result};
 use crate::format::superblock::Policy;
 use crate::format::{Layout, Superblock};
 use crate::units::{BlockNo, CgIndex, FragNo, FragRun, Key};
@@ -78,6 +80,9 @@ struct State {
     reserved: u64,
     /// Whole blocks promised to metadata that is still in memory.
     reserved_blocks: u64,
+    /// Whole blocks promised to what may not find room beside an inode.
+    spill_blocks: u64,
+    whole: WholeBlocks,
     /// Given back in the open epoch.
     freed: Vec<FragRun>,
     /// Given back in the epoch that is being written.
@@ -130,6 +135,8 @@ impl Allocator {
                 free,
                 reserved: 0,
                 reserved_blocks: 0,
+                spill_blocks: 0,
+                whole: WholeBlocks::default(),
                 freed: Vec::new(),
                 freeing: Vec::new(),
                 windows: HashMap::new(),
@@ -154,48 +161,6 @@ impl Allocator {
             .saturating_sub(state.reserved);
         let available = free.saturating_sub(self.pool_fragments());
         Space { total: self.layout.allocatable_fragments(), free, available }
-    }
-
-    /// Promises fragments for file data that is still in memory.
-    pub fn reserve(&self, fragments: u64) -> Result<()> {
-        let mut state = self.state.lock();
-        if state.reserved + fragments + self.pool_fragments() > state.free {
-            return Err(Error::NoSpace);
-        }
-        state.reserved += fragments;
-        Ok(())
-    }
-
-    /// Promises whole blocks for metadata that is still in memory.
-    pub fn reserve_blocks(&self, blocks: u64) -> Result<()> {
-        let fragments = blocks * u64::from(self.layout.block_fragments());
-        let mut state = self.state.lock();
-        if state.reserved + fragments + self.pool_fragments() > state.free {
-            return Err(Error::NoSpace);
-        }
-        // Where space is short, free fragments may lie in pieces smaller than a block: then no more
-        // blocks are promised than are set aside.
-        let plenty = state.free > self.layout.allocatable_fragments() / 16;
-        if !plenty && state.reserved_blocks + blocks > self.pool_blocks as u64 / 2 {
-            return Err(Error::NoSpace);
-        }
-        state.reserved += fragments;
-        state.reserved_blocks += blocks;
-        Ok(())
-    }
-
-    /// Takes back a promise of fragments.
-    pub fn unreserve(&self, fragments: u64) {
-        let mut state = self.state.lock();
-        state.reserved = state.reserved.saturating_sub(fragments);
-    }
-
-    /// Takes back a promise of blocks.
-    pub fn unreserve_blocks(&self, blocks: u64) {
-        let mut state = self.state.lock();
-        let fragments = blocks * u64::from(self.layout.block_fragments());
-        state.reserved = state.reserved.saturating_sub(fragments);
-        state.reserved_blocks = state.reserved_blocks.saturating_sub(blocks);
     }
 
     /// Gives a run back. It becomes allocatable when the epoch that no longer needs it is on the
@@ -225,6 +190,7 @@ impl Allocator {
             }
             state.free += u64::from(run.len);
         }
+        state.whole = WholeBlocks::default();
         state.territories.values_mut().for_each(|territory| territory.no_hole = None);
         Ok(())
     }

@@ -4,7 +4,7 @@ use super::group::Among;
 use super::{Allocator, State, Territory, Window, Zone};
 use crate::error::{Error, Result};
 use crate::format::superblock::Policy;
-use crate::units::{BlockNo, CgIndex, FragNo, FragRun, Key};
+use crate::units::{CgIndex, FragNo, FragRun, Key};
 
 /// The key of the stream: what no key's window takes goes there.
 const STREAM: Key = Key(0);
@@ -74,6 +74,7 @@ impl Allocator {
         group.take(at, run.len);
         group.rotor = at + run.len;
         state.free = state.free.saturating_sub(run.len.into());
+        state.whole.taken(run.len, self.layout.block_fragments());
         Ok(())
     }
 
@@ -451,32 +452,9 @@ impl Allocator {
         Ok(None)
     }
 
-    fn give_up_windows(&self, state: &mut State) -> Result<()> {
+    pub(super) fn give_up_windows(&self, state: &mut State) -> Result<()> {
         for (_, window) in std::mem::take(&mut state.windows) {
             self.let_go(state, &window)?;
-        }
-        Ok(())
-    }
-
-    /// Sets blocks aside for metadata, as many as are missing. At mount, and after each epoch.
-    pub fn fill_pool(&self) -> Result<()> {
-        let mut state = self.state.lock();
-        let block = self.layout.block_fragments();
-        // From the end of the volume's used part, away from the hot spot; made groups first, so
-        // that this alone makes none.
-        let groups = state.cgs_made.max(1).min(self.layout.cgs());
-        for cg in (0..groups).rev().map(CgIndex) {
-            while state.pool.len() < self.pool_blocks {
-                let group = self.group(&mut state, cg)?;
-                let from = group.fragments() * 3 / 4 / block * block;
-                let found = group
-                    .find(from, group.fragments(), block, block, Among::Unheld)
-                    .or_else(|| group.find(0, group.fragments(), block, block, Among::Unheld));
-                let Some(at) = found else { break };
-                group.hold(at, block);
-                let number: BlockNo = self.layout.block_of(self.of_group(cg, at));
-                state.pool.push(number);
-            }
         }
         Ok(())
     }

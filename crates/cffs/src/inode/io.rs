@@ -185,11 +185,18 @@ impl Store {
             map.is_some_and(|map| matches!(map.find(fragment), Mapping::Mapped { .. }))
         };
         if in_place && (first..first + fragments).all(mapped) {
-            return Ok(());
+            // What was preallocated has its place, but is noted as written now.
+            let unwritten = file.inode.map().is_some_and(ExtentMap::has_unwritten);
+            return if unwritten { self.promise_spill(file, fragments, true) } else { Ok(()) };
         }
         self.alloc.reserve(fragments)?;
-        file.reserved += fragments;
-        Ok(())
+        // Its extents may go, and others may come.
+        let promised = self.promise_spill(file, 2 * fragments, false);
+        match promised {
+            Ok(()) => file.reserved += fragments,
+            Err(_) => self.alloc.unreserve(fragments),
+        }
+        promised
     }
 
     /// Brings all of a small file with a checksum into memory and drops the checksum: the next
@@ -279,6 +286,9 @@ impl Store {
             if tail > 0 && self.has_data(file, size / block_bytes) {
                 self.page_mut(file, size / block_bytes, false)?[tail..].fill(0);
             }
+            if size > 0 {
+                self.promise_spill(file, 2, true)?;
+            }
             self.drop_pages(file, size.div_ceil(block_bytes));
             let first = self.layout.fragments_for(size);
             self.unmap(file, first..u64::MAX);
@@ -364,6 +374,7 @@ impl Store {
             }
         }
         if first_whole < end_whole {
+            self.promise_spill(file, 2, true)?;
             self.count_dirty(file, |file| file.pages.remove_range(first_whole..end_whole));
             let fragments = u64::from(self.layout.block_fragments());
             self.unmap(file, first_whole * fragments..end_whole * fragments);
@@ -382,8 +393,15 @@ impl Store {
             offset / block_bytes * fragments..(offset + len).div_ceil(block_bytes) * fragments;
         let missing = self.holes(file, range.clone());
         self.alloc.reserve(missing)?;
-        let mapped = self.map_holes(file, range);
+        let mut new = Vec::new();
+        let mut mapped = self.map_holes(file, range, &mut new);
         self.alloc.unreserve(missing);
+        if mapped.is_ok() {
+            mapped = self.promise_spill(file, 2 * new.len() as u64, false);
+        }
+        if mapped.is_err() {
+            new.into_iter().for_each(|range| self.unmap(file, range));
+        }
         self.mark_dirty(file);
         mapped
     }
@@ -405,7 +423,13 @@ impl Store {
         missing
     }
 
-    fn map_holes(&self, file: &mut Locked<'_>, range: Range<u64>) -> Result<()> {
+    /// Maps the holes of a range, and notes what is mapped then and was not before.
+    fn map_holes(
+        &self,
+        file: &mut Locked<'_>,
+        range: Range<u64>,
+        new: &mut Vec<Range<u64>>,
+    ) -> Result<()> {
         let key = file.inode.placement_key();
         let mut at = range.start;
         while at < range.end {
@@ -425,6 +449,7 @@ impl Store {
                         neighbours,
                     })?;
                     map.insert(at, run, true);
+                    new.push(at..at + u64::from(run.len));
                     at += u64::from(run.len);
                 }
             }
@@ -469,6 +494,7 @@ impl Store {
     pub fn destroy(&self, file: &mut Locked<'_>) -> Result<()> {
         self.drop_pages(file, 0);
         self.settle_promises(file);
+        self.settle_spill(file);
         self.free_tree(file);
         self.unmap(file, 0..u64::MAX);
         file.inode.content = Content::Map(ExtentMap::default());

@@ -88,8 +88,7 @@ impl Store {
             let block = match self.locator_page(table, index)? {
                 Some(block) => block,
                 None => {
-                    self.alloc.reserve_blocks(1)?;
-                    table.reserved_blocks += 1;
+                    self.promise_block(table)?;
                     let mut block = Block::zeroed(self.layout.block_bytes as usize);
                     locator::init(&mut block, index);
                     block.trust_as(InodeNo::LOCATOR);

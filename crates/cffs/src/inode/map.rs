@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use super::DIRECT_EXTENTS_MIN;
 use crate::error::Result;
 use crate::format::extent::{Child, EXTENT_FRAGMENTS_MAX, Extent, Node, node_capacity};
 use crate::units::{BlockNo, FragNo, FragRun};
@@ -89,6 +90,30 @@ impl ExtentMap {
     /// The fragments that the file occupies, its tree included.
     pub fn fragments(&self, block_fragments: u32) -> u64 {
         self.mapped + self.tree_blocks().count() as u64 * u64::from(block_fragments)
+    }
+
+    /// How many blocks [`ExtentMap::write_tree`] takes at most, after `changes` more extents came or
+    /// went since the last time.
+    pub fn tree_blocks_max(&self, changes: u64, block_bytes: u32) -> u64 {
+        let capacity = node_capacity(block_bytes) as u64;
+        let chunk = capacity * 3 / 4;
+        let written = if self.leaves.is_empty() {
+            let extents = self.extents.len() as u64 + changes;
+            if extents <= DIRECT_EXTENTS_MIN as u64 { 0 } else { extents.div_ceil(chunk) }
+        } else {
+            // An extent comes to one leaf and may make the one before it grow. A leaf that was full
+            // and gains some takes two blocks, and those for what it gained.
+            let moved = changes + self.direct.len() as u64;
+            let touched = (2 * moved + 1).min(self.leaves.len() as u64);
+            touched + 2 * touched.min(moved) + moved / chunk
+        };
+        let mut level = self.leaves.len() as u64 + written;
+        let mut inner = 0;
+        while level > 1 {
+            level = level.div_ceil(capacity);
+            inner += level;
+        }
+        if written == 0 { 0 } else { written + inner }
     }
 
     /// Whether nothing is mapped.

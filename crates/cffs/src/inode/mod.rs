@@ -16,6 +16,7 @@ mod load;
 mod locator;
 mod map;
 mod scrub;
+mod spill;
 mod store;
 mod vnode;
 mod write_back;

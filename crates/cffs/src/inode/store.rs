@@ -344,8 +344,7 @@ impl Store {
     /// Appends a block of empty sectors to a container and returns the first.
     pub fn append_sectors(&self, file: &mut Locked<'_>) -> Result<SectorIndex> {
         let first = SectorIndex(self.sector_count(file));
-        self.alloc.reserve_blocks(1)?;
-        file.reserved_blocks += 1;
+        self.promise_block(file)?;
         let mut block = Block::zeroed(self.layout.block_bytes as usize);
         let (ino, generation) = (file.inode.ino, file.inode.generation);
         let sectors = block.chunks_exact_mut(self.layout.sector_bytes as usize);

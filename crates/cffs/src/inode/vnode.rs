@@ -39,6 +39,11 @@ pub struct VnodeState {
     pub reserved: u64,
     /// Blocks promised to the directory's new sectors.
     pub reserved_blocks: u64,
+    /// How many extents the map may have gained or lost since the inode was last encoded, or will
+    /// when the changed pages are placed: at most.
+    pub map_changes: u64,
+    /// Blocks promised to the extent tree and the attributes.
+    pub spill_blocks: u64,
     /// The device has a checksum of the contents as they lie there: the next epoch writes what
     /// changed to new places and nothing over the old.
     pub moves: bool,
@@ -75,6 +80,8 @@ impl Vnode {
                 tags: Vec::new(),
                 reserved: 0,
                 reserved_blocks: 0,
+                map_changes: 0,
+                spill_blocks: 0,
                 moves: false,
                 xattrs_changed: false,
                 xattr_space: FragRun::default(),

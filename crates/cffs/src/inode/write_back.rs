@@ -282,6 +282,9 @@ impl Store {
         room: usize,
         writes: &mut WriteSet,
     ) -> Result<EncodedInode> {
+        // Pages of derived state may still be without a place, and change the map later.
+        let waiting = file.reserved_blocks;
+        self.settle_spill(file);
         let list = file.inode.xattr_list();
         let (data_min, data_max) = match &file.inode.content {
             Content::Inline(bytes) => (bytes.len(), bytes.len()),
@@ -318,6 +321,10 @@ impl Store {
             let mut writer = NodeWriter { store: self, ino, generation, goal, writes };
             map.write_tree(direct, self.layout.block_bytes, &mut writer)?;
         }
+        if waiting > 0 {
+            // If there is none to be had, the blocks that are set aside have to do.
+            let _ = self.promise_spill(file, waiting, true);
+        }
         let tags = &tags[..tags.len().min(tags_fit)];
         Ok(file.inode.encode(beside, tags, self.layout.block_fragments()))
     }
@@ -328,6 +335,7 @@ impl Store {
     pub fn take_xattr_space(&self, file: &mut Locked<'_>, list_bytes: usize) -> Result<()> {
         let bytes = (xattr::HEADER_BYTES + list_bytes) as u64;
         let len = self.layout.fragments_for(bytes) as u32;
+        self.promise_spill(file, 0, false)?;
         if bytes <= u64::from(self.layout.block_bytes) || len <= file.xattr_space.len {
             return Ok(());
         }

@@ -70,8 +70,7 @@ impl Namespace {
     }
 
     fn add_bucket(&self, dir: &mut Locked<'_>, bucket: u32) -> Result<()> {
-        self.store.alloc.reserve_blocks(1)?;
-        dir.reserved_blocks += 1;
+        self.store.promise_block(dir)?;
         let mut block = Block::zeroed(self.store.layout.block_bytes as usize);
         index::init(&mut block, dir.inode.ino, dir.inode.generation, bucket);
         block.trust_as(dir.inode.ino);

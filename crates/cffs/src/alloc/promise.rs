@@ -1,0 +1,209 @@
+//! Promises: a change in memory makes sure that write-back will find what it needs.
+//!
+//! Fragments for contents are counted. Whole blocks for metadata have to be there as such, and free
+//! fragments may lie in pieces smaller than a block: where whole blocks are not plenty, those that are
+//! promised are set aside at once, in the pool.
+
+use super::group::Among;
+use super::{Allocator, State};
+use crate::error::{Error, Result};
+use crate::format::Layout;
+use crate::units::{BlockNo, CgIndex, FragNo};
+
+/// How many free whole blocks the allocator knows of, at least.
+#[derive(Debug, Default)]
+pub(super) struct WholeBlocks {
+    count: u64,
+    /// Whether all groups were counted since the last epoch: there are no more.
+    all: bool,
+}
+
+impl WholeBlocks {
+    /// Notes that a run was taken: each of its ends breaks a block at most.
+    pub(super) fn taken(&mut self, fragments: u32, per_block: u32) {
+        self.count = self.count.saturating_sub(u64::from(fragments / per_block) + 2);
+    }
+}
+
+impl Allocator {
+    /// Promises fragments for file data that is still in memory.
+    pub fn reserve(&self, fragments: u64) -> Result<()> {
+        let mut state = self.state.lock();
+        self.check_free(&state, fragments)?;
+        state.reserved += fragments;
+        // The blocks that were promised must be there also when this data has been placed.
+        let backed = self.back(&mut state, 0, self.pool_blocks / 2);
+        if backed.is_err() {
+            state.reserved -= fragments;
+        }
+        backed
+    }
+
+    /// Takes back a promise of fragments.
+    pub fn unreserve(&self, fragments: u64) {
+        let mut state = self.state.lock();
+        state.reserved = state.reserved.saturating_sub(fragments);
+    }
+
+    /// Promises whole blocks for metadata that is still in memory.
+    pub fn reserve_blocks(&self, blocks: u64) -> Result<()> {
+        let fragments = blocks * u64::from(self.layout.block_fragments());
+        let mut state = self.state.lock();
+        self.check_free(&state, fragments)?;
+        self.back(&mut state, blocks, self.pool_blocks / 2)?;
+        state.reserved += fragments;
+        state.reserved_blocks += blocks;
+        Ok(())
+    }
+
+    /// Takes back a promise of blocks.
+    pub fn unreserve_blocks(&self, blocks: u64) {
+        let mut state = self.state.lock();
+        let fragments = blocks * u64::from(self.layout.block_fragments());
+        state.reserved = state.reserved.saturating_sub(fragments);
+        state.reserved_blocks = state.reserved_blocks.saturating_sub(blocks);
+        self.trim_pool(&mut state);
+    }
+
+    /// Promises whole blocks for what may not find room beside an inode. Most of these promises are
+    /// never used, so `df` does not count them as used. What frees space may take from the blocks
+    /// that are set aside, so that a full volume can be emptied.
+    pub fn promise_spill(&self, blocks: u64, frees_space: bool) -> Result<()> {
+        let mut state = self.state.lock();
+        let margin = if frees_space { 0 } else { self.pool_blocks / 2 };
+        self.back(&mut state, blocks, margin)?;
+        state.spill_blocks += blocks;
+        let free = if frees_space { Ok(()) } else { self.check_free(&state, 0) };
+        if free.is_err() {
+            state.spill_blocks -= blocks;
+            self.trim_pool(&mut state);
+        }
+        free
+    }
+
+    /// Takes back a promise of such blocks.
+    pub fn withdraw_spill(&self, blocks: u64) {
+        if blocks > 0 {
+            let mut state = self.state.lock();
+            state.spill_blocks = state.spill_blocks.saturating_sub(blocks);
+            self.trim_pool(&mut state);
+        }
+    }
+
+    /// Fails unless so many fragments are free that nobody has been promised. Half of the pool is for
+    /// blocks that are promised to what may not find room beside an inode.
+    fn check_free(&self, state: &State, fragments: u64) -> Result<()> {
+        let beyond_pool = state.spill_blocks.saturating_sub(self.pool_blocks as u64 / 2);
+        let spill = beyond_pool * u64::from(self.layout.block_fragments());
+        let promised = state.reserved + spill + self.pool_fragments();
+        if promised + fragments > state.free { Err(Error::NoSpace) } else { Ok(()) }
+    }
+
+    /// Makes sure that `more` blocks can be promised, and that the pool keeps `margin` blocks for what
+    /// nobody promised.
+    fn back(&self, state: &mut State, more: u64, margin: usize) -> Result<()> {
+        let block = u64::from(self.layout.block_fragments());
+        let promised = state.reserved_blocks + state.spill_blocks + more;
+        let wanted = promised + margin as u64;
+        if wanted <= state.pool.len() as u64 {
+            return Ok(());
+        }
+        // Each piece of file data that is still to be placed breaks a block at either end at most, and
+        // there is a piece for each block of it at most.
+        let data = (state.reserved - state.reserved_blocks * block).div_ceil(block);
+        if self.has_whole_blocks(state, wanted + 3 * data)? {
+            return Ok(());
+        }
+        let wanted = wanted as usize;
+        self.hold_blocks(state, state.cgs_made.max(1).min(self.layout.cgs()), wanted)?;
+        if state.pool.len() < wanted {
+            self.give_up_windows(state)?;
+            self.hold_blocks(state, self.layout.cgs(), wanted)?;
+        }
+        if state.pool.len() < wanted {
+            self.trim_pool(state);
+            return Err(Error::NoSpace);
+        }
+        Ok(())
+    }
+
+    /// Whether so many whole blocks are free, windows not counted. They are counted anew at most once
+    /// for each epoch, and only as far as it takes.
+    fn has_whole_blocks(&self, state: &mut State, wanted: u64) -> Result<bool> {
+        if state.whole.count >= wanted {
+            return Ok(true);
+        }
+        if state.whole.all {
+            return Ok(false);
+        }
+        // The groups that were never used come first: they need not be read.
+        let unmade = (state.cgs_made..self.layout.cgs()).map(CgIndex);
+        let mut count = 0;
+        for cg in unmade.filter(|cg| !state.groups.contains_key(cg)) {
+            count += never_used(&self.layout, cg);
+            if count >= 2 * wanted {
+                break;
+            }
+        }
+        let known: Vec<CgIndex> = state.groups.keys().copied().collect();
+        let is_new = |cg: &CgIndex| known.binary_search(cg).is_err();
+        let others = (0..state.cgs_made).map(CgIndex).filter(is_new);
+        for cg in known.iter().copied().chain(others) {
+            if count >= 2 * wanted {
+                break;
+            }
+            count += self.group(state, cg)?.whole_blocks(self.layout.block_fragments());
+        }
+        state.whole = WholeBlocks { count, all: count < 2 * wanted };
+        Ok(count >= wanted)
+    }
+
+    /// Sets blocks aside for metadata, as many as are missing. At mount, and after each epoch.
+    pub fn fill_pool(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        // Made groups alone, so that this makes none.
+        let groups = state.cgs_made.max(1).min(self.layout.cgs());
+        self.hold_blocks(&mut state, groups, self.pool_blocks)
+    }
+
+    /// Sets blocks aside until the pool has `wanted`, as far as there are any: from the end of the
+    /// volume's first `groups` groups, away from the hot spot.
+    fn hold_blocks(&self, state: &mut State, groups: u32, wanted: usize) -> Result<()> {
+        let block = self.layout.block_fragments();
+        for cg in (0..groups).rev().map(CgIndex) {
+            while state.pool.len() < wanted {
+                let group = self.group(state, cg)?;
+                let from = group.fragments() * 3 / 4 / block * block;
+                let found = group
+                    .find(from, group.fragments(), block, block, Among::Unheld)
+                    .or_else(|| group.find(0, group.fragments(), block, block, Among::Unheld));
+                let Some(at) = found else { break };
+                group.hold(at, block);
+                let number: BlockNo = self.layout.block_of(self.of_group(cg, at));
+                state.pool.push(number);
+                state.whole.taken(block, block);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go what is set aside beyond what was promised.
+    fn trim_pool(&self, state: &mut State) {
+        let promised = (state.reserved_blocks + state.spill_blocks) as usize;
+        while state.pool.len() > self.pool_blocks.max(self.pool_blocks / 2 + promised) {
+            let Some(number) = state.pool.pop() else { return };
+            let start: FragNo = self.layout.block_start(number);
+            let cg = self.layout.cg_of_fragment(start);
+            let at = self.in_group(cg, start);
+            if let Some(group) = state.groups.get_mut(&cg) {
+                group.unhold(at, self.layout.block_fragments());
+            }
+        }
+    }
+}
+
+/// The free blocks of a group that was never used, at least.
+fn never_used(layout: &Layout, cg: CgIndex) -> u64 {
+    // At the end of the volume lie two blocks more.
+    u64::from(layout.cg_len_blocks(cg)).saturating_sub(u64::from(layout.cg_reserved_blocks(cg)) + 2)
+}

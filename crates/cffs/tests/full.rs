@@ -1,0 +1,128 @@
+//! A volume that is nearly full, and whose free space lies in pieces smaller than a block: what a call
+//! accepted reaches the device, and what there is no room for is refused by the call.
+
+#[allow(dead_code, reason = "it makes volumes for other tests too")]
+#[path = "golden/sample.rs"]
+mod sample;
+
+use std::sync::Arc;
+
+use cffs::device::MemoryDevice;
+use cffs::error::Error;
+use cffs::fsck::{self, CheckOptions};
+use cffs::mkfs::MkfsOptions;
+use cffs::units::InodeNo;
+use cffs::vfs::{AllocateMode, NewKind, Volume};
+
+const FRAGMENT: usize = 1024;
+
+/// A volume without a free block but those that are set aside: every other fragment is free.
+fn in_pieces(options: &MkfsOptions) -> (Arc<MemoryDevice>, Volume) {
+    let empty = sample::empty_of(options, 8 << 20).unwrap();
+    let (device, volume) = sample::open(&empty, false).unwrap();
+    let dir = sample::make(&volume, InodeNo::ROOT, b"small", NewKind::Directory).unwrap();
+    let name = |number: u32| format!("{number}").into_bytes();
+    let mut made = 0;
+    loop {
+        let file = sample::make(&volume, dir, &name(made), NewKind::Regular);
+        let written = file.and_then(|file| volume.write(file, 0, &[7; FRAGMENT]));
+        match written {
+            Ok(_) => made += 1,
+            Err(Error::NoSpace) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    volume.sync().unwrap();
+    (0..made).step_by(2).for_each(|number| volume.unlink(dir, &name(number)).unwrap());
+    volume.sync().unwrap();
+    (device, volume)
+}
+
+fn closes_clean(device: &MemoryDevice, volume: &Volume) {
+    volume.sync().unwrap();
+    volume.close().unwrap();
+    let options = CheckOptions { force: true, contents: true, ..CheckOptions::default() };
+    let report = fsck::check(device, &options, &()).unwrap();
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+}
+
+/// Each file comes in more pieces than its inode has room for, and so needs a block for their list.
+#[test]
+fn files_in_many_pieces_find_room_for_their_extents() {
+    for (_, options) in sample::kinds() {
+        let (device, volume) = in_pieces(&options);
+        let mut written = Vec::new();
+        for number in 0..4000u32 {
+            let name = format!("pieces {number}").into_bytes();
+            let contents = vec![number as u8; 9 * FRAGMENT];
+            let file = sample::make(&volume, InodeNo::ROOT, &name, NewKind::Regular);
+            match file.and_then(|file| volume.write(file, 0, &contents)) {
+                Ok(len) if len == contents.len() => written.push((name, contents)),
+                Ok(_) | Err(Error::NoSpace) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(!written.is_empty());
+        volume.sync().unwrap();
+        for (name, contents) in &written {
+            let ino = volume.lookup(InodeNo::ROOT, name).unwrap().ino;
+            let mut read = vec![0; contents.len()];
+            volume.read(ino, 0, &mut read).unwrap();
+            assert!(read == *contents, "{}", String::from_utf8_lossy(name));
+            volume.release(ino, 1);
+        }
+        closes_clean(&device, &volume);
+    }
+}
+
+/// A directory takes a whole block. No more are promised than there are.
+#[test]
+fn directories_are_made_as_long_as_there_are_blocks() {
+    for (_, options) in sample::kinds() {
+        let (device, volume) = in_pieces(&options);
+        for number in 0..4000u32 {
+            let name = format!("directory {number}").into_bytes();
+            match sample::make(&volume, InodeNo::ROOT, &name, NewKind::Directory) {
+                Ok(_) => {}
+                Err(Error::NoSpace) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        closes_clean(&device, &volume);
+    }
+}
+
+/// One file in as many pieces as there is room for, then with holes, and reserved in part.
+#[test]
+fn a_file_of_thousands_of_pieces_can_be_changed_on_a_full_volume() {
+    for (_, options) in sample::kinds() {
+        let (device, volume) = in_pieces(&options);
+        let file = sample::make(&volume, InodeNo::ROOT, b"file", NewKind::Regular).unwrap();
+        let mut size = 0;
+        loop {
+            match volume.write(file, size, &[1; 64 * FRAGMENT]) {
+                Ok(len) => size += len as u64,
+                Err(Error::NoSpace) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        volume.sync().unwrap();
+        for at in (0..size).step_by(5 * 4096) {
+            match volume.allocate(file, at, 4096, AllocateMode::PunchHole) {
+                Ok(()) | Err(Error::NoSpace) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        volume.sync().unwrap();
+        for at in (0..size).step_by(10 * 4096) {
+            match volume.allocate(file, at, 4096, AllocateMode::Reserve) {
+                Ok(()) => {
+                    volume.write(file, at, &[2; 100]).unwrap();
+                }
+                Err(Error::NoSpace) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        closes_clean(&device, &volume);
+    }
+}
