@@ -2,7 +2,6 @@
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -37,6 +36,15 @@ impl Held {
             let waited = self.changed.wait_for(&mut state, Duration::from_secs(60));
             assert!(!waited.timed_out(), "no epoch was written");
         }
+    }
+}
+
+/// Lets go of the device, even if the test fails.
+struct Hold<'a>(&'a Held);
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.0.hold(false);
     }
 }
 
@@ -86,41 +94,31 @@ fn a_writer_waits_at_the_limit_and_not_before() {
         let piece = vec![mib as u8; MIB as usize];
         assert_eq!(volume.write(file, mib * MIB, &piece).expect("written"), piece.len());
     };
-    let ended = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !ended.load(Ordering::Acquire) {
-                volume.wait_for_work(Duration::from_secs(60));
-                volume.background().expect("background");
-            }
-        });
-        volume.call_background();
-        while volume.stats().epochs == 0 {
-            thread::yield_now();
-        }
-
+    volume.sync().expect("synced");
+    let work = || {
         device.hold(true);
+        let hold = Hold(&device);
         (0..6).for_each(write);
         device.wait_for_a_write();
         // The epoch has at least four of these, and stands still; seven fit beside it.
         (6..11).for_each(write);
         assert!(volume.stats().dirty_bytes <= LIMIT);
 
-        let waiter = scope.spawn(|| (11..40).for_each(write));
-        let until = Instant::now() + Duration::from_secs(60);
-        while volume.stats().dirty_bytes <= LIMIT {
-            assert!(Instant::now() < until, "the writer stopped before the limit");
-            thread::yield_now();
-        }
-        thread::sleep(Duration::from_millis(50));
-        assert!(!waiter.is_finished(), "nobody stopped the writer");
-        assert!(volume.stats().dirty_bytes <= LIMIT + MIB);
-
-        device.hold(false);
-        waiter.join().expect("all was written");
-        ended.store(true, Ordering::Release);
-        volume.call_background();
-    });
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| (11..40).for_each(write));
+            let until = Instant::now() + Duration::from_secs(60);
+            while volume.stats().dirty_bytes <= LIMIT {
+                assert!(Instant::now() < until, "the writer stopped before the limit");
+                thread::yield_now();
+            }
+            thread::sleep(Duration::from_millis(50));
+            assert!(!waiter.is_finished(), "nobody stopped the writer");
+            assert!(volume.stats().dirty_bytes <= LIMIT + MIB);
+            drop(hold);
+        });
+    };
+    let observe = |result: cffs::error::Result<()>| result.expect("background");
+    volume.with_background(Duration::from_secs(60), observe, work);
     let mut byte = [0];
     for mib in 0..40 {
         volume.read(file, mib * MIB + 17, &mut byte).expect("read");

@@ -15,11 +15,10 @@
 //! the call of the writer returns: the kernel does not hold them back, so sizes and times are the
 //! volume's alone.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use std::{io, thread};
 
 use cffs::error::Error;
 use cffs::vfs::Volume;
@@ -137,29 +136,19 @@ impl Server {
     /// Serves until the volume is unmounted, then closes it.
     pub fn serve(self) -> Result<(), ServeError> {
         let Server { session, volume } = self;
-        let ended = AtomicBool::new(false);
-        let served = thread::scope(|scope| {
-            scope.spawn(|| background(&volume, &ended));
-            let served = session.serve();
-            ended.store(true, Ordering::Release);
-            volume.call_background();
-            served
-        });
+        let served =
+            volume.with_background(BACKGROUND_INTERVAL, failures_to_log(), || session.serve());
         volume.close()?;
         Ok(served?)
     }
 }
 
-/// Lets the volume write what is due. A failure is logged when it first shows, and again if another
-/// follows: the volume itself has latched read-only, and answers say so.
-fn background(volume: &Volume, ended: &AtomicBool) {
+/// A failure of the background is logged when it first shows, and again if another follows: the
+/// volume itself has latched read-only, and answers say so.
+fn failures_to_log() -> impl FnMut(cffs::error::Result<()>) + Send {
     let mut last = None;
-    loop {
-        volume.wait_for_work(BACKGROUND_INTERVAL);
-        if ended.load(Ordering::Acquire) {
-            return;
-        }
-        let failure = volume.background().err().map(|error| error.to_string());
+    move |result| {
+        let failure = result.err().map(|error| error.to_string());
         if failure != last
             && let Some(error) = &failure
         {

@@ -8,6 +8,7 @@ use std::fs::{self, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -19,6 +20,7 @@ use crate::format::inode::FileType;
 use crate::vfs::types::{NewFile, NewKind, SetAttr, SetTime, XattrMode};
 
 const COPY_BYTES: usize = 1 << 20;
+const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Copies a tree from outside into the volume, with owners, modes, times, extended attributes,
 /// hard links and holes as `options` say.
@@ -39,7 +41,11 @@ pub fn import(
     let job = Job::new(options, observer);
     let import = Import { files, job: &job, first_names: Mutex::new(HashMap::new()) };
     match import.begin(source, target) {
-        Ok(Some(task)) => job.run(task, |task, queue| import.directory(task, queue)),
+        Ok(Some(task)) => {
+            // What the background cannot write, the copy's own changes cannot either, and tell.
+            let run = || job.run(task, |task, queue| import.directory(task, queue));
+            files.volume().with_background(BACKGROUND_INTERVAL, drop, run);
+        }
         Ok(None) => {}
         Err(cause) => return Err(CopyError { path: source.to_owned(), cause }),
     }

@@ -80,8 +80,7 @@ impl Volume {
     }
 
     /// Writes an epoch if one is due, and a clean point if nothing has been changed for a while. A
-    /// thread of the front end calls this about once a second, and when it is called
-    /// ([`Volume::wait_for_work`]).
+    /// thread of the front end calls this about once a second ([`Volume::with_background`]).
     pub fn background(&self) -> Result<()> {
         if self.check_writable().is_err() {
             return Ok(());

@@ -5,7 +5,8 @@
 //! has begun that takes them over. So a stream of changes keeps the device busy and is not stopped
 //! for the time of a write. Without a background, whoever reaches the limit writes the epoch.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -20,14 +21,23 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Throttle {
     /// Whether the background is called. Kept outside of the lock, since every change looks.
     is_called: AtomicBool,
-    /// Whether anybody has ever waited to be called.
-    has_background: AtomicBool,
+    /// How many threads wait to be called.
+    backgrounds: AtomicUsize,
     lock: Mutex<()>,
     called: Condvar,
     taken: Condvar,
 }
 
 impl Throttle {
+    /// Waits to be called, at most for `timeout`.
+    fn wait(&self, timeout: Duration) {
+        let mut guard = self.lock.lock();
+        if !self.is_called.swap(false, Ordering::AcqRel) {
+            self.called.wait_for(&mut guard, timeout);
+            self.is_called.store(false, Ordering::Release);
+        }
+    }
+
     fn call(&self) {
         if !self.is_called.swap(true, Ordering::AcqRel) {
             drop(self.lock.lock());
@@ -42,22 +52,50 @@ impl Throttle {
     }
 }
 
+/// Ends a background when the work beside it ends, in whatever way.
+struct End<'a> {
+    throttle: &'a Throttle,
+    ended: &'a AtomicBool,
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.throttle.backgrounds.fetch_sub(1, Ordering::AcqRel);
+        self.ended.store(true, Ordering::Release);
+        self.throttle.call();
+        self.throttle.taken_over();
+    }
+}
+
 impl Volume {
-    /// Waits until there is work for [`Volume::background`], at most for `timeout`. Whoever calls
-    /// the two in a loop is the volume's background.
-    pub fn wait_for_work(&self, timeout: Duration) {
+    /// Does `work` with a thread beside it that calls [`Volume::background`] every `interval`, and
+    /// whenever changes take much memory. `observe` is told how each call went.
+    pub fn with_background<T>(
+        &self,
+        interval: Duration,
+        mut observe: impl FnMut(Result<()>) + Send,
+        work: impl FnOnce() -> T,
+    ) -> T {
         let throttle = &self.throttle;
-        throttle.has_background.store(true, Ordering::Release);
-        let mut guard = throttle.lock.lock();
-        if !throttle.is_called.swap(false, Ordering::AcqRel) {
-            throttle.called.wait_for(&mut guard, timeout);
-            throttle.is_called.store(false, Ordering::Release);
-        }
+        let ended = AtomicBool::new(false);
+        throttle.backgrounds.fetch_add(1, Ordering::AcqRel);
+        thread::scope(|scope| {
+            let _end = End { throttle, ended: &ended };
+            scope.spawn(|| {
+                loop {
+                    throttle.wait(interval);
+                    if ended.load(Ordering::Acquire) {
+                        return;
+                    }
+                    observe(self.background());
+                }
+            });
+            work()
+        })
     }
 
-    /// Wakes whoever waits for work.
-    pub fn call_background(&self) {
-        self.throttle.call();
+    fn has_background(&self) -> bool {
+        self.throttle.backgrounds.load(Ordering::Acquire) > 0
     }
 
     /// Whether changes take so much memory that an epoch should be written.
@@ -71,20 +109,16 @@ impl Volume {
             return self.commit();
         }
         let throttle = &self.throttle;
-        let has_background = throttle.has_background.load(Ordering::Acquire);
-        if has_background && self.is_filling() {
+        if self.has_background() && self.is_filling() {
             throttle.call();
         }
         if !self.is_full() {
             return Ok(());
         }
-        if !has_background {
-            return self.commit();
-        }
         let until = Instant::now() + PATIENCE;
         let mut guard = throttle.lock.lock();
         while self.is_full() && self.check_writable().is_ok() {
-            if throttle.taken.wait_until(&mut guard, until).timed_out() {
+            if !self.has_background() || throttle.taken.wait_until(&mut guard, until).timed_out() {
                 drop(guard);
                 return self.commit();
             }
