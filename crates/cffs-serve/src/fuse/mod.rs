@@ -39,6 +39,8 @@ pub const SUBTYPE: &str = "cffs";
 
 /// How often the volume gets a chance to write what is due.
 const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
+/// Threads that read ahead: one waits for the device while the other takes over what it has read.
+const READ_AHEAD_THREADS: usize = 2;
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -136,8 +138,9 @@ impl Server {
     /// Serves until the volume is unmounted, then closes it.
     pub fn serve(self) -> Result<(), ServeError> {
         let Server { session, volume } = self;
-        let served =
-            volume.with_background(BACKGROUND_INTERVAL, failures_to_log(), || session.serve());
+        let served = volume.with_read_ahead(READ_AHEAD_THREADS, || {
+            volume.with_background(BACKGROUND_INTERVAL, failures_to_log(), || session.serve())
+        });
         volume.close()?;
         Ok(served?)
     }

@@ -1,26 +1,42 @@
 //! A block in memory.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::units::InodeNo;
 
-/// The bytes of a block, and whether they passed the checks of what they are used as.
+/// The bytes of a block, whether they passed the checks of what they are used as, and whether the
+/// first use of them is to be told.
 #[derive(Debug)]
 pub struct Block {
     bytes: Box<[u8]>,
     verified_as: AtomicU64,
+    marked: AtomicBool,
 }
 
 impl Block {
     /// A block with these bytes, unverified.
     pub fn new(bytes: &[u8]) -> Block {
-        Block { bytes: bytes.into(), verified_as: AtomicU64::new(0) }
+        Block::unverified(bytes.into())
     }
 
     /// A block of zeros.
     pub fn zeroed(len: usize) -> Block {
-        Block { bytes: vec![0; len].into(), verified_as: AtomicU64::new(0) }
+        Block::unverified(vec![0; len].into())
+    }
+
+    fn unverified(bytes: Box<[u8]>) -> Block {
+        Block { bytes, verified_as: AtomicU64::new(0), marked: AtomicBool::new(false) }
+    }
+
+    /// Asks for the first use to be told.
+    pub(super) fn mark(&self) {
+        self.marked.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether this use is the first one, and is to be told.
+    pub(super) fn take_mark(&self) -> bool {
+        self.marked.load(Ordering::Relaxed) && self.marked.swap(false, Ordering::Relaxed)
     }
 
     /// Runs `verify` unless the block was verified before as metadata of this file. Checking is so
@@ -46,7 +62,7 @@ impl Block {
 impl Clone for Block {
     fn clone(&self) -> Block {
         let verified_as = AtomicU64::new(self.verified_as.load(Ordering::Relaxed));
-        Block { bytes: self.bytes.clone(), verified_as }
+        Block { bytes: self.bytes.clone(), verified_as, marked: AtomicBool::new(false) }
     }
 }
 

@@ -14,6 +14,7 @@
 //! the segment around it that is not in memory (group read), and more when segments are read one
 //! after the other.
 
+mod behind;
 mod block;
 mod pages;
 mod streams;
@@ -33,6 +34,7 @@ use crate::device::BlockDevice;
 use crate::error::Result;
 use crate::format::Layout;
 use crate::units::BlockNo;
+use behind::Behind;
 use streams::Streams;
 
 /// Locks that keep two readers from reading one segment twice, and a reader from bringing back what
@@ -41,6 +43,9 @@ const SEGMENT_LOCKS: usize = 256;
 
 /// The largest read request in blocks.
 const REQUEST_BLOCKS_MAX: u64 = 1024;
+/// How many blocks of a run that was read ahead, from its first one on, tell that it is needed. More
+/// than one, since a reader may pass over some.
+const MARKED_BLOCKS: u64 = 64;
 /// The part of the cache for blocks that were asked for more than once: the rest must hold what was
 /// read ahead until it is asked for.
 const HOT_PART: f64 = 0.75;
@@ -103,6 +108,7 @@ pub struct BufferCache {
     segments: Vec<Mutex<()>>,
     versions: Vec<Mutex<u64>>,
     streams: Streams,
+    behind: Behind,
     bytes: u64,
     counters: Counters,
 }
@@ -119,6 +125,7 @@ impl BufferCache {
             segments: (0..SEGMENT_LOCKS).map(|_| Mutex::new(())).collect(),
             versions: (0..SEGMENT_LOCKS).map(|_| Mutex::new(0)).collect(),
             streams: Streams::new(layout.segment_blocks()),
+            behind: Behind::default(),
             counters: Counters::default(),
         }
     }
@@ -160,27 +167,25 @@ impl BufferCache {
     pub fn read_near(&self, block: BlockNo, wanted: u32) -> Result<Arc<Block>> {
         if let Some(hit) = self.clean.get(&block) {
             count(&self.counters.hits, 1);
+            if hit.take_mark() {
+                self.stream_on(block.0);
+            }
             return Ok(hit);
         }
         count(&self.counters.misses, 1);
+        self.behind.wait_for(block.0);
         let segment = self.segment_of(block) as usize % SEGMENT_LOCKS;
         let _reading = self.segments[segment].lock();
-        // Somebody else may have read the segment while this thread waited for the lock.
+        // Somebody else may have read the segment while this thread waited.
         match self.clean.get(&block) {
-            Some(hit) => Ok(hit),
+            Some(hit) => {
+                if hit.take_mark() {
+                    self.stream_on(block.0);
+                }
+                Ok(hit)
+            }
             None => self.read_group(block, wanted),
         }
-    }
-
-    /// Brings a run into memory, in as few requests as may be.
-    pub fn read_run(&self, first: BlockNo, end: BlockNo) -> Result<()> {
-        let mut next = first.0;
-        while next < end.0 {
-            let to = end.0.min(next + REQUEST_BLOCKS_MAX);
-            self.read_between(BlockNo(next), BlockNo(to), None)?;
-            next = to;
-        }
-        Ok(())
     }
 
     /// How many bytes a miss of this block would read if it goes on with a stream; 0 if not.
@@ -195,8 +200,9 @@ impl BufferCache {
         let segment_blocks = u64::from(self.layout.segment_blocks());
         let start = block.0 / segment_blocks * segment_blocks;
         let missing = |number: &u64| !self.clean.contains_key(&BlockNo(*number));
+        let start = start.max(self.behind.unawaited_around(block.0).0.min(block.0));
         let first = (start..block.0).rev().take_while(missing).last().unwrap_or(block.0);
-        (first, start + segment_blocks)
+        (first, (block.0 / segment_blocks + 1) * segment_blocks)
     }
 
     /// The bytes that the cache may take.
@@ -206,18 +212,20 @@ impl BufferCache {
 
     fn read_group(&self, block: BlockNo, wanted: u32) -> Result<Arc<Block>> {
         let (first, end) = self.group_around(block, wanted);
-        match self.read_between(first, end, Some(block))? {
+        match self.read_between(first, end, Some(block), 0)? {
             Some(found) => Ok(found),
             None => self.read_alone(block),
         }
     }
 
     /// Reads a run with one request and takes what is not in memory; returns the block `wanted`.
+    /// The first `marked` blocks tell when they are needed.
     fn read_between(
         &self,
         first: BlockNo,
         end: BlockNo,
         wanted: Option<BlockNo>,
+        marked: u64,
     ) -> Result<Option<Arc<Block>>> {
         let segments = self.segment_of(first)..=self.segment_of(BlockNo(end.0 - 1));
         let version = |segment: u64| &self.versions[segment as usize % SEGMENT_LOCKS];
@@ -234,9 +242,12 @@ impl BufferCache {
             let end_of = first_of + u64::from(self.layout.segment_blocks());
             for number in first_of.max(first.0)..end_of.min(end.0) {
                 let at = (number - first.0) as usize * block_bytes;
-                let image = || Arc::new(Block::new(&bytes[at..at + block_bytes]));
                 if *now == before && !self.clean.contains_key(&BlockNo(number)) {
-                    let image = image();
+                    let image = Block::new(&bytes[at..at + block_bytes]);
+                    if number - first.0 < marked {
+                        image.mark();
+                    }
+                    let image = Arc::new(image);
                     if Some(BlockNo(number)) == wanted {
                         found = Some(image.clone());
                     }
@@ -268,9 +279,13 @@ impl BufferCache {
         let window = self.streams.window(first, segment_end);
         let limit = (segment_end - segment_blocks + window.max(segment_blocks))
             .max(block.0 + u64::from(wanted))
+            .min(self.behind.unawaited_around(block.0).1)
             .min(self.layout.blocks);
         let end = (block.0 + 1..limit).take_while(missing).last().map_or(block.0 + 1, |b| b + 1);
         self.streams.read(first, end);
+        if window > segment_blocks && self.is_read_behind() {
+            self.stream_on(first);
+        }
         (BlockNo(first), BlockNo(end))
     }
 

@@ -4,6 +4,8 @@
 //! long, up to [`WINDOW_BYTES_MAX`]. A read anywhere else starts small. So a sweep over a directory
 //! tree costs few requests, and random access is not punished.
 
+use std::ops::Range;
+
 use parking_lot::Mutex;
 
 /// How many streams are remembered.
@@ -13,6 +15,8 @@ const WINDOW_SEGMENTS_MAX: u64 = 32;
 
 #[derive(Clone, Copy, Default)]
 struct Stream {
+    /// The last run that was read.
+    first: u64,
     end: u64,
     window: u64,
     used: u64,
@@ -53,8 +57,25 @@ impl Streams {
             }
         };
         let stream = &mut state.1[slot];
+        stream.first = first;
         stream.end = end;
         stream.used = now;
         stream.window = (stream.window * 2).min(self.segment_blocks * WINDOW_SEGMENTS_MAX);
+    }
+
+    /// The run that a stream reads next whose last run has this block, up to the `limit` of the
+    /// volume. It is taken for read.
+    pub(super) fn go_on(&self, block: u64, limit: u64) -> Option<Range<u64>> {
+        let mut state = self.state.lock();
+        state.0 += 1;
+        let now = state.0;
+        let has = |s: &&mut Stream| s.used > 0 && (s.first..s.end).contains(&block);
+        let stream = state.1.iter_mut().find(has)?;
+        let next = stream.end..(stream.end + stream.window).min(limit);
+        stream.first = next.start;
+        stream.end = next.end;
+        stream.used = now;
+        stream.window = (stream.window * 2).min(self.segment_blocks * WINDOW_SEGMENTS_MAX);
+        (!next.is_empty()).then_some(next)
     }
 }

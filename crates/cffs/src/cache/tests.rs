@@ -1,1 +1,133 @@
+//! Reading: which requests a reader costs, with and without threads that read ahead.
 
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::device::{Geometry, MemoryDevice};
+
+const BLOCK: u32 = 4096;
+const BLOCKS: u64 = 4096;
+
+/// A device on which reads can be made to fail.
+struct Moody {
+    memory: MemoryDevice,
+    fails: AtomicBool,
+}
+
+impl BlockDevice for Moody {
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.memory.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        self.memory.write_at(offset, bufs)
+    }
+    fn barrier(&self) -> io::Result<()> {
+        self.memory.barrier()
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.memory.sync()
+    }
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.memory.discard(offset, len)
+    }
+}
+
+/// A cache over a device whose blocks begin with their numbers.
+fn cache() -> (Arc<Moody>, BufferCache) {
+    let memory = MemoryDevice::new(BLOCKS * u64::from(BLOCK));
+    for number in 0..BLOCKS {
+        let offset = number * u64::from(BLOCK);
+        memory.write_at(offset, &[IoSlice::new(&number.to_le_bytes())]).unwrap();
+    }
+    let device = Arc::new(Moody { memory, fails: AtomicBool::new(false) });
+    let layout = Layout {
+        block_bytes: BLOCK,
+        fragment_bytes: 1024,
+        sector_bytes: BLOCK,
+        segment_bytes: 16 * BLOCK,
+        blocks: BLOCKS,
+        cg_blocks: BLOCKS as u32,
+    };
+    let cache = BufferCache::new(device.clone(), layout, 4 * BLOCKS * u64::from(BLOCK));
+    (device, cache)
+}
+
+fn check(cache: &BufferCache, number: u64) {
+    let block = cache.read(BlockNo(number)).unwrap();
+    assert_eq!(block[..8], number.to_le_bytes());
+}
+
+/// Waits for something that other threads do.
+fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < Duration::from_secs(60), "{what}");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_reader_in_order_costs_fewer_and_fewer_requests() {
+    let (_, cache) = cache();
+    (0..BLOCKS).for_each(|number| check(&cache, number));
+    let stats = cache.stats();
+    assert_eq!(stats.read_bytes, BLOCKS * u64::from(BLOCK));
+    assert!(stats.reads < 16, "{stats:?}");
+}
+
+#[test]
+fn a_stream_is_read_behind_its_readers_back_and_each_block_once() {
+    let (_, cache) = cache();
+    cache.with_read_ahead(2, || {
+        (0..32).for_each(|number| check(&cache, number));
+        eventually("what follows comes unasked", || cache.peek(BlockNo(32)).is_some());
+        (32..BLOCKS).for_each(|number| check(&cache, number));
+    });
+    let stats = cache.stats();
+    assert_eq!(stats.read_bytes, BLOCKS * u64::from(BLOCK));
+    assert!(stats.reads < 16, "{stats:?}");
+}
+
+#[test]
+fn who_misses_a_block_that_is_ordered_waits_for_it() {
+    let (_, cache) = cache();
+    cache.with_read_ahead(2, || {
+        cache.read_run(BlockNo(100), BlockNo(3000)).unwrap();
+        cache.read_run(BlockNo(50), BlockNo(1100)).unwrap();
+        [2999, 1500, 60, 100].into_iter().for_each(|number| check(&cache, number));
+        eventually("all of it comes", || (50..3000).all(|n| cache.peek(BlockNo(n)).is_some()));
+    });
+    assert_eq!(cache.stats().read_bytes, 2950 * u64::from(BLOCK), "each block is read once");
+}
+
+#[test]
+fn without_threads_a_run_is_read_by_who_wants_it() {
+    let (_, cache) = cache();
+    cache.read_run(BlockNo(0), BlockNo(2000)).unwrap();
+    assert_eq!(cache.stats().reads, 2);
+    cache.with_read_ahead(2, || {});
+    cache.read_run(BlockNo(2000), BlockNo(2100)).unwrap();
+    assert!(cache.peek(BlockNo(2099)).is_some(), "the threads have ended");
+}
+
+#[test]
+fn who_needs_what_could_not_be_read_ahead_has_the_error() {
+    let (device, cache) = cache();
+    cache.with_read_ahead(2, || {
+        device.fails.store(true, Ordering::Relaxed);
+        cache.read_run(BlockNo(0), BlockNo(64)).unwrap();
+        assert!(cache.read(BlockNo(10)).is_err());
+        device.fails.store(false, Ordering::Relaxed);
+        check(&cache, 10);
+    });
+}

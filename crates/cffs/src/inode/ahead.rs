@@ -12,6 +12,9 @@
 //!     └────────────────────────────────────────┘
 //! ```
 //!
+//! Where a thread reads behind the reader's back, a plan goes on when the file in its middle is
+//! reached, so that the device need not wait for the reader.
+//!
 //! A miss is in order if hardly anything that is not in memory was passed over since the last plan.
 //! So who reads a directory at random pays for group reads alone. Directories below a directory are
 //! read ahead the same way, as find(1) needs them.
@@ -52,6 +55,8 @@ struct Guess {
     directories: bool,
     /// The last file of the last plan, and its sector.
     last: (SectorIndex, InodeNo),
+    /// The file in the middle of the last plan.
+    middle: InodeNo,
     bytes: u64,
     used: u64,
 }
@@ -88,6 +93,14 @@ impl Ahead {
     }
 }
 
+/// What a plan reads.
+#[derive(Default)]
+struct Gathered {
+    runs: Vec<Range<u64>>,
+    last: Option<(SectorIndex, InodeNo)>,
+    middle: InodeNo,
+}
+
 /// A file that a plan may read.
 struct Candidate {
     sector: SectorIndex,
@@ -106,17 +119,23 @@ impl Store {
                 return;
             }
             let Some(container) = state.container else { return };
-            if container.file.is_system() && container.file != InodeNo::ROOT
-                || !self.is_missing(&state)
-            {
+            if container.file.is_system() && container.file != InodeNo::ROOT {
                 return;
             }
-            (container, state.inode.is_dir())
+            let directories = state.inode.is_dir();
+            if !self.is_missing(&state) && !self.is_middle(container.file, directories, vnode.ino) {
+                return;
+            }
+            (container, directories)
         };
         let Some(dir) = self.peek(container.file) else { return };
         let runs = {
             let state = dir.state.read();
-            self.plan(&state, container, vnode.ino, directories)
+            if self.is_middle(container.file, directories, vnode.ino) {
+                self.go_on(&state, container.file, directories)
+            } else {
+                self.plan(&state, container, vnode.ino, directories)
+            }
         };
         for run in runs {
             if self.cache.read_run(BlockNo(run.start), BlockNo(run.end)).is_err() {
@@ -128,8 +147,7 @@ impl Store {
     /// Whether a file has contents on the device that are small enough to plan and not in memory.
     fn is_missing(&self, file: &VnodeState) -> bool {
         let Some(map) = file.inode.map() else { return false };
-        let absent =
-            |extent: &Extent| self.cache.peek(self.layout.block_of(extent.start)).is_none();
+        let absent = |extent: &Extent| !self.cache.is_coming(self.layout.block_of(extent.start));
         file.inode.size <= FILE_BYTES_MAX && file.pages.is_empty() && map.iter().any(absent)
     }
 
@@ -162,8 +180,7 @@ impl Store {
             candidates.drain(..=last);
         }
         let passed = candidates.iter().position(|one| one.ino == ino);
-        let absent = |run: &&Range<u64>| self.cache.peek(BlockNo(run.start)).is_none();
-        let missing = |one: &&Candidate| one.blocks.iter().any(|run| absent(&run));
+        let missing = |one: &&Candidate| one.blocks.iter().any(|run| self.is_absent(run));
         let in_order = passed.is_some_and(|passed| {
             candidates[..passed].iter().filter(missing).count() <= PASSED_MAX
         });
@@ -178,40 +195,92 @@ impl Store {
         if let (true, Some(own)) = (directories, candidates.first().filter(|one| one.ino == ino))
             && let Some(run) = self.with_its_files(&own.blocks, before.or(follows))
         {
-            let last = (at.sector, ino);
-            self.ahead.remember(Guess { dir: at.file, directories, last, bytes: budget, used: 0 });
+            self.ahead.remember(Guess {
+                dir: at.file,
+                directories,
+                last: (at.sector, ino),
+                middle: InodeNo::default(),
+                bytes: budget,
+                used: 0,
+            });
             return vec![run];
         }
-        let mut runs = Vec::new();
-        let mut last = (at.sector, ino);
-        let (mut bytes, mut first) = (0, None);
-        let mut sector = SectorIndex(at.sector.0 + 1);
+        let planned = self.gather(dir, candidates, at.sector, directories, (budget, Some(ino)));
+        self.ahead.remember(Guess {
+            dir: at.file,
+            directories,
+            last: planned.last.unwrap_or((at.sector, ino)),
+            middle: planned.middle,
+            bytes: budget,
+            used: 0,
+        });
+        // What lies in one segment, or goes on where a stream is, the group read brings as well.
+        let first = planned.runs.first().map(|run| BlockNo(run.start));
+        let stream = first.map_or(0, |first| self.cache.stream_bytes(first));
+        if planned.runs.len() <= 1 && budget <= stream || stream >= STREAM_BYTES_MIN {
+            return Vec::new();
+        }
+        self.merge(planned.runs)
+    }
+
+    /// Goes on with the last plan of a directory, in the middle of which its reader is.
+    fn go_on(&self, dir: &VnodeState, ino: InodeNo, directories: bool) -> Vec<Range<u64>> {
+        let Some(before) = self.ahead.find(ino, directories) else { return Vec::new() };
+        let most = PLAN_BYTES_MAX.min(self.cache.bytes() / PLAN_CACHE_PART);
+        let (sector, last) = before.last;
+        let mut candidates = self.candidates(dir, sector..sector, directories);
+        let passed = candidates.iter().position(|one| one.ino == last);
+        candidates.drain(..passed.map_or(0, |passed| passed + 1));
+        let bytes = (before.bytes * 2).min(most);
+        let planned = self.gather(dir, candidates, sector, directories, (bytes, None));
+        let last = planned.last.unwrap_or(before.last);
+        self.ahead.remember(Guess { last, middle: planned.middle, bytes, ..before });
+        self.merge(planned.runs)
+    }
+
+    fn is_middle(&self, dir: InodeNo, directories: bool, ino: InodeNo) -> bool {
+        let guess = || self.ahead.find(dir, directories);
+        self.cache.is_read_behind() && guess().is_some_and(|guess| guess.middle == ino)
+    }
+
+    fn is_absent(&self, run: &Range<u64>) -> bool {
+        !self.cache.is_coming(BlockNo(run.start))
+    }
+
+    /// What is absent of the candidates and of those in the sectors after `sector`, up to `budget`
+    /// bytes; what `wanted` lacks in any case.
+    fn gather(
+        &self,
+        dir: &VnodeState,
+        mut candidates: Vec<Candidate>,
+        from: SectorIndex,
+        directories: bool,
+        (budget, wanted): (u64, Option<InodeNo>),
+    ) -> Gathered {
+        let mut planned = Gathered::default();
+        let mut bytes = 0;
+        let mut sector = SectorIndex(from.0 + 1);
         loop {
             for one in &candidates {
-                if bytes >= budget && one.ino != ino {
+                if bytes >= budget && Some(one.ino) != wanted {
                     break;
                 }
-                last = (one.sector, one.ino);
-                for run in one.blocks.iter().filter(absent) {
-                    first = first.or(Some(run.start));
+                planned.last = Some((one.sector, one.ino));
+                if bytes <= budget / 2 {
+                    planned.middle = one.ino;
+                }
+                for run in one.blocks.iter().filter(|run| self.is_absent(run)) {
                     bytes += (run.end - run.start) * u64::from(self.layout.block_bytes);
-                    runs.push(run.clone());
+                    planned.runs.push(run.clone());
                 }
             }
-            let far = sector.0 > at.sector.0 + SECTORS_MAX;
+            let far = sector.0 > from.0 + SECTORS_MAX;
             if bytes >= budget || far || sector.0 >= self.sector_count(dir) {
-                break;
+                return planned;
             }
             candidates = self.candidates(dir, sector..sector, directories);
             sector = SectorIndex(sector.0 + 1);
         }
-        self.ahead.remember(Guess { dir: at.file, directories, last, bytes: budget, used: 0 });
-        // What lies in one segment, or goes on where a stream is, the group read brings as well.
-        let stream = first.map_or(0, |first| self.cache.stream_bytes(BlockNo(first)));
-        if runs.len() <= 1 && budget <= stream || stream >= STREAM_BYTES_MIN {
-            return Vec::new();
-        }
-        self.merge(runs)
     }
 
     /// The sectors of a directory that has not grown, and what lies behind: its files, if files were

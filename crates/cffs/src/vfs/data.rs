@@ -40,6 +40,13 @@ impl Volume {
         Ok(len)
     }
 
+    /// Does `work` with some threads beside it that read ahead for those who read in order, so that
+    /// the device need not wait for whoever digests what he has read. Without them, a volume makes
+    /// the same requests each time. One call at a time.
+    pub fn with_read_ahead<T>(&self, threads: usize, work: impl FnOnce() -> T) -> T {
+        self.store().cache.with_read_ahead(threads, work)
+    }
+
     pub(super) fn wants_atime(&self, file: &VnodeState) -> bool {
         if self.check_writable().is_err() {
             return false;

@@ -1,0 +1,221 @@
+//! Reading ahead behind the reader's back: runs that threads of the front end read meanwhile.
+//!
+//! Who reads in order would else wait for each run, and the device for whoever digests it. Within
+//! [`BufferCache::with_read_ahead`], a run is *awaited* from when it is ordered until its blocks are
+//! in memory, and who misses one of them waits for that run alone. Elsewhere nothing is ordered, and
+//! every run is read by who needs it: so tests and tools see the same requests each time.
+//!
+//! ```text
+//!   order ──▶ awaited, queued ──▶ awaited, being read ──▶ in memory, or gone if reading failed
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::{BufferCache, MARKED_BLOCKS, REQUEST_BLOCKS_MAX};
+use crate::units::BlockNo;
+
+/// No more runs than this are awaited; what exceeds that is not read ahead.
+const AWAITED_MAX: usize = 1024;
+
+/// The runs that are read behind the readers' backs.
+#[derive(Default)]
+pub(super) struct Behind {
+    /// Threads that serve.
+    threads: AtomicUsize,
+    /// How many runs are awaited.
+    count: AtomicUsize,
+    state: Mutex<State>,
+    /// There is a run to read, or no more will come.
+    ordered: Condvar,
+    /// A run is no longer awaited.
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// First blocks of runs that nobody reads yet.
+    queue: VecDeque<Order>,
+    /// All runs, from first block to end.
+    awaited: BTreeMap<u64, u64>,
+    ended: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Order {
+    first: u64,
+    end: u64,
+    /// Whether a stream goes on when its blocks are read.
+    goes_on: bool,
+}
+
+impl Behind {
+    fn is_served(&self) -> bool {
+        self.threads.load(Ordering::Relaxed) > 0
+    }
+
+    /// Adds a run, but for what is awaited already.
+    fn order(&self, first: u64, end: u64, goes_on: bool) {
+        let mut state = self.state.lock();
+        let mut at = first;
+        while at < end && !state.ended && state.awaited.len() < AWAITED_MAX {
+            let (before, next) = state.around(at);
+            let to = end.min(next).min(at + REQUEST_BLOCKS_MAX);
+            if before > at {
+                at = before;
+                continue;
+            }
+            state.awaited.insert(at, to);
+            state.queue.push_back(Order { first: at, end: to, goes_on });
+            at = to;
+        }
+        self.count.store(state.awaited.len(), Ordering::Relaxed);
+        drop(state);
+        self.ordered.notify_all();
+    }
+
+    fn is_awaited(&self, block: u64) -> bool {
+        self.count.load(Ordering::Relaxed) > 0 && self.state.lock().around(block).0 > block
+    }
+
+    /// The blocks around one that is not awaited, up to the next ones that are.
+    pub(super) fn unawaited_around(&self, block: u64) -> (u64, u64) {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return (0, u64::MAX);
+        }
+        self.state.lock().around(block)
+    }
+
+    /// Waits until the block is not awaited.
+    pub(super) fn wait_for(&self, block: u64) {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut state = self.state.lock();
+        while state.around(block).0 > block {
+            self.arrived.wait(&mut state);
+        }
+    }
+
+    /// The next run to read; `None` when no more will come.
+    fn next(&self) -> Option<Order> {
+        let mut state = self.state.lock();
+        loop {
+            if state.ended {
+                return None;
+            }
+            match state.queue.pop_front() {
+                Some(order) => return Some(order),
+                None => self.ordered.wait(&mut state),
+            }
+        }
+    }
+
+    fn done(&self, order: Order) {
+        let mut state = self.state.lock();
+        state.awaited.remove(&order.first);
+        self.count.store(state.awaited.len(), Ordering::Relaxed);
+        drop(state);
+        self.arrived.notify_all();
+    }
+
+    fn begin(&self, threads: usize) {
+        self.state.lock().ended = false;
+        self.threads.store(threads, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.threads.store(0, Ordering::Relaxed);
+        let mut state = self.state.lock();
+        state.ended = true;
+        for order in std::mem::take(&mut state.queue) {
+            state.awaited.remove(&order.first);
+        }
+        self.count.store(state.awaited.len(), Ordering::Relaxed);
+        drop(state);
+        self.ordered.notify_all();
+        self.arrived.notify_all();
+    }
+}
+
+/// Ends the threads when the work beside them ends, in whatever way.
+struct End<'a>(&'a Behind);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl State {
+    /// The end of the last awaited run that begins at the block or before it, and the beginning of
+    /// the first one behind it.
+    fn around(&self, block: u64) -> (u64, u64) {
+        let before = self.awaited.range(..=block).next_back().map_or(0, |(_, end)| *end);
+        let next = self.awaited.range(block + 1..).next().map_or(u64::MAX, |(first, _)| *first);
+        (before, next)
+    }
+}
+
+impl BufferCache {
+    /// Does `work` with threads beside it that read what is ordered; two of them keep the device
+    /// busy while one takes over what it has read. One call at a time.
+    pub fn with_read_ahead<T>(&self, threads: usize, work: impl FnOnce() -> T) -> T {
+        thread::scope(|scope| {
+            self.behind.begin(threads);
+            let _end = End(&self.behind);
+            for _ in 0..threads {
+                scope.spawn(|| self.serve());
+            }
+            work()
+        })
+    }
+
+    fn serve(&self) {
+        while let Some(order) = self.behind.next() {
+            let marked = if order.goes_on { MARKED_BLOCKS } else { 0 };
+            // Who needs the blocks reads them again, and has the error.
+            let _ = self.read_between(BlockNo(order.first), BlockNo(order.end), None, marked);
+            self.behind.done(order);
+        }
+    }
+
+    /// Whether runs are read behind the reader's back.
+    pub fn is_read_behind(&self) -> bool {
+        self.behind.is_served()
+    }
+
+    /// Whether the block is in memory, or will be.
+    pub fn is_coming(&self, block: BlockNo) -> bool {
+        self.clean.contains_key(&block) || self.behind.is_awaited(block.0)
+    }
+
+    /// Brings a run into memory: orders it if somebody serves, and else reads it, in as few
+    /// requests as may be.
+    pub fn read_run(&self, first: BlockNo, end: BlockNo) -> crate::error::Result<()> {
+        if self.behind.is_served() {
+            self.behind.order(first.0, end.0, false);
+            return Ok(());
+        }
+        let mut next = first.0;
+        while next < end.0 {
+            let to = end.0.min(next + REQUEST_BLOCKS_MAX);
+            self.read_between(BlockNo(next), BlockNo(to), None, 0)?;
+            next = to;
+        }
+        Ok(())
+    }
+
+    /// Orders what a stream reads next, when its last run is needed.
+    pub(super) fn stream_on(&self, block: u64) {
+        let Some(run) = self.streams.go_on(block, self.layout.blocks) else { return };
+        let missing = |number: &u64| !self.clean.contains_key(&BlockNo(*number));
+        let end = run.clone().take_while(missing).last().map_or(run.start, |last| last + 1);
+        if run.start < end {
+            self.behind.order(run.start, end, true);
+        }
+    }
+}
