@@ -24,7 +24,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::Checksum;
-use super::inode::{FileType, Record};
+use super::inode::{FileType, LINK_TAG_BYTES, LinkTag, LinkTagKind, Record};
 use crate::error::Corruption;
 use crate::units::{Container, EpochNo, InodeNo, SectorIndex};
 
@@ -126,6 +126,11 @@ impl Entry<'_> {
     }
 }
 
+/// The bytes that stay free for an inode of the external table that has these linktags.
+pub fn promised_bytes(mut tags: impl Iterator<Item = LinkTag>) -> usize {
+    if tags.any(|tag| tag.kind != LinkTagKind::MovedFrom) { 0 } else { LINK_TAG_BYTES }
+}
+
 /// The bytes that an entry takes in a sector.
 pub fn entry_bytes(name_len: usize, body_len: usize) -> usize {
     ENTRY_HEADER_BYTES + name_len + body_len
@@ -149,6 +154,31 @@ impl<'a> Sector<'a> {
     /// Bytes that are free for new entries.
     pub fn free_bytes(&self) -> usize {
         self.0.len() - usize::from(self.header().used.get())
+    }
+
+    /// The free bytes that are not promised. In the external inode table each inode has room for
+    /// one linktag that tells of its names, so that none of their changes goes untagged.
+    pub fn room(&self) -> usize {
+        self.free_bytes().saturating_sub(self.promised_bytes(0))
+    }
+
+    /// The bytes that the entry with this slot may take, with what is promised to it.
+    pub fn entry_room(&self, slot: u16) -> usize {
+        self.entry_len(slot) + self.free_bytes().saturating_sub(self.promised_bytes(slot))
+    }
+
+    /// What is promised to the inodes here, but for that of the entry with this slot.
+    fn promised_bytes(&self, but_slot: u16) -> usize {
+        if self.header().owner.get() != InodeNo::EXTERNAL.0 {
+            return 0;
+        }
+        let others = self.entries().filter(|entry| entry.slot != but_slot);
+        others
+            .map(|entry| match entry.body {
+                Body::Embedded(record) => promised_bytes(record.link_tags()),
+                Body::Reference { .. } => 0,
+            })
+            .sum()
     }
 
     /// How many entries are there, leaving ones included.

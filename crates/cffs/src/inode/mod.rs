@@ -32,7 +32,7 @@ pub use write_back::Neighbours;
 
 use crate::clock::Timestamp;
 use crate::format::extent::EXTENT_BYTES;
-use crate::format::inode::{DiskInode, FileType, InodeFlags, LINK_TAG_BYTES, LinkTag, Record};
+use crate::format::inode::{DiskInode, FileType, InodeFlags, LinkTag, Record};
 use crate::format::xattr;
 use crate::units::{FragRun, InodeNo, Key};
 
@@ -287,14 +287,6 @@ impl EncodedInode {
     pub fn set_tags(&mut self, tags: &[LinkTag]) {
         self.tags.clear();
         tags.iter().for_each(|tag| tag.encode(&mut self.tags));
-    }
-
-    /// Leaves out linktags, the last first, until the record fits into `room` bytes. A small sector
-    /// with a long name has no room for them; recovery then goes by what it finds.
-    pub fn shed_tags(&mut self, room: usize) {
-        while self.record().len() > room && !self.tags.is_empty() {
-            self.tags.truncate(self.tags.len() - LINK_TAG_BYTES);
-        }
     }
 
     /// Borrows it for a sector.

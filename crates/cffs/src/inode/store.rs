@@ -341,19 +341,25 @@ impl Store {
         (file.inode.size / u64::from(self.layout.sector_bytes)) as u32
     }
 
+    /// The block of a container at this position, with empty sectors.
+    pub fn empty_block(&self, file: &VnodeState, position: u64) -> Block {
+        let mut block = Block::zeroed(self.layout.block_bytes as usize);
+        let first = position as u32 * self.layout.block_sectors();
+        let sectors = block.chunks_exact_mut(self.layout.sector_bytes as usize);
+        for (index, image) in (first..).zip(sectors) {
+            let container = Container { file: file.inode.ino, sector: SectorIndex(index) };
+            sector::init(image, container, file.inode.generation);
+        }
+        block
+    }
+
     /// Appends a block of empty sectors to a container and returns the first.
     pub fn append_sectors(&self, file: &mut Locked<'_>) -> Result<SectorIndex> {
         let first = SectorIndex(self.sector_count(file));
         self.promise_block(file)?;
-        let mut block = Block::zeroed(self.layout.block_bytes as usize);
-        let (ino, generation) = (file.inode.ino, file.inode.generation);
-        let sectors = block.chunks_exact_mut(self.layout.sector_bytes as usize);
-        for (index, image) in (first.0..).zip(sectors) {
-            let container = Container { file: ino, sector: SectorIndex(index) };
-            sector::init(image, container, generation);
-        }
-        block.trust_as(ino);
         let position = file.inode.size / u64::from(self.layout.block_bytes);
+        let block = self.empty_block(file, position);
+        block.trust_as(file.inode.ino);
         self.count_dirty(file, |file| {
             file.pages.insert(position, Arc::new(block));
         });

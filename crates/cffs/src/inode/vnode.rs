@@ -10,7 +10,7 @@ use parking_lot::{RwLock, RwLockWriteGuard};
 use super::Inode;
 use crate::cache::Pages;
 use crate::format::inode::LinkTag;
-use crate::units::{Container, FragRun, InodeNo};
+use crate::units::{Container, EpochNo, FragRun, InodeNo};
 
 /// An inode in use; there is one for each inode at most.
 pub struct Vnode {
@@ -35,6 +35,11 @@ pub struct VnodeState {
     pub dirty: bool,
     /// Linktags of the open epoch.
     pub tags: Vec<LinkTag>,
+    /// The last epoch in which the inode was given a further name.
+    pub gained_name: Option<EpochNo>,
+    /// The last epoch in which a name of it went, moved, or became that of another file, while the
+    /// device had the inode in the external table.
+    pub lost_name: Option<EpochNo>,
     /// Fragments promised to the file's changed pages.
     pub reserved: u64,
     /// Blocks promised to the directory's new sectors.
@@ -78,6 +83,8 @@ impl Vnode {
                 durable: container.filter(|_| durable),
                 dirty: false,
                 tags: Vec::new(),
+                gained_name: None,
+                lost_name: None,
                 reserved: 0,
                 reserved_blocks: 0,
                 map_changes: 0,

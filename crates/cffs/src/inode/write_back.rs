@@ -17,6 +17,7 @@ use crate::cache::{Block, Phase, WriteSet};
 use crate::error::{Error, Result};
 use crate::format::extent::{EXTENT_BYTES, Node};
 use crate::format::inode::{DISK_INODE_BYTES, FileType, LINK_TAG_BYTES, Record};
+use crate::format::sector::promised_bytes;
 use crate::format::{checksum, xattr};
 use crate::units::{BlockNo, EpochNo, FragNo, FragRun, InodeNo};
 
@@ -295,7 +296,10 @@ impl Store {
         let tags = file.tags.clone();
         let smallest = Record::encoded_len(data_min, 0, 0);
         let tags_fit = room.saturating_sub(smallest) / LINK_TAG_BYTES;
-        let room = room - tags.len().min(tags_fit) * LINK_TAG_BYTES;
+        let is_external = file.container.is_some_and(|place| place.file == InodeNo::EXTERNAL);
+        let promised = if is_external { promised_bytes(tags.iter().copied()) } else { 0 };
+        let room = room.saturating_sub(tags.len().min(tags_fit) * LINK_TAG_BYTES + promised);
+        let room = room.max(smallest);
         let room = room.min(body_bytes_max(&self.layout));
         let beside = smallest + list.len() <= room;
         let apart = !beside && !list.is_empty();

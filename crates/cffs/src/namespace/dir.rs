@@ -157,7 +157,7 @@ impl Namespace {
     fn sector_with_room(&self, dir: &mut Locked<'_>, len: usize) -> Result<SectorIndex> {
         let count = self.store.sector_count(dir);
         let has_room = |dir: &VnodeState, index: u32| -> Result<bool> {
-            Ok(self.store.sector(dir, SectorIndex(index))?.get().free_bytes() >= len)
+            Ok(self.store.sector(dir, SectorIndex(index))?.get().room() >= len)
         };
         if count > 0 && has_room(dir, count - 1)? {
             return self.first_empty_of_last_block(dir, count, len);
@@ -185,7 +185,7 @@ impl Namespace {
     ) -> Result<SectorIndex> {
         let first = count - self.store.layout.block_sectors();
         for index in first..count - 1 {
-            if self.store.sector(dir, SectorIndex(index))?.get().free_bytes() >= len {
+            if self.store.sector(dir, SectorIndex(index))?.get().room() >= len {
                 return Ok(SectorIndex(index));
             }
         }

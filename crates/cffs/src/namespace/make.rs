@@ -6,7 +6,7 @@ use super::dir::NewEntry;
 use super::{Found, Namespace};
 use crate::error::{Error, Result};
 use crate::format::LINKS_MAX;
-use crate::format::inode::{FileType, LINK_TAGS_MAX, LinkTag, LinkTagKind};
+use crate::format::inode::{FileType, LinkTag, LinkTagKind};
 use crate::format::sector::{self, Body};
 use crate::inode::{Content, EncodedInode, Inode, Locked, Vnode, body_bytes_max};
 use crate::units::{Container, InodeNo, SectorIndex};
@@ -14,7 +14,7 @@ use crate::units::{Container, InodeNo, SectorIndex};
 /// How a file loses a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loss {
-    /// The entry goes: the tag tells its slot, so that recovery can complete it.
+    /// The entry goes: a tag tells of it, so that recovery can complete it.
     Removed,
     /// Another file takes the name: without that file's entry, the name must stay.
     ToAnother,
@@ -117,8 +117,9 @@ impl Namespace {
     ) -> Result<Container> {
         let vnode = self.store.system(InodeNo::EXTERNAL)?;
         let mut table = Locked::new(&vnode);
+        let slack = sector::promised_bytes(encoded.record().link_tags());
         let body = Body::Embedded(encoded.record());
-        let entry = NewEntry { name: b"", hash: 0, file_type, body, slack: 0 };
+        let entry = NewEntry { name: b"", hash: 0, file_type, body, slack };
         let (sector, _) = self.insert_entry(&mut table, &entry)?;
         Ok(Container { file: InodeNo::EXTERNAL, sector })
     }
@@ -209,12 +210,10 @@ impl Namespace {
         file.inode.touch(self.store.clock.now());
         file.inode.nlink = if file.inode.is_dir() { 0 } else { file.inode.nlink.saturating_sub(1) };
         if file.inode.nlink > 0 {
-            let count = match loss {
-                Loss::Removed => u32::from(found.slot),
-                Loss::ToAnother => LinkTag::NO_SLOT,
-            };
-            let kind = LinkTagKind::Unlinked;
-            self.tag(file, kind, place, count);
+            self.note_lost_name(file);
+            if loss == Loss::Removed && file.durable.is_some() {
+                self.tag(file, LinkTagKind::Unlinked, place, u32::from(found.slot));
+            }
             self.store.mark_dirty(file);
             return Ok(());
         }
@@ -232,19 +231,18 @@ impl Namespace {
     /// Fails if the file lost or exchanged a name in the open epoch, and lies in the external table
     /// on the device: recovery completes one such change of a file, not several.
     pub(super) fn check_names_settled(&self, vnode: &Arc<Vnode>) -> Result<()> {
-        let file = vnode.state.read();
-        let in_motion = |tag: &LinkTag| {
-            matches!(tag.kind, LinkTagKind::Unlinked | LinkTagKind::Replaced)
-                && tag.epoch == self.store.epoch()
-        };
-        let external = file.durable.is_some_and(|place| place.file == InodeNo::EXTERNAL);
-        if external && file.tags.iter().any(in_motion) {
-            return Err(Error::EpochNeeded);
-        }
-        Ok(())
+        let lost = vnode.state.read().lost_name;
+        if lost == Some(self.store.epoch()) { Err(Error::EpochNeeded) } else { Ok(()) }
     }
 
-    /// Adds a linktag of the open epoch; another goes where there are too many.
+    /// Notes that a name of the file is in motion, if recovery would have to find out which.
+    pub(super) fn note_lost_name(&self, file: &mut Locked<'_>) {
+        if file.durable.is_some_and(|place| place.file == InodeNo::EXTERNAL) {
+            file.lost_name = Some(self.store.epoch());
+        }
+    }
+
+    /// Adds a linktag of the open epoch.
     pub(super) fn tag(
         &self,
         file: &mut Locked<'_>,
@@ -253,14 +251,7 @@ impl Namespace {
         count: u32,
     ) {
         let tag = LinkTag { epoch: self.store.epoch(), kind, place, count };
-        if file.tags.len() == LINK_TAGS_MAX / 2 {
-            file.tags.pop();
-        }
-        // The tag of a move matters most, and comes first.
-        match kind {
-            LinkTagKind::MovedFrom => file.tags.insert(0, tag),
-            _ => file.tags.push(tag),
-        }
+        file.tags.push(tag);
     }
 
     /// Gives a file another name. No other change is under way.
@@ -273,6 +264,8 @@ impl Namespace {
                 return Err(Error::Exists);
             }
         }
+        // A crash must not take the new name for the one that is in motion.
+        self.check_names_settled(vnode)?;
         let (nlink, container) = {
             let file = vnode.state.read();
             if file.inode.is_dir() {
@@ -310,13 +303,11 @@ impl Namespace {
         let file_type = file.inode.file_type;
         let body = Body::Reference { ino: file.inode.ino, sector: place.sector };
         let entry = NewEntry { name, hash, file_type, body, slack: 0 };
-        let (sector, _) = self.insert_entry(&mut dir, &entry)?;
+        self.insert_entry(&mut dir, &entry)?;
         file.inode.nlink += 1;
         let now = self.store.clock.now();
         file.inode.touch(now);
-        let count = file.inode.nlink;
-        let at = Container { file: dir.inode.ino, sector };
-        self.tag(&mut file, LinkTagKind::Linked, at, count);
+        file.gained_name = Some(self.store.epoch());
         self.store.mark_dirty(&mut file);
         dir.inode.mtime = now;
         dir.inode.touch(now);
@@ -329,9 +320,9 @@ impl Namespace {
         let dir_vnode = self.store.get(from.file)?;
         let mut dir = Locked::new(&dir_vnode);
         let mut file = Locked::new(vnode);
-        // The device has it under a name that is about to go: recovery could not tell that one from
-        // a name that the inode is to keep.
-        if file.durable.is_some_and(|durable| durable != from) {
+        // The device has it under a name that is about to go, or has another file under the name that
+        // it took: recovery could not tell these from a name that the inode is to keep.
+        if file.durable.is_some_and(|durable| durable != from) || !file.tags.is_empty() {
             return Err(Error::EpochNeeded);
         }
         let ino = file.inode.ino;
@@ -343,7 +334,6 @@ impl Namespace {
         };
         self.tag_move(&mut file);
         encoded.set_tags(&file.tags);
-        encoded.shed_tags(self.body_room(b""));
         let place = self.insert_external(&encoded, file.inode.file_type)?;
         let image = self.store.sector_mut(&mut dir, from.sector)?;
         if file.durable == Some(from) {
@@ -402,11 +392,13 @@ impl Namespace {
                 _ => return Err(Error::Stale),
             }
         };
+        let tags_before = file.tags.clone();
         self.tag_move(&mut file);
         encoded.set_tags(&file.tags);
-        encoded.shed_tags(self.body_room(name));
+        let fits = encoded.record().len() <= self.body_room(name);
         let image = self.store.sector_mut(&mut dir, found.sector)?;
-        if !sector::replace(image, found.slot, &Body::Embedded(encoded.record())) {
+        if !fits || !sector::replace(image, found.slot, &Body::Embedded(encoded.record())) {
+            file.tags = tags_before;
             return Ok(());
         }
         let deferred = file.durable == Some(place);
@@ -425,17 +417,23 @@ impl Namespace {
     ) -> Result<bool> {
         let Some(place) = file.container else { return Ok(false) };
         let slot = self.slot_of(container, place.sector, file.inode.ino)?;
-        let len = contents.len();
-        let old_size = std::mem::replace(&mut file.inode.size, len as u64);
+        let contents_len = contents.len();
+        let old_size = std::mem::replace(&mut file.inode.size, contents_len as u64);
         let old = std::mem::replace(&mut file.inode.content, Content::Inline(contents));
         // Attributes that lie in a block of their own stay there.
         let beside = file.inode.xattr_block.len == 0;
         let fragments = self.store.layout.block_fragments();
         let encoded = file.inode.encode(beside, &file.tags, fragments);
-        let fits = encoded.record().len() <= body_bytes_max(&self.store.layout);
+        let len = encoded.record().len();
+        let mut fits = len <= body_bytes_max(&self.store.layout);
+        if place.file == InodeNo::EXTERNAL {
+            let promised = sector::promised_bytes(encoded.record().link_tags());
+            let image = self.store.sector(container, place.sector)?;
+            fits &= sector::entry_bytes(0, len) + promised <= image.get().entry_room(slot);
+        }
         let image = self.store.sector_mut(container, place.sector)?;
         if fits && sector::replace(image, slot, &Body::Embedded(encoded.record())) {
-            container.inline_len = len as u16;
+            container.inline_len = contents_len as u16;
             self.store.mark_dirty(file);
             return Ok(true);
         }

@@ -89,7 +89,7 @@ impl Namespace {
                 (true, true) => self.check_can_go(&vnode.state.read())?,
                 // The device could lose the name that is replaced and not have the one that the
                 // file was given in this epoch.
-                _ if vnode.state.read().tags.iter().any(|t| t.kind == LinkTagKind::Linked) => {
+                _ if self.gained_name(vnode) => {
                     return Err(Error::EpochNeeded);
                 }
                 _ => {}
@@ -99,7 +99,7 @@ impl Namespace {
         if moves_dir && across && names.to.state.read().inode.nlink >= LINKS_MAX {
             return Err(Error::TooManyLinks);
         }
-        self.move_entry(names, &source, &source_vnode, target.as_ref().map(|(found, _)| found))?;
+        self.move_entry(names, &source, &source_vnode, target.as_ref())?;
         let now = self.store.clock.now();
         for vnode in [names.from, names.to] {
             let mut dir = Locked::new(vnode);
@@ -123,6 +123,11 @@ impl Namespace {
             self.name_gone(&mut Locked::new(vnode), found, place, Loss::ToAnother)?;
         }
         Ok(Renamed { replaced: target.map(|(_, vnode)| vnode), moved: true })
+    }
+
+    /// Whether the file was given a further name in the open epoch.
+    fn gained_name(&self, vnode: &Arc<Vnode>) -> bool {
+        vnode.state.read().gained_name == Some(self.store.epoch())
     }
 
     /// Fails if `dir` is the directory `ino` or lies below it.
@@ -158,7 +163,7 @@ impl Namespace {
         names: &Names<'_>,
         source: &Found,
         vnode: &Arc<Vnode>,
-        target: Option<&Found>,
+        target: Option<&(Found, Arc<Vnode>)>,
     ) -> Result<()> {
         let hash = self.hash(names.new_name)?;
         let old_place = Container { file: names.from.ino, sector: source.sector };
@@ -169,13 +174,21 @@ impl Namespace {
             Some(_) => None,
             None => {
                 self.tag_move(&mut file);
-                if let Some(target) = target {
+                file.tags.retain(|tag| tag.kind != LinkTagKind::Replaced);
+                if let Some((target, _)) = target {
                     let place = Container { file: names.to.ino, sector: target.sector };
                     let count = file.inode.nlink;
                     self.tag(&mut file, LinkTagKind::Replaced, place, count);
                 }
-                let mut encoded = self.moving_record(names.from, source, &file)?;
-                encoded.shed_tags(self.body_room(names.new_name));
+                let encoded = self.moving_record(names.from, source, &file)?;
+                if encoded.record().len() > self.body_room(names.new_name) {
+                    // The tags have no room beside a long name in a small sector. In the external
+                    // table they have, from the next epoch on.
+                    file.tags = tags_before;
+                    drop(file);
+                    self.move_out(vnode, old_place)?;
+                    return Err(Error::EpochNeeded);
+                }
                 Some(encoded)
             }
         };
@@ -209,7 +222,10 @@ impl Namespace {
         file.inode.parent = names.to.ino;
         file.inode.touch(self.store.clock.now());
         if source.reference.is_some() {
-            self.tag(&mut file, LinkTagKind::Unlinked, old_place, u32::from(source.slot));
+            if deferred {
+                self.tag(&mut file, LinkTagKind::Unlinked, old_place, u32::from(source.slot));
+            }
+            self.note_lost_name(&mut file);
             self.store.mark_dirty(&mut file);
             return Ok(());
         }
@@ -240,12 +256,13 @@ impl Namespace {
         &self,
         to: &Arc<Vnode>,
         entry: &NewEntry<'_>,
-        target: Option<&Found>,
+        target: Option<&(Found, Arc<Vnode>)>,
     ) -> Result<crate::units::SectorIndex> {
-        let mut dir = Locked::new(to);
-        let Some(target) = target else {
-            return Ok(self.insert_entry(&mut dir, entry)?.0);
+        let Some((target, replaced)) = target else {
+            return Ok(self.insert_entry(&mut Locked::new(to), entry)?.0);
         };
+        let on_device = replaced.state.read().durable.is_some();
+        let mut dir = Locked::new(to);
         let (free, old_len) = {
             let image = self.store.sector(&dir, target.sector)?;
             (image.get().free_bytes(), image.get().entry_len(target.slot))
@@ -259,7 +276,8 @@ impl Namespace {
             return Ok(target.sector);
         }
         let (sector, _) = self.insert_entry(&mut dir, entry)?;
-        self.hide_entry(&mut dir, target.sector, target.slot, target.hash, true)?;
+        // What the device does not have may not get there in the meantime: nor has it the contents.
+        self.hide_entry(&mut dir, target.sector, target.slot, target.hash, on_device)?;
         Ok(sector)
     }
 
@@ -279,8 +297,13 @@ impl Namespace {
         if ![&source_vnode, &target_vnode].into_iter().all(is_settled) {
             return Ok(false);
         }
-        self.check_names_settled(&source_vnode)?;
-        self.check_names_settled(&target_vnode)?;
+        for vnode in [&source_vnode, &target_vnode] {
+            self.check_names_settled(vnode)?;
+            // Recovery counts names to see which of the two entries it lacks.
+            if self.gained_name(vnode) {
+                return Err(Error::EpochNeeded);
+            }
+        }
         let now = self.store.clock.now();
         let ends = [
             (names.from, &source, &target, target_sector, &target_vnode),
@@ -308,6 +331,7 @@ impl Namespace {
             // to have.
             let place = Container { file: parent, sector: own.sector };
             self.tag(&mut file, LinkTagKind::Replaced, place, u32::from(own.slot));
+            self.note_lost_name(&mut file);
             file.inode.touch(now);
             self.store.mark_dirty(&mut file);
         }

@@ -23,7 +23,7 @@ use crate::cache::{Block, Phase, WriteSet};
 use crate::error::{Corruption, Result};
 use crate::format::sector::{self, Sector};
 use crate::format::superblock::Policy;
-use crate::format::{index, locator};
+use crate::format::{Checksum, index, locator};
 use crate::inode::{Locked, Neighbours, Store, Vnode};
 use crate::units::{EpochNo, FragRun, InodeNo, Key};
 
@@ -378,7 +378,7 @@ impl Preparation<'_> {
             let entry =
                 sector.find_inode(ino).ok_or(lost("its sector does not have it any more"))?;
             let head = sector::entry_bytes(entry.name.len(), 0);
-            (entry.slot, sector.entry_len(entry.slot) - head + sector.free_bytes())
+            (entry.slot, sector.entry_room(entry.slot) - head)
         };
         let encoded = self.store.encode_to_fit(file, room, &mut self.writes)?;
         let image = self.store.sector_mut(holder, index)?;
@@ -445,21 +445,28 @@ impl Preparation<'_> {
             Phase::Change
         };
         let new = self.new_pages.get(&file.inode.ino).is_some_and(|new| new.contains(&position));
+        let waits = new && self.names_wait(file, position);
+        if waits {
+            let empty = self.store.empty_block(file, position);
+            self.writes.put_block(
+                Phase::New,
+                number,
+                Arc::new(sealed(empty, len, epoch, checksum)),
+            );
+        }
         let Some(page) = self.store.dirty_page(file, position) else { return Ok(()) };
         let deferred = page.chunks_exact(len).any(|image| Sector::new(image).has_deferred());
         if deferred && !new {
             let mut before = page.clone();
-            for image in before.chunks_exact_mut(len) {
-                sector::before_deferred(image);
-                sector::seal(image, epoch, checksum);
-            }
-            self.writes.put_block(change, number, Arc::new(before));
+            before.chunks_exact_mut(len).for_each(sector::before_deferred);
+            self.writes.put_block(change, number, Arc::new(sealed(before, len, epoch, checksum)));
         }
         for image in page.chunks_exact_mut(len) {
             sector::settle(image);
             sector::seal(image, epoch, checksum);
         }
         let phase = match (new, deferred) {
+            (true, _) if waits => Phase::Change,
             (true, _) => Phase::New,
             (false, true) => Phase::Settle,
             (false, false) => change,
@@ -468,6 +475,25 @@ impl Preparation<'_> {
             self.writes.put_block(phase, number, block);
         }
         Ok(())
+    }
+
+    /// Whether a new block of a directory has to be written without its names first: the inode of
+    /// the directory, which leads to it, and those of names that moved here are changed in one
+    /// phase, and a name must not be there before the tag that tells of its move.
+    fn names_wait(&self, dir: &Locked<'_>, position: u64) -> bool {
+        let is_external = dir.container.is_some_and(|place| place.file == InodeNo::EXTERNAL);
+        let Some(page) = dir.pages.get(position).filter(|_| is_external) else { return false };
+        let moved = |ino| {
+            let vnode = self.store.peek(ino);
+            vnode.is_some_and(|vnode| vnode.state.read().lost_name == Some(self.epoch))
+        };
+        page.chunks_exact(self.store.layout.sector_bytes as usize).any(|image| {
+            let mut entries = Sector::new(image).entries();
+            entries.any(|entry| match entry.body {
+                sector::Body::Reference { ino, .. } => moved(ino),
+                sector::Body::Embedded(_) => false,
+            })
+        })
     }
 
     fn seal_derived(&mut self, file: &mut Locked<'_>, position: u64, kind: PageKind) -> Result<()> {
@@ -483,6 +509,12 @@ impl Preparation<'_> {
         }
         Ok(())
     }
+}
+
+/// A block of sectors of `len` bytes, sealed.
+fn sealed(mut block: Block, len: usize, epoch: EpochNo, checksum: Checksum) -> Block {
+    block.chunks_exact_mut(len).for_each(|image| sector::seal(image, epoch, checksum));
+    block
 }
 
 fn key_state(store: &Store, file: &Locked<'_>) -> KeyState {
