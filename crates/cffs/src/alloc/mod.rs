@@ -20,9 +20,9 @@
 //! it is, the fewer requests that takes.
 //!
 //! A large file goes behind itself, or into a long run at the hot spot. Metadata takes whole blocks;
-//! some are set aside for it, so that write-back never fails for want of one (`promise`). The
-//! sectors of a new directory lie at the head of its files, those of one that has grown in a window of
-//! their own, cut from one for all directories: so names are read in few requests.
+//! some are set aside for it, so that write-back never fails for want of one. The first sectors of
+//! all directories lie side by side in one window, those of one that has grown in a window of their
+//! own, cut from that one: so the names of a tree are read, and changed, in few requests.
 
 mod group;
 mod place;
@@ -60,7 +60,7 @@ struct Window {
 enum Zone {
     /// Files.
     Files,
-    /// Sectors of directories that have grown.
+    /// Sectors of directories, and other metadata.
     Sectors,
 }
 

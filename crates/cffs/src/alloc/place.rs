@@ -349,8 +349,8 @@ impl Allocator {
         if let Some(run) = self.place_sectors(state, request)? {
             return Ok(Some(run));
         }
-        // A key's metadata lies at the head of its files, where the window or the stream stands,
-        // on the next whole block.
+        // Where space is short, wherever files go: in the key's window or in the stream, on the next
+        // whole block.
         let stream = (STREAM, Zone::Files);
         for key in [(request.key, Zone::Files), stream] {
             if key == stream && !state.windows.contains_key(&stream) {
@@ -374,12 +374,12 @@ impl Allocator {
         Ok(pooled.map(|number| FragRun::new(self.layout.block_start(number), block)))
     }
 
-    /// Sectors that follow others go behind them, or into a window of the directory's own, which is
-    /// cut from one for all directories: so names are read in few requests, those of one directory
-    /// and those of a tree.
+    /// The first sectors of all directories go side by side into one window. Those that follow go
+    /// behind them, or into a window of the directory's own, which is cut from that one: so names
+    /// are read in few requests, those of one directory and those of a tree.
     fn place_sectors(&self, state: &mut State, request: &Request<'_>) -> Result<Option<FragRun>> {
         let Some(goal) = request.goal.filter(|goal| goal.0 < self.layout.fragments()) else {
-            return Ok(None);
+            return self.place_first_sector(state);
         };
         let block = self.layout.block_fragments();
         let segment = self.layout.segment_fragments();
@@ -406,6 +406,20 @@ impl Allocator {
         }
         self.start_window(state, own, run, want)?;
         self.take_block_from_window(state, own)
+    }
+
+    fn place_first_sector(&self, state: &mut State) -> Result<Option<FragRun>> {
+        let all = (STREAM, Zone::Sectors);
+        if let Some(run) = self.take_block_from_window(state, all)? {
+            return Ok(Some(run));
+        }
+        let longest = AMONG_OTHERS_SEGMENTS_MAX * self.layout.segment_fragments();
+        if state.free < self.layout.allocatable_fragments() / 16
+            || !self.open_window(state, all, longest)?
+        {
+            return Ok(None);
+        }
+        self.take_block_from_window(state, all)
     }
 
     /// Takes the next whole block of a key's window; what is skipped is let go.

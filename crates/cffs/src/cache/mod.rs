@@ -46,6 +46,8 @@ const REQUEST_BLOCKS_MAX: u64 = 1024;
 /// How many blocks of a run that was read ahead, from its first one on, tell that it is needed. More
 /// than one, since a reader may pass over some.
 const MARKED_BLOCKS: u64 = 64;
+/// How many segments a reader at random is given where he has been before.
+const DENSE_SEGMENTS: [u64; 3] = [16, 8, 4];
 /// The part of the cache for blocks that were asked for more than once: the rest must hold what was
 /// read ahead until it is asked for.
 const HOT_PART: f64 = 0.75;
@@ -188,6 +190,11 @@ impl BufferCache {
         }
     }
 
+    /// Tells that a run was read in order: whoever goes on behind it goes on with a stream.
+    pub fn read_in_order(&self, first: BlockNo, end: BlockNo) {
+        self.streams.read(first.0, end.0);
+    }
+
     /// How many bytes a miss of this block would read if it goes on with a stream; 0 if not.
     pub fn stream_bytes(&self, block: BlockNo) -> u64 {
         let (first, segment_end) = self.group_start(block);
@@ -282,11 +289,38 @@ impl BufferCache {
             .min(self.behind.unawaited_around(block.0).1)
             .min(self.layout.blocks);
         let end = (block.0 + 1..limit).take_while(missing).last().map_or(block.0 + 1, |b| b + 1);
+        if window == 0 && wanted == 1 {
+            let (from, to) = self.dense_around(block);
+            let (first, end) = (first.min(from), end.max(to));
+            self.streams.read(first, end);
+            return (BlockNo(first), BlockNo(end));
+        }
         self.streams.read(first, end);
         if window > segment_blocks && self.is_read_behind() {
             self.stream_on(first);
         }
         (BlockNo(first), BlockNo(end))
+    }
+
+    /// What is missing of the longest region around a block of which a quarter is in memory. Whoever
+    /// reads at random where he has been before reads on there, and what he will not need costs less
+    /// than the seeks that he saves.
+    fn dense_around(&self, block: BlockNo) -> (u64, u64) {
+        let segment_blocks = u64::from(self.layout.segment_blocks());
+        let segment = self.segment_of(block);
+        let missing = |number: &u64| !self.clean.contains_key(&BlockNo(*number));
+        let (awaited_before, awaited_next) = self.behind.unawaited_around(block.0);
+        let dense = DENSE_SEGMENTS.into_iter().find(|len| {
+            let start = segment / len * len;
+            let known = |other: &u64| *other != segment && !missing(&(other * segment_blocks));
+            (start..start + len).filter(known).count() as u64 * 4 >= *len
+        });
+        let Some(len) = dense else { return (block.0, block.0 + 1) };
+        let start = segment / len * len * segment_blocks;
+        let end = (start + len * segment_blocks).min(awaited_next).min(self.layout.blocks);
+        let first = (start.max(awaited_before)..block.0).find(missing);
+        let last = (block.0..end).rev().find(missing);
+        (first.unwrap_or(block.0), last.unwrap_or(block.0) + 1)
     }
 
     /// Takes blocks that were just written as the device's new contents.

@@ -131,3 +131,15 @@ fn who_needs_what_could_not_be_read_ahead_has_the_error() {
         check(&cache, 10);
     });
 }
+
+#[test]
+fn a_reader_at_random_is_given_what_is_left_where_he_has_been_before() {
+    let (_, cache) = cache();
+    let segments = [0, 9, 3, 14];
+    segments.into_iter().for_each(|segment| check(&cache, segment * 16));
+    assert_eq!(cache.stats().reads, 4);
+    assert!((0..256).all(|number| cache.peek(BlockNo(number)).is_some()), "all of the mebibyte");
+    // Far from there, a miss still costs one segment.
+    check(&cache, 2048);
+    assert!(cache.peek(BlockNo(2063)).is_some() && cache.peek(BlockNo(2064)).is_none());
+}

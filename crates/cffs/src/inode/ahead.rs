@@ -44,8 +44,6 @@ const GAP_BYTES: u64 = 512 << 10;
 const PASSED_MAX: usize = 4;
 /// A miss goes on with a stream if that has come to read this much at once.
 const STREAM_BYTES_MIN: u64 = 256 << 10;
-/// What is read behind a directory whose files are about to be read.
-const FILES_AHEAD_BYTES: u64 = 2 << 20;
 /// How many sectors a plan looks at.
 const SECTORS_MAX: u32 = 64;
 
@@ -137,6 +135,9 @@ impl Store {
                 self.plan(&state, container, vnode.ino, directories)
             }
         };
+        if let [run] = &runs[..] {
+            self.cache.read_in_order(BlockNo(run.start), BlockNo(run.end));
+        }
         for run in runs {
             if self.cache.read_run(BlockNo(run.start), BlockNo(run.end)).is_err() {
                 return;
@@ -192,19 +193,6 @@ impl Store {
         }
         .min(most);
         candidates.drain(..passed.unwrap_or(0));
-        if let (true, Some(own)) = (directories, candidates.first().filter(|one| one.ino == ino))
-            && let Some(run) = self.with_its_files(&own.blocks, before.or(follows))
-        {
-            self.ahead.remember(Guess {
-                dir: at.file,
-                directories,
-                last: (at.sector, ino),
-                middle: InodeNo::default(),
-                bytes: budget,
-                used: 0,
-            });
-            return vec![run];
-        }
         let planned = self.gather(dir, candidates, at.sector, directories, (budget, Some(ino)));
         self.ahead.remember(Guess {
             dir: at.file,
@@ -281,19 +269,6 @@ impl Store {
             candidates = self.candidates(dir, sector..sector, directories);
             sector = SectorIndex(sector.0 + 1);
         }
-    }
-
-    /// The sectors of a directory that has not grown, and what lies behind: its files, if files were
-    /// read in order since the last directory was.
-    fn with_its_files(&self, sectors: &[Range<u64>], before: Option<Guess>) -> Option<Range<u64>> {
-        let [sectors] = sectors else { return None };
-        let files = self.ahead.latest(false)?;
-        let read_since = before.is_none_or(|guess| guess.used < files.used);
-        if !read_since || files.bytes < FILES_AHEAD_BYTES {
-            return None;
-        }
-        let end = sectors.end + FILES_AHEAD_BYTES / u64::from(self.layout.block_bytes);
-        Some(sectors.start..end.min(self.layout.blocks))
     }
 
     /// In the order of the device, with gaps that are cheaper to read than to skip.
