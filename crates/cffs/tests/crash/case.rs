@@ -10,12 +10,15 @@ use cffs::mkfs::{self, MkfsOptions};
 use cffs::vfs::{OpenOptions, Volume, read_superblock};
 
 use crate::Random;
+use crate::mutants::Mutant;
 use crate::ops::{self, Op, Promise};
-use crate::record::{Mutant, Recorder};
+use crate::record::Recorder;
 use crate::states::Crashes;
 use crate::tree::{History, Tree};
 
 const DEVICE_BYTES: u64 = 4 << 20;
+pub const BLOCK_BYTES: usize = 4096;
+pub const UUID: [u8; 16] = [7; 16];
 /// One state in so many is crashed twice more while it recovers.
 const CRASH_AGAIN: u64 = 8;
 
@@ -56,7 +59,8 @@ impl Start {
         let options = MkfsOptions {
             embed: kind & 2 == 0,
             cg_blocks: 512,
-            uuid: Some([7; 16]),
+            uuid: Some(UUID),
+            block_bytes: BLOCK_BYTES as u32,
             hash_seed: Some([9; 16]),
             ..MkfsOptions::default()
         };

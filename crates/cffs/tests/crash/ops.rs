@@ -40,6 +40,8 @@ pub enum Op {
     Fsync(Path),
     Fdatasync(Path),
     Sync,
+    /// Brings the volume to a clean point, as a pause does.
+    CleanPoint,
 }
 
 /// What a call promised when it returned.
@@ -180,6 +182,10 @@ impl Op {
                 volume.sync().expect("sync");
                 return Some(Promise::Everything);
             }
+            Op::CleanPoint => {
+                volume.clean_point().expect("clean point");
+                return Some(Promise::Everything);
+            }
         }
         Some(Promise::Nothing)
     }
@@ -297,6 +303,7 @@ pub fn all() -> Vec<Op> {
         Allocate("g", 1000, 5000, ZeroRange { keep_size: true }),
         Allocate("big", 80_000, 30_000, ZeroRange { keep_size: false }),
         Allocate("g", 9000, 50_000, ReserveKeepSize),
+        CleanPoint,
     ]);
     ops
 }

@@ -6,21 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cffs::device::{BlockDevice, Geometry, Image, MemoryDevice};
 
+use crate::mutants::Mutant;
+
 /// What reached the device.
 #[derive(Clone)]
 pub enum Event {
     Write { offset: u64, data: Vec<u8> },
     Barrier,
     Sync,
-}
-
-/// What is taken out of the device, to see whether the explorer notices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutant {
-    /// Nothing waits for the disk: a sync is no more than a barrier.
-    NoSync,
-    /// The barrier of this number after a sync orders nothing.
-    NoBarrier(usize),
 }
 
 /// The device; it never fails and loses nothing. What a crash loses is decided afterwards.
@@ -47,7 +40,11 @@ impl Recorder {
 
     /// The events since the last call.
     pub fn take(&self) -> Vec<Event> {
-        std::mem::take(&mut *self.events.lock().unwrap())
+        let events = std::mem::take(&mut *self.events.lock().unwrap());
+        match self.mutant {
+            Some(mutant) => mutant.reorder(events),
+            None => events,
+        }
     }
 
     fn record(&self, event: Event) {
@@ -63,8 +60,11 @@ impl BlockDevice for Recorder {
         self.inner.read_at(offset, buf)
     }
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        self.inner.write_at(offset, bufs)?;
-        let data = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
+        let mut data: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
+        if let Some(mutant) = self.mutant {
+            mutant.change(&mut data, self.geometry());
+        }
+        self.inner.write_at(offset, &[IoSlice::new(&data)])?;
         self.record(Event::Write { offset, data });
         Ok(())
     }
