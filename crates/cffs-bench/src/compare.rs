@@ -93,7 +93,7 @@ impl Plan {
                     overall.inc(1);
                     let applies = match peer {
                         Peer::Tar | Peer::Sqlite => workload.has_stores(),
-                        Peer::Null => workload.is_hot(),
+                        Peer::Null => workload.is_hot() || workload.has_fuse_limit(),
                         // One thread, as its bar has it.
                         Peer::Library => workload == Workload::Hot1,
                         _ => true,

@@ -81,7 +81,7 @@ impl Peer {
                 Peer::CffsNoGroups,
                 Peer::CffsPlain,
             ],
-            _ => vec![Peer::Cffs, Peer::Ext4, Peer::Xfs, Peer::Btrfs],
+            _ => vec![Peer::Cffs, Peer::Ext4, Peer::Xfs, Peer::Btrfs, Peer::Null],
         }
     }
 

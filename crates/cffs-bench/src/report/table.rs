@@ -73,13 +73,21 @@ fn render(report: &Report, preset: &str, title: impl Fn(&str) -> String) -> Stri
     }
     if !report.bars.is_empty() {
         out += &title("Bars");
-        let mut table = new_table(preset, &["", "goal", "measured", ""]);
+        let limited = report.bars.iter().any(|verdict| verdict.fuse_limit.is_some());
+        let header = ["", "goal", "measured", "", "FUSE at most"];
+        let columns = if limited { 5 } else { 4 };
+        let mut table = new_table(preset, &header[..columns]);
         for verdict in &report.bars {
             let met = if verdict.met { "met" } else { "MISSED" };
-            let figures = [figure(verdict.goal), figure(verdict.measured)];
-            table.add_row([verdict.bar.as_str(), &figures[0], &figures[1], met]);
+            let limit = verdict.fuse_limit.map_or_else(|| String::from("-"), figure);
+            let (goal, measured) = (figure(verdict.goal), figure(verdict.measured));
+            let row = [verdict.bar.clone(), goal, measured, met.to_owned(), limit];
+            table.add_row(&row[..columns]);
         }
         right_align(&mut table, 1..3);
+        if limited {
+            right_align(&mut table, 4..5);
+        }
         let _ = writeln!(out, "{table}");
     }
     if !report.failures.is_empty() {
@@ -125,6 +133,14 @@ fn circumstances(report: &Report) -> String {
          compares device time per file alike, as if the processor cost nothing; `of limit` is what \
          moved of the contents that the device could have streamed in that time."
     );
+    if report.bars.iter().any(|verdict| verdict.fuse_limit.is_some()) {
+        let _ = writeln!(
+            out,
+            "\n`FUSE at most` is the same ratio for a FUSE server that keeps everything in memory and \
+             waits for no device: what no server over FUSE can exceed here, since the processor is \
+             the limit."
+        );
+    }
     let versions: Vec<_> = e.versions.iter().map(|(peer, v)| format!("{peer}: {v}")).collect();
     let _ = writeln!(out, "\n{}.", versions.join("; "));
     out.lines().map(wrap).collect()

@@ -69,6 +69,18 @@ fn bars_are_judged_only_where_there_is_something_to_judge() {
 }
 
 #[test]
+fn a_bar_stands_beside_what_fuse_could_reach() {
+    let w = Workload::Small1k;
+    let all = results(&[
+        (w, "create", Peer::Cffs, &[4.0], 2),
+        (w, "create", Peer::Ext4, &[1.0], 100),
+        (w, "create", Peer::Null, &[2.0], 0),
+    ]);
+    let verdicts = bars::judge(Profile::Hdd7200, &Summary::new(&all, Some(1e6)));
+    assert_eq!((verdicts[0].measured, verdicts[0].fuse_limit), (0.25, Some(0.5)));
+}
+
+#[test]
 fn few_requests_are_good_and_the_applications_are_judged_together() {
     let mut cells = vec![
         (Workload::FreshTree, "scan", Peer::Cffs, &[1.0][..], 1),

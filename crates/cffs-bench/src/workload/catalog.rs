@@ -156,6 +156,12 @@ impl Workload {
         matches!(self, Workload::Hot1 | Workload::Hot2)
     }
 
+    /// Whether there are bars over kernel file systems, for which it matters what FUSE alone costs.
+    /// Contents have to fit into memory.
+    pub fn has_fuse_limit(self) -> bool {
+        Workload::of_the_bars(Profile::Hdd7200).contains(&self)
+    }
+
     /// Whether it makes sense with contents that are not kept as files.
     pub fn has_stores(self) -> bool {
         matches!(
