@@ -3,6 +3,7 @@
 //!
 //! - [`layers`]: no module of `cffs` uses one that lies above it;
 //! - [`manifests`]: no crate depends on one that lies above it;
+//! - [`promises`]: each chapter of the semantics names tests that show it, and they exist;
 //! - [`tidy`]: no file or line is too long, and nothing unfinished is left behind.
 //!
 //! Each check is a pure function of a [`Tree`], so that its tests can show it a small tree that is
@@ -15,6 +16,7 @@ use tree::{Finding, Tree};
 
 mod layers;
 mod manifests;
+mod promises;
 #[cfg(test)]
 mod tests;
 mod tidy;
@@ -42,6 +44,7 @@ fn check_workspace() -> std::io::Result<Vec<Finding>> {
     let tree = Tree::read(&root)?;
     let mut findings = layers::check(&tree);
     findings.extend(manifests::check(&tree));
+    findings.extend(promises::check(&tree));
     findings.extend(tidy::check(&tree));
     findings.sort();
     Ok(findings)

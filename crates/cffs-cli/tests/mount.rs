@@ -40,6 +40,56 @@ fn a_mount_keeps_what_is_written() {
     scratch.umount();
 }
 
+/// What a crash would leave at this moment: the image, copied while it is mounted.
+fn copied_image(scratch: &Scratch) -> Scratch {
+    let copy = Scratch::new();
+    succeed(Command::new("cp").arg("--sparse=always").args([scratch.image(), copy.image()]));
+    let recovery = copy.cffs(["fsck", "-p"]).arg(copy.image()).output().expect("it starts");
+    assert!(matches!(recovery.status.code(), Some(0 | 1)), "{recovery:?}");
+    copy.assert_clean();
+    copy
+}
+
+#[test]
+fn what_was_made_durable_is_in_a_copy_of_the_image() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let dir = scratch.mountpoint();
+    for name in ["fsync of the file", "fsync of the directory", "cffs sync"] {
+        fs::write(dir.join(name), name).expect("written");
+        let sync = |path: &Path| fs::File::open(path).and_then(|file| file.sync_all());
+        match name {
+            "fsync of the file" => sync(&dir.join(name)).expect("synced"),
+            "fsync of the directory" => sync(&dir).expect("synced"),
+            _ => drop(succeed(scratch.cffs(["sync"]).arg(&dir))),
+        }
+        let copy = copied_image(&scratch);
+        let path = format!("/{name}");
+        assert_eq!(succeed(copy.cffs(["cat"]).arg(copy.image()).arg(path)), name);
+    }
+    scratch.umount();
+}
+
+#[test]
+fn every_change_of_a_mount_with_sync_is_in_a_copy_of_the_image() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("sync");
+    let dir = scratch.mountpoint();
+    fs::create_dir(dir.join("d")).expect("made");
+    fs::write(dir.join("d/f"), b"durable").expect("written");
+    fs::rename(dir.join("d/f"), dir.join("d/g")).expect("renamed");
+    let copy = copied_image(&scratch);
+    assert_eq!(succeed(copy.cffs(["ls"]).arg(copy.image()).arg("/d")).trim(), "g");
+    assert_eq!(succeed(copy.cffs(["cat"]).arg(copy.image()).arg("/d/g")), "durable");
+    scratch.umount();
+}
+
 #[test]
 fn umount_returns_when_the_image_is_complete() {
     if !can_mount() {

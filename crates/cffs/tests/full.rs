@@ -92,6 +92,37 @@ fn directories_are_made_as_long_as_there_are_blocks() {
     }
 }
 
+/// It is overwritten where it lies, since there is nowhere else to go.
+#[test]
+fn a_small_file_on_a_full_volume_can_be_overwritten() {
+    for (_, options) in sample::kinds() {
+        let empty = sample::empty_of(&options, 8 << 20).unwrap();
+        let (device, volume) = sample::open(&empty, false).unwrap();
+        let small = sample::make(&volume, InodeNo::ROOT, b"small", NewKind::Regular).unwrap();
+        volume.write(small, 0, &[1; 9000]).unwrap();
+        let large = sample::make(&volume, InodeNo::ROOT, b"large", NewKind::Regular).unwrap();
+        for piece in [64 * FRAGMENT, FRAGMENT] {
+            let mut size = volume.attr(large).unwrap().size;
+            loop {
+                match volume.write(large, size, &vec![3; piece]) {
+                    Ok(len) => size += len as u64,
+                    Err(Error::NoSpace) => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        for number in 2..20 {
+            assert_eq!(volume.write(small, 0, &[number; 9000]).unwrap(), 9000);
+            volume.sync().unwrap();
+        }
+        closes_clean(&device, &volume);
+        let (_, volume) = sample::open(&device.snapshot(), true).unwrap();
+        let mut bytes = vec![0; 9000];
+        volume.read(small, 0, &mut bytes).unwrap();
+        assert_eq!(bytes, [19; 9000]);
+    }
+}
+
 /// One file in as many pieces as there is room for, then with holes, and reserved in part.
 #[test]
 fn a_file_of_thousands_of_pieces_can_be_changed_on_a_full_volume() {

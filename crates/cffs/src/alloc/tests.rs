@@ -1,1 +1,113 @@
+//! Promises of blocks, and the counting that they stand on.
 
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::device::{BlockDevice, MemoryDevice};
+use crate::mkfs::{self, MkfsOptions};
+
+const FRAGMENTS: u32 = 512;
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whole_blocks_are_counted(
+        used in prop::collection::vec((0u32..FRAGMENTS, 1u32..9), 0..60),
+        held in prop::collection::vec((0u32..FRAGMENTS, 1u32..9), 0..9),
+        log in 0u32..7,
+    ) {
+        let per_block = 1 << log;
+        let layout = Layout::new(&volume(8 << 20).1);
+        let mut group = Group::from_bitmap(&layout, CgIndex(0), &[0; FRAGMENTS as usize / 8], 0);
+        let mut free = [true; FRAGMENTS as usize];
+        for (start, len) in &used {
+            (*start..(start + len).min(FRAGMENTS)).for_each(|at| free[at as usize] = false);
+        }
+        for at in (0..FRAGMENTS).filter(|at| free[*at as usize]) {
+            group.give(at, 1);
+        }
+        for (start, len) in held {
+            let len = len.min(FRAGMENTS - start);
+            group.hold(start, len);
+            (start..start + len).for_each(|at| free[at as usize] = false);
+        }
+        let whole = free.chunks(per_block).filter(|block| block.iter().all(|free| *free)).count();
+        prop_assert_eq!(group.whole_blocks(per_block as u32), whole as u64);
+    }
+}
+
+/// An empty volume: its allocator and superblock.
+fn volume(size_bytes: u64) -> (Allocator, Superblock) {
+    let device = Arc::new(MemoryDevice::new(size_bytes));
+    mkfs::make(&*device, &MkfsOptions::default()).unwrap();
+    let mut bytes = [0; 512];
+    device.read_at(0, &mut bytes).unwrap();
+    let superblock = Superblock::decode(&bytes, 0).unwrap();
+    let cache = Arc::new(BufferCache::new(device, Layout::new(&superblock), 1 << 20));
+    let allocator = Allocator::new(cache, &superblock);
+    allocator.fill_pool().unwrap();
+    (allocator, superblock)
+}
+
+fn place(allocator: &Allocator, kind: Kind, len: u32) -> Result<FragRun> {
+    let neighbours = &Vec::new;
+    allocator.place(&Request { kind, key: Key(9), len, goal: None, grown: false, neighbours })
+}
+
+/// Every other fragment of what is left is given back, so that no block is whole any more.
+fn in_pieces(allocator: &Allocator) {
+    let mut taken = Vec::new();
+    while allocator.reserve(1).is_ok() {
+        allocator.unreserve(1);
+        taken.push(place(allocator, Kind::Small, 1).unwrap());
+    }
+    taken.sort_by_key(|run| run.start);
+    taken.into_iter().step_by(2).for_each(|run| allocator.free(run));
+    allocator.epoch_started();
+    allocator.epoch_done().unwrap();
+}
+
+#[test]
+fn no_more_blocks_are_promised_than_there_are() {
+    let (allocator, _) = volume(8 << 20);
+    in_pieces(&allocator);
+    assert!(allocator.space().available > 1000);
+    let mut promised = 0;
+    while promised < 2000 && allocator.reserve_blocks(1).is_ok() {
+        promised += 1;
+    }
+    assert!((1..allocator.pool_blocks as u64).contains(&promised), "{promised}");
+    for _ in 0..promised {
+        allocator.unreserve_blocks(1);
+        assert_eq!(place(&allocator, Kind::Metadata, 4).unwrap().len, 4);
+    }
+}
+
+/// Data that is promised later must not take the blocks that were promised before.
+#[test]
+fn blocks_that_were_promised_are_there_when_data_has_been_placed() {
+    let (allocator, _) = volume(8 << 20);
+    let mut blocks = 0;
+    let mut fragments = 0;
+    while allocator.promise_spill(1, false).is_ok() && blocks < 300 {
+        blocks += 1;
+    }
+    while allocator.reserve(3).is_ok() {
+        fragments += 3;
+    }
+    assert!(blocks == 300 && fragments > 1000, "{blocks} blocks, {fragments} fragments");
+    let mut left = fragments;
+    while left > 0 {
+        allocator.unreserve(left.min(3));
+        let run = place(&allocator, Kind::Small, left.min(3) as u32).unwrap();
+        allocator.reserve(left.min(3) - u64::from(run.len)).unwrap();
+        left -= u64::from(run.len);
+    }
+    for _ in 0..blocks {
+        allocator.withdraw_spill(1);
+        assert_eq!(place(&allocator, Kind::Metadata, 4).unwrap().len, 4);
+    }
+}

@@ -189,14 +189,39 @@ impl Store {
             let unwritten = file.inode.map().is_some_and(ExtentMap::has_unwritten);
             return if unwritten { self.promise_spill(file, fragments, true) } else { Ok(()) };
         }
+        // On a full volume, what has its place is changed there. The device must know the inode
+        // without a checksum, which it does if the inode has not changed since.
+        let end = (first + fragments).min(self.layout.fragments_for(file.inode.size));
+        let has_place = first < end && (first..end).all(mapped);
+        let is_bare = !file.moves && !file.dirty && file.inode.content_checksum.is_none();
+        match self.promise_move(file, fragments) {
+            Err(Error::NoSpace) if is_bare && has_place => {
+                file.tail_unpromised |= end < first + fragments;
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Makes sure that write-back finds space for fragments that go to a new place.
+    fn promise_move(&self, file: &mut Locked<'_>, fragments: u64) -> Result<()> {
         self.alloc.reserve(fragments)?;
-        // Its extents may go, and others may come.
+        // Their extents may go, and others may come.
         let promised = self.promise_spill(file, 2 * fragments, false);
         match promised {
             Ok(()) => file.reserved += fragments,
             Err(_) => self.alloc.unreserve(fragments),
         }
         promised
+    }
+
+    /// Before the file grows: its last page may have been changed where it lies.
+    fn promise_growth(&self, file: &mut Locked<'_>, size: u64) -> Result<()> {
+        if file.tail_unpromised && size > file.inode.size {
+            self.promise_move(file, self.layout.block_fragments().into())?;
+            file.tail_unpromised = false;
+        }
+        Ok(())
     }
 
     /// Brings all of a small file with a checksum into memory and drops the checksum: the next
@@ -206,7 +231,22 @@ impl Store {
             return Ok(());
         }
         self.verify_contents(file)?;
+        let (moves, was_clean) = (file.moves, file.pages.is_empty());
         file.moves = true;
+        if let Err(error) = self.own_pages(file) {
+            // Nothing is changed yet: the pages can go again.
+            if was_clean {
+                self.drop_pages(file, 0);
+                file.moves = moves;
+            }
+            return Err(error);
+        }
+        file.inode.content_checksum = None;
+        self.mark_dirty(file);
+        Ok(())
+    }
+
+    fn own_pages(&self, file: &mut Locked<'_>) -> Result<()> {
         let pages = file.inode.size.div_ceil(self.layout.block_bytes.into());
         for position in 0..pages {
             let fragments = u64::from(self.layout.block_fragments());
@@ -218,8 +258,6 @@ impl Store {
                 self.page_mut(file, position, false)?;
             }
         }
-        file.inode.content_checksum = None;
-        self.mark_dirty(file);
         Ok(())
     }
 
@@ -255,6 +293,7 @@ impl Store {
         self.own_contents(file)?;
         let block_bytes = u64::from(self.layout.block_bytes);
         let end = offset + data.len() as u64;
+        self.promise_growth(file, end)?;
         let mut at = offset;
         let mut rest = data;
         while !rest.is_empty() {
@@ -301,6 +340,7 @@ impl Store {
             }
         } else if size > old {
             self.own_contents(file)?;
+            self.promise_growth(file, size)?;
         }
         file.inode.size = size;
         self.mark_dirty(file);

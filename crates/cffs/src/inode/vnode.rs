@@ -44,6 +44,8 @@ pub struct VnodeState {
     pub reserved: u64,
     /// Blocks promised to the directory's new sectors.
     pub reserved_blocks: u64,
+    /// The last page was changed where it lies, for want of space: it must not grow without a promise.
+    pub tail_unpromised: bool,
     /// How many extents the map may have gained or lost since the inode was last encoded, or will
     /// when the changed pages are placed: at most.
     pub map_changes: u64,
@@ -87,6 +89,7 @@ impl Vnode {
                 lost_name: None,
                 reserved: 0,
                 reserved_blocks: 0,
+                tail_unpromised: false,
                 map_changes: 0,
                 spill_blocks: 0,
                 moves: false,

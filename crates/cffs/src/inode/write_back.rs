@@ -56,6 +56,7 @@ impl Store {
             self.place_pages(file, &positions, neighbours, writes)?;
         }
         file.moves = false;
+        file.tail_unpromised = false;
         file.dirty = true;
         self.count_dirty(file, |file| {
             for position in &positions {

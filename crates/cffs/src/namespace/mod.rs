@@ -173,6 +173,3 @@ impl Namespace {
 fn check_named(dir: InodeNo, ino: InodeNo) -> Result<()> {
     if ino == dir || ino.is_system() { Err(Corruption::Loop { ino }.into()) } else { Ok(()) }
 }
-
-#[cfg(test)]
-mod tests;
