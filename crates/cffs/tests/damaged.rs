@@ -94,6 +94,46 @@ fn an_entry_that_names_its_own_directory_is_refused() {
     assert!(volume.unlink(InodeNo::ROOT, name).is_err());
 }
 
+/// An inode of the external table gets the number of one before it, of another type: once, its name
+/// was given its place and kept the type of the other.
+#[test]
+fn a_second_inode_of_a_number_may_be_of_another_type() {
+    let (image, regions) = &VOLUMES[1];
+    let (_, volume) = sample::open(image, true).unwrap();
+    let large = volume.lookup(InodeNo::ROOT, b"large").unwrap().ino;
+    let to = volume.lookup(InodeNo::ROOT, b"file of 0").unwrap().ino.0;
+    let mut links = Vec::new();
+    let listed = volume.read_dir(large, 0, false, &mut |entry| {
+        links.push(entry.ino.0);
+        true
+    });
+    listed.unwrap();
+    for from in links {
+        let holds = |region: &damage::Region, number: u64| {
+            let mut bytes = vec![0; region.len];
+            image.read(region.start, &mut bytes).unwrap();
+            // The record follows the heads of the sector and of the entry.
+            let mut records = bytes.windows(8).enumerate().skip(40);
+            let found = records.find(|(_, bytes)| **bytes == number.to_le_bytes());
+            found.filter(|_| bytes.starts_with(b"CFse")).map(|(at, _)| at)
+        };
+        let external = |region: &damage::Region| holds(region, from);
+        for (region, at) in (0..).zip(regions).filter_map(|(i, r)| Some((i, external(r)?))) {
+            let changes: Vec<damage::Change> = to
+                .to_le_bytes()
+                .into_iter()
+                .zip(at..)
+                .map(|(b, at)| (region, at as u16, b))
+                .collect();
+            let device = MemoryDevice::from_image(damage::damaged(image, regions, &changes));
+            if check(&device, Repair::Yes).is_ok_and(|report| report.exit_code() < 4) {
+                let again = check(&device, Repair::No).unwrap();
+                assert!(again.problems.is_empty(), "{:?}", again.problems);
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -124,8 +124,9 @@ impl Checker<'_> {
             && known.inode.size == second.inode.size
             && known.inode.fragments == second.inode.fragments;
         let is_directory = record.inode.file_type() == Some(FileType::Directory);
-        if !same_space && is_directory {
-            // Its sectors may be queued already by the wrong map.
+        let same_type = known.inode.file_type() == second.inode.file_type();
+        if !same_type || !same_space && is_directory {
+            // Its sectors may be queued already by the wrong map, its names be held to the wrong type.
             self.walk.fixes.push(Fix::Again);
         } else if !same_space {
             self.release_record(&known.as_record());
@@ -139,6 +140,7 @@ impl Checker<'_> {
             found.container = container;
             found.slot = slot;
             found.generation = record.inode.generation.get();
+            found.file_type = record.inode.file_type().unwrap_or(found.file_type);
             found.nlink = record.inode.nlink.get();
             found.fingerprint = fingerprint(&record);
             found.parent = InodeNo(record.inode.parent.get());
