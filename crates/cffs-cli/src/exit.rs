@@ -4,6 +4,12 @@ use std::ffi::OsStr;
 use std::io;
 use std::process::ExitCode;
 
+use cffs::device::file::OpenError;
+use cffs::error::{Corruption, Error};
+
+#[cfg(test)]
+mod tests;
+
 /// The convention that a command's exit codes follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -49,12 +55,57 @@ impl Kind {
 pub fn report(called_as: &OsStr, command: &str, kind: Kind, error: &anyhow::Error) -> ExitCode {
     if error.downcast_ref::<Reported>().is_none() && !is_broken_pipe(error) {
         if called_as == "cffs" {
-            eprintln!("cffs {command}: {error:#}");
+            eprintln!("cffs {command}: {}", message(kind, error));
         } else {
-            eprintln!("{}: {error:#}", called_as.display());
+            eprintln!("{}: {}", called_as.display(), message(kind, error));
         }
     }
     kind.failure_code()
+}
+
+/// What is wrong, from the place to the cause, and what to do about it. A cause that is told by what
+/// stands before it, or that repeats it, is told once.
+fn message(kind: Kind, error: &anyhow::Error) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for cause in error.chain() {
+        let text = cause.to_string();
+        match parts.last() {
+            Some(last) if last.ends_with(&text) => {}
+            Some(last) if text.starts_with(last.as_str()) => {
+                parts.pop();
+                parts.push(text);
+            }
+            _ => parts.push(text),
+        }
+    }
+    let mut text = parts.join(": ");
+    if let Some(advice) = error.chain().find_map(|cause| advice(kind, cause)) {
+        // The library's own advice is for those who did not run fsck.
+        text.truncate(text.find("; run cffs fsck").unwrap_or(text.len()));
+        text = format!("{text}; {advice}");
+    }
+    text
+}
+
+fn advice(kind: Kind, cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+    let open = cause.downcast_ref::<OpenError>();
+    if let Some(OpenError::Io { source, .. }) = open {
+        return match source.kind() {
+            io::ErrorKind::NotFound => Some("cffs mkfs makes an image"),
+            io::ErrorKind::PermissionDenied => Some("its owner or root may open it"),
+            _ => None,
+        };
+    }
+    if let Some(OpenError::NotADevice { .. }) = open {
+        return Some("name the image, or the device with the volume");
+    }
+    match cause.downcast_ref::<Error>()? {
+        Error::Corruption(Corruption::SuperblockMagic { .. }) => Some(match kind {
+            Kind::Fsck => "there is no copy of one either: this is no C-FFS volume",
+            _ => "this is no C-FFS volume, or its beginning is lost (cffs fsck looks for a copy)",
+        }),
+        _ => None,
+    }
 }
 
 /// A failure whose message is already on standard error.

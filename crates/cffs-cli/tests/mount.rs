@@ -347,6 +347,10 @@ fn mount_8_finds_its_helper() {
     command.arg(scratch.image()).arg(scratch.mountpoint());
     succeed(command.args(["-n", "-t", "fuse.cffs", "-o", &options]));
     assert!(scratch.is_mounted());
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("readable");
+    let mountpoint = scratch.mountpoint();
+    let line = table.lines().find(|line| line.contains(&*mountpoint.to_string_lossy()));
+    assert!(line.is_some_and(|line| line.contains("noatime")), "{line:?}");
     scratch.umount();
     let mut command = scratch.named(helper.as_os_str(), []);
     command.arg(scratch.image()).arg(scratch.mountpoint());

@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use std::thread;
 
 use anyhow::{Context, bail};
-use cffs::device::file::Access;
+use cffs::device::file::{Access, OpenError};
+use cffs::vfs::types::AtimeMode;
 use cffs_serve::fuse::{self, Server, Stopper};
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -103,8 +104,8 @@ impl Mount {
     }
 
     fn serve(&self, options: &MountOptions, in_background: bool) -> anyhow::Result<ExitCode> {
-        let source = self.source.canonicalize();
-        let source = source.with_context(|| self.source.display().to_string())?;
+        let missing = |source| OpenError::Io { path: self.source.clone(), source };
+        let source = self.source.canonicalize().map_err(missing)?;
         let access = if options.open.read_only { Access::ReadOnly } else { Access::ReadWrite };
         let device = image::open_device(&source, access)?;
         let volume = image::open_volume(&source, device, options.open.clone())?;
@@ -145,6 +146,7 @@ fn fuse_options(source: &Path, options: &MountOptions) -> fuse::Options {
         suid: options.suid,
         dev: options.dev,
         exec: options.exec,
+        no_atime: options.open.atime == AtimeMode::Never,
         classic_transport: options.classic_transport,
         cache_bytes: options.open.cache_bytes,
     }

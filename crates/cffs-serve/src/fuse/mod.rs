@@ -57,6 +57,8 @@ pub struct Options {
     pub dev: bool,
     /// Programs can be executed.
     pub exec: bool,
+    /// The mount table is to show that times of access are not updated.
+    pub no_atime: bool,
     /// Whether to use `/dev/fuse` even where io_uring is offered.
     pub classic_transport: bool,
     /// The size of the volume's cache in bytes, to be told to those who ask.
@@ -182,6 +184,7 @@ fn mount_options(options: &Options) -> MountOptions {
         allow_suid: options.suid,
         allow_dev: options.dev,
         no_exec: !options.exec,
+        no_atime: options.no_atime,
         ..MountOptions::default()
     }
 }

@@ -138,7 +138,7 @@ pub fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     let geometry = device.geometry();
     let len = (geometry.sector_bytes as usize).max(SUPERBLOCK_BYTES);
     if geometry.size_bytes < len as u64 {
-        let what = format!("the device has only {} bytes", geometry.size_bytes);
+        let what = format!("{} bytes are no C-FFS volume: too few", geometry.size_bytes);
         return Err(Error::Unsupported(what));
     }
     let mut bytes = vec![0; len];
@@ -147,7 +147,7 @@ pub fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     let size = superblock.blocks * u64::from(superblock.block_bytes);
     if size > geometry.size_bytes {
         return Err(Error::Unsupported(format!(
-            "the volume has {size} bytes, the device only {}: it was cut off",
+            "the volume has {size} bytes, the device only {}: it was cut off; restore all of it",
             geometry.size_bytes
         )));
     }

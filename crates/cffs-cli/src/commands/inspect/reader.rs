@@ -45,13 +45,19 @@ pub struct Found {
 impl<'d> Reader<'d> {
     /// Reads the superblock; if it is bad, the copy at the end of the device.
     pub fn open(device: &'d dyn BlockDevice) -> anyhow::Result<Reader<'d>> {
+        let size = device.geometry().size_bytes;
+        if size < SUPERBLOCK_BYTES as u64 {
+            bail!("{size} bytes are no C-FFS volume: too few");
+        }
         let superblock = match read_superblock(device, 0) {
             Ok(superblock) => superblock,
-            Err(first) => {
-                let copy = last_copy(device).ok_or(first)?;
-                eprintln!("cffs: the superblock is bad; this is its last copy");
-                copy
-            }
+            Err(first) => match last_copy(device) {
+                Some(copy) => {
+                    eprintln!("cffs: {first}; this is the copy at the end of the device");
+                    copy
+                }
+                None => return Err(first.into()),
+            },
         };
         let layout = Layout::new(&superblock);
         let checksum = superblock.checksum();
