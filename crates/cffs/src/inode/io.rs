@@ -288,12 +288,23 @@ impl Store {
         Ok(())
     }
 
-    /// Writes to a file whose contents are in pages; it grows as needed.
+    /// Writes to a file whose contents are in pages; it grows as needed. If that fails, the file has
+    /// the size that it had, and may have new contents before its end.
     pub fn write(&self, file: &mut Locked<'_>, offset: u64, data: &[u8]) -> Result<()> {
         self.own_contents(file)?;
+        let size = file.inode.size;
+        self.promise_growth(file, offset + data.len() as u64)?;
+        let written = self.write_to_pages(file, offset, data);
+        if written.is_err() && file.inode.size > size {
+            self.shrink_to(file, size);
+        }
+        self.mark_dirty(file);
+        written
+    }
+
+    fn write_to_pages(&self, file: &mut Locked<'_>, offset: u64, data: &[u8]) -> Result<()> {
         let block_bytes = u64::from(self.layout.block_bytes);
         let end = offset + data.len() as u64;
-        self.promise_growth(file, end)?;
         let mut at = offset;
         let mut rest = data;
         while !rest.is_empty() {
@@ -305,12 +316,23 @@ impl Store {
             page[into..into + len].copy_from_slice(piece);
             at += len as u64;
             rest = after;
-            // Page by page, so that running out of space in the middle leaves a file whose size
-            // tells what was written.
             file.inode.size = file.inode.size.max(at);
         }
-        self.mark_dirty(file);
         Ok(())
+    }
+
+    /// Takes back what a write that failed has put behind the end of the file.
+    fn shrink_to(&self, file: &mut Locked<'_>, size: u64) {
+        let block_bytes = u64::from(self.layout.block_bytes);
+        self.drop_pages(file, size.div_ceil(block_bytes));
+        file.inode.size = size;
+        let (last, tail) = (size / block_bytes, (size % block_bytes) as usize);
+        if tail > 0
+            && file.pages.is_dirty(last)
+            && let Some(page) = self.dirty_page(file, last)
+        {
+            page[tail..].fill(0);
+        }
     }
 
     /// Sets the size of a file whose contents are in pages.
