@@ -164,7 +164,8 @@ class Volume:
         self.cgs = -(-sb.blocks // sb.cg_blocks)
         bits = sb.cg_blocks * self.block_fragments
         self.bitmap_blocks = -(-bits // (8 * sb.block_bytes))
-        self.busy_map_blocks = -(-self.cgs // (8 * sb.block_bytes))
+        limit = min((1 << 19) // sb.block_bytes, sb.cg_blocks // 8)
+        self.busy_log_blocks = min(max(sb.blocks // 1024, 2), limit) // 2 * 2
         self.used = {}
 
     def problem(self, text):
@@ -203,7 +204,7 @@ class Volume:
     # Chapter 2
 
     def cg_head_blocks(self, cg):
-        return 3 + 2 * self.bitmap_blocks + (self.busy_map_blocks if cg == 0 else 0)
+        return 3 + 2 * self.bitmap_blocks + (self.busy_log_blocks if cg == 0 else 0)
 
     def cg_len_blocks(self, cg):
         sb = self.superblock

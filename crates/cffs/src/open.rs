@@ -29,8 +29,13 @@ pub fn open(
 
 fn recover(device: &dyn BlockDevice) -> Result<()> {
     tracing::info!("the volume was not left clean; recovering it");
-    let options = CheckOptions { repair: Repair::Preen, force: true, ..CheckOptions::default() };
+    let options = CheckOptions { repair: Repair::Preen, ..CheckOptions::default() };
     let report = fsck::check(device, &options, &())?;
+    if let Some(why) = &report.full_because {
+        tracing::info!("everything was checked: {why}");
+    }
+    let (requests, bytes) = (report.read_requests, report.read_bytes);
+    tracing::info!(requests, bytes, fast = report.fast.is_some(), "recovered");
     for (code, count) in &report.recovered {
         tracing::info!(code = code.id(), count, "recovered");
     }

@@ -12,6 +12,13 @@ pub struct Group {
     held_bits: Vec<u64>,
     len: u32,
     free_count: u32,
+    /// Set for fragments that were free at the last clean point, and for those of which the busy log
+    /// tells that they became free.
+    told_bits: Vec<u64>,
+    /// The free fragments at the last clean point.
+    pub free_before: u32,
+    /// Whether the busy log tells that the group has changed.
+    pub marked: bool,
     /// Where the next search begins.
     pub rotor: u32,
     /// Whether the group differs from the device.
@@ -34,7 +41,10 @@ impl Group {
         let words = vec![0; len.div_ceil(64) as usize];
         let mut group = Group {
             free_bits: words.clone(),
+            told_bits: words.clone(),
             held_bits: words,
+            free_before: 0,
+            marked: false,
             len,
             free_count: 0,
             rotor: 0,
@@ -47,6 +57,8 @@ impl Group {
                 group.give(block * per_block, per_block);
             }
         }
+        group.told_bits.clone_from(&group.free_bits);
+        group.free_before = group.free_count;
         group
     }
 
@@ -64,6 +76,9 @@ impl Group {
         let free_count = free_bits.iter().map(|word| word.count_ones()).sum();
         Group {
             held_bits: vec![0; words],
+            told_bits: free_bits.clone(),
+            free_before: free_count,
+            marked: false,
             free_bits,
             len,
             free_count,
@@ -72,12 +87,45 @@ impl Group {
         }
     }
 
-    /// The bitmap as it goes to the device, padded with used fragments to `bytes`.
-    pub fn to_bitmap(&self, bytes: usize) -> Vec<u8> {
+    /// The bitmap as it goes to the device at a clean point, padded with used fragments to `bytes`,
+    /// and how many fragments are free in it. The runs of `also_free` are, whatever they are in
+    /// memory.
+    pub fn save(&mut self, bytes: usize, also_free: &[(u32, u32)]) -> (Vec<u8>, u32) {
+        self.told_bits.clone_from(&self.free_bits);
+        for (start, len) in also_free {
+            for (index, mask) in masks(*start, *len) {
+                self.told_bits[index] |= mask;
+            }
+        }
+        self.marked = false;
+        // What memory calls used is to be written yet.
+        self.dirty = !also_free.is_empty();
+        let free = self.told_bits.iter().map(|word| word.count_ones()).sum();
+        self.free_before = free;
         let mut bitmap: Vec<u8> =
-            self.free_bits.iter().flat_map(|word| word.to_le_bytes()).collect();
+            self.told_bits.iter().flat_map(|word| word.to_le_bytes()).collect();
         bitmap.resize(bytes, 0);
-        bitmap
+        (bitmap, free)
+    }
+
+    /// The parts of a run that were in use at the last clean point, and were not told of before.
+    pub fn tell(&mut self, start: u32, len: u32) -> Vec<(u32, u32)> {
+        let mut parts: Vec<(u32, u32)> = Vec::new();
+        for (index, mask) in masks(start, len) {
+            let mut fresh = mask & !self.told_bits[index];
+            self.told_bits[index] |= mask;
+            while fresh != 0 {
+                let bit = fresh.trailing_zeros();
+                let count = (fresh >> bit).trailing_ones();
+                let at = index as u32 * 64 + bit;
+                match parts.last_mut() {
+                    Some((start, len)) if *start + *len == at => *len += count,
+                    _ => parts.push((at, count)),
+                }
+                fresh &= !(u64::MAX >> (64 - count) << bit);
+            }
+        }
+        parts
     }
 
     /// How many fragments are free, held ones included.

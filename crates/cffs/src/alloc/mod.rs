@@ -37,6 +37,7 @@ use parking_lot::Mutex;
 pub use group::Group;
 pub use place::{Kind, Request};
 use promise::WholeBlocks;
+pub use store::Changes;
 
 use crate::cache::BufferCache;
 use crate::error::{Corruption, Result};

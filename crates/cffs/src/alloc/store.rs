@@ -1,5 +1,6 @@
 //! How groups come from the device and return to it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::group::Group;
@@ -8,7 +9,16 @@ use crate::cache::{Block, Phase, WriteSet};
 use crate::error::{Corruption, Result};
 use crate::format::Superblock;
 use crate::format::cylinder_group::{CgHeader, bitmap_checksum};
-use crate::units::{BlockNo, CgIndex};
+use crate::units::{BlockNo, CgIndex, FragRun};
+
+/// What the busy log is to tell of space.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Groups that changed, with the fragments that were free at the clean point.
+    pub groups: Vec<(CgIndex, u32)>,
+    /// What was in use at the clean point and becomes free.
+    pub freed: Vec<FragRun>,
+}
 
 impl Allocator {
     /// The group, read from the device when it is first needed, or made if it was never used.
@@ -51,10 +61,47 @@ impl Allocator {
         Ok(group)
     }
 
-    /// Adds the groups that changed to what an epoch writes, and notes in the superblock what it
-    /// tells of them. For a moment at which no change is under way.
-    pub fn save(&self, writes: &mut WriteSet, superblock: &mut Superblock) {
+    /// What the busy log is to tell of space: groups that changed since they were last asked for,
+    /// and what was in use at the clean point and is freed by the epoch that has started, or is of
+    /// files that lost their last name. For a moment at which no change is under way.
+    pub fn tell_changes(&self, nameless: &[FragRun]) -> Result<Changes> {
         let mut state = self.state.lock();
+        let runs: Vec<FragRun> = state.freeing.iter().chain(nameless).copied().collect();
+        let mut freed = Vec::new();
+        for run in runs {
+            let cg = self.layout.cg_of_fragment(run.start);
+            let at = self.in_group(cg, run.start);
+            let group = self.group(&mut state, cg)?;
+            let parts = group.tell(at, run.len);
+            group.dirty |= !parts.is_empty();
+            let run = |(start, len)| FragRun::new(self.of_group(cg, start), len);
+            freed.extend(parts.into_iter().map(run));
+        }
+        let changed = state.groups.iter_mut().filter(|(_, group)| group.dirty && !group.marked);
+        let mark = |(cg, group): (&CgIndex, &mut Group)| {
+            group.marked = true;
+            (*cg, group.free_before)
+        };
+        Ok(Changes { groups: changed.map(mark).collect(), freed })
+    }
+
+    /// Adds the groups that changed to what an epoch writes, and notes in the superblock what it
+    /// tells of them. What is freed by the epoch that is being written counts as free, and so does
+    /// the space of files without a name. For a moment at which no change is under way.
+    pub fn save(
+        &self,
+        writes: &mut WriteSet,
+        superblock: &mut Superblock,
+        nameless: &[FragRun],
+    ) -> Result<()> {
+        let mut state = self.state.lock();
+        let runs: Vec<FragRun> = state.freeing.iter().chain(nameless).copied().collect();
+        let mut also_free: HashMap<CgIndex, Vec<(u32, u32)>> = HashMap::new();
+        for run in &runs {
+            let cg = self.layout.cg_of_fragment(run.start);
+            self.group(&mut state, cg)?.dirty = true;
+            also_free.entry(cg).or_default().push((self.in_group(cg, run.start), run.len));
+        }
         let block_bytes = self.layout.block_bytes as usize;
         let bitmap_bytes = self.layout.bitmap_blocks() as usize * block_bytes;
         // Groups are made in order, and a group in the middle of those made is never left out.
@@ -63,11 +110,14 @@ impl Allocator {
             state.groups.entry(cg).or_insert_with(|| Group::unused(&self.layout, cg));
         }
         state.cgs_made = state.cgs_made.max(last_used);
+        let mut free = state.free;
         for (cg, group) in state.groups.iter_mut().filter(|(_, group)| group.dirty) {
-            let bitmap = group.to_bitmap(bitmap_bytes);
+            let runs = also_free.get(cg).map_or(&[][..], |runs| runs);
+            let (bitmap, free_fragments) = group.save(bitmap_bytes, runs);
+            free += u64::from(free_fragments - group.free_count());
             let header = CgHeader {
                 cg: *cg,
-                free_fragments: group.free_count(),
+                free_fragments,
                 rotor: group.rotor,
                 bitmap_checksum: bitmap_checksum(&bitmap),
                 generation: superblock.generation,
@@ -79,10 +129,10 @@ impl Allocator {
             for (number, image) in (first..).zip(bitmap.chunks_exact(block_bytes)) {
                 writes.put_block(Phase::Derived, BlockNo(number), Arc::new(Block::new(image)));
             }
-            group.dirty = false;
         }
-        superblock.free_fragments = state.free;
+        superblock.free_fragments = free;
         superblock.cgs_made = state.cgs_made;
         superblock.cg_rotor = state.hot.0;
+        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Each cylinder group begins with a block for a superblock, one for the system area, its header,
 //! its free bitmap and its busy bitmap; then come the fragments that it gives out. In most groups
-//! the first two are reserved but unused. Group 0 has in addition the map of busy groups. The last
+//! the first two are reserved but unused. Group 0 has in addition the busy log. The last
 //! two blocks of the volume are one more copy of the superblock and the system area.
 
 use super::Superblock;
@@ -27,6 +27,9 @@ pub struct Layout {
 
 /// Blocks at the head of each group before its bitmaps: superblock, system area, header.
 const CG_HEAD_BLOCKS: u64 = 3;
+
+/// The busy log of a large volume.
+const BUSY_LOG_BYTES_MAX: u32 = 512 << 10;
 
 /// Blocks at the end of the volume that hold the last copy of the superblock and system area.
 const TAIL_BLOCKS: u64 = 2;
@@ -145,20 +148,27 @@ impl Layout {
         bytes.div_ceil(self.block_bytes)
     }
 
-    /// The first block of the map of busy groups, in group 0.
-    pub fn busy_map(&self) -> BlockNo {
+    /// The first block of the busy log, in group 0.
+    pub fn busy_log(&self) -> BlockNo {
         BlockNo(CG_HEAD_BLOCKS + 2 * u64::from(self.bitmap_blocks()))
     }
 
-    /// The blocks of the map of busy groups.
-    pub fn busy_map_blocks(&self) -> u32 {
-        self.cgs().div_ceil(8).div_ceil(self.block_bytes)
+    /// The blocks of each of the two halves of the busy log.
+    pub fn busy_log_half_blocks(&self) -> u32 {
+        let limit = (BUSY_LOG_BYTES_MAX / self.block_bytes).min(self.cg_blocks / 8);
+        (self.blocks / 1024).clamp(2, limit.into()) as u32 / 2
+    }
+
+    /// The first block of the half of the busy log in which marks of a generation are.
+    pub fn busy_log_half(&self, generation: u64) -> BlockNo {
+        let half = generation % 2;
+        BlockNo(self.busy_log().0 + half * u64::from(self.busy_log_half_blocks()))
     }
 
     /// The blocks at the head of a group that it never gives out.
     pub fn cg_reserved_blocks(&self, cg: CgIndex) -> u32 {
-        let map = if cg.0 == 0 { self.busy_map_blocks() } else { 0 };
-        let head = CG_HEAD_BLOCKS as u32 + 2 * self.bitmap_blocks() + map;
+        let log = if cg.0 == 0 { 2 * self.busy_log_half_blocks() } else { 0 };
+        let head = CG_HEAD_BLOCKS as u32 + 2 * self.bitmap_blocks() + log;
         head.min(self.cg_len_blocks(cg))
     }
 

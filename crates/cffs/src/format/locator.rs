@@ -88,6 +88,12 @@ pub fn verify(bytes: &[u8], index: u64, checksum: Checksum) -> Result<(), Corrup
     Ok(())
 }
 
+/// Whether `bytes` are block `index` of the table by their header, perhaps of two versions of it.
+pub fn is_block(bytes: &[u8], index: u64) -> bool {
+    DiskHeader::ref_from_prefix(bytes)
+        .is_ok_and(|(header, _)| header.magic.get() == MAGIC && header.index.get() == index)
+}
+
 /// Computes the block's count of used entries and its checksum, before it is written.
 pub fn seal(bytes: &mut [u8], checksum: Checksum) {
     let used = used_count(bytes) as u16;

@@ -11,6 +11,7 @@
 
 use crate::units::InodeNo;
 
+pub mod busy_log;
 pub mod checksum;
 pub mod cylinder_group;
 pub mod extent;

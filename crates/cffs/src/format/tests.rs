@@ -12,6 +12,7 @@ use super::{Checksum, Superblock};
 use crate::units::{Container, EpochNo, InodeNo, SectorIndex};
 
 mod blocks;
+mod busy_log;
 mod document;
 mod inode;
 mod layout;

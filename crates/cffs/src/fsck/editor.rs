@@ -295,11 +295,18 @@ impl Checker<'_> {
     /// Takes a run of free fragments, aligned to a block if it is at least as long. What the
     /// volume's own bitmap calls free is preferred: the rest may belong to what was lost.
     pub(super) fn allocate(&mut self, fragments: u32) -> Option<FragNo> {
-        for trust_bitmap in [true, false] {
-            for cg in (0..self.layout.cgs()).map(CgIndex) {
+        // What a fast check did not claim is not free, but what the bitmaps say is.
+        let busy: Vec<u32> =
+            self.scope.iter().flat_map(|scope| scope.groups.keys().copied()).collect();
+        let trusts: &[bool] = if self.is_fast() { &[true] } else { &[true, false] };
+        for trust_bitmap in trusts.iter().copied() {
+            for cg in busy.iter().copied().chain(0..self.layout.cgs()).map(CgIndex) {
                 if let Some(start) = self.find_free(cg, fragments, trust_bitmap) {
                     let run = FragRun::new(start, fragments);
                     self.walk.used.claim(run);
+                    if let Some(scope) = &mut self.scope {
+                        scope.groups.entry(cg.0).or_default();
+                    }
                     self.disk.write_first(self.run_place(run));
                     return Some(start);
                 }

@@ -29,6 +29,7 @@ mod census;
 mod contents;
 mod disk;
 mod editor;
+mod fast;
 mod index;
 mod lost_found;
 mod map;
@@ -42,6 +43,7 @@ pub mod problems;
 mod rebuild;
 mod report;
 mod salvage;
+mod scope;
 mod search;
 mod sectors;
 mod twins;
@@ -55,8 +57,10 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use self::census::Census;
 use self::disk::Disk;
 use self::editor::Fix;
+pub use self::fast::FastReport;
 pub use self::problems::{Code, Severity};
 pub use self::report::{Place, Problem, Report};
+use self::scope::Scope;
 use self::used::UsedMap;
 use crate::device::BlockDevice;
 use crate::error::Result;
@@ -81,7 +85,8 @@ pub enum Repair {
 pub struct CheckOptions {
     /// What may be repaired.
     pub repair: Repair,
-    /// Checks also a volume that was left clean. Without it, `Preen` passes over such a volume.
+    /// Checks the whole of the volume, however it was left. Without it, `Preen` passes over one that
+    /// was left clean, and looks only at what is busy on one that was in use.
     pub force: bool,
     /// Reads the contents of small files and checks their checksums.
     pub contents: bool,
@@ -159,12 +164,40 @@ pub fn check(
         report.skipped = true;
         return Ok(report);
     }
+    let is_recovery = superblock.state == State::InUse && options.repair == Repair::Preen;
+    if is_recovery && !options.force && report.problems.is_empty() {
+        match fast_check(device, &superblock, options, progress)? {
+            Ok(report) => return Ok(report),
+            Err(why) => report.full_because = Some(why),
+        }
+    }
     if options.settled && options.repair == Repair::No && superblock.state == State::InUse {
         superblock.state = State::Clean;
     }
     let mut checker = Checker::new(disk, superblock, options, progress, report);
     checker.run()?;
     Ok(checker.into_report())
+}
+
+/// Recovers what the busy log tells of; the reason if that is not enough.
+fn fast_check(
+    device: &dyn BlockDevice,
+    superblock: &Superblock,
+    options: &CheckOptions,
+    progress: &dyn Progress,
+) -> Result<std::result::Result<Report, String>> {
+    let mut disk = Disk::new(device, options.threads);
+    let scope = match Scope::read(&mut disk, superblock) {
+        Ok(scope) => scope,
+        Err(why) => return Ok(Err(why.into())),
+    };
+    let mut checker = Checker::new(disk, superblock.clone(), options, progress, Report::default());
+    checker.scope = Some(scope);
+    checker.run_fast()?;
+    Ok(match checker.reason_for_doubt() {
+        Some(why) => Err(why),
+        None => Ok(checker.into_report()),
+    })
 }
 
 struct Checker<'c> {
@@ -195,6 +228,12 @@ struct Checker<'c> {
     resurrected: HashSet<InodeNo>,
     /// Bitmaps from the device, of the groups in which a repair looked for space.
     old_bitmaps: HashMap<u32, Option<Vec<u8>>>,
+    /// What is busy, if only that is checked.
+    scope: Option<Scope>,
+    /// Why what is busy is not enough.
+    doubts: Option<String>,
+    /// What repairs freed, in all rounds of a fast check.
+    released: Vec<FragRun>,
 }
 
 /// A sector and the slot of an entry in it.
@@ -273,6 +312,9 @@ impl<'c> Checker<'c> {
             salvaged: false,
             resurrected: HashSet::new(),
             old_bitmaps: HashMap::new(),
+            scope: None,
+            doubts: None,
+            released: Vec::new(),
         };
         checker.report.recovery = !checker.was_clean();
         checker.report.fragment_bytes = layout.fragment_bytes;
@@ -327,12 +369,19 @@ impl<'c> Checker<'c> {
     /// Walks the truth once and notes repairs; true if no other round is needed.
     fn round(&mut self) -> bool {
         self.walk = Walk::new(self.layout);
+        if let Some(scope) = &mut self.scope {
+            scope.entered.clear();
+        }
         self.read_system_area();
         if !self.walk.fixes.is_empty() || self.search_system() {
             self.apply_fixes();
             return false;
         }
         self.pass1();
+        if self.is_fast() && !self.walk.contested.is_empty() {
+            self.doubt("fragments are claimed twice");
+            return true;
+        }
         if !self.walk.contested.is_empty() || !self.walk.sharers.is_empty() {
             return self.part_sharers();
         }

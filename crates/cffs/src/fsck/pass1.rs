@@ -44,7 +44,7 @@ pub(super) struct Open {
 }
 
 #[derive(Default)]
-struct Queue {
+pub(super) struct Queue {
     jobs: BTreeMap<(u64, u64), Job>,
     open: HashMap<InodeNo, Open>,
     next: u64,
@@ -54,9 +54,13 @@ struct Queue {
 impl Checker<'_> {
     pub(super) fn pass1(&mut self) {
         let mut queue = Queue::default();
-        for file in [InodeNo::EXTERNAL, InodeNo::ROOT] {
-            self.enqueue(&mut queue, file);
-            self.sweep(&mut queue);
+        if self.is_fast() {
+            self.walk_busy(&mut queue);
+        } else {
+            for file in [InodeNo::EXTERNAL, InodeNo::ROOT] {
+                self.enqueue(&mut queue, file);
+                self.sweep(&mut queue);
+            }
         }
         self.settle_namesakes();
         let mut pending = std::mem::take(&mut self.walk.pending_maps);
@@ -70,7 +74,7 @@ impl Checker<'_> {
         }
     }
 
-    fn sweep(&mut self, queue: &mut Queue) {
+    pub(super) fn sweep(&mut self, queue: &mut Queue) {
         while let Some(batch) = queue.next_batch() {
             let places: Vec<DiskPlace> =
                 batch.iter().flat_map(|job| job.places.iter().copied()).collect();
@@ -92,16 +96,32 @@ impl Checker<'_> {
         }
     }
 
-    /// Queues all sectors of a container.
-    fn enqueue(&mut self, queue: &mut Queue, file: InodeNo) {
+    /// Queues all sectors of a container, or those that are busy.
+    pub(super) fn enqueue(&mut self, queue: &mut Queue, file: InodeNo) {
         let Some(container) = self.walk.census.containers.get(&file) else {
             return;
         };
         let bytes = u64::from(self.layout.sector_bytes);
+        let per_block = self.layout.block_sectors();
         let step = JOB_BYTES / self.layout.sector_bytes;
+        let whole = (0..container.sectors).step_by(step as usize).map(|first| (first, step));
+        let ranges: Vec<(u32, u32)> = match &mut self.scope {
+            None => whole.collect(),
+            Some(scope) if file == InodeNo::EXTERNAL => {
+                let block = |block: &u32| (block.saturating_mul(per_block), per_block);
+                let there = |range: &(u32, u32)| range.0 < container.sectors;
+                scope.table.iter().map(block).filter(there).collect()
+            }
+            Some(scope) => {
+                if !scope.directories.contains(&file) || !scope.entered.insert(file) {
+                    return;
+                }
+                whole.collect()
+            }
+        };
         let mut jobs = Vec::new();
-        for first in (0..container.sectors).step_by(step as usize) {
-            let count = step.min(container.sectors - first);
+        for (first, count) in ranges {
+            let count = count.min(container.sectors - first);
             let start = u64::from(first) * bytes;
             let len = u64::from(count) * bytes;
             let places = pieces(&container.map, start, len, &self.layout);
@@ -146,7 +166,8 @@ impl Checker<'_> {
             return;
         }
         let sector = Sector::new(image);
-        self.walk.epoch_max = self.walk.epoch_max.max(sector.epoch().0);
+        let sector_epoch = sector.epoch().0;
+        self.walk.epoch_max = self.walk.epoch_max.max(sector_epoch);
         for entry in sector.entries() {
             if container.file != InodeNo::EXTERNAL {
                 self.walk.names += 1;
@@ -170,7 +191,8 @@ impl Checker<'_> {
                 }
                 Body::Reference { ino, sector } => {
                     let reference = Reference { ino: *ino, container, slot: entry.slot };
-                    if self.register_reference(reference, *sector, entry.file_type) {
+                    let (file_type, epoch) = (entry.file_type, sector_epoch);
+                    if self.register_reference(reference, *sector, file_type, epoch) {
                         self.enqueue(queue, *ino);
                     }
                 }
@@ -204,7 +226,7 @@ impl Checker<'_> {
     }
 
     /// Takes in an inode; true if it is a directory that was not yet known.
-    fn register(
+    pub(super) fn register(
         &mut self,
         record: &Record<'_>,
         container: Container,
@@ -237,12 +259,27 @@ impl Checker<'_> {
         }
         self.add_found(record, container, slot);
         self.claim_record(record, container.file);
+        if self.is_fast()
+            && is_external
+            && let Some(file) = self.walk.census.containers.get_mut(&ino)
+        {
+            // Its name may lie where nothing changed.
+            file.parent = InodeNo(record.inode.parent.get());
+        }
         is_directory
     }
 
     pub(super) fn add_found(&mut self, record: &Record<'_>, container: Container, slot: u16) {
         let inode = record.inode;
         let generation = inode.generation.get();
+        let is_dir = inode.file_type() == Some(FileType::Directory);
+        let names = if is_dir { 1 } else { inode.nlink.get() };
+        let references = match &self.scope {
+            Some(scope) if container.file == InodeNo::EXTERNAL => {
+                scope.names_elsewhere(inode.number(), container, names)
+            }
+            _ => 0,
+        };
         self.walk.generation_max = self.walk.generation_max.max(generation);
         self.walk.census.add(Found {
             ino: inode.number(),
@@ -251,7 +288,7 @@ impl Checker<'_> {
             file_type: inode.file_type().unwrap_or(FileType::Regular),
             generation,
             nlink: inode.nlink.get(),
-            references: 0,
+            references,
             fingerprint: fingerprint(record),
             parent: InodeNo(inode.parent.get()),
         });
@@ -373,9 +410,20 @@ impl Checker<'_> {
         reference: Reference,
         sector: SectorIndex,
         file_type: FileType,
+        epoch: u64,
     ) -> bool {
         let Reference { ino, container, slot } = reference;
         let place = Place::Entry(container, slot);
+        let external = Container { file: InodeNo::EXTERNAL, sector };
+        if self.scope.as_ref().is_some_and(|scope| !scope.is_busy(external))
+            && self.walk.census.get(ino).is_none()
+        {
+            // Neither the inode nor its names changed.
+            let is_directory = file_type == FileType::Directory;
+            self.count_entry(container.file, 0, is_directory.into());
+            return false;
+        }
+        let is_counted = self.scope.as_ref().is_none_or(|scope| scope.is_counted(container, epoch));
         let found = match self.walk.census.get(ino) {
             Some(found) if found.is_external() => *found,
             _ => {
@@ -399,12 +447,12 @@ impl Checker<'_> {
         let is_directory = found.file_type == FileType::Directory;
         self.walk.census.references.push(reference);
         if let Some(found) = self.walk.census.get_mut(ino) {
-            found.references += 1;
+            found.references += u32::from(is_counted);
         }
         if !is_directory {
             return false;
         }
-        if found.references > 0 || ino == container.file {
+        if (is_counted && found.references > 0) || ino == container.file {
             // Pass 2 decides which name stays.
             return false;
         }
@@ -417,6 +465,10 @@ impl Checker<'_> {
 }
 
 impl Queue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
     /// The next jobs in the order of the disk; from its start again when the end is reached.
     fn next_batch(&mut self) -> Option<Vec<Job>> {
         let mut bytes = 0;

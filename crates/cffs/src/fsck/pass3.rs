@@ -80,7 +80,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn check_locator_size(&mut self) {
+    pub(super) fn check_locator_size(&mut self) {
         let block = u64::from(self.layout.block_bytes);
         let fragment = u64::from(self.layout.fragment_bytes);
         let end = self.walk.locator.extents.last().map_or(0, Extent::logical_end);
@@ -105,7 +105,7 @@ impl Checker<'_> {
     }
 
     /// Gives the table the blocks that it misses; false if there is no space.
-    fn grow_locator(&mut self, missing: &[u64], may_write: bool) -> Result<bool> {
+    pub(super) fn grow_locator(&mut self, missing: &[u64], may_write: bool) -> Result<bool> {
         let message = format!("{} blocks of the table are missing", missing.len());
         self.derived(Code::LocatorEntry, Place::Inode(InodeNo::LOCATOR), message);
         if !may_write {

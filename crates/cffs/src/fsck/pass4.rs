@@ -54,7 +54,8 @@ impl Checker<'_> {
             free_fragments: free,
             rotor: 0,
             bitmap_checksum: bitmap_checksum(&bitmap),
-            generation: self.superblock.generation,
+            // Not of the clean point from which the busy log goes on.
+            generation: self.superblock.generation.wrapping_add(1),
         };
         let place = Place::Cg(cg);
         let mut is_wrong = !is_made;
@@ -125,7 +126,8 @@ impl Checker<'_> {
             return Ok(());
         }
         self.superblock.state = State::Clean;
-        self.superblock.generation += 1;
+        // The next one may have a log already, of a clean point that was not reached.
+        self.superblock.generation = self.superblock.generation.wrapping_add(2);
         let system = self.block_place(self.layout.system_area());
         let system = self.disk.read(system.offset, system.len);
         for copy in self.layout.superblock_copies() {

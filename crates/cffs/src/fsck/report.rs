@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::fast::FastReport;
 use super::problems::Code;
 use crate::units::{BlockNo, CgIndex, Container, InodeNo};
 
@@ -65,6 +66,10 @@ pub struct Report {
     /// The volume was not left clean: what a crash explains was set right and is counted in
     /// `recovered`, not listed as a problem.
     pub recovery: bool,
+    /// Only what was busy was looked at, and this is how much.
+    pub fast: Option<FastReport>,
+    /// Why recovery had to look at everything.
+    pub full_because: Option<String>,
     /// What a crash explains, counted by the problem that it would be otherwise.
     pub recovered: BTreeMap<Code, u64>,
     /// Whether anything was written to the device.

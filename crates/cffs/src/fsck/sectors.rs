@@ -76,7 +76,10 @@ impl Checker<'_> {
 
     /// Seals the image, which keeps its epoch, and puts it into the overlay.
     pub(super) fn store_sector(&mut self, container: Container, image: &mut [u8]) {
-        let epoch = Sector::new(image).epoch();
+        let mut epoch = Sector::new(image).epoch();
+        if let Some(scope) = &self.scope {
+            epoch.0 = scope.epoch_of_change(epoch.0);
+        }
         sector::seal(image, epoch, self.checksum);
         let mut rest = &*image;
         for place in self.walk.census.sector_pieces(container, &self.layout) {

@@ -260,12 +260,17 @@ impl Checker<'_> {
             }
             return;
         }
+        let is_read = self.scope.as_ref().is_none_or(|scope| scope.entered.contains(&entry.ino));
+        let file = self.walk.census.containers.get(&entry.ino);
         let is_empty =
-            self.walk.census.containers.get(&entry.ino).is_none_or(|file| file.entries == 0);
+            file.is_none_or(|file| if is_read { file.entries } else { file.recorded_entries } == 0);
         if self.crashed() && is_empty {
             self.forget(entry.ino);
             self.drop_entry(container, slot, is_directory);
         } else {
+            if self.is_fast() {
+                return self.doubt(format!("inode {} has lost its name", entry.ino));
+            }
             self.walk.fixes.push(Fix::Reconnect(entry.ino));
         }
     }

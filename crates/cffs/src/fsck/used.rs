@@ -13,11 +13,12 @@ pub(super) struct UsedMap {
     layout: Layout,
     groups: BTreeMap<u32, Vec<u64>>,
     total: u64,
+    released: Vec<FragRun>,
 }
 
 impl UsedMap {
     pub fn new(layout: Layout) -> UsedMap {
-        UsedMap { layout, groups: BTreeMap::new(), total: 0 }
+        UsedMap { layout, groups: BTreeMap::new(), total: 0, released: Vec::new() }
     }
 
     /// Fragments in use, the reserved ones not counted.
@@ -43,11 +44,17 @@ impl UsedMap {
 
     /// Marks a run as free again.
     pub fn release(&mut self, run: FragRun) {
+        self.released.push(run);
         self.apply(run, |word, mask| {
             let gone = mask & *word;
             *word &= !mask;
             -i64::from(gone.count_ones())
         });
+    }
+
+    /// What was released since this was last asked for.
+    pub fn take_released(&mut self) -> Vec<FragRun> {
+        std::mem::take(&mut self.released)
     }
 
     fn locate(&self, fragment: FragNo) -> (u32, usize) {

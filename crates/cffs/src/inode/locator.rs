@@ -102,6 +102,9 @@ impl Store {
                 table.pages.insert(index, block);
             });
         }
+        if let Some(block) = table.pages.get(index) {
+            self.busy.locator(index, block);
+        }
         self.queue(table.vnode);
         self.dirty_page(table, index).ok_or(Error::Stale)
     }
@@ -124,6 +127,27 @@ impl Store {
         let used = |position: &u32| locator::get(&page, *position as usize).container.is_some();
         let number = |position| InodeNo(index * u64::from(per_block) + u64::from(position));
         Ok((0..per_block).filter(used).map(number).collect())
+    }
+
+    /// Notes the entry of an inode without a name: after a crash it must not be there.
+    pub fn locator_nameless(&self, ino: InodeNo) -> Result<()> {
+        let page = {
+            let vnode = self.system(InodeNo::LOCATOR)?;
+            let table = vnode.state.read();
+            self.locator_page(&table, locator::position(ino, self.layout.block_bytes).0)?
+        };
+        let Some(page) = page else { return Ok(()) };
+        let (index, position) = locator::position(ino, self.layout.block_bytes);
+        self.busy.locator(index, &page);
+        let Some(place) = locator::get(&page, position).container else { return Ok(()) };
+        if place.file != InodeNo::EXTERNAL {
+            self.busy.directory(place.file);
+            return Ok(());
+        }
+        let vnode = self.system(InodeNo::EXTERNAL)?;
+        let table = vnode.state.read();
+        let block = u64::from(place.sector.0 / self.layout.block_sectors());
+        self.note_container(&table, block)
     }
 
     /// Notes where an inode lies now.

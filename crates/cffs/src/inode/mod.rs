@@ -11,6 +11,7 @@
 //! file, external inode table, locator table, and readers hold one at a time.
 
 mod ahead;
+mod busy;
 mod io;
 mod load;
 mod locator;
@@ -23,6 +24,7 @@ mod write_back;
 
 use std::collections::BTreeMap;
 
+pub use busy::{Busy, Fill, space_of};
 pub use locator::Locator;
 pub use map::{ExtentMap, Mapping};
 pub use scrub::Scrubber;

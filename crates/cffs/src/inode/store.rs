@@ -7,7 +7,7 @@ use foldhash::HashMap;
 use parking_lot::Mutex;
 
 use super::ahead::Ahead;
-use super::{Content, ExtentMap, Inode, Locator, Locked, Vnode, VnodeState};
+use super::{Busy, Content, ExtentMap, Inode, Locator, Locked, Vnode, VnodeState};
 use crate::alloc::Allocator;
 use crate::cache::{Block, BufferCache};
 use crate::clock::Clock;
@@ -68,6 +68,8 @@ pub struct Store {
     pub clock: Arc<dyn Clock>,
     /// The state of the inode locator table.
     pub locator: Locator,
+    /// What changed since the last clean point.
+    pub busy: Busy,
     shards: Vec<Mutex<Shard>>,
     shard_vnodes_max: usize,
     queue: Mutex<Vec<Arc<Vnode>>>,
@@ -120,6 +122,7 @@ impl Store {
             cache,
             clock,
             locator: Locator::new(superblock),
+            busy: Busy::new(layout, superblock.checksum(), superblock.generation),
             shards: (0..TABLE_SHARDS).map(|_| Mutex::default()).collect(),
             shard_vnodes_max: (vnodes_max / TABLE_SHARDS).max(16),
             queue: Mutex::default(),
@@ -203,12 +206,19 @@ impl Store {
     /// Whether an inode is in use that has no name, or lost its last one. For a moment at which no
     /// change is under way.
     pub fn has_nameless(&self) -> bool {
-        self.shards.iter().any(|shard| {
+        !self.nameless().is_empty()
+    }
+
+    /// The inodes in use that have no name. For a moment at which no change is under way.
+    pub fn nameless(&self) -> Vec<Arc<Vnode>> {
+        let of_shard = |shard: &Mutex<Shard>| {
             // Whoever holds a vnode's lock may want the shard's.
-            let vnodes: Vec<Arc<Vnode>> = shard.lock().vnodes.values().cloned().collect();
+            let mut vnodes: Vec<Arc<Vnode>> = shard.lock().vnodes.values().cloned().collect();
             let is_nameless = |vnode: &Arc<Vnode>| vnode.state.read().container.is_none();
-            vnodes.iter().any(|vnode| vnode.ino != InodeNo::SYSTEM && is_nameless(vnode))
-        })
+            vnodes.retain(|vnode| vnode.ino != InodeNo::SYSTEM && is_nameless(vnode));
+            vnodes
+        };
+        self.shards.iter().flat_map(of_shard).collect()
     }
 
     /// A system inode's vnode: always in memory.
@@ -292,11 +302,19 @@ impl Store {
                 file.pages.insert(position, block);
             });
         }
+        self.busy.container(file, position, file.pages.get(position).map(|block| &block[..]));
         self.queue(file.vnode);
         let block = self.dirty_page(file, position).ok_or(Error::Stale)?;
         let len = self.layout.sector_bytes as usize;
         let at = (index.0 % per_block) as usize * len;
         Ok(&mut block[at..at + len])
+    }
+
+    /// Notes in the busy log what a block of a container is before it changes.
+    pub(super) fn note_container(&self, file: &VnodeState, position: u64) -> Result<()> {
+        let block = self.container_block(file, position)?;
+        self.busy.container(file, position, Some(&block));
+        Ok(())
     }
 
     /// A page that is in memory, dirty from now on.
@@ -360,6 +378,7 @@ impl Store {
         let position = file.inode.size / u64::from(self.layout.block_bytes);
         let block = self.empty_block(file, position);
         block.trust_as(file.inode.ino);
+        self.busy.container(file, position, None);
         self.count_dirty(file, |file| {
             file.pages.insert(position, Arc::new(block));
         });

@@ -65,6 +65,7 @@ impl Namespace {
                 dir.pages.insert(position, block);
             });
         }
+        self.store.busy.directory(dir.inode.ino);
         self.store.queue(dir.vnode);
         self.store.dirty_page(dir, position).ok_or(Error::Stale)
     }

@@ -223,6 +223,8 @@ impl Namespace {
             let deferred = file.durable.is_some();
             self.remove_external(file.inode.ino, place, deferred)?;
         }
+        self.store.busy.nameless(file);
+        self.store.locator_nameless(file.inode.ino)?;
         file.container = None;
         file.dirty = false;
         Ok(())

@@ -19,14 +19,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::epoch::Progress;
+use super::epoch::{EpochKind, Progress};
 use super::{Volume, count};
 use crate::cache::{Block, Phase, WriteSet};
 use crate::device::BlockDevice;
 use crate::error::Result;
 use crate::format::Superblock;
 use crate::format::superblock::State;
-use crate::units::BlockNo;
+use crate::inode::{Fill, space_of};
+use crate::units::{BlockNo, EpochNo, FragRun};
 
 /// The last attempt to reach a clean point.
 #[derive(Clone, Copy)]
@@ -47,6 +48,18 @@ impl Volume {
         }
         self.check_writable()?;
         self.reach_clean_point(&mut self.epochs.lock())
+    }
+
+    /// Writes everything, with all that is derived, so that after a crash only what changes from here
+    /// on is looked at. The volume stays in use, and changes go on meanwhile.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.check_writable()?;
+        self.pass_clean_point(&mut self.epochs.lock())
+    }
+
+    /// How far the busy log is filled.
+    pub fn busy_log(&self) -> Fill {
+        self.store().busy.fill()
     }
 
     /// Calls `look` while the device has one consistent state of the volume, with everything that is
@@ -76,8 +89,7 @@ impl Volume {
         self.write_all(progress)?;
         let mut next = self.superblock();
         let mut writes = WriteSet::default();
-        self.collect_derived(progress, &mut writes, &mut next);
-        if next.state == State::Clean && writes.is_empty() {
+        if !self.collect_derived(progress.done, &mut writes, &mut next)? {
             return Ok(());
         }
         next.state = State::InUse;
@@ -96,9 +108,33 @@ impl Volume {
         idle && !spent && self.superblock.lock().state != State::Clean
     }
 
+    /// Whether a volume that is changed all the time needs a clean point, so that a crash leaves
+    /// little to recover: the busy log fills up, or the last one is long ago.
+    pub(super) fn is_busy_clean_point_due(&self, progress: &Progress) -> bool {
+        let fill = self.store().busy.fill();
+        let every = if fill.is_high() { Duration::ZERO } else { self.options.clean_every };
+        let spent = progress.attempt.is_some_and(|last| {
+            let share = self.options.clean_share_percent.clamp(1, 100);
+            last.ended.elapsed() < every.max(last.cost * 100 / share)
+        });
+        let began = progress.attempt.map_or(progress.opened, |last| last.ended);
+        !spent && (fill.is_high() || fill.sectors > 0 && began.elapsed() >= every)
+    }
+
+    /// Writes an epoch with everything that is derived, and the superblock that makes it the new
+    /// clean point, while changes go on. The volume stays in use.
+    pub(super) fn pass_clean_point(&self, progress: &mut Progress) -> Result<()> {
+        let started = Instant::now();
+        self.run_epoch(progress, EpochKind::CleanPoint)?;
+        let ended = Instant::now();
+        progress.attempt = Some(Attempt { ended, cost: ended - started });
+        count(&self.calls.clean_points);
+        Ok(())
+    }
+
     pub(super) fn reach_clean_point(&self, progress: &mut Progress) -> Result<bool> {
         let started = Instant::now();
-        self.run_epoch(progress, true)?;
+        self.run_epoch(progress, EpochKind::Derived)?;
         let result = self.mark_clean_unless_changed(progress);
         if let Err(error) = &result {
             self.latch(error);
@@ -117,10 +153,9 @@ impl Volume {
             if store.queue_len() > 0 || store.alloc.has_freed() || store.has_nameless() {
                 return Ok(false);
             }
-            self.collect_derived(progress, &mut writes, &mut next);
-        }
-        if next.state == State::Clean && writes.is_empty() {
-            return Ok(true);
+            if !self.collect_derived(progress.done, &mut writes, &mut next)? {
+                return Ok(true);
+            }
         }
         next.state = State::Clean;
         self.write_derived(writes, &next, false)?;
@@ -132,18 +167,41 @@ impl Volume {
     pub(super) fn mark_clean_at_close(&self, progress: &Progress) -> Result<()> {
         let mut next = self.superblock();
         let mut writes = WriteSet::default();
-        self.collect_derived(progress, &mut writes, &mut next);
+        self.collect_derived(progress.done, &mut writes, &mut next)?;
         next.state = State::Clean;
         self.write_derived(writes, &next, true)
     }
 
-    fn collect_derived(&self, progress: &Progress, writes: &mut WriteSet, next: &mut Superblock) {
+    /// With the gate closed, adds what is derived beside the locator table and the indexes to what
+    /// is written, and begins a new generation of the busy log. False, and nothing is begun, if the
+    /// device has all that is derived already.
+    pub(super) fn collect_derived(
+        &self,
+        epoch: EpochNo,
+        writes: &mut WriteSet,
+        next: &mut Superblock,
+    ) -> Result<bool> {
         let store = self.store();
+        let before = writes.is_empty();
+        let nameless = store.nameless();
+        let space: Vec<FragRun> = nameless
+            .iter()
+            .flat_map(|vnode| space_of(&vnode.state.read(), &store.layout))
+            .collect();
         next.generation = next.generation.wrapping_add(1);
-        store.alloc.save(writes, next);
-        next.epoch = progress.done.0;
+        store.alloc.save(writes, next, &space)?;
+        next.epoch = epoch.0;
         next.inodes = store.locator.inodes();
         next.inode_rotor = store.locator.rotor();
+        if next.state == State::Clean && before && writes.is_empty() {
+            return Ok(false);
+        }
+        store.busy.begin(next.generation);
+        for vnode in nameless {
+            store.locator_nameless(vnode.ino)?;
+        }
+        store.busy.write(writes);
+        Ok(true)
     }
 
     /// Writes bitmaps, and then the superblock that tells of them.
@@ -179,7 +237,7 @@ impl Volume {
         self.mark_in_use()
     }
 
-    fn write_superblock(&self, superblock: &Superblock, copies: bool) -> Result<()> {
+    pub(super) fn write_superblock(&self, superblock: &Superblock, copies: bool) -> Result<()> {
         let store = self.store();
         let mut block = Block::zeroed(store.layout.block_bytes as usize);
         let bytes = superblock.encode();

@@ -21,8 +21,9 @@ use super::clean::Attempt;
 use super::{Volume, count};
 use crate::cache::{Block, Phase, WriteSet};
 use crate::error::{Corruption, Result};
+use crate::format::Superblock;
 use crate::format::sector::{self, Sector};
-use crate::format::superblock::Policy;
+use crate::format::superblock::{Policy, State};
 use crate::format::{Checksum, index, locator};
 use crate::inode::{Locked, Neighbours, Store, Vnode};
 use crate::units::{EpochNo, FragRun, InodeNo, Key};
@@ -31,7 +32,6 @@ use crate::units::{EpochNo, FragRun, InodeNo, Key};
 const DERIVED_BYTES_MAX: u64 = 16 << 20;
 
 /// How far epochs have come.
-#[derive(Default)]
 pub(super) struct Progress {
     /// The last epoch that is on the device.
     pub(super) done: EpochNo,
@@ -41,6 +41,31 @@ pub(super) struct Progress {
     pub(super) written: Option<Instant>,
     /// The last attempt to reach a clean point.
     pub(super) attempt: Option<Attempt>,
+    /// When the volume was opened.
+    pub(super) opened: Instant,
+}
+
+impl Progress {
+    pub(super) fn new() -> Progress {
+        Progress {
+            done: EpochNo::default(),
+            started: None,
+            written: None,
+            attempt: None,
+            opened: Instant::now(),
+        }
+    }
+}
+
+/// What an epoch writes beside what was changed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum EpochKind {
+    /// Nothing, unless changed pages of derived state take much memory.
+    Plain,
+    /// The locator table and the indexes.
+    Derived,
+    /// All that is derived: when the epoch is on the device, it is the new clean point.
+    CleanPoint,
 }
 
 /// An epoch that was prepared: what to write, and which pages are in flight.
@@ -48,6 +73,8 @@ struct Prepared {
     epoch: EpochNo,
     writes: WriteSet,
     in_flight: Vec<(Arc<Vnode>, Vec<u64>)>,
+    /// The superblock to be written after, if this is a clean point.
+    superblock: Option<Superblock>,
 }
 
 impl Volume {
@@ -95,10 +122,12 @@ impl Volume {
         let is_due =
             self.is_filling() || progress.started.is_none_or(|at| at.elapsed() >= interval);
         if is_due && self.store().queue_len() > 0 {
-            self.run_epoch(&mut progress, false)?;
+            self.run_epoch(&mut progress, EpochKind::Plain)?;
         }
         if self.is_clean_point_due(&progress) {
             self.reach_clean_point(&mut progress)?;
+        } else if self.is_busy_clean_point_due(&progress) {
+            self.pass_clean_point(&mut progress)?;
         }
         Ok(())
     }
@@ -112,12 +141,16 @@ impl Volume {
             return Ok(());
         }
         self.check_writable()?;
-        self.run_epoch(&mut progress, false)
+        let is_high = self.store().busy.fill().is_high();
+        if is_high && self.is_busy_clean_point_due(&progress) {
+            return self.pass_clean_point(&mut progress);
+        }
+        self.run_epoch(&mut progress, EpochKind::Plain)
     }
 
-    pub(super) fn run_epoch(&self, progress: &mut Progress, with_derived: bool) -> Result<()> {
+    pub(super) fn run_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
         progress.started = Some(Instant::now());
-        let result = self.try_epoch(progress, with_derived);
+        let result = self.try_epoch(progress, kind);
         if let Err(error) = &result {
             self.latch(error);
             self.throttle.taken_over();
@@ -125,10 +158,18 @@ impl Volume {
         result
     }
 
-    fn try_epoch(&self, progress: &mut Progress, with_derived: bool) -> Result<()> {
+    fn try_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
         let prepared = {
             let _gate = self.gate.write();
-            self.preparation(with_derived).run()?
+            let with_derived = kind != EpochKind::Plain;
+            let mut prepared = self.preparation(with_derived).run()?;
+            if kind == EpochKind::CleanPoint {
+                let mut next = self.superblock();
+                next.state = State::InUse;
+                self.collect_derived(prepared.epoch, &mut prepared.writes, &mut next)?;
+                prepared.superblock = Some(next);
+            }
+            prepared
         };
         self.throttle.taken_over();
         self.complete(progress, prepared)
@@ -157,11 +198,15 @@ impl Volume {
     /// Writes an epoch that was prepared.
     fn complete(&self, progress: &mut Progress, prepared: Prepared) -> Result<()> {
         let store = self.store();
-        let Prepared { epoch, writes, in_flight } = prepared;
+        let Prepared { epoch, writes, in_flight, superblock } = prepared;
         if !writes.is_empty() {
             self.mark_in_use()?;
             writes.commit(&store.cache)?;
             progress.written = Some(Instant::now());
+        }
+        if let Some(next) = superblock {
+            self.write_superblock(&next, false)?;
+            *self.superblock.lock() = next;
         }
         for (vnode, positions) in in_flight {
             let mut state = vnode.state.write();
@@ -193,7 +238,7 @@ impl Volume {
             self.delete(ino)?;
         }
         let mut progress = self.epochs.lock();
-        self.run_epoch(&mut progress, true)?;
+        self.run_epoch(&mut progress, EpochKind::Derived)?;
         self.mark_clean_at_close(&progress)
     }
 }
@@ -245,8 +290,23 @@ impl Preparation<'_> {
         self.writes.keep_used(|block| self.store.alloc.used_fragments(block));
         self.store.alloc.epoch_started();
         self.store.locator.epoch_started();
+        self.mark_busy()?;
         self.store.next_epoch();
-        Ok(Prepared { epoch: self.epoch, writes: self.writes, in_flight: self.in_flight })
+        let Preparation { epoch, writes, in_flight, .. } = self;
+        Ok(Prepared { epoch, writes, in_flight, superblock: None })
+    }
+
+    /// Has the busy log tell of all that changes, ahead of it.
+    fn mark_busy(&mut self) -> Result<()> {
+        let Store { busy, alloc, .. } = self.store;
+        busy.space(alloc.tell_changes(&busy.take_nameless())?);
+        if self.with_derived {
+            busy.settling();
+        }
+        if !self.writes.is_empty() {
+            busy.write(&mut self.writes);
+        }
+        Ok(())
     }
 
     /// Takes the queue, in the order in which files are to lie: each directory before its files,
@@ -297,7 +357,8 @@ impl Preparation<'_> {
                     continue;
                 }
                 PageKind::Locator if self.with_derived => {
-                    self.store.place_blocks(&mut file, 0..u64::MAX)?;
+                    let new = self.store.place_blocks(&mut file, 0..u64::MAX)?;
+                    self.new_pages.insert(vnode.ino, new);
                     continue;
                 }
                 PageKind::Locator => continue,
@@ -499,13 +560,16 @@ impl Preparation<'_> {
     fn seal_derived(&mut self, file: &mut Locked<'_>, position: u64, kind: PageKind) -> Result<()> {
         let number = self.number_of(file, position)?;
         let checksum = self.store.checksum;
+        // A page that is there is changed only when the log tells of it.
+        let new = self.new_pages.get(&file.inode.ino).is_some_and(|new| new.contains(&position));
+        let phase = if new { Phase::New } else { Phase::Change };
         let Some(page) = self.store.dirty_page(file, position) else { return Ok(()) };
         match kind {
             PageKind::Locator => locator::seal(page, checksum),
             _ => index::seal(page, checksum),
         }
         if let Some(block) = self.take_page(file, position) {
-            self.writes.put_block(Phase::New, number, block);
+            self.writes.put_block(phase, number, block);
         }
         Ok(())
     }

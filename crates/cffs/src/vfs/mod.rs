@@ -43,6 +43,7 @@ use crate::device::BlockDevice;
 use crate::error::{Error, Result};
 use crate::format::superblock::{SUPERBLOCK_BYTES, State};
 use crate::format::{Layout, Superblock};
+pub use crate::inode::Fill as BusyLogFill;
 use crate::inode::{Locked, Store, Vnode};
 use crate::namespace::Namespace;
 use crate::units::InodeNo;
@@ -189,7 +190,7 @@ impl Volume {
             options,
             superblock: Mutex::new(superblock),
             gate: RwLock::new(()),
-            epochs: Mutex::default(),
+            epochs: Mutex::new(epoch::Progress::new()),
             throttle: Throttle::default(),
             references: References::default(),
             latched: Mutex::new(None),

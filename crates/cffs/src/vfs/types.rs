@@ -231,6 +231,9 @@ pub struct OpenOptions {
     /// How long nothing is changed before the background writes what is derived and marks the volume
     /// as clean; [`Duration::MAX`] for never.
     pub clean_after: Duration,
+    /// How long a volume that is changed all the time goes without a clean point, at which all that
+    /// is derived is written, so that a crash leaves little to recover.
+    pub clean_every: Duration,
     /// The most time that these clean points may take, in percent.
     pub clean_share_percent: u32,
     /// When a read sets the access time.
@@ -247,6 +250,7 @@ impl Default for OpenOptions {
             dirty_bytes_max: 64 << 20,
             epoch_interval: Duration::from_secs(5),
             clean_after: Duration::from_secs(10),
+            clean_every: Duration::from_secs(30),
             clean_share_percent: 10,
             atime: AtimeMode::default(),
             sync: false,

@@ -32,6 +32,8 @@ pub struct Tried {
     pub recoveries: u64,
     /// States that are, as a whole, one that the workload went through.
     pub moments: u64,
+    /// States for which it was enough to look at what was busy.
+    pub fast: u64,
 }
 
 impl Tried {
@@ -40,6 +42,7 @@ impl Tried {
         self.states += other.states;
         self.recoveries += other.recoveries;
         self.moments += other.moments;
+        self.fast += other.fast;
     }
 }
 
@@ -80,19 +83,26 @@ fn open(device: Arc<dyn BlockDevice>) -> Result<Volume, String> {
         .map_err(|error| format!("it cannot be opened: {error}"))
 }
 
-/// Recovers, as opening for writing does: what was left clean is left alone.
-fn recover(device: &dyn BlockDevice) -> Result<(), String> {
+/// Recovers, as opening for writing does: what was left clean is left alone. Tells whether it was
+/// enough to look at what was busy.
+fn recover(device: &dyn BlockDevice) -> Result<bool, String> {
     let superblock = read_superblock(device).map_err(|error| format!("superblock: {error}"))?;
     if superblock.state == State::Clean {
-        return Ok(());
+        return Ok(true);
     }
-    let options =
-        CheckOptions { repair: Repair::Preen, force: true, threads: 1, ..CheckOptions::default() };
+    let options = CheckOptions { repair: Repair::Preen, threads: 1, ..CheckOptions::default() };
     let report =
         fsck::check(device, &options, &()).map_err(|error| format!("recovery: {error}"))?;
     match report.problems.iter().find(|problem| !problem.fixed) {
         Some(problem) => Err(format!("not recovered: {problem}")),
-        None => Ok(()),
+        None => {
+            if let (Some(why), true) =
+                (&report.full_because, crate::number("CFFS_CRASH_WHY") == Some(1))
+            {
+                println!("full: {why}");
+            }
+            Ok(report.fast.is_some())
+        }
     }
 }
 
@@ -175,7 +185,7 @@ impl Run<'_> {
         }
         self.tried.states += 1;
         let device = Arc::new(MemoryDevice::from_image(image));
-        recover(&device)?;
+        self.tried.fast += u64::from(recover(&device)?);
         check(&device, "after recovery")?;
         let volume = open(device.clone())?;
         let found = Tree::of(&volume)?;

@@ -15,8 +15,8 @@ use crate::format::extent::{self, Child, EXTENT_BYTES, Extent, Node};
 use crate::format::sector::{self, Body};
 use crate::format::superblock::SUPERBLOCK_BYTES;
 use crate::format::{
-    FILE_BYTES_MAX, INODE_NO_MAX, LINKS_MAX, NAME_BYTES_MAX, SYMLINK_BYTES_MAX, index, inode,
-    locator, xattr,
+    FILE_BYTES_MAX, INODE_NO_MAX, LINKS_MAX, NAME_BYTES_MAX, SYMLINK_BYTES_MAX, busy_log, index,
+    inode, locator, xattr,
 };
 use crate::units::{BlockNo, CgIndex, FragNo};
 
@@ -144,6 +144,27 @@ fn superblock_sample() -> Sample {
         .bytes("hash_seed", &s.hash_seed)
         .number("made_at", s.made_at)
         .number("mounted_at", s.mounted_at)
+}
+
+fn busy_log_sample() -> Sample {
+    let mut sector = vec![0xee; 4096];
+    let position = busy_log::Position {
+        generation: 0x4142_4344_4546_4748,
+        sequence: 0x2122_2324,
+        previous: 0x3132_3334,
+    };
+    busy_log::init(&mut sector, position);
+    assert!(busy_log::append(&mut sector, &busy_log::Record::Table { position: 7 }));
+    busy_log::set_incomplete(&mut sector);
+    busy_log::seal(&mut sector, checksum());
+    Sample::new(sector, busy_log::HEADER_BYTES)
+        .bytes("magic", b"CFbl")
+        .any("checksum")
+        .number("generation", 0x4142_4344_4546_4748)
+        .number("sequence", 0x2122_2324)
+        .number("used", 5)
+        .number("flags", 1)
+        .number("previous", 0x3132_3334)
 }
 
 fn cylinder_group_sample() -> Sample {
@@ -336,6 +357,7 @@ fn every_table_is_what_the_code_writes() {
     let mut samples: BTreeMap<&str, Sample> = BTreeMap::new();
     samples.insert("superblock", superblock_sample());
     samples.insert("cylinder group", cylinder_group_sample());
+    samples.insert("busy log sector", busy_log_sample());
     samples.extend(sector_samples());
     samples.extend(inode_samples());
     samples.extend(extent_samples());

@@ -61,7 +61,8 @@ proptest! {
                 layout.bitmap_blocks() * layout.block_bytes * 8 >= layout.cg_fragments(cg)
             );
         }
-        fixed.extend((0..u64::from(layout.busy_map_blocks())).map(|b| BlockNo(layout.busy_map().0 + b)));
+        let halves = 2 * u64::from(layout.busy_log_half_blocks());
+        fixed.extend((0..halves).map(|b| BlockNo(layout.busy_log().0 + b)));
         for block in &fixed {
             prop_assert!(layout.is_reserved(*block), "{block:?}");
         }

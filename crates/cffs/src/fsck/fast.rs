@@ -1,0 +1,428 @@
+//! The fast check: recovery that reads only what was in motion since the last clean point.
+//!
+//! It is the same walk with a scope: of containers, only the busy ones; of what is derived, only
+//! the blocks of the locator table and the bitmaps that the busy log tells of. Counters are those of
+//! the clean point with what changed in these blocks.
+//!
+//! Invariants: what a crash does not explain raises a doubt, and nothing is marked clean then: the
+//! full check follows, and finds the volume as this one could have found it. Until the superblock
+//! says "clean", the busy log holds, so recovery that is cut short begins anew.
+
+use std::collections::BTreeMap;
+
+use super::census::pieces;
+use super::pass1::Queue;
+use super::sectors::OwnedRecord;
+use super::{Checker, Code, ROUNDS_MAX, Severity};
+use crate::error::Result;
+use crate::format::cylinder_group::{CgHeader, bitmap_checksum};
+use crate::format::inode::FileType;
+use crate::format::locator::{self, Entry};
+use crate::format::sector::{Body, Sector};
+use crate::units::{CgIndex, Container, InodeNo};
+
+/// More directories than this above another are a loop.
+const ANCESTORS_MAX: usize = 1 << 16;
+
+/// What a fast check looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FastReport {
+    /// Sectors of the busy log.
+    pub log_sectors: u64,
+    /// Directories whose sectors were read.
+    pub directories: u64,
+    /// Blocks of the external inode table.
+    pub table_blocks: u64,
+    /// Blocks of the locator table.
+    pub locator_blocks: u64,
+    /// Cylinder groups.
+    pub groups: u64,
+}
+
+/// A group as it was at the clean point: its header and its bitmap.
+type Group = (CgHeader, Vec<u8>);
+
+impl Checker<'_> {
+    /// Whether the walk is one of what is busy.
+    pub(super) fn is_fast(&self) -> bool {
+        self.scope.is_some()
+    }
+
+    /// Notes that the busy log does not explain what was found.
+    pub(super) fn doubt(&mut self, why: impl Into<String>) {
+        self.doubts.get_or_insert_with(|| why.into());
+    }
+
+    /// Why this check cannot be trusted.
+    pub(super) fn reason_for_doubt(&self) -> Option<String> {
+        let worse = |problem: &&super::Problem| problem.code.severity() > Severity::Derived;
+        let problem = self.report.problems.iter().find(worse);
+        self.doubts.clone().or_else(|| problem.map(|problem| problem.to_string()))
+    }
+
+    /// Recovers what is busy; stops where a doubt was raised.
+    pub(super) fn run_fast(&mut self) -> Result<()> {
+        if !self.check_size() {
+            return Ok(());
+        }
+        let mut converged = false;
+        while !converged && self.report.rounds < ROUNDS_MAX {
+            self.report.rounds += 1;
+            converged = self.round();
+            self.released.append(&mut self.walk.used.take_released());
+            if self.reason_for_doubt().is_some() {
+                return Ok(());
+            }
+        }
+        let groups = self.read_groups();
+        if !converged || self.reason_for_doubt().is_some() || !self.superblock.writable() {
+            self.doubt("recovery comes to no end");
+            return Ok(());
+        }
+        self.disk.commit()?;
+        let Some(inodes) = self.recover_locator()? else { return Ok(()) };
+        let Some(free) = self.recover_bitmaps(groups)? else { return Ok(()) };
+        self.superblock.inodes = inodes;
+        self.superblock.free_fragments = free;
+        self.superblock.epoch = self.superblock.epoch.max(self.walk.epoch_max);
+        self.report.consistent = true;
+        self.tell_fast();
+        self.mark_clean()
+    }
+
+    fn tell_fast(&mut self) {
+        let total = self.layout.allocatable_fragments();
+        self.report.inodes = self.superblock.inodes;
+        self.report.free_fragments = self.superblock.free_fragments;
+        self.report.used_fragments = total.saturating_sub(self.superblock.free_fragments);
+        self.report.fast = self.scope.as_ref().map(|scope| FastReport {
+            log_sectors: scope.log_sectors.into(),
+            directories: scope.entered.len() as u64,
+            table_blocks: scope.table.len() as u64,
+            locator_blocks: scope.locator.len() as u64,
+            groups: scope.groups.len() as u64,
+        });
+    }
+
+    /// Walks the busy containers.
+    pub(super) fn walk_busy(&mut self, queue: &mut Queue) {
+        self.enqueue(queue, InodeNo::EXTERNAL);
+        self.sweep(queue);
+        self.enqueue(queue, InodeNo::ROOT);
+        loop {
+            let Some(scope) = &self.scope else { return };
+            let rest: Vec<InodeNo> = scope
+                .directories
+                .iter()
+                .filter(|ino| !scope.entered.contains(ino))
+                .copied()
+                .collect();
+            for ino in rest {
+                self.find_directory(queue, ino);
+            }
+            if queue.is_empty() || self.doubts.is_some() {
+                return;
+            }
+            self.sweep(queue);
+        }
+    }
+
+    /// Queues a busy directory if what leads to it is known or is not busy. Otherwise the walk comes
+    /// to it, or it is no more.
+    fn find_directory(&mut self, queue: &mut Queue, ino: InodeNo) {
+        if let Some(found) = self.walk.census.get(ino) {
+            // Its name is where nothing changed; with none, it is on its way in or out.
+            if found.is_external() && found.references > 0 {
+                self.enqueue(queue, ino);
+            }
+            return;
+        }
+        let mut chain: Vec<(InodeNo, Container)> = Vec::new();
+        let mut at = ino;
+        while !self.walk.census.containers.contains_key(&at) {
+            let Some(place) = self.located(at) else { return };
+            if self.scope.as_ref().is_none_or(|scope| scope.is_busy(place)) {
+                return;
+            }
+            chain.push((at, place));
+            if chain.len() > ANCESTORS_MAX {
+                return self.doubt(format!("inode {ino} lies below itself"));
+            }
+            at = place.file;
+        }
+        while let Some((ino, place)) = chain.pop() {
+            if !self.open_directory(queue, ino, place) {
+                return self.doubt(format!("inode {ino} is not in {place}"));
+            }
+        }
+    }
+
+    /// Takes in a directory that lies where nothing changed.
+    fn open_directory(&mut self, queue: &mut Queue, ino: InodeNo, place: Container) -> bool {
+        let Some(image) = self.load_good_sector(place) else { return false };
+        let sector = Sector::new(&image);
+        let Some(entry) = sector.find_inode(ino) else { return false };
+        let Body::Embedded(record) = &entry.body else { return false };
+        if record.inode.file_type() != Some(FileType::Directory) {
+            return false;
+        }
+        let is_busy = self.scope.as_ref().is_some_and(|scope| scope.directories.contains(&ino));
+        if is_busy {
+            self.register(record, place, entry.slot, sector.epoch().0);
+            self.enqueue(queue, ino);
+            return true;
+        }
+        // Only what it contains is asked for: its own space is as it was.
+        let owned = OwnedRecord::new(record);
+        let mut check = self.collect_map(&owned.as_record());
+        check.extents.sort_by_key(|extent| extent.logical);
+        let file = self.container_file(&owned.as_record(), check, place.file);
+        self.walk.census.containers.insert(ino, file);
+        true
+    }
+
+    /// Where the locator table says that an inode lies.
+    fn located(&mut self, ino: InodeNo) -> Option<Container> {
+        let (block, position) = locator::position(ino, self.layout.block_bytes);
+        let bytes = self.locator_block(block)?;
+        locator::get(&bytes, position).container
+    }
+
+    /// A block of the locator table as it is on the device; `None` if there is none, or it is bad,
+    /// which raises a doubt.
+    fn locator_block(&mut self, block: u64) -> Option<Vec<u8>> {
+        if let Some(known) = self.scope.as_ref().and_then(|s| s.locator_blocks.get(&block)) {
+            return known.clone();
+        }
+        let len = u64::from(self.layout.block_bytes);
+        let places = pieces(&self.walk.locator.extents, block * len, len, &self.layout);
+        let bytes = self.disk.read_many(&places).concat();
+        let good = if bytes.is_empty() {
+            None
+        } else if self.is_settling(block) && locator::is_block(&bytes, block) {
+            Some(bytes)
+        } else if let Err(error) = locator::verify(&bytes, block, self.checksum) {
+            self.doubt(error.to_string());
+            None
+        } else {
+            Some(bytes)
+        };
+        if let Some(scope) = &mut self.scope {
+            scope.locator_blocks.insert(block, good.clone());
+        }
+        good
+    }
+
+    /// Whether a block of the locator table may be part old and part new.
+    fn is_settling(&self, block: u64) -> bool {
+        self.scope.as_ref().is_some_and(|s| s.settling && s.locator.contains_key(&block))
+    }
+
+    /// Sets the busy blocks of the locator table right; the inodes that there are then.
+    fn recover_locator(&mut self) -> Result<Option<u64>> {
+        let mut by_block: BTreeMap<u64, Vec<InodeNo>> = BTreeMap::new();
+        let users = self.walk.census.inodes.iter().filter(|found| !found.ino.is_system());
+        for found in users {
+            let (block, _) = locator::position(found.ino, self.layout.block_bytes);
+            by_block.entry(block).or_default().push(found.ino);
+        }
+        let busy = self.scope.as_ref().map_or(BTreeMap::new(), |scope| scope.locator.clone());
+        let fragments = u64::from(self.layout.block_fragments());
+        let is_there = |block: u64| {
+            let extents = &self.walk.locator.extents;
+            let after = extents.partition_point(|e| e.logical_end() <= block * fragments);
+            extents.get(after).is_some_and(|e| e.logical <= block * fragments)
+        };
+        let missing: Vec<u64> = by_block.keys().copied().filter(|b| !is_there(*b)).collect();
+        if missing.iter().any(|block| !busy.contains_key(block)) {
+            self.doubt("a block of the locator table is missing");
+            return Ok(None);
+        }
+        let present: Vec<u64> = busy.keys().copied().filter(|b| is_there(*b)).collect();
+        if !missing.is_empty() && !self.grow_locator(&missing, true)? {
+            self.doubt("no space for the locator table");
+            return Ok(None);
+        }
+        self.check_locator_size();
+        let mut inodes = self.superblock.inodes;
+        for block in present.iter().chain(&missing) {
+            let mut bytes = vec![0; self.layout.block_bytes as usize];
+            if missing.contains(block) {
+                locator::init(&mut bytes, *block);
+            } else {
+                match self.locator_block(*block) {
+                    Some(old) => bytes = old,
+                    None => return Ok(None),
+                }
+            }
+            let is_torn = locator::verify(&bytes, *block, self.checksum).is_err();
+            let is_wrong = self.set_locator_block(*block, &mut bytes) || is_torn;
+            inodes += locator::used_count(&bytes) as u64;
+            if is_wrong {
+                *self.report.recovered.entry(Code::LocatorEntry).or_default() += 1;
+                locator::seal(&mut bytes, self.checksum);
+                let len = bytes.len() as u64;
+                let places = pieces(&self.walk.locator.extents, block * len, len, &self.layout);
+                let mut at = 0;
+                for place in places {
+                    self.disk.write(place.offset, &bytes[at..at + place.len])?;
+                    at += place.len;
+                }
+            }
+        }
+        let before: u64 = busy.values().map(|used| u64::from(*used)).sum();
+        if self.disk.is_changed() {
+            self.disk.barrier()?;
+            self.disk.commit()?;
+        }
+        match inodes.checked_sub(before) {
+            Some(inodes) if self.reason_for_doubt().is_none() => Ok(Some(inodes)),
+            _ => {
+                self.doubt("the locator table does not fit its count");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Sets the entries of a block by what the walk found; whether any was wrong. What lies where
+    /// nothing changed is right.
+    fn set_locator_block(&self, block: u64, bytes: &mut [u8]) -> bool {
+        let per_block = u64::from(locator::entries_per_block(self.layout.block_bytes));
+        let mut is_wrong = false;
+        for position in 0..per_block {
+            let ino = InodeNo(block * per_block + position);
+            let old = locator::get(bytes, position as usize);
+            let is_busy = |place| self.scope.as_ref().is_some_and(|scope| scope.is_busy(place));
+            let new = match self.walk.census.get(ino).filter(|_| !ino.is_system()) {
+                Some(found) => {
+                    Entry { container: Some(found.container), generation: found.generation }
+                }
+                None if old.container.is_some_and(is_busy) => {
+                    Entry { container: None, generation: old.generation }
+                }
+                None => old,
+            };
+            if new != old {
+                locator::set(bytes, position as usize, new);
+                is_wrong = true;
+            }
+        }
+        is_wrong
+    }
+
+    /// Reads the busy groups as they were at the clean point.
+    fn read_groups(&mut self) -> BTreeMap<u32, Group> {
+        let Some(scope) = &mut self.scope else { return BTreeMap::new() };
+        for run in scope.freed.iter().chain(&self.released) {
+            if self.layout.is_allocatable(run.start, run.len) {
+                scope.groups.entry(self.layout.cg_of_fragment(run.start).0).or_default();
+            } else {
+                self.doubts.get_or_insert_with(|| "the busy log is damaged".into());
+            }
+        }
+        let groups: Vec<u32> = scope.groups.keys().copied().collect();
+        let last = groups.last().map_or(0, |last| last + 1);
+        if last > self.layout.cgs() {
+            self.doubt("the busy log is damaged");
+            return BTreeMap::new();
+        }
+        // Groups are made in order.
+        let fresh = self.superblock.cgs_made..last;
+        let groups: std::collections::BTreeSet<u32> = groups.into_iter().chain(fresh).collect();
+        groups.into_iter().filter_map(|cg| Some((cg, self.read_group(CgIndex(cg))?))).collect()
+    }
+
+    fn read_group(&mut self, cg: CgIndex) -> Option<Group> {
+        if cg.0 >= self.superblock.cgs_made {
+            let bitmap = super::used::UsedMap::new(self.layout).free_bitmap(cg);
+            let header = CgHeader {
+                cg,
+                free_fragments: bitmap.iter().map(|byte| byte.count_ones()).sum(),
+                rotor: 0,
+                bitmap_checksum: 0,
+                generation: self.superblock.generation,
+            };
+            return Some((header, bitmap));
+        }
+        let blocks = 1 + self.layout.bitmap_blocks();
+        let offset = self.layout.block_offset(self.layout.cg_header(cg));
+        let mut head = self.disk.read(offset, (blocks * self.layout.block_bytes) as usize);
+        let bitmap = head.split_off(self.layout.block_bytes as usize);
+        let (settling, before) = match &self.scope {
+            Some(scope) => (scope.settling, scope.groups.get(&cg.0).copied().flatten()),
+            None => (false, None),
+        };
+        match CgHeader::decode(&head, cg, self.checksum) {
+            // A bitmap that was written after the clean point differs from it in nothing but what
+            // the log tells of; only its count does not tell how it was.
+            Ok(mut header)
+                if (settling && before.is_some()
+                    || header.bitmap_checksum == bitmap_checksum(&bitmap))
+                    && (before.is_some() || header.generation <= self.superblock.generation) =>
+            {
+                header.free_fragments = before.unwrap_or(header.free_fragments);
+                Some((header, bitmap))
+            }
+            Ok(_) => {
+                self.doubt(format!("the bitmap of group {cg} is not of the clean point"));
+                None
+            }
+            Err(error) => {
+                self.doubt(error.to_string());
+                None
+            }
+        }
+    }
+
+    /// Sets the bitmaps of the busy groups right; the free fragments that there are then.
+    fn recover_bitmaps(&mut self, mut groups: BTreeMap<u32, Group>) -> Result<Option<u64>> {
+        // Blocks for the locator table may have come from others.
+        let more: Vec<u32> = match &self.scope {
+            Some(scope) => {
+                scope.groups.keys().filter(|cg| !groups.contains_key(cg)).copied().collect()
+            }
+            None => Vec::new(),
+        };
+        for cg in more {
+            let Some(group) = self.read_group(CgIndex(cg)) else { return Ok(None) };
+            groups.insert(cg, group);
+        }
+        let freed: Vec<_> = match &self.scope {
+            Some(scope) => scope.freed.iter().chain(&self.released).copied().collect(),
+            None => Vec::new(),
+        };
+        for run in freed {
+            let cg = self.layout.cg_of_fragment(run.start);
+            let first = self.layout.block_start(self.layout.cg_start(cg)).0;
+            let Some((_, bitmap)) = groups.get_mut(&cg.0) else { continue };
+            for bit in (run.start.0 - first) as usize..(run.end().0 - first) as usize {
+                bitmap[bit / 8] |= 1 << (bit % 8);
+            }
+        }
+        let mut free = self.superblock.free_fragments;
+        for (cg, (mut header, mut bitmap)) in groups {
+            let unclaimed = self.walk.used.free_bitmap(CgIndex(cg));
+            bitmap.iter_mut().zip(&unclaimed).for_each(|(byte, free)| *byte &= free);
+            let before = std::mem::replace(
+                &mut header.free_fragments,
+                bitmap.iter().map(|byte| byte.count_ones()).sum(),
+            );
+            free = (free + u64::from(header.free_fragments)).saturating_sub(before.into());
+            let sum = bitmap_checksum(&bitmap);
+            let is_torn = self.scope.as_ref().is_some_and(|scope| scope.settling);
+            if sum == header.bitmap_checksum && !is_torn && cg < self.superblock.cgs_made {
+                continue;
+            }
+            header.bitmap_checksum = sum;
+            header.generation = self.superblock.generation.wrapping_add(1);
+            let mut bytes = vec![0; self.layout.block_bytes as usize];
+            header.encode_into(&mut bytes, self.checksum);
+            bytes.extend_from_slice(&bitmap);
+            let place = self.layout.block_offset(self.layout.cg_header(CgIndex(cg)));
+            self.disk.write(place, &bytes)?;
+            *self.report.recovered.entry(Code::Bitmap).or_default() += 1;
+            self.superblock.cgs_made = self.superblock.cgs_made.max(cg + 1);
+        }
+        Ok(Some(free))
+    }
+}

@@ -1,0 +1,141 @@
+//! What a fast check looks at: what the busy log tells of (FORMAT: busy log).
+//!
+//! Offers [`Scope`], read from the log of a volume that was in use. Everything outside of it is as
+//! the last clean point left it, and is not read, but for what leads to a busy directory.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use super::disk::Disk;
+use crate::format::busy_log::{self, Position, Record};
+use crate::format::{Layout, Superblock};
+use crate::units::{Container, FragRun, InodeNo};
+
+/// How much of the log is read at once.
+const STEP_BYTES: u32 = 64 << 10;
+
+/// What may have changed since the last clean point.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scope {
+    pub directories: BTreeSet<InodeNo>,
+    /// Blocks of the external table.
+    pub table: BTreeSet<u32>,
+    /// Blocks of the locator table, with the entries that were in use.
+    pub locator: BTreeMap<u64, u16>,
+    /// Groups, with the fragments that were free where the log tells.
+    pub groups: BTreeMap<u32, Option<u32>>,
+    /// Bitmaps and blocks of the locator table may be part old and part new. Since the log tells of
+    /// all that changed in them, that makes no difference.
+    pub settling: bool,
+    pub freed: Vec<FragRun>,
+    /// Names that inodes of changed blocks of the external table had.
+    names: HashMap<InodeNo, u32>,
+    /// Names that were in changed blocks of directories, by inode.
+    references: HashMap<InodeNo, u32>,
+    /// The blocks in which these names were.
+    reference_blocks: HashSet<(InodeNo, u32)>,
+    /// The last epoch before the clean point.
+    epoch: u64,
+    block_sectors: u32,
+    /// Sectors of the log.
+    pub log_sectors: u32,
+    /// Directories whose sectors are queued, or were read.
+    pub entered: HashSet<InodeNo>,
+    /// Blocks of the locator table that were read.
+    pub locator_blocks: HashMap<u64, Option<Vec<u8>>>,
+}
+
+impl Scope {
+    /// Reads the log of a volume in use; the error tells why it does not say all.
+    pub fn read(disk: &mut Disk<'_>, superblock: &Superblock) -> Result<Scope, &'static str> {
+        let layout = Layout::new(superblock);
+        let mut scope = Scope {
+            epoch: superblock.epoch,
+            block_sectors: layout.block_sectors(),
+            ..Scope::default()
+        };
+        let start = layout.block_offset(layout.busy_log_half(superblock.generation));
+        let checksum = superblock.checksum();
+        let mut position = Position { generation: superblock.generation, ..Position::default() };
+        // What the epoch that was in motion tells counts only when all of it is there.
+        let mut untold = Vec::new();
+        let bytes = layout.busy_log_half_blocks() * layout.block_bytes;
+        for at in (0..bytes).step_by(STEP_BYTES as usize) {
+            let len = STEP_BYTES.min(bytes - at) as usize;
+            let chunk = disk.read(start + u64::from(at), len);
+            for sector in chunk.chunks_exact(layout.sector_bytes as usize) {
+                let Some(marks) = busy_log::decode(sector, &mut position, checksum) else {
+                    return Ok(scope);
+                };
+                if marks.incomplete {
+                    return Err("the busy log does not tell everything");
+                }
+                for record in marks.records {
+                    untold.push(record);
+                    if record == Record::End {
+                        untold.drain(..).for_each(|record| scope.add(record));
+                    }
+                }
+                scope.log_sectors += 1;
+            }
+        }
+        Ok(scope)
+    }
+
+    fn add(&mut self, record: Record) {
+        match record {
+            Record::Directory(ino) => {
+                self.directories.insert(ino);
+            }
+            Record::Table { position } => {
+                self.table.insert(position);
+            }
+            Record::External { ino, names } => {
+                self.names.insert(ino, names);
+            }
+            Record::Reference { dir, position, ino } => {
+                *self.references.entry(ino).or_default() += 1;
+                self.reference_blocks.insert((dir, position));
+            }
+            Record::Locator { position, used } => {
+                self.locator.entry(position).or_insert(used);
+            }
+            Record::Group { cg, free } => {
+                self.groups.insert(cg.0, Some(free));
+            }
+            Record::Settling => self.settling = true,
+            Record::Freed(run) => self.freed.push(run),
+            Record::End => {}
+        }
+    }
+
+    /// Whether inodes in the container may have come or gone.
+    pub fn is_busy(&self, place: Container) -> bool {
+        match place.file {
+            InodeNo::SYSTEM => true,
+            InodeNo::EXTERNAL => self.table.contains(&(place.sector.0 / self.block_sectors)),
+            dir => self.directories.contains(&dir),
+        }
+    }
+
+    /// The names of an external inode that are not in changed blocks: those that it had, without
+    /// those that were there. `recorded` is what the inode tells.
+    pub fn names_elsewhere(&self, ino: InodeNo, place: Container, recorded: u32) -> u32 {
+        let had = match self.is_busy(place) {
+            true => self.names.get(&ino).copied().unwrap_or(0),
+            false => recorded,
+        };
+        had.saturating_sub(self.references.get(&ino).copied().unwrap_or(0))
+    }
+
+    /// Whether a name is not among [`Scope::names_elsewhere`]: it lies in a block that changed.
+    pub fn is_counted(&self, place: Container, epoch: u64) -> bool {
+        let block = place.sector.0 / self.block_sectors;
+        epoch > self.epoch || self.reference_blocks.contains(&(place.file, block))
+    }
+
+    /// The epoch of a sector that recovery changes: one after the clean point, so that another
+    /// recovery knows that it changed.
+    pub fn epoch_of_change(&self, epoch: u64) -> u64 {
+        epoch.max(self.epoch + 1)
+    }
+}

@@ -1,0 +1,362 @@
+//! Recovery from the busy log: that it finds what the full check would find, after crashes of a
+//! volume that passes clean points while it is in use; that it knows when it is not enough; and
+//! that it costs the same whatever the size of the volume.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use cffs::clock::TestClock;
+use cffs::device::{
+    BlockDevice, Counts, Geometry, Image, MemoryDevice, TraceDevice, VolatileDevice,
+};
+use cffs::error::Error;
+use cffs::fsck::{self, CheckOptions, Repair, Report};
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::units::InodeNo;
+use cffs::vfs::{AllocateMode, NewFile, NewKind, OpenOptions, RenameMode, SetAttr, Volume};
+
+const ROOT: InodeNo = InodeNo::ROOT;
+const FILE: NewFile<'static> =
+    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+const DIRECTORY: NewFile<'static> =
+    NewFile { kind: NewKind::Directory, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % limit
+    }
+}
+
+/// A device that keeps images which a crash before a barrier could leave.
+struct Crashing {
+    inner: VolatileDevice,
+    images: Mutex<Vec<Image>>,
+    random: Mutex<Random>,
+}
+
+impl Crashing {
+    fn new(image: Image, seed: u64) -> Arc<Crashing> {
+        let inner = VolatileDevice::new(image);
+        Arc::new(Crashing { inner, images: Mutex::default(), random: Mutex::new(Random(seed)) })
+    }
+
+    fn take_image(&self) -> io::Result<()> {
+        let seed = self.random.lock().unwrap().below(u64::MAX);
+        self.images.lock().unwrap().push(self.inner.crash_seeded(seed)?);
+        Ok(())
+    }
+
+    fn images(&self) -> Vec<Image> {
+        std::mem::take(&mut *self.images.lock().unwrap())
+    }
+}
+
+impl BlockDevice for Crashing {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
+        self.inner.write_at(offset, bufs)
+    }
+    fn barrier(&self) -> io::Result<()> {
+        self.take_image()?;
+        self.inner.barrier()
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.take_image()?;
+        self.inner.sync()
+    }
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.discard(offset, len)
+    }
+}
+
+fn open(device: Arc<dyn BlockDevice>) -> Volume {
+    let options = OpenOptions { cache_bytes: 1 << 20, ..OpenOptions::default() };
+    Volume::open(device, Arc::new(TestClock::default()), options).expect("opened")
+}
+
+fn preen(device: &dyn BlockDevice) -> Report {
+    let options = CheckOptions { repair: Repair::Preen, threads: 1, ..CheckOptions::default() };
+    fsck::check(device, &options, &()).expect("recovered")
+}
+
+/// Whatever recovery did, the full check of the volume has nothing to say.
+fn assert_sound(device: &dyn BlockDevice, context: &str) {
+    let options =
+        CheckOptions { force: true, contents: true, threads: 1, ..CheckOptions::default() };
+    let report = fsck::check(device, &options, &()).expect("checked");
+    assert!(report.problems.is_empty(), "{context}: {:?}", report.problems);
+    assert!(report.recovered.is_empty(), "{context}: {:?}", report.recovered);
+}
+
+/// Whether looking at what is busy was enough.
+fn recover(image: Image, context: &str) -> bool {
+    let device = MemoryDevice::from_image(image);
+    let report = preen(&device);
+    assert!(report.problems.iter().all(|p| p.fixed), "{context}: {:?}", report.problems);
+    assert_sound(&device, context);
+    report.skipped || report.fast.is_some()
+}
+
+/// Changes of all kinds in a few directories, with files that lose their names while in use.
+struct Workload {
+    volume: Volume,
+    random: Random,
+    dirs: Vec<InodeNo>,
+    orphans: Vec<InodeNo>,
+}
+
+impl Workload {
+    fn name(&mut self) -> Vec<u8> {
+        format!("name {}", self.random.below(40)).into_bytes()
+    }
+
+    fn dir(&mut self) -> InodeNo {
+        let index = self.random.below(self.dirs.len() as u64);
+        self.dirs[index as usize]
+    }
+
+    fn step(&mut self) {
+        match self.change() {
+            Ok(())
+            | Err(
+                Error::NotFound
+                | Error::Exists
+                | Error::NotEmpty
+                | Error::IsDirectory
+                | Error::NotDirectory
+                | Error::Invalid(_)
+                | Error::NotPermitted
+                | Error::Stale
+                | Error::NoSpace,
+            ) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn change(&mut self) -> Result<(), Error> {
+        let (dir, name) = (self.dir(), self.name());
+        let (other, new_name) = (self.dir(), self.name());
+        let len = self.random.below(20_000) as usize;
+        let volume = &self.volume;
+        let released = |ino| volume.release(ino, 1);
+        match self.random.below(14) {
+            0..=2 => {
+                let attr = volume.make(dir, &name, &FILE)?;
+                let written = volume.write(attr.ino, 0, &vec![7; len]).map(drop);
+                released(attr.ino);
+                written
+            }
+            3 => {
+                let attr = volume.make(dir, &name, &DIRECTORY)?;
+                self.dirs.push(attr.ino);
+                Ok(())
+            }
+            4 | 5 => {
+                let attr = volume.lookup(dir, &name)?;
+                match volume.unlink(dir, &name) {
+                    // Still in use.
+                    Ok(()) if len.is_multiple_of(2) => self.orphans.push(attr.ino),
+                    _ => released(attr.ino),
+                }
+                Ok(())
+            }
+            6 => volume.remove_dir(dir, &name),
+            7 => volume.rename(dir, &name, other, &new_name, RenameMode::Replace),
+            8 => volume.rename(dir, &name, other, &new_name, RenameMode::Exchange),
+            9 | 10 => {
+                let attr = volume.lookup(dir, &name)?;
+                let changed = match self.random.below(4) {
+                    0 => volume.write(attr.ino, len as u64, &[9; 500]).map(drop),
+                    1 => volume
+                        .set_attr(
+                            attr.ino,
+                            &SetAttr { size: Some(len as u64), ..SetAttr::default() },
+                        )
+                        .map(drop),
+                    2 => volume.allocate(attr.ino, 0, 30_000, AllocateMode::ReserveKeepSize),
+                    _ => volume.link(attr.ino, other, &new_name).map(|attr| released(attr.ino)),
+                };
+                released(attr.ino);
+                changed
+            }
+            11 => {
+                let attr = volume.make_unnamed(dir, &FILE)?;
+                volume.write(attr.ino, 0, &vec![5; len])?;
+                if len.is_multiple_of(2) {
+                    volume.link(attr.ino, dir, &name).map(|attr| released(attr.ino))?;
+                }
+                self.orphans.push(attr.ino);
+                Ok(())
+            }
+            12 => {
+                if let Some(ino) = self.orphans.pop() {
+                    released(ino);
+                }
+                Ok(())
+            }
+            _ => volume.sync(),
+        }
+    }
+}
+
+/// Crashes of a volume that is changed all the time and passes clean points meanwhile.
+fn crashes(embed: bool, seed: u64) -> (u64, u64) {
+    let blank = MemoryDevice::new(64 << 20);
+    let options = MkfsOptions { embed, cg_blocks: 2048, ..MkfsOptions::default() };
+    mkfs::make(&blank, &options).expect("made");
+    let device = Crashing::new(blank.snapshot(), seed);
+    let volume = open(device.clone());
+    let mut work = Workload { volume, random: Random(seed), dirs: vec![ROOT], orphans: Vec::new() };
+    let (mut states, mut fast) = (0, 0);
+    for step in 0..300 {
+        work.step();
+        if work.random.below(20) == 0 {
+            work.volume.checkpoint().expect("a clean point");
+        }
+        for image in device.images() {
+            states += 1;
+            fast += u64::from(recover(image, &format!("seed {seed}, step {step}")));
+        }
+    }
+    (states, fast)
+}
+
+#[test]
+fn what_is_busy_is_enough_after_clean_points_in_use() {
+    let (mut states, mut fast) = (0, 0);
+    for seed in 0..std::env::var("CFFS_FAST_SEEDS").map_or(12, |seeds| seeds.parse().unwrap()) {
+        let (tried, enough) = crashes(seed % 3 != 0, seed);
+        states += tried;
+        fast += enough;
+    }
+    println!("{fast} of {states} states were recovered from what was busy");
+    assert!(fast * 10 > states * 7, "{fast} of {states}");
+}
+
+#[test]
+fn a_log_that_is_full_asks_for_the_full_check() {
+    let device = MemoryDevice::new(4 << 20);
+    mkfs::make(&device, &MkfsOptions::default()).expect("made");
+    let device = Arc::new(device);
+    let volume = open(device.clone());
+    for index in 0..600 {
+        volume.make(ROOT, format!("{index}").as_bytes(), &DIRECTORY).expect("made");
+    }
+    for index in 0..600 {
+        let dir = volume.lookup(ROOT, format!("{index}").as_bytes()).expect("there").ino;
+        volume.make(dir, b"file", &FILE).expect("made");
+    }
+    volume.sync().expect("synced");
+    assert!(volume.busy_log().incomplete);
+    let crashed = MemoryDevice::from_image(device.snapshot());
+    let report = preen(&crashed);
+    assert_eq!(report.fast, None);
+    assert_eq!(report.full_because.as_deref(), Some("the busy log does not tell everything"));
+    assert_sound(&crashed, "full log");
+    // The next epoch is a clean point, from which the log begins anew.
+    volume.make(ROOT, b"more", &FILE).expect("made");
+    volume.sync().expect("synced");
+    assert!(!volume.busy_log().incomplete);
+    assert!(recover(device.snapshot(), "anew"));
+}
+
+/// Directories of 100 files, in a tree with ten directories in each.
+fn tree_of(files: u64) -> (Arc<TraceDevice<MemoryDevice>>, Volume) {
+    let device = Arc::new(TraceDevice::new(MemoryDevice::new(64 << 30)));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let options = OpenOptions { cache_bytes: 64 << 20, ..OpenOptions::default() };
+    let volume =
+        Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("opened");
+    let mut level = vec![ROOT];
+    while (level.len() as u64) < files / 100 {
+        let mut below = Vec::new();
+        for dir in level {
+            for index in 0..10 {
+                let name = format!("directory {index}");
+                below.push(volume.make(dir, name.as_bytes(), &DIRECTORY).expect("made").ino);
+            }
+        }
+        level = below;
+    }
+    for dir in &level {
+        for index in 0..100 {
+            let name = format!("file {index}");
+            let ino = volume.make(*dir, name.as_bytes(), &FILE).expect("made").ino;
+            volume.write(ino, 0, &[1; 1500]).expect("written");
+            volume.release(ino, 1);
+        }
+    }
+    volume.checkpoint().expect("a clean point");
+    // The same work at each size.
+    for dir in [level[0], level[level.len() / 2]] {
+        for index in 0..20 {
+            let name = format!("new {index}");
+            let ino = volume.make(dir, name.as_bytes(), &FILE).expect("made").ino;
+            volume.write(ino, 0, &[2; 3000]).expect("written");
+            volume.release(ino, 1);
+            volume.unlink(dir, format!("file {index}").as_bytes()).expect("gone");
+        }
+    }
+    volume.sync().expect("synced");
+    (device, volume)
+}
+
+/// What recovery costs after a crash: from the busy log, and by the full check.
+fn costs(files: u64) -> [Counts; 2] {
+    let (device, _volume) = tree_of(files);
+    let image = device.inner().snapshot();
+    [false, true].map(|force| {
+        let crashed = TraceDevice::new(MemoryDevice::from_image(image.clone()));
+        let options = CheckOptions { repair: Repair::Preen, force, ..CheckOptions::default() };
+        let report = fsck::check(&crashed, &options, &()).expect("recovered");
+        assert_eq!(report.fast.is_some(), !force, "{:?}", report.full_because);
+        let counts = crashed.counts();
+        if !force {
+            assert_sound(&crashed, "recovered");
+        }
+        println!(
+            "{files} files, {}: {} requests, {} KiB",
+            if force { "full" } else { "fast" },
+            counts.requests(),
+            (counts.read_bytes + counts.written_bytes) >> 10
+        );
+        counts
+    })
+}
+
+fn bytes(counts: &Counts) -> u64 {
+    counts.read_bytes + counts.written_bytes
+}
+
+#[test]
+fn recovery_costs_the_same_at_ten_times_the_size() {
+    let [small, _] = costs(10_000);
+    let [large, full] = costs(100_000);
+    // The tree is one level deeper.
+    assert!(large.requests() <= small.requests() + 8, "{small:?} {large:?}");
+    assert!(bytes(&large) <= bytes(&small) + (256 << 10), "{small:?} {large:?}");
+    assert!(bytes(&large) * 20 < bytes(&full), "{large:?} {full:?}");
+}
+
+#[test]
+#[ignore = "makes a million files"]
+fn recovery_of_a_million_files_costs_less_than_a_hundredth_of_the_full_check() {
+    let [small, _] = costs(10_000);
+    let [large, full] = costs(1_000_000);
+    assert!(large.requests() <= small.requests() + 16, "{small:?} {large:?}");
+    assert!(bytes(&large) <= bytes(&small) + (512 << 10), "{small:?} {large:?}");
+    assert!(bytes(&large) * 100 < bytes(&full), "{large:?} {full:?}");
+    assert!(large.requests() * 100 < full.requests(), "{large:?} {full:?}");
+}
