@@ -170,6 +170,12 @@ pub struct CheckReport {
     pub skipped: bool,
     /// The volume was not left clean.
     pub recovery: bool,
+    /// It was enough to look at what the busy log tells of, and this is how much.
+    #[serde(default)]
+    pub fast: Option<FastCheck>,
+    /// Why that was not enough, and everything was looked at.
+    #[serde(default)]
+    pub full_because: Option<String>,
     /// Whether anything was written.
     pub changed: bool,
     /// Whether the volume is consistent now, or would be after a repair.
@@ -198,6 +204,21 @@ pub struct CheckReport {
     pub write_requests: u64,
     /// Bytes written.
     pub write_bytes: u64,
+}
+
+/// What a recovery looked at that went by the busy log.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FastCheck {
+    /// Sectors of the busy log.
+    pub log_sectors: u64,
+    /// Directories that were read.
+    pub directories: u64,
+    /// Blocks of the external inode table.
+    pub table_blocks: u64,
+    /// Blocks of the locator table.
+    pub locator_blocks: u64,
+    /// Cylinder groups.
+    pub groups: u64,
 }
 
 /// One problem of a report.
@@ -230,6 +251,14 @@ impl CheckReport {
                 .collect(),
             skipped: report.skipped,
             recovery: report.recovery,
+            fast: report.fast.map(|fast| FastCheck {
+                log_sectors: fast.log_sectors,
+                directories: fast.directories,
+                table_blocks: fast.table_blocks,
+                locator_blocks: fast.locator_blocks,
+                groups: fast.groups,
+            }),
+            full_because: report.full_because.clone(),
             changed: report.changed,
             consistent: report.consistent,
             inodes: report.inodes,

@@ -50,7 +50,8 @@ pub struct Fsck {
     /// Repair everything.
     #[arg(short, group = "repair")]
     yes: bool,
-    /// Check also a volume that was left clean.
+    /// Check the whole volume, also one that was left clean, or whose busy log tells what a crash
+    /// left behind.
     #[arg(short, long)]
     force: bool,
     /// Read the contents of small files, too, and check their checksums.
@@ -170,6 +171,20 @@ impl Fsck {
         if report.skipped {
             println!("{name}: clean, not checked");
             return;
+        }
+        if let Some(fast) = &report.fast {
+            println!(
+                "{name}: recovered from the busy log: {} directories, {} cylinder groups; \
+                 {} requests, {} read",
+                fast.directories,
+                fast.groups,
+                report.read_requests,
+                size::show(report.read_bytes)
+            );
+            return;
+        }
+        if let Some(why) = &report.full_because {
+            println!("{name}: everything was checked: {why}");
         }
         let used = report.used_fragments * u64::from(report.fragment_bytes);
         let all =
