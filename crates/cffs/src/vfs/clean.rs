@@ -3,17 +3,17 @@
 //!
 //! Closing a volume ends with one. So does a pause: when nothing was changed for a while, the
 //! background brings the volume to a clean point and marks it, so that a crash of an idle volume
-//! leaves nothing to recover. The mark goes before the next epoch's first write.
+//! leaves nothing to recover. The mark goes with the next epoch's first phase, before any change.
 //!
 //! ```text
-//!            first write of an epoch: mark, durable, then the epoch
+//!            first phase of an epoch: mark, barrier, then the changes
 //!   clean ───────────────────────────────────────────────────────────▶ in use
 //!     ▲                                                                  │
 //!     └── mark, durable ◀── bitmaps ◀── gate closed: nothing changed ◀── epoch with what is derived
 //! ```
 //!
-//! Invariants: the superblock is written under the lock of epochs only, and nothing but the
-//! superblock is written while it says "clean". A volume is not clean while an inode without a
+//! Invariants: the superblock is written under the lock of epochs only, and while it says "clean",
+//! nothing is written where something lies. A volume is not clean while an inode without a
 //! name is in use: on the device nothing leads to it.
 
 use std::sync::Arc;
@@ -217,14 +217,18 @@ impl Volume {
 
     /// Marks the volume as in use, durably, before anything else is written.
     pub(super) fn mark_in_use(&self) -> Result<()> {
-        let mut next = self.superblock();
-        if next.state == State::InUse {
-            return Ok(());
+        if let Some(next) = self.in_use() {
+            self.write_superblock(&next, false)?;
+            *self.superblock.lock() = next;
         }
-        next.state = State::InUse;
-        self.write_superblock(&next, false)?;
-        *self.superblock.lock() = next;
         Ok(())
+    }
+
+    /// The superblock that marks the volume as in use; `None` if it is marked.
+    pub(super) fn in_use(&self) -> Option<Superblock> {
+        let superblock = self.superblock();
+        (superblock.state != State::InUse)
+            .then_some(Superblock { state: State::InUse, ..superblock })
     }
 
     /// Notes that the volume is opened for writing, and marks it as in use.
@@ -239,10 +243,7 @@ impl Volume {
 
     pub(super) fn write_superblock(&self, superblock: &Superblock, copies: bool) -> Result<()> {
         let store = self.store();
-        let mut block = Block::zeroed(store.layout.block_bytes as usize);
-        let bytes = superblock.encode();
-        block[..bytes.len()].copy_from_slice(&bytes);
-        let block = Arc::new(block);
+        let block = self.superblock_block(superblock);
         let mut writes = WriteSet::default();
         if copies {
             let system = store.cache.read(store.layout.system_area())?;
@@ -255,5 +256,12 @@ impl Volume {
         }
         writes.put_block(Phase::Change, BlockNo(0), block);
         writes.commit(&store.cache)
+    }
+
+    pub(super) fn superblock_block(&self, superblock: &Superblock) -> Arc<Block> {
+        let mut block = Block::zeroed(self.store().layout.block_bytes as usize);
+        let bytes = superblock.encode();
+        block[..bytes.len()].copy_from_slice(&bytes);
+        Arc::new(block)
     }
 }

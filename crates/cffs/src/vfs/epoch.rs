@@ -26,7 +26,7 @@ use crate::format::sector::{self, Sector};
 use crate::format::superblock::{Policy, State};
 use crate::format::{Checksum, index, locator};
 use crate::inode::{Locked, Neighbours, Store, Vnode};
-use crate::units::{EpochNo, FragRun, InodeNo, Key};
+use crate::units::{BlockNo, EpochNo, FragRun, InodeNo, Key};
 
 /// Changed pages of derived state that stay in memory at most, while the rest is written.
 const DERIVED_BYTES_MAX: u64 = 16 << 20;
@@ -198,10 +198,17 @@ impl Volume {
     /// Writes an epoch that was prepared.
     fn complete(&self, progress: &mut Progress, prepared: Prepared) -> Result<()> {
         let store = self.store();
-        let Prepared { epoch, writes, in_flight, superblock } = prepared;
+        let Prepared { epoch, mut writes, in_flight, superblock } = prepared;
         if !writes.is_empty() {
-            self.mark_in_use()?;
+            // What the first phase writes is nobody's yet, so the mark may be in motion with it.
+            let mark = self.in_use();
+            if let Some(mark) = &mark {
+                writes.put_block(Phase::New, BlockNo(0), self.superblock_block(mark));
+            }
             writes.commit(&store.cache)?;
+            if let Some(mark) = mark {
+                *self.superblock.lock() = mark;
+            }
             progress.written = Some(Instant::now());
         }
         if let Some(next) = superblock {
@@ -483,7 +490,7 @@ impl Preparation<'_> {
         Ok(())
     }
 
-    fn number_of(&self, file: &Locked<'_>, position: u64) -> Result<crate::units::BlockNo> {
+    fn number_of(&self, file: &Locked<'_>, position: u64) -> Result<BlockNo> {
         let fragments = self.store.layout.block_fragments();
         let map = file.inode.map();
         let what = "a changed block of it has no place";

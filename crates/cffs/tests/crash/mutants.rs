@@ -21,8 +21,6 @@ pub enum Mutant {
     NoSync,
     /// Bitmaps and the superblock that calls them right are in motion together.
     NoSyncBeforeSuperblock,
-    /// The mark "in use" and the changes that it is to precede are in motion together.
-    NoSyncAfterSuperblock,
     /// The barrier of this number after a sync orders nothing.
     NoBarrier(usize),
     /// The phase of this number after a sync is not written.
@@ -38,10 +36,9 @@ pub enum Mutant {
 /// Every part of an epoch that keeps a promise. Not among them is the tag *replaced* in directories:
 /// the tag of the move beside it decides already, and a file that never was on the device has no
 /// promise.
-pub const ALL: [Mutant; 18] = [
+pub const ALL: [Mutant; 17] = [
     Mutant::NoSync,
     Mutant::NoSyncBeforeSuperblock,
-    Mutant::NoSyncAfterSuperblock,
     Mutant::NoBarrier(0),
     Mutant::NoBarrier(1),
     Mutant::NoBarrier(2),
@@ -80,12 +77,11 @@ impl Mutant {
     pub fn reorder(self, events: Vec<Event>) -> Vec<Event> {
         let is_sync = |event: &Event| matches!(event, Event::Sync);
         let is_superblock = |event: &Event| matches!(event, Event::Write { offset: 0, .. });
-        let neighbour = |at: usize| match self {
-            Mutant::NoSyncBeforeSuperblock => events.get(at + 1),
-            Mutant::NoSyncAfterSuperblock => events[..at].last().filter(|_| at + 1 < events.len()),
-            _ => None,
+        let skipped = |at: usize| {
+            self == Mutant::NoSyncBeforeSuperblock
+                && is_sync(&events[at])
+                && events.get(at + 1).is_some_and(is_superblock)
         };
-        let skipped = |at: usize| is_sync(&events[at]) && neighbour(at).is_some_and(is_superblock);
         let events: Vec<Event> =
             (0..events.len()).filter(|at| !skipped(*at)).map(|at| events[at].clone()).collect();
         let epochs = events.split_inclusive(is_sync).map(|epoch| {
