@@ -1,8 +1,8 @@
 //! A bucket of a directory's hash index (FORMAT: directory index).
 //!
-//! The index is a linear hash table: each bucket is one block and lists the hashes of names with
-//! the sector that has each. It is derived from the directory's sectors. The blocks lie in the
-//! directory's own file, from [`index_base`] on, far behind its sectors.
+//! The index is a linear hash table: each bucket is one block and lists the hashes of names in their
+//! order, with the sector that has each. It is derived from the directory's sectors. The blocks lie
+//! in the directory's own file, from [`index_base`] on, far behind its sectors.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -16,8 +16,6 @@ const HEADER_BYTES: usize = 32;
 const ENTRY_BYTES: usize = 8;
 const CHECKSUM_AT: usize = 4;
 const OVERFLOWED: u16 = 1;
-/// How many entries are compared at once.
-const STRETCH_ENTRIES: usize = 32;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -111,6 +109,9 @@ pub fn verify(
     if usize::from(header.count.get()) > entries.len() / ENTRY_BYTES {
         return Err(bad("more entries than fit"));
     }
+    if !list(bytes).is_sorted_by_key(|entry| entry.hash.get()) {
+        return Err(bad("the entries are not in the order of their hashes"));
+    }
     Ok(())
 }
 
@@ -131,10 +132,11 @@ pub fn overflowed(bytes: &[u8]) -> bool {
 
 /// The sectors in which names with this hash may be.
 pub fn find(bytes: &[u8], hash: u32) -> impl Iterator<Item = SectorIndex> {
-    positions(bytes, hash).map(|position| list(bytes)[position].sector())
+    let from_hash_on = &list(bytes)[first_not_below(bytes, hash)..];
+    from_hash_on.iter().take_while(move |entry| entry.hash.get() == hash).map(DiskEntry::sector)
 }
 
-/// All names of the bucket: hash and sector.
+/// All names of the bucket: hash and sector, in the order of the hashes.
 pub fn entries(bytes: &[u8]) -> impl Iterator<Item = (u32, SectorIndex)> {
     list(bytes).iter().map(|entry| (entry.hash.get(), entry.sector()))
 }
@@ -147,27 +149,21 @@ fn list(bytes: &[u8]) -> &[DiskEntry] {
     &entries[..count(bytes).min(entries.len())]
 }
 
-/// Where entries of this hash stand in the list.
-fn positions(bytes: &[u8], hash: u32) -> impl Iterator<Item = usize> {
-    let has = move |entry: &DiskEntry| entry.hash.get() == hash;
-    // A stretch is looked through without a branch for each entry: a few vector instructions.
-    let stretches = list(bytes).chunks(STRETCH_ENTRIES).enumerate();
-    stretches
-        .filter(move |(_, stretch)| stretch.iter().fold(false, |any, entry| any | has(entry)))
-        .flat_map(move |(number, stretch)| {
-            let first = number * STRETCH_ENTRIES;
-            (first..).zip(stretch).filter(move |(_, entry)| has(entry)).map(|(at, _)| at)
-        })
+/// The position of the first entry whose hash is this one or a later one.
+fn first_not_below(bytes: &[u8], hash: u32) -> usize {
+    list(bytes).partition_point(|entry| entry.hash.get() < hash)
 }
 
 /// Adds a name; if the bucket is full, marks it as overflowed instead.
 pub fn insert(bytes: &mut [u8], hash: u32, sector: SectorIndex) {
     let count = count(bytes);
-    let at = HEADER_BYTES + count * ENTRY_BYTES;
-    if at + ENTRY_BYTES > bytes.len() {
+    let end = HEADER_BYTES + count * ENTRY_BYTES;
+    if end + ENTRY_BYTES > bytes.len() {
         bytes[26] |= OVERFLOWED as u8;
         return;
     }
+    let at = HEADER_BYTES + first_not_below(bytes, hash) * ENTRY_BYTES;
+    bytes.copy_within(at..end, at + ENTRY_BYTES);
     let entry = DiskEntry { hash: hash.into(), sector: sector.0.into() };
     bytes[at..at + ENTRY_BYTES].copy_from_slice(entry.as_bytes());
     set_count(bytes, count + 1);
@@ -175,14 +171,12 @@ pub fn insert(bytes: &mut [u8], hash: u32, sector: SectorIndex) {
 
 /// Removes a name; false if it is not listed.
 pub fn remove(bytes: &mut [u8], hash: u32, sector: SectorIndex) -> bool {
-    let is_it = |position: &usize| list(bytes)[*position].sector() == sector;
-    let Some(position) = positions(bytes, hash).find(is_it) else { return false };
-    let last = count(bytes) - 1;
-    let from = HEADER_BYTES + last * ENTRY_BYTES;
-    let to = HEADER_BYTES + position * ENTRY_BYTES;
-    bytes.copy_within(from..from + ENTRY_BYTES, to);
-    bytes[from..from + ENTRY_BYTES].fill(0);
-    set_count(bytes, last);
+    let Some(after) = find(bytes, hash).position(|listed| listed == sector) else { return false };
+    let at = HEADER_BYTES + (first_not_below(bytes, hash) + after) * ENTRY_BYTES;
+    let end = HEADER_BYTES + count(bytes) * ENTRY_BYTES;
+    bytes.copy_within(at + ENTRY_BYTES..end, at);
+    bytes[end - ENTRY_BYTES..end].fill(0);
+    set_count(bytes, count(bytes) - 1);
     true
 }
 

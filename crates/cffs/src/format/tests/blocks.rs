@@ -146,6 +146,7 @@ proptest! {
         }
         prop_assert_eq!(index::overflowed(&bytes), overflowed);
         prop_assert_eq!(index::count(&bytes), model.len());
+        prop_assert!(index::entries(&bytes).is_sorted_by_key(|(hash, _)| hash));
         let sorted = |mut entries: Vec<(u32, SectorIndex)>| {
             entries.sort_unstable();
             entries
@@ -167,6 +168,7 @@ proptest! {
         index::seal(&mut bytes, checksum());
         if index::verify(&bytes, InodeNo(20), 3, 8, checksum()).is_ok() {
             prop_assert_eq!(index::entries(&bytes).count(), index::count(&bytes));
+            prop_assert!(index::entries(&bytes).is_sorted_by_key(|(hash, _)| hash));
         }
     }
 
