@@ -10,6 +10,7 @@
 //! A page in flight is shared with the epoch that writes it; a write to it copies it first.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use super::Block;
@@ -42,12 +43,31 @@ impl Pages {
         self.pages.get(&position).is_some_and(|page| page.in_flight.is_none())
     }
 
-    /// The page at a position to change, if there is one, and whether that made it dirty.
+    /// The page at a position to change, if there is one; it is dirty from then on. Tells as well
+    /// whether it was not before.
     pub fn get_mut(&mut self, position: u64) -> Option<(&mut Block, bool)> {
         let page = self.pages.get_mut(&position)?;
         let made_dirty = page.in_flight.take().is_some();
         self.dirty_count += usize::from(made_dirty);
         Some((Arc::make_mut(&mut page.block), made_dirty))
+    }
+
+    /// The same, with a page from elsewhere if there is none.
+    pub fn get_or_load<E>(
+        &mut self,
+        position: u64,
+        load: impl FnOnce() -> Result<Arc<Block>, E>,
+    ) -> Result<(&mut Block, bool), E> {
+        let (page, made_dirty) = match self.pages.entry(position) {
+            Entry::Occupied(entry) => {
+                let page = entry.into_mut();
+                let made_dirty = page.in_flight.take().is_some();
+                (page, made_dirty)
+            }
+            Entry::Vacant(entry) => (entry.insert(Page { block: load()?, in_flight: None }), true),
+        };
+        self.dirty_count += usize::from(made_dirty);
+        Ok((Arc::make_mut(&mut page.block), made_dirty))
     }
 
     /// Puts a page at a position, to be changed; it is dirty.

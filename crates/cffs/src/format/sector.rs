@@ -228,9 +228,12 @@ impl<'a> Sector<'a> {
 
     /// The entry that contains this inode.
     pub fn find_inode(&self, ino: InodeNo) -> Option<Entry<'a>> {
-        self.entries().find(
-            |entry| matches!(&entry.body, Body::Embedded(record) if record.inode.number() == ino),
-        )
+        // An inode begins with its number; only the entry that has it is decoded.
+        let (image, number) = (self.0, ino.0.to_le_bytes());
+        self.raw()
+            .filter(|raw| raw.header.kind == EMBEDDED && raw.header.flags == 0)
+            .find(|raw| raw.body(image).starts_with(&number))
+            .and_then(|raw| raw.decode(image).ok())
     }
 }
 

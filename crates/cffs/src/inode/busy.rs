@@ -100,8 +100,7 @@ impl Busy {
 
     /// Notes that a block of a container is about to change; `block` is its contents, `None` if it
     /// is new.
-    pub fn container(&self, file: &VnodeState, position: u64, block: Option<&[u8]>) {
-        let holder = file.inode.ino;
+    pub fn container(&self, holder: InodeNo, position: u64, block: Option<&[u8]>) {
         let mut state = self.state.lock();
         if holder == InodeNo::SYSTEM || !state.blocks.insert((holder, position)) {
             return;

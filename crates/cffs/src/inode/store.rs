@@ -296,15 +296,14 @@ impl Store {
     ) -> Result<&'a mut [u8]> {
         let per_block = self.layout.block_sectors();
         let position = u64::from(index.0 / per_block);
-        if file.pages.get(position).is_none() {
-            let block = self.container_block(file, position)?;
-            self.count_dirty(file, |file| {
-                file.pages.insert(position, block);
-            });
-        }
-        self.busy.container(file, position, file.pages.get(position).map(|block| &block[..]));
+        let holder = file.inode.ino;
         self.queue(file.vnode);
-        let block = self.dirty_page(file, position).ok_or(Error::Stale)?;
+        let (block, made_dirty) = self
+            .dirty_page_or(file, position, |inode| self.clean_container_block(inode, position))?;
+        // After a clean point no page is dirty, so the first change of one is seen here.
+        if made_dirty {
+            self.busy.container(holder, position, Some(block));
+        }
         let len = self.layout.sector_bytes as usize;
         let at = (index.0 % per_block) as usize * len;
         Ok(&mut block[at..at + len])
@@ -313,24 +312,46 @@ impl Store {
     /// Notes in the busy log what a block of a container is before it changes.
     pub(super) fn note_container(&self, file: &VnodeState, position: u64) -> Result<()> {
         let block = self.container_block(file, position)?;
-        self.busy.container(file, position, Some(&block));
+        self.busy.container(file.inode.ino, position, Some(&block));
         Ok(())
     }
 
     /// A page that is in memory, dirty from now on.
     pub fn dirty_page<'a>(&self, file: &'a mut VnodeState, position: u64) -> Option<&'a mut Block> {
         let (block, made_dirty) = file.pages.get_mut(position)?;
-        if made_dirty {
-            self.dirty_pages.fetch_add(1, Ordering::Relaxed);
-        }
+        self.dirtied(made_dirty);
         Some(block)
     }
 
-    fn container_block(&self, file: &VnodeState, position: u64) -> Result<Arc<Block>> {
-        if let Some(block) = file.pages.get(position) {
-            return Ok(block.clone());
+    /// A page, dirty from now on, and whether it was not before; `load` brings it if it is not in
+    /// memory.
+    pub fn dirty_page_or<'a>(
+        &self,
+        file: &'a mut VnodeState,
+        position: u64,
+        load: impl FnOnce(&Inode) -> Result<Arc<Block>>,
+    ) -> Result<(&'a mut Block, bool)> {
+        let VnodeState { inode, pages, .. } = file;
+        let (block, made_dirty) = pages.get_or_load(position, || load(inode))?;
+        self.dirtied(made_dirty);
+        Ok((block, made_dirty))
+    }
+
+    fn dirtied(&self, made_dirty: bool) {
+        if made_dirty {
+            self.dirty_pages.fetch_add(1, Ordering::Relaxed);
         }
-        let inode = &file.inode;
+    }
+
+    fn container_block(&self, file: &VnodeState, position: u64) -> Result<Arc<Block>> {
+        match file.pages.get(position) {
+            Some(block) => Ok(block.clone()),
+            None => self.clean_container_block(&file.inode, position),
+        }
+    }
+
+    /// The block of a container as the device has it.
+    fn clean_container_block(&self, inode: &Inode, position: u64) -> Result<Arc<Block>> {
         let per_block = self.layout.block_sectors();
         let first = SectorIndex(position as u32 * per_block);
         let number = inode
@@ -378,7 +399,7 @@ impl Store {
         let position = file.inode.size / u64::from(self.layout.block_bytes);
         let block = self.empty_block(file, position);
         block.trust_as(file.inode.ino);
-        self.busy.container(file, position, None);
+        self.busy.container(file.inode.ino, position, None);
         self.count_dirty(file, |file| {
             file.pages.insert(position, Arc::new(block));
         });

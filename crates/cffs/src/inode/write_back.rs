@@ -86,11 +86,12 @@ impl Store {
         let size = file.inode.size;
         let block_bytes = u64::from(self.layout.block_bytes);
         let mut sum = 0;
-        let zeros = Block::zeroed(block_bytes as usize);
         for position in 0..size.div_ceil(block_bytes) {
             let len = (size - position * block_bytes).min(block_bytes) as usize;
-            let page = file.pages.get(position).map_or(&zeros, |page| page);
-            sum = checksum::contents(sum, &page[..len]);
+            sum = match file.pages.get(position) {
+                Some(page) => checksum::contents(sum, &page[..len]),
+                None => checksum::contents(sum, &vec![0; len]),
+            };
         }
         if let Some(map) = file.inode.map_mut() {
             map.remove(0..u64::MAX).into_iter().for_each(|run| self.alloc.free(run));

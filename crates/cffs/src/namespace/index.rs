@@ -10,7 +10,7 @@ use super::Namespace;
 use crate::cache::Block;
 use crate::error::{Error, Result};
 use crate::format::index;
-use crate::inode::{Locked, VnodeState};
+use crate::inode::{Inode, Locked, VnodeState};
 use crate::units::SectorIndex;
 
 /// Up to this many bytes of sectors a directory is scanned.
@@ -39,15 +39,20 @@ impl Namespace {
     fn bucket(&self, dir: &VnodeState, bucket: u32) -> Result<Arc<Block>> {
         let layout = &self.store.layout;
         let position = index::index_base(layout.block_bytes) + u64::from(bucket);
-        if let Some(page) = dir.pages.get(position) {
-            return Ok(page.clone());
+        match dir.pages.get(position) {
+            Some(page) => Ok(page.clone()),
+            None => self.clean_bucket(&dir.inode, bucket, position),
         }
-        let (ino, generation) = (dir.inode.ino, dir.inode.generation);
-        let fragments = layout.block_fragments();
+    }
+
+    /// The bucket as the device has it.
+    fn clean_bucket(&self, dir: &Inode, bucket: u32, position: u64) -> Result<Arc<Block>> {
+        let (ino, generation) = (dir.ino, dir.generation);
+        let fragments = self.store.layout.block_fragments();
         let what = "missing";
         let missing = crate::error::Corruption::IndexBlock { dir: ino, index: bucket, what };
-        let map = dir.inode.map();
-        let number = map
+        let number = dir
+            .map()
             .and_then(|map| map.block_at(position * u64::from(fragments), fragments))
             .ok_or(missing)?;
         let block = self.store.cache.read(number)?;
@@ -59,15 +64,15 @@ impl Namespace {
 
     fn bucket_mut<'a>(&self, dir: &'a mut Locked<'_>, bucket: u32) -> Result<&'a mut Block> {
         let position = index::index_base(self.store.layout.block_bytes) + u64::from(bucket);
-        if dir.pages.get(position).is_none() {
-            let block = self.bucket(dir, bucket)?;
-            self.store.count_dirty(dir, |dir| {
-                dir.pages.insert(position, block);
-            });
-        }
-        self.store.busy.directory(dir.inode.ino);
+        let ino = dir.inode.ino;
         self.store.queue(dir.vnode);
-        self.store.dirty_page(dir, position).ok_or(Error::Stale)
+        let (block, made_dirty) = self
+            .store
+            .dirty_page_or(dir, position, |dir| self.clean_bucket(dir, bucket, position))?;
+        if made_dirty {
+            self.store.busy.directory(ino);
+        }
+        Ok(block)
     }
 
     fn add_bucket(&self, dir: &mut Locked<'_>, bucket: u32) -> Result<()> {
