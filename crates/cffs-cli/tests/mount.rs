@@ -2,6 +2,7 @@
 
 mod harness;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -366,4 +367,53 @@ fn what_is_not_mounted_is_named() {
         let said = fail(1, scratch.cffs([command]).arg(scratch.mountpoint()));
         assert!(said.contains("not on a mounted C-FFS volume"), "{command}: {said}");
     }
+}
+
+/// Each request of the kernel is a round trip: what it insists on is here, and nothing else.
+#[test]
+fn a_file_costs_few_round_trips() {
+    const FILES: u64 = 64;
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let dir = scratch.mountpoint().join("d");
+    fs::create_dir(&dir).expect("made");
+    let requests = || -> BTreeMap<String, u64> {
+        let stats = succeed(scratch.cffs(["stats", "--json"]).arg(scratch.mountpoint()));
+        let mut stats: serde_json::Value = serde_json::from_str(&stats).expect("it is JSON");
+        serde_json::from_value(stats["requests"].take()).expect("they are counts")
+    };
+    // Per file, to the nearest whole number: the first of them may find more in the kernel's cache.
+    // What the kernel sends without waiting for the answer may come late.
+    let rise = |work: &dyn Fn(&Path)| -> Vec<(String, u64)> {
+        let before = requests();
+        (0..FILES).for_each(|index| work(&dir.join(format!("file{index}"))));
+        let waited_for = |name: &str| !name.contains("forget") && name != "release";
+        let risen = requests().into_iter().filter(|(name, _)| waited_for(name)).map(|(name, n)| {
+            let rise = (n - before.get(&name).unwrap_or(&0) + FILES / 2) / FILES;
+            (name, rise)
+        });
+        risen.filter(|(_, rise)| *rise > 0).collect()
+    };
+    let is = |work: &dyn Fn(&Path), expected: &[&str], what: &str| {
+        let expected: Vec<_> = expected.iter().map(|name| (name.to_string(), 1)).collect();
+        assert_eq!(rise(work), expected, "{what}");
+    };
+    let read = |file: &Path| assert_eq!(fs::read(file).expect("read").len(), 1024);
+    let stat = |file: &Path| assert_eq!(fs::metadata(file).expect("there").len(), 1024);
+    // The directory's permissions are asked for anew after each change of it.
+    let new = ["create", "getattr", "lookup", "write"];
+    is(&|file| fs::write(file, [1; 1024]).expect("written"), &new, "write a new file");
+    is(&stat, &["statx"], "stat after a write");
+    is(&stat, &[], "stat again");
+    is(&read, &["read"], "read");
+    is(&stat, &["statx"], "stat after a read, which may have changed the time of access");
+    is(&read, &[], "read again");
+    is(&|file| fs::remove_file(file).expect("removed"), &["getattr", "unlink"], "remove");
+    let gone = |file: &Path| assert!(fs::metadata(file).is_err());
+    is(&gone, &["lookup"], "stat what was removed");
+    is(&gone, &[], "stat it again");
+    scratch.umount();
 }

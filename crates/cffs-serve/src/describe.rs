@@ -72,11 +72,13 @@ pub fn mounted(volume: &Volume, identity: Option<&Identity>) -> Value {
     json!({ "server": identity, "superblock": shown })
 }
 
-/// The counters of a volume since it was opened, and what follows from them.
-pub fn stats(stats: &Stats) -> Value {
+/// The counters of a volume since it was opened, and what follows from them, with what the kernel
+/// asked for.
+pub fn stats(stats: &Stats, requests: Value) -> Value {
     let asked = stats.cache_hits + stats.cache_misses;
     let percent = |part: u64| (part * 1000).checked_div(asked).map(|p| p as f64 / 10.0);
     json!({
+        "requests": requests,
         "calls": {
             "lookups": stats.lookups,
             "creates": stats.creates,

@@ -4,8 +4,8 @@ use rustix::io::Errno;
 
 use crate::protocol::{
     AttrReply, Context, CopyFileRange, Create, Entry, Fallocate, FileHandle, Granted, Listing,
-    ListingPlus, LockOwner, NodeId, Open, Opened, Read, Release, Rename, SetAttr, SetXattr, Statfs,
-    StatxReply, Unique, Write,
+    ListingPlus, LockOwner, NodeId, Opcode, Open, Opened, Read, Release, Rename, SetAttr, SetXattr,
+    Statfs, StatxReply, Unique, Write,
 };
 
 /// A file system, as the kernel sees it: one method per request.
@@ -37,6 +37,10 @@ pub trait Handler: Send + Sync {
     /// The session is over: no other method is running, none will be called again. Called once,
     /// however the session ended.
     fn destroy(&self) {}
+
+    /// A request has arrived, also one that no other method serves; for who counts them. Another
+    /// method may be running.
+    fn arrived(&self, opcode: Opcode) {}
 
     /// The kernel drops this many lookups of a node.
     fn forget(&self, node: NodeId, lookups: u64) {}

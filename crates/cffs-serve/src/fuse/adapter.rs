@@ -12,7 +12,8 @@ use cffs::vfs::types::{self, NewFile, NewKind};
 use cffs::vfs::{self, Volume};
 use fuse_ring::protocol::{
     AttrReply, Context, CopyFileRange, Create, Entry, Fallocate, FileHandle, Listing, ListingPlus,
-    NodeId, Open, OpenFlags, Opened, Read, Rename, SetAttr, SetXattr, Statfs, StatxReply, Write,
+    NodeId, Opcode, Open, OpenFlags, Opened, Read, Rename, SetAttr, SetXattr, Statfs, StatxReply,
+    Write,
 };
 use fuse_ring::{CachedData, Errno, Handler, Notifier};
 
@@ -127,6 +128,10 @@ fn opened(create: &Create) -> Opened {
 }
 
 impl Handler for Adapter {
+    fn arrived(&self, opcode: Opcode) {
+        self.control.count(opcode);
+    }
+
     fn forget(&self, node: NodeId, lookups: u64) {
         self.volume.release(ino(node), lookups);
     }

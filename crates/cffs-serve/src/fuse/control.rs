@@ -21,12 +21,14 @@ use std::sync::{Arc, OnceLock};
 use cffs::error::{Error, Result};
 use cffs::units::InodeNo;
 use cffs::vfs::Volume;
+use fuse_ring::protocol::Opcode;
 use rustix::fs::{XattrFlags, lgetxattr, setxattr};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 pub use super::checking::CheckStatus;
 use super::checking::Checking;
+use super::requests::Requests;
 use super::scrubbing::Scrubbing;
 pub use super::scrubbing::{Pace, ScrubStatus, Stage};
 use crate::describe;
@@ -146,12 +148,23 @@ pub(super) struct Control {
     identity: Arc<OnceLock<Identity>>,
     scrubbing: Arc<Scrubbing>,
     checking: Arc<Checking>,
+    requests: Requests,
 }
 
 impl Control {
     /// A control that answers as soon as the identity is known.
     pub fn new(identity: Arc<OnceLock<Identity>>) -> Control {
-        Control { identity, scrubbing: Arc::default(), checking: Arc::default() }
+        Control {
+            identity,
+            scrubbing: Arc::default(),
+            checking: Arc::default(),
+            requests: Requests::default(),
+        }
+    }
+
+    /// Counts a request of the kernel.
+    pub fn count(&self, opcode: Opcode) {
+        self.requests.count(opcode);
     }
 
     /// The question that has this attribute's name.
@@ -163,7 +176,7 @@ impl Control {
     pub fn answer(&self, volume: &Volume, ino: InodeNo, question: Question) -> Result<Vec<u8>> {
         let value = match question {
             Question::Info => describe::mounted(volume, self.identity.get()),
-            Question::Stats => describe::stats(&volume.stats()),
+            Question::Stats => describe::stats(&volume.stats(), self.requests.describe()),
             Question::Explain => describe::placement(&volume.explain(ino)?),
             Question::Scrub => serde_json::json!(self.scrubbing.status()),
             Question::Fsck => serde_json::json!(self.checking.status()),

@@ -28,6 +28,7 @@ use fuse_ring::{Config, MountOptions, Session, Transport, TransportChoice, Unmou
 mod adapter;
 mod checking;
 pub mod control;
+mod requests;
 mod scrubbing;
 mod translate;
 
