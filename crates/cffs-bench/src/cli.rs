@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use cffs_bench::compare::{self, Plan};
 use cffs_bench::directory::Directory;
 use cffs_bench::disk::{Profile, Stroke};
+use cffs_bench::instructions::Instructions;
 use cffs_bench::library::{self, LibraryPlan};
 use cffs_bench::peer::{Peer, find_cffs};
 use cffs_bench::placement::Placement;
@@ -193,6 +194,9 @@ impl Arguments {
             Command::Hot { operations } => {
                 let phases = library::hot(Hot { operations, clients: 1, seed: 1 })?;
                 println!("{}", table::phases(&phases));
+                if let Some(error) = Instructions::start().obstacle() {
+                    println!("instructions are not available: {error}");
+                }
                 Ok(())
             }
             Command::Control { socket, command } => {

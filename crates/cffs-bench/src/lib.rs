@@ -19,6 +19,7 @@
 pub mod compare;
 pub mod directory;
 pub mod disk;
+pub mod instructions;
 pub mod library;
 pub mod peer;
 pub mod placement;

@@ -18,6 +18,7 @@ use cffs::vfs::{AtimeMode, NewFile, NewKind, OpenOptions, Volume};
 
 use crate::compare::Results;
 use crate::disk::{Profile, Stroke};
+use crate::instructions::Instructions;
 use crate::peer::Peer;
 use crate::virtual_disk::VirtualDisk;
 use crate::workload::Phase;
@@ -185,8 +186,9 @@ pub fn hot(plan: Hot) -> Result<Vec<Phase>> {
     let contents = Contents::new(plan.seed, hot::SIZE);
     let mut buffer = vec![0; hot::SIZE];
     let mut phases = Vec::new();
+    let mut instructions = Instructions::start();
     for name in hot::PHASES {
-        let started = Instant::now();
+        let (started, before) = (Instant::now(), instructions.so_far());
         for i in 0..plan.operations {
             let kind = if matches!(name, "create" | "unlink") { "empty" } else { "full" };
             let file_name = format!("{kind}{i:06}");
@@ -207,10 +209,12 @@ pub fn hot(plan: Hot) -> Result<Vec<Phase>> {
             }
         }
         let seconds = started.elapsed().as_secs_f64();
+        let instructions = instructions.so_far().zip(before).map(|(now, before)| now - before);
         let moves_data = matches!(name, "create+write" | "open+read");
         let bytes = if moves_data { plan.operations * hot::SIZE as u64 } else { 0 };
         let files = plan.operations;
-        phases.push(Phase { name: name.to_owned(), files, bytes, seconds, device: None });
+        let name = name.to_owned();
+        phases.push(Phase { name, files, bytes, seconds, device: None, instructions });
     }
     volume.close()?;
     Ok(phases)
@@ -234,7 +238,7 @@ fn phase(
     let seconds = disk.now().since(started).as_secs();
     let device = Some(disk.counters().since(&before));
     volume.close().with_context(|| format!("close the volume after {name}"))?;
-    Ok(Phase { name: name.to_owned(), files, bytes, seconds, device })
+    Ok(Phase { name: name.to_owned(), files, bytes, seconds, device, instructions: None })
 }
 
 /// Makes a file and keeps the reference that the volume hands out.

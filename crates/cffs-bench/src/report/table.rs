@@ -6,12 +6,13 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
 use super::Report;
 use super::summary::Row;
+use crate::peer::Peer;
 use crate::workload::Phase;
 
 /// Characters in a line of text.
 const LINE_WIDTH: usize = 100;
 
-const HEADER: [&str; 10] = [
+const HEADER: [&str; 11] = [
     "phase",
     "",
     "files/s",
@@ -22,6 +23,7 @@ const HEADER: [&str; 10] = [
     "× best peer",
     "device ×",
     "of limit",
+    "instr/file",
 ];
 
 /// The report for a terminal.
@@ -39,7 +41,7 @@ pub fn markdown(report: &Report) -> String {
 pub fn phases(phases: &[Phase]) -> Table {
     let mut table = new_table(
         presets::UTF8_HORIZONTAL_ONLY,
-        &["phase", "files/s", "MB/s", "req/file", "busy s", "time s"],
+        &["phase", "files/s", "MB/s", "req/file", "busy s", "time s", "instr/file"],
     );
     for phase in phases {
         let optional = |value: Option<f64>| value.map_or_else(|| String::from("-"), figure);
@@ -50,9 +52,10 @@ pub fn phases(phases: &[Phase]) -> Table {
             optional(phase.requests_per_file()),
             optional(phase.device.map(|device| device.busy_secs())),
             figure(phase.seconds),
+            optional(phase.instructions_per_file()),
         ]);
     }
-    right_align(&mut table, 1..6);
+    right_align(&mut table, 1..7);
     table
 }
 
@@ -68,7 +71,7 @@ fn render(report: &Report, preset: &str, title: impl Fn(&str) -> String) -> Stri
             let repeated = last_phase.replace(&row.phase) == Some(&row.phase);
             table.add_row(cells(row, if repeated { "" } else { &row.phase }));
         }
-        right_align(&mut table, 2..10);
+        right_align(&mut table, 2..11);
         let _ = writeln!(out, "{table}");
     }
     if !report.bars.is_empty() {
@@ -141,6 +144,15 @@ fn circumstances(report: &Report) -> String {
              the limit."
         );
     }
+    if report.rows.iter().any(|row| row.peer == Peer::Library) {
+        let counted = report.rows.iter().any(|row| row.instructions_per_file.is_some());
+        let _ = writeln!(
+            out,
+            "\n`instr/file` counts the instructions of the library for each operation, which do not \
+             depend on what else the machine does{}.",
+            if counted { "" } else { "; not available here, since the processor does not count" }
+        );
+    }
     let versions: Vec<_> = e.versions.iter().map(|(peer, v)| format!("{peer}: {v}")).collect();
     let _ = writeln!(out, "\n{}.", versions.join("; "));
     out.lines().map(wrap).collect()
@@ -180,6 +192,7 @@ fn cells(row: &Row, phase: &str) -> Vec<String> {
         optional(row.ratio_to_best),
         optional(row.device_ratio_to_best),
         percent,
+        optional(row.instructions_per_file),
     ]
 }
 

@@ -12,7 +12,14 @@ fn phase(name: &str, seconds: f64, requests: u64) -> Phase {
     let busy_ns = (seconds * 1e9) as u64;
     let device =
         Counters { reads: requests, read_bytes: 2_000_000, busy_ns, ..Counters::default() };
-    Phase { name: name.into(), files: 100, bytes: 1_000_000, seconds, device: Some(device) }
+    Phase {
+        name: name.into(),
+        files: 100,
+        bytes: 1_000_000,
+        seconds,
+        device: Some(device),
+        instructions: None,
+    }
 }
 
 fn results(cells: &[(Workload, &str, Peer, &[f64], u64)]) -> Results {

@@ -76,6 +76,9 @@ pub struct Phase {
     pub seconds: f64,
     /// What the device counted.
     pub device: Option<Counters>,
+    /// Instructions of the program, where it is one that does everything by itself, and where the
+    /// machine counts them.
+    pub instructions: Option<u64>,
 }
 
 impl Phase {
@@ -87,6 +90,11 @@ impl Phase {
     /// Megabytes (10^6 bytes) per second.
     pub fn megabytes_per_sec(&self) -> f64 {
         self.bytes as f64 / 1e6 / self.seconds
+    }
+
+    /// Instructions for each file.
+    pub fn instructions_per_file(&self) -> Option<f64> {
+        self.instructions.filter(|_| self.files > 0).map(|n| n as f64 / self.files as f64)
     }
 
     /// Device requests for each file.
@@ -205,7 +213,14 @@ impl<'a> Session<'a> {
         let seconds = tally.started.elapsed().as_secs_f64();
         let device = self.site.counters().zip(before).map(|(after, before)| after.since(&before));
         let (files, bytes) = tally.totals();
-        self.phases.push(Phase { name: name.to_owned(), files, bytes, seconds, device });
+        self.phases.push(Phase {
+            name: name.to_owned(),
+            files,
+            bytes,
+            seconds,
+            device,
+            instructions: None,
+        });
         Ok(())
     }
 

@@ -1,0 +1,61 @@
+//! How often a hot operation asks the allocator for memory: a figure that is the same on every
+//! machine, unlike time, and that shows a copy or a list too many.
+
+use std::sync::Arc;
+
+use cffs::clock::TestClock;
+use cffs::device::MemoryDevice;
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::units::InodeNo;
+use cffs::vfs::Volume;
+use cffs::vfs::types::{AtimeMode, NewFile, NewKind, OpenOptions};
+
+const NEW: NewFile<'_> =
+    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+const FILES: u64 = 1000;
+
+/// Allocations of `work` for each of the files, whose names were made before.
+fn allocations(names: &[Vec<u8>], work: impl Fn(&[u8])) -> f64 {
+    let counted = allocation_counter::measure(|| names.iter().for_each(|name| work(name)));
+    counted.count_total as f64 / names.len() as f64
+}
+
+#[test]
+fn hot_operations_allocate_what_they_keep() {
+    let device = MemoryDevice::new(256 << 20);
+    mkfs::make(&device, &MkfsOptions::default()).expect("made");
+    let options = OpenOptions { atime: AtimeMode::Never, ..OpenOptions::default() };
+    let clock = Arc::new(TestClock::default());
+    let volume = Volume::open(Arc::new(device), clock, options).expect("opened");
+    let named = |kind: &str| -> Vec<Vec<u8>> {
+        (0..FILES).map(|index| format!("{kind}{index}").into_bytes()).collect()
+    };
+    let (empty, full) = (named("empty"), named("full"));
+    let root = InodeNo::ROOT;
+    let mut buffer = [0; 1024];
+    let make = |name: &[u8]| volume.make(root, name, &NEW).expect("made").ino;
+    let find = |name: &[u8]| volume.lookup(root, name).expect("there").ino;
+
+    let create = allocations(&empty, |name| volume.release(make(name), 1));
+    let write = allocations(&full, |name| {
+        let file = make(name);
+        volume.write(file, 0, &[7; 1024]).expect("written");
+        volume.release(file, 1);
+    });
+    let stat = allocations(&full, |name| volume.release(find(name), 1));
+    let cell = std::cell::RefCell::new(&mut buffer);
+    let read = allocations(&full, |name| {
+        let file = find(name);
+        volume.read(file, 0, &mut cell.borrow_mut()[..]).expect("read");
+        volume.release(file, 1);
+    });
+    let unlink = allocations(&empty, |name| volume.unlink(root, name).expect("gone"));
+    println!("create {create}, write {write}, stat {stat}, read {read}, unlink {unlink}");
+
+    assert_eq!((stat, read), (0.0, 0.0), "what only looks allocates nothing");
+    // The vnode, and now and then a block of the directory, or a larger table.
+    assert!(create < 1.7, "create: {create}");
+    // Besides, the page: its bytes, its head, and the list of pages.
+    assert!(write < 4.6, "create and write: {write}");
+    assert!(unlink < 0.2, "unlink: {unlink}");
+}
