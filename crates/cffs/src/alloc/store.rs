@@ -85,6 +85,11 @@ impl Allocator {
         Ok(Changes { groups: changed.map(mark).collect(), freed })
     }
 
+    /// Whether the device's bitmaps are not those in memory.
+    pub fn has_changed_groups(&self) -> bool {
+        self.state.lock().groups.values().any(|group| group.dirty)
+    }
+
     /// Adds the groups that changed to what an epoch writes, and notes in the superblock what it
     /// tells of them. What is freed by the epoch that is being written counts as free, and so does
     /// the space of files without a name. For a moment at which no change is under way.

@@ -244,18 +244,24 @@ fn checksum_of(sector: &[u8]) -> u32 {
     DiskHeader::ref_from_prefix(sector).map_or(0, |(header, _)| header.checksum.get())
 }
 
+/// Where a sector stands that is one of a log.
+pub fn position_of(sector: &[u8], checksum: Checksum) -> Option<Position> {
+    let (header, _) = DiskHeader::ref_from_prefix(sector).ok()?;
+    let is_one = header.magic.get() == MAGIC && checksum.verify(sector, CHECKSUM_AT);
+    is_one.then(|| Position {
+        generation: header.generation.get(),
+        sequence: header.sequence.get(),
+        previous: header.previous.get(),
+    })
+}
+
 /// The marks in the sector at a position of the log; `None` if the log ends before it. The position
 /// moves on.
 pub fn decode(sector: &[u8], position: &mut Position, checksum: Checksum) -> Option<Marks> {
-    let (header, records) = DiskHeader::ref_from_prefix(sector).ok()?;
-    let is_it = header.magic.get() == MAGIC
-        && header.generation.get() == position.generation
-        && header.sequence.get() == position.sequence
-        && header.previous.get() == position.previous
-        && checksum.verify(sector, CHECKSUM_AT);
-    if !is_it {
+    if position_of(sector, checksum)? != *position {
         return None;
     }
+    let (header, records) = DiskHeader::ref_from_prefix(sector).ok()?;
     position.sequence += 1;
     position.previous = header.checksum.get();
     let mut marks = Marks { incomplete: header.flags.get() != 0, ..Marks::default() };

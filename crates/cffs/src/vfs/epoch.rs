@@ -307,10 +307,12 @@ impl Preparation<'_> {
     fn mark_busy(&mut self) -> Result<()> {
         let Store { busy, alloc, .. } = self.store;
         busy.space(alloc.tell_changes(&busy.take_nameless())?);
-        if self.with_derived {
+        // Bitmaps may be all that the clean point writes: they are told of even so.
+        let has_any = !self.writes.is_empty() || self.with_derived && alloc.has_changed_groups();
+        if self.with_derived && has_any {
             busy.settling();
         }
-        if !self.writes.is_empty() {
+        if has_any {
             busy.write(&mut self.writes);
         }
         Ok(())

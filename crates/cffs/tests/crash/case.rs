@@ -83,26 +83,19 @@ fn open(device: Arc<dyn BlockDevice>) -> Result<Volume, String> {
         .map_err(|error| format!("it cannot be opened: {error}"))
 }
 
-/// Recovers, as opening for writing does: what was left clean is left alone. Tells whether it was
-/// enough to look at what was busy.
-fn recover(device: &dyn BlockDevice) -> Result<bool, String> {
+/// Recovers, as opening for writing does: what was left clean is left alone. Tells why it was not
+/// enough to look at what was busy, if it was not.
+fn recover(device: &dyn BlockDevice) -> Result<Option<String>, String> {
     let superblock = read_superblock(device).map_err(|error| format!("superblock: {error}"))?;
     if superblock.state == State::Clean {
-        return Ok(true);
+        return Ok(None);
     }
     let options = CheckOptions { repair: Repair::Preen, threads: 1, ..CheckOptions::default() };
     let report =
         fsck::check(device, &options, &()).map_err(|error| format!("recovery: {error}"))?;
     match report.problems.iter().find(|problem| !problem.fixed) {
         Some(problem) => Err(format!("not recovered: {problem}")),
-        None => {
-            if let (Some(why), true) =
-                (&report.full_because, crate::number("CFFS_CRASH_WHY") == Some(1))
-            {
-                println!("full: {why}");
-            }
-            Ok(report.fast.is_some())
-        }
+        None => Ok(report.full_because),
     }
 }
 
@@ -178,14 +171,18 @@ impl Run<'_> {
     }
 
     fn try_state(&mut self, mut image: Image) -> Result<(), String> {
-        if self.random.below(CRASH_AGAIN) == 0 {
+        let crash_again = self.random.below(CRASH_AGAIN) == 0;
+        if crash_again {
             for _ in 0..2 {
                 image = self.crash_recovery(image)?;
             }
         }
         self.tried.states += 1;
         let device = Arc::new(MemoryDevice::from_image(image));
-        self.tried.fast += u64::from(recover(&device)?);
+        match recover(&*device)? {
+            Some(why) if !crash_again => return Err(format!("all had to be checked: {why}")),
+            why => self.tried.fast += u64::from(why.is_none()),
+        }
         check(&device, "after recovery")?;
         let volume = open(device.clone())?;
         let found = Tree::of(&volume)?;

@@ -1,8 +1,12 @@
 //! What is taken out of the device, to see whether the explorer notices: the order of writes, whole
-//! phases, and the linktags in what is written. The file system itself knows nothing of this.
+//! phases, and the linktags and the records of the busy log in what is written. The file system
+//! itself knows nothing of this.
+
+use std::collections::HashMap;
 
 use cffs::device::Geometry;
 use cffs::format::Checksum;
+use cffs::format::busy_log::{self, Position, Record};
 use cffs::format::inode::{LINK_TAG_BYTES, LinkTagKind};
 use cffs::format::sector::{self, Body, Sector};
 use cffs::units::InodeNo;
@@ -31,12 +35,52 @@ pub enum Mutant {
     NoDeferral,
     /// Linktags of this kind tell nothing, in the external table or elsewhere.
     NoTag { kind: LinkTagKind, external: bool },
+    /// The busy log tells nothing.
+    NoLog,
+    /// The busy log is in motion with the changes that it tells of.
+    LateLog,
+    /// The busy log has no records of this kind.
+    NoRecord(Kind),
+    /// Each sector of the busy log is the end of what an epoch tells.
+    EarlyEnd,
+    /// What an epoch tells in one sector of the busy log comes in another order, which is harmless.
+    Reordered,
+}
+
+/// What a record of the busy log is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Directory,
+    Table,
+    External,
+    Reference,
+    Locator,
+    Group,
+    Freed,
+    Settling,
+    End,
+}
+
+impl Kind {
+    fn of(record: &Record) -> Kind {
+        match record {
+            Record::Directory(_) => Kind::Directory,
+            Record::Table { .. } => Kind::Table,
+            Record::External { .. } => Kind::External,
+            Record::Reference { .. } => Kind::Reference,
+            Record::Locator { .. } => Kind::Locator,
+            Record::Group { .. } => Kind::Group,
+            Record::Freed(_) => Kind::Freed,
+            Record::Settling => Kind::Settling,
+            Record::End => Kind::End,
+        }
+    }
 }
 
 /// Every part of an epoch that keeps a promise. Not among them is the tag *replaced* in directories:
 /// the tag of the move beside it decides already, and a file that never was on the device has no
 /// promise.
-pub const ALL: [Mutant; 17] = [
+pub const ALL: [Mutant; 29] = [
     Mutant::NoSync,
     Mutant::NoSyncBeforeSuperblock,
     Mutant::NoBarrier(0),
@@ -54,23 +98,60 @@ pub const ALL: [Mutant; 17] = [
     Mutant::NoTag { kind: LinkTagKind::MovedFrom, external: true },
     Mutant::NoTag { kind: LinkTagKind::Unlinked, external: true },
     Mutant::NoTag { kind: LinkTagKind::Replaced, external: true },
+    Mutant::NoLog,
+    Mutant::LateLog,
+    Mutant::NoRecord(Kind::Directory),
+    Mutant::NoRecord(Kind::Table),
+    Mutant::NoRecord(Kind::External),
+    Mutant::NoRecord(Kind::Reference),
+    Mutant::NoRecord(Kind::Locator),
+    Mutant::NoRecord(Kind::Group),
+    Mutant::NoRecord(Kind::Freed),
+    Mutant::NoRecord(Kind::Settling),
+    Mutant::NoRecord(Kind::End),
+    Mutant::EarlyEnd,
 ];
 
 impl Mutant {
-    /// Changes what a request writes.
-    pub fn change(self, data: &mut [u8], geometry: Geometry) {
-        let Mutant::NoTag { kind, external } = self else { return };
+    /// Changes what a request writes. `chain` has the checksum that a sector of the busy log has now,
+    /// by the one that it had.
+    pub fn change(self, data: &mut [u8], geometry: Geometry, chain: &mut HashMap<u32, u32>) {
         let checksum = Checksum::new(&UUID);
         for image in data.chunks_exact_mut(geometry.sector_bytes as usize) {
-            let Some((container, _)) = sector::identify(image, checksum) else { continue };
-            if external == (container.file == InodeNo::EXTERNAL) {
-                let epoch = Sector::new(image).epoch();
-                for at in tags(image, kind) {
-                    image[at..][TAG_EPOCH_AND_FILE].fill(0);
+            match self {
+                Mutant::NoTag { kind, external } => untag(image, kind, external, checksum),
+                Mutant::NoLog if busy_log::position_of(image, checksum).is_some() => image.fill(0),
+                Mutant::NoRecord(_) | Mutant::EarlyEnd | Mutant::Reordered => {
+                    self.untell(image, checksum, chain);
                 }
-                sector::seal(image, epoch, checksum);
+                _ => {}
             }
         }
+    }
+
+    /// Changes the records in a sector, if it is one of the busy log.
+    fn untell(self, image: &mut [u8], checksum: Checksum, chain: &mut HashMap<u32, u32>) {
+        let Some(position) = busy_log::position_of(image, checksum) else { return };
+        let mut after = position;
+        let mut marks = busy_log::decode(image, &mut after, checksum).expect("one of the log");
+        let previous = chain.get(&position.previous).copied().unwrap_or(position.previous);
+        busy_log::init(image, Position { previous, ..position });
+        if self == Mutant::Reordered {
+            let epochs = marks.records.split_mut(|record| *record == Record::End);
+            epochs.for_each(<[Record]>::reverse);
+        }
+        for record in marks.records {
+            if self != Mutant::NoRecord(Kind::of(&record)) {
+                assert!(busy_log::append(image, &record), "there was room before");
+            }
+        }
+        if self == Mutant::EarlyEnd {
+            busy_log::append(image, &Record::End);
+        }
+        if marks.incomplete {
+            busy_log::set_incomplete(image);
+        }
+        chain.insert(after.previous, busy_log::seal(image, checksum));
     }
 
     /// Changes the order of what was written, from one sync to the next.
@@ -102,11 +183,24 @@ impl Mutant {
                     phases[number + 1].extend(next_end);
                 }
                 Mutant::NoDeferral => skip_what_comes_again(&mut phases),
+                Mutant::LateLog => delay_log(&mut phases),
                 _ => {}
             }
             phases.concat()
         });
         epochs.flatten().collect()
+    }
+}
+
+/// Makes the linktags of a kind in a sector tell nothing.
+fn untag(image: &mut [u8], kind: LinkTagKind, external: bool, checksum: Checksum) {
+    let Some((container, _)) = sector::identify(image, checksum) else { return };
+    if external == (container.file == InodeNo::EXTERNAL) {
+        let epoch = Sector::new(image).epoch();
+        for at in tags(image, kind) {
+            image[at..][TAG_EPOCH_AND_FILE].fill(0);
+        }
+        sector::seal(image, epoch, checksum);
     }
 }
 
@@ -122,6 +216,34 @@ fn tags(image: &[u8], kind: LinkTagKind) -> Vec<usize> {
         .collect()
 }
 
+/// What is written, block by block.
+fn blocks(offset: u64, data: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+    (offset..).step_by(BLOCK_BYTES).zip(data.chunks(BLOCK_BYTES))
+}
+
+/// Writes the busy log in the second phase instead of the first.
+fn delay_log(phases: &mut [Vec<Event>]) {
+    let checksum = Checksum::new(&UUID);
+    let mut delayed = Vec::new();
+    let mut kept = Vec::new();
+    for event in phases[0].drain(..) {
+        let Event::Write { offset, data } = event else {
+            kept.push(event);
+            continue;
+        };
+        for (offset, block) in blocks(offset, &data) {
+            let is_log = [512, BLOCK_BYTES].into_iter().any(|sector_bytes| {
+                let first = block.get(..sector_bytes);
+                first.is_some_and(|first| busy_log::position_of(first, checksum).is_some())
+            });
+            let event = Event::Write { offset, data: block.to_vec() };
+            if is_log { delayed.push(event) } else { kept.push(event) }
+        }
+    }
+    phases[0] = kept;
+    phases[1].splice(0..0, delayed);
+}
+
 /// Leaves out the writes of blocks that a later phase writes again.
 fn skip_what_comes_again(phases: &mut [Vec<Event>]) {
     let mut later = std::collections::BTreeSet::new();
@@ -133,7 +255,7 @@ fn skip_what_comes_again(phases: &mut [Vec<Event>]) {
                 kept.push(event);
                 continue;
             };
-            for (at, piece) in (offset..).step_by(BLOCK_BYTES).zip(data.chunks(BLOCK_BYTES)) {
+            for (at, piece) in blocks(offset, &data) {
                 here.push(at);
                 if !later.contains(&at) {
                     kept.push(Event::Write { offset: at, data: piece.to_vec() });

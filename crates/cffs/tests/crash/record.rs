@@ -1,5 +1,6 @@
 //! A device that keeps what was written to it, in order, with the barriers and syncs between.
 
+use std::collections::HashMap;
 use std::io::{self, IoSlice};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,6 +22,8 @@ pub struct Recorder {
     inner: MemoryDevice,
     events: Mutex<Vec<Event>>,
     mutant: Option<Mutant>,
+    /// The checksums of the sectors of the busy log that the mutant changed, by those they had.
+    chain: Mutex<HashMap<u32, u32>>,
     barriers: AtomicUsize,
 }
 
@@ -34,6 +37,7 @@ impl Recorder {
             inner: MemoryDevice::from_image(image),
             events: Mutex::default(),
             mutant,
+            chain: Mutex::default(),
             barriers: AtomicUsize::new(0),
         }
     }
@@ -62,7 +66,7 @@ impl BlockDevice for Recorder {
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
         let mut data: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
         if let Some(mutant) = self.mutant {
-            mutant.change(&mut data, self.geometry());
+            mutant.change(&mut data, self.geometry(), &mut self.chain.lock().unwrap());
         }
         self.inner.write_at(offset, &[IoSlice::new(&data)])?;
         self.record(Event::Write { offset, data });
