@@ -4,13 +4,15 @@
 //! the blocks of the locator table and the bitmaps that the busy log tells of. Counters are those of
 //! the clean point with what changed in these blocks.
 //!
-//! Invariants: what a crash does not explain raises a doubt, and nothing is marked clean then: the
-//! full check follows, and finds the volume as this one could have found it. Until the superblock
-//! says "clean", the busy log holds, so recovery that is cut short begins anew.
+//! Invariants: what a crash does not explain raises a doubt, and nothing is written then: the full
+//! check follows. Until the superblock says "clean", the busy log holds, so recovery that is cut
+//! short begins anew; before it writes anything, it tells the log what it needs for that
+//! ([`super::tell`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::census::pieces;
+use super::disk::Place;
 use super::pass1::Queue;
 use super::sectors::OwnedRecord;
 use super::{Checker, Code, ROUNDS_MAX, Severity};
@@ -41,6 +43,9 @@ pub struct FastReport {
 
 /// A group as it was at the clean point: its header and its bitmap.
 type Group = (CgHeader, Vec<u8>);
+
+/// What is derived, with its place on the device.
+type Derived = Vec<(u64, Vec<u8>)>;
 
 impl Checker<'_> {
     /// Whether the walk is one of what is busy.
@@ -74,14 +79,26 @@ impl Checker<'_> {
                 return Ok(());
             }
         }
-        let groups = self.read_groups();
-        if !converged || self.reason_for_doubt().is_some() || !self.superblock.writable() {
+        if !converged || !self.superblock.writable() {
             self.doubt("recovery comes to no end");
             return Ok(());
         }
+        self.complete_locator()?;
+        let groups = self.read_groups();
+        let before = |(header, _): &Group| (header.cg, header.free_fragments);
+        let before: Vec<(CgIndex, u32)> = groups.values().map(before).collect();
+        let mut derived = Derived::new();
+        let inodes = self.recover_locator(&mut derived);
+        let free = self.recover_bitmaps(groups, &mut derived);
+        if self.disk.is_changed() || !derived.is_empty() {
+            self.tell(&before);
+        }
+        if self.reason_for_doubt().is_some() {
+            return Ok(());
+        }
         self.disk.commit()?;
-        let Some(inodes) = self.recover_locator()? else { return Ok(()) };
-        let Some(free) = self.recover_bitmaps(groups)? else { return Ok(()) };
+        derived.iter().for_each(|(offset, bytes)| self.disk.change(*offset, bytes));
+        self.disk.commit()?;
         self.superblock.inodes = inodes;
         self.superblock.free_fragments = free;
         self.superblock.epoch = self.superblock.epoch.max(self.walk.epoch_max);
@@ -218,70 +235,76 @@ impl Checker<'_> {
         self.scope.as_ref().is_some_and(|s| s.settling && s.locator.contains_key(&block))
     }
 
-    /// Sets the busy blocks of the locator table right; the inodes that there are then.
-    fn recover_locator(&mut self) -> Result<Option<u64>> {
-        let mut by_block: BTreeMap<u64, Vec<InodeNo>> = BTreeMap::new();
+    /// Gives the locator table the blocks that it lacks.
+    fn complete_locator(&mut self) -> Result<()> {
         let users = self.walk.census.inodes.iter().filter(|found| !found.ino.is_system());
-        for found in users {
-            let (block, _) = locator::position(found.ino, self.layout.block_bytes);
-            by_block.entry(block).or_default().push(found.ino);
-        }
-        let busy = self.scope.as_ref().map_or(BTreeMap::new(), |scope| scope.locator.clone());
-        let fragments = u64::from(self.layout.block_fragments());
-        let is_there = |block: u64| {
-            let extents = &self.walk.locator.extents;
-            let after = extents.partition_point(|e| e.logical_end() <= block * fragments);
-            extents.get(after).is_some_and(|e| e.logical <= block * fragments)
-        };
-        let missing: Vec<u64> = by_block.keys().copied().filter(|b| !is_there(*b)).collect();
-        if missing.iter().any(|block| !busy.contains_key(block)) {
+        let block_of = |ino| locator::position(ino, self.layout.block_bytes).0;
+        let needed: BTreeSet<u64> = users.map(|found| block_of(found.ino)).collect();
+        let missing: Vec<u64> =
+            needed.into_iter().filter(|b| !self.has_locator_block(*b)).collect();
+        let is_told = |block| self.scope.as_ref().is_some_and(|s| s.locator.contains_key(block));
+        if !missing.iter().all(is_told) {
             self.doubt("a block of the locator table is missing");
-            return Ok(None);
-        }
-        let present: Vec<u64> = busy.keys().copied().filter(|b| is_there(*b)).collect();
-        if !missing.is_empty() && !self.grow_locator(&missing, true)? {
+        } else if !missing.is_empty() && !self.grow_locator(&missing, true)? {
             self.doubt("no space for the locator table");
-            return Ok(None);
-        }
-        self.check_locator_size();
-        let mut inodes = self.superblock.inodes;
-        for block in present.iter().chain(&missing) {
-            let mut bytes = vec![0; self.layout.block_bytes as usize];
-            if missing.contains(block) {
-                locator::init(&mut bytes, *block);
-            } else {
-                match self.locator_block(*block) {
-                    Some(old) => bytes = old,
-                    None => return Ok(None),
+        } else {
+            self.check_locator_size();
+            for block in missing {
+                let mut bytes = vec![0; self.layout.block_bytes as usize];
+                locator::init(&mut bytes, block);
+                locator::seal(&mut bytes, self.checksum);
+                for (offset, piece) in self.locator_pieces(block, &bytes) {
+                    self.disk.change(offset, &piece);
+                }
+                if let Some(scope) = &mut self.scope {
+                    scope.locator_blocks.insert(block, Some(bytes));
                 }
             }
-            let is_torn = locator::verify(&bytes, *block, self.checksum).is_err();
-            let is_wrong = self.set_locator_block(*block, &mut bytes) || is_torn;
+        }
+        Ok(())
+    }
+
+    fn has_locator_block(&self, block: u64) -> bool {
+        let fragments = u64::from(self.layout.block_fragments());
+        let extents = &self.walk.locator.extents;
+        let after = extents.partition_point(|e| e.logical_end() <= block * fragments);
+        extents.get(after).is_some_and(|e| e.logical <= block * fragments)
+    }
+
+    /// The places of a block of the locator table, with what is there.
+    fn locator_pieces(&self, block: u64, bytes: &[u8]) -> Derived {
+        let len = bytes.len() as u64;
+        let mut rest = bytes;
+        let places = pieces(&self.walk.locator.extents, block * len, len, &self.layout);
+        let piece = |place: Place| {
+            let (piece, after) = rest.split_at(place.len);
+            rest = after;
+            (place.offset, piece.to_vec())
+        };
+        places.into_iter().map(piece).collect()
+    }
+
+    /// Sets the busy blocks of the locator table right; the inodes that there are then.
+    fn recover_locator(&mut self, derived: &mut Derived) -> u64 {
+        let busy = self.scope.as_ref().map_or(BTreeMap::new(), |scope| scope.locator.clone());
+        let before: u64 = busy.values().map(|used| u64::from(*used)).sum();
+        let mut inodes = self.superblock.inodes;
+        let there: Vec<u64> = busy.into_keys().filter(|b| self.has_locator_block(*b)).collect();
+        for block in there {
+            let Some(mut bytes) = self.locator_block(block) else { return 0 };
+            let is_torn = locator::verify(&bytes, block, self.checksum).is_err();
+            let is_wrong = self.set_locator_block(block, &mut bytes) || is_torn;
             inodes += locator::used_count(&bytes) as u64;
             if is_wrong {
                 *self.report.recovered.entry(Code::LocatorEntry).or_default() += 1;
                 locator::seal(&mut bytes, self.checksum);
-                let len = bytes.len() as u64;
-                let places = pieces(&self.walk.locator.extents, block * len, len, &self.layout);
-                let mut at = 0;
-                for place in places {
-                    self.disk.write(place.offset, &bytes[at..at + place.len])?;
-                    at += place.len;
-                }
+                derived.extend(self.locator_pieces(block, &bytes));
             }
         }
-        let before: u64 = busy.values().map(|used| u64::from(*used)).sum();
-        if self.disk.is_changed() {
-            self.disk.barrier()?;
-            self.disk.commit()?;
+        if inodes < before {
+            self.doubt("the locator table does not fit its count");
         }
-        match inodes.checked_sub(before) {
-            Some(inodes) if self.reason_for_doubt().is_none() => Ok(Some(inodes)),
-            _ => {
-                self.doubt("the locator table does not fit its count");
-                Ok(None)
-            }
-        }
+        inodes.saturating_sub(before)
     }
 
     /// Sets the entries of a block by what the walk found; whether any was wrong. What lies where
@@ -375,18 +398,7 @@ impl Checker<'_> {
     }
 
     /// Sets the bitmaps of the busy groups right; the free fragments that there are then.
-    fn recover_bitmaps(&mut self, mut groups: BTreeMap<u32, Group>) -> Result<Option<u64>> {
-        // Blocks for the locator table may have come from others.
-        let more: Vec<u32> = match &self.scope {
-            Some(scope) => {
-                scope.groups.keys().filter(|cg| !groups.contains_key(cg)).copied().collect()
-            }
-            None => Vec::new(),
-        };
-        for cg in more {
-            let Some(group) = self.read_group(CgIndex(cg)) else { return Ok(None) };
-            groups.insert(cg, group);
-        }
+    fn recover_bitmaps(&mut self, mut groups: BTreeMap<u32, Group>, derived: &mut Derived) -> u64 {
         let freed: Vec<_> = match &self.scope {
             Some(scope) => scope.freed.iter().chain(&self.released).copied().collect(),
             None => Vec::new(),
@@ -418,11 +430,10 @@ impl Checker<'_> {
             let mut bytes = vec![0; self.layout.block_bytes as usize];
             header.encode_into(&mut bytes, self.checksum);
             bytes.extend_from_slice(&bitmap);
-            let place = self.layout.block_offset(self.layout.cg_header(CgIndex(cg)));
-            self.disk.write(place, &bytes)?;
+            derived.push((self.layout.block_offset(self.layout.cg_header(CgIndex(cg))), bytes));
             *self.report.recovered.entry(Code::Bitmap).or_default() += 1;
             self.superblock.cgs_made = self.superblock.cgs_made.max(cg + 1);
         }
-        Ok(Some(free))
+        free
     }
 }

@@ -46,6 +46,7 @@ mod salvage;
 mod scope;
 mod search;
 mod sectors;
+mod tell;
 mod twins;
 mod used;
 

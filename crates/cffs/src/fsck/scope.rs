@@ -38,6 +38,8 @@ pub(super) struct Scope {
     block_sectors: u32,
     /// Sectors of the log.
     pub log_sectors: u32,
+    /// The last sector of which something counts, and its records that do.
+    pub end: (Position, Vec<Record>),
     /// Directories whose sectors are queued, or were read.
     pub entered: HashSet<InodeNo>,
     /// Blocks of the locator table that were read.
@@ -56,6 +58,7 @@ impl Scope {
         let start = layout.block_offset(layout.busy_log_half(superblock.generation));
         let checksum = superblock.checksum();
         let mut position = Position { generation: superblock.generation, ..Position::default() };
+        scope.end.0 = position;
         // What the epoch that was in motion tells counts only when all of it is there.
         let mut untold = Vec::new();
         let bytes = layout.busy_log_half_blocks() * layout.block_bytes;
@@ -63,17 +66,22 @@ impl Scope {
             let len = STEP_BYTES.min(bytes - at) as usize;
             let chunk = disk.read(start + u64::from(at), len);
             for sector in chunk.chunks_exact(layout.sector_bytes as usize) {
+                let here = position;
                 let Some(marks) = busy_log::decode(sector, &mut position, checksum) else {
                     return Ok(scope);
                 };
                 if marks.incomplete {
                     return Err("the busy log does not tell everything");
                 }
-                for record in marks.records {
-                    untold.push(record);
-                    if record == Record::End {
+                for record in &marks.records {
+                    untold.push(*record);
+                    if *record == Record::End {
                         untold.drain(..).for_each(|record| scope.add(record));
                     }
+                }
+                let is_end = |record: &Record| *record == Record::End;
+                if let Some(last) = marks.records.iter().rposition(is_end) {
+                    scope.end = (here, marks.records[..=last].to_vec());
                 }
                 scope.log_sectors += 1;
             }

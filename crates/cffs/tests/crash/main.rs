@@ -259,14 +259,12 @@ fn explore(nth: fn(u64, u64) -> Workload) {
     failures.iter().for_each(|failure| println!("{failure}\n"));
     println!(
         "{} states after a crash, {} of them of crashed recoveries, in {} workloads, seed {}: \
-         {} violations; {} recovered from what was busy; {} were as a whole a moment of the \
-         workload; {:.1} s",
+         {} violations; {} were as a whole a moment of the workload; {:.1} s",
         tried.states,
         tried.recoveries,
         tried.workloads,
         explorer.seed,
         failures.len(),
-        tried.fast,
         tried.moments,
         began.elapsed().as_secs_f64()
     );
