@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Content, ExtentMap, Locked, Mapping, Store, VnodeState};
+use super::{Changed, Content, ExtentMap, Locked, Mapping, Store, VnodeState};
 use crate::alloc::{Kind, Request};
 use crate::cache::Block;
 use crate::error::{Corruption, Error, Result};
@@ -242,7 +242,7 @@ impl Store {
             return Err(error);
         }
         file.inode.content_checksum = None;
-        self.mark_dirty(file);
+        self.mark_changed(file, Changed::Contents);
         Ok(())
     }
 
@@ -298,7 +298,7 @@ impl Store {
         if written.is_err() && file.inode.size > size {
             self.shrink_to(file, size);
         }
-        self.mark_dirty(file);
+        self.mark_changed(file, Changed::Contents);
         written
     }
 

@@ -7,7 +7,7 @@ use foldhash::HashMap;
 use parking_lot::Mutex;
 
 use super::ahead::Ahead;
-use super::{Busy, Content, ExtentMap, Inode, Locator, Locked, Vnode, VnodeState};
+use super::{Busy, Changed, Content, ExtentMap, Inode, Locator, Locked, Vnode, VnodeState};
 use crate::alloc::Allocator;
 use crate::cache::{Block, BufferCache};
 use crate::clock::Clock;
@@ -246,9 +246,15 @@ impl Store {
         self.queue.lock().len()
     }
 
-    /// Marks an inode as changed.
+    /// Marks an inode as changed, in whatever way.
     pub fn mark_dirty(&self, file: &mut Locked<'_>) {
+        self.mark_changed(file, Changed::Anything);
+    }
+
+    /// Marks an inode as changed in this way.
+    pub fn mark_changed(&self, file: &mut Locked<'_>, changed: Changed) {
         file.dirty = true;
+        file.changed = file.changed.max(changed);
         self.queue(file.vnode);
     }
 

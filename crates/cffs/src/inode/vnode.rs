@@ -21,6 +21,18 @@ pub struct Vnode {
     queued: AtomicBool,
 }
 
+/// What changed of a file since its inode was last encoded: the most of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Changed {
+    /// Its times, if anything.
+    Times,
+    /// Its contents, by writes alone. What the device has of the file stays as it is and whole, however
+    /// long the new contents stay in memory.
+    Contents,
+    /// Its names, its space or its attributes: what else goes to the device may rely on it.
+    Anything,
+}
+
 /// What the lock of a vnode protects.
 pub struct VnodeState {
     /// The inode as of now.
@@ -33,6 +45,8 @@ pub struct VnodeState {
     pub durable: Option<Container>,
     /// Whether the inode differs from its record in the sector.
     pub dirty: bool,
+    /// In what it differs.
+    pub changed: Changed,
     /// Linktags of the open epoch.
     pub tags: Vec<LinkTag>,
     /// The last epoch in which the inode was given a further name.
@@ -72,6 +86,14 @@ pub struct VnodeState {
     pub inline_len: u16,
 }
 
+impl VnodeState {
+    /// The inode is in its sector as it is, or goes with its last user.
+    pub fn set_encoded(&mut self) {
+        self.dirty = false;
+        self.changed = Changed::Times;
+    }
+}
+
 impl Vnode {
     /// A vnode for an inode that lies in `container`; `durable` if the device has it there.
     pub fn new(inode: Inode, container: Option<Container>, durable: bool) -> Vnode {
@@ -84,6 +106,7 @@ impl Vnode {
                 container,
                 durable: container.filter(|_| durable),
                 dirty: false,
+                changed: Changed::Times,
                 tags: Vec::new(),
                 gained_name: None,
                 lost_name: None,

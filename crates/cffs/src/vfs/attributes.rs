@@ -5,7 +5,7 @@ use super::{Attr, SetAttr, SetTime, Volume, acl};
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
 use crate::format::inode::FileType;
-use crate::inode::{Content, Locked, Store, VnodeState};
+use crate::inode::{Changed, Content, Locked, Store, VnodeState};
 use crate::units::InodeNo;
 
 const SET_UID: u32 = 0o4000;
@@ -104,6 +104,7 @@ fn apply(store: &Store, file: &mut Locked<'_>, changes: &SetAttr) {
     // The access ACL follows the mode.
     file.xattrs_changed |= changes.permissions.is_some();
     let inode = &mut file.inode;
+    let before = (inode.permissions, inode.uid, inode.gid);
     if let Some(permissions) = changes.permissions {
         inode.permissions = permissions & 0o7777;
         acl::follow_mode(inode);
@@ -123,5 +124,7 @@ fn apply(store: &Store, file: &mut Locked<'_>, changes: &SetAttr) {
     inode.atime = changes.atime.map_or(inode.atime, time);
     inode.mtime = changes.mtime.map_or(inode.mtime, time);
     inode.touch(changes.ctime.unwrap_or(now));
-    store.mark_dirty(file);
+    let times_alone = before == (inode.permissions, inode.uid, inode.gid) && !file.xattrs_changed;
+    let changed = if times_alone { Changed::Times } else { Changed::Anything };
+    store.mark_changed(file, changed);
 }

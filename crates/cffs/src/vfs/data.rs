@@ -4,7 +4,7 @@ use super::{AllocateMode, AtimeMode, SeekFor, Volume, count};
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
 use crate::format::inode::FileType;
-use crate::inode::{Content, Inode, Locked, Store, VnodeState};
+use crate::inode::{Changed, Content, Inode, Locked, Store, VnodeState};
 use crate::namespace::Namespace;
 use crate::units::{Container, InodeNo};
 
@@ -74,7 +74,7 @@ impl Volume {
         let mut file = Locked::new(&vnode);
         if file.inode.nlink > 0 {
             file.inode.atime = self.store().clock.now();
-            self.store().mark_dirty(&mut file);
+            self.store().mark_changed(&mut file, Changed::Times);
         }
     }
 
@@ -277,7 +277,7 @@ pub(super) fn written(store: &Store, file: &mut Locked<'_>) {
     let now = store.clock.now();
     file.inode.mtime = now;
     file.inode.touch(now);
-    store.mark_dirty(file);
+    store.mark_changed(file, Changed::Contents);
 }
 
 /// Changes contents that lie in the inode. `None` if the inode has moved meanwhile, `Some(false)` if

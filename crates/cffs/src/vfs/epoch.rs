@@ -12,12 +12,13 @@
 
 use std::cell::OnceCell;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::clean::Attempt;
+use super::fsync::Choice;
 use super::{Volume, count};
 use crate::cache::{Block, Phase, WriteSet};
 use crate::error::{Corruption, Result};
@@ -35,7 +36,11 @@ const DERIVED_BYTES_MAX: u64 = 16 << 20;
 pub(super) struct Progress {
     /// The last epoch that is on the device.
     pub(super) done: EpochNo,
-    /// When the last one started.
+    /// The last one that left nothing behind.
+    pub(super) complete: EpochNo,
+    /// The files that the last one left behind.
+    pub(super) left: HashSet<InodeNo>,
+    /// When the last one that left nothing behind started.
     started: Option<Instant>,
     /// When the last one that wrote anything did.
     pub(super) written: Option<Instant>,
@@ -49,6 +54,8 @@ impl Progress {
     pub(super) fn new() -> Progress {
         Progress {
             done: EpochNo::default(),
+            complete: EpochNo::default(),
+            left: HashSet::new(),
             started: None,
             written: None,
             attempt: None,
@@ -57,14 +64,16 @@ impl Progress {
     }
 }
 
-/// What an epoch writes beside what was changed.
+/// What an epoch writes of what was changed, and what beside it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum EpochKind {
-    /// Nothing, unless changed pages of derived state take much memory.
+    /// All that was changed, but for the contents of files that nobody waits for (see `fsync`).
+    Wanted,
+    /// All that was changed; nothing beside it, unless changed pages of derived state take much memory.
     Plain,
-    /// The locator table and the indexes.
+    /// The locator table and the indexes too.
     Derived,
-    /// All that is derived: when the epoch is on the device, it is the new clean point.
+    /// And all else that is derived: when the epoch is on the device, it is the new clean point.
     CleanPoint,
 }
 
@@ -73,39 +82,13 @@ struct Prepared {
     epoch: EpochNo,
     writes: WriteSet,
     in_flight: Vec<(Arc<Vnode>, Vec<u64>)>,
+    /// The files that wait for a later epoch.
+    left: HashSet<InodeNo>,
     /// The superblock to be written after, if this is a clean point.
     superblock: Option<Superblock>,
 }
 
 impl Volume {
-    /// Makes everything that was changed before the call durable.
-    pub fn sync(&self) -> Result<()> {
-        count(&self.calls.syncs);
-        self.check_open()?;
-        if self.options.read_only { Ok(()) } else { self.commit() }
-    }
-
-    /// Makes one file durable, with its name. `data_only` leaves out what is not needed to read
-    /// the contents back.
-    pub fn sync_file(&self, ino: InodeNo, data_only: bool) -> Result<()> {
-        count(&self.calls.syncs);
-        let vnode = self.vnode(ino)?;
-        if self.options.read_only {
-            return Ok(());
-        }
-        let _ = data_only;
-        let state = vnode.state.read();
-        let changed = state.dirty || !state.pages.is_empty() || vnode.is_queued();
-        let new = state.container != state.durable;
-        drop(state);
-        if changed || new {
-            return self.commit();
-        }
-        // The last change of the file may be in an epoch that is still being written.
-        drop(self.epochs.lock());
-        self.check_writable()
-    }
-
     /// Writes an epoch if one is due, and a clean point if nothing has been changed for a while. A
     /// thread of the front end calls this about once a second ([`Volume::with_background`]).
     pub fn background(&self) -> Result<()> {
@@ -132,25 +115,13 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes an epoch with all that was changed before the call. If another thread wrote one
-    /// meanwhile that began after the call, that one served.
-    pub(super) fn commit(&self) -> Result<()> {
-        let wanted = self.store().epoch();
-        let mut progress = self.epochs.lock();
-        if progress.done >= wanted {
-            return Ok(());
-        }
-        self.check_writable()?;
-        let is_high = self.store().busy.fill().is_high();
-        if is_high && self.is_busy_clean_point_due(&progress) {
-            return self.pass_clean_point(&mut progress);
-        }
-        self.run_epoch(&mut progress, EpochKind::Plain)
-    }
-
     pub(super) fn run_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
-        progress.started = Some(Instant::now());
+        let started = Instant::now();
         let result = self.try_epoch(progress, kind);
+        // What was left behind has waited since an epoch before.
+        if progress.left.is_empty() {
+            progress.started = Some(started);
+        }
         if let Err(error) = &result {
             self.latch(error);
             self.throttle.taken_over();
@@ -161,8 +132,7 @@ impl Volume {
     fn try_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
         let prepared = {
             let _gate = self.gate.write();
-            let with_derived = kind != EpochKind::Plain;
-            let mut prepared = self.preparation(with_derived).run()?;
+            let mut prepared = self.preparation(kind).run()?;
             if kind == EpochKind::CleanPoint {
                 let mut next = self.superblock();
                 next.state = State::InUse;
@@ -178,11 +148,13 @@ impl Volume {
     /// With the gate closed, writes an epoch with everything that is derived.
     pub(super) fn write_all(&self, progress: &mut Progress) -> Result<()> {
         progress.started = Some(Instant::now());
-        let prepared = self.preparation(true).run()?;
+        let prepared = self.preparation(EpochKind::Derived).run()?;
         self.complete(progress, prepared)
     }
 
-    fn preparation(&self, with_derived: bool) -> Preparation<'_> {
+    fn preparation(&self, kind: EpochKind) -> Preparation<'_> {
+        let wanted = std::mem::take(&mut *self.wanted.lock());
+        let leaves_bytes = self.options.fsync_leaves_bytes;
         Preparation {
             store: self.store(),
             epoch: self.store().epoch(),
@@ -190,7 +162,9 @@ impl Volume {
             batch: BTreeMap::new(),
             new_pages: HashMap::new(),
             in_flight: Vec::new(),
-            with_derived,
+            choice: (kind == EpochKind::Wanted).then_some(Choice { wanted, leaves_bytes }),
+            left: Vec::new(),
+            with_derived: matches!(kind, EpochKind::Derived | EpochKind::CleanPoint),
             derived_bytes_max: DERIVED_BYTES_MAX.min(self.options.dirty_bytes_max / 4),
         }
     }
@@ -198,7 +172,7 @@ impl Volume {
     /// Writes an epoch that was prepared.
     fn complete(&self, progress: &mut Progress, prepared: Prepared) -> Result<()> {
         let store = self.store();
-        let Prepared { epoch, mut writes, in_flight, superblock } = prepared;
+        let Prepared { epoch, mut writes, in_flight, left, superblock } = prepared;
         if !writes.is_empty() {
             // What the first phase writes is nobody's yet, so the mark may be in motion with it.
             let mark = self.in_use();
@@ -225,6 +199,10 @@ impl Volume {
         store.locator.epoch_done();
         store.alloc.fill_pool()?;
         progress.done = epoch;
+        if left.is_empty() {
+            progress.complete = epoch;
+        }
+        progress.left = left;
         count(&self.calls.epochs);
         Ok(())
     }
@@ -265,6 +243,9 @@ struct Preparation<'a> {
     /// Container pages that were given a block in this epoch: nothing on the device leads to them.
     new_pages: HashMap<InodeNo, Vec<u64>>,
     in_flight: Vec<(Arc<Vnode>, Vec<u64>)>,
+    /// Which files wait for a later epoch; none if there is no choice.
+    choice: Option<Choice>,
+    left: Vec<Arc<Vnode>>,
     with_derived: bool,
     /// Changed pages of derived state that may stay in memory.
     derived_bytes_max: u64,
@@ -298,9 +279,11 @@ impl Preparation<'_> {
         self.store.alloc.epoch_started();
         self.store.locator.epoch_started();
         self.mark_busy()?;
+        self.left.iter().for_each(|vnode| self.store.queue(vnode));
         self.store.next_epoch();
-        let Preparation { epoch, writes, in_flight, .. } = self;
-        Ok(Prepared { epoch, writes, in_flight, superblock: None })
+        let Preparation { epoch, writes, in_flight, left, .. } = self;
+        let left = left.iter().map(|vnode| vnode.ino).collect();
+        Ok(Prepared { epoch, writes, in_flight, left, superblock: None })
     }
 
     /// Has the busy log tell of all that changes, ahead of it.
@@ -318,12 +301,17 @@ impl Preparation<'_> {
         Ok(())
     }
 
-    /// Takes the queue, in the order in which files are to lie: each directory before its files,
+    /// Takes the queue but for files that wait, in the order in which files are to lie: each directory before its files,
     /// directories and files in the order in which they were made.
     fn collect(&mut self) {
         for vnode in self.store.take_queue() {
             let key = {
                 let state = vnode.state.read();
+                let choice = self.choice.as_ref();
+                if choice.is_some_and(|choice| choice.leaves(self.store, vnode.ino, &state)) {
+                    self.left.push(vnode.clone());
+                    continue;
+                }
                 let key = state.inode.placement_key().0;
                 let rank = if state.inode.is_dir() { 0 } else { 1 };
                 (key, rank, vnode.ino)
@@ -423,10 +411,10 @@ impl Preparation<'_> {
                     self.encode_into(&mut holder, &mut file, container.sector)?;
                     file.durable = Some(container);
                     file.tags.clear();
-                    file.dirty = false;
+                    file.set_encoded();
                 }
                 // An inode without a name stays in memory until nobody uses it.
-                None if dirty => Locked::new(vnode).dirty = false,
+                None if dirty => Locked::new(vnode).set_encoded(),
                 _ => {}
             }
         }

@@ -20,6 +20,7 @@ mod data;
 mod epoch;
 pub mod errno;
 mod explain;
+mod fsync;
 mod names;
 mod references;
 mod scrub;
@@ -126,6 +127,7 @@ pub struct Volume {
     superblock: Mutex<Superblock>,
     gate: RwLock<()>,
     epochs: Mutex<epoch::Progress>,
+    wanted: Mutex<fsync::Wanted>,
     throttle: Throttle,
     references: References,
     latched: Mutex<Option<String>>,
@@ -191,6 +193,7 @@ impl Volume {
             superblock: Mutex::new(superblock),
             gate: RwLock::new(()),
             epochs: Mutex::new(epoch::Progress::new()),
+            wanted: Mutex::default(),
             throttle: Throttle::default(),
             references: References::default(),
             latched: Mutex::new(None),

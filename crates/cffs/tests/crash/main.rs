@@ -39,9 +39,10 @@ use ops::Op;
 
 /// States to try if nothing else is asked for.
 const STATES: u64 = 200_000;
-/// What stands between the calls of a pair: nothing, a sync, or an fsync of the file that most of
-/// the calls are about.
-const BETWEEN: u64 = 3;
+/// What stands between the calls of a pair: nothing, a sync, an fsync of the file that most of the
+/// calls are about, or one of a new file, which leaves behind what the first call wrote. Last, both
+/// calls stand before such an fsync.
+const BETWEEN: u64 = 5;
 /// Failures after which no more are looked for.
 const FAILURES_MAX: usize = 20;
 /// Workloads in which a mutant must be caught.
@@ -126,12 +127,16 @@ impl Workload {
     fn calls(&self, all: &[Op]) -> Vec<Op> {
         match *self {
             Workload::Pair { first, between, second, .. } => {
-                let between =
-                    [None, Some(Op::Sync), Some(Op::Fsync("d/f"))][between as usize].clone();
-                let mut calls = vec![all[first].clone()];
-                calls.extend(between);
-                calls.extend([all[second].clone(), Op::Sync]);
-                calls
+                let (first, second) = (all[first].clone(), all[second].clone());
+                let other = [Op::Make("other"), Op::Fsync("other")];
+                let (between, after) = match between {
+                    0 => (vec![], vec![]),
+                    1 => (vec![Op::Sync], vec![]),
+                    2 => (vec![Op::Fsync("d/f")], vec![]),
+                    3 => (other.to_vec(), vec![]),
+                    _ => (vec![], other.to_vec()),
+                };
+                [vec![first], between, vec![second], after, vec![Op::Sync]].concat()
             }
             Workload::Long { seed, .. } => {
                 let mut random = Random::new(seed ^ 0x5eed);

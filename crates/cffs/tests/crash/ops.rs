@@ -316,7 +316,7 @@ pub fn random(ops: &[Op], random: &mut Random) -> Op {
     let (one, two) = (pick(&names, random), pick(&names, random));
     let (dir, other_dir) = (pick(&dirs, random), pick(&dirs, random));
     let len = [0, 3, 300, 2000, 9000, 70_000][random.below(6) as usize];
-    match random.below(16) {
+    match random.below(18) {
         0..=3 => match ops[random.below(ops.len() as u64) as usize].clone() {
             Op::Rename(from, to, RenameMode::Exchange) => Op::Rename(from, to, RenameMode::Replace),
             op => op,
@@ -330,6 +330,7 @@ pub fn random(ops: &[Op], random: &mut Random) -> Op {
         12 => Op::MakeDir(dir),
         13 => Op::Rename(dir, other_dir, RenameMode::Replace),
         14 => Op::RemoveDir(dir),
+        15 | 16 => Op::Fsync(one),
         _ => Op::Truncate(one, random.below(12_000)),
     }
 }

@@ -58,9 +58,12 @@ fn mkfs_options() -> impl Strategy<Value = MkfsOptions> {
 fn open_options() -> impl Strategy<Value = OpenOptions> {
     let cache = prop_oneof![Just(64u64 << 10), Just(1 << 20), Just(64 << 20)];
     let dirty = prop_oneof![1 => Just(4096u64), 2 => Just(256 << 10), 3 => Just(64 << 20)];
-    (cache, dirty).prop_map(|(cache_bytes, dirty_bytes_max)| OpenOptions {
+    let leaves = prop_oneof![Just(0u64), Just(1 << 20)];
+    let all = (cache, dirty, leaves);
+    all.prop_map(|(cache_bytes, dirty_bytes_max, fsync_leaves_bytes)| OpenOptions {
         cache_bytes,
         dirty_bytes_max,
+        fsync_leaves_bytes,
         ..OpenOptions::default()
     })
 }

@@ -1,0 +1,402 @@
+//! An fsync of one file: it writes that file and what is small, leaves behind what others stream, and
+//! never leaves behind what something else on the device relies on.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cffs::clock::TestClock;
+use cffs::device::{BlockDevice, Geometry, MemoryDevice, VolatileDevice};
+use cffs::fsck::{self, CheckOptions, Repair};
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::units::InodeNo;
+use cffs::vfs::{
+    AllocateMode, NewFile, NewKind, OpenOptions, RenameMode, SetAttr, SetTime, Volume,
+};
+use parking_lot::{Condvar, Mutex};
+
+const ROOT: InodeNo = InodeNo::ROOT;
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+/// What stays in memory of the locator table, which is written at clean points, is less than this.
+const DERIVED: u64 = 64 * KIB;
+const FILE: NewFile<'static> =
+    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+
+/// A device that loses what was not synced, and whose writes wait for as long as it is held.
+struct Device {
+    inner: VolatileDevice,
+    held: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Device {
+    fn new(size_bytes: u64) -> Arc<Device> {
+        let blank = MemoryDevice::new(size_bytes);
+        mkfs::make(&blank, &MkfsOptions::default()).expect("mkfs");
+        let inner = VolatileDevice::new(blank.snapshot());
+        Arc::new(Device { inner, held: Mutex::new(false), changed: Condvar::new() })
+    }
+
+    fn hold(&self, held: bool) {
+        *self.held.lock() = held;
+        self.changed.notify_all();
+    }
+
+    /// What a crash now would leave, recovered and found sound.
+    fn crashed(&self) -> Volume {
+        let device = MemoryDevice::from_image(self.inner.crash_seeded(1).expect("an image"));
+        let preen = CheckOptions { repair: Repair::Preen, ..CheckOptions::default() };
+        let report = fsck::check(&device, &preen, &()).expect("recovery");
+        assert!(report.exit_code() <= 1, "not recovered: {:?}", report.problems);
+        let full = CheckOptions { force: true, contents: true, ..CheckOptions::default() };
+        let report = fsck::check(&device, &full, &()).expect("a check");
+        assert!(report.problems.is_empty(), "{:?}", report.problems);
+        open(Arc::new(device))
+    }
+}
+
+impl BlockDevice for Device {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        self.changed.wait_while(&mut self.held.lock(), |held| *held);
+        self.inner.write_at(offset, bufs)
+    }
+    fn barrier(&self) -> io::Result<()> {
+        self.inner.barrier()
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.discard(offset, len)
+    }
+}
+
+fn open_with(device: Arc<dyn BlockDevice>, options: OpenOptions) -> Volume {
+    Volume::open(device, Arc::new(TestClock::default()), options).expect("open")
+}
+
+fn open(device: Arc<dyn BlockDevice>) -> Volume {
+    open_with(device, OpenOptions::default())
+}
+
+fn write(volume: &Volume, ino: InodeNo, at: u64, len: u64, byte: u8) {
+    let done = volume.write(ino, at, &vec![byte; len as usize]).expect("write");
+    assert_eq!(done as u64, len);
+}
+
+fn make(volume: &Volume, name: &str, len: u64, byte: u8) -> InodeNo {
+    let attr = volume.make(ROOT, name.as_bytes(), &FILE).expect("make");
+    write(volume, attr.ino, 0, len, byte);
+    volume.release(attr.ino, 1);
+    attr.ino
+}
+
+fn rename(volume: &Volume, from: &str, to: &str) {
+    volume.rename(ROOT, from.as_bytes(), ROOT, to.as_bytes(), RenameMode::Replace).expect("rename");
+}
+
+fn fsync(volume: &Volume, ino: InodeNo) {
+    volume.sync_file(ino, false).expect("fsync");
+}
+
+fn contents(volume: &Volume, name: &str) -> Vec<u8> {
+    let attr = volume.lookup(ROOT, name.as_bytes()).expect("lookup");
+    let mut bytes = vec![0; attr.size as usize];
+    assert_eq!(volume.read(attr.ino, 0, &mut bytes).expect("read"), bytes.len());
+    volume.release(attr.ino, 1);
+    bytes
+}
+
+/// The file has so many bytes, and they are all this one.
+fn assert_is(volume: &Volume, name: &str, len: u64, byte: u8) {
+    let bytes = contents(volume, name);
+    assert_eq!(bytes.len() as u64, len, "{name}");
+    let other = bytes.iter().position(|other| *other != byte);
+    assert_eq!(other.map(|at| (at, bytes[at])), None, "{name}");
+}
+
+fn written(volume: &Volume, work: impl FnOnce()) -> u64 {
+    let before = volume.stats().device_written_bytes;
+    work();
+    volume.stats().device_written_bytes - before
+}
+
+/// Makes a small file, syncs it, and tells what that wrote.
+fn fsync_another(volume: &Volume) -> u64 {
+    let small = make(volume, "small", 4 * KIB, 9);
+    written(volume, || fsync(volume, small))
+}
+
+#[test]
+fn an_fsync_of_a_small_file_does_not_write_what_another_streams() {
+    let device = Device::new(64 * MIB);
+    let volume = open(device.clone());
+    let big = make(&volume, "big", 8 * MIB, 1);
+    volume.sync().expect("sync");
+
+    // Overwritten in place and grown.
+    write(&volume, big, 0, 10 * MIB, 2);
+    let bytes = fsync_another(&volume);
+    assert!(bytes < 128 * KIB, "{bytes} bytes for a file of 4 KiB");
+    assert!(volume.stats().dirty_bytes >= 10 * MIB);
+    assert_is(&volume, "big", 10 * MIB, 2);
+    let crashed = device.crashed();
+    assert_is(&crashed, "small", 4 * KIB, 9);
+    assert_is(&crashed, "big", 8 * MIB, 1);
+
+    // Once more: what was left behind is left behind again, and then taken.
+    write(&volume, big, 0, 11 * MIB, 3);
+    let again = make(&volume, "again", 300, 4);
+    assert!(written(&volume, || fsync(&volume, again)) < 128 * KIB);
+    assert!(written(&volume, || volume.sync().expect("sync")) >= 11 * MIB);
+    assert!(volume.stats().dirty_bytes < DERIVED);
+    let crashed = device.crashed();
+    assert_is(&crashed, "again", 300, 4);
+    assert_is(&crashed, "big", 11 * MIB, 3);
+    volume.close().expect("close");
+}
+
+#[test]
+fn an_fsync_of_the_file_itself_writes_it() {
+    let device = Device::new(64 * MIB);
+    let volume = open(device.clone());
+    let files: Vec<InodeNo> =
+        (0..3).map(|number| make(&volume, &format!("big {number}"), 2 * MIB, 1)).collect();
+    volume.sync().expect("sync");
+    files.iter().for_each(|ino| write(&volume, *ino, 0, 3 * MIB, 2));
+    let bytes = written(&volume, || fsync(&volume, files[1]));
+    assert!((3 * MIB..4 * MIB).contains(&bytes), "{bytes} bytes for a file of 3 MiB");
+    let crashed = device.crashed();
+    assert_is(&crashed, "big 1", 3 * MIB, 2);
+    assert_is(&crashed, "big 2", 2 * MIB, 1);
+    fsync(&volume, files[2]);
+    assert_is(&device.crashed(), "big 2", 3 * MIB, 2);
+    volume.close().expect("close");
+    assert_is(&device.crashed(), "big 0", 3 * MIB, 2);
+}
+
+#[test]
+fn little_that_others_changed_goes_along() {
+    let device = Device::new(64 * MIB);
+    let volume = open(device.clone());
+    let other = make(&volume, "other", 2 * MIB, 1);
+    volume.sync().expect("sync");
+    write(&volume, other, 0, MIB, 2);
+    write(&volume, other, MIB, MIB, 2);
+    write(&volume, make(&volume, "tiny", 100, 1), 0, 100, 3);
+    fsync_another(&volume);
+    assert!(volume.stats().dirty_bytes >= 2 * MIB, "more than may go along");
+    volume.sync().expect("sync");
+    write(&volume, other, 0, MIB, 4);
+    let small = make(&volume, "another", KIB, 9);
+    fsync(&volume, small);
+    assert!(volume.stats().dirty_bytes < DERIVED);
+    let crashed = device.crashed();
+    assert_is(&crashed, "tiny", 100, 3);
+    assert!(contents(&crashed, "other")[..MIB as usize].iter().all(|byte| *byte == 4));
+}
+
+#[test]
+fn a_file_that_the_device_does_not_have_is_not_left_behind() {
+    let device = Device::new(64 * MIB);
+    let volume = open(device.clone());
+    make(&volume, "new", 4 * MIB, 1);
+    fsync_another(&volume);
+    assert_is(&device.crashed(), "new", 4 * MIB, 1);
+}
+
+/// Who writes a file and renames it over the old one, without an fsync between, finds one or the
+/// other, whole.
+#[test]
+fn a_file_with_a_new_name_is_not_left_behind() {
+    let device = Device::new(64 * MIB);
+    let volume = open(device.clone());
+    make(&volume, "target", 2 * MIB, 1);
+    let temporary = make(&volume, "temporary", 2 * MIB, 2);
+    let linked = make(&volume, "linked", 2 * MIB, 2);
+    volume.sync().expect("sync");
+    write(&volume, temporary, 0, 4 * MIB, 3);
+    rename(&volume, "temporary", "target");
+    write(&volume, linked, 0, 4 * MIB, 4);
+    volume.link(linked, ROOT, b"second name").expect("link");
+    volume.release(linked, 1);
+    fsync_another(&volume);
+    let crashed = device.crashed();
+    assert_is(&crashed, "target", 4 * MIB, 3);
+    assert_is(&crashed, "second name", 4 * MIB, 4);
+    // Renamed before it was written, and then left behind.
+    write(&volume, temporary, 0, 4 * MIB, 5);
+    let again = make(&volume, "again", 300, 4);
+    fsync(&volume, again);
+    assert!(volume.stats().dirty_bytes >= 4 * MIB);
+    assert_is(&device.crashed(), "target", 4 * MIB, 3);
+}
+
+/// What a file gave back would be another's, while the inode on the device still leads there.
+#[test]
+fn a_file_that_gave_back_space_is_not_left_behind() {
+    let cut = |volume: &Volume, ino, size| {
+        let change = SetAttr { size: Some(size), ..SetAttr::default() };
+        volume.set_attr(ino, &change).expect("truncate");
+    };
+    for what in ["cut off", "cut off in part", "punched"] {
+        let device = Device::new(16 * MIB);
+        let volume = open(device.clone());
+        let big = make(&volume, "big", 8 * MIB, 1);
+        volume.sync().expect("sync");
+        match what {
+            "cut off" => cut(&volume, big, 0),
+            "cut off in part" => cut(&volume, big, MIB),
+            _ => volume.allocate(big, 2 * MIB, 6 * MIB, AllocateMode::PunchHole).expect("punch"),
+        }
+        write(&volume, big, 0, 2 * MIB, 2);
+        fsync_another(&volume);
+        // Others take what is free now.
+        for number in 0..40 {
+            let other = volume.make(ROOT, format!("other {number}").as_bytes(), &FILE);
+            let other = other.expect("make").ino;
+            if volume.write(other, 0, &vec![7; 200 << 10]).is_err() {
+                break;
+            }
+            fsync(&volume, other);
+        }
+        let bytes = contents(&device.crashed(), "big");
+        assert!(bytes.iter().all(|byte| *byte < 7), "{what}: it has another file's contents");
+        assert!(bytes[..2 << 20].iter().all(|byte| *byte == 2), "{what}");
+    }
+}
+
+#[test]
+fn what_is_left_behind_goes_with_the_next_background_epoch() {
+    let interval = Duration::from_millis(200);
+    let device = Device::new(64 * MIB);
+    let volume = open_with(
+        device.clone(),
+        OpenOptions { epoch_interval: interval, ..OpenOptions::default() },
+    );
+    let big = make(&volume, "big", 4 * MIB, 1);
+    let small = make(&volume, "small", KIB, 1);
+    volume.sync().expect("sync");
+    let began = Instant::now();
+    write(&volume, big, 0, 4 * MIB, 2);
+    // Epochs that leave it behind do not put off the one that takes it.
+    for number in 0.. {
+        write(&volume, small, 0, KIB, number);
+        fsync(&volume, small);
+        let is_due = began.elapsed() >= interval;
+        volume.background().expect("background");
+        if is_due {
+            break;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(volume.stats().dirty_bytes < DERIVED);
+    assert_is(&device.crashed(), "big", 4 * MIB, 2);
+}
+
+#[test]
+fn a_clean_point_leaves_nothing_behind() {
+    let device = Device::new(64 * MIB);
+    let volume = open(device.clone());
+    let big = make(&volume, "big", 4 * MIB, 1);
+    volume.sync().expect("sync");
+    write(&volume, big, 0, 4 * MIB, 2);
+    fsync_another(&volume);
+    assert!(volume.stats().dirty_bytes >= 4 * MIB);
+    assert!(volume.clean_point().expect("a clean point"));
+    assert_is(&device.crashed(), "big", 4 * MIB, 2);
+}
+
+#[test]
+fn fdatasync_writes_nothing_if_only_times_changed() {
+    let device = Device::new(64 * MIB);
+    let volume = open(device.clone());
+    let file = make(&volume, "file", 100 * KIB, 1);
+    volume.sync().expect("sync");
+    let times =
+        SetAttr { atime: Some(SetTime::Now), mtime: Some(SetTime::Now), ..SetAttr::default() };
+    volume.set_attr(file, &times).expect("times");
+    let fdatasync = || volume.sync_file(file, true).expect("fdatasync");
+    assert_eq!(written(&volume, fdatasync), 0);
+    assert!(written(&volume, || fsync(&volume, file)) > 0, "fsync makes them durable");
+    assert_eq!(written(&volume, || fsync(&volume, file)), 0);
+
+    volume.set_attr(file, &times).expect("times");
+    write(&volume, file, 0, 4 * KIB, 2);
+    assert!(written(&volume, fdatasync) > 0, "the contents changed as well");
+    volume.set_attr(file, &SetAttr { size: Some(50), ..times }).expect("truncate");
+    assert!(written(&volume, fdatasync) > 0, "so did the size");
+    assert_is(&device.crashed(), "file", 50, 2);
+}
+
+/// Who comes while an epoch is written shares the next one with the others, whatever each waits for.
+#[test]
+fn fsyncs_of_several_files_share_an_epoch() {
+    const FILES: usize = 8;
+    let device = Device::new(64 * MIB);
+    let volume = open(device.clone());
+    let files: Vec<InodeNo> =
+        (0..FILES).map(|number| make(&volume, &format!("file {number}"), 2 * MIB, 1)).collect();
+    let first = make(&volume, "first", KIB, 1);
+    volume.sync().expect("sync");
+    let epochs = volume.stats().epochs;
+    let calls = volume.stats().syncs;
+    write(&volume, first, 0, KIB, 2);
+    files.iter().for_each(|ino| write(&volume, *ino, 0, 2 * MIB, 2));
+    device.hold(true);
+    thread::scope(|scope| {
+        scope.spawn(|| fsync(&volume, first));
+        let wait_for = |count: u64| {
+            let until = Instant::now() + Duration::from_secs(60);
+            while volume.stats().syncs < calls + count && Instant::now() < until {
+                thread::yield_now();
+            }
+            thread::sleep(Duration::from_millis(50));
+        };
+        wait_for(1);
+        for ino in &files {
+            let volume = &volume;
+            scope.spawn(move || fsync(volume, *ino));
+        }
+        wait_for(1 + FILES as u64);
+        device.hold(false);
+    });
+    let epochs = volume.stats().epochs - epochs;
+    assert!(epochs <= 3, "{epochs} epochs for {FILES} files");
+    let crashed = device.crashed();
+    (0..FILES).for_each(|number| assert_is(&crashed, &format!("file {number}"), 2 * MIB, 2));
+}
+
+/// However they interleave: when an fsync returns, the device has what its file was before the call.
+#[test]
+fn no_fsync_takes_an_epoch_for_its_own_that_left_its_file_behind() {
+    let device = Device::new(64 * MIB);
+    let volume =
+        open_with(device.clone(), OpenOptions { fsync_leaves_bytes: 0, ..OpenOptions::default() });
+    let files: Vec<InodeNo> =
+        (0..4).map(|number| make(&volume, &format!("file {number}"), 100 * KIB, 0)).collect();
+    volume.sync().expect("sync");
+    thread::scope(|scope| {
+        for (number, ino) in files.iter().enumerate() {
+            let (volume, device) = (&volume, &device);
+            scope.spawn(move || {
+                for round in 1..=40 {
+                    write(volume, *ino, 0, 100 * KIB, round);
+                    fsync(volume, *ino);
+                    let image = device.inner.crash(0, |_| false).expect("an image");
+                    let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
+                    let found = open_with(Arc::new(MemoryDevice::from_image(image)), read_only);
+                    assert_is(&found, &format!("file {number}"), 100 * KIB, round);
+                }
+            });
+        }
+    });
+}
