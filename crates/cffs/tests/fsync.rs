@@ -33,8 +33,12 @@ struct Device {
 
 impl Device {
     fn new(size_bytes: u64) -> Arc<Device> {
+        Device::made(size_bytes, &MkfsOptions::default())
+    }
+
+    fn made(size_bytes: u64, options: &MkfsOptions) -> Arc<Device> {
         let blank = MemoryDevice::new(size_bytes);
-        mkfs::make(&blank, &MkfsOptions::default()).expect("mkfs");
+        mkfs::make(&blank, options).expect("mkfs");
         let inner = VolatileDevice::new(blank.snapshot());
         Arc::new(Device { inner, held: Mutex::new(false), changed: Condvar::new() })
     }
@@ -206,11 +210,14 @@ fn little_that_others_changed_goes_along() {
 
 #[test]
 fn a_file_that_the_device_does_not_have_is_not_left_behind() {
-    let device = Device::new(64 * MIB);
-    let volume = open(device.clone());
-    make(&volume, "new", 4 * MIB, 1);
-    fsync_another(&volume);
-    assert_is(&device.crashed(), "new", 4 * MIB, 1);
+    for (inline, embed) in [(true, true), (false, true), (false, false)] {
+        let options = MkfsOptions { inline, embed, ..MkfsOptions::default() };
+        let device = Device::made(64 * MIB, &options);
+        let volume = open(device.clone());
+        make(&volume, "new", 4 * MIB, 1);
+        fsync_another(&volume);
+        assert_is(&device.crashed(), "new", 4 * MIB, 1);
+    }
 }
 
 /// Who writes a file and renames it over the old one, without an fsync between, finds one or the
