@@ -26,8 +26,8 @@ pub struct Vnode {
 pub enum Changed {
     /// Its times, if anything.
     Times,
-    /// Its contents, by writes alone. What the device has of the file stays as it is and whole, however
-    /// long the new contents stay in memory.
+    /// Its contents, by writes alone. What the device has of the file stays as it is and whole,
+    /// however long the new contents stay in memory.
     Contents,
     /// Its names, its space or its attributes: what else goes to the device may rely on it.
     Anything,

@@ -69,7 +69,8 @@ impl Progress {
 pub(super) enum EpochKind {
     /// All that was changed, but for the contents of files that nobody waits for (see `fsync`).
     Wanted,
-    /// All that was changed; nothing beside it, unless changed pages of derived state take much memory.
+    /// All that was changed; nothing beside it, unless changed pages of derived state take much
+    /// memory.
     Plain,
     /// The locator table and the indexes too.
     Derived,
@@ -301,8 +302,8 @@ impl Preparation<'_> {
         Ok(())
     }
 
-    /// Takes the queue but for files that wait, in the order in which files are to lie: each directory before its files,
-    /// directories and files in the order in which they were made.
+    /// Takes the queue but for files that wait, in the order in which files are to lie: each
+    /// directory before its files, directories and files in the order in which they were made.
     fn collect(&mut self) {
         for vnode in self.store.take_queue() {
             let key = {

@@ -49,7 +49,7 @@ impl Choice {
 }
 
 impl Progress {
-    /// Whether the device has what was changed of a file before the epoch `since` was open, or in it.
+    /// Whether the device has what was changed of a file before a moment of the epoch `since`.
     fn has(&self, ino: InodeNo, since: EpochNo) -> bool {
         self.complete >= since || self.done >= since && !self.left.contains(&ino)
     }
