@@ -102,8 +102,10 @@ impl Checker<'_> {
             .containers
             .get(&found.ino)
             .is_none_or(|file| file.recorded_entries == 0);
-        if self.is_fast() && found.file_type == FileType::Directory && !is_empty {
-            // What lies below it may have no other name, and was not looked at.
+        let was_there = self.scope.as_ref().is_some_and(|scope| scope.had_names(found));
+        if was_there && found.file_type == FileType::Directory && !is_empty {
+            // What lies below it may have no other name, and was not looked at. What lies below a new
+            // one is new, or its old name is there still.
             return self.doubt(format!("directory {} has lost its name", found.ino));
         }
         if in_motion || found.nlink == 0 || (found.file_type == FileType::Directory && is_empty) {

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use super::census::Found;
 use super::disk::Disk;
 use crate::format::busy_log::{self, Position, Record};
 use crate::format::{Layout, Superblock};
@@ -133,6 +134,11 @@ impl Scope {
             false => recorded,
         };
         had.saturating_sub(self.references.get(&ino).copied().unwrap_or(0))
+    }
+
+    /// Whether an inode of the external table had names at the clean point.
+    pub fn had_names(&self, found: &Found) -> bool {
+        !self.is_busy(found.container) || self.names.get(&found.ino).is_some_and(|names| *names > 0)
     }
 
     /// Whether a name is not among [`Scope::names_elsewhere`]: it lies in a block that changed.

@@ -17,8 +17,8 @@
 //!
 //! which also leaves out all calls that it does not need to fail.
 //!
-//! `CFFS_CRASH_SEED` is the seed, 1 if not given. `CFFS_CRASH_STATES` says how many states are
-//! tried at least.
+//! `CFFS_CRASH_SEED` is the seed, 1 if not given; each begins with other workloads.
+//! `CFFS_CRASH_STATES` says how many states are tried at least.
 
 mod case;
 mod mutants;
@@ -49,6 +49,8 @@ const FAILURES_MAX: usize = 20;
 const MUTANT_WORKLOADS: usize = 400;
 /// Workloads in which a harmless one must not be.
 const HARMLESS_WORKLOADS: u64 = 60;
+/// Each seed begins so many workloads after the one before it.
+const SEED_WORKLOADS: u64 = 10_000;
 /// Calls of a long workload.
 const LONG: usize = 60;
 
@@ -230,7 +232,7 @@ impl Explorer {
 
     /// Runs workloads on all processors until so many states were tried, or too many fail.
     fn explore(&self, states: u64, nth: fn(u64, u64) -> Workload) -> (Tried, Vec<Failure>) {
-        let next = AtomicU64::new(0);
+        let next = AtomicU64::new(self.seed.saturating_sub(1).wrapping_mul(SEED_WORKLOADS));
         let done = Mutex::new((Tried::default(), Vec::new()));
         let work = || {
             loop {
