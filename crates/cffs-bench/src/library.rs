@@ -163,7 +163,8 @@ impl LibraryPlan {
             embed: !matches!(peer, Peer::CffsNoEmbed | Peer::CffsPlain),
             inline: !matches!(peer, Peer::CffsNoInline | Peer::CffsPlain),
             policy: match peer {
-                Peer::CffsNoGroups | Peer::CffsPlain => Policy::None,
+                Peer::CffsNoGroups => Policy::None,
+                Peer::CffsPlain => Policy::Scattered,
                 _ => defaults.policy,
             },
             // Fixed, so that two runs are the same run.

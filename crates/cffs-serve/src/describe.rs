@@ -48,6 +48,7 @@ pub fn superblock(superblock: &Superblock) -> Value {
             Policy::Directory => "directory",
             Policy::Hint => "hint",
             Policy::None => "none",
+            Policy::Scattered => "scattered",
         },
         "blocks": superblock.blocks,
         "cg_blocks": superblock.cg_blocks,

@@ -130,7 +130,7 @@ impl Peer {
             Peer::CffsNoEmbed => Some(&["--features", "^embed"]),
             Peer::CffsNoInline => Some(&["--features", "^inline"]),
             Peer::CffsNoGroups => Some(&["--policy", "none"]),
-            Peer::CffsPlain => Some(&["--features", "^embed,^inline", "--policy", "none"]),
+            Peer::CffsPlain => Some(&["--features", "^embed,^inline", "--policy", "scattered"]),
             _ => None,
         }
     }

@@ -85,8 +85,10 @@ enum PolicyName {
     Directory,
     /// Files with one hint lie together.
     Hint,
-    /// Conventional allocation.
+    /// Conventional allocation: no file lies, or is read, with others.
     None,
+    /// The same, scattered as on a volume that is old, to compare with.
+    Scattered,
 }
 
 /// A feature, on or off.
@@ -180,6 +182,7 @@ impl Mkfs {
                 PolicyName::Directory => Policy::Directory,
                 PolicyName::Hint => Policy::Hint,
                 PolicyName::None => Policy::None,
+                PolicyName::Scattered => Policy::Scattered,
             },
             now: SystemClock.now(),
             root_uid: rustix::process::geteuid().as_raw(),

@@ -24,6 +24,7 @@
 //! all directories lie side by side in one window, those of one that has grown in a window of their
 //! own, cut from that one: so the names of a tree are read, and changed, in few requests.
 
+mod conventional;
 mod group;
 mod place;
 mod promise;

@@ -52,7 +52,9 @@ impl Allocator {
         state.clock += 1;
         let run = match (request.kind, self.policy) {
             (Kind::Metadata, _) => self.place_metadata(&mut state, request)?,
-            (_, Policy::None) => self.place_conventionally(&mut state, request)?,
+            (_, Policy::None | Policy::Scattered) => {
+                self.place_conventionally(&mut state, request)?
+            }
             (Kind::Large, _) if request.goal.is_some() || self.is_apart(request.len) => {
                 self.place_large(&mut state, request)?
             }
@@ -296,7 +298,11 @@ impl Allocator {
         Ok(None)
     }
 
-    fn place_large(&self, state: &mut State, request: &Request<'_>) -> Result<Option<FragRun>> {
+    pub(super) fn place_large(
+        &self,
+        state: &mut State,
+        request: &Request<'_>,
+    ) -> Result<Option<FragRun>> {
         let block = self.layout.block_fragments();
         if let Some(goal) = request.goal
             && goal.0 < self.layout.fragments()
@@ -316,29 +322,6 @@ impl Allocator {
                 return Ok(Some(run));
             }
             want /= 2;
-        }
-        Ok(None)
-    }
-
-    /// What a conventional file system does: behind the file, or the first free place in the group
-    /// of its directory (USENIX'97 4.1).
-    fn place_conventionally(
-        &self,
-        state: &mut State,
-        request: &Request<'_>,
-    ) -> Result<Option<FragRun>> {
-        if request.goal.is_some() && request.kind == Kind::Large {
-            return self.place_large(state, request);
-        }
-        let cgs = self.layout.cgs();
-        let home = (request.key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32 % cgs;
-        for step in 0..cgs {
-            let cg = CgIndex((home + step) % cgs);
-            let group = self.group(state, cg)?;
-            let end = group.fragments();
-            if let Some(at) = group.find(0, end, request.len, 1, Among::Unheld) {
-                return Ok(Some(FragRun::new(self.of_group(cg, at), request.len)));
-            }
         }
         Ok(None)
     }

@@ -41,12 +41,16 @@ proptest! {
 
 /// An empty volume: its allocator and superblock.
 fn volume(size_bytes: u64) -> (Allocator, Superblock) {
+    volume_with(size_bytes, &MkfsOptions::default())
+}
+
+fn volume_with(size_bytes: u64, options: &MkfsOptions) -> (Allocator, Superblock) {
     let device = Arc::new(MemoryDevice::new(size_bytes));
-    mkfs::make(&*device, &MkfsOptions::default()).unwrap();
+    mkfs::make(&*device, options).unwrap();
     let mut bytes = [0; 512];
     device.read_at(0, &mut bytes).unwrap();
     let superblock = Superblock::decode(&bytes, 0).unwrap();
-    let cache = Arc::new(BufferCache::new(device, Layout::new(&superblock), 1 << 20));
+    let cache = Arc::new(BufferCache::new(device, Layout::new(&superblock), 1 << 20, true));
     let allocator = Allocator::new(cache, &superblock);
     allocator.fill_pool().unwrap();
     (allocator, superblock)
@@ -55,6 +59,22 @@ fn volume(size_bytes: u64) -> (Allocator, Superblock) {
 fn place(allocator: &Allocator, kind: Kind, len: u32) -> Result<FragRun> {
     let neighbours = &Vec::new;
     allocator.place(&Request { kind, key: Key(9), len, goal: None, grown: false, neighbours })
+}
+
+/// How many of a directory's files lie right behind the one that was placed before.
+fn behind_each_other(policy: Policy) -> usize {
+    let (allocator, _) = volume_with(64 << 20, &MkfsOptions { policy, ..MkfsOptions::default() });
+    let place = |_| place(&allocator, Kind::Small, 1).unwrap();
+    let runs: Vec<FragRun> = (0..1000).map(place).collect();
+    runs.windows(2).filter(|pair| pair[0].end() == pair[1].start).count()
+}
+
+#[test]
+fn a_policy_tells_how_files_lie() {
+    assert!(behind_each_other(Policy::Directory) > 990);
+    assert!(behind_each_other(Policy::None) > 990);
+    let scattered = behind_each_other(Policy::Scattered);
+    assert!((450..550).contains(&scattered), "half of them, and by chance: {scattered}");
 }
 
 /// Every other fragment of what is left is given back, so that no block is whole any more.

@@ -112,18 +112,26 @@ pub struct BufferCache {
     streams: Streams,
     behind: Behind,
     bytes: u64,
+    /// Whether a miss reads neighbours.
+    groups: bool,
     counters: Counters,
 }
 
 impl BufferCache {
-    /// A cache of at most `bytes` over the device.
-    pub fn new(device: Arc<dyn BlockDevice>, layout: Layout, bytes: u64) -> BufferCache {
+    /// A cache of at most `bytes` over the device. With `groups`, a miss reads neighbours as well.
+    pub fn new(
+        device: Arc<dyn BlockDevice>,
+        layout: Layout,
+        bytes: u64,
+        groups: bool,
+    ) -> BufferCache {
         let blocks = (bytes / u64::from(layout.block_bytes)).max(16) as usize;
         BufferCache {
             device,
             layout,
             clean: clean_blocks(blocks),
             bytes,
+            groups,
             segments: (0..SEGMENT_LOCKS).map(|_| Mutex::new(())).collect(),
             versions: (0..SEGMENT_LOCKS).map(|_| Mutex::new(0)).collect(),
             streams: Streams::new(layout.segment_blocks()),
@@ -160,7 +168,7 @@ impl BufferCache {
         self.clean.get(&block)
     }
 
-    /// The block; a miss reads its neighbours in the segment as well.
+    /// The block; a miss reads its neighbours in the segment as well, where files are grouped.
     pub fn read(&self, block: BlockNo) -> Result<Arc<Block>> {
         self.read_near(block, 1)
     }
@@ -209,7 +217,11 @@ impl BufferCache {
         let missing = |number: &u64| !self.clean.contains_key(&BlockNo(*number));
         let start = start.max(self.behind.unawaited_around(block.0).0.min(block.0));
         let first = (start..block.0).rev().take_while(missing).last().unwrap_or(block.0);
-        (first, (block.0 / segment_blocks + 1) * segment_blocks)
+        (first, self.segment_end(block))
+    }
+
+    fn segment_end(&self, block: BlockNo) -> u64 {
+        (self.segment_of(block) + 1) * u64::from(self.layout.segment_blocks())
     }
 
     /// The bytes that the cache may take.
@@ -282,7 +294,14 @@ impl BufferCache {
     fn group_around(&self, block: BlockNo, wanted: u32) -> (BlockNo, BlockNo) {
         let segment_blocks = u64::from(self.layout.segment_blocks());
         let missing = |number: &u64| !self.clean.contains_key(&BlockNo(*number));
-        let (first, segment_end) = self.group_start(block);
+        let is_large = u64::from(wanted) >= segment_blocks;
+        if !self.groups && !is_large {
+            let end = block.0 + u64::from(wanted);
+            let end = (block.0 + 1..end).take_while(missing).last().map_or(block.0 + 1, |b| b + 1);
+            return (block, BlockNo(end));
+        }
+        let (first, segment_end) =
+            if self.groups { self.group_start(block) } else { (block.0, self.segment_end(block)) };
         let window = self.streams.window(first, segment_end);
         let limit = (segment_end - segment_blocks + window.max(segment_blocks))
             .max(block.0 + u64::from(wanted))

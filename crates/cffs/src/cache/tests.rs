@@ -44,6 +44,10 @@ impl BlockDevice for Moody {
 
 /// A cache over a device whose blocks begin with their numbers.
 fn cache() -> (Arc<Moody>, BufferCache) {
+    cache_with(true)
+}
+
+fn cache_with(groups: bool) -> (Arc<Moody>, BufferCache) {
     let memory = MemoryDevice::new(BLOCKS * u64::from(BLOCK));
     for number in 0..BLOCKS {
         let offset = number * u64::from(BLOCK);
@@ -58,7 +62,7 @@ fn cache() -> (Arc<Moody>, BufferCache) {
         blocks: BLOCKS,
         cg_blocks: BLOCKS as u32,
     };
-    let cache = BufferCache::new(device.clone(), layout, 4 * BLOCKS * u64::from(BLOCK));
+    let cache = BufferCache::new(device.clone(), layout, 4 * BLOCKS * u64::from(BLOCK), groups);
     (device, cache)
 }
 
@@ -83,6 +87,20 @@ fn a_reader_in_order_costs_fewer_and_fewer_requests() {
     let stats = cache.stats();
     assert_eq!(stats.read_bytes, BLOCKS * u64::from(BLOCK));
     assert!(stats.reads < 16, "{stats:?}");
+}
+
+#[test]
+fn without_groups_a_miss_reads_what_was_asked_for() {
+    let (_, cache) = cache_with(false);
+    (0..64).for_each(|number| check(&cache, number));
+    cache.read_near(BlockNo(100), 5).unwrap();
+    let stats = cache.stats();
+    assert_eq!((stats.reads, stats.read_bytes), (65, 69 * u64::from(BLOCK)));
+    // A large file is read ahead of, as anywhere.
+    for piece in (1024..BLOCKS).step_by(32) {
+        cache.read_near(BlockNo(piece), 32).unwrap();
+    }
+    assert!(cache.stats().reads < 65 + 24, "{:?}", cache.stats());
 }
 
 #[test]

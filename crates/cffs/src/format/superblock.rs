@@ -51,13 +51,21 @@ pub enum Policy {
     Directory = 1,
     /// Only files with a hint are placed together.
     Hint = 2,
-    /// Conventional allocation: no file is placed by its neighbours.
+    /// Conventional allocation: no file is placed by its neighbours, or read with them.
     None = 3,
+    /// The same, as on a volume that has been in use for years (USENIX'97 4.1), to compare with.
+    Scattered = 4,
 }
 
 impl Policy {
+    /// Whether files of one key are placed together, and read together.
+    pub fn groups(self) -> bool {
+        matches!(self, Policy::Directory | Policy::Hint)
+    }
+
     fn from_byte(byte: u8) -> Option<Policy> {
-        [Policy::Directory, Policy::Hint, Policy::None].into_iter().find(|p| *p as u8 == byte)
+        let all = [Policy::Directory, Policy::Hint, Policy::None, Policy::Scattered];
+        all.into_iter().find(|policy| *policy as u8 == byte)
     }
 }
 

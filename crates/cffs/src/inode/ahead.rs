@@ -36,6 +36,9 @@ const GUESSES: usize = 16;
 /// A plan is at most this long, and at most this part of the cache.
 const PLAN_BYTES_MAX: u64 = 16 << 20;
 const PLAN_CACHE_PART: u64 = 8;
+/// How many segments a plan of directories begins with: their sectors lie side by side, and who is
+/// in the first ones of a directory without having passed any over is likely to walk the tree.
+const TREE_SEGMENTS: u64 = 4;
 /// A larger file has a stream of its own.
 const FILE_BYTES_MAX: u64 = 2 << 20;
 /// The longest gap that is read rather than skipped: a disk takes as long for a seek.
@@ -111,9 +114,12 @@ impl Store {
     /// directory lists next, as far as that was of use so far. No locks may be held. Errors are
     /// left to the read that follows.
     pub fn read_ahead(&self, vnode: &Arc<Vnode>) {
+        if !self.features.policy.groups() {
+            return;
+        }
         let (container, directories) = {
             let state = vnode.state.read();
-            if state.seen.swap(true, Ordering::Relaxed) {
+            if state.seen.load(Ordering::Relaxed) || state.seen.swap(true, Ordering::Relaxed) {
                 return;
             }
             let Some(container) = state.container else { return };
@@ -148,7 +154,7 @@ impl Store {
     /// Whether a file has contents on the device that are small enough to plan and not in memory.
     fn is_missing(&self, file: &VnodeState) -> bool {
         let Some(map) = file.inode.map() else { return false };
-        let absent = |extent: &Extent| !self.cache.is_coming(self.layout.block_of(extent.start));
+        let absent = |extent: &Extent| self.absent_of(&self.blocks_under(*extent)).is_some();
         file.inode.size <= FILE_BYTES_MAX && file.pages.is_empty() && map.iter().any(absent)
     }
 
@@ -168,6 +174,7 @@ impl Store {
         let from = match before {
             Some(guess) if (at.sector.0.wrapping_sub(guess.last.0.0)) < SECTORS_MAX => guess.last.0,
             Some(_) => at.sector,
+            None if directories && at.sector.0 < SECTORS_MAX => SectorIndex(0),
             None => SectorIndex(at.sector.0.saturating_sub(1)),
         };
         let mut candidates = self.candidates(dir, from..at.sector, directories);
@@ -181,7 +188,7 @@ impl Store {
             candidates.drain(..=last);
         }
         let passed = candidates.iter().position(|one| one.ino == ino);
-        let missing = |one: &&Candidate| one.blocks.iter().any(|run| self.is_absent(run));
+        let missing = |one: &&Candidate| one.blocks.iter().any(|run| self.absent_of(run).is_some());
         let in_order = passed.is_some_and(|passed| {
             candidates[..passed].iter().filter(missing).count() <= PASSED_MAX
         });
@@ -189,6 +196,7 @@ impl Store {
             _ if !in_order && !planned => 0,
             (Some(guess), _) => (guess.bytes * 2).max(2 * segment),
             (None, Some(guess)) if at.sector.0 < 2 => guess.bytes,
+            (None, None) if directories && from.0 == 0 => TREE_SEGMENTS * segment,
             _ => 0,
         }
         .min(most);
@@ -231,8 +239,12 @@ impl Store {
         self.cache.is_read_behind() && guess().is_some_and(|guess| guess.middle == ino)
     }
 
-    fn is_absent(&self, run: &Range<u64>) -> bool {
-        !self.cache.is_coming(BlockNo(run.start))
+    /// The part of a run that is not in memory, from the first such block to the last.
+    fn absent_of(&self, run: &Range<u64>) -> Option<Range<u64>> {
+        let absent = |block: &u64| !self.cache.is_coming(BlockNo(*block));
+        let first = run.clone().find(absent)?;
+        let last = run.clone().rev().find(absent)?;
+        Some(first..last + 1)
     }
 
     /// What is absent of the candidates and of those in the sectors after `sector`, up to `budget`
@@ -257,9 +269,9 @@ impl Store {
                 if bytes <= budget / 2 {
                     planned.middle = one.ino;
                 }
-                for run in one.blocks.iter().filter(|run| self.is_absent(run)) {
+                for run in one.blocks.iter().filter_map(|run| self.absent_of(run)) {
                     bytes += (run.end - run.start) * u64::from(self.layout.block_bytes);
-                    planned.runs.push(run.clone());
+                    planned.runs.push(run);
                 }
             }
             let far = sector.0 > from.0 + SECTORS_MAX;
@@ -317,13 +329,15 @@ impl Store {
         if inline || record.inode.size.get() > FILE_BYTES_MAX {
             return None;
         }
-        let per_block = u64::from(self.layout.block_fragments());
-        let blocks = |extent: Extent| {
-            let end = extent.run().end().0.div_ceil(per_block).min(self.layout.blocks);
-            extent.start.0 / per_block..end
-        };
         let extents = Extent::decode_list(record.data).filter(|extent| !extent.unwritten);
-        let blocks: Vec<_> = extents.map(blocks).filter(|run| !run.is_empty()).collect();
+        let blocks = extents.map(|extent| self.blocks_under(extent));
+        let blocks: Vec<_> = blocks.filter(|run| !run.is_empty()).collect();
         (!blocks.is_empty()).then_some(blocks)
+    }
+
+    fn blocks_under(&self, extent: Extent) -> Range<u64> {
+        let per_block = u64::from(self.layout.block_fragments());
+        let end = extent.run().end().0.div_ceil(per_block).min(self.layout.blocks);
+        extent.start.0 / per_block..end
     }
 }

@@ -183,7 +183,12 @@ impl Volume {
         // no number is used twice, whatever a crash lost.
         superblock.epoch = (superblock.epoch >> 32).wrapping_add(1) << 32;
         let layout = Layout::new(&superblock);
-        let cache = Arc::new(BufferCache::new(device, layout, options.cache_bytes));
+        let cache = Arc::new(BufferCache::new(
+            device,
+            layout,
+            options.cache_bytes,
+            superblock.policy.groups(),
+        ));
         let vnodes_max = (options.cache_bytes >> 20).max(1) * VNODES_PER_MIB;
         let store = Store::open(cache, &superblock, clock, vnodes_max as usize)?;
         let volume = Volume {

@@ -28,6 +28,7 @@ impl Volume {
     pub fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Attr> {
         count(&self.calls.lookups);
         let parent = self.vnode(dir)?;
+        self.store().read_ahead(&parent);
         let vnode = self.names.lookup(&parent, name)?;
         self.bring_home(&parent, name, &vnode);
         Ok(self.attr_with_reference(&vnode))

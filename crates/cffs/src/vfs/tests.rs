@@ -31,7 +31,7 @@ fn variants() -> Vec<MkfsOptions> {
     use crate::format::superblock::Policy;
     let mut variants = Vec::new();
     for (embed, inline) in [(true, true), (true, false), (false, true), (false, false)] {
-        for policy in [Policy::Directory, Policy::None] {
+        for policy in [Policy::Directory, Policy::None, Policy::Scattered] {
             for sector_bytes in [512, 4096] {
                 let sector_bytes = Some(sector_bytes);
                 let default = MkfsOptions::default();

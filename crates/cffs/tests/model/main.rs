@@ -31,7 +31,12 @@ fn config(cases: u32, regressions: &'static str) -> ProptestConfig {
 
 fn mkfs_options() -> impl Strategy<Value = MkfsOptions> {
     let features = (any::<bool>(), any::<bool>(), prop_oneof![Just(512u16), Just(60), Just(3000)]);
-    let policy = prop_oneof![Just(Policy::Directory), Just(Policy::Hint), Just(Policy::None)];
+    let policy = prop_oneof![
+        Just(Policy::Directory),
+        Just(Policy::Hint),
+        Just(Policy::None),
+        Just(Policy::Scattered)
+    ];
     let sector = prop_oneof![Just(512u32), Just(1024), Just(4096)];
     let fragment = prop_oneof![Just(512u32), Just(1024), Just(4096)];
     let segment = prop_oneof![Just(4096u32), Just(65_536), Just(1 << 20)];

@@ -90,8 +90,8 @@ fn each_field_is_held_to_its_range() {
     refused("blocks", |s| (s.blocks, s.cg_rotor) = (32768 * 3 + 8, 0));
     refused("cgs_made", |s| s.cgs_made = 32);
     refused("cg_rotor", |s| s.cg_rotor = 31);
-    for (at, field) in [(126, "policy"), (127, "state")] {
-        for value in [0, 4, 255] {
+    for (at, field, too_large) in [(126, "policy", 5), (127, "state", 4)] {
+        for value in [0, too_large, 255] {
             let expected = Corruption::SuperblockField { field, value: u64::from(value) };
             assert_eq!(corruption(&resealed(|bytes| bytes[at] = value)), expected);
         }

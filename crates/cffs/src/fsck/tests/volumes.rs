@@ -28,7 +28,7 @@ pub(super) fn contents(seed: u64, len: usize) -> Vec<u8> {
 pub(super) fn variants() -> Vec<MkfsOptions> {
     let mut variants = Vec::new();
     for (embed, inline) in [(true, true), (true, false), (false, true), (false, false)] {
-        for policy in [Policy::Directory, Policy::None] {
+        for policy in [Policy::Directory, Policy::None, Policy::Scattered] {
             for sector_bytes in [512, 4096] {
                 let sector_bytes = Some(sector_bytes);
                 let default = MkfsOptions::default();

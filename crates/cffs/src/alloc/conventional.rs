@@ -1,0 +1,50 @@
+//! Placement without neighbours: what the other policies are measured against.
+//!
+//! A directory has a home group, and its files go there one by one. With [`Policy::None`] each takes
+//! the first free place, as on a new volume. With [`Policy::Scattered`] it is looked for as USENIX'97
+//! (4.1) does to recreate what was seen on file servers: for half of the files behind the one placed
+//! last, for the other half from a random place on.
+
+use super::group::Among;
+use super::place::{Kind, Request};
+use super::{Allocator, State};
+use crate::error::Result;
+use crate::format::superblock::Policy;
+use crate::units::{CgIndex, FragRun};
+
+/// Spreads the bits of a counter: an odd number near 2^64 divided by the golden ratio.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Allocator {
+    /// Behind the file, or where the policy begins to look in the group of its directory, or in one
+    /// of those after it.
+    pub(super) fn place_conventionally(
+        &self,
+        state: &mut State,
+        request: &Request<'_>,
+    ) -> Result<Option<FragRun>> {
+        if request.goal.is_some() && request.kind == Kind::Large {
+            return self.place_large(state, request);
+        }
+        let cgs = self.layout.cgs();
+        let home = (request.key.0.wrapping_mul(SPREAD) >> 32) as u32 % cgs;
+        let dice = state.clock.wrapping_mul(SPREAD) >> 32;
+        for step in 0..cgs {
+            let cg = CgIndex((home + step) % cgs);
+            let group = self.group(state, cg)?;
+            let end = group.fragments();
+            let from = match self.policy {
+                Policy::Scattered if dice % 2 == 0 => group.rotor,
+                Policy::Scattered => (dice / 2) as u32 % end,
+                _ => 0,
+            };
+            let found = group
+                .find(from, end, request.len, 1, Among::Unheld)
+                .or_else(|| group.find(0, end, request.len, 1, Among::Unheld));
+            if let Some(at) = found {
+                return Ok(Some(FragRun::new(self.of_group(cg, at), request.len)));
+            }
+        }
+        Ok(None)
+    }
+}
