@@ -34,7 +34,7 @@ impl Allocator {
             let group = self.group(state, cg)?;
             let end = group.fragments();
             let from = match self.policy {
-                Policy::Scattered if dice % 2 == 0 => group.rotor,
+                Policy::Scattered if dice.is_multiple_of(2) => group.rotor,
                 Policy::Scattered => (dice / 2) as u32 % end,
                 _ => 0,
             };
