@@ -5,17 +5,18 @@
 //!
 //! 1. a name stands for an inode that it stood for in the window, and is there if it always was;
 //! 2. an inode has contents and attributes that it had at one moment of the window, and is there if
-//!    it always was; a large file, which is overwritten in place, may mix them sector by sector;
+//!    it always was; a file that is large, or ever was, or ever had that much space, is overwritten
+//!    in place and may mix them sector by sector;
 //! 3. an inode that always had exactly one name has exactly one: a rename happened or did not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
 use cffs::vfs::Volume;
 
-/// Files above this may be overwritten in place, and some that were as large.
+/// Files with more space than this may be overwritten in place, even when they are smaller again.
 const IN_PLACE_BYTES: usize = 8192;
 /// The smallest piece that a device writes atomically.
 const SECTOR_BYTES: usize = 512;
@@ -36,6 +37,8 @@ pub type Name = (InodeNo, Vec<u8>);
 pub struct Tree {
     pub names: BTreeMap<Name, InodeNo>,
     inodes: BTreeMap<InodeNo, Node>,
+    /// Files that may be overwritten in place.
+    in_place: BTreeSet<InodeNo>,
 }
 
 impl Tree {
@@ -55,6 +58,9 @@ impl Tree {
                 volume.release(attr.ino, 1);
                 if attr.file_type == FileType::Directory {
                     todo.push(attr.ino);
+                }
+                if node.bytes.len().max(attr.allocated_bytes as usize) > IN_PLACE_BYTES {
+                    tree.in_place.insert(attr.ino);
                 }
                 tree.inodes.insert(attr.ino, node);
                 if let Some(twice) = tree.names.insert((dir, name), attr.ino) {
@@ -100,11 +106,13 @@ pub struct History {
     floor: usize,
     inode_floors: BTreeMap<InodeNo, usize>,
     name_floors: BTreeMap<Name, usize>,
+    in_place: BTreeSet<InodeNo>,
 }
 
 impl History {
     pub fn new(start: Tree) -> History {
         History {
+            in_place: start.in_place.clone(),
             states: vec![start],
             floor: 0,
             inode_floors: BTreeMap::new(),
@@ -113,6 +121,7 @@ impl History {
     }
 
     pub fn push(&mut self, state: Tree) {
+        self.in_place.extend(&state.in_place);
         self.states.push(state);
     }
 
@@ -155,7 +164,8 @@ impl History {
             }
         }
         for (ino, node) in &found.inodes {
-            if !was(self.window_of_inode(*ino), *ino, node) {
+            let in_place = self.in_place.contains(ino);
+            if !was(self.window_of_inode(*ino), *ino, node, in_place) {
                 return Err(format!("inode {ino} never was like this: {}", sketch(node)));
             }
         }
@@ -180,13 +190,14 @@ impl History {
     }
 }
 
-/// Whether an inode was like this in the window.
-fn was(window: &[Tree], ino: InodeNo, found: &Node) -> bool {
+/// Whether an inode was like this in the window, or is a mixture, where it may be overwritten in
+/// place.
+fn was(window: &[Tree], ino: InodeNo, found: &Node, in_place: bool) -> bool {
     let versions: Vec<&Node> = window.iter().filter_map(|state| state.inodes.get(&ino)).collect();
     if versions.contains(&found) {
         return true;
     }
-    if versions.iter().all(|node| node.bytes.len() <= IN_PLACE_BYTES) {
+    if !in_place {
         return false;
     }
     let head = |node: &Node| {
