@@ -6,7 +6,7 @@
 //! the device, gaps between them included where reading costs less than a seek.
 //!
 //! ```text
-//!           miss in order: × 2, up to PLAN_BYTES_MAX
+//!     miss in order: × growth, up to PLAN_BYTES_MAX
 //!    none ────────────────────────────────▶ planning ──▶ the next directory begins with half
 //!     ▲          miss out of order             │
 //!     └────────────────────────────────────────┘
@@ -39,6 +39,10 @@ const PLAN_CACHE_PART: u64 = 8;
 /// How many segments a plan of directories begins with: their sectors lie side by side, and who is
 /// in the first ones of a directory without having passed any over is likely to walk the tree.
 const TREE_SEGMENTS: u64 = 4;
+/// How many times as long as the one before a plan is. Of directories only sectors are read, which
+/// are little, but may lie in many places: the fewer sweeps over these, the better.
+const GROWTH: u64 = 2;
+const GROWTH_OF_DIRECTORIES: u64 = 8;
 /// A larger file has a stream of its own.
 const FILE_BYTES_MAX: u64 = 2 << 20;
 /// The longest gap that is read rather than skipped: a disk takes as long for a seek.
@@ -194,7 +198,7 @@ impl Store {
         });
         let budget = match (before, follows) {
             _ if !in_order && !planned => 0,
-            (Some(guess), _) => (guess.bytes * 2).max(2 * segment),
+            (Some(guess), _) => (guess.bytes * growth(directories)).max(2 * segment),
             (None, Some(guess)) if at.sector.0 < 2 => guess.bytes,
             (None, None) if directories && from.0 == 0 => TREE_SEGMENTS * segment,
             _ => 0,
@@ -227,7 +231,7 @@ impl Store {
         let mut candidates = self.candidates(dir, sector..sector, directories);
         let passed = candidates.iter().position(|one| one.ino == last);
         candidates.drain(..passed.map_or(0, |passed| passed + 1));
-        let bytes = (before.bytes * 2).min(most);
+        let bytes = (before.bytes * growth(directories)).min(most);
         let planned = self.gather(dir, candidates, sector, directories, (bytes, None));
         let last = planned.last.unwrap_or(before.last);
         self.ahead.remember(Guess { last, middle: planned.middle, bytes, ..before });
@@ -322,7 +326,8 @@ impl Store {
         candidates
     }
 
-    /// Where the contents of an entry's file lie, as far as its record tells; `None` if in itself.
+    /// Where the contents of an entry's file lie, as far as its record tells; `None` if in itself, or
+    /// if they are much.
     fn blocks_of(&self, entry: &sector::Entry<'_>) -> Option<Vec<Range<u64>>> {
         let Body::Embedded(record) = &entry.body else { return None };
         let inline = record.inode.inode_flags().contains(InodeFlags::INLINE);
@@ -331,8 +336,7 @@ impl Store {
         }
         let extents = Extent::decode_list(record.data).filter(|extent| !extent.unwritten);
         let blocks = extents.map(|extent| self.blocks_under(extent));
-        let blocks: Vec<_> = blocks.filter(|run| !run.is_empty()).collect();
-        (!blocks.is_empty()).then_some(blocks)
+        Some(blocks.filter(|run| !run.is_empty()).collect())
     }
 
     fn blocks_under(&self, extent: Extent) -> Range<u64> {
@@ -340,4 +344,8 @@ impl Store {
         let end = extent.run().end().0.div_ceil(per_block).min(self.layout.blocks);
         extent.start.0 / per_block..end
     }
+}
+
+fn growth(directories: bool) -> u64 {
+    if directories { GROWTH_OF_DIRECTORIES } else { GROWTH }
 }
