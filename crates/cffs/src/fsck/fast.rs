@@ -84,6 +84,8 @@ impl Checker<'_> {
             return Ok(());
         }
         self.complete_locator()?;
+        // A table that grew has left the blocks of its extent tree.
+        self.released.append(&mut self.walk.used.take_released());
         let groups = self.read_groups();
         let before = |(header, _): &Group| (header.cg, header.free_fragments);
         let before: Vec<(CgIndex, u32)> = groups.values().map(before).collect();
