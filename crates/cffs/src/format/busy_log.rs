@@ -87,8 +87,7 @@ pub enum Record {
 }
 
 impl Record {
-    /// The bytes that the record takes.
-    pub fn len(&self) -> usize {
+    pub(super) fn encoded_bytes(&self) -> usize {
         1 + match self {
             Record::Directory(_) => 8,
             Record::Table { .. } => 4,
@@ -98,11 +97,6 @@ impl Record {
             Record::Locator { .. } => 10,
             Record::Settling | Record::End => 0,
         }
-    }
-
-    /// Never: a record has at least its kind.
-    pub fn is_empty(&self) -> bool {
-        false
     }
 
     fn encode(&self, out: &mut [u8]) {
@@ -172,7 +166,7 @@ impl Record {
             9 => Record::End,
             _ => return None,
         };
-        bytes.get(record.len()..).map(|rest| (record, rest))
+        bytes.get(record.encoded_bytes()..).map(|rest| (record, rest))
     }
 }
 
@@ -217,10 +211,10 @@ pub fn init(sector: &mut [u8], position: Position) {
 pub fn append(sector: &mut [u8], record: &Record) -> bool {
     let Ok((header, records)) = DiskHeader::mut_from_prefix(sector) else { return false };
     let used = usize::from(header.used.get());
-    match records.get_mut(used..used + record.len()) {
+    match records.get_mut(used..used + record.encoded_bytes()) {
         Some(room) => {
             record.encode(room);
-            header.used = ((used + record.len()) as u16).into();
+            header.used = ((used + record.encoded_bytes()) as u16).into();
             true
         }
         None => false,

@@ -118,28 +118,29 @@ impl Store {
     /// directory lists next, as far as that was of use so far. No locks may be held. Errors are
     /// left to the read that follows.
     pub fn read_ahead(&self, vnode: &Arc<Vnode>) {
-        if !self.features.policy.groups() {
+        if !self.features.policy.groups()
+            || vnode.seen.load(Ordering::Relaxed)
+            || vnode.seen.swap(true, Ordering::Relaxed)
+        {
             return;
         }
-        let (container, directories) = {
+        let (container, directories, goes_on) = {
             let state = vnode.state.read();
-            if state.seen.load(Ordering::Relaxed) || state.seen.swap(true, Ordering::Relaxed) {
-                return;
-            }
             let Some(container) = state.container else { return };
             if container.file.is_system() && container.file != InodeNo::ROOT {
                 return;
             }
             let directories = state.inode.is_dir();
-            if !self.is_missing(&state) && !self.is_middle(container.file, directories, vnode.ino) {
+            let goes_on = self.is_middle(container.file, directories, vnode.ino);
+            if !goes_on && !self.is_missing(&state) {
                 return;
             }
-            (container, directories)
+            (container, directories, goes_on)
         };
         let Some(dir) = self.peek(container.file) else { return };
         let runs = {
             let state = dir.state.read();
-            if self.is_middle(container.file, directories, vnode.ino) {
+            if goes_on {
                 self.go_on(&state, container.file, directories)
             } else {
                 self.plan(&state, container, vnode.ino, directories)

@@ -19,6 +19,8 @@ pub struct Vnode {
     /// Everything else, under its lock.
     pub state: RwLock<VnodeState>,
     queued: AtomicBool,
+    /// The contents were read since the inode was. Outside of the lock, since every lookup looks.
+    pub(super) seen: AtomicBool,
 }
 
 /// What changed of a file since its inode was last encoded: the most of it.
@@ -74,8 +76,6 @@ pub struct VnodeState {
     pub xattr_space: FragRun,
     /// The contents matched their checksum since the inode was read.
     pub verified: AtomicBool,
-    /// The contents were read since the inode was.
-    pub seen: AtomicBool,
     /// Of a directory: hashes of the names whose entries leave the device in the last phase of the
     /// open epoch. Such a name cannot be given again before: the device could have it twice.
     pub leaving: HashSet<u32>,
@@ -100,6 +100,7 @@ impl Vnode {
         Vnode {
             ino: inode.ino,
             queued: AtomicBool::new(false),
+            seen: AtomicBool::new(false),
             state: RwLock::new(VnodeState {
                 inode,
                 pages: Pages::default(),
@@ -119,7 +120,6 @@ impl Vnode {
                 xattrs_changed: false,
                 xattr_space: FragRun::default(),
                 verified: AtomicBool::new(false),
-                seen: AtomicBool::new(false),
                 leaving: HashSet::default(),
                 room_from: 0,
                 inline_len: 0,

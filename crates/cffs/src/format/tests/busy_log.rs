@@ -34,10 +34,10 @@ proptest! {
         busy_log::init(&mut sector, AT);
         let fit: Vec<Record> =
             all.iter().take_while(|record| busy_log::append(&mut sector, record)).copied().collect();
-        let bytes: usize = fit.iter().map(Record::len).sum();
+        let bytes: usize = fit.iter().map(Record::encoded_bytes).sum();
         prop_assert!(bytes <= 512 - HEADER_BYTES);
         if let Some(next) = all.get(fit.len()) {
-            prop_assert!(bytes + next.len() > 512 - HEADER_BYTES);
+            prop_assert!(bytes + next.encoded_bytes() > 512 - HEADER_BYTES);
         }
         let previous = busy_log::seal(&mut sector, checksum());
         let mut position = AT;
