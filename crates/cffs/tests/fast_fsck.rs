@@ -10,10 +10,14 @@ use cffs::device::{
     BlockDevice, Counts, Geometry, Image, MemoryDevice, TraceDevice, VolatileDevice,
 };
 use cffs::error::Error;
+use cffs::format::Layout;
+use cffs::format::sector::{Body, Sector};
 use cffs::fsck::{self, CheckOptions, Repair, Report};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{AllocateMode, NewFile, NewKind, OpenOptions, RenameMode, SetAttr, Volume};
+use cffs::vfs::{
+    AllocateMode, NewFile, NewKind, OpenOptions, RenameMode, SetAttr, Volume, read_superblock,
+};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const FILE: NewFile<'static> =
@@ -101,12 +105,13 @@ fn assert_sound(device: &dyn BlockDevice, context: &str) {
 }
 
 /// Recovers, for which looking at what is busy has to be enough.
-fn recover(image: Image, context: &str) {
+fn recover(image: Image, context: &str) -> Image {
     let device = MemoryDevice::from_image(image);
     let report = preen(&device);
     assert_eq!(report.full_because, None, "{context}");
     assert!(report.problems.iter().all(|p| p.fixed), "{context}: {:?}", report.problems);
     assert_sound(&device, context);
+    device.snapshot()
 }
 
 /// Changes of all kinds in a few directories, with files that lose their names while in use.
@@ -266,6 +271,70 @@ fn a_log_that_is_full_asks_for_the_full_check() {
     volume.sync().expect("synced");
     assert!(!volume.busy_log().incomplete);
     recover(device.snapshot(), "anew");
+}
+
+/// The bytes of the table of inodes as the device has it, and whether an extent tree maps it.
+fn table_of_inodes(device: &dyn BlockDevice) -> (u64, bool) {
+    let layout = Layout::new(&read_superblock(device).expect("a superblock"));
+    let place = layout.system_container(InodeNo::LOCATOR);
+    let start = u64::from(place.sector.0 * layout.sector_bytes);
+    let mut image = vec![0; layout.sector_bytes as usize];
+    device.read_at(layout.block_offset(layout.system_area()) + start, &mut image).expect("read");
+    let entry = Sector::new(&image).find_inode(InodeNo::LOCATOR).expect("the table");
+    let Body::Embedded(record) = entry.body else { panic!("the table has no inode") };
+    (record.inode.size.get(), record.inode.map_root.get() != 0)
+}
+
+/// Makes a directory of so many files that their numbers need a block more of the table.
+fn fill_a_block_of_the_table(volume: &Volume, name: &str) {
+    let dir = volume.make(ROOT, name.as_bytes(), &DIRECTORY).expect("made").ino;
+    for index in 0..256 {
+        let ino = volume.make(dir, format!("{index}").as_bytes(), &FILE).expect("made").ino;
+        volume.release(ino, 1);
+    }
+}
+
+/// A volume that was mounted so often that its table of inodes lies in pieces, more than there is
+/// room for in the table's inode: each time it went on behind what was made meanwhile.
+fn volume_with_a_table_in_pieces() -> Image {
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    for round in 0..8 {
+        let volume = open(device.clone());
+        fill_a_block_of_the_table(&volume, &format!("mount {round}"));
+        volume.close().expect("closed");
+    }
+    let (_, has_tree) = table_of_inodes(&device);
+    assert!(has_tree, "the table lies in few pieces");
+    device.snapshot()
+}
+
+/// Recovery gives the table the blocks that no clean point has placed yet, and maps it anew. The
+/// blocks of the extent tree that mapped it before have to be free then: the bitmaps have them as
+/// used, and no record of the log tells of them.
+#[test]
+fn recovery_that_extends_a_table_in_pieces_frees_its_old_extent_tree() {
+    let mut image = volume_with_a_table_in_pieces();
+    for round in 0..3 {
+        let (before, _) = table_of_inodes(&MemoryDevice::from_image(image.clone()));
+        let device = Crashing::new(image, round);
+        let volume = open(device.clone());
+        fill_a_block_of_the_table(&volume, &format!("crash {round}"));
+        volume.sync().expect("synced");
+        for image in device.images() {
+            recover(image, &format!("a crash before sync {round} is done"));
+        }
+        let crashed = device.inner.crash_seeded(round).expect("an image");
+        let context = format!("a crash after sync {round}");
+        let recovering = Crashing::new(crashed.clone(), round);
+        preen(&*recovering);
+        for image in recovering.images() {
+            recover(image, &format!("{context}, and one of its recovery"));
+        }
+        image = recover(crashed, &context);
+        let (after, has_tree) = table_of_inodes(&MemoryDevice::from_image(image.clone()));
+        assert!(after > before && has_tree, "{context}: the table was not extended");
+    }
 }
 
 /// Directories of 100 files, in a tree with ten directories in each.
