@@ -1,12 +1,11 @@
 //! Clean points: a volume that nobody changes is marked clean while it is open, so that a crash
 //! leaves nothing to recover; and the mark is never there when it would be wrong.
 
-use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cffs::clock::TestClock;
-use cffs::device::{BlockDevice, Geometry, Image, MemoryDevice, VolatileDevice};
+use cffs::device::{BlockDevice, CrashingDevice, MemoryDevice};
 use cffs::format::superblock::State;
 use cffs::fsck::{self, CheckOptions, Repair, Report};
 use cffs::mkfs::{self, MkfsOptions};
@@ -18,57 +17,16 @@ use cffs::vfs::{
 const ROOT: InodeNo = InodeNo::ROOT;
 const DEVICE_BYTES: u64 = 16 << 20;
 
-/// A device that keeps a few of the images which a crash before each barrier could leave.
-struct Crashing {
-    inner: VolatileDevice,
-    images: Mutex<Vec<Image>>,
-    seed: Mutex<u64>,
+/// A new volume on a device that keeps a few of the images which a crash could leave.
+fn made(options: &MkfsOptions, seed: u64) -> Arc<CrashingDevice> {
+    let blank = MemoryDevice::new(DEVICE_BYTES);
+    mkfs::make(&blank, options).expect("mkfs");
+    Arc::new(CrashingDevice::new(blank.snapshot(), 3, seed))
 }
 
-impl Crashing {
-    fn new(options: &MkfsOptions, seed: u64) -> Arc<Crashing> {
-        let blank = MemoryDevice::new(DEVICE_BYTES);
-        mkfs::make(&blank, options).expect("mkfs");
-        let inner = VolatileDevice::new(blank.snapshot());
-        Arc::new(Crashing { inner, images: Mutex::default(), seed: Mutex::new(seed) })
-    }
-
-    fn take_images(&self) -> io::Result<()> {
-        let mut seed = self.seed.lock().unwrap();
-        for _ in 0..3 {
-            *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            self.images.lock().unwrap().push(self.inner.crash_seeded(*seed >> 16)?);
-        }
-        Ok(())
-    }
-
-    /// What a crash now would leave, while nothing is being written.
-    fn crashed(&self) -> MemoryDevice {
-        MemoryDevice::from_image(self.inner.crash_seeded(1).expect("an image"))
-    }
-}
-
-impl BlockDevice for Crashing {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.inner.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
-        self.inner.write_at(offset, bufs)
-    }
-    fn barrier(&self) -> io::Result<()> {
-        self.take_images()?;
-        self.inner.barrier()
-    }
-    fn sync(&self) -> io::Result<()> {
-        self.take_images()?;
-        self.inner.sync()
-    }
-    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.inner.discard(offset, len)
-    }
+/// What a crash now would leave, while nothing is being written.
+fn crashed(device: &CrashingDevice) -> MemoryDevice {
+    MemoryDevice::from_image(device.inner().crash_seeded(1).expect("an image"))
 }
 
 fn open_with(device: Arc<dyn BlockDevice>, options: OpenOptions) -> Volume {
@@ -114,13 +72,13 @@ fn exists(volume: &Volume, name: &[u8]) -> bool {
 
 #[test]
 fn a_crash_of_an_idle_volume_leaves_nothing_to_recover() {
-    let device = Crashing::new(&MkfsOptions::default(), 1);
+    let device = made(&MkfsOptions::default(), 1);
     let volume = open(device.clone());
     make(&volume, b"file", &[1; 9000]);
     assert!(volume.clean_point().expect("a clean point"));
     assert_eq!(volume.stats().clean_points, 1);
 
-    let crashed = Arc::new(device.crashed());
+    let crashed = Arc::new(crashed(&device));
     assert_eq!(state(&*crashed), State::Clean);
     assert_sound(&*crashed, "after the crash");
     let reads = volume.stats().device_reads;
@@ -136,16 +94,16 @@ fn a_crash_of_an_idle_volume_leaves_nothing_to_recover() {
 
 #[test]
 fn the_first_epoch_after_a_clean_point_marks_the_volume_first() {
-    let device = Crashing::new(&MkfsOptions::default(), 2);
+    let device = made(&MkfsOptions::default(), 2);
     let volume = open(device.clone());
     make(&volume, b"before", &[1; 3000]);
     assert!(volume.clean_point().expect("a clean point"));
-    device.images.lock().unwrap().clear();
+    device.take_images();
     make(&volume, b"after", &[2; 3000]);
-    assert_eq!(state(&device.crashed()), State::Clean, "a change in memory alone");
+    assert_eq!(state(&crashed(&device)), State::Clean, "a change in memory alone");
     volume.sync().expect("sync");
-    assert_eq!(state(&device.crashed()), State::InUse);
-    for image in std::mem::take(&mut *device.images.lock().unwrap()) {
+    assert_eq!(state(&crashed(&device)), State::InUse);
+    for image in device.take_images() {
         let image = MemoryDevice::from_image(image);
         if state(&image) == State::Clean {
             assert_sound(&image, "a crash before the mark");
@@ -155,7 +113,7 @@ fn the_first_epoch_after_a_clean_point_marks_the_volume_first() {
 
 #[test]
 fn an_inode_in_use_without_a_name_keeps_the_volume_from_being_clean() {
-    let device = Crashing::new(&MkfsOptions::default(), 3);
+    let device = made(&MkfsOptions::default(), 3);
     let volume = open(device.clone());
     let held = volume.make(ROOT, b"held", &FILE).expect("make").ino;
     volume.write(held, 0, &[3; 20_000]).expect("write");
@@ -163,22 +121,22 @@ fn an_inode_in_use_without_a_name_keeps_the_volume_from_being_clean() {
 
     volume.unlink(ROOT, b"held").expect("unlink");
     assert!(!volume.clean_point().expect("no clean point"));
-    assert_eq!(state(&device.crashed()), State::InUse);
+    assert_eq!(state(&crashed(&device)), State::InUse);
     volume.release(held, 1);
     assert!(volume.clean_point().expect("a clean point"));
-    assert_sound(&device.crashed(), "after its last user");
+    assert_sound(&crashed(&device), "after its last user");
 
     let unnamed = volume.make_unnamed(ROOT, &FILE).expect("make").ino;
     assert!(!volume.clean_point().expect("no clean point"));
     volume.link(unnamed, ROOT, b"named").expect("link");
     volume.release(unnamed, 2);
     assert!(volume.clean_point().expect("a clean point"));
-    assert_sound(&device.crashed(), "after it got a name");
+    assert_sound(&crashed(&device), "after it got a name");
 }
 
 #[test]
 fn the_background_comes_to_a_clean_point_when_nothing_changes() {
-    let device = Crashing::new(&MkfsOptions::default(), 4);
+    let device = made(&MkfsOptions::default(), 4);
     let soon = OpenOptions {
         epoch_interval: Duration::ZERO,
         clean_after: Duration::ZERO,
@@ -188,8 +146,8 @@ fn the_background_comes_to_a_clean_point_when_nothing_changes() {
     let volume = open_with(device.clone(), soon);
     make(&volume, b"file", &[4; 100]);
     volume.background().expect("background");
-    assert_eq!(state(&device.crashed()), State::Clean);
-    assert_sound(&device.crashed(), "idle");
+    assert_eq!(state(&crashed(&device)), State::Clean);
+    assert_sound(&crashed(&device), "idle");
     let syncs = volume.stats().device_syncs;
     volume.background().expect("background");
     assert_eq!(volume.stats().device_syncs, syncs, "an idle volume costs nothing");
@@ -200,19 +158,19 @@ fn the_background_comes_to_a_clean_point_when_nothing_changes() {
         open_with(device.clone(), OpenOptions { clean_after: Duration::MAX, ..never.clone() });
     make(&volume, b"other", &[4; 100]);
     volume.background().expect("background");
-    assert_eq!(state(&device.crashed()), State::InUse, "switched off");
+    assert_eq!(state(&crashed(&device)), State::InUse, "switched off");
     volume.close().expect("close");
 
     // Not idle for long enough.
     let volume = open_with(device.clone(), never);
     make(&volume, b"third", &[4; 100]);
     volume.background().expect("background");
-    assert_eq!(state(&device.crashed()), State::InUse);
+    assert_eq!(state(&crashed(&device)), State::InUse);
 }
 
 #[test]
 fn a_volume_that_is_held_still_can_be_checked() {
-    let device = Crashing::new(&MkfsOptions::default(), 5);
+    let device = made(&MkfsOptions::default(), 5);
     let volume = open(device.clone());
     for number in 0..50 {
         make(&volume, format!("file {number}").as_bytes(), &[5; 5000]);
@@ -227,7 +185,7 @@ fn a_volume_that_is_held_still_can_be_checked() {
     assert_eq!(state_held, State::InUse, "looking does not make it clean");
     assert_eq!(volume.hold_still(|device, _| check(device)).expect("held").inodes, 51);
     volume.close().expect("close");
-    assert_sound(&device.crashed(), "at the end");
+    assert_sound(&crashed(&device), "at the end");
 }
 
 struct Random(u64);
@@ -288,9 +246,9 @@ fn an_image_that_says_it_is_clean_is_so() {
         let embed = !seed.is_multiple_of(4);
         let sector_bytes = Some(if seed.is_multiple_of(3) { 512 } else { 4096 });
         let options = MkfsOptions { embed, sector_bytes, ..MkfsOptions::default() };
-        let device = Crashing::new(&options, seed);
+        let device = made(&options, seed);
         let volume = open(device.clone());
-        device.images.lock().unwrap().clear();
+        device.take_images();
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let mut used: Vec<InodeNo> = Vec::new();
         for step in 0..60 {
@@ -306,7 +264,7 @@ fn an_image_that_says_it_is_clean_is_so() {
                 2 | 3 => drop(volume.clean_point().expect("clean point")),
                 _ => {}
             }
-            for image in std::mem::take(&mut *device.images.lock().unwrap()) {
+            for image in device.take_images() {
                 let image = MemoryDevice::from_image(image);
                 let context = format!("seed {seed} step {step}");
                 if state(&image) == State::Clean {
@@ -324,7 +282,7 @@ fn an_image_that_says_it_is_clean_is_so() {
             }
         }
         volume.close().expect("close");
-        assert_sound(&device.crashed(), "closed");
+        assert_sound(&crashed(&device), "closed");
     }
     println!("{clean} images that were clean, {recovered} that were recovered");
     assert!(clean > 100 && recovered > 100, "{clean} clean, {recovered} recovered");

@@ -7,11 +7,10 @@
 //! `CFFS_CRASH_RANDOM_SEEDS` says how many seeds are tried, `CFFS_CRASH_RANDOM_SEED` replays one.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cffs::clock::TestClock;
-use cffs::device::{BlockDevice, Geometry, Image, MemoryDevice, VolatileDevice};
+use cffs::device::{BlockDevice, CrashingDevice, Image, MemoryDevice};
 use cffs::format::inode::FileType;
 use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::mkfs::{self, MkfsOptions};
@@ -19,52 +18,11 @@ use cffs::units::InodeNo;
 use cffs::vfs::{NewFile, NewKind, OpenOptions, RenameMode, SetAttr, Volume};
 
 /// Crash images taken at each barrier and sync.
-const IMAGES_PER_BARRIER: u64 = 4;
+const IMAGES_PER_BARRIER: usize = 4;
 /// Changes per seed.
 const CHANGES: usize = 120;
 const DEVICE_BYTES: u64 = 16 << 20;
 const ROOT: InodeNo = InodeNo::ROOT;
-
-/// A device that keeps the images which a crash before each barrier could leave.
-struct Crashing {
-    inner: VolatileDevice,
-    images: Mutex<Vec<Image>>,
-    seed: Mutex<u64>,
-}
-
-impl Crashing {
-    fn take_images(&self) -> io::Result<()> {
-        let mut seed = self.seed.lock().unwrap();
-        for _ in 0..IMAGES_PER_BARRIER {
-            *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            self.images.lock().unwrap().push(self.inner.crash_seeded(*seed >> 16)?);
-        }
-        Ok(())
-    }
-}
-
-impl BlockDevice for Crashing {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.inner.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
-        self.inner.write_at(offset, bufs)
-    }
-    fn barrier(&self) -> io::Result<()> {
-        self.take_images()?;
-        self.inner.barrier()
-    }
-    fn sync(&self) -> io::Result<()> {
-        self.take_images()?;
-        self.inner.sync()
-    }
-    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.inner.discard(offset, len)
-    }
-}
 
 /// What an inode is: a directory, or a file with these contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -208,13 +166,9 @@ fn check(image: &MemoryDevice, repair: Repair, context: &str) -> fsck::Report {
 fn run(seed: u64, options: &MkfsOptions) -> usize {
     let blank = MemoryDevice::new(DEVICE_BYTES);
     mkfs::make(&blank, options).expect("mkfs");
-    let device = Arc::new(Crashing {
-        inner: VolatileDevice::new(blank.snapshot()),
-        images: Mutex::default(),
-        seed: Mutex::new(seed),
-    });
+    let device = Arc::new(CrashingDevice::new(blank.snapshot(), IMAGES_PER_BARRIER, seed));
     let volume = open(device.clone());
-    device.images.lock().unwrap().clear();
+    device.take_images();
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut history: Vec<Tree> = vec![walk(&volume)];
     let mut tried = 0;
@@ -225,7 +179,7 @@ fn run(seed: u64, options: &MkfsOptions) -> usize {
         if synced {
             volume.sync().expect("sync");
         }
-        let images = std::mem::take(&mut *device.images.lock().unwrap());
+        let images = device.take_images();
         if images.is_empty() {
             continue;
         }

@@ -2,13 +2,10 @@
 //! volume that passes clean points while it is in use; that it knows when it is not enough; and
 //! that it costs the same whatever the size of the volume.
 
-use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cffs::clock::TestClock;
-use cffs::device::{
-    BlockDevice, Counts, Geometry, Image, MemoryDevice, TraceDevice, VolatileDevice,
-};
+use cffs::device::{BlockDevice, Counts, CrashingDevice, Image, MemoryDevice, TraceDevice};
 use cffs::error::Error;
 use cffs::format::Layout;
 use cffs::format::sector::{Body, Sector};
@@ -35,53 +32,6 @@ impl Random {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (z ^ (z >> 31)) % limit
-    }
-}
-
-/// A device that keeps images which a crash before a barrier could leave.
-struct Crashing {
-    inner: VolatileDevice,
-    images: Mutex<Vec<Image>>,
-    random: Mutex<Random>,
-}
-
-impl Crashing {
-    fn new(image: Image, seed: u64) -> Arc<Crashing> {
-        let inner = VolatileDevice::new(image);
-        Arc::new(Crashing { inner, images: Mutex::default(), random: Mutex::new(Random(seed)) })
-    }
-
-    fn take_image(&self) -> io::Result<()> {
-        let seed = self.random.lock().unwrap().below(u64::MAX);
-        self.images.lock().unwrap().push(self.inner.crash_seeded(seed)?);
-        Ok(())
-    }
-
-    fn images(&self) -> Vec<Image> {
-        std::mem::take(&mut *self.images.lock().unwrap())
-    }
-}
-
-impl BlockDevice for Crashing {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.inner.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
-        self.inner.write_at(offset, bufs)
-    }
-    fn barrier(&self) -> io::Result<()> {
-        self.take_image()?;
-        self.inner.barrier()
-    }
-    fn sync(&self) -> io::Result<()> {
-        self.take_image()?;
-        self.inner.sync()
-    }
-    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.inner.discard(offset, len)
     }
 }
 
@@ -221,7 +171,7 @@ fn crashes(embed: bool, seed: u64) -> u64 {
     let blank = MemoryDevice::new(64 << 20);
     let options = MkfsOptions { embed, cg_blocks: 2048, ..MkfsOptions::default() };
     mkfs::make(&blank, &options).expect("made");
-    let device = Crashing::new(blank.snapshot(), seed);
+    let device = Arc::new(CrashingDevice::new(blank.snapshot(), 1, seed));
     let volume = open(device.clone());
     let mut work = Workload { volume, random: Random(seed), dirs: vec![ROOT], orphans: Vec::new() };
     let mut states = 0;
@@ -230,7 +180,7 @@ fn crashes(embed: bool, seed: u64) -> u64 {
         if work.random.below(20) == 0 {
             work.volume.checkpoint().expect("a clean point");
         }
-        for image in device.images() {
+        for image in device.take_images() {
             states += 1;
             recover(image, &format!("seed {seed}, step {step}"));
         }
@@ -317,18 +267,18 @@ fn recovery_that_extends_a_table_in_pieces_frees_its_old_extent_tree() {
     let mut image = volume_with_a_table_in_pieces();
     for round in 0..3 {
         let (before, _) = table_of_inodes(&MemoryDevice::from_image(image.clone()));
-        let device = Crashing::new(image, round);
+        let device = Arc::new(CrashingDevice::new(image, 1, round));
         let volume = open(device.clone());
         fill_a_block_of_the_table(&volume, &format!("crash {round}"));
         volume.sync().expect("synced");
-        for image in device.images() {
+        for image in device.take_images() {
             recover(image, &format!("a crash before sync {round} is done"));
         }
-        let crashed = device.inner.crash_seeded(round).expect("an image");
+        let crashed = device.inner().durable();
         let context = format!("a crash after sync {round}");
-        let recovering = Crashing::new(crashed.clone(), round);
-        preen(&*recovering);
-        for image in recovering.images() {
+        let recovering = CrashingDevice::new(crashed.clone(), 1, round);
+        preen(&recovering);
+        for image in recovering.take_images() {
             recover(image, &format!("{context}, and one of its recovery"));
         }
         image = recover(crashed, &context);

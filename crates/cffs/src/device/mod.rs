@@ -10,6 +10,7 @@
 //! | [`FaultDevice`] | errors, torn, lost and damaged requests, by script or by seed |
 //! | [`ThrottleDevice`] | the time that a modelled disk takes |
 //! | [`VolatileDevice`] | a write cache, and the images that a crash may leave of it |
+//! | [`CrashingDevice`] | such images kept at each barrier and sync |
 //!
 //! Stands on nothing of C-FFS. Invariants:
 //!
@@ -25,6 +26,7 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
+pub mod crashing;
 pub mod fault;
 pub mod file;
 pub mod memory;
@@ -36,6 +38,7 @@ pub mod volatile;
 #[cfg(test)]
 mod tests;
 
+pub use crashing::CrashingDevice;
 pub use fault::FaultDevice;
 pub use file::{Access, FileDevice, OpenError, OpenOptions};
 pub use memory::{Image, MemoryDevice};

@@ -26,6 +26,7 @@ fn devices(directory: &tempfile::TempDir) -> Vec<(&'static str, Arc<dyn BlockDev
         ("fault", Arc::new(FaultDevice::new(memory(), 1))),
         ("throttle", Arc::new(ThrottleDevice::new(memory(), model, VirtualTime::default()))),
         ("volatile", Arc::new(VolatileDevice::new(memory().snapshot()))),
+        ("crashing", Arc::new(CrashingDevice::new(memory().snapshot(), 1, 1))),
         ("stack", Arc::new(TraceDevice::new(FaultDevice::new(image_file(directory, "stack"), 1)))),
     ]
 }
