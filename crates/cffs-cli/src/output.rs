@@ -6,6 +6,9 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use serde_json::Value;
 
+#[cfg(test)]
+mod tests;
+
 /// Standard output, buffered. Errors are returned, a broken pipe among them; the program then ends
 /// quietly.
 pub fn stdout() -> BufWriter<io::StdoutLock<'static>> {
@@ -56,6 +59,15 @@ pub fn printable(bytes: &[u8]) -> String {
             valid.chain(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")))
         })
         .collect()
+}
+
+/// A count of something with its name, which is in the singular: `1 directory`, `3 directories`.
+pub fn counted(count: u64, one: &str) -> String {
+    match one.strip_suffix('y') {
+        _ if count == 1 => format!("1 {one}"),
+        Some(stem) => format!("{count} {stem}ies"),
+        None => format!("{count} {one}s"),
+    }
 }
 
 /// Whether somebody watches standard error.

@@ -15,6 +15,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
 
+use crate::output::counted;
 use crate::{image, output, progress, size};
 
 /// How often a server is asked how its check stands.
@@ -174,11 +175,10 @@ impl Fsck {
         }
         if let Some(fast) = &report.fast {
             println!(
-                "{name}: recovered from the busy log: {} directories, {} cylinder groups; \
-                 {} requests, {} read",
-                fast.directories,
-                fast.groups,
-                report.read_requests,
+                "{name}: recovered from the busy log: {}, {}; {}, {} read",
+                counted(fast.directories, "directory"),
+                counted(fast.groups, "cylinder group"),
+                counted(report.read_requests, "request"),
                 size::show(report.read_bytes)
             );
             return;
@@ -190,25 +190,25 @@ impl Fsck {
         let all =
             (report.used_fragments + report.free_fragments) * u64::from(report.fragment_bytes);
         println!(
-            "{name}: {} inodes, {} directories, {} of {} in use; {} requests, {} read",
-            report.inodes,
-            report.directories,
+            "{name}: {}, {}, {} of {} in use; {}, {} read",
+            counted(report.inodes, "inode"),
+            counted(report.directories, "directory"),
             size::show(used),
             size::show(all),
-            report.read_requests,
+            counted(report.read_requests, "request"),
             size::show(report.read_bytes)
         );
         let left = report.problems.iter().filter(|problem| !problem.fixed).count();
+        let all = counted(report.problem_count, "problem");
+        let them = if left == 1 { "it" } else { "them" };
         match (report.problem_count, left) {
             (0, _) if report.consistent || self.online => println!("{name}: clean"),
             (0, _) => println!("{name}: was not left clean; cffs fsck -p {name} completes it"),
-            (all, 0) => println!("{name}: {all} problems, all repaired"),
-            (all, _) if self.online => {
-                println!("{name}: {all} problems; unmount it, and cffs fsck -y repairs them");
+            (_, 0) => println!("{name}: {all}, repaired"),
+            _ if self.online => {
+                println!("{name}: {all}; unmount it, and cffs fsck -y repairs {them}");
             }
-            (all, left) => println!(
-                "{name}: {all} problems, {left} not repaired; cffs fsck -y {name} repairs them"
-            ),
+            _ => println!("{name}: {all}, {left} not repaired; cffs fsck -y {name} repairs {them}"),
         }
     }
 }

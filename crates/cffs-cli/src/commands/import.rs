@@ -12,6 +12,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
+use crate::output::counted;
 use crate::{image, output, progress, size};
 
 /// Copy a tree into an image, without mounting it
@@ -91,17 +92,18 @@ impl CopyFlags {
             output::json(&as_json(summary))?;
         } else if !self.quiet {
             println!(
-                "{} files ({}), {} directories, {} symbolic links, {} further names, {} special",
-                summary.files,
+                "{} ({}), {}, {}, {}, {} special",
+                counted(summary.files, "file"),
                 size::show(summary.bytes),
-                summary.directories,
-                summary.symlinks,
-                summary.hard_links,
+                counted(summary.directories, "directory"),
+                counted(summary.symlinks, "symbolic link"),
+                counted(summary.hard_links, "further name"),
                 summary.special
             );
         }
         if summary.failures > 0 {
-            eprintln!("cffs: {} files were not copied as they should be", summary.failures);
+            let failed = counted(summary.failures, "file");
+            eprintln!("cffs: {failed} could not be copied whole");
             return Ok(ExitCode::FAILURE);
         }
         Ok(ExitCode::SUCCESS)

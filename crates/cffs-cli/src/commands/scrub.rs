@@ -12,6 +12,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
 
+use crate::output::counted;
 use crate::{image, output, progress, size};
 
 /// How often a server is asked how its scrub stands.
@@ -119,10 +120,10 @@ impl Scrub {
             Stage::Stopped => "ended before it was complete",
         };
         println!(
-            "{name}: {} inodes, {} read, {} problems; {outcome}",
-            status.inodes,
+            "{name}: {}, {} read, {}; {outcome}",
+            counted(status.inodes, "inode"),
             size::show(status.read_bytes),
-            status.problem_count
+            counted(status.problem_count, "problem")
         );
     }
 }
