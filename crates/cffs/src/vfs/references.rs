@@ -1,4 +1,8 @@
 //! Who uses an inode: references by number, and inodes whose last name is gone.
+//!
+//! The kernel keeps a reference on every inode that it remembers, which may be millions. Files that
+//! were made together have numbers side by side, so counts are kept by stretches of numbers, a byte
+//! each. What does not fit a byte is kept beside them.
 
 use foldhash::{HashMap, HashSet};
 use parking_lot::Mutex;
@@ -7,9 +11,58 @@ use crate::units::InodeNo;
 
 const SHARDS: usize = 64;
 
+/// How many numbers a stretch has. If each number stands alone, as when few of many files are in
+/// use, a stretch takes half as much again as a number with its count would.
+const STRETCH: usize = 16;
+
+#[derive(Default)]
+struct Counts {
+    stretches: HashMap<u64, [u8; STRETCH]>,
+    /// What counts have beyond 255.
+    beyond: HashMap<InodeNo, u64>,
+}
+
+impl Counts {
+    fn place(ino: InodeNo) -> (u64, usize) {
+        (ino.0 / STRETCH as u64, ino.0 as usize % STRETCH)
+    }
+
+    fn get(&self, ino: InodeNo) -> u64 {
+        let (stretch, at) = Counts::place(ino);
+        match self.stretches.get(&stretch).map_or(0, |counts| counts[at]) {
+            u8::MAX => u64::from(u8::MAX) + self.beyond.get(&ino).copied().unwrap_or(0),
+            count => count.into(),
+        }
+    }
+
+    fn increment(&mut self, ino: InodeNo) {
+        let (stretch, at) = Counts::place(ino);
+        let count = &mut self.stretches.entry(stretch).or_default()[at];
+        match count.checked_add(1) {
+            Some(more) => *count = more,
+            None => *self.beyond.entry(ino).or_default() += 1,
+        }
+    }
+
+    fn set(&mut self, ino: InodeNo, count: u64) {
+        let (stretch, at) = Counts::place(ino);
+        let beyond = count.saturating_sub(u8::MAX.into());
+        if beyond > 0 {
+            self.beyond.insert(ino, beyond);
+        } else if !self.beyond.is_empty() {
+            self.beyond.remove(&ino);
+        }
+        let counts = self.stretches.entry(stretch).or_default();
+        counts[at] = (count - beyond) as u8;
+        if *counts == [0; STRETCH] {
+            self.stretches.remove(&stretch);
+        }
+    }
+}
+
 #[derive(Default)]
 struct Shard {
-    counts: HashMap<InodeNo, u64>,
+    counts: Counts,
     /// Inodes without a name that are still in use.
     orphans: HashSet<InodeNo>,
 }
@@ -26,24 +79,24 @@ impl Default for References {
 
 impl References {
     fn shard(&self, ino: InodeNo) -> &Mutex<Shard> {
-        &self.0[ino.0 as usize % SHARDS]
+        &self.0[Counts::place(ino).0 as usize % SHARDS]
     }
 
     /// Takes one reference.
     pub(super) fn take(&self, ino: InodeNo) {
-        *self.shard(ino).lock().counts.entry(ino).or_insert(0) += 1;
+        self.shard(ino).lock().counts.increment(ino);
     }
 
     /// Gives references back; true if the inode has no name and none is left.
     pub(super) fn release(&self, ino: InodeNo, references: u64) -> bool {
         let mut shard = self.shard(ino).lock();
-        let Some(count) = shard.counts.get_mut(&ino) else { return false };
-        *count = count.saturating_sub(references);
-        if *count > 0 {
+        let count = shard.counts.get(ino);
+        if count == 0 {
             return false;
         }
-        shard.counts.remove(&ino);
-        shard.orphans.contains(&ino)
+        let left = count.saturating_sub(references);
+        shard.counts.set(ino, left);
+        left == 0 && shard.orphans.contains(&ino)
     }
 
     /// Notes that an inode has no name. It is an orphan until it gets one or is deleted.
@@ -59,16 +112,19 @@ impl References {
     /// Takes an orphan that nobody uses, to delete it: true for one caller only.
     pub(super) fn take_unused(&self, ino: InodeNo) -> bool {
         let mut shard = self.shard(ino).lock();
-        !shard.counts.contains_key(&ino) && shard.orphans.remove(&ino)
+        shard.counts.get(ino) == 0 && shard.orphans.remove(&ino)
     }
 
     /// Ends all use: the inodes without a name, which nobody uses any more.
     pub(super) fn end(&self) -> Vec<InodeNo> {
         let end = |shard: &Mutex<Shard>| {
             let mut shard = shard.lock();
-            shard.counts.clear();
+            shard.counts = Counts::default();
             shard.orphans.iter().copied().collect::<Vec<_>>()
         };
         self.0.iter().flat_map(end).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;
