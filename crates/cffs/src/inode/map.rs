@@ -5,10 +5,11 @@
 //! extent in a leaf dirties the leaf. When more extents are new than the inode has room for, all
 //! go to their leaves, and the dirty leaves are written to new places with the blocks above them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::DIRECT_EXTENTS_MIN;
+use super::extents::{Extents, Kept};
 use crate::error::Result;
 use crate::format::extent::{Child, EXTENT_FRAGMENTS_MAX, Extent, Node, node_capacity};
 use crate::units::{BlockNo, FragNo, FragRun};
@@ -39,9 +40,9 @@ struct Leaf {
 /// The extents of a file.
 #[derive(Debug, Default)]
 pub struct ExtentMap {
-    extents: BTreeMap<u64, Extent>,
-    /// Those that lie in the inode, by their first fragment in the file.
-    direct: BTreeSet<u64>,
+    extents: Extents,
+    /// How many of them lie in the inode.
+    direct_count: usize,
     /// The leaves of the tree, each by the first fragment that belongs to it.
     leaves: BTreeMap<u64, Leaf>,
     /// The blocks above the leaves.
@@ -64,12 +65,12 @@ pub trait TreeWriter {
 impl ExtentMap {
     /// The extents that lie in the inode.
     pub fn direct(&self) -> impl Iterator<Item = &Extent> {
-        self.direct.iter().filter_map(|logical| self.extents.get(logical))
+        self.extents.iter().filter(|kept| kept.direct).map(|kept| &kept.extent)
     }
 
     /// All extents in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = &Extent> {
-        self.extents.values()
+        self.extents.iter().map(|kept| &kept.extent)
     }
 
     /// The root block of the tree.
@@ -103,7 +104,7 @@ impl ExtentMap {
         } else {
             // An extent comes to one leaf and may make the one before it grow. A leaf that was full
             // and gains some takes two blocks, and those for what it gained.
-            let moved = changes + self.direct.len() as u64;
+            let moved = changes + self.direct_count as u64;
             let touched = (2 * moved + 1).min(self.leaves.len() as u64);
             touched + 2 * touched.min(moved) + moved / chunk
         };
@@ -118,17 +119,17 @@ impl ExtentMap {
 
     /// Whether nothing is mapped.
     pub fn is_empty(&self) -> bool {
-        self.extents.is_empty()
+        self.extents.len() == 0
     }
 
     /// Whether some extent was reserved and never written.
     pub fn has_unwritten(&self) -> bool {
-        self.extents.values().any(|extent| extent.unwritten)
+        self.iter().any(|extent| extent.unwritten)
     }
 
     /// The last extent in the order of the file that begins before `logical`.
     pub fn last_before(&self, logical: u64) -> Option<&Extent> {
-        self.extents.range(..logical).next_back().map(|(_, extent)| extent)
+        self.extents.before(logical).map(|kept| &kept.extent)
     }
 
     /// Takes an extent from the inode or a leaf, when the inode is read.
@@ -137,15 +138,12 @@ impl ExtentMap {
         if before.is_some_and(|before| before.logical_end() > extent.logical) {
             return Err("it overlaps another extent of the file");
         }
-        let after = self.extents.range(extent.logical..).next();
-        if after.is_some_and(|(logical, _)| *logical < extent.logical_end()) {
+        let after = self.extents.at_or_after(extent.logical);
+        if after.is_some_and(|after| after.extent.logical < extent.logical_end()) {
             return Err("it overlaps another extent of the file");
         }
         self.mapped += u64::from(extent.len);
-        self.extents.insert(extent.logical, extent);
-        if direct {
-            self.direct.insert(extent.logical);
-        }
+        self.put(extent, direct);
         Ok(())
     }
 
@@ -165,7 +163,7 @@ impl ExtentMap {
 
     /// Where a fragment of the file lies.
     pub fn find(&self, logical: u64) -> Mapping {
-        if let Some((_, extent)) = self.extents.range(..=logical).next_back()
+        if let Some(extent) = self.last_before(logical.saturating_add(1))
             && logical < extent.logical_end()
         {
             let into = logical - extent.logical;
@@ -175,8 +173,8 @@ impl ExtentMap {
                 unwritten: extent.unwritten,
             };
         }
-        let next = self.extents.range(logical..).next();
-        Mapping::Hole(next.map_or(u64::MAX, |(next, _)| next - logical))
+        let next = self.extents.at_or_after(logical);
+        Mapping::Hole(next.map_or(u64::MAX, |next| next.extent.logical - logical))
     }
 
     /// Whether every fragment of the range is mapped and was written.
@@ -209,8 +207,7 @@ impl ExtentMap {
         debug_assert!(matches!(self.find(logical), Mapping::Hole(len) if len >= run.len.into()));
         self.mapped += u64::from(run.len);
         // Only an extent in the inode grows: one in a leaf would dirty it with every append.
-        if let Some((_, before)) = self.extents.range_mut(..logical).next_back()
-            && self.direct.contains(&before.logical)
+        if let Some(Kept { extent: before, direct: true }) = self.extents.before_mut(logical)
             && before.logical_end() == logical
             && before.run().end() == run.start
             && before.unwritten == unwritten
@@ -220,8 +217,7 @@ impl ExtentMap {
             return;
         }
         let extent = Extent { logical, start: run.start, len: run.len, unwritten };
-        self.extents.insert(logical, extent);
-        self.direct.insert(logical);
+        self.put(extent, true);
     }
 
     /// Unmaps a range and returns what it was mapped to.
@@ -231,7 +227,7 @@ impl ExtentMap {
             .filter(|extent| extent.logical_end() > range.start)
             .map_or(range.start, |extent| extent.logical);
         let touched: Vec<Extent> =
-            self.extents.range(first..range.end).map(|(_, extent)| *extent).collect();
+            self.extents.range(first..range.end).map(|kept| kept.extent).collect();
         let mut removed = Vec::with_capacity(touched.len());
         for extent in touched {
             let from = extent.logical.max(range.start);
@@ -251,9 +247,14 @@ impl ExtentMap {
         removed
     }
 
+    fn put(&mut self, extent: Extent, direct: bool) {
+        self.extents.insert(Kept { extent, direct });
+        self.direct_count += usize::from(direct);
+    }
+
     fn take_out(&mut self, logical: u64) -> bool {
-        self.extents.remove(&logical);
-        let direct = self.direct.remove(&logical);
+        let direct = self.extents.remove(logical).is_some_and(|kept| kept.direct);
+        self.direct_count -= usize::from(direct);
         if !direct {
             self.dirty_leaf(logical);
         }
@@ -261,10 +262,8 @@ impl ExtentMap {
     }
 
     fn put_back(&mut self, extent: Extent, direct: bool) {
-        self.extents.insert(extent.logical, extent);
-        if direct {
-            self.direct.insert(extent.logical);
-        } else {
+        self.put(extent, direct);
+        if !direct {
             self.dirty_leaf(extent.logical);
         }
     }
@@ -278,7 +277,7 @@ impl ExtentMap {
     /// Whether the inode has room for the new extents and no leaf changed, so that
     /// [`ExtentMap::write_tree`] has nothing to do.
     pub fn fits(&self, direct_max: usize) -> bool {
-        self.direct.len() <= direct_max && !self.leaves.values().any(|leaf| leaf.dirty)
+        self.direct_count <= direct_max && !self.leaves.values().any(|leaf| leaf.dirty)
     }
 
     /// Brings the tree up to date so that at most `direct_max` extents stay in the inode.
@@ -288,9 +287,10 @@ impl ExtentMap {
         block_bytes: u32,
         writer: &mut dyn TreeWriter,
     ) -> Result<()> {
-        if self.direct.len() > direct_max {
-            for logical in std::mem::take(&mut self.direct) {
-                self.merge_into_tree(logical);
+        if self.direct_count > direct_max {
+            let direct: Vec<Extent> = self.direct().copied().collect();
+            for extent in direct {
+                self.merge_into_tree(extent);
             }
         }
         if !self.leaves.values().any(|leaf| leaf.dirty) {
@@ -305,19 +305,21 @@ impl ExtentMap {
         self.write_inner(capacity, writer)
     }
 
-    fn merge_into_tree(&mut self, logical: u64) {
-        let Some(extent) = self.extents.get(&logical).copied() else { return };
+    fn merge_into_tree(&mut self, extent: Extent) {
+        let logical = extent.logical;
+        self.take_out(logical);
         self.dirty_leaf(logical);
-        let Some((_, before)) = self.extents.range_mut(..logical).next_back() else { return };
-        if before.logical_end() == logical
+        if let Some(Kept { extent: before, .. }) = self.extents.before_mut(logical)
+            && before.logical_end() == logical
             && before.run().end() == extent.start
             && before.unwritten == extent.unwritten
             && before.len + extent.len <= EXTENT_FRAGMENTS_MAX
         {
             before.len += extent.len;
             let before = before.logical;
-            self.extents.remove(&logical);
             self.dirty_leaf(before);
+        } else {
+            self.put(extent, false);
         }
     }
 
@@ -336,8 +338,8 @@ impl ExtentMap {
         let extents: Vec<Extent> = self
             .extents
             .range(from..to)
-            .filter(|(logical, _)| !self.direct.contains(logical))
-            .map(|(_, extent)| *extent)
+            .filter(|kept| !kept.direct)
+            .map(|kept| kept.extent)
             .collect();
         // A leaf that overflows is split so that each part has room to grow.
         let chunk = if extents.len() <= capacity { capacity } else { capacity * 3 / 4 };

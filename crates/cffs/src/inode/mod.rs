@@ -12,6 +12,7 @@
 
 mod ahead;
 mod busy;
+mod extents;
 mod io;
 mod load;
 mod locator;

@@ -1,0 +1,128 @@
+//! The extents of a file in memory, in its order, each with whether it lies in the inode.
+//!
+//! Nearly all files have few, and many files are in memory: few extents are a list of just their
+//! length. A file with more has them in a tree, and keeps it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::format::extent::Extent;
+
+/// The longest list.
+const FEW: usize = 8;
+
+/// An extent, and where it is kept on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kept {
+    pub extent: Extent,
+    /// In the inode, not in a leaf of the tree.
+    pub direct: bool,
+}
+
+/// Extents by their first fragment in the file.
+#[derive(Debug)]
+pub(super) enum Extents {
+    Few(Vec<Kept>),
+    Many(BTreeMap<u64, Kept>),
+}
+
+impl Default for Extents {
+    fn default() -> Extents {
+        Extents::Few(Vec::new())
+    }
+}
+
+/// How many extents of a list begin before `logical`.
+fn count_before(list: &[Kept], logical: u64) -> usize {
+    list.partition_point(|kept| kept.extent.logical < logical)
+}
+
+impl Extents {
+    pub fn len(&self) -> usize {
+        match self {
+            Extents::Few(list) => list.len(),
+            Extents::Many(tree) => tree.len(),
+        }
+    }
+
+    /// All in the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = &Kept> {
+        self.range(0..u64::MAX)
+    }
+
+    /// Those that begin in the range.
+    pub fn range(&self, range: Range<u64>) -> impl Iterator<Item = &Kept> {
+        let (few, many) = match self {
+            Extents::Few(list) => {
+                let end = count_before(list, range.end);
+                (&list[count_before(list, range.start).min(end)..end], None)
+            }
+            Extents::Many(tree) => (&[][..], Some(tree.range(range))),
+        };
+        few.iter().chain(many.into_iter().flatten().map(|(_, kept)| kept))
+    }
+
+    /// The last that begins before `logical`.
+    pub fn before(&self, logical: u64) -> Option<&Kept> {
+        match self {
+            Extents::Few(list) => list[..count_before(list, logical)].last(),
+            Extents::Many(tree) => tree.range(..logical).next_back().map(|(_, kept)| kept),
+        }
+    }
+
+    /// The same, to change it; it must go on to begin where it does.
+    pub fn before_mut(&mut self, logical: u64) -> Option<&mut Kept> {
+        match self {
+            Extents::Few(list) => {
+                let count = count_before(list, logical);
+                list[..count].last_mut()
+            }
+            Extents::Many(tree) => tree.range_mut(..logical).next_back().map(|(_, kept)| kept),
+        }
+    }
+
+    /// The first that begins at `logical` or after it.
+    pub fn at_or_after(&self, logical: u64) -> Option<&Kept> {
+        match self {
+            Extents::Few(list) => list.get(count_before(list, logical)),
+            Extents::Many(tree) => tree.range(logical..).next().map(|(_, kept)| kept),
+        }
+    }
+
+    /// Adds one, in place of the one that begins there.
+    pub fn insert(&mut self, kept: Kept) {
+        let logical = kept.extent.logical;
+        match self {
+            Extents::Few(list) => {
+                let at = count_before(list, logical);
+                if list.get(at).is_some_and(|other| other.extent.logical == logical) {
+                    list[at] = kept;
+                } else if list.len() < FEW {
+                    list.reserve_exact(1);
+                    list.insert(at, kept);
+                } else {
+                    let all = list.drain(..).chain([kept]);
+                    *self = Extents::Many(all.map(|kept| (kept.extent.logical, kept)).collect());
+                }
+            }
+            Extents::Many(tree) => {
+                tree.insert(logical, kept);
+            }
+        }
+    }
+
+    /// Takes out the one that begins at `logical`.
+    pub fn remove(&mut self, logical: u64) -> Option<Kept> {
+        match self {
+            Extents::Few(list) => {
+                let at = count_before(list, logical);
+                let found = list.get(at).is_some_and(|kept| kept.extent.logical == logical);
+                found.then(|| list.remove(at))
+            }
+            Extents::Many(tree) => tree.remove(&logical),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
