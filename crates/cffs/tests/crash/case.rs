@@ -1,13 +1,16 @@
 //! One workload on one kind of volume: runs it, tries the crashes, and says what went wrong.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cffs::clock::TestClock;
 use cffs::device::{BlockDevice, Geometry, Image, MemoryDevice};
+use cffs::format::sector::{Body, Sector};
 use cffs::format::superblock::State;
+use cffs::format::{Layout, locator};
 use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::mkfs::{self, MkfsOptions};
-use cffs::vfs::{OpenOptions, Volume, read_superblock};
+use cffs::units::InodeNo;
+use cffs::vfs::{NewKind, OpenOptions, Volume, XattrMode, read_superblock};
 
 use crate::Random;
 use crate::mutants::Mutant;
@@ -50,9 +53,25 @@ pub struct Start {
 
 /// Embedded inodes or not, on sectors of 4096 or of 512 bytes.
 pub const KINDS: u64 = 4;
+/// Added to a kind: many files more, and a table of inodes that lies in more pieces than its inode has
+/// room for, so that it has an extent tree, and that is full, so that the next inode needs a block
+/// more of it.
+pub const IN_PIECES: u64 = 4;
+/// Pieces that the table lies in then: one too many, with a large attribute in the same sector.
+const PIECES: usize = 3;
+/// Inodes that stay: the table grows while half of it is in use.
+const INODES_LEFT: u64 = 400;
+
+static STARTS: [OnceLock<Start>; (KINDS + IN_PIECES) as usize] =
+    [const { OnceLock::new() }; (KINDS + IN_PIECES) as usize];
 
 impl Start {
-    pub fn new(kind: u64) -> Start {
+    /// The kind of this number, which is made once.
+    pub fn of(kind: u64) -> &'static Start {
+        STARTS[kind as usize].get_or_init(|| Start::new(kind))
+    }
+
+    fn new(kind: u64) -> Start {
         let sector_bytes = if kind & 1 == 0 { 4096 } else { 512 };
         let geometry = Geometry { size_bytes: DEVICE_BYTES, sector_bytes };
         let device = Arc::new(MemoryDevice::with_geometry(geometry));
@@ -70,7 +89,57 @@ impl Start {
             op.apply(&volume, serial as u8);
         }
         volume.close().expect("close");
+        if kind & IN_PIECES != 0 {
+            break_table(&device);
+            assert!(is_table_in_pieces(&*device), "kind {kind}");
+        }
         Start { image: device.snapshot() }
+    }
+}
+
+/// Has each mount fill a block of the table. The next one lies behind what was made meanwhile.
+fn break_table(device: &Arc<MemoryDevice>) {
+    let per_block = u64::from(locator::entries_per_block(BLOCK_BYTES as u32));
+    let mut made = Vec::new();
+    for piece in 0..PIECES {
+        let volume = open(device.clone()).expect("a volume");
+        volume.set_xattr(InodeNo::ROOT, ops::XATTR, &[7; 3400], XattrMode::Any).expect("set");
+        let make =
+            |dir, name: &str, kind| ops::make(&volume, dir, name.as_bytes(), kind).expect("made");
+        let dir = make(InodeNo::ROOT, &format!("piece {piece}"), NewKind::Directory);
+        loop {
+            let name = format!("pipe {}", made.len());
+            // Which nobody reads, so that looking at the volume changes no times.
+            let ino = make(dir, &name, NewKind::Fifo);
+            made.push((dir, name));
+            if ino.0 + 1 == (piece as u64 + 1) * per_block {
+                break;
+            }
+        }
+        volume.close().expect("close");
+    }
+    let volume = open(device.clone()).expect("a volume");
+    // Of each directory as many.
+    let spare = (volume.stat_fs().inodes - INODES_LEFT) as usize;
+    let all = made.len();
+    for (number, (dir, name)) in made.into_iter().enumerate() {
+        if (number + 1) * spare / all > number * spare / all {
+            volume.unlink(dir, name.as_bytes()).expect("unlink");
+        }
+    }
+    volume.close().expect("close");
+}
+
+/// Whether the table of inodes has an extent tree.
+fn is_table_in_pieces(device: &dyn BlockDevice) -> bool {
+    let layout = Layout::new(&read_superblock(device).expect("a superblock"));
+    let mut area = vec![0; BLOCK_BYTES];
+    device.read_at(layout.block_offset(layout.system_area()), &mut area).expect("read");
+    let sectors = area.chunks_exact(layout.sector_bytes as usize).map(Sector::new);
+    let entry = sectors.filter_map(|sector| sector.find_inode(InodeNo::LOCATOR)).next();
+    match entry.expect("the table").body {
+        Body::Embedded(record) => record.inode.map_root.get() != 0,
+        Body::Reference { .. } => false,
     }
 }
 

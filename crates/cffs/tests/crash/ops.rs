@@ -79,6 +79,13 @@ fn find(volume: &Volume, path: Path) -> Option<InodeNo> {
     Some(at)
 }
 
+/// Makes a file that nobody uses then.
+pub fn make(volume: &Volume, dir: InodeNo, name: &[u8], kind: NewKind<'_>) -> Option<InodeNo> {
+    let made = volume.make(dir, name, &new(kind)).ok()?;
+    volume.release(made.ino, 1);
+    Some(made.ino)
+}
+
 fn fill_name(number: usize) -> Vec<u8> {
     format!("one of many files, number {number}").into_bytes()
 }
@@ -92,9 +99,7 @@ impl Op {
     fn try_apply(&self, volume: &Volume, serial: u8) -> Option<Promise> {
         let make = |path: Path, kind| {
             let (dir, name) = split(volume, path)?;
-            let made = volume.make(dir, name, &new(kind)).ok()?;
-            volume.release(made.ino, 1);
-            Some(made.ino)
+            make(volume, dir, name, kind)
         };
         let bytes = |len| -> Vec<u8> { (0..len).map(|at| serial ^ (at / 512) as u8).collect() };
         match *self {

@@ -37,6 +37,8 @@ pub type Name = (InodeNo, Vec<u8>);
 pub struct Tree {
     pub names: BTreeMap<Name, InodeNo>,
     inodes: BTreeMap<InodeNo, Node>,
+    /// How many names each inode has.
+    name_counts: BTreeMap<InodeNo, usize>,
     /// Files that may be overwritten in place.
     in_place: BTreeSet<InodeNo>,
 }
@@ -63,12 +65,17 @@ impl Tree {
                     tree.in_place.insert(attr.ino);
                 }
                 tree.inodes.insert(attr.ino, node);
+                *tree.name_counts.entry(attr.ino).or_default() += 1;
                 if let Some(twice) = tree.names.insert((dir, name), attr.ino) {
                     return Err(format!("a name of inode {twice} is there twice"));
                 }
             }
         }
         Ok(tree)
+    }
+
+    fn name_count(&self, ino: InodeNo) -> usize {
+        self.name_counts.get(&ino).copied().unwrap_or(0)
     }
 
     fn names_of(&self, ino: InodeNo) -> impl Iterator<Item = &Name> {
@@ -178,8 +185,8 @@ impl History {
         for ino in self.states.iter().flat_map(|state| state.inodes.keys()) {
             let window = self.window_of_inode(*ino);
             if window.iter().all(|s| s.inodes.contains_key(ino)) {
-                let one = window.iter().all(|s| s.names_of(*ino).count() == 1);
-                match found.names_of(*ino).count() {
+                let one = window.iter().all(|s| s.name_count(*ino) == 1);
+                match found.name_count(*ino) {
                     0 => return Err(format!("inode {ino} is gone")),
                     2.. if one => return Err(format!("inode {ino} has two names, never had")),
                     _ => {}
