@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use foldhash::HashSet;
 use parking_lot::Mutex;
 
-use super::{Locked, Store, VnodeState};
+use super::{Inode, Locked, Store, VnodeState};
 use crate::cache::Block;
 use crate::error::{Corruption, Error, Result};
 use crate::format::Superblock;
 use crate::format::locator::{self, Entry};
-use crate::units::{Container, InodeNo};
+use crate::units::{BlockNo, Container, InodeNo};
 
 #[derive(Default)]
 struct Numbers {
@@ -71,42 +71,55 @@ impl Locator {
 
 impl Store {
     fn locator_page(&self, table: &VnodeState, index: u64) -> Result<Option<Arc<Block>>> {
-        if let Some(block) = table.pages.get(index) {
-            return Ok(Some(block.clone()));
+        match table.pages.get(index) {
+            Some(block) => Ok(Some(block.clone())),
+            None => self.clean_locator_page(&table.inode, index),
         }
-        let fragments = self.layout.block_fragments();
-        let map = table.inode.map();
-        let number = map.and_then(|map| map.block_at(index * u64::from(fragments), fragments));
-        let Some(number) = number else { return Ok(None) };
+    }
+
+    /// The page as the device has it.
+    fn clean_locator_page(&self, table: &Inode, index: u64) -> Result<Option<Arc<Block>>> {
+        let Some(number) = self.locator_block(table, index) else { return Ok(None) };
         let block = self.cache.read(number)?;
         block.verify_as(InodeNo::LOCATOR, |bytes| locator::verify(bytes, index, self.checksum))?;
         Ok(Some(block))
     }
 
+    fn locator_block(&self, table: &Inode, index: u64) -> Option<BlockNo> {
+        let fragments = self.layout.block_fragments();
+        table.map()?.block_at(index * u64::from(fragments), fragments)
+    }
+
     fn locator_page_mut<'a>(&self, table: &'a mut Locked<'_>, index: u64) -> Result<&'a mut Block> {
-        if table.pages.get(index).is_none() {
-            let block = match self.locator_page(table, index)? {
-                Some(block) => block,
-                None => {
-                    self.promise_block(table)?;
-                    let mut block = Block::zeroed(self.layout.block_bytes as usize);
-                    locator::init(&mut block, index);
-                    block.trust_as(InodeNo::LOCATOR);
-                    let end = (index + 1) * u64::from(self.layout.block_bytes);
-                    table.inode.size = table.inode.size.max(end);
-                    self.mark_dirty(table);
-                    Arc::new(block)
-                }
-            };
-            self.count_dirty(table, |table| {
-                table.pages.insert(index, block);
-            });
+        self.queue(table.vnode);
+        if self.locator_block(&table.inode, index).is_none() && table.pages.get(index).is_none() {
+            self.add_locator_page(table, index)?;
         }
-        if let Some(block) = table.pages.get(index) {
+        let (block, made_dirty) = self.dirty_page_or(table, index, |table| {
+            let what = "it has no block";
+            let missing = Corruption::LocatorBlock { index, what };
+            self.clean_locator_page(table, index)?.ok_or(missing.into())
+        })?;
+        // A clean point takes all changed pages, so the first change after it is seen here.
+        if made_dirty {
             self.busy.locator(index, block);
         }
-        self.queue(table.vnode);
-        self.dirty_page(table, index).ok_or(Error::Stale)
+        Ok(block)
+    }
+
+    fn add_locator_page(&self, table: &mut Locked<'_>, index: u64) -> Result<()> {
+        self.promise_block(table)?;
+        let mut block = Block::zeroed(self.layout.block_bytes as usize);
+        locator::init(&mut block, index);
+        block.trust_as(InodeNo::LOCATOR);
+        self.busy.locator(index, &block);
+        let end = (index + 1) * u64::from(self.layout.block_bytes);
+        table.inode.size = table.inode.size.max(end);
+        self.mark_dirty(table);
+        self.count_dirty(table, |table| {
+            table.pages.insert(index, Arc::new(block));
+        });
+        Ok(())
     }
 
     /// Where the table says that an inode lies; `None` if the number is free.
