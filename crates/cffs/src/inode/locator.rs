@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use super::{Inode, Locked, Store, VnodeState};
 use crate::cache::Block;
-use crate::error::{Corruption, Error, Result};
+use crate::error::{Corruption, Result};
 use crate::format::Superblock;
 use crate::format::locator::{self, Entry};
 use crate::units::{BlockNo, Container, InodeNo};
