@@ -79,3 +79,30 @@ fn a_fresh_tree_is_read_in_sweeps() {
     assert!(requests[0] < 0.005, "find: {requests:?}");
     assert!(requests[2] < 0.04, "scan: {requests:?}");
 }
+
+/// Prints the figures of decision 008.
+#[test]
+#[ignore = "a minute with --release"]
+fn names_are_walked_in_few_seeks() {
+    const MIB: u64 = 1 << 20;
+    let aged = |operations| Tree::Aged { full: 0.8, operations };
+    let fresh = Tree::Fresh { files: 20_000 };
+    for (tree, size, directories, most) in [
+        (aged(15_000), 512 * MIB, 200, 0.3),
+        (aged(60_000), 2048 * MIB, 200, 1.0),
+        (aged(120_000), 4096 * MIB, 200, 1.0),
+        (fresh, 2048 * MIB, 200, 0.1),
+        (fresh, 2048 * MIB, 2000, 0.1),
+    ] {
+        let plan = LibraryPlan { profile: Profile::Hdd7200, size, ..plan(1) };
+        let phases = plan.walks(Peer::Cffs, tree, directories).unwrap();
+        for phase in &phases {
+            let requests = phase.device.unwrap().requests();
+            let (name, files, seconds) = (&phase.name, phase.files, phase.seconds);
+            println!(
+                "{tree:?} in {directories}: {name} {files} files, {requests} requests, {seconds:.3} s"
+            );
+        }
+        assert!(phases[0].seconds < most, "{phases:?}");
+    }
+}

@@ -20,8 +20,9 @@
 //! it is, the fewer requests that takes.
 //!
 //! A large file goes behind itself, or into a long run at the hot spot. Metadata takes whole blocks;
-//! some are set aside for it, so that write-back never fails for want of one. The first sectors of
-//! all directories lie side by side in one window, those of one that has grown in a window of their
+//! some are set aside for it, so that write-back never fails for want of one. Sectors go into *zones*
+//! (module `zone`), which files leave alone while there is room elsewhere. The first sectors of all
+//! directories lie side by side in one window there, those of one that has grown in a window of their
 //! own, cut from that one: so the names of a tree are read, and changed, in few requests.
 
 mod conventional;
@@ -29,6 +30,7 @@ mod group;
 mod place;
 mod promise;
 mod store;
+mod zone;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -94,6 +96,8 @@ struct State {
     /// Blocks set aside for metadata.
     pool: Vec<BlockNo>,
     hot: CgIndex,
+    /// Whether files may have the zones of sectors: there was no room for them elsewhere.
+    zones_open: bool,
     cgs_made: u32,
     clock: u64,
 }
@@ -145,6 +149,7 @@ impl Allocator {
                 territories: HashMap::new(),
                 pool: Vec::new(),
                 hot: CgIndex(superblock.cg_rotor),
+                zones_open: false,
                 cgs_made: superblock.cgs_made,
                 clock: 0,
             }),

@@ -7,11 +7,13 @@ use crate::format::superblock::Policy;
 use crate::units::{CgIndex, FragNo, FragRun, Key};
 
 /// The key of the stream: what no key's window takes goes there.
-const STREAM: Key = Key(0);
+pub(super) const STREAM: Key = Key(0);
 /// A window is at most this many segments long.
 const WINDOW_SEGMENTS_MAX: u32 = 64;
 /// A larger file does not lie among the others of its key.
 const AMONG_OTHERS_SEGMENTS_MAX: u32 = 16;
+/// A window of a directory's sectors is at most this many segments long.
+pub(super) const SECTORS_SEGMENTS_MAX: u32 = 16;
 /// How many runs of a key's territory are remembered.
 const TERRITORY_RUNS_MAX: usize = 64;
 /// How many windows are kept at once.
@@ -72,9 +74,12 @@ impl Allocator {
     fn take(&self, state: &mut State, run: FragRun) -> Result<()> {
         let cg = self.layout.cg_of_fragment(run.start);
         let at = self.in_group(cg, run.start);
+        let files = self.files_start(state, cg);
         let group = self.group(state, cg)?;
         group.take(at, run.len);
-        group.rotor = at + run.len;
+        if at >= files {
+            group.rotor = at + run.len;
+        }
         state.free = state.free.saturating_sub(run.len.into());
         state.whole.taken(run.len, self.layout.block_fragments());
         Ok(())
@@ -172,7 +177,12 @@ impl Allocator {
     }
 
     /// Sets a run aside for a key: right behind the last one if possible, else from the hot spot on.
-    fn open_window(&self, state: &mut State, key: (Key, Zone), len: u32) -> Result<bool> {
+    pub(super) fn open_window(
+        &self,
+        state: &mut State,
+        key: (Key, Zone),
+        len: u32,
+    ) -> Result<bool> {
         let segment = self.layout.segment_fragments();
         let previous = state.windows.remove(&key);
         // All windows together hold half of what is free at most.
@@ -215,16 +225,17 @@ impl Allocator {
             return Ok(None);
         };
         let cg = self.layout.cg_of_fragment(window.end);
-        let from = self.in_group(cg, window.end);
+        let files = self.files_start(state, cg);
+        let from = self.in_group(cg, window.end).max(files);
         let group = self.group(state, cg)?;
         let end = group.fragments();
         let found = group
             .find(from, end, want, segment, Among::Unheld)
-            .or_else(|| group.find(0, end, want, segment, Among::Unheld));
+            .or_else(|| group.find(files, end, want, segment, Among::Unheld));
         Ok(found.map(|at| FragRun::new(self.of_group(cg, at), want)))
     }
 
-    fn start_window(
+    pub(super) fn start_window(
         &self,
         state: &mut State,
         key: (Key, Zone),
@@ -251,7 +262,7 @@ impl Allocator {
         Ok(true)
     }
 
-    fn let_go(&self, state: &mut State, window: &Window) -> Result<()> {
+    pub(super) fn let_go(&self, state: &mut State, window: &Window) -> Result<()> {
         let len = (window.end.0 - window.next.0) as u32;
         if len > 0 {
             let cg = self.layout.cg_of_fragment(window.next);
@@ -282,14 +293,15 @@ impl Allocator {
         let cgs = self.layout.cgs();
         for step in 0..cgs {
             let cg = CgIndex((state.hot.0 + step) % cgs);
+            let files = self.files_start(state, cg);
             let group = self.group(state, cg)?;
             if group.free_count() < len {
                 continue;
             }
-            let (rotor, end) = (group.rotor, group.fragments());
+            let (rotor, end) = (group.rotor.max(files), group.fragments());
             let found = group
                 .find(rotor, end, len, align, among)
-                .or_else(|| group.find(0, end, len, align, among));
+                .or_else(|| group.find(files, end, len, align, among));
             if let Some(at) = found {
                 state.hot = cg;
                 return Ok(Some(FragRun::new(self.of_group(cg, at), len)));
@@ -373,17 +385,18 @@ impl Allocator {
         if let Some(run) = self.run_behind(state, goal, block)? {
             return Ok(Some(run));
         }
-        if state.free < self.layout.allocatable_fragments() / 16 {
-            return Ok(None);
-        }
         let want = state.windows.get(&own).map_or(segment, |window| window.opened * 2);
-        let want = want.min(AMONG_OTHERS_SEGMENTS_MAX * segment);
+        let want = want.min(SECTORS_SEGMENTS_MAX * segment);
+        let near = self.layout.cg_of_fragment(goal);
         let all = (STREAM, Zone::Sectors);
-        let mut run = self.take_from_window(state, all, want);
-        if run.is_none() && self.open_window(state, all, AMONG_OTHERS_SEGMENTS_MAX * segment)? {
+        let mut run = self.find_in_zone(state, near, want, segment)?;
+        if run.is_none() {
             run = self.take_from_window(state, all, want);
         }
-        let Some(run) = run else { return Ok(None) };
+        if run.is_none() && self.open_sectors(state)? {
+            run = self.take_from_window(state, all, want);
+        }
+        let Some(run) = run else { return self.block_of_zone(state) };
         if let Some(window) = state.windows.remove(&own) {
             self.let_go(state, &window)?;
         }
@@ -396,13 +409,10 @@ impl Allocator {
         if let Some(run) = self.take_block_from_window(state, all)? {
             return Ok(Some(run));
         }
-        let longest = AMONG_OTHERS_SEGMENTS_MAX * self.layout.segment_fragments();
-        if state.free < self.layout.allocatable_fragments() / 16
-            || !self.open_window(state, all, longest)?
-        {
-            return Ok(None);
+        if self.open_sectors(state)? {
+            return self.take_block_from_window(state, all);
         }
-        self.take_block_from_window(state, all)
+        self.block_of_zone(state)
     }
 
     /// Takes the next whole block of a key's window; what is skipped is let go.
@@ -450,6 +460,7 @@ impl Allocator {
     }
 
     pub(super) fn give_up_windows(&self, state: &mut State) -> Result<()> {
+        state.zones_open = true;
         for (_, window) in std::mem::take(&mut state.windows) {
             self.let_go(state, &window)?;
         }

@@ -131,3 +131,62 @@ fn blocks_that_were_promised_are_there_when_data_has_been_placed() {
         assert_eq!(place(&allocator, Kind::Metadata, 4).unwrap().len, 4);
     }
 }
+
+/// A directory of so many sectors, in blocks: where they lie.
+fn sectors(allocator: &Allocator, key: u64, blocks: usize) -> Vec<FragRun> {
+    let neighbours = &Vec::new;
+    let mut goal = None;
+    let place = |_| {
+        let request =
+            Request { kind: Kind::Metadata, key: Key(key), len: 4, goal, grown: false, neighbours };
+        let run = allocator.place(&request).unwrap();
+        goal = Some(run.end());
+        run
+    };
+    (0..blocks).map(place).collect()
+}
+
+/// A 64 MiB volume's zone is its first 2 MiB.
+const ZONE_END: u64 = 2 << 10;
+
+#[test]
+fn sectors_lie_in_the_zone_and_files_behind_it() {
+    let (allocator, _) = volume(64 << 20);
+    let mut in_zone = 0;
+    // Directories grow one after the other, and later again, when files have filled most of the rest.
+    for round in 0..2 {
+        for key in 1..=20 {
+            let blocks = if round == 0 { 4 } else { 12 };
+            let sectors = sectors(&allocator, key, blocks);
+            in_zone += sectors.iter().filter(|run| run.end().0 <= ZONE_END).count();
+        }
+        let room = allocator.space().available * 4 / 5;
+        let files = if round == 0 { room } else { room / 2 };
+        for _ in 0..files / 16 {
+            let run = place(&allocator, Kind::Small, 16).unwrap();
+            assert!(run.start.0 >= ZONE_END, "{run:?} is in the zone");
+        }
+    }
+    assert_eq!(in_zone, 20 * 16);
+}
+
+#[test]
+fn files_take_the_zone_when_nothing_else_is_left() {
+    let (allocator, _) = volume(64 << 20);
+    let mut in_zone = 0;
+    while allocator.reserve(1).is_ok() {
+        allocator.unreserve(1);
+        let run = place(&allocator, Kind::Small, 1).unwrap();
+        in_zone += u64::from(run.start.0 < ZONE_END);
+    }
+    assert!(allocator.space().available == 0 && in_zone > ZONE_END * 9 / 10, "{in_zone}");
+}
+
+#[test]
+fn who_places_conventionally_has_no_zone() {
+    let options = MkfsOptions { policy: Policy::None, ..MkfsOptions::default() };
+    let (allocator, _) = volume_with(64 << 20, &options);
+    let runs: Vec<FragRun> =
+        (0..1000).map(|_| place(&allocator, Kind::Small, 1).unwrap()).collect();
+    assert!(runs.iter().any(|run| run.start.0 < ZONE_END));
+}

@@ -187,17 +187,21 @@ fn a_check_reads_each_block_of_metadata_once() {
     let report = check(&counting, &options, &()).expect("check");
     assert!(report.problems.is_empty() && report.inodes > 1500);
     let reads = counting.reads.into_inner();
-    let mut metadata = 0;
+    let (mut metadata, mut passed) = (0, 0);
     for (block, count) in reads {
         let mut bytes = [0; 4096];
         device.read_at(block * 4096, &mut bytes).expect("read");
         if bytes.starts_with(b"CF") {
             metadata += 1;
-            // Lists of attributes take fragments: those of two files may share a block.
+            // Lists of attributes take fragments: those of two files may share a block. A block of an
+            // index may lie in a gap between sectors that is cheaper to read than to skip.
             let shared = bytes.starts_with(b"CFxa");
-            assert!(count == 1 || shared, "block {block} was read {count} times");
+            let in_gap = bytes.starts_with(b"CFix") && count == 2;
+            passed += u64::from(in_gap);
+            assert!(count == 1 || shared || in_gap, "block {block} was read {count} times");
         }
     }
     assert!(metadata > 100, "{metadata} blocks of metadata");
+    assert!(passed * 20 < metadata, "{passed} of {metadata} blocks were read twice");
     assert!(report.read_requests < metadata, "{} requests", report.read_requests);
 }

@@ -1,0 +1,91 @@
+//! Zones: space in which sectors lie close together however old the volume is.
+//!
+//! A directory that grows needs sectors at any time. If they went wherever room is then, a walk of the
+//! tree would seek for each of them once the volume has aged. So files leave a part of the space to
+//! sectors, as long as there is room elsewhere: the beginning of each sixteenth cylinder group. ext4
+//! keeps its tables of inodes together in the same way (flex_bg), NTFS a zone for its table of files.
+//!
+//! A zone is a preference of the allocator, nothing that is on the device: whoever finds no other room
+//! takes from it, and sectors that find none in it go where files go.
+
+use super::group::Among;
+use super::place::{SECTORS_SEGMENTS_MAX, STREAM};
+use super::{Allocator, State, Zone};
+use crate::error::Result;
+use crate::units::{CgIndex, FragRun};
+
+/// How many groups have a zone in common: the first of them has it.
+const ZONE_GROUPS: u32 = 16;
+/// A zone is this part of its groups. Names and inodes take a hundredth where files are of the usual
+/// sizes, and a fourteenth where all have 4 KiB.
+const ZONE_PART: u64 = 32;
+
+impl Allocator {
+    /// How many fragments at the beginning of a group are its zone.
+    fn zone_len(&self, cg: CgIndex) -> u32 {
+        if !cg.0.is_multiple_of(ZONE_GROUPS) || !self.policy.groups() {
+            return 0;
+        }
+        let last = (cg.0 + ZONE_GROUPS).min(self.layout.cgs());
+        let groups = (cg.0..last).map(|cg| u64::from(self.layout.cg_fragments(CgIndex(cg))));
+        let segment = self.layout.segment_fragments();
+        (groups.sum::<u64>() / ZONE_PART) as u32 / segment * segment
+    }
+
+    /// Where files are looked for in a group: behind its zone, if they leave that alone.
+    pub(super) fn files_start(&self, state: &State, cg: CgIndex) -> u32 {
+        if state.zones_open { 0 } else { self.zone_len(cg) }
+    }
+
+    /// Whether space is too short for windows of sectors.
+    fn is_short(&self, state: &State) -> bool {
+        state.free < self.layout.allocatable_fragments() / 16
+    }
+
+    /// Opens a window for the sectors of all directories: in the zone at the hot spot, or wherever there
+    /// is room.
+    pub(super) fn open_sectors(&self, state: &mut State) -> Result<bool> {
+        if self.is_short(state) {
+            return Ok(false);
+        }
+        // Files took from the zones while there was nothing else.
+        state.zones_open &= state.free < self.layout.allocatable_fragments() / 8;
+        let all = (STREAM, Zone::Sectors);
+        if let Some(window) = state.windows.remove(&all) {
+            self.let_go(state, &window)?;
+        }
+        let segment = self.layout.segment_fragments();
+        let mut want = SECTORS_SEGMENTS_MAX * segment;
+        while want >= segment {
+            if let Some(run) = self.find_in_zone(state, state.hot, want, segment)? {
+                return self.start_window(state, all, run, want);
+            }
+            want /= 2;
+        }
+        self.open_window(state, all, SECTORS_SEGMENTS_MAX * segment)
+    }
+
+    /// A block in the zone at the hot spot, where no window fits any more.
+    pub(super) fn block_of_zone(&self, state: &mut State) -> Result<Option<FragRun>> {
+        let block = self.layout.block_fragments();
+        self.find_in_zone(state, state.hot, block, block)
+    }
+
+    /// A run in the zone of a group.
+    pub(super) fn find_in_zone(
+        &self,
+        state: &mut State,
+        near: CgIndex,
+        len: u32,
+        align: u32,
+    ) -> Result<Option<FragRun>> {
+        let cg = CgIndex(near.0 / ZONE_GROUPS * ZONE_GROUPS);
+        let end = self.zone_len(cg);
+        if end < len {
+            return Ok(None);
+        }
+        let group = self.group(state, cg)?;
+        let found = group.find(0, end, len, align, Among::Unheld);
+        Ok(found.map(|at| FragRun::new(self.of_group(cg, at), len)))
+    }
+}
