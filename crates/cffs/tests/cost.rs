@@ -164,3 +164,43 @@ fn what_is_removed_with_its_directory_is_not_written() {
     assert_eq!(counts.writes, 1, "{counts:?}");
     volume.close().expect("closed");
 }
+
+/// A walk passes a directory's subdirectories before it goes on to the next, and all lie in the order
+/// of the walk. A plan of the directories alone would read all that lies between them, more than the
+/// cache holds, and again for each.
+#[test]
+fn a_walk_of_more_directories_than_the_cache_holds_does_not_read_them_for_each_other() {
+    let device = device(1 << 30);
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let volume = open(&device);
+    let dir = NewFile { kind: NewKind::Directory, ..EMPTY };
+    let (outer, inner) = (300, 20);
+    for d in 0..outer {
+        let parent = volume.make(ROOT, &name(d), &dir).expect("made").ino;
+        for index in 0..inner {
+            let child = volume.make(parent, &name(index), &dir).expect("made").ino;
+            let file = volume.make(child, b"a file", &EMPTY).expect("made").ino;
+            [file, child].into_iter().for_each(|ino| volume.release(ino, 1));
+        }
+        volume.release(parent, 1);
+    }
+    volume.close().expect("closed");
+    let options = OpenOptions { cache_bytes: 4 << 20, ..OpenOptions::default() };
+    let clock = Arc::new(TestClock::default());
+    let volume = Volume::open(device.clone(), clock, options).expect("opened");
+    let counts = cost(&device, || {
+        for d in 0..outer {
+            let parent = volume.lookup(ROOT, &name(d)).expect("there").ino;
+            for index in 0..inner {
+                let child = volume.lookup(parent, &name(index)).expect("there").ino;
+                let file = volume.lookup(child, b"a file").expect("there").ino;
+                [file, child].into_iter().for_each(|ino| volume.release(ino, 1));
+            }
+            volume.release(parent, 1);
+        }
+    });
+    eprintln!("walk: {counts:?}");
+    let directories = outer * (inner + 2) * 4096;
+    assert!(counts.read_bytes <= 3 * directories, "{counts:?}, {directories} bytes of directories");
+    volume.close().expect("closed");
+}

@@ -33,7 +33,8 @@ use crate::units::{BlockNo, Container, InodeNo, SectorIndex};
 
 /// How many directories are remembered.
 const GUESSES: usize = 16;
-/// A plan is at most this long, and at most this part of the cache.
+/// A plan is at most this long. With the gaps that are read it is at most this part of the cache, so
+/// that what is read ahead stays until it is asked for.
 const PLAN_BYTES_MAX: u64 = 16 << 20;
 const PLAN_CACHE_PART: u64 = 8;
 /// How many segments a plan of directories begins with: their sectors lie side by side, and who is
@@ -253,7 +254,7 @@ impl Store {
     }
 
     /// What is absent of the candidates and of those in the sectors after `sector`, up to `budget`
-    /// bytes; what `wanted` lacks in any case.
+    /// bytes, and as much as there is room for with the gaps; what `wanted` lacks in any case.
     fn gather(
         &self,
         dir: &VnodeState,
@@ -263,11 +264,13 @@ impl Store {
         (budget, wanted): (u64, Option<InodeNo>),
     ) -> Gathered {
         let mut planned = Gathered::default();
-        let mut bytes = 0;
+        let (mut bytes, mut gaps) = (0, 0);
+        let block_bytes = u64::from(self.layout.block_bytes);
+        let room = self.cache.bytes() / PLAN_CACHE_PART;
         let mut sector = SectorIndex(from.0 + 1);
         loop {
             for one in &candidates {
-                if bytes >= budget && Some(one.ino) != wanted {
+                if (bytes >= budget || bytes + gaps >= room) && Some(one.ino) != wanted {
                     break;
                 }
                 planned.last = Some((one.sector, one.ino));
@@ -275,12 +278,16 @@ impl Store {
                     planned.middle = one.ino;
                 }
                 for run in one.blocks.iter().filter_map(|run| self.absent_of(run)) {
-                    bytes += (run.end - run.start) * u64::from(self.layout.block_bytes);
+                    bytes += (run.end - run.start) * block_bytes;
+                    let before = planned.runs.last().map_or(run.start, |before| before.end);
+                    let gap = run.start.saturating_sub(before) * block_bytes;
+                    gaps += if gap <= GAP_BYTES { gap } else { 0 };
                     planned.runs.push(run);
                 }
             }
             let far = sector.0 > from.0 + SECTORS_MAX;
-            if bytes >= budget || far || sector.0 >= self.sector_count(dir) {
+            if bytes >= budget || bytes + gaps >= room || far || sector.0 >= self.sector_count(dir)
+            {
                 return planned;
             }
             candidates = self.candidates(dir, sector..sector, directories);
