@@ -134,6 +134,31 @@ fn files_that_end_within_a_block_are_written_without_reading_it() {
 }
 
 #[test]
+fn what_is_overwritten_is_not_read() {
+    const FILES: u64 = 200;
+    let device = device(1 << 30);
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let mut sizes = [1000, 4096, 9000, 16_384].into_iter().cycle();
+    let volume = open(&device);
+    for index in 0..FILES {
+        let file = volume.make(ROOT, &name(index), &EMPTY).expect("made");
+        volume.write(file.ino, 0, &vec![7; sizes.next().unwrap_or(0)]).expect("written");
+    }
+    volume.close().expect("closed");
+    let volume = open(&device);
+    let counts = cost(&device, || {
+        for index in 0..FILES {
+            let file = volume.lookup(ROOT, &name(index)).expect("found");
+            volume.write(file.ino, 0, &vec![8; file.size as usize]).expect("written");
+        }
+        volume.sync().expect("synced");
+    });
+    // Sectors with their names and inodes are 200 KiB; the contents are 1500.
+    assert!(counts.read_bytes < 400 << 10, "{counts:?}");
+    volume.close().expect("closed");
+}
+
+#[test]
 fn what_is_removed_with_its_directory_is_not_written() {
     let device = device(1 << 30);
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");

@@ -12,7 +12,7 @@ use cffs::error::Error;
 use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::MkfsOptions;
 use cffs::units::InodeNo;
-use cffs::vfs::{AllocateMode, NewKind, Volume};
+use cffs::vfs::{AllocateMode, NewKind, SetAttr, Volume};
 
 const FRAGMENT: usize = 1024;
 
@@ -121,6 +121,42 @@ fn a_small_file_on_a_full_volume_can_be_overwritten() {
         volume.read(small, 0, &mut bytes).unwrap();
         assert_eq!(bytes, [19; 9000]);
     }
+}
+
+/// A small file with a hole in its middle is overwritten from its beginning to its end: what of the new
+/// contents is refused leaves the old ones, whatever there was room for.
+#[test]
+fn what_of_an_overwrite_is_refused_leaves_what_was_there() {
+    const BLOCK: usize = 4 * FRAGMENT;
+    let old = [[1; BLOCK], [0; BLOCK], [1; BLOCK], [1; BLOCK]].concat();
+    let mut refused = 0;
+    for room in 0..24 {
+        let empty = sample::empty_of(&MkfsOptions::default(), 8 << 20).unwrap();
+        let (device, volume) = sample::open(&empty, false).unwrap();
+        let small = sample::make(&volume, InodeNo::ROOT, b"small", NewKind::Regular).unwrap();
+        volume.write(small, 0, &old[..BLOCK]).unwrap();
+        volume.write(small, 2 * BLOCK as u64, &old[2 * BLOCK..]).unwrap();
+        let large = sample::make(&volume, InodeNo::ROOT, b"large", NewKind::Regular).unwrap();
+        let mut size = 0;
+        while let Ok(len) = volume.write(large, size, &[3; FRAGMENT]) {
+            size += len as u64;
+        }
+        let size = Some(size - room * FRAGMENT as u64);
+        volume.set_attr(large, &SetAttr { size, ..SetAttr::default() }).unwrap();
+        volume.close().unwrap();
+        let (device, volume) = sample::open(&device.snapshot(), false).unwrap();
+        let len = volume.write(small, 0, &vec![2; old.len()]).unwrap_or(0);
+        refused += usize::from(len < old.len());
+        closes_clean(&device, &volume);
+        let (_, volume) = sample::open(&device.snapshot(), true).unwrap();
+        let mut bytes = vec![0; old.len()];
+        volume.read(small, 0, &mut bytes).unwrap();
+        for (index, (block, old)) in bytes.chunks(BLOCK).zip(old.chunks(BLOCK)).enumerate() {
+            let expected = if index * BLOCK < len { &[2; BLOCK][..] } else { old };
+            assert!(block == expected, "room {room}: block {index} of {len} bytes: {}", block[0]);
+        }
+    }
+    assert!(0 < refused && refused < 24, "{refused}");
 }
 
 /// One file in as many pieces as there is room for, then with holes, and reserved in part.

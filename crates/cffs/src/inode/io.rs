@@ -231,9 +231,22 @@ impl Store {
             return Ok(());
         }
         self.verify_contents(file)?;
+        self.move_contents(file, false)
+    }
+
+    /// The same for a file that the caller overwrites from its beginning to its end, so that nothing of
+    /// it need be read. All its pages are there then, and nothing can go wrong before they are filled.
+    fn own_replaced(&self, file: &mut Locked<'_>) -> Result<()> {
+        if file.inode.content_checksum.is_none() || !file.pages.is_empty() {
+            return self.own_contents(file);
+        }
+        self.move_contents(file, true)
+    }
+
+    fn move_contents(&self, file: &mut Locked<'_>, replaced: bool) -> Result<()> {
         let (moves, was_clean) = (file.moves, file.pages.is_empty());
         file.moves = true;
-        if let Err(error) = self.own_pages(file) {
+        if let Err(error) = self.own_pages(file, replaced) {
             // Nothing is changed yet: the pages can go again.
             if was_clean {
                 self.drop_pages(file, 0);
@@ -246,7 +259,7 @@ impl Store {
         Ok(())
     }
 
-    fn own_pages(&self, file: &mut Locked<'_>) -> Result<()> {
+    fn own_pages(&self, file: &mut Locked<'_>, replaced: bool) -> Result<()> {
         let pages = file.inode.size.div_ceil(self.layout.block_bytes.into());
         for position in 0..pages {
             let fragments = u64::from(self.layout.block_fragments());
@@ -254,8 +267,8 @@ impl Store {
             let hole = file.inode.map().is_none_or(
                 |map| matches!(map.find(first), Mapping::Hole(len) if len >= fragments),
             );
-            if !hole {
-                self.page_mut(file, position, false)?;
+            if replaced || !hole {
+                self.page_mut(file, position, replaced)?;
             }
         }
         Ok(())
@@ -291,9 +304,14 @@ impl Store {
     /// Writes to a file whose contents are in pages; it grows as needed. If that fails, the file has
     /// the size that it had, and may have new contents before its end.
     pub fn write(&self, file: &mut Locked<'_>, offset: u64, data: &[u8]) -> Result<()> {
-        self.own_contents(file)?;
         let size = file.inode.size;
-        self.promise_growth(file, offset + data.len() as u64)?;
+        let end = offset + data.len() as u64;
+        if offset == 0 && end >= size {
+            self.own_replaced(file)?
+        } else {
+            self.own_contents(file)?
+        }
+        self.promise_growth(file, end)?;
         let written = self.write_to_pages(file, offset, data);
         if written.is_err() && file.inode.size > size {
             self.shrink_to(file, size);
