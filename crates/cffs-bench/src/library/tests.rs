@@ -104,5 +104,8 @@ fn names_are_walked_in_few_seeks() {
             );
         }
         assert!(phases[0].seconds < most, "{phases:?}");
+        if let Tree::Fresh { files } = tree {
+            assert!(phases[2].device.unwrap().requests() * 50 <= files, "{phases:?}");
+        }
     }
 }

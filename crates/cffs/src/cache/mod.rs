@@ -134,7 +134,7 @@ impl BufferCache {
             groups,
             segments: (0..SEGMENT_LOCKS).map(|_| Mutex::new(())).collect(),
             versions: (0..SEGMENT_LOCKS).map(|_| Mutex::new(0)).collect(),
-            streams: Streams::new(layout.segment_blocks()),
+            streams: Streams::new(layout.segment_blocks(), blocks as u64),
             behind: Behind::default(),
             counters: Counters::default(),
         }

@@ -1,7 +1,7 @@
 //! Detects segments that are read one after the other, and reads ahead of them.
 //!
 //! A group read that begins where an earlier one ended continues a stream: the next one is twice as
-//! long, up to [`WINDOW_BYTES_MAX`]. A read anywhere else starts small. So a sweep over a directory
+//! long, up to [`WINDOW_SEGMENTS_MAX`]. A read anywhere else starts small. So a sweep over a directory
 //! tree costs few requests, and random access is not punished.
 
 use std::ops::Range;
@@ -10,8 +10,9 @@ use parking_lot::Mutex;
 
 /// How many streams are remembered.
 const STREAMS: usize = 16;
-/// How many segments a stream reads at most at once.
-const WINDOW_SEGMENTS_MAX: u64 = 32;
+/// How many segments a stream reads at most at once, and which part of the cache: others stream too.
+const WINDOW_SEGMENTS_MAX: u64 = 64;
+const WINDOW_CACHE_PART: u64 = 16;
 
 #[derive(Clone, Copy, Default)]
 struct Stream {
@@ -24,13 +25,18 @@ struct Stream {
 
 pub(super) struct Streams {
     segment_blocks: u64,
+    window_max: u64,
     state: Mutex<(u64, [Stream; STREAMS])>,
 }
 
 impl Streams {
-    pub(super) fn new(segment_blocks: u32) -> Streams {
+    /// The streams of a cache of so many blocks.
+    pub(super) fn new(segment_blocks: u32, cache_blocks: u64) -> Streams {
         let state = Mutex::new((0, [Stream::default(); STREAMS]));
-        Streams { segment_blocks: segment_blocks.into(), state }
+        let segment_blocks = u64::from(segment_blocks);
+        let longest = segment_blocks * WINDOW_SEGMENTS_MAX;
+        let window_max = (cache_blocks / WINDOW_CACHE_PART).clamp(segment_blocks, longest);
+        Streams { segment_blocks, window_max, state }
     }
 
     /// How many blocks a miss may read whose group begins at `first`, in a segment that ends at
@@ -60,7 +66,7 @@ impl Streams {
         stream.first = first;
         stream.end = end;
         stream.used = now;
-        stream.window = (stream.window * 2).min(self.segment_blocks * WINDOW_SEGMENTS_MAX);
+        stream.window = (stream.window * 2).min(self.window_max);
     }
 
     /// The run that a stream reads next whose last run has this block, up to the `limit` of the
@@ -75,7 +81,7 @@ impl Streams {
         stream.first = next.start;
         stream.end = next.end;
         stream.used = now;
-        stream.window = (stream.window * 2).min(self.segment_blocks * WINDOW_SEGMENTS_MAX);
+        stream.window = (stream.window * 2).min(self.window_max);
         (!next.is_empty()).then_some(next)
     }
 }
