@@ -144,7 +144,7 @@ struct CompareArguments {
     /// Repetitions.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
-    /// The longest that a phase may take which only reads, in seconds; 3 if quick, else 120.
+    /// The longest that a phase may take which only reads, in seconds; 3 if quick, else 20.
     #[arg(long)]
     patience: Option<u64>,
     /// Where randomness starts.
@@ -268,7 +268,7 @@ impl CompareArguments {
             true => Peer::of_the_bars(self.profile),
             false => self.peers,
         };
-        let patience = self.patience.unwrap_or(if self.quick { 3 } else { 120 });
+        let patience = self.patience.unwrap_or(if self.quick { 3 } else { 20 });
         let plan = Plan {
             profile: self.profile,
             stroke: self.stroke,
