@@ -44,7 +44,7 @@ impl Environment {
         let quick = if plan.scale == Scale::Quick { "-quick" } else { "" };
         let version = |peer: &Peer| (peer.to_string(), peer.version(&plan.cffs));
         Environment {
-            placement: plan.placement.to_string(),
+            placement: format!("{}{}", plan.placement, idle()),
             versions: plan.peers.iter().map(version).collect(),
             ..Environment::new(plan.profile, plan.stroke, plan.scale, quick)
         }
@@ -91,6 +91,16 @@ fn cpu_model() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = info.lines().find(|line| line.starts_with("model name"));
     line.and_then(|l| l.split_once(':')).map_or("unknown", |(_, v)| v.trim()).to_owned()
+}
+
+/// What virtual processors do when they have nothing to do, which every call to a FUSE server feels.
+fn idle() -> String {
+    let text = fs::read_to_string("/sys/module/haltpoll/parameters/guest_halt_poll_ns");
+    match text.ok().and_then(|text| text.trim().parse::<u64>().ok()) {
+        None => String::new(),
+        Some(0) => String::from(" Idle virtual processors halt at once."),
+        Some(nanos) => format!(" Idle virtual processors poll for {} µs, then halt.", nanos / 1000),
+    }
 }
 
 fn memory_bytes() -> u64 {
