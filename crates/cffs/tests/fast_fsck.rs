@@ -289,7 +289,7 @@ fn recovery_that_extends_a_table_in_pieces_frees_its_old_extent_tree() {
 
 /// Directories of 100 files, in a tree with ten directories in each.
 fn tree_of(files: u64) -> (Arc<TraceDevice<MemoryDevice>>, Volume) {
-    let device = Arc::new(TraceDevice::new(MemoryDevice::new(64 << 30)));
+    let device = Arc::new(TraceDevice::new(MemoryDevice::new(1 << 40)));
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");
     let options = OpenOptions { cache_bytes: 64 << 20, ..OpenOptions::default() };
     let volume =
