@@ -23,7 +23,7 @@
 //! some are set aside for it, so that write-back never fails for want of one. Sectors go into *zones*
 //! (module `zone`), which files leave alone while there is room elsewhere. The first sectors of all
 //! directories lie side by side in one window there, those of one that has grown in a window of their
-//! own, cut from that one: so the names of a tree are read, and changed, in few requests.
+//! own in the same zone: so the names of a tree are read, and changed, in few requests.
 
 mod conventional;
 mod group;

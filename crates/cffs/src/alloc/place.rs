@@ -12,7 +12,7 @@ pub(super) const STREAM: Key = Key(0);
 const WINDOW_SEGMENTS_MAX: u32 = 64;
 /// A larger file does not lie among the others of its key.
 const AMONG_OTHERS_SEGMENTS_MAX: u32 = 16;
-/// A window of a directory's sectors is at most this many segments long.
+/// A window of sectors, of one directory or of all, is at most this many segments long.
 pub(super) const SECTORS_SEGMENTS_MAX: u32 = 16;
 /// How many runs of a key's territory are remembered.
 const TERRITORY_RUNS_MAX: usize = 64;
@@ -370,8 +370,8 @@ impl Allocator {
     }
 
     /// The first sectors of all directories go side by side into one window. Those that follow go
-    /// behind them, or into a window of the directory's own, which is cut from that one: so names
-    /// are read in few requests, those of one directory and those of a tree.
+    /// behind them, or into a window of the directory's own in the zone where it is, or else cut from
+    /// that one: so names are read in few requests, those of one directory and those of a tree.
     fn place_sectors(&self, state: &mut State, request: &Request<'_>) -> Result<Option<FragRun>> {
         let Some(goal) = request.goal.filter(|goal| goal.0 < self.layout.fragments()) else {
             return self.place_first_sector(state);

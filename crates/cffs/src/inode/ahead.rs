@@ -267,10 +267,11 @@ impl Store {
         let (mut bytes, mut gaps) = (0, 0);
         let block_bytes = u64::from(self.layout.block_bytes);
         let room = self.cache.bytes() / PLAN_CACHE_PART;
+        let is_enough = |bytes, gaps| bytes >= budget || bytes + gaps >= room;
         let mut sector = SectorIndex(from.0 + 1);
         loop {
             for one in &candidates {
-                if (bytes >= budget || bytes + gaps >= room) && Some(one.ino) != wanted {
+                if is_enough(bytes, gaps) && Some(one.ino) != wanted {
                     break;
                 }
                 planned.last = Some((one.sector, one.ino));
@@ -286,8 +287,7 @@ impl Store {
                 }
             }
             let far = sector.0 > from.0 + SECTORS_MAX;
-            if bytes >= budget || bytes + gaps >= room || far || sector.0 >= self.sector_count(dir)
-            {
+            if is_enough(bytes, gaps) || far || sector.0 >= self.sector_count(dir) {
                 return planned;
             }
             candidates = self.candidates(dir, sector..sector, directories);
