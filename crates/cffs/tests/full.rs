@@ -193,3 +193,29 @@ fn a_file_of_thousands_of_pieces_can_be_changed_on_a_full_volume() {
         closes_clean(&device, &volume);
     }
 }
+
+/// A file with two names lies in the external table, which grows as long as there are blocks.
+#[test]
+fn files_get_further_names_as_long_as_there_are_blocks() {
+    for (_, options) in sample::kinds() {
+        let (device, volume) = in_pieces(&options);
+        let dir = volume.lookup(InodeNo::ROOT, b"small").unwrap().ino;
+        let mut refused = 0;
+        for number in (1..).step_by(2) {
+            let Ok(file) = volume.lookup(dir, format!("{number}").as_bytes()) else { break };
+            // Something else to write, since that might settle what the name needs.
+            let mode = SetAttr { permissions: Some(0o600), ..SetAttr::default() };
+            volume.set_attr(InodeNo::ROOT, &mode).unwrap();
+            match volume.link(file.ino, dir, format!("{}", number - 1).as_bytes()) {
+                Ok(_) => assert_eq!(volume.attr(file.ino).unwrap().nlink, 2),
+                Err(Error::NoSpace) => {
+                    assert_eq!(volume.attr(file.ino).unwrap().nlink, 1);
+                    refused += 1;
+                }
+                Err(error) => panic!("{number}: {error}"),
+            }
+        }
+        assert!(refused > 0 || !options.embed, "the external table found room for all inodes");
+        closes_clean(&device, &volume);
+    }
+}

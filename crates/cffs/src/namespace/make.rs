@@ -336,7 +336,14 @@ impl Namespace {
         };
         self.tag_move(&mut file);
         encoded.set_tags(&file.tags);
-        let place = self.insert_external(&encoded, file.inode.file_type)?;
+        let place = match self.insert_external(&encoded, file.inode.file_type) {
+            Ok(place) => place,
+            Err(error) => {
+                // The inode did not move: with the tag it would wait for an epoch that writes it.
+                file.tags.clear();
+                return Err(error);
+            }
+        };
         let image = self.store.sector_mut(&mut dir, from.sector)?;
         if file.durable == Some(from) {
             sector::defer_reference(image, slot, place.sector);

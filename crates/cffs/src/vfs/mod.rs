@@ -56,6 +56,9 @@ const VNODES_PER_MIB: u64 = 256;
 /// What a changed inode takes in memory, about, with its share of a sector.
 const CHANGED_INODE_BYTES: u64 = 2 << 10;
 
+/// Epochs that one call waits for before it fails; it takes one or two without other threads.
+const EPOCHS_FORCED_MAX: u32 = 64;
+
 /// What a volume did since it was opened, and what it holds in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -285,15 +288,16 @@ impl Volume {
 
     fn retry<T>(&self, run: impl Fn() -> Result<T>) -> Result<T> {
         let mut spent = false;
-        loop {
-            let result = run();
-            match result {
+        // Other threads may bring about anew what an epoch settled, but not for ever.
+        for _ in 0..EPOCHS_FORCED_MAX {
+            match run() {
                 Err(Error::EpochNeeded) => count(&self.calls.epochs_forced),
                 Err(Error::NoSpace) if !spent && self.may_gain_space() => spent = true,
                 other => return other,
             }
             self.commit()?;
         }
+        Err(Error::EpochNeeded)
     }
 
     fn may_gain_space(&self) -> bool {
