@@ -128,7 +128,7 @@ impl LoopDevice {
         }
         let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
         let device = LoopDevice { path };
-        if device.queue("dio")? != "1" {
+        if device.attribute("loop/dio")? != "1" {
             bail!("the loop device refuses direct I/O: the page cache would hide the disk");
         }
         device.tune(profile)?;
@@ -149,8 +149,12 @@ impl LoopDevice {
         self.set("add_random", "0")?;
         // FUSE carries at most a megabyte; otherwise requests would be cut in two unequal parts.
         self.set("max_sectors_kb", "1024")?;
-        if !profile.has_write_cache() {
-            self.set("write_cache", "write through")?;
+        // A loop device keeps what was said of the disk before: without flushes that it needs, all
+        // that is made durable would cost nothing.
+        let cache = if profile.has_write_cache() { "write back" } else { "write through" };
+        self.set("write_cache", cache)?;
+        if self.attribute("queue/write_cache")? != cache {
+            bail!("the loop device does not take up {cache}: it would flush too much, or never");
         }
         Ok(())
     }
@@ -164,8 +168,8 @@ impl LoopDevice {
         }
     }
 
-    fn queue(&self, attribute: &str) -> Result<String> {
-        let path = self.sysfs().join("loop").join(attribute);
+    fn attribute(&self, attribute: &str) -> Result<String> {
+        let path = self.sysfs().join(attribute);
         let value = fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;
         Ok(value.trim().to_owned())
     }
