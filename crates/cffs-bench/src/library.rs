@@ -26,7 +26,8 @@ use crate::workload::catalog::Workload;
 use crate::workload::hot::{self, Hot};
 use crate::workload::random::{Contents, Random};
 
-pub mod trees;
+pub mod durable;
+mod trees;
 
 #[cfg(test)]
 mod tests;

@@ -109,3 +109,16 @@ fn names_are_walked_in_few_seeks() {
         }
     }
 }
+
+#[test]
+fn files_made_durable_together_go_to_one_place() {
+    let plan = LibraryPlan { profile: Profile::Hdd7200, size: 2 << 30, ..plan(1) };
+    let together = plan.durable(Peer::Cffs, 400, 4096, 8).unwrap().device.unwrap();
+    // Of eight files: the contents in one request, the eight directories and theirs, now and then a
+    // directory's next sectors; a flush between contents and names, and one after.
+    assert!(together.writes <= 50 * 11, "{together:?}");
+    assert!(together.flushes <= 50 * 2, "{together:?}");
+    assert!(together.busy_ns <= 400 * 2_500_000, "{together:?}");
+    let alone = plan.durable(Peer::Cffs, 50, 4096, 1).unwrap().device.unwrap();
+    assert!(together.busy_ns < alone.busy_ns * 3 / 2, "{together:?} for eight at once, {alone:?}");
+}

@@ -215,10 +215,10 @@ impl Workload {
                 LargeDirectory { files: pick(100_000, 20_000) }.run(session)
             }
             Workload::DurableTiny => {
-                Durable { files: pick(1_000, 100), size: 200, threads: 1, seed }.run(session)
+                Durable { files: pick(400, 100), size: 200, threads: 1, seed }.run(session)
             }
             Workload::Durable4k => {
-                Durable { files: pick(4_000, 400), size: 4096, threads: 8, seed }.run(session)
+                Durable { files: pick(1_600, 400), size: 4096, threads: 8, seed }.run(session)
             }
             Workload::WebTiny => server(Kind::Web, 128).run(session),
             Workload::Web => server(Kind::Web, 16_384).run(session),

@@ -7,7 +7,7 @@ use crate::format::superblock::Policy;
 use crate::units::{CgIndex, FragNo, FragRun, Key};
 
 /// The key of the stream: what no key's window takes goes there.
-pub(super) const STREAM: Key = Key(0);
+pub const STREAM: Key = Key(0);
 /// A window is at most this many segments long.
 const WINDOW_SEGMENTS_MAX: u32 = 64;
 /// A larger file does not lie among the others of its key.

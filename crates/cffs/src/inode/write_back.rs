@@ -19,11 +19,13 @@ use crate::format::extent::{EXTENT_BYTES, Node};
 use crate::format::inode::{DISK_INODE_BYTES, FileType, LINK_TAG_BYTES, Record};
 use crate::format::sector::promised_bytes;
 use crate::format::{checksum, xattr};
-use crate::units::{BlockNo, EpochNo, FragNo, FragRun, InodeNo};
+use crate::units::{BlockNo, EpochNo, FragNo, FragRun, InodeNo, Key};
 
-/// How the neighbours of a file are found: whether its key has grown, and the segments of its
-/// files.
+/// How the neighbours of a file are found: the key of their files, whether it has grown, and their
+/// segments.
 pub struct Neighbours<'a> {
+    /// The file's own placement key, or that of the stream.
+    pub key: Key,
     /// Whether files of the key were placed in an earlier epoch.
     pub grown: bool,
     /// The segments that they have.
@@ -128,14 +130,13 @@ impl Store {
         neighbours: &Neighbours<'_>,
         writes: &mut WriteSet,
     ) -> Result<()> {
-        let key = file.inode.placement_key();
         let mut at = run.start;
         while at < run.end {
             let len = (run.end - at).min(1 << 20) as u32;
             let before = file.inode.map().and_then(|map| map.last_before(at));
             let place = self.alloc.place(&Request {
                 kind,
-                key,
+                key: neighbours.key,
                 len,
                 goal: before.map(|before| before.run().end()),
                 grown: neighbours.grown,

@@ -20,6 +20,7 @@ use std::time::Instant;
 use super::clean::Attempt;
 use super::fsync::Choice;
 use super::{Volume, count};
+use crate::alloc::STREAM;
 use crate::cache::{Block, Phase, WriteSet};
 use crate::error::{Corruption, Result};
 use crate::format::Superblock;
@@ -38,8 +39,6 @@ pub(super) struct Progress {
     pub(super) done: EpochNo,
     /// The last one that left nothing behind.
     pub(super) complete: EpochNo,
-    /// The files that the last one left behind.
-    pub(super) left: HashSet<InodeNo>,
     /// When the last one that left nothing behind started.
     started: Option<Instant>,
     /// When the last one that wrote anything did.
@@ -51,11 +50,11 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new() -> Progress {
+    /// As it is on a device that has all epochs up to `done`.
+    pub(super) fn new(done: EpochNo) -> Progress {
         Progress {
-            done: EpochNo::default(),
-            complete: EpochNo::default(),
-            left: HashSet::new(),
+            done,
+            complete: done,
             started: None,
             written: None,
             attempt: None,
@@ -120,12 +119,11 @@ impl Volume {
         let started = Instant::now();
         let result = self.try_epoch(progress, kind);
         // What was left behind has waited since an epoch before.
-        if progress.left.is_empty() {
+        if progress.complete == progress.done {
             progress.started = Some(started);
         }
         if let Err(error) = &result {
             self.latch(error);
-            self.throttle.taken_over();
         }
         result
     }
@@ -154,7 +152,7 @@ impl Volume {
     }
 
     fn preparation(&self, kind: EpochKind) -> Preparation<'_> {
-        let wanted = std::mem::take(&mut *self.wanted.lock());
+        let wanted = self.callers.take();
         let leaves_bytes = self.options.fsync_leaves_bytes;
         Preparation {
             store: self.store(),
@@ -203,7 +201,7 @@ impl Volume {
         if left.is_empty() {
             progress.complete = epoch;
         }
-        progress.left = left;
+        self.callers.reached(epoch, left);
         count(&self.calls.epochs);
         Ok(())
     }
@@ -341,8 +339,29 @@ impl Preparation<'_> {
         pages as u64 * u64::from(self.store.layout.block_bytes) > self.derived_bytes_max
     }
 
+    /// The keys whose small files go to the stream, where they lie side by side: somebody waits for
+    /// the epoch, and the arm would have to go to each key's own place for a few blocks. Empty if
+    /// there is but one.
+    fn joined_keys(&self) -> HashSet<Key> {
+        let mut keys: HashMap<Key, u64> = HashMap::new();
+        for vnode in self.batch.values().filter(|_| self.choice.is_some()) {
+            let file = vnode.state.read();
+            let is_small = file.inode.size <= self.store.small_bytes_max();
+            if is_small && !vnode.ino.is_system() && !file.inode.is_dir() {
+                *keys.entry(file.inode.placement_key()).or_default() +=
+                    file.pages.dirty_count() as u64;
+            }
+        }
+        let block_bytes = u64::from(self.store.layout.block_bytes);
+        keys.retain(|_, pages| {
+            (1..u64::from(self.store.layout.segment_bytes) / block_bytes).contains(pages)
+        });
+        if keys.len() > 1 { keys.into_keys().collect() } else { HashSet::new() }
+    }
+
     fn place(&mut self) -> Result<()> {
         let base = index::index_base(self.store.layout.block_bytes);
+        let joined = self.joined_keys();
         let mut keys: HashMap<Key, KeyState> = HashMap::new();
         let mut hints: BTreeMap<InodeNo, FragRun> = BTreeMap::new();
         for vnode in self.batch.values() {
@@ -372,7 +391,12 @@ impl Preparation<'_> {
                     || known.parent.as_ref().map_or(Vec::new(), |dir| segments_of(self.store, dir));
                 known.segments.get_or_init(find).clone()
             };
-            let neighbours = Neighbours { grown: known.grown, segments: &segments };
+            let joins = joined.contains(&key) && file.inode.size <= self.store.small_bytes_max();
+            let neighbours = Neighbours {
+                key: if joins { STREAM } else { key },
+                grown: known.grown && !joins,
+                segments: &segments,
+            };
             let positions =
                 self.store.place_file(&mut file, &neighbours, &mut self.writes, self.epoch)?;
             if let (Some(parent), false) = (&known.parent, positions.is_empty()) {

@@ -6,7 +6,8 @@
 //! directories and small changes always go, since they cost next to nothing beside the rest.
 //!
 //! Who waits tells first what he waits for. The next epoch takes what all have told of, so those
-//! who came while an epoch was written share the one after it.
+//! who came while an epoch was written share the one after it. Whoever writes that one waits a little
+//! for those whom the last one served, who may be about to come again ([`Callers`]).
 //!
 //! Invariants: a file is left behind only while the device has it, under its name, whole, and on
 //! space that is still its own ([`Choice::leaves`]); so a name is never durable before the contents
@@ -15,6 +16,9 @@
 //! everything: that of the background at the latest.
 
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 use super::epoch::{EpochKind, Progress};
 use super::{Volume, count};
@@ -22,8 +26,134 @@ use crate::error::Result;
 use crate::inode::{Changed, Store, Vnode, VnodeState};
 use crate::units::{EpochNo, InodeNo};
 
+#[cfg(test)]
+mod tests;
+
+/// The longest that an epoch waits for those who may share it, on any volume.
+pub(super) const COMPANY_PATIENCE: Duration = Duration::from_millis(15);
+
 /// The files that somebody waits for.
 pub(super) type Wanted = HashSet<InodeNo>;
+
+/// Those who wait for a file of theirs to be durable. One of them leads: it writes the epoch.
+#[derive(Default)]
+pub(super) struct Callers {
+    state: Mutex<State>,
+    /// Somebody came, whom the leader may be waiting for.
+    came: Condvar,
+    /// An epoch has ended, or nobody leads any more.
+    ended: Condvar,
+    /// The longest that a leader waits for company.
+    patience: Duration,
+}
+
+#[derive(Default)]
+struct State {
+    wanted: Wanted,
+    /// If one of the callers leads: how many it leads, and since when.
+    led: Option<(usize, Instant)>,
+    reached: Reached,
+    company: Company,
+}
+
+/// What is durable.
+#[derive(Default)]
+struct Reached {
+    /// The last epoch that is on the device.
+    done: EpochNo,
+    /// The last one that left nothing behind.
+    complete: EpochNo,
+    /// The files that the last one left behind.
+    left: HashSet<InodeNo>,
+}
+
+impl Reached {
+    /// Whether the device has what was changed of a file before a moment of the epoch `since`.
+    fn has(&self, ino: InodeNo, since: EpochNo) -> bool {
+        self.complete >= since || self.done >= since && !self.left.contains(&ino)
+    }
+}
+
+/// What the last epoch with a leader tells of the next one.
+#[derive(Clone, Copy, Default)]
+struct Company {
+    /// How many callers it served, and how many more had come when it ended.
+    callers: usize,
+    /// How long it took.
+    lasted: Duration,
+}
+
+impl Callers {
+    /// Nobody yet, on a device that has all epochs up to `done`.
+    pub(super) fn new(done: EpochNo, patience: Duration) -> Callers {
+        let reached = Reached { done, complete: done, left: HashSet::new() };
+        let state = Mutex::new(State { reached, ..State::default() });
+        Callers { state, patience, ..Callers::default() }
+    }
+
+    /// Takes what all of them wait for.
+    pub(super) fn take(&self) -> Wanted {
+        std::mem::take(&mut self.state.lock().wanted)
+    }
+
+    /// The device has an epoch, without the files that it `left` behind.
+    pub(super) fn reached(&self, epoch: EpochNo, left: HashSet<InodeNo>) {
+        let mut state = self.state.lock();
+        state.reached.done = epoch;
+        if left.is_empty() {
+            state.reached.complete = epoch;
+        }
+        state.reached.left = left;
+        if let Some((served, began)) = state.led {
+            let callers = served + state.wanted.len();
+            state.company = Company { callers, lasted: began.elapsed() };
+        }
+        self.ended.notify_all();
+    }
+
+    /// No epoch will end any more.
+    pub(super) fn give_up(&self) {
+        drop(self.state.lock());
+        self.ended.notify_all();
+    }
+
+    /// Asks for a file to be made durable as it is in the epoch `since`, and waits until it is, or until
+    /// it falls to the caller to lead: then waits a little for those who may come too.
+    ///
+    /// Of some that call again and again, each as soon as it was served, one comes first. If it did
+    /// not wait it would have an epoch to itself, and the others the next. They come within a fraction
+    /// of the time that an epoch takes, or are no company.
+    fn ask(&self, ino: InodeNo, since: EpochNo) -> Option<Lead<'_>> {
+        let mut state = self.state.lock();
+        state.wanted.insert(ino);
+        self.came.notify_one();
+        while !state.reached.has(ino, since) {
+            if state.led.is_none() {
+                let Company { callers, lasted } = state.company;
+                let began = Instant::now();
+                state.led = Some((0, began));
+                let until = began + self.patience.min(lasted / 2);
+                while state.wanted.len() < callers
+                    && !self.came.wait_until(&mut state, until).timed_out()
+                {}
+                state.led = Some((state.wanted.len(), Instant::now()));
+                return Some(Lead(self));
+            }
+            self.ended.wait(&mut state);
+        }
+        None
+    }
+}
+
+/// The part of the caller who writes an epoch for all. Dropping it gives it up.
+struct Lead<'a>(&'a Callers);
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().led = None;
+        self.0.ended.notify_all();
+    }
+}
 
 /// Which files an epoch leaves behind.
 pub(super) struct Choice {
@@ -48,13 +178,6 @@ impl Choice {
     }
 }
 
-impl Progress {
-    /// Whether the device has what was changed of a file before a moment of the epoch `since`.
-    fn has(&self, ino: InodeNo, since: EpochNo) -> bool {
-        self.complete >= since || self.done >= since && !self.left.contains(&ino)
-    }
-}
-
 impl Volume {
     /// Makes everything that was changed before the call durable.
     pub fn sync(&self) -> Result<()> {
@@ -71,19 +194,32 @@ impl Volume {
         if self.options.read_only {
             return Ok(());
         }
-        if is_taken(&vnode, data_only) {
-            // The last change of the file may be in an epoch that is still being written.
-            drop(self.epochs.lock());
-            return self.check_writable();
+        // While the gate is open no epoch is being prepared: the file is in an earlier one, or waits
+        // for one that is not older than `since`.
+        let (since, is_taken) = {
+            let _gate = self.gate.read();
+            (self.store().epoch(), is_taken(&vnode, data_only))
+        };
+        if is_taken {
+            return self.await_epochs_before(since);
         }
-        // In this order: an epoch that takes the wish away is not older than `since`.
-        let since = self.store().epoch();
-        self.wanted.lock().insert(ino);
-        let mut progress = self.epochs.lock();
-        if progress.has(ino, since) {
-            return Ok(());
+        if let Some(_lead) = self.callers.ask(ino, since) {
+            let mut progress = self.epochs.lock();
+            if progress.complete < since {
+                self.write_epoch(&mut progress, EpochKind::Wanted)?;
+            }
         }
-        self.write_epoch(&mut progress, EpochKind::Wanted)
+        Ok(())
+    }
+
+    /// Waits for the epoch that is being written, if there is one.
+    fn await_epochs_before(&self, since: EpochNo) -> Result<()> {
+        let mut state = self.callers.state.lock();
+        while state.reached.done.0 + 1 < since.0 && self.check_writable().is_ok() {
+            self.callers.ended.wait(&mut state);
+        }
+        drop(state);
+        self.check_writable()
     }
 
     /// Writes an epoch with all that was changed before the call. If another thread wrote one

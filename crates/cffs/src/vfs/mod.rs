@@ -47,7 +47,7 @@ use crate::format::{Layout, Superblock};
 pub use crate::inode::Fill as BusyLogFill;
 use crate::inode::{Locked, Store, Vnode};
 use crate::namespace::Namespace;
-use crate::units::InodeNo;
+use crate::units::{EpochNo, InodeNo};
 use references::References;
 use throttle::Throttle;
 
@@ -130,7 +130,7 @@ pub struct Volume {
     superblock: Mutex<Superblock>,
     gate: RwLock<()>,
     epochs: Mutex<epoch::Progress>,
-    wanted: Mutex<fsync::Wanted>,
+    callers: fsync::Callers,
     throttle: Throttle,
     references: References,
     latched: Mutex<Option<String>>,
@@ -194,14 +194,15 @@ impl Volume {
         ));
         let vnodes_max = (options.cache_bytes >> 20).max(1) * VNODES_PER_MIB;
         let store = Store::open(cache, &superblock, clock, vnodes_max as usize)?;
+        let done = EpochNo(store.epoch().0.wrapping_sub(1));
         let volume = Volume {
             names: Namespace { store },
             refuses_changes: AtomicBool::new(options.read_only),
             options,
             superblock: Mutex::new(superblock),
             gate: RwLock::new(()),
-            epochs: Mutex::new(epoch::Progress::new()),
-            wanted: Mutex::default(),
+            epochs: Mutex::new(epoch::Progress::new(done)),
+            callers: fsync::Callers::new(done, fsync::COMPANY_PATIENCE),
             throttle: Throttle::default(),
             references: References::default(),
             latched: Mutex::new(None),
@@ -235,7 +236,11 @@ impl Volume {
             tracing::error!("{error}; the volume is read-only from now on");
             *latched = Some(error.to_string());
         }
+        drop(latched);
         self.refuses_changes.store(true, Ordering::Release);
+        // Whoever waits for an epoch waits in vain.
+        self.throttle.taken_over();
+        self.callers.give_up();
     }
 
     fn check_open(&self) -> Result<()> {

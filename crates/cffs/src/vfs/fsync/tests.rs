@@ -1,0 +1,73 @@
+//! Who leads, for whom it waits, and who is served by whom.
+
+use std::sync::mpsc;
+use std::thread;
+
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn callers(company: usize) -> Callers {
+    let callers = Callers::new(EpochNo(1), HOUR);
+    callers.state.lock().company = Company { callers: company, lasted: HOUR };
+    callers
+}
+
+#[test]
+fn a_leader_waits_for_as_many_as_came_last_time() {
+    let callers = callers(3);
+    let (told, hears) = mpsc::channel();
+    thread::scope(|scope| {
+        for ino in 1..=3 {
+            let (callers, told) = (&callers, told.clone());
+            scope.spawn(move || {
+                let lead = callers.ask(InodeNo(ino), EpochNo(2));
+                if lead.is_some() {
+                    told.send(callers.take()).unwrap();
+                    callers.reached(EpochNo(2), HashSet::new());
+                }
+            });
+        }
+    });
+    drop(told);
+    let taken: Vec<Wanted> = hears.iter().collect();
+    assert_eq!(taken.len(), 1, "one leads, and the others are served");
+    assert_eq!(taken[0].len(), 3);
+    assert_eq!(callers.state.lock().company.callers, 3);
+    assert!(callers.state.lock().led.is_none());
+}
+
+#[test]
+fn whoever_comes_while_an_epoch_is_written_is_company_for_the_next() {
+    let callers = callers(0);
+    let lead = callers.ask(InodeNo(1), EpochNo(2)).unwrap();
+    callers.take();
+    callers.state.lock().wanted.extend([InodeNo(2), InodeNo(3)]);
+    callers.reached(EpochNo(2), HashSet::new());
+    drop(lead);
+    assert_eq!(callers.state.lock().company.callers, 3);
+}
+
+#[test]
+fn a_file_that_an_epoch_left_behind_is_not_served_by_it() {
+    let callers = callers(0);
+    callers.reached(EpochNo(2), HashSet::from([InodeNo(7)]));
+    assert!(callers.ask(InodeNo(8), EpochNo(2)).is_none());
+    assert!(callers.ask(InodeNo(7), EpochNo(2)).is_some());
+    callers.reached(EpochNo(3), HashSet::new());
+    assert!(callers.ask(InodeNo(7), EpochNo(2)).is_none());
+}
+
+#[test]
+fn when_a_leader_gives_up_another_one_leads() {
+    let callers = callers(0);
+    let lead = callers.ask(InodeNo(1), EpochNo(2));
+    thread::scope(|scope| {
+        let second = scope.spawn(|| callers.ask(InodeNo(2), EpochNo(2)).is_some());
+        while callers.state.lock().wanted.len() < 2 {
+            thread::yield_now();
+        }
+        drop(lead);
+        assert!(second.join().unwrap());
+    });
+}
