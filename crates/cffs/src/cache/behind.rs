@@ -6,8 +6,13 @@
 //! every run is read by who needs it: so tests and tools see the same requests each time.
 //!
 //! ```text
-//!   order ──▶ awaited, queued ──▶ awaited, being read ──▶ in memory, or gone if reading failed
+//!   order ──▶ queued ──▶ at the device ──▶ taken over ──▶ in memory, or gone if reading failed
+//!             └──────────────── awaited ───────────┘
 //! ```
+//!
+//! Runs that lie one behind the other are asked of the device one after the other, each as soon as
+//! the one before has left it: if two threads asked at once, either could be first, and an arm that
+//! begins with the second loses a rotation. The device's own read-ahead bridges the moment between.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,6 +25,9 @@ use crate::units::BlockNo;
 
 /// No more runs than this are awaited; what exceeds that is not read ahead.
 const AWAITED_MAX: usize = 1024;
+/// The longest run that is ordered at once, in blocks. The kernel cuts what is longer than a disk
+/// takes, and sends the pieces in any order; and who waits for the first block has it sooner.
+const ORDER_BLOCKS_MAX: u64 = 256;
 
 /// The runs that are read behind the readers' backs.
 #[derive(Default)]
@@ -29,7 +37,7 @@ pub(super) struct Behind {
     /// How many runs are awaited.
     count: AtomicUsize,
     state: Mutex<State>,
-    /// There is a run to read, or no more will come.
+    /// There is a run to read, or one less at the device, or no more will come.
     ordered: Condvar,
     /// A run is no longer awaited.
     arrived: Condvar,
@@ -37,8 +45,10 @@ pub(super) struct Behind {
 
 #[derive(Default)]
 struct State {
-    /// First blocks of runs that nobody reads yet.
+    /// Runs that nobody reads yet.
     queue: VecDeque<Order>,
+    /// The ends of the runs that the device is asked for.
+    at_device: Vec<u64>,
     /// All runs, from first block to end.
     awaited: BTreeMap<u64, u64>,
     ended: bool,
@@ -63,13 +73,13 @@ impl Behind {
         let mut at = first;
         while at < end && !state.ended && state.awaited.len() < AWAITED_MAX {
             let (before, next) = state.around(at);
-            let to = end.min(next).min(at + REQUEST_BLOCKS_MAX);
+            let to = end.min(next).min(at + ORDER_BLOCKS_MAX);
             if before > at {
                 at = before;
                 continue;
             }
             state.awaited.insert(at, to);
-            state.queue.push_back(Order { first: at, end: to, goes_on });
+            state.queue.push_back(Order { first: at, end: to, goes_on: goes_on && at == first });
             at = to;
         }
         self.count.store(state.awaited.len(), Ordering::Relaxed);
@@ -107,11 +117,21 @@ impl Behind {
             if state.ended {
                 return None;
             }
-            match state.queue.pop_front() {
-                Some(order) => return Some(order),
-                None => self.ordered.wait(&mut state),
+            if let Some(order) = state.ready().and_then(|ready| state.queue.remove(ready)) {
+                state.at_device.push(order.end);
+                return Some(order);
             }
+            self.ordered.wait(&mut state);
         }
+    }
+
+    /// The device has done its part of a run.
+    fn left_device(&self, order: Order) {
+        let mut state = self.state.lock();
+        let at = state.at_device.iter().position(|end| *end == order.end);
+        at.map(|at| state.at_device.swap_remove(at));
+        drop(state);
+        self.ordered.notify_all();
     }
 
     fn done(&self, order: Order) {
@@ -151,6 +171,19 @@ impl Drop for End<'_> {
 }
 
 impl State {
+    /// The first run in the queue that does not go on where one at the device ends, nor where one
+    /// does that waits for that.
+    fn ready(&self) -> Option<usize> {
+        let mut ends = self.at_device.clone();
+        self.queue.iter().position(|order| match ends.iter_mut().find(|end| **end == order.first) {
+            Some(end) => {
+                *end = order.end;
+                false
+            }
+            None => true,
+        })
+    }
+
     /// The end of the last awaited run that begins at the block or before it, and the beginning of
     /// the first one behind it.
     fn around(&self, block: u64) -> (u64, u64) {
@@ -165,6 +198,7 @@ impl BufferCache {
     /// busy while one takes over what it has read. One call at a time.
     pub fn with_read_ahead<T>(&self, threads: usize, work: impl FnOnce() -> T) -> T {
         thread::scope(|scope| {
+            self.device.expect_chosen_reads();
             self.behind.begin(threads);
             let _end = End(&self.behind);
             for _ in 0..threads {
@@ -177,8 +211,12 @@ impl BufferCache {
     fn serve(&self) {
         while let Some(order) = self.behind.next() {
             let marked = if order.goes_on { MARKED_BLOCKS } else { 0 };
-            // Who needs the blocks reads them again, and has the error.
-            let _ = self.read_between(BlockNo(order.first), BlockNo(order.end), None, marked);
+            let fetched = self.fetch(BlockNo(order.first), BlockNo(order.end));
+            self.behind.left_device(order);
+            // Who needs blocks that could not be read reads them again, and has the error.
+            if let Ok(fetched) = fetched {
+                self.take_over(&fetched, None, marked);
+            }
             self.behind.done(order);
         }
     }

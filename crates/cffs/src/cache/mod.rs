@@ -101,6 +101,14 @@ fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
+/// What the device had in a run, and how often a write had replaced blocks of its segments before.
+struct Fetched {
+    first: BlockNo,
+    end: BlockNo,
+    versions: Vec<u64>,
+    bytes: Vec<u8>,
+}
+
 /// The cache of blocks that are the same on the device, and the way to the device.
 pub struct BufferCache {
     device: Arc<dyn BlockDevice>,
@@ -246,22 +254,38 @@ impl BufferCache {
         wanted: Option<BlockNo>,
         marked: u64,
     ) -> Result<Option<Arc<Block>>> {
+        let fetched = self.fetch(first, end)?;
+        Ok(self.take_over(&fetched, wanted, marked))
+    }
+
+    /// Reads a run with one request.
+    fn fetch(&self, first: BlockNo, end: BlockNo) -> Result<Fetched> {
         let segments = self.segment_of(first)..=self.segment_of(BlockNo(end.0 - 1));
-        let version = |segment: u64| &self.versions[segment as usize % SEGMENT_LOCKS];
-        let before: Vec<u64> = segments.clone().map(|s| *version(s).lock()).collect();
-        let block_bytes = self.layout.block_bytes as usize;
-        let mut bytes = vec![0; (end.0 - first.0) as usize * block_bytes];
+        let versions = segments.map(|s| *self.versions[s as usize % SEGMENT_LOCKS].lock()).collect();
+        let mut bytes = vec![0; (end.0 - first.0) as usize * self.layout.block_bytes as usize];
         self.device.read_at(self.layout.block_offset(first), &mut bytes)?;
         count(&self.counters.reads, 1);
         count(&self.counters.read_bytes, bytes.len() as u64);
+        Ok(Fetched { first, end, versions, bytes })
+    }
+
+    /// Takes what is not in memory of a run; returns the block `wanted`.
+    fn take_over(
+        &self,
+        fetched: &Fetched,
+        wanted: Option<BlockNo>,
+        marked: u64,
+    ) -> Option<Arc<Block>> {
+        let &Fetched { first, end, ref versions, ref bytes } = fetched;
+        let block_bytes = self.layout.block_bytes as usize;
         let mut found = None;
-        for (segment, before) in segments.zip(before) {
-            let now = version(segment).lock();
+        for (segment, before) in (self.segment_of(first)..).zip(versions) {
+            let now = self.versions[segment as usize % SEGMENT_LOCKS].lock();
             let first_of = segment * u64::from(self.layout.segment_blocks());
             let end_of = first_of + u64::from(self.layout.segment_blocks());
             for number in first_of.max(first.0)..end_of.min(end.0) {
                 let at = (number - first.0) as usize * block_bytes;
-                if *now == before && !self.clean.contains_key(&BlockNo(number)) {
+                if *now == *before && !self.clean.contains_key(&BlockNo(number)) {
                     let image = Block::new(&bytes[at..at + block_bytes]);
                     if number - first.0 < marked {
                         image.mark();
@@ -278,7 +302,7 @@ impl BufferCache {
                 }
             }
         }
-        Ok(found)
+        found
     }
 
     fn read_alone(&self, block: BlockNo) -> Result<Arc<Block>> {

@@ -96,6 +96,9 @@ pub trait BlockDevice: Send + Sync {
     /// Tells the device that nobody needs these bytes; until they are written again they read as
     /// anything. A hint: a device that cannot use it ignores it.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// Tells that from now on its user chooses what is read ahead, so that nobody need guess. A hint.
+    fn expect_chosen_reads(&self) {}
 }
 
 macro_rules! forward {
@@ -118,6 +121,9 @@ macro_rules! forward {
             }
             fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
                 (**self).discard(offset, len)
+            }
+            fn expect_chosen_reads(&self) {
+                (**self).expect_chosen_reads();
             }
         }
     };

@@ -133,6 +133,12 @@ impl BlockDevice for FileDevice {
             Err(errno) => Err(errno.into()),
         }
     }
+
+    /// The kernel would read on where it sees a pattern, beside and beyond what was chosen.
+    fn expect_chosen_reads(&self) {
+        // A file system that does not take the hint guesses on.
+        let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::Random);
+    }
 }
 
 /// Writes every buffer, in as few requests as the kernel allows, going on after a short one.
