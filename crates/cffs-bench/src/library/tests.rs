@@ -122,3 +122,52 @@ fn files_made_durable_together_go_to_one_place() {
     let alone = plan.durable(Peer::Cffs, 50, 4096, 1).unwrap().device.unwrap();
     assert!(together.busy_ns < alone.busy_ns * 3 / 2, "{together:?} for eight at once, {alone:?}");
 }
+
+/// Prints what the device does while files are read in order; returns that, and the part of its time
+/// in which contents move.
+fn read_in_order(profile: Profile, volume: u64, (files, size): (u64, usize)) -> (Phase, f64) {
+    let plan = LibraryPlan { profile, size: volume, large_bytes: size as u64, ..plan(1) };
+    let phases = match files {
+        1 => plan.large_file(Peer::Cffs).unwrap(),
+        _ => plan.small_file(Peer::Cffs, files, size).unwrap(),
+    };
+    let phase = phases.into_iter().find(|p| p.name == "read").unwrap();
+    let device = phase.device.unwrap();
+    let of_streaming = phase.bytes as f64 / phase.seconds / profile.streaming_rate().unwrap();
+    let ms = |ns: u64| ns as f64 / 1e6;
+    println!(
+        "{profile:?}, {files} files of {size} bytes: {:.1} ms, {:.1} % of streaming, {} requests, \
+         {:.1} % more bytes, seeks {:.1} ms, rotation {:.1} ms",
+        phase.seconds * 1e3,
+        of_streaming * 100.0,
+        device.requests(),
+        (device.read_bytes as f64 / phase.bytes as f64 - 1.0) * 100.0,
+        ms(device.seek_ns),
+        ms(device.rotation_ns),
+    );
+    (phase, of_streaming)
+}
+
+#[test]
+fn files_in_order_take_few_seeks_and_nothing_that_was_never_written() {
+    let (phase, of_streaming) = read_in_order(Profile::Hdd7200, 512 << 20, (3_000, 4096));
+    let device = phase.device.unwrap();
+    assert!(device.seeks <= 4, "{device:?}");
+    assert!(device.read_bytes < phase.bytes * 109 / 100, "{device:?}");
+    assert!(of_streaming > 0.7, "{of_streaming}");
+}
+
+#[test]
+#[ignore = "half a minute with --release"]
+fn cold_reads_come_near_to_what_the_device_streams() {
+    const GIB: u64 = 1 << 30;
+    let least = |profile, volume, what, least: f64| {
+        let (phase, of_streaming) = read_in_order(profile, volume, what);
+        assert!(of_streaming > least, "{phase:?}");
+    };
+    least(Profile::Hdd7200, 2 * GIB, (10_000, 16_384), 0.92);
+    least(Profile::Hdd7200, 2 * GIB, (10_000, 4096), 0.83);
+    least(Profile::Hdd7200, 2 * GIB, (1, 512 << 20), 0.99);
+    least(Profile::AtlasIi, GIB / 2, (1_000, 4096), 0.90);
+    least(Profile::AtlasIi, GIB / 2, (1, 64 << 20), 0.99);
+}

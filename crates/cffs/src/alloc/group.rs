@@ -210,6 +210,15 @@ impl Group {
         best
     }
 
+    /// The end of the last fragment in use; 0 if none is.
+    pub fn end_of_used(&self) -> u32 {
+        let last = self.free_bits.len().saturating_sub(1);
+        let beyond = |index| if index == last { last as u32 * 64 + 64 - self.len } else { 0 };
+        let used = |index: usize| !self.free_bits[index] & (u64::MAX >> beyond(index));
+        let word = (0..self.free_bits.len()).rev().find(|index| used(*index) != 0);
+        word.map_or(0, |index| index as u32 * 64 + 64 - used(index).leading_zeros())
+    }
+
     /// How many whole blocks of `per_block` fragments are free and not held.
     pub fn whole_blocks(&self, per_block: u32) -> u64 {
         let first_of_each =

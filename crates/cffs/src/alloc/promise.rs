@@ -166,6 +166,14 @@ impl Allocator {
         self.hold_blocks(&mut state, groups, self.pool_blocks)
     }
 
+    /// The end of what was ever used of the volume, as far as the last group tells that was made.
+    pub fn end_of_used(&self) -> Result<BlockNo> {
+        let mut state = self.state.lock();
+        let last = CgIndex(state.cgs_made.clamp(1, self.layout.cgs()) - 1);
+        let end = self.group(&mut state, last)?.end_of_used();
+        Ok(BlockNo(self.of_group(last, end).0.div_ceil(self.layout.block_fragments().into())))
+    }
+
     /// Sets blocks aside until the pool has `wanted`, as far as there are any: from the end of the
     /// volume's first `groups` groups, away from the hot spot.
     fn hold_blocks(&self, state: &mut State, groups: u32, wanted: usize) -> Result<()> {
@@ -173,7 +181,9 @@ impl Allocator {
         for cg in (0..groups).rev().map(CgIndex) {
             while state.pool.len() < wanted {
                 let group = self.group(state, cg)?;
-                let from = group.fragments() * 3 / 4 / block * block;
+                // Behind all else, so that what is written in a row need not step over it.
+                let behind = group.fragments().saturating_sub(2 * wanted as u32 * block);
+                let from = behind.max(group.fragments() * 3 / 4) / block * block;
                 let found = group
                     .find(from, group.fragments(), block, block, Among::Unheld)
                     .or_else(|| group.find(0, group.fragments(), block, block, Among::Unheld));

@@ -249,7 +249,7 @@ impl BufferCache {
 
     /// Orders what a stream reads next, when its last run is needed.
     pub(super) fn stream_on(&self, block: u64) {
-        let Some(run) = self.streams.go_on(block, self.layout.blocks) else { return };
+        let Some(run) = self.streams.go_on(block, self.horizon()) else { return };
         let missing = |number: &u64| !self.clean.contains_key(&BlockNo(*number));
         let end = run.clone().take_while(missing).last().map_or(run.start, |last| last + 1);
         if run.start < end {

@@ -120,6 +120,8 @@ pub struct BufferCache {
     streams: Streams,
     behind: Behind,
     bytes: u64,
+    /// Nothing behind this block is read unasked.
+    horizon: AtomicU64,
     /// Whether a miss reads neighbours.
     groups: bool,
     counters: Counters,
@@ -139,6 +141,7 @@ impl BufferCache {
             layout,
             clean: clean_blocks(blocks),
             bytes,
+            horizon: AtomicU64::new(layout.blocks),
             groups,
             segments: (0..SEGMENT_LOCKS).map(|_| Mutex::new(())).collect(),
             versions: (0..SEGMENT_LOCKS).map(|_| Mutex::new(0)).collect(),
@@ -211,6 +214,16 @@ impl BufferCache {
         self.streams.read(first.0, end.0);
     }
 
+    /// Tells that nothing from this block on was ever used. What is written there counts from then
+    /// on.
+    pub fn set_horizon(&self, end_of_used: BlockNo) {
+        self.horizon.store(end_of_used.0.min(self.layout.blocks), Ordering::Relaxed);
+    }
+
+    fn horizon(&self) -> u64 {
+        self.horizon.load(Ordering::Relaxed)
+    }
+
     /// How many bytes a miss of this block would read if it goes on with a stream; 0 if not.
     pub fn stream_bytes(&self, block: BlockNo) -> u64 {
         let (first, segment_end) = self.group_start(block);
@@ -261,7 +274,8 @@ impl BufferCache {
     /// Reads a run with one request.
     fn fetch(&self, first: BlockNo, end: BlockNo) -> Result<Fetched> {
         let segments = self.segment_of(first)..=self.segment_of(BlockNo(end.0 - 1));
-        let versions = segments.map(|s| *self.versions[s as usize % SEGMENT_LOCKS].lock()).collect();
+        let versions =
+            segments.map(|s| *self.versions[s as usize % SEGMENT_LOCKS].lock()).collect();
         let mut bytes = vec![0; (end.0 - first.0) as usize * self.layout.block_bytes as usize];
         self.device.read_at(self.layout.block_offset(first), &mut bytes)?;
         count(&self.counters.reads, 1);
@@ -328,6 +342,7 @@ impl BufferCache {
             if self.groups { self.group_start(block) } else { (block.0, self.segment_end(block)) };
         let window = self.streams.window(first, segment_end);
         let limit = (segment_end - segment_blocks + window.max(segment_blocks))
+            .min(self.horizon())
             .max(block.0 + u64::from(wanted))
             .min(self.behind.unawaited_around(block.0).1)
             .min(self.layout.blocks);
@@ -360,7 +375,8 @@ impl BufferCache {
         });
         let Some(len) = dense else { return (block.0, block.0 + 1) };
         let start = segment / len * len * segment_blocks;
-        let end = (start + len * segment_blocks).min(awaited_next).min(self.layout.blocks);
+        let end = (start + len * segment_blocks).min(self.horizon()).max(block.0 + 1);
+        let end = end.min(awaited_next).min(self.layout.blocks);
         let first = (start.max(awaited_before)..block.0).find(missing);
         let last = (block.0..end).rev().find(missing);
         (first.unwrap_or(block.0), last.unwrap_or(block.0) + 1)
@@ -392,6 +408,7 @@ impl BufferCache {
         let slices: Vec<IoSlice<'_>> = images.iter().map(|image| IoSlice::new(image)).collect();
         self.device.write_at(self.layout.block_offset(first), &slices)?;
         count(&self.counters.writes, 1);
+        self.horizon.fetch_max(first.0 + images.len() as u64, Ordering::Relaxed);
         let bytes = images.len() as u64 * u64::from(self.layout.block_bytes);
         count(&self.counters.written_bytes, bytes);
         Ok(())

@@ -69,15 +69,15 @@ impl Streams {
         stream.window = (stream.window * 2).min(self.window_max);
     }
 
-    /// The run that a stream reads next whose last run has this block, up to the `limit` of the
-    /// volume. It is taken for read.
+    /// The run that a stream reads next whose last run has this block, up to the `limit` of
+    /// what is worth reading. It is taken for read.
     pub(super) fn go_on(&self, block: u64, limit: u64) -> Option<Range<u64>> {
         let mut state = self.state.lock();
         state.0 += 1;
         let now = state.0;
         let has = |s: &&mut Stream| s.used > 0 && (s.first..s.end).contains(&block);
         let stream = state.1.iter_mut().find(has)?;
-        let next = stream.end..(stream.end + stream.window).min(limit);
+        let next = stream.end..(stream.end + stream.window).min(limit).max(stream.end);
         stream.first = next.start;
         stream.end = next.end;
         stream.used = now;

@@ -133,7 +133,7 @@ impl Store {
             }
             let directories = state.inode.is_dir();
             let goes_on = self.is_middle(container.file, directories, vnode.ino);
-            if !goes_on && !self.is_missing(&state) {
+            if !goes_on && !self.is_missing(&state) && !self.begins_tree(container, directories) {
                 return;
             }
             (container, directories, goes_on)
@@ -155,6 +155,13 @@ impl Store {
                 return;
             }
         }
+    }
+
+    /// Whether this is the first that is looked at of the directories that a directory lists first.
+    /// Its own sectors may have come with the parent's; those of the next have not, and going back
+    /// for them from the files of the first costs two seeks.
+    fn begins_tree(&self, at: Container, directories: bool) -> bool {
+        directories && at.sector.0 < 2 && self.ahead.find(at.file, true).is_none()
     }
 
     /// Whether a file has contents on the device that are small enough to plan and not in memory.
@@ -219,7 +226,8 @@ impl Store {
         // What lies in one segment, or goes on where a stream is, the group read brings as well.
         let first = planned.runs.first().map(|run| BlockNo(run.start));
         let stream = first.map_or(0, |first| self.cache.stream_bytes(first));
-        if planned.runs.len() <= 1 && budget <= stream || stream >= STREAM_BYTES_MIN {
+        let streams = stream >= STREAM_BYTES_MIN && (!directories || budget <= stream);
+        if planned.runs.len() <= 1 && budget <= stream || streams {
             return Vec::new();
         }
         self.merge(planned.runs)

@@ -211,7 +211,9 @@ impl Volume {
         };
         if !volume.options.read_only {
             volume.mark_mounted()?;
-            volume.store().alloc.fill_pool()?;
+            let store = volume.store();
+            store.alloc.fill_pool()?;
+            store.cache.set_horizon(store.alloc.end_of_used()?);
         }
         Ok(volume)
     }
