@@ -16,6 +16,8 @@ const HEADER_BYTES: usize = 32;
 const ENTRY_BYTES: usize = 8;
 const CHECKSUM_AT: usize = 4;
 const OVERFLOWED: u16 = 1;
+/// How far from where it should be an entry is first looked for: what a line of memory holds.
+const NEAR_ENTRIES: usize = 8;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -150,8 +152,24 @@ fn list(bytes: &[u8]) -> &[DiskEntry] {
 }
 
 /// The position of the first entry whose hash is this one or a later one.
+///
+/// Hashes scatter evenly, so it lies near the share of the list that the hash is of all hashes. The
+/// search widens from there, and so touches few lines of memory.
 fn first_not_below(bytes: &[u8], hash: u32) -> usize {
-    list(bytes).partition_point(|entry| entry.hash.get() < hash)
+    let list = list(bytes);
+    let guess = ((u64::from(hash) * list.len() as u64) >> 32) as usize;
+    let (mut from, mut to, mut step) = (guess, guess, NEAR_ENTRIES);
+    while from > 0 && list[from - 1].hash.get() >= hash {
+        to = from - 1;
+        from = from.saturating_sub(step);
+        step *= 2;
+    }
+    while to < list.len() && list[to].hash.get() < hash {
+        from = to + 1;
+        to = (to + step).min(list.len());
+        step *= 2;
+    }
+    from + list[from..to].partition_point(|entry| entry.hash.get() < hash)
 }
 
 /// Adds a name; if the bucket is full, marks it as overflowed instead.

@@ -53,6 +53,11 @@ impl Store {
             Content::Inline(bytes) => {
                 out.copy_from_slice(&bytes[offset as usize..offset as usize + len]);
             }
+            Content::Map(map) if len as u64 == size => {
+                let expected = self.checksum_to_verify(file)?;
+                self.read_mapped(file, map, 0, out)?;
+                verify(file, expected, out)?;
+            }
             Content::Map(map) => {
                 self.verify_contents(file)?;
                 self.read_mapped(file, map, offset, out)?;
@@ -107,24 +112,27 @@ impl Store {
 
     /// Compares the contents of a small file with their checksum, once after the inode was read.
     fn verify_contents(&self, file: &VnodeState) -> Result<()> {
-        let Some(expected) = file.inode.content_checksum else { return Ok(()) };
-        if file.verified.load(Ordering::Relaxed) {
+        let expected = self.checksum_to_verify(file)?;
+        if expected.is_none() {
             return Ok(());
         }
-        let size = file.inode.size;
-        if size > self.small_bytes_max() {
-            let what = "a large file with a checksum of its contents";
-            return Err(Corruption::Inode { ino: file.inode.ino, what }.into());
-        }
-        let mut contents = vec![0; size as usize];
+        let mut contents = vec![0; file.inode.size as usize];
         if let Content::Map(map) = &file.inode.content {
             self.read_mapped(file, map, 0, &mut contents)?;
         }
-        if checksum::contents(0, &contents) != expected {
-            return Err(Corruption::Contents { ino: file.inode.ino }.into());
+        verify(file, expected, &contents)
+    }
+
+    /// The checksum with which nobody has compared the contents yet.
+    fn checksum_to_verify(&self, file: &VnodeState) -> Result<Option<u32>> {
+        if file.inode.content_checksum.is_none() || file.verified.load(Ordering::Relaxed) {
+            return Ok(None);
         }
-        file.verified.store(true, Ordering::Relaxed);
-        Ok(())
+        if file.inode.size > self.small_bytes_max() {
+            let what = "a large file with a checksum of its contents";
+            return Err(Corruption::Inode { ino: file.inode.ino, what }.into());
+        }
+        Ok(file.inode.content_checksum)
     }
 
     /// The page of a file as it is now; it may be one of the cache's own blocks.
@@ -585,4 +593,15 @@ impl Store {
         self.remove(file.inode.ino);
         Ok(())
     }
+}
+
+/// Compares the contents of a file with the checksum that they should have, if there is one, and
+/// notes that they have it.
+fn verify(file: &VnodeState, expected: Option<u32>, contents: &[u8]) -> Result<()> {
+    let Some(expected) = expected else { return Ok(()) };
+    if checksum::contents(0, contents) != expected {
+        return Err(Corruption::Contents { ino: file.inode.ino }.into());
+    }
+    file.verified.store(true, Ordering::Relaxed);
+    Ok(())
 }

@@ -20,6 +20,7 @@ mod map;
 mod scrub;
 mod spill;
 mod store;
+mod table;
 mod vnode;
 mod write_back;
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use foldhash::HashMap;
 use parking_lot::Mutex;
 
 use super::ahead::Ahead;
+use super::table::VnodeTable;
 use super::{Busy, Changed, Content, ExtentMap, Inode, Locator, Locked, Vnode, VnodeState};
 use crate::alloc::Allocator;
 use crate::cache::{Block, BufferCache};
@@ -18,9 +18,6 @@ use crate::format::sector::{self, Sector};
 use crate::format::superblock::{Incompat, Policy, RoCompat};
 use crate::format::{Checksum, Layout, NAME_BYTES_MAX, Superblock};
 use crate::units::{Container, EpochNo, InodeNo, SectorIndex};
-
-/// The table of vnodes is split so that unrelated files do not share a lock.
-const TABLE_SHARDS: usize = 64;
 
 /// What mkfs decided, in the form that is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -37,12 +34,6 @@ pub struct Features {
     pub policy: Policy,
     /// The seed of name hashes.
     pub hash_seed: [u8; 16],
-}
-
-#[derive(Default)]
-struct Shard {
-    vnodes: HashMap<InodeNo, Arc<Vnode>>,
-    sweep_at: usize,
 }
 
 /// The longest body of an entry: as much as leaves room in a sector for a name of any length, so
@@ -70,8 +61,7 @@ pub struct Store {
     pub locator: Locator,
     /// What changed since the last clean point.
     pub busy: Busy,
-    shards: Vec<Mutex<Shard>>,
-    shard_vnodes_max: usize,
+    vnodes: VnodeTable,
     queue: Mutex<Vec<Arc<Vnode>>>,
     dirty_pages: AtomicU64,
     epoch: AtomicU64,
@@ -123,8 +113,7 @@ impl Store {
             clock,
             locator: Locator::new(superblock),
             busy: Busy::new(layout, superblock.checksum(), superblock.generation),
-            shards: (0..TABLE_SHARDS).map(|_| Mutex::default()).collect(),
-            shard_vnodes_max: (vnodes_max / TABLE_SHARDS).max(16),
+            vnodes: VnodeTable::new(vnodes_max),
             queue: Mutex::default(),
             dirty_pages: AtomicU64::new(0),
             epoch: AtomicU64::new(superblock.epoch.wrapping_add(1)),
@@ -171,36 +160,24 @@ impl Store {
         Ok(())
     }
 
-    fn shard(&self, ino: InodeNo) -> &Mutex<Shard> {
-        &self.shards[ino.0 as usize % TABLE_SHARDS]
-    }
-
     /// The vnode if the inode is in use.
     pub fn peek(&self, ino: InodeNo) -> Option<Arc<Vnode>> {
-        self.shard(ino).lock().vnodes.get(&ino).cloned()
+        self.vnodes.get(ino)
     }
 
     /// Enters a vnode, unless the inode has one: then that one counts.
     pub fn insert(&self, vnode: Arc<Vnode>) -> Arc<Vnode> {
-        let mut shard = self.shard(vnode.ino).lock();
-        if shard.vnodes.len() >= shard.sweep_at.max(self.shard_vnodes_max) {
-            // Whoever has a vnode in hand holds a second reference to it, as does the queue.
-            shard.vnodes.retain(|ino, vnode| {
-                ino.is_system() || Arc::strong_count(vnode) > 1 || !vnode.is_evictable()
-            });
-            shard.sweep_at = shard.vnodes.len() * 2;
-        }
-        shard.vnodes.entry(vnode.ino).or_insert(vnode).clone()
+        self.vnodes.insert(vnode)
     }
 
     /// Forgets the vnode of an inode that is no more.
     pub fn remove(&self, ino: InodeNo) {
-        self.shard(ino).lock().vnodes.remove(&ino);
+        self.vnodes.remove(ino);
     }
 
     /// How many vnodes are in memory.
     pub fn vnode_count(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().vnodes.len()).sum()
+        self.vnodes.len()
     }
 
     /// Whether an inode is in use that has no name, or lost its last one. For a moment at which no
@@ -211,14 +188,10 @@ impl Store {
 
     /// The inodes in use that have no name. For a moment at which no change is under way.
     pub fn nameless(&self) -> Vec<Arc<Vnode>> {
-        let of_shard = |shard: &Mutex<Shard>| {
-            // Whoever holds a vnode's lock may want the shard's.
-            let mut vnodes: Vec<Arc<Vnode>> = shard.lock().vnodes.values().cloned().collect();
-            let is_nameless = |vnode: &Arc<Vnode>| vnode.state.read().container.is_none();
-            vnodes.retain(|vnode| vnode.ino != InodeNo::SYSTEM && is_nameless(vnode));
-            vnodes
+        let is_nameless = |vnode: &Arc<Vnode>| {
+            vnode.ino != InodeNo::SYSTEM && vnode.state.read().container.is_none()
         };
-        self.shards.iter().flat_map(of_shard).collect()
+        self.vnodes.parts().flatten().filter(is_nameless).collect()
     }
 
     /// A system inode's vnode: always in memory.
@@ -412,14 +385,5 @@ impl Store {
         file.inode.size += u64::from(self.layout.block_bytes);
         self.mark_dirty(file);
         Ok(first)
-    }
-}
-
-impl Vnode {
-    /// Whether forgetting the vnode loses nothing: it equals the device, and has a name by which it
-    /// is found again.
-    fn is_evictable(&self) -> bool {
-        let Some(state) = self.state.try_read() else { return false };
-        !self.is_queued() && !state.dirty && state.pages.is_empty() && state.container.is_some()
     }
 }

@@ -13,14 +13,19 @@ use crate::format::inode::LinkTag;
 use crate::units::{Container, EpochNo, FragRun, InodeNo};
 
 /// An inode in use; there is one for each inode at most.
+///
+/// What every lookup touches comes first, with the lock, in one line of memory.
+#[repr(C)]
 pub struct Vnode {
     /// The inode's number.
     pub ino: InodeNo,
-    /// Everything else, under its lock.
-    pub state: RwLock<VnodeState>,
     queued: AtomicBool,
     /// The contents were read since the inode was. Outside of the lock, since every lookup looks.
     pub(super) seen: AtomicBool,
+    /// The vnode was asked for since the table was last swept.
+    pub(super) used: AtomicBool,
+    /// Everything else, under its lock.
+    pub state: RwLock<VnodeState>,
 }
 
 /// What changed of a file since its inode was last encoded: the most of it.
@@ -101,6 +106,7 @@ impl Vnode {
             ino: inode.ino,
             queued: AtomicBool::new(false),
             seen: AtomicBool::new(false),
+            used: AtomicBool::new(false),
             state: RwLock::new(VnodeState {
                 inode,
                 pages: Pages::default(),
@@ -140,6 +146,13 @@ impl Vnode {
     /// Whether the vnode waits for the next epoch.
     pub fn is_queued(&self) -> bool {
         self.queued.load(Ordering::Acquire)
+    }
+
+    /// Whether forgetting the vnode loses nothing: it equals the device, and has a name by which it
+    /// is found again.
+    pub(super) fn is_evictable(&self) -> bool {
+        let Some(state) = self.state.try_read() else { return false };
+        !self.is_queued() && !state.dirty && state.pages.is_empty() && state.container.is_some()
     }
 }
 

@@ -6,7 +6,7 @@ use super::{Attr, DirEntry, NewFile, NewKind, RenameMode, Volume, acl, count};
 use crate::error::{Error, Result};
 use crate::format::SYMLINK_BYTES_MAX;
 use crate::format::inode::FileType;
-use crate::inode::{Content, Inode, Locked, Vnode};
+use crate::inode::{Content, Inode, Locked, Vnode, VnodeState};
 use crate::namespace::{Names, Namespace};
 use crate::units::InodeNo;
 
@@ -30,8 +30,15 @@ impl Volume {
         let parent = self.vnode(dir)?;
         self.store().read_ahead(&parent);
         let vnode = self.names.lookup(&parent, name)?;
-        self.bring_home(&parent, name, &vnode);
-        Ok(self.attr_with_reference(&vnode))
+        self.references.take(vnode.ino);
+        let (attr, is_away) = {
+            let state = vnode.state.read();
+            (self.attr_of(&state), is_away(&state))
+        };
+        if is_away {
+            self.bring_home(&parent, name, &vnode);
+        }
+        Ok(attr)
     }
 
     /// Finds an inode by its number alone, as handles that outlive a name need it. Takes one
@@ -44,15 +51,8 @@ impl Volume {
     /// An inode that lost its other names returns to its directory, now that it is known which one
     /// is left. If a change is hard to make just now, a later lookup will do.
     fn bring_home(&self, parent: &Arc<Vnode>, name: &[u8], vnode: &Arc<Vnode>) {
-        if !self.store().features.embed || self.check_writable().is_err() {
+        if !self.store().features.embed || vnode.is_queued() || self.check_writable().is_err() {
             return;
-        }
-        {
-            let state = vnode.state.read();
-            let external = state.container.is_some_and(|place| place.file == InodeNo::EXTERNAL);
-            if !external || state.inode.nlink != 1 || vnode.is_queued() {
-                return;
-            }
         }
         let Some(_gate) = self.gate.try_read() else { return };
         if let Err(error) = self.names.return_to_directory(parent, name) {
@@ -328,6 +328,11 @@ impl Volume {
         }
         Ok(())
     }
+}
+
+/// Whether an inode lies in the external table although it has a single name.
+fn is_away(file: &VnodeState) -> bool {
+    file.inode.nlink == 1 && file.container.is_some_and(|place| place.file == InodeNo::EXTERNAL)
 }
 
 fn check_target(target: &[u8]) -> Result<()> {
