@@ -35,7 +35,16 @@ impl NewEntry<'_> {
 impl Namespace {
     /// The entry with this name.
     pub fn find(&self, dir: &VnodeState, name: &[u8]) -> Result<Option<Found>> {
-        let hash = self.hash(name)?;
+        self.find_hashed(dir, self.hash(name)?, name)
+    }
+
+    /// The entry with this name, whose hash is `hash`.
+    pub(super) fn find_hashed(
+        &self,
+        dir: &VnodeState,
+        hash: u32,
+        name: &[u8],
+    ) -> Result<Option<Found>> {
         if let Some(bucket) = self.index_bucket(dir, hash)? {
             for index in index::find(&bucket, hash) {
                 if index.0 < self.store.sector_count(dir)
@@ -135,6 +144,7 @@ impl Namespace {
         hash: u32,
         deferred: bool,
     ) -> Result<()> {
+        self.recent.forget(dir.inode.ino, hash);
         let image = self.store.sector_mut(dir, index)?;
         if deferred {
             sector::defer_removal(image, slot);

@@ -31,7 +31,7 @@ impl Namespace {
         let hash = self.hash(name)?;
         let mut dir = Locked::new(parent);
         self.check_dir(&dir)?;
-        if self.find(&dir, name)?.is_some() {
+        if self.find_hashed(&dir, hash, name)?.is_some() {
             return Err(Error::Exists);
         }
         let (ino, generation) = self.store.locator_allocate()?;
@@ -42,6 +42,7 @@ impl Namespace {
             self.store.locator_free(ino, generation)?;
         }
         made?;
+        self.recent.note(dir.inode.ino, hash, name, ino);
         Ok(self.store.insert(vnode))
     }
 
@@ -262,7 +263,7 @@ impl Namespace {
         {
             let dir = parent.state.read();
             self.check_dir(&dir)?;
-            if self.find(&dir, name)?.is_some() {
+            if self.find_hashed(&dir, hash, name)?.is_some() {
                 return Err(Error::Exists);
             }
         }

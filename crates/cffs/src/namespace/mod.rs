@@ -13,6 +13,7 @@ mod dir;
 mod entry;
 mod index;
 mod make;
+mod recent;
 mod rename;
 
 use std::sync::Arc;
@@ -27,11 +28,13 @@ use crate::format::inode::FileType;
 use crate::format::sector::Body;
 use crate::inode::{Store, Vnode, VnodeState};
 use crate::units::{Container, InodeNo};
+use recent::RecentNames;
 
 /// The names of a volume.
 pub struct Namespace {
     /// The inodes that have them.
     pub store: Store,
+    recent: RecentNames,
 }
 
 /// An entry that a directory is read by.
@@ -51,6 +54,11 @@ pub struct Visited<'a> {
 }
 
 impl Namespace {
+    /// The names of the inodes in a store; at most `recent_max` of them are kept at hand.
+    pub fn new(store: Store, recent_max: usize) -> Namespace {
+        Namespace { store, recent: RecentNames::new(recent_max) }
+    }
+
     /// The hash of a name, after a check that it can be one.
     fn hash(&self, name: &[u8]) -> Result<u32> {
         if name.len() > NAME_BYTES_MAX {
@@ -77,8 +85,15 @@ impl Namespace {
     pub fn lookup(&self, dir: &Arc<Vnode>, name: &[u8]) -> Result<Arc<Vnode>> {
         let state = dir.state.read();
         self.check_dir(&state)?;
-        let found = self.find(&state, name)?.ok_or(Error::NotFound)?;
-        self.vnode_of(&state, &found)
+        let hash = self.hash(name)?;
+        let recent = self.recent.get(dir.ino, hash, name);
+        if let Some(vnode) = recent.and_then(|ino| self.store.peek(ino)) {
+            return Ok(vnode);
+        }
+        let found = self.find_hashed(&state, hash, name)?.ok_or(Error::NotFound)?;
+        let vnode = self.vnode_of(&state, &found)?;
+        self.recent.note(dir.ino, hash, name, found.ino);
+        Ok(vnode)
     }
 
     /// The vnode of the file that an entry names. The caller holds the directory.

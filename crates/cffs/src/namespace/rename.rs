@@ -312,6 +312,7 @@ impl Namespace {
         let across = names.from.ino != names.to.ino;
         for (dir_vnode, own, other, sector, vnode) in ends {
             let mut dir = Locked::new(dir_vnode);
+            self.recent.forget(dir.inode.ino, own.hash);
             let image = self.store.sector_mut(&mut dir, own.sector)?;
             let body = Body::Reference { ino: other.ino, sector };
             sector::replace(image, own.slot, &body);

@@ -192,11 +192,11 @@ impl Volume {
             options.cache_bytes,
             superblock.policy.groups(),
         ));
-        let vnodes_max = (options.cache_bytes >> 20).max(1) * VNODES_PER_MIB;
-        let store = Store::open(cache, &superblock, clock, vnodes_max as usize)?;
+        let vnodes_max = ((options.cache_bytes >> 20).max(1) * VNODES_PER_MIB) as usize;
+        let store = Store::open(cache, &superblock, clock, vnodes_max)?;
         let done = EpochNo(store.epoch().0.wrapping_sub(1));
         let volume = Volume {
-            names: Namespace { store },
+            names: Namespace::new(store, vnodes_max),
             refuses_changes: AtomicBool::new(options.read_only),
             options,
             superblock: Mutex::new(superblock),

@@ -352,3 +352,33 @@ fn attributes_of_a_full_volume_do_not_latch_it() {
         assert_eq!(volume.attr(first).unwrap().uid, 3);
     }
 }
+
+#[test]
+fn a_name_that_changed_is_found_as_it_is() {
+    for options in variants() {
+        let volume = open(&device(&options));
+        let make = |dir, name: &[u8]| {
+            volume.make(dir, name, &new_file(NewKind::Regular)).expect("made").ino
+        };
+        let found = |dir, name: &[u8]| volume.lookup(dir, name).ok().map(|attr| attr.ino);
+        let dir = volume.make(ROOT, b"dir", &new_file(NewKind::Directory)).expect("made").ino;
+        let (a, b) = (make(ROOT, b"a"), make(ROOT, b"b"));
+        assert_eq!((found(ROOT, b"a"), found(ROOT, b"b")), (Some(a), Some(b)));
+
+        volume.rename(ROOT, b"a", ROOT, b"b", RenameMode::Exchange).expect("exchanged");
+        assert_eq!((found(ROOT, b"a"), found(ROOT, b"b")), (Some(b), Some(a)));
+        volume.rename(ROOT, b"a", dir, b"a", RenameMode::Replace).expect("moved");
+        assert_eq!((found(ROOT, b"a"), found(dir, b"a")), (None, Some(b)));
+        volume.rename(ROOT, b"b", dir, b"a", RenameMode::Replace).expect("replaced");
+        assert_eq!((found(ROOT, b"b"), found(dir, b"a")), (None, Some(a)));
+        volume.link(a, ROOT, b"b").expect("linked");
+        assert_eq!((found(ROOT, b"b"), found(dir, b"a")), (Some(a), Some(a)));
+        volume.unlink(dir, b"a").expect("gone");
+        assert_eq!((found(ROOT, b"b"), found(dir, b"a")), (Some(a), None));
+
+        volume.remove_dir(ROOT, b"dir").expect("gone");
+        assert_eq!((found(ROOT, b"dir"), found(dir, b"a")), (None, None));
+        let again = make(ROOT, b"a");
+        assert_eq!(found(ROOT, b"a"), Some(again));
+    }
+}

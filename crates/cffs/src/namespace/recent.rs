@@ -1,0 +1,74 @@
+//! Names that were found lately: the way from a name to its inode past the directory's sectors.
+//!
+//! Only names that are there are noted, each with its inode. The table is in parts, each with its
+//! own lock; a part that is full is begun anew, so that the names of a part take a bounded space.
+//!
+//! Invariants: a name is here only while its directory has it, with this inode. Whoever notes a name
+//! has the directory locked since he found it there; whoever takes the name away, or gives it to
+//! another inode, has the directory locked as well and makes the table forget it.
+
+use foldhash::HashMap;
+use parking_lot::Mutex;
+
+use crate::units::InodeNo;
+
+const PARTS: usize = 16;
+/// The longest name that is noted. With it, an entry of the table takes 64 bytes.
+const NOTED_BYTES_MAX: usize = 39;
+
+struct Noted {
+    ino: InodeNo,
+    len: u8,
+    name: [u8; NOTED_BYTES_MAX],
+}
+
+/// By directory and hash: where two names share these, the one that was found last.
+type Part = HashMap<(InodeNo, u32), Noted>;
+
+/// The names of all directories that were found lately.
+pub(super) struct RecentNames {
+    parts: Vec<Mutex<Part>>,
+    part_names_max: usize,
+}
+
+impl RecentNames {
+    /// An empty table for at most `names_max` names.
+    pub(super) fn new(names_max: usize) -> RecentNames {
+        // A table takes the more space until the next power of two the fuller it may be.
+        let part_names_max = (names_max / PARTS).max(16) / 8 * 7;
+        RecentNames { parts: (0..PARTS).map(|_| Mutex::default()).collect(), part_names_max }
+    }
+
+    fn part(&self, hash: u32) -> &Mutex<Part> {
+        &self.parts[hash as usize % PARTS]
+    }
+
+    /// The inode that has this name in a directory, if that was noted.
+    pub(super) fn get(&self, dir: InodeNo, hash: u32, name: &[u8]) -> Option<InodeNo> {
+        let part = self.part(hash).lock();
+        let noted = part.get(&(dir, hash))?;
+        (noted.name[..noted.len.into()] == *name).then_some(noted.ino)
+    }
+
+    /// Notes the inode that has this name in a directory.
+    pub(super) fn note(&self, dir: InodeNo, hash: u32, name: &[u8], ino: InodeNo) {
+        if name.len() > NOTED_BYTES_MAX {
+            return;
+        }
+        let mut noted = Noted { ino, len: name.len() as u8, name: [0; NOTED_BYTES_MAX] };
+        noted.name[..name.len()].copy_from_slice(name);
+        let mut part = self.part(hash).lock();
+        if part.len() >= self.part_names_max {
+            part.clear();
+        }
+        part.insert((dir, hash), noted);
+    }
+
+    /// Forgets the names of a directory that have this hash.
+    pub(super) fn forget(&self, dir: InodeNo, hash: u32) {
+        self.part(hash).lock().remove(&(dir, hash));
+    }
+}
+
+#[cfg(test)]
+mod tests;
