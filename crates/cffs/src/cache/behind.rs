@@ -10,13 +10,14 @@
 //!             └──────────────── awaited ───────────┘
 //! ```
 //!
-//! Runs that lie one behind the other are asked of the device one after the other, each as soon as
-//! the one before has left it: if two threads asked at once, either could be first, and an arm that
-//! begins with the second loses a rotation. The device's own read-ahead bridges the moment between.
+//! Of runs that lie one behind the other the device is asked in this order, for two at a time, the
+//! second a moment after the first: if two threads asked at once, either could be first, and an arm
+//! that begins with the second loses a rotation.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -29,9 +30,14 @@ const AWAITED_MAX: usize = 1024;
 /// takes, and sends the pieces in any order; and who waits for the first block has it sooner.
 const ORDER_BLOCKS_MAX: u64 = 256;
 
+/// How long a thread takes at most from taking a run to asking the device for it, if it is not held
+/// up.
+const HEAD_START: Duration = Duration::from_micros(200);
+
 /// The runs that are read behind the readers' backs.
-#[derive(Default)]
 pub(super) struct Behind {
+    /// How long the second of two runs in a row waits while the device has the first.
+    pub(super) head_start: Duration,
     /// Threads that serve.
     threads: AtomicUsize,
     /// How many runs are awaited.
@@ -47,8 +53,8 @@ pub(super) struct Behind {
 struct State {
     /// Runs that nobody reads yet.
     queue: VecDeque<Order>,
-    /// The ends of the runs that the device is asked for.
-    at_device: Vec<u64>,
+    /// The runs that the device is asked for, since when.
+    at_device: Vec<(Order, Instant)>,
     /// All runs, from first block to end.
     awaited: BTreeMap<u64, u64>,
     ended: bool,
@@ -60,6 +66,29 @@ struct Order {
     end: u64,
     /// Whether a stream goes on when its blocks are read.
     goes_on: bool,
+}
+
+/// What there is to read.
+enum Ready {
+    /// The run at this place of the queue.
+    Run(usize),
+    /// Nothing before this moment.
+    From(Instant),
+    /// Nothing until something changes.
+    Nothing,
+}
+
+impl Default for Behind {
+    fn default() -> Behind {
+        Behind {
+            head_start: HEAD_START,
+            threads: AtomicUsize::default(),
+            count: AtomicUsize::default(),
+            state: Mutex::default(),
+            ordered: Condvar::default(),
+            arrived: Condvar::default(),
+        }
+    }
 }
 
 impl Behind {
@@ -117,19 +146,27 @@ impl Behind {
             if state.ended {
                 return None;
             }
-            if let Some(order) = state.ready().and_then(|ready| state.queue.remove(ready)) {
-                state.at_device.push(order.end);
-                return Some(order);
+            let now = Instant::now();
+            match state.ready(now, self.head_start) {
+                Ready::Run(at) => {
+                    let order = state.queue.remove(at)?;
+                    state.at_device.push((order, now));
+                    // Who waits for a run that follows has to look when.
+                    self.ordered.notify_all();
+                    return Some(order);
+                }
+                Ready::From(then) => {
+                    self.ordered.wait_until(&mut state, then);
+                }
+                Ready::Nothing => self.ordered.wait(&mut state),
             }
-            self.ordered.wait(&mut state);
         }
     }
 
     /// The device has done its part of a run.
     fn left_device(&self, order: Order) {
         let mut state = self.state.lock();
-        let at = state.at_device.iter().position(|end| *end == order.end);
-        at.map(|at| state.at_device.swap_remove(at));
+        state.at_device.retain(|(asked, _)| asked.first != order.first);
         drop(state);
         self.ordered.notify_all();
     }
@@ -171,17 +208,26 @@ impl Drop for End<'_> {
 }
 
 impl State {
-    /// The first run in the queue that does not go on where one at the device ends, nor where one
-    /// does that waits for that.
-    fn ready(&self) -> Option<usize> {
-        let mut ends = self.at_device.clone();
-        self.queue.iter().position(|order| match ends.iter_mut().find(|end| **end == order.first) {
-            Some(end) => {
-                *end = order.end;
-                false
+    /// The first run in the queue that the device may be asked for: it goes on where none does that
+    /// waits, nor where one ends that the device was asked for just now, or as the second in a row.
+    fn ready(&self, now: Instant, head_start: Duration) -> Ready {
+        let mut waiting: Vec<u64> = Vec::new();
+        let mut earliest: Option<Instant> = None;
+        let before = |run: &Order| self.at_device.iter().find(|(asked, _)| asked.end == run.first);
+        for (at, order) in self.queue.iter().enumerate() {
+            match before(order) {
+                _ if waiting.contains(&order.first) => {}
+                None => return Ready::Run(at),
+                Some((asked, _)) if before(asked).is_some() => {}
+                Some((_, since)) if now >= *since + head_start => return Ready::Run(at),
+                Some((_, since)) => {
+                    let then = *since + head_start;
+                    earliest = Some(earliest.map_or(then, |earliest| earliest.min(then)));
+                }
             }
-            None => true,
-        })
+            waiting.push(order.end);
+        }
+        earliest.map_or(Ready::Nothing, Ready::From)
     }
 
     /// The end of the last awaited run that begins at the block or before it, and the beginning of
@@ -209,9 +255,10 @@ impl BufferCache {
     }
 
     fn serve(&self) {
+        let mut buffer = vec![0; ORDER_BLOCKS_MAX as usize * self.layout.block_bytes as usize];
         while let Some(order) = self.behind.next() {
             let marked = if order.goes_on { MARKED_BLOCKS } else { 0 };
-            let fetched = self.fetch(BlockNo(order.first), BlockNo(order.end));
+            let fetched = self.fetch(BlockNo(order.first), BlockNo(order.end), &mut buffer);
             self.behind.left_device(order);
             // Who needs blocks that could not be read reads them again, and has the error.
             if let Ok(fetched) = fetched {

@@ -102,11 +102,11 @@ fn count(counter: &AtomicU64, by: u64) {
 }
 
 /// What the device had in a run, and how often a write had replaced blocks of its segments before.
-struct Fetched {
+struct Fetched<'a> {
     first: BlockNo,
     end: BlockNo,
     versions: Vec<u64>,
-    bytes: Vec<u8>,
+    bytes: &'a [u8],
 }
 
 /// The cache of blocks that are the same on the device, and the way to the device.
@@ -267,17 +267,18 @@ impl BufferCache {
         wanted: Option<BlockNo>,
         marked: u64,
     ) -> Result<Option<Arc<Block>>> {
-        let fetched = self.fetch(first, end)?;
+        let mut buffer = vec![0; (end.0 - first.0) as usize * self.layout.block_bytes as usize];
+        let fetched = self.fetch(first, end, &mut buffer)?;
         Ok(self.take_over(&fetched, wanted, marked))
     }
 
-    /// Reads a run with one request.
-    fn fetch(&self, first: BlockNo, end: BlockNo) -> Result<Fetched> {
+    /// Reads a run with one request, into a buffer that is as long at least.
+    fn fetch<'a>(&self, first: BlockNo, end: BlockNo, buffer: &'a mut [u8]) -> Result<Fetched<'a>> {
         let segments = self.segment_of(first)..=self.segment_of(BlockNo(end.0 - 1));
         let versions =
             segments.map(|s| *self.versions[s as usize % SEGMENT_LOCKS].lock()).collect();
-        let mut bytes = vec![0; (end.0 - first.0) as usize * self.layout.block_bytes as usize];
-        self.device.read_at(self.layout.block_offset(first), &mut bytes)?;
+        let bytes = &mut buffer[..(end.0 - first.0) as usize * self.layout.block_bytes as usize];
+        self.device.read_at(self.layout.block_offset(first), bytes)?;
         count(&self.counters.reads, 1);
         count(&self.counters.read_bytes, bytes.len() as u64);
         Ok(Fetched { first, end, versions, bytes })
@@ -286,11 +287,11 @@ impl BufferCache {
     /// Takes what is not in memory of a run; returns the block `wanted`.
     fn take_over(
         &self,
-        fetched: &Fetched,
+        fetched: &Fetched<'_>,
         wanted: Option<BlockNo>,
         marked: u64,
     ) -> Option<Arc<Block>> {
-        let &Fetched { first, end, ref versions, ref bytes } = fetched;
+        let &Fetched { first, end, ref versions, bytes } = fetched;
         let block_bytes = self.layout.block_bytes as usize;
         let mut found = None;
         for (segment, before) in (self.segment_of(first)..).zip(versions) {

@@ -11,11 +11,12 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice};
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::Errno;
 use rustix::ioctl;
 
@@ -29,6 +30,8 @@ mod tests;
 use direct::DirectAlignment;
 pub use open::{Access, OpenError, OpenOptions};
 
+/// From this length on a write is sent to the device at once.
+const LONG_WRITE_BYTES: u64 = 256 << 10;
 /// The most buffers that the kernel takes in one request (`IOV_MAX`).
 const VECTOR_MAX: usize = 1024;
 
@@ -75,6 +78,16 @@ impl FileDevice {
         self.access
     }
 
+    /// Has the host send a long write to the device now, while the next one is copied: at the latest
+    /// the next barrier waits for it. Its pages need not stay, since nobody reads through the host's
+    /// page cache what a cache above has just written.
+    fn begin_writing(&self, offset: u64, len: u64) {
+        if let Some(long) = NonZeroU64::new(len).filter(|_| len >= LONG_WRITE_BYTES) {
+            // A hint: a file system that does not take it writes when it likes.
+            let _ = rustix::fs::fadvise(&self.file, offset, Some(long), Advice::DontNeed);
+        }
+    }
+
     fn check_writable(&self) -> io::Result<()> {
         match self.access {
             Access::ReadWrite => Ok(()),
@@ -100,7 +113,11 @@ impl BlockDevice for FileDevice {
         self.check_writable()?;
         self.geometry.check(offset, total_len(bufs))?;
         match &self.direct {
-            None => write_vectored(&self.file, offset, bufs),
+            None => {
+                write_vectored(&self.file, offset, bufs)?;
+                self.begin_writing(offset, total_len(bufs));
+                Ok(())
+            }
             Some(alignment) => alignment.write(&self.file, self.geometry.size_bytes, offset, bufs),
         }
     }
@@ -137,7 +154,7 @@ impl BlockDevice for FileDevice {
     /// The kernel would read on where it sees a pattern, beside and beyond what was chosen.
     fn expect_chosen_reads(&self) {
         // A file system that does not take the hint guesses on.
-        let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::Random);
+        let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::Random);
     }
 }
 
