@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use cffs::units::InodeNo;
-use cffs::vfs::NewKind;
+use cffs::vfs::{NewKind, Volume};
 
 use super::{LibraryPlan, make, phase};
 use crate::peer::Peer;
@@ -16,7 +16,7 @@ impl LibraryPlan {
     pub fn durable(&self, peer: Peer, files: u64, size: usize, directories: u64) -> Result<Phase> {
         let disk = self.disk(peer)?;
         let contents = Contents::new(self.seed, size);
-        let round = |volume: &cffs::vfs::Volume, dirs: &[InodeNo], i: u64| -> Result<()> {
+        let round = |volume: &Volume, dirs: &[InodeNo], i: u64| -> Result<()> {
             let mut made = Vec::new();
             for dir in dirs {
                 let file = make(volume, *dir, &format!("m{i:06}"), NewKind::Regular)?;

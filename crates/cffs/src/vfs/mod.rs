@@ -194,7 +194,7 @@ impl Volume {
         ));
         let vnodes_max = ((options.cache_bytes >> 20).max(1) * VNODES_PER_MIB) as usize;
         let store = Store::open(cache, &superblock, clock, vnodes_max)?;
-        let done = EpochNo(store.epoch().0.wrapping_sub(1));
+        let done = EpochNo(store.epoch().0.saturating_sub(1));
         let volume = Volume {
             names: Namespace::new(store, vnodes_max),
             refuses_changes: AtomicBool::new(options.read_only),
