@@ -4,6 +4,8 @@
 //! were made together have numbers side by side, so counts are kept by stretches of numbers, a byte
 //! each. What does not fit a byte is kept beside them.
 
+use std::collections::hash_map::Entry;
+
 use foldhash::{HashMap, HashSet};
 use parking_lot::Mutex;
 
@@ -44,19 +46,26 @@ impl Counts {
         }
     }
 
-    fn set(&mut self, ino: InodeNo, count: u64) {
+    /// Takes `fewer` off a count, or all of it if it has not so many. What is left; none if there was
+    /// nothing.
+    fn decrease(&mut self, ino: InodeNo, fewer: u64) -> Option<u64> {
         let (stretch, at) = Counts::place(ino);
-        let beyond = count.saturating_sub(u8::MAX.into());
+        let Entry::Occupied(mut counts) = self.stretches.entry(stretch) else { return None };
+        let count = match counts.get()[at] {
+            0 => return None,
+            u8::MAX => u64::from(u8::MAX) + self.beyond.remove(&ino).unwrap_or(0),
+            count => count.into(),
+        };
+        let left = count.saturating_sub(fewer);
+        let beyond = left.saturating_sub(u8::MAX.into());
         if beyond > 0 {
             self.beyond.insert(ino, beyond);
-        } else if !self.beyond.is_empty() {
-            self.beyond.remove(&ino);
         }
-        let counts = self.stretches.entry(stretch).or_default();
-        counts[at] = (count - beyond) as u8;
-        if *counts == [0; STRETCH] {
-            self.stretches.remove(&stretch);
+        counts.get_mut()[at] = (left - beyond) as u8;
+        if *counts.get() == [0; STRETCH] {
+            counts.remove();
         }
+        Some(left)
     }
 }
 
@@ -90,13 +99,7 @@ impl References {
     /// Gives references back; true if the inode has no name and none is left.
     pub(super) fn release(&self, ino: InodeNo, references: u64) -> bool {
         let mut shard = self.shard(ino).lock();
-        let count = shard.counts.get(ino);
-        if count == 0 {
-            return false;
-        }
-        let left = count.saturating_sub(references);
-        shard.counts.set(ino, left);
-        left == 0 && shard.orphans.contains(&ino)
+        shard.counts.decrease(ino, references) == Some(0) && shard.orphans.contains(&ino)
     }
 
     /// Notes that an inode has no name. It is an orphan until it gets one or is deleted.
