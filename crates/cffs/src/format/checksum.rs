@@ -1,7 +1,5 @@
 //! Checksums and hashes (FORMAT: checksums).
 
-use std::hash::Hasher;
-
 use siphasher::sip::SipHasher13;
 
 /// Computes the CRC-32C of metadata, seeded with the UUID of the volume.
@@ -45,7 +43,5 @@ pub fn contents(sum: u32, piece: &[u8]) -> u32 {
 /// The hash of a name that a dirent and a directory's index hold: SipHash-1-3 under the volume's
 /// seed, its lower 32 bits.
 pub fn name_hash(seed: &[u8; 16], name: &[u8]) -> u32 {
-    let mut hasher = SipHasher13::new_with_key(seed);
-    hasher.write(name);
-    hasher.finish() as u32
+    SipHasher13::new_with_key(seed).hash(name) as u32
 }

@@ -90,6 +90,9 @@ impl ExtentMap {
 
     /// The fragments that the file occupies, its tree included.
     pub fn fragments(&self, block_fragments: u32) -> u64 {
+        if self.leaves.is_empty() {
+            return self.mapped;
+        }
         self.mapped + self.tree_blocks().count() as u64 * u64::from(block_fragments)
     }
 

@@ -61,13 +61,12 @@ impl Namespace {
 
     /// The hash of a name, after a check that it can be one.
     fn hash(&self, name: &[u8]) -> Result<u32> {
-        if name.len() > NAME_BYTES_MAX {
-            return Err(Error::NameTooLong);
-        }
-        if name.is_empty() || name.iter().any(|b| matches!(b, 0 | b'/')) {
-            return Err(Error::Invalid("not the name of a file"));
-        }
-        Ok(name_hash(&self.store.features.hash_seed, name))
+        check_name(name)?;
+        Ok(self.hash_unchecked(name))
+    }
+
+    fn hash_unchecked(&self, name: &[u8]) -> u32 {
+        name_hash(&self.store.features.hash_seed, name)
     }
 
     /// Fails unless the inode is a directory that has a name itself.
@@ -85,11 +84,13 @@ impl Namespace {
     pub fn lookup(&self, dir: &Arc<Vnode>, name: &[u8]) -> Result<Arc<Vnode>> {
         let state = dir.state.read();
         self.check_dir(&state)?;
-        let hash = self.hash(name)?;
+        // A name that was found is one, so that the check can wait.
+        let hash = self.hash_unchecked(name);
         let recent = self.recent.get(dir.ino, hash, name);
         if let Some(vnode) = recent.and_then(|ino| self.store.peek(ino)) {
             return Ok(vnode);
         }
+        check_name(name)?;
         let found = self.find_hashed(&state, hash, name)?.ok_or(Error::NotFound)?;
         let vnode = self.vnode_of(&state, &found)?;
         self.recent.note(dir.ino, hash, name, found.ino);
@@ -181,6 +182,17 @@ impl Namespace {
             },
         }
     }
+}
+
+/// Fails unless these bytes can be the name of a file.
+fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(Error::NameTooLong);
+    }
+    if name.is_empty() || name.iter().any(|b| matches!(b, 0 | b'/')) {
+        return Err(Error::Invalid("not the name of a file"));
+    }
+    Ok(())
 }
 
 /// Fails if an entry names its own directory or the system's inodes, which only damage makes it do.

@@ -19,7 +19,10 @@ impl Volume {
         let layout = &self.store().layout;
         let tree = inode.map().map_or(0, |map| map.fragments(layout.block_fragments()));
         // What is not placed yet counts with what it will take.
-        let promised = file.reserved.min(layout.fragments_for(inode.size));
+        let promised = match file.reserved {
+            0 => 0,
+            reserved => reserved.min(layout.fragments_for(inode.size)),
+        };
         let waiting = file.reserved_blocks * u64::from(layout.block_fragments());
         let fragments = tree.max(promised) + waiting + u64::from(inode.xattr_block.len);
         // Contents in the inode count too: a file with a size and no blocks is a hole for tar and others,

@@ -48,11 +48,8 @@ impl Volume {
     }
 
     pub(super) fn wants_atime(&self, file: &VnodeState) -> bool {
-        if self.check_writable().is_err() {
-            return false;
-        }
         let inode = &file.inode;
-        match self.options.atime {
+        let is_stale = match self.options.atime {
             AtimeMode::Never => false,
             AtimeMode::Strict => true,
             AtimeMode::Relative => {
@@ -60,7 +57,8 @@ impl Volume {
                     || inode.atime <= inode.ctime
                     || inode.atime.seconds + DAY_SECONDS <= self.store().clock.now().seconds
             }
-        }
+        };
+        is_stale && self.check_writable().is_ok()
     }
 
     /// Notes an access. If an epoch is about to start, or changes take all the memory that they may,
