@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use cffs::clock::TestClock;
 use cffs::device::{BlockDevice, Geometry, MemoryDevice, VolatileDevice};
+use cffs::error::Error;
 use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
@@ -342,6 +343,50 @@ fn fdatasync_writes_nothing_if_only_times_changed() {
     volume.set_attr(file, &SetAttr { size: Some(50), ..times }).expect("truncate");
     assert!(written(&volume, fdatasync) > 0, "so did the size");
     assert_is(&device.crashed(), "file", 50, 2);
+}
+
+/// A file in a directory that the device has is its contents and a sector; the directory's own inode,
+/// of which only times and a count changed, waits. After a crash these follow from its names.
+#[test]
+fn a_directory_does_not_go_with_its_files() {
+    let make_in = |volume: &Volume, dir: InodeNo, name: &str| {
+        let attr = volume.make(dir, name.as_bytes(), &FILE).expect("make");
+        write(volume, attr.ino, 0, 200, 1);
+        volume.release(attr.ino, 1);
+        attr
+    };
+    let device = Device::new(64 * MIB);
+    let volume = open(device.clone());
+    let new = NewFile { kind: NewKind::Directory, permissions: 0o755, ..FILE };
+    let dir = volume.make(ROOT, b"dir", &new).expect("make").ino;
+    let gone = make_in(&volume, dir, "gone").ino;
+    volume.sync().expect("sync");
+    // The log tells once of what is busy.
+    fsync(&volume, make_in(&volume, dir, "first").ino);
+
+    volume.unlink(dir, b"gone").expect("unlink");
+    let second = make_in(&volume, dir, "second");
+    let writes = volume.stats().device_writes;
+    fsync(&volume, second.ino);
+    assert_eq!(volume.stats().device_writes - writes, 1, "a sector of the directory's alone");
+    let now = volume.attr(dir).expect("attributes");
+    let crashed = device.crashed();
+    let dir_after = crashed.lookup(ROOT, b"dir").expect("the directory");
+    assert!(matches!(crashed.lookup(dir, b"gone"), Err(Error::NotFound)), "inode {gone} is gone");
+    assert_eq!(crashed.lookup(dir, b"second").expect("a name").btime, second.btime);
+    assert_eq!((dir_after.mtime, dir_after.ctime), (second.btime, second.btime));
+    assert!(dir_after.change > now.change, "a value that was told before means another state now");
+    assert!(matches!(crashed.remove_dir(ROOT, b"dir"), Err(Error::NotEmpty)));
+
+    let written_bytes = written(&volume, || fsync(&volume, dir));
+    assert!(written_bytes > 0, "who waits for the directory gets its times");
+    assert_eq!(device.crashed().lookup(ROOT, b"dir").expect("the directory").ctime, now.ctime);
+    let third = make_in(&volume, dir, "third");
+    fsync(&volume, third.ino);
+    volume.sync().expect("sync");
+    let now = volume.attr(dir).expect("attributes");
+    let after = device.crashed().lookup(ROOT, b"dir").expect("the directory");
+    assert_eq!((after.ctime, after.change), (now.ctime, now.change), "and so does a sync");
 }
 
 /// Who comes while an epoch is written shares the next one with the others, whatever each waits for.

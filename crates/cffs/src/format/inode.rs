@@ -188,6 +188,13 @@ impl DiskInode {
     pub fn btime(&self) -> Timestamp {
         time(self.btime_seconds, self.btime_nanoseconds)
     }
+
+    /// Sets the times of the last change, of the contents and of the inode.
+    pub fn set_changed(&mut self, time: Timestamp) {
+        let (seconds, nanoseconds) = (time.seconds.into(), time.nanoseconds.into());
+        (self.mtime_seconds, self.mtime_nanoseconds) = (seconds, nanoseconds);
+        (self.ctime_seconds, self.ctime_nanoseconds) = (seconds, nanoseconds);
+    }
 }
 
 fn time(seconds: I64, nanoseconds: U32) -> Timestamp {

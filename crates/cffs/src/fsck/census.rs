@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use crate::clock::Timestamp;
 use crate::format::extent::Extent;
 use crate::format::inode::FileType;
 use crate::units::{Container, InodeNo};
@@ -49,9 +50,12 @@ pub(super) struct ContainerFile {
     pub recorded_entries: u32,
     pub buckets: u32,
     pub indexed: bool,
+    pub changed: Timestamp,
     /// As they were found.
     pub entries: u32,
     pub subdirectories: u32,
+    /// When the youngest of the files was made that lie in it.
+    pub youngest: Timestamp,
     /// Names changed by a repair, so that the index cannot be right any more.
     pub names_changed: bool,
 }

@@ -3,11 +3,15 @@
 use super::map::attribute_run;
 use super::sectors::OwnedRecord;
 use super::{Checker, Code, Place};
+use crate::clock::Timestamp;
 use crate::format::extent::{Child, EXTENT_BYTES, Extent, Node, node_capacity};
 use crate::format::index::INDEX_OFFSET_BYTES;
 use crate::format::inode::{DATA_AREA_BYTES_MIN, InodeFlags};
 use crate::format::sector::{self, Body};
 use crate::units::{CgIndex, Container, FragNo, FragRun, InodeNo, SectorIndex};
+
+/// More changes of a directory than an epoch has that a crash took.
+const CHANGES_LOST_MAX: u64 = 1 << 32;
 
 /// A repair. Those that the walk's own record cannot follow are followed by another round.
 #[derive(Clone, Debug)]
@@ -64,6 +68,8 @@ pub(super) struct Mend {
     pub size_min: Option<u64>,
     /// A directory's count of entries.
     pub entries: Option<u32>,
+    /// A directory was changed later than its inode tells: at this time, or after it.
+    pub changed_by: Option<Timestamp>,
     pub clear_flags: InodeFlags,
     pub attributes: Option<Vec<u8>>,
     pub drop_attribute_block: bool,
@@ -79,6 +85,7 @@ impl Default for Mend {
             size: None,
             size_min: None,
             entries: None,
+            changed_by: None,
             clear_flags: InodeFlags::empty(),
             attributes: None,
             drop_attribute_block: false,
@@ -108,6 +115,13 @@ impl Mend {
         }
         if let Some(entries) = self.entries {
             inode.special = (inode.special.get() >> 32 << 32 | u64::from(entries)).into();
+        }
+        if let Some(time) = self.changed_by {
+            if time > inode.ctime() {
+                inode.set_changed(time);
+            }
+            // Past all values that were told before the crash.
+            inode.change = inode.change.get().wrapping_add(CHANGES_LOST_MAX).into();
         }
         inode.flags = (inode.flags.get() & !self.clear_flags.bits()).into();
         if self.clear_flags.contains(InodeFlags::CONTENT_CHECKSUM) {

@@ -184,6 +184,9 @@ impl Checker<'_> {
             }
             match &entry.body {
                 Body::Embedded(record) => {
+                    if let Some(file) = self.walk.census.containers.get_mut(&container.file) {
+                        file.youngest = file.youngest.max(record.inode.btime());
+                    }
                     let may_enter = self.register(record, container, entry.slot, sector.epoch().0);
                     if may_enter && container.file != InodeNo::EXTERNAL {
                         self.enqueue(queue, record.inode.number());
@@ -360,6 +363,7 @@ impl Checker<'_> {
             map: check.extents,
             parent,
             recorded_entries: special as u32,
+            changed: inode.ctime(),
             buckets: (special >> 32) as u32,
             indexed: inode.inode_flags().contains(InodeFlags::INDEXED),
             ..ContainerFile::default()

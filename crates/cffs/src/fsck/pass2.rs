@@ -147,6 +147,10 @@ impl Checker<'_> {
             mend.nlink = Some(nlink);
             mend.entries = Some(file.entries);
         }
+        // Names are made durable without their directory's times.
+        if is_read && self.crashed() && (mend.entries.is_some() || file.youngest > file.changed) {
+            mend.changed_by = Some(file.youngest);
+        }
         if ino != InodeNo::ROOT && found.parent != file.parent {
             let message = format!("its parent is {}, its name in {}", found.parent, file.parent);
             self.counted(Code::Parent, ino, message);

@@ -79,6 +79,7 @@ impl Checker<'_> {
         let mut epoch = Sector::new(image).epoch();
         if let Some(scope) = &self.scope {
             epoch.0 = scope.epoch_of_change(epoch.0);
+            self.walk.epoch_max = self.walk.epoch_max.max(epoch.0);
         }
         sector::seal(image, epoch, self.checksum);
         let mut rest = &*image;

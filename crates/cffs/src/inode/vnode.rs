@@ -31,7 +31,8 @@ pub struct Vnode {
 /// What changed of a file since its inode was last encoded: the most of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Changed {
-    /// Its times, if anything.
+    /// Its times, if anything, and of a directory how many entries it has: after a crash that is
+    /// found out, and its times follow those of its files.
     Times,
     /// Its contents, by writes alone. What the device has of the file stays as it is and whole,
     /// however long the new contents stay in memory.

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::format::index;
 use crate::format::inode::FileType;
 use crate::format::sector::{self, Body, Sector};
-use crate::inode::{Locked, VnodeState};
+use crate::inode::{Changed, Locked, VnodeState};
 use crate::units::{InodeNo, SectorIndex};
 
 /// How many sectors a new entry looks at for a hole before it takes a new one, so that it costs the
@@ -114,7 +114,7 @@ impl Namespace {
             let count = dir.inode.entry_count().saturating_add(1);
             dir.inode.set_entry_count(count);
             self.index_insert(dir, hash, index)?;
-            self.store.mark_dirty(dir);
+            self.store.mark_changed(dir, Changed::Times);
         }
         Ok(())
     }
@@ -157,7 +157,7 @@ impl Namespace {
             let count = dir.inode.entry_count().saturating_sub(1);
             dir.inode.set_entry_count(count);
             self.index_remove(dir, hash, index)?;
-            self.store.mark_dirty(dir);
+            self.store.mark_changed(dir, Changed::Times);
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::format::LINKS_MAX;
 use crate::format::inode::{FileType, LinkTag, LinkTagKind};
 use crate::format::sector::{self, Body};
-use crate::inode::{Content, EncodedInode, Inode, Locked, Vnode, body_bytes_max};
+use crate::inode::{Changed, Content, EncodedInode, Inode, Locked, Vnode, body_bytes_max};
 use crate::units::{Container, InodeNo, SectorIndex};
 
 /// How a file loses a name.
@@ -94,13 +94,10 @@ impl Namespace {
         self.store.locator_set(file.inode.ino, file.inode.generation, container)?;
         file.container = Some(container);
         self.store.mark_dirty(&mut file);
-        let now = self.store.clock.now();
-        dir.inode.mtime = now;
-        dir.inode.touch(now);
         if subdir {
             dir.inode.nlink += 1;
         }
-        self.store.mark_dirty(dir);
+        self.names_changed(dir, file_type);
         Ok(())
     }
 
@@ -190,14 +187,21 @@ impl Namespace {
         self.remove_entry(dir, found.sector, found.slot, found.hash, deferred)?;
         let place = Container { file: dir.inode.ino, sector: found.sector };
         self.name_gone(&mut file, found, place, Loss::Removed)?;
-        let now = self.store.clock.now();
         if file.inode.is_dir() {
             dir.inode.nlink = dir.inode.nlink.saturating_sub(1);
         }
+        self.names_changed(dir, found.file_type);
+        Ok(())
+    }
+
+    /// Notes in a directory that a name of a file of this type came or went.
+    fn names_changed(&self, dir: &mut Locked<'_>, file_type: FileType) {
+        let now = self.store.clock.now();
         dir.inode.mtime = now;
         dir.inode.touch(now);
-        self.store.mark_dirty(dir);
-        Ok(())
+        let is_subdir = file_type == FileType::Directory;
+        let changed = if is_subdir { Changed::Anything } else { Changed::Times };
+        self.store.mark_changed(dir, changed);
     }
 
     /// Notes at a file that a name of it is gone from `place`.
@@ -312,9 +316,7 @@ impl Namespace {
         file.inode.touch(now);
         file.gained_name = Some(self.store.epoch());
         self.store.mark_dirty(&mut file);
-        dir.inode.mtime = now;
-        dir.inode.touch(now);
-        self.store.mark_dirty(&mut dir);
+        self.names_changed(&mut dir, file_type);
         Ok(())
     }
 

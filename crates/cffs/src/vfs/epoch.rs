@@ -423,12 +423,15 @@ impl Preparation<'_> {
     fn encode(&mut self) -> Result<()> {
         let vnodes: Vec<Arc<Vnode>> = self.batch.values().cloned().collect();
         for vnode in &vnodes {
-            let (dirty, container) = {
+            let (dirty, container, waits) = {
                 let state = vnode.state.read();
-                (state.dirty, state.container)
+                let choice = self.choice.as_ref();
+                let waits = choice.is_some_and(|choice| choice.leaves_times(vnode.ino, &state));
+                (state.dirty, state.container, state.dirty && waits)
             };
             let system = matches!(vnode.ino, InodeNo::LOCATOR if !self.with_derived);
             match container {
+                _ if waits => self.left.push(vnode.clone()),
                 Some(container) if dirty && !system => {
                     let holder = self.store.get(container.file)?;
                     let mut holder = Locked::new(&holder);

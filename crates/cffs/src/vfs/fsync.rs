@@ -168,14 +168,30 @@ impl Choice {
     /// changed of it but its contents since the device has it where it lies.
     pub(super) fn leaves(&self, store: &Store, ino: InodeNo, file: &VnodeState) -> bool {
         let new_bytes = file.pages.dirty_count() as u64 * u64::from(store.layout.block_bytes);
-        let is_in_place = file.container.is_some() && file.container == file.durable;
         new_bytes > self.leaves_bytes
             && !file.inode.is_dir()
             && !ino.is_system()
             && !self.wanted.contains(&ino)
-            && is_in_place
+            && is_in_place(file)
             && file.changed <= Changed::Contents
     }
+
+    /// Whether an inode waits for a later epoch, whatever becomes of the file's pages: nobody wants
+    /// it, and only its times were changed, or those of a directory in which names came and went.
+    /// What lies in the external table has its names counted in recovery, so it goes.
+    pub(super) fn leaves_times(&self, ino: InodeNo, file: &VnodeState) -> bool {
+        let is_embedded = file.container.is_some_and(|place| place.file != InodeNo::EXTERNAL);
+        is_embedded
+            && (!ino.is_system() || ino == InodeNo::ROOT)
+            && !self.wanted.contains(&ino)
+            && is_in_place(file)
+            && file.changed == Changed::Times
+    }
+}
+
+/// Whether the device has the inode where it is in memory.
+fn is_in_place(file: &VnodeState) -> bool {
+    file.container.is_some() && file.container == file.durable
 }
 
 impl Volume {
