@@ -31,10 +31,6 @@ const O_TRUNC: u32 = 0o1000;
 const SET_ID_BITS: u32 = 0o6000;
 const SET_GROUP_ID_BIT: u32 = 0o2000;
 
-/// What one request copies at most; the kernel tells the caller, who asks for the rest. Others may
-/// be waiting for the thread.
-const COPY_BYTES_MAX: u64 = 16 << 20;
-
 /// Serves one volume.
 pub struct Adapter {
     volume: Arc<Volume>,
@@ -459,8 +455,7 @@ impl Handler for Adapter {
         }
         let from = (ino(node), copy.offset_in);
         let to = (ino(copy.node_out), copy.offset_out);
-        let len = copy.length.min(COPY_BYTES_MAX);
-        self.volume.copy(from, to, len).map_err(errno("copy_file_range"))
+        self.volume.copy(from, to, copy.length).map_err(errno("copy_file_range"))
     }
 }
 

@@ -12,9 +12,9 @@ const DAY_SECONDS: i64 = 24 * 60 * 60;
 /// A write goes page by page under the file's lock, and lets others in after this many bytes.
 const WRITE_BYTES_MAX: usize = 1 << 20;
 /// The attribute with the privileges that an executable file gives.
-const CAPABILITY: &[u8] = b"security.capability";
+pub(super) const CAPABILITY: &[u8] = b"security.capability";
 
-fn check_regular(inode: &Inode) -> Result<()> {
+pub(super) fn check_regular(inode: &Inode) -> Result<()> {
     match inode.file_type {
         FileType::Regular => Ok(()),
         FileType::Directory => Err(Error::IsDirectory),
@@ -90,30 +90,6 @@ impl Volume {
                 Err(Error::NoSpace) if done > 0 => return Ok(done),
                 Err(Error::NoSpace) => return self.write_pages(ino, at, piece),
                 Err(error) => return Err(error),
-            }
-        }
-        Ok(done)
-    }
-
-    /// Copies `len` bytes of one regular file, or as many as it has from the offset on, to another
-    /// one; returns how many. Each place is a file and an offset. Within one file the two ranges
-    /// must not overlap.
-    pub fn copy(&self, from: (InodeNo, u64), to: (InodeNo, u64), len: u64) -> Result<u64> {
-        let mut piece = vec![0; len.min(WRITE_BYTES_MAX as u64) as usize];
-        let mut done = 0;
-        while done < len {
-            let wanted = piece.len().min((len - done) as usize);
-            let read = self.read(from.0, from.1 + done, &mut piece[..wanted])?;
-            if read == 0 {
-                break;
-            }
-            match self.write(to.0, to.1 + done, &piece[..read]) {
-                Ok(written) => done += written as u64,
-                Err(Error::NoSpace) if done > 0 => break,
-                Err(error) => return Err(error),
-            }
-            if read < wanted {
-                break;
             }
         }
         Ok(done)

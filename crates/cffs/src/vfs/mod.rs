@@ -16,6 +16,7 @@
 mod acl;
 mod attributes;
 mod clean;
+mod copy;
 mod data;
 mod epoch;
 pub mod errno;

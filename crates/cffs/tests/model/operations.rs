@@ -40,6 +40,8 @@ pub enum Op {
     Rename(Name, Name, RenameMode),
     Write(Pick, u64, u32, u8),
     Read(Pick, u64, u32),
+    /// From a file and an offset, to a file and an offset, so many bytes.
+    Copy(Pick, u64, Pick, u64, u64),
     Truncate(Pick, u64),
     Chmod(Pick, u16),
     SetTimes(Pick, u32),
@@ -142,6 +144,8 @@ pub fn op() -> impl Strategy<Value = Op> {
         16 => (pick(), edge(true), len(), any::<u8>())
             .prop_map(|(file, offset, len, seed)| Op::Write(file, offset, len, seed)),
         3 => (pick(), edge(true), len()).prop_map(|(file, at, len)| Op::Read(file, at, len)),
+        5 => (pick(), edge(true), pick(), edge(true), edge(true))
+            .prop_map(|(from, offset, to, at, len)| Op::Copy(from, offset, to, at, len)),
         5 => (pick(), edge(true)).prop_map(|(file, size)| Op::Truncate(file, size)),
         2 => (pick(), 0..0o10000u16).prop_map(|(file, mode)| Op::Chmod(file, mode)),
         1 => (pick(), any::<u32>()).prop_map(|(file, time)| Op::SetTimes(file, time)),

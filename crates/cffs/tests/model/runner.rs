@@ -182,6 +182,9 @@ impl Runner {
                     assert!(out[..got] == expected[..], "{op:?} of {ino}: other bytes");
                 }
             }
+            Op::Copy(from, offset, to, at, len) => {
+                self.copy((self.file(*from), *offset), (self.file(*to), *at), *len);
+            }
             Op::Truncate(file, size) => self.truncate(self.file(*file), *size),
             Op::Chmod(file, mode) => {
                 let ino = self.inode(*file);
@@ -378,6 +381,29 @@ impl Runner {
             bytes.expect("it is a file").write(offset, &data[..done]);
         }
         self.compare_contents(ino);
+    }
+
+    fn copy(&mut self, from: (InodeNo, u64), to: (InodeNo, u64), len: u64) {
+        let got = self.volume.copy(from, to, len);
+        let source = self.reference.node(from.0).and_then(Node::bytes).cloned();
+        let expected = source.and_then(|source| {
+            let len = len.min(source.size().saturating_sub(from.1));
+            if len == 0 {
+                return Ok((source, 0));
+            }
+            if from.0 == to.0 && from.1.abs_diff(to.1) < len {
+                return Err(Kind::Invalid);
+            }
+            self.reference.node(to.0).and_then(Node::bytes).map(|_| (source, len))
+        });
+        if let Some(Ok((done, (source, len)))) = self.same(&("copy", from, to), got, expected) {
+            assert!(done <= len && (done > 0) == (len > 0), "{done} of {len} bytes are copied");
+            if done > 0 {
+                let target = self.reference.node_mut(to.0).and_then(Node::bytes_mut);
+                target.expect("it is a file").copy(&source, from.1, to.1, done);
+            }
+        }
+        self.compare_contents(to.0);
     }
 
     fn truncate(&mut self, ino: InodeNo, size: u64) {

@@ -33,6 +33,20 @@ impl Sparse {
         self.size = self.size.max(at);
     }
 
+    /// Copies a range of another file, or of what this one was.
+    pub fn copy(&mut self, source: &Sparse, from: u64, to: u64, len: u64) {
+        self.zero(to, to + len);
+        let pages = source.pages.range(from / PAGE_BYTES..(from + len).div_ceil(PAGE_BYTES));
+        for (position, page) in pages {
+            let start = position * PAGE_BYTES;
+            let begin = from.max(start);
+            let end = (from + len).min(start + PAGE_BYTES);
+            let bytes = &page[(begin - start) as usize..(end - start) as usize];
+            self.write(to + (begin - from), bytes);
+        }
+        self.size = self.size.max(to + len);
+    }
+
     /// Makes a range read as zeros; the size stays.
     pub fn zero(&mut self, from: u64, to: u64) {
         for (position, page) in self.pages.range_mut(from / PAGE_BYTES..to.div_ceil(PAGE_BYTES)) {

@@ -331,7 +331,8 @@ fn copy(arg: &wire::CopyFileRangeIn, wide: bool) -> CopyFileRange {
         node_out: NodeId(arg.nodeid_out),
         handle_out: FileHandle(arg.fh_out),
         offset_out: arg.off_out,
-        length: arg.len,
+        // The narrow reply has 32 bits, which older kernels forget when they ask.
+        length: if wide { arg.len } else { arg.len.min(u32::MAX.into()) },
         flags: arg.flags,
         wide,
     }

@@ -5,6 +5,8 @@ import mmap
 import os
 import resource
 import signal
+import subprocess
+import tempfile
 import time
 
 from ..posix import PosixTest, in_child, posix_case
@@ -132,6 +134,39 @@ class Contents(PosixTest):
         self.assertEqual(os.copy_file_range(source, target, 100, 300_000, 0), 0)
         within = os.copy_file_range(source, source, 1000, 0, 200_000)
         self.assertTrue(os.pread(source, within, 200_000) == data[:within])
+
+    def test_copy_keeps_holes(self):
+        data, size = pattern(100_000), (64 << 20) + 10
+        source = self.open(self.make("source", data))
+        target = self.open(self.make("target", pattern(1 << 20)))
+        os.pwrite(source, data, 32 << 20)
+        os.ftruncate(source, size)
+        # What the kernel has of the target must not be what is read afterwards.
+        self.assertEqual(len(self.read(self.at("target"))), 1 << 20)
+        done = 0
+        while copied := os.copy_file_range(source, target, 1 << 40, done, done):
+            done += copied
+        self.assertEqual((done, os.fstat(target).st_size), (size, size))
+        self.assertTrue(self.read(self.at("source")) == self.read(self.at("target")))
+        self.assertTrue(os.lseek(target, 200_000, os.SEEK_DATA) in range((32 << 20) - 4096, (32 << 20) + 1))
+        os.fsync(target)
+        self.assertLess(os.fstat(target).st_blocks * 512, 1 << 20)
+
+    def test_copy_by_cp(self):
+        """Files that begin with a hole, end with one, are empty, or come from another file system."""
+        sizes = (0, 1, 5000, 70_000, 300_000)
+        for size in sizes:
+            fd = self.open(self.make(f"{size}", pattern(size)))
+            os.ftruncate(fd, size + size // 2)
+        expected = {size: self.read(self.at(f"{size}")) for size in sizes}
+        with tempfile.TemporaryDirectory() as elsewhere:
+            for number, how in enumerate(("auto", "always", "never")):
+                for size in sizes:
+                    within, back = self.at(f"{size}-{number}"), self.at(f"{size}-{number}-back")
+                    outside = os.path.join(elsewhere, f"{size}-{number}")
+                    for source, target in ((self.at(f"{size}"), within), (within, outside), (outside, back)):
+                        subprocess.run(["cp", f"--sparse={how}", source, target], check=True)
+                        self.assertTrue(self.read(target) == expected[size], (size, how, target))
 
     def test_file_size_limit(self):
         path = self.make("file")

@@ -1,0 +1,151 @@
+//! Copies between files whose bytes do not leave the volume.
+//!
+//! A copy reads and writes in turn, a piece at a time. It holds one file's lock at a time, so that
+//! copies in opposite directions do not wait for each other; a change of the source meanwhile is
+//! in the pieces that follow it. What is a hole in the source becomes one in the target, as far as
+//! whole blocks of the target lie in it.
+
+use super::data::{CAPABILITY, check_regular, written};
+use super::{Volume, count};
+use crate::error::{Error, Result};
+use crate::format::FILE_BYTES_MAX;
+use crate::inode::Content;
+use crate::units::InodeNo;
+
+/// One call copies this many bytes at most, so that a server gets to its other callers and a signal
+/// to this one. Holes do not count.
+const BYTES_MAX: u64 = 16 << 20;
+/// How much is read at a time: what the processor still has at hand when it is written.
+const PIECE_BYTES: u64 = 256 << 10;
+
+/// A place in a file.
+type Place = (InodeNo, u64);
+
+/// A stretch of a file that is a hole, or is not; where it ends.
+struct Stretch {
+    is_hole: bool,
+    end: u64,
+}
+
+impl Volume {
+    /// Copies up to `len` bytes of one regular file, from an offset on, to an offset of another one,
+    /// or of the same if the two ranges do not overlap. Returns how many: none at the end of the
+    /// source; and fewer than there are if the copy is a long one, or something went wrong on the
+    /// way, of which a call for the rest tells.
+    pub fn copy(&self, from: Place, to: Place, len: u64) -> Result<u64> {
+        let len = len.min(self.bytes_from(from)?);
+        if len == 0 {
+            return Ok(0);
+        }
+        if from.0 == to.0 && from.1.abs_diff(to.1) < len {
+            return Err(Error::Invalid("the ranges of a copy overlap"));
+        }
+        let len = len.min(FILE_BYTES_MAX.saturating_sub(to.1));
+        if len == 0 {
+            return Err(Error::TooLarge);
+        }
+        let mut buffer = vec![0; len.min(PIECE_BYTES) as usize];
+        let mut stretch = Stretch { is_hole: false, end: 0 };
+        let (mut done, mut moved) = (0, 0);
+        while done < len && moved < BYTES_MAX {
+            let (source, target) = ((from.0, from.1 + done), (to.0, to.1 + done));
+            match self.copy_piece(source, target, len - done, &mut stretch, &mut buffer) {
+                Ok(0) => break,
+                Ok(bytes) => {
+                    done += bytes;
+                    moved += if stretch.is_hole { 0 } else { bytes };
+                }
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// How many bytes a regular file has from a place on.
+    fn bytes_from(&self, (ino, offset): Place) -> Result<u64> {
+        let vnode = self.vnode(ino)?;
+        let state = vnode.state.read();
+        check_regular(&state.inode)?;
+        Ok(state.inode.size.saturating_sub(offset))
+    }
+
+    fn copy_piece(
+        &self,
+        from: Place,
+        to: Place,
+        len: u64,
+        stretch: &mut Stretch,
+        buffer: &mut [u8],
+    ) -> Result<u64> {
+        if from.1 >= stretch.end {
+            *stretch = self.stretch(from)?;
+        }
+        let mut len = len.min(stretch.end - from.1);
+        if stretch.is_hole {
+            let bytes = self.make_hole(to, len)?;
+            if bytes > 0 {
+                return Ok(bytes);
+            }
+            // The target has a hole from its next block on.
+            let block_bytes = u64::from(self.store().layout.block_bytes);
+            len = len.min(block_bytes - to.1 % block_bytes);
+        }
+        let piece = &mut buffer[..len.min(PIECE_BYTES) as usize];
+        let read = self.read(from.0, from.1, piece)?;
+        Ok(self.write(to.0, to.1, &piece[..read])? as u64)
+    }
+
+    /// Whether a file is a hole at a place, and how far.
+    fn stretch(&self, (ino, offset): Place) -> Result<Stretch> {
+        let vnode = self.vnode(ino)?;
+        let state = vnode.state.read();
+        let size = state.inode.size;
+        if offset >= size {
+            // It has become shorter; whoever reads there finds that out.
+            return Ok(Stretch { is_hole: false, end: u64::MAX });
+        }
+        let data = self.store().seek(&state, offset, true).unwrap_or(size);
+        if data > offset {
+            return Ok(Stretch { is_hole: true, end: data });
+        }
+        let end = self.store().seek(&state, offset, false).unwrap_or(size);
+        Ok(Stretch { is_hole: false, end })
+    }
+
+    /// Makes a hole of what of the range is one in whole blocks: up to the end of the file by giving
+    /// back its space, behind it by making the file longer. Returns how many bytes: none if a write
+    /// of zeros has to come first. It is done as a whole or fails.
+    fn make_hole(&self, (ino, offset): Place, len: u64) -> Result<u64> {
+        let block_bytes = u64::from(self.store().layout.block_bytes);
+        if len < block_bytes {
+            return Ok(0);
+        }
+        let vnode = self.vnode(ino)?;
+        if vnode.state.read().inode.xattrs.contains_key(CAPABILITY) {
+            self.drop_xattr(ino, CAPABILITY)?;
+        }
+        count(&self.calls.writes);
+        self.change_inode(ino, |store, file| {
+            check_regular(&file.inode)?;
+            let size = file.inode.size;
+            let mut made = 0;
+            if offset >= size {
+                store.leave_inline(file)?;
+                store.set_size(file, offset + len)?;
+                made = len;
+            } else if offset % block_bytes == 0 && matches!(file.inode.content, Content::Map(_)) {
+                made = if offset + len < size {
+                    len / block_bytes * block_bytes
+                } else {
+                    size - offset
+                };
+                store.punch(file, offset, made)?;
+            }
+            if made > 0 {
+                written(store, file);
+            }
+            Ok(made)
+        })
+    }
+}
