@@ -38,7 +38,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 pub use group::Group;
-pub use place::{Kind, Request, STREAM};
+pub use place::{Kind, Request, STREAM, URGENT};
 use promise::WholeBlocks;
 pub use store::Changes;
 

@@ -8,6 +8,8 @@ use crate::units::{CgIndex, FragNo, FragRun, Key};
 
 /// The key of the stream: what no key's window takes goes there.
 pub const STREAM: Key = Key(0);
+/// The key of urgent files, small ones that somebody waits for: they lie near the sectors.
+pub const URGENT: Key = Key(u64::MAX);
 /// A window is at most this many segments long.
 const WINDOW_SEGMENTS_MAX: u32 = 64;
 /// A larger file does not lie among the others of its key.
@@ -96,6 +98,9 @@ impl Allocator {
             return Ok(Some(run));
         }
         if request.grown && self.open_window(state, own, request.len)? {
+            return Ok(self.take_from_window(state, own, request.len));
+        }
+        if request.key == URGENT && self.open_urgent(state)? {
             return Ok(self.take_from_window(state, own, request.len));
         }
         self.take_from_stream(state, request.len)

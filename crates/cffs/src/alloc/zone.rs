@@ -5,11 +5,14 @@
 //! sectors, as long as there is room elsewhere: the beginning of each sixteenth cylinder group. ext4
 //! keeps its tables of inodes together in the same way (flex_bg), NTFS a zone for its table of files.
 //!
+//! Small files that somebody waits for may have a part of it: the arm writes their contents before
+//! their sectors, and waits for both.
+//!
 //! A zone is a preference of the allocator, nothing that is on the device: whoever finds no other room
 //! takes from it, and sectors that find none in it go where files go.
 
 use super::group::Among;
-use super::place::{SECTORS_SEGMENTS_MAX, STREAM};
+use super::place::{SECTORS_SEGMENTS_MAX, STREAM, URGENT};
 use super::{Allocator, State, Zone};
 use crate::error::Result;
 use crate::units::{CgIndex, FragRun};
@@ -19,6 +22,13 @@ const ZONE_GROUPS: u32 = 16;
 /// A zone is this part of its groups. Names and inodes take a hundredth where files are of the usual
 /// sizes, and a fourteenth where all have 4 KiB.
 const ZONE_PART: u64 = 32;
+/// A window of urgent files is this many segments long.
+const URGENT_SEGMENTS: u32 = 16;
+
+/// The group that has the zone for this one.
+fn zone_of(cg: CgIndex) -> CgIndex {
+    CgIndex(cg.0 / ZONE_GROUPS * ZONE_GROUPS)
+}
 
 impl Allocator {
     /// How many fragments at the beginning of a group are its zone.
@@ -65,6 +75,29 @@ impl Allocator {
         self.open_window(state, all, SECTORS_SEGMENTS_MAX * segment)
     }
 
+    /// Opens a window for urgent files: in the second quarter of the zone at the hot spot, so that sectors
+    /// have the rest. False if there is no room in it.
+    pub(super) fn open_urgent(&self, state: &mut State) -> Result<bool> {
+        if self.is_short(state) {
+            return Ok(false);
+        }
+        let key = (URGENT, Zone::Files);
+        if let Some(window) = state.windows.remove(&key) {
+            self.let_go(state, &window)?;
+        }
+        let segment = self.layout.segment_fragments();
+        let want = URGENT_SEGMENTS * segment;
+        let cg = zone_of(state.hot);
+        let quarter = self.zone_len(cg) / 4;
+        let group = self.group(state, cg)?;
+        match group.find(quarter, 2 * quarter, want, segment, Among::Unheld) {
+            Some(at) => {
+                self.start_window(state, key, FragRun::new(self.of_group(cg, at), want), want)
+            }
+            None => Ok(false),
+        }
+    }
+
     /// A block in the zone at the hot spot, where no window fits any more.
     pub(super) fn block_of_zone(&self, state: &mut State) -> Result<Option<FragRun>> {
         let block = self.layout.block_fragments();
@@ -79,7 +112,7 @@ impl Allocator {
         len: u32,
         align: u32,
     ) -> Result<Option<FragRun>> {
-        let cg = CgIndex(near.0 / ZONE_GROUPS * ZONE_GROUPS);
+        let cg = zone_of(near);
         let end = self.zone_len(cg);
         if end < len {
             return Ok(None);

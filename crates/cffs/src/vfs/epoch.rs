@@ -20,7 +20,7 @@ use std::time::Instant;
 use super::clean::Attempt;
 use super::fsync::Choice;
 use super::{Volume, count};
-use crate::alloc::STREAM;
+use crate::alloc::URGENT;
 use crate::cache::{Block, Phase, WriteSet};
 use crate::error::{Corruption, Result};
 use crate::format::Superblock;
@@ -339,9 +339,8 @@ impl Preparation<'_> {
         pages as u64 * u64::from(self.store.layout.block_bytes) > self.derived_bytes_max
     }
 
-    /// The keys whose small files go to the stream, where they lie side by side: somebody waits for
-    /// the epoch, and the arm would have to go to each key's own place for a few blocks. Empty if
-    /// there is but one.
+    /// The keys whose small files are urgent and lie side by side: somebody waits for the epoch, and the
+    /// arm would have to go to each key's own place for a few blocks. Empty if there is but one.
     fn joined_keys(&self) -> HashSet<Key> {
         let mut keys: HashMap<Key, u64> = HashMap::new();
         for vnode in self.batch.values().filter(|_| self.choice.is_some()) {
@@ -393,7 +392,7 @@ impl Preparation<'_> {
             };
             let joins = joined.contains(&key) && file.inode.size <= self.store.small_bytes_max();
             let neighbours = Neighbours {
-                key: if joins { STREAM } else { key },
+                key: if joins { URGENT } else { key },
                 grown: known.grown && !joins,
                 segments: &segments,
             };
