@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes a Debian machine ready to build and test: installs the programs that are missing.
+# Makes a Debian machine ready to build and test: installs the programs that are missing, and, as
+# root, adds the user "tests".
 #
 # Quick, and without effect, when nothing is. Needs root only if a package is missing; without it,
 # says what to install.
@@ -68,7 +69,17 @@ check_rust() {
     done
 }
 
+# Tests of permissions need an ordinary user beside nobody.
+add_user() {
+    if ((EUID != 0)) || id tests >/dev/null 2>&1; then
+        return
+    fi
+    getent group tests >/dev/null || groupadd tests
+    useradd -M -d / -s /usr/sbin/nologin -g tests tests
+}
+
 install_packages
 check_rust
+add_user
 scripts/cargo-tool.sh pjdfstest 0.2.2
 scripts/cargo-tool.sh fsx 0.3.2
