@@ -66,6 +66,17 @@ struct Order {
     end: u64,
     /// Whether a stream goes on when its blocks are read.
     goes_on: bool,
+    stay: Stay,
+}
+
+/// How long what was read ahead stays in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stay {
+    /// Until it was used, if that is soon: contents.
+    UntilUsed,
+    /// As long as what was used already: sectors, which are little, while all the contents of the
+    /// directories before theirs are read.
+    AmongUsed,
 }
 
 /// What there is to read.
@@ -97,7 +108,7 @@ impl Behind {
     }
 
     /// Adds a run, but for what is awaited already.
-    fn order(&self, first: u64, end: u64, goes_on: bool) {
+    fn order(&self, first: u64, end: u64, goes_on: bool, stay: Stay) {
         let mut state = self.state.lock();
         let mut at = first;
         while at < end && !state.ended && state.awaited.len() < AWAITED_MAX {
@@ -108,7 +119,12 @@ impl Behind {
                 continue;
             }
             state.awaited.insert(at, to);
-            state.queue.push_back(Order { first: at, end: to, goes_on: goes_on && at == first });
+            state.queue.push_back(Order {
+                first: at,
+                end: to,
+                goes_on: goes_on && at == first,
+                stay,
+            });
             at = to;
         }
         self.count.store(state.awaited.len(), Ordering::Relaxed);
@@ -263,6 +279,7 @@ impl BufferCache {
             // Who needs blocks that could not be read reads them again, and has the error.
             if let Ok(fetched) = fetched {
                 self.take_over(&fetched, None, marked);
+                self.let_stay(order.first, order.end, order.stay);
             }
             self.behind.done(order);
         }
@@ -280,18 +297,30 @@ impl BufferCache {
 
     /// Brings a run into memory: orders it if somebody serves, and else reads it, in as few
     /// requests as may be.
-    pub fn read_run(&self, first: BlockNo, end: BlockNo) -> crate::error::Result<()> {
+    pub fn read_run(&self, first: BlockNo, end: BlockNo, stay: Stay) -> crate::error::Result<()> {
         if self.behind.is_served() {
-            self.behind.order(first.0, end.0, false);
+            self.behind.order(first.0, end.0, false, stay);
             return Ok(());
         }
         let mut next = first.0;
         while next < end.0 {
             let to = end.0.min(next + REQUEST_BLOCKS_MAX);
             self.read_between(BlockNo(next), BlockNo(to), None, 0)?;
+            self.let_stay(next, to, stay);
             next = to;
         }
         Ok(())
+    }
+
+    /// Counts as used what is to stay longer than what is used once. Twice, since the cache takes one
+    /// use for granted when it moves a block to those that stay.
+    fn let_stay(&self, first: u64, end: u64, stay: Stay) {
+        if stay == Stay::AmongUsed {
+            for block in (first..end).map(BlockNo) {
+                self.clean.get(&block);
+                self.clean.get(&block);
+            }
+        }
     }
 
     /// Orders what a stream reads next, when its last run is needed.
@@ -300,7 +329,7 @@ impl BufferCache {
         let missing = |number: &u64| !self.clean.contains_key(&BlockNo(*number));
         let end = run.clone().take_while(missing).last().map_or(run.start, |last| last + 1);
         if run.start < end {
-            self.behind.order(run.start, end, true);
+            self.behind.order(run.start, end, true, Stay::UntilUsed);
         }
     }
 }

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::units::InodeNo;
 
-/// The bytes of a block, whether they passed the checks of what they are used as, and whether the
-/// first use of them is to be told.
+/// The bytes of a block, whether they passed the checks of what they are used as, whether the first
+/// use of them is to be told, and whether they were read ahead and nobody has used them yet.
 #[derive(Debug)]
 pub struct Block {
     bytes: Box<[u8]>,
     verified_as: AtomicU64,
     marked: AtomicBool,
+    unasked: AtomicBool,
 }
 
 impl Block {
@@ -26,7 +27,22 @@ impl Block {
     }
 
     fn unverified(bytes: Box<[u8]>) -> Block {
-        Block { bytes, verified_as: AtomicU64::new(0), marked: AtomicBool::new(false) }
+        Block {
+            bytes,
+            verified_as: AtomicU64::new(0),
+            marked: AtomicBool::new(false),
+            unasked: AtomicBool::new(false),
+        }
+    }
+
+    /// Notes that nobody has asked for the block.
+    pub(super) fn came_unasked(&self) {
+        self.unasked.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether this use is the first one of a block that nobody had asked for.
+    pub(super) fn take_unasked(&self) -> bool {
+        self.unasked.load(Ordering::Relaxed) && self.unasked.swap(false, Ordering::Relaxed)
     }
 
     /// Asks for the first use to be told.
@@ -62,7 +78,7 @@ impl Block {
 impl Clone for Block {
     fn clone(&self) -> Block {
         let verified_as = AtomicU64::new(self.verified_as.load(Ordering::Relaxed));
-        Block { bytes: self.bytes.clone(), verified_as, marked: AtomicBool::new(false) }
+        Block { verified_as, ..Block::unverified(self.bytes.clone()) }
     }
 }
 

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+pub use behind::Stay;
 pub use block::Block;
 pub use pages::{Page, Pages};
 pub use write_set::{Phase, WriteSet};
@@ -181,18 +182,35 @@ impl BufferCache {
 
     /// The block; a miss reads its neighbours in the segment as well, where files are grouped.
     pub fn read(&self, block: BlockNo) -> Result<Arc<Block>> {
-        self.read_near(block, 1)
+        match self.clean.get(&block) {
+            Some(hit) => Ok(self.found(block, hit)),
+            None => self.read_missing(block, 1),
+        }
     }
 
-    /// The block; a miss reads at least the `wanted` blocks from it on, in one request.
+    /// A block of contents; a miss reads at least the `wanted` blocks from it on, in one request. The
+    /// first use of what came unasked does not count: who reads a tree uses all of it once, and what
+    /// is used more often than that, as sectors are, must outlast it.
     pub fn read_near(&self, block: BlockNo, wanted: u32) -> Result<Arc<Block>> {
-        if let Some(hit) = self.clean.get(&block) {
-            count(&self.counters.hits, 1);
-            if hit.take_mark() {
-                self.stream_on(block.0);
+        match self.clean.peek(&block) {
+            Some(hit) if hit.take_unasked() => Ok(self.found(block, hit)),
+            Some(hit) => {
+                self.clean.get(&block);
+                Ok(self.found(block, hit))
             }
-            return Ok(hit);
+            None => self.read_missing(block, wanted),
         }
+    }
+
+    fn found(&self, block: BlockNo, hit: Arc<Block>) -> Arc<Block> {
+        count(&self.counters.hits, 1);
+        if hit.take_mark() {
+            self.stream_on(block.0);
+        }
+        hit
+    }
+
+    fn read_missing(&self, block: BlockNo, wanted: u32) -> Result<Arc<Block>> {
         count(&self.counters.misses, 1);
         self.behind.wait_for(block.0);
         let segment = self.segment_of(block) as usize % SEGMENT_LOCKS;
@@ -305,8 +323,12 @@ impl BufferCache {
                     if number - first.0 < marked {
                         image.mark();
                     }
+                    let is_wanted = Some(BlockNo(number)) == wanted;
+                    if !is_wanted {
+                        image.came_unasked();
+                    }
                     let image = Arc::new(image);
-                    if Some(BlockNo(number)) == wanted {
+                    if is_wanted {
                         found = Some(image.clone());
                     }
                     self.clean.insert(BlockNo(number), image);

@@ -26,6 +26,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 
 use super::{Store, Vnode, VnodeState};
+use crate::cache::Stay;
 use crate::format::extent::Extent;
 use crate::format::inode::{FileType, InodeFlags};
 use crate::format::sector::{self, Body};
@@ -150,8 +151,9 @@ impl Store {
         if let [run] = &runs[..] {
             self.cache.read_in_order(BlockNo(run.start), BlockNo(run.end));
         }
+        let stay = if directories { Stay::AmongUsed } else { Stay::UntilUsed };
         for run in runs {
-            if self.cache.read_run(BlockNo(run.start), BlockNo(run.end)).is_err() {
+            if self.cache.read_run(BlockNo(run.start), BlockNo(run.end), stay).is_err() {
                 return;
             }
         }
