@@ -43,6 +43,18 @@ pub enum Tree {
 impl LibraryPlan {
     /// Makes a tree of this many directories and walks it cold: names, attributes, contents.
     pub fn walks(&self, peer: Peer, tree: Tree, directories: u64) -> Result<Vec<Phase>> {
+        self.walks_with(peer, tree, directories, 0)
+    }
+
+    /// The same with so many threads that read ahead. What they read while the walker reads comes to
+    /// the disk in an order that nobody can tell; figures differ a little from run to run.
+    pub fn walks_with(
+        &self,
+        peer: Peer,
+        tree: Tree,
+        directories: u64,
+        threads: usize,
+    ) -> Result<Vec<Phase>> {
         let disk = self.disk(peer)?;
         let files = self.grow(&disk, tree, directories)?;
         let mut phases = Vec::new();
@@ -51,7 +63,9 @@ impl LibraryPlan {
         {
             let mut bytes = 0;
             let mut walked = phase(&disk, (name, files, 0), |volume| {
-                bytes = walk(volume, InodeNo::ROOT, attributes, contents)?;
+                let walk = || walk(volume, InodeNo::ROOT, attributes, contents);
+                bytes =
+                    if threads == 0 { walk()? } else { volume.with_read_ahead(threads, walk)? };
                 Ok(())
             })?;
             walked.bytes = bytes;

@@ -13,6 +13,10 @@
 //! Of runs that lie one behind the other the device is asked in this order, for two at a time, the
 //! second a moment after the first: if two threads asked at once, either could be first, and an arm
 //! that begins with the second loses a rotation.
+//!
+//! A request is as long as the device takes, since what it costs hardly depends on its length. But
+//! where nothing is awaited somebody waits for the first block of a run, so its requests begin short;
+//! those of a stream are ordered before they are needed, and grow with its window.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,20 +26,40 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::{BufferCache, MARKED_BLOCKS, REQUEST_BLOCKS_MAX};
+use crate::device::LongBuffer;
 use crate::units::BlockNo;
 
 /// No more runs than this are awaited; what exceeds that is not read ahead.
 const AWAITED_MAX: usize = 1024;
-/// The longest run that is ordered at once, in blocks. The kernel cuts what is longer than a disk
-/// takes, and sends the pieces in any order; and who waits for the first block has it sooner.
-const ORDER_BLOCKS_MAX: u64 = 256;
+/// How much is ordered at once where somebody waits, and taken over before it is no longer awaited.
+const SHORT_BYTES: u64 = 1 << 20;
+/// The part of the cache that one order may fill.
+const ORDER_CACHE_PART: u64 = 16;
 
 /// How long a thread takes at most from taking a run to asking the device for it, if it is not held
 /// up.
 const HEAD_START: Duration = Duration::from_micros(200);
 
+/// The longest run in blocks that is ordered at once. The kernel cuts what is longer than a disk takes,
+/// and sends the pieces in any order. So it is what the disk takes, or if that is little, as many times
+/// that as come to [`SHORT_BYTES`].
+pub(super) fn order_blocks(longest_read: Option<u64>, block_bytes: u32, cache_blocks: u64) -> u64 {
+    let block_bytes = u64::from(block_bytes);
+    let short = SHORT_BYTES / block_bytes;
+    match longest_read.map(|bytes| bytes / block_bytes) {
+        Some(little) if (1..short).contains(&little) => short / little * little,
+        Some(0) => short,
+        most => {
+            let part = (cache_blocks / ORDER_CACHE_PART).clamp(short, REQUEST_BLOCKS_MAX);
+            most.unwrap_or(REQUEST_BLOCKS_MAX).min(part)
+        }
+    }
+}
+
 /// The runs that are read behind the readers' backs.
 pub(super) struct Behind {
+    /// The longest run that is ordered at once, in blocks.
+    order_blocks: u64,
     /// How long the second of two runs in a row waits while the device has the first.
     pub(super) head_start: Duration,
     /// Threads that serve.
@@ -89,9 +113,11 @@ enum Ready {
     Nothing,
 }
 
-impl Default for Behind {
-    fn default() -> Behind {
+impl Behind {
+    /// Nothing is awaited; no more than `order_blocks` are ordered at once.
+    pub(super) fn new(order_blocks: u64) -> Behind {
         Behind {
+            order_blocks,
             head_start: HEAD_START,
             threads: AtomicUsize::default(),
             count: AtomicUsize::default(),
@@ -100,24 +126,25 @@ impl Default for Behind {
             arrived: Condvar::default(),
         }
     }
-}
 
-impl Behind {
     fn is_served(&self) -> bool {
         self.threads.load(Ordering::Relaxed) > 0
     }
 
-    /// Adds a run, but for what is awaited already.
-    fn order(&self, first: u64, end: u64, goes_on: bool, stay: Stay) {
+    /// Adds a run, but for what is awaited already. If nothing is, its orders grow from `short` blocks
+    /// on.
+    pub(super) fn order(&self, first: u64, end: u64, short: u64, goes_on: bool, stay: Stay) {
         let mut state = self.state.lock();
+        let mut longest = if state.awaited.is_empty() { short } else { self.order_blocks };
         let mut at = first;
         while at < end && !state.ended && state.awaited.len() < AWAITED_MAX {
             let (before, next) = state.around(at);
-            let to = end.min(next).min(at + ORDER_BLOCKS_MAX);
             if before > at {
                 at = before;
                 continue;
             }
+            let to = end.min(next).min(at + longest.min(self.order_blocks));
+            longest = (longest * 2).min(self.order_blocks);
             state.awaited.insert(at, to);
             state.queue.push_back(Order {
                 first: at,
@@ -132,7 +159,7 @@ impl Behind {
         self.ordered.notify_all();
     }
 
-    fn is_awaited(&self, block: u64) -> bool {
+    pub(super) fn is_awaited(&self, block: u64) -> bool {
         self.count.load(Ordering::Relaxed) > 0 && self.state.lock().around(block).0 > block
     }
 
@@ -187,9 +214,12 @@ impl Behind {
         self.ordered.notify_all();
     }
 
-    fn done(&self, order: Order) {
+    /// What is awaited from the first block on is so no longer, up to the second.
+    pub(super) fn done(&self, from: u64, to: u64) {
         let mut state = self.state.lock();
-        state.awaited.remove(&order.first);
+        if let Some(end) = state.awaited.remove(&from).filter(|end| to < *end) {
+            state.awaited.insert(to, end);
+        }
         self.count.store(state.awaited.len(), Ordering::Relaxed);
         drop(state);
         self.arrived.notify_all();
@@ -271,18 +301,30 @@ impl BufferCache {
     }
 
     fn serve(&self) {
-        let mut buffer = vec![0; ORDER_BLOCKS_MAX as usize * self.layout.block_bytes as usize];
+        let order_bytes = self.behind.order_blocks as usize * self.layout.block_bytes as usize;
+        let mut buffer = LongBuffer::new(order_bytes);
         while let Some(order) = self.behind.next() {
             let marked = if order.goes_on { MARKED_BLOCKS } else { 0 };
-            let fetched = self.fetch(BlockNo(order.first), BlockNo(order.end), &mut buffer);
+            let fetched = self.fetch(BlockNo(order.first), BlockNo(order.end), buffer.bytes());
             self.behind.left_device(order);
-            // Who needs blocks that could not be read reads them again, and has the error.
+            let mut at = order.first;
             if let Ok(fetched) = fetched {
-                self.take_over(&fetched, None, marked);
-                self.let_stay(order.first, order.end, order.stay);
+                while at < order.end {
+                    let to = order.end.min(at + self.short_blocks());
+                    self.take_over(&fetched, at..to, None, marked);
+                    self.let_stay(at, to, order.stay);
+                    self.behind.done(at, to);
+                    at = to;
+                }
+            } else {
+                // Who needs blocks that could not be read reads them again, and has the error.
+                self.behind.done(order.first, order.end);
             }
-            self.behind.done(order);
         }
+    }
+
+    fn short_blocks(&self) -> u64 {
+        SHORT_BYTES / u64::from(self.layout.block_bytes)
     }
 
     /// Whether runs are read behind the reader's back.
@@ -299,7 +341,10 @@ impl BufferCache {
     /// requests as may be.
     pub fn read_run(&self, first: BlockNo, end: BlockNo, stay: Stay) -> crate::error::Result<()> {
         if self.behind.is_served() {
-            self.behind.order(first.0, end.0, false, stay);
+            let (short, longest) = (self.short_blocks(), self.behind.order_blocks);
+            // A request that is hardly shorter than the longest would cost one more, and save nothing.
+            let short = if longest >= 2 * short { short } else { longest };
+            self.behind.order(first.0, end.0, short, false, stay);
             return Ok(());
         }
         let mut next = first.0;
@@ -329,7 +374,7 @@ impl BufferCache {
         let missing = |number: &u64| !self.clean.contains_key(&BlockNo(*number));
         let end = run.clone().take_while(missing).last().map_or(run.start, |last| last + 1);
         if run.start < end {
-            self.behind.order(run.start, end, true, Stay::UntilUsed);
+            self.behind.order(run.start, end, self.behind.order_blocks, true, Stay::UntilUsed);
         }
     }
 }

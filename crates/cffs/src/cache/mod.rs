@@ -21,6 +21,7 @@ mod streams;
 mod write_set;
 
 use std::io::IoSlice;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,7 +36,7 @@ use crate::device::BlockDevice;
 use crate::error::Result;
 use crate::format::Layout;
 use crate::units::BlockNo;
-use behind::Behind;
+use behind::{Behind, order_blocks};
 use streams::Streams;
 
 /// Locks that keep two readers from reading one segment twice, and a reader from bringing back what
@@ -105,7 +106,6 @@ fn count(counter: &AtomicU64, by: u64) {
 /// What the device had in a run, and how often a write had replaced blocks of its segments before.
 struct Fetched<'a> {
     first: BlockNo,
-    end: BlockNo,
     versions: Vec<u64>,
     bytes: &'a [u8],
 }
@@ -137,6 +137,7 @@ impl BufferCache {
         groups: bool,
     ) -> BufferCache {
         let blocks = (bytes / u64::from(layout.block_bytes)).max(16) as usize;
+        let order_blocks = order_blocks(device.longest_read(), layout.block_bytes, blocks as u64);
         BufferCache {
             device,
             layout,
@@ -146,8 +147,8 @@ impl BufferCache {
             groups,
             segments: (0..SEGMENT_LOCKS).map(|_| Mutex::new(())).collect(),
             versions: (0..SEGMENT_LOCKS).map(|_| Mutex::new(0)).collect(),
-            streams: Streams::new(layout.segment_blocks(), blocks as u64),
-            behind: Behind::default(),
+            streams: Streams::new(layout.segment_blocks(), blocks as u64, order_blocks),
+            behind: Behind::new(order_blocks),
             counters: Counters::default(),
         }
     }
@@ -287,7 +288,7 @@ impl BufferCache {
     ) -> Result<Option<Arc<Block>>> {
         let mut buffer = vec![0; (end.0 - first.0) as usize * self.layout.block_bytes as usize];
         let fetched = self.fetch(first, end, &mut buffer)?;
-        Ok(self.take_over(&fetched, wanted, marked))
+        Ok(self.take_over(&fetched, first.0..end.0, wanted, marked))
     }
 
     /// Reads a run with one request, into a buffer that is as long at least.
@@ -299,24 +300,29 @@ impl BufferCache {
         self.device.read_at(self.layout.block_offset(first), bytes)?;
         count(&self.counters.reads, 1);
         count(&self.counters.read_bytes, bytes.len() as u64);
-        Ok(Fetched { first, end, versions, bytes })
+        Ok(Fetched { first, versions, bytes })
     }
 
-    /// Takes what is not in memory of a run; returns the block `wanted`.
+    /// Takes what is not in memory of a part of a run; returns the block `wanted`. The first `marked`
+    /// blocks of the run tell when they are needed.
     fn take_over(
         &self,
         fetched: &Fetched<'_>,
+        part: Range<u64>,
         wanted: Option<BlockNo>,
         marked: u64,
     ) -> Option<Arc<Block>> {
-        let &Fetched { first, end, ref versions, bytes } = fetched;
+        let &Fetched { first, ref versions, bytes } = fetched;
         let block_bytes = self.layout.block_bytes as usize;
         let mut found = None;
-        for (segment, before) in (self.segment_of(first)..).zip(versions) {
+        let from = self.segment_of(BlockNo(part.start));
+        let skipped = (from - self.segment_of(first)) as usize;
+        let segments = from..=self.segment_of(BlockNo(part.end - 1));
+        for (segment, before) in segments.zip(&versions[skipped..]) {
             let now = self.versions[segment as usize % SEGMENT_LOCKS].lock();
             let first_of = segment * u64::from(self.layout.segment_blocks());
             let end_of = first_of + u64::from(self.layout.segment_blocks());
-            for number in first_of.max(first.0)..end_of.min(end.0) {
+            for number in first_of.max(part.start)..end_of.min(part.end) {
                 let at = (number - first.0) as usize * block_bytes;
                 if *now == *before && !self.clean.contains_key(&BlockNo(number)) {
                     let image = Block::new(&bytes[at..at + block_bytes]);

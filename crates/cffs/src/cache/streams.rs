@@ -30,12 +30,14 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// The streams of a cache of so many blocks.
-    pub(super) fn new(segment_blocks: u32, cache_blocks: u64) -> Streams {
+    /// The streams of a cache of so many blocks. The longest windows are whole requests of so many.
+    pub(super) fn new(segment_blocks: u32, cache_blocks: u64, request_blocks: u64) -> Streams {
         let state = Mutex::new((0, [Stream::default(); STREAMS]));
         let segment_blocks = u64::from(segment_blocks);
         let longest = segment_blocks * WINDOW_SEGMENTS_MAX;
-        let window_max = (cache_blocks / WINDOW_CACHE_PART).clamp(segment_blocks, longest);
+        let part = (cache_blocks / WINDOW_CACHE_PART).clamp(segment_blocks, longest);
+        let whole = part / request_blocks * request_blocks;
+        let window_max = if whole > 0 { whole } else { part };
         Streams { segment_blocks, window_max, state }
     }
 

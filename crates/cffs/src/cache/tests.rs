@@ -15,6 +15,7 @@ const BLOCKS: u64 = 4096;
 /// A device on which reads can be made to fail.
 struct Moody {
     memory: MemoryDevice,
+    longest_read: Option<u64>,
     fails: AtomicBool,
     /// The offsets and lengths of all reads, in the order in which they came.
     reads: Mutex<Vec<(u64, u64)>>,
@@ -45,20 +46,24 @@ impl BlockDevice for Moody {
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.memory.discard(offset, len)
     }
+    fn longest_read(&self) -> Option<u64> {
+        self.longest_read
+    }
 }
 
-/// A cache over a device whose blocks begin with their numbers.
+/// A cache over a device whose blocks begin with their numbers, and that takes a mebibyte at once.
 fn cache() -> (Arc<Moody>, BufferCache) {
-    cache_with(true, 4 * BLOCKS)
+    cache_with(true, 4 * BLOCKS, Some(1 << 20))
 }
 
-fn cache_with(groups: bool, blocks: u64) -> (Arc<Moody>, BufferCache) {
+fn cache_with(groups: bool, blocks: u64, longest_read: Option<u64>) -> (Arc<Moody>, BufferCache) {
     let memory = MemoryDevice::new(BLOCKS * u64::from(BLOCK));
     for number in 0..BLOCKS {
         let offset = number * u64::from(BLOCK);
         memory.write_at(offset, &[IoSlice::new(&number.to_le_bytes())]).unwrap();
     }
-    let device = Arc::new(Moody { memory, fails: AtomicBool::new(false), reads: Mutex::default() });
+    let (fails, reads) = (AtomicBool::new(false), Mutex::default());
+    let device = Arc::new(Moody { memory, longest_read, fails, reads });
     let layout = Layout {
         block_bytes: BLOCK,
         fragment_bytes: 1024,
@@ -96,7 +101,7 @@ fn a_reader_in_order_costs_fewer_and_fewer_requests() {
 
 #[test]
 fn without_groups_a_miss_reads_what_was_asked_for() {
-    let (_, cache) = cache_with(false, 4 * BLOCKS);
+    let (_, cache) = cache_with(false, 4 * BLOCKS, None);
     (0..64).for_each(|number| check(&cache, number));
     cache.read_near(BlockNo(100), 5).unwrap();
     let stats = cache.stats();
@@ -120,6 +125,54 @@ fn a_stream_is_read_behind_its_readers_back_and_each_block_once() {
     assert_eq!(stats.read_bytes, BLOCKS * u64::from(BLOCK));
     // The runs get longer up to a mebibyte, of which there are 16.
     assert!(stats.reads < 16 + 6, "{stats:?}");
+}
+
+/// A request that the kernel has to cut comes to the disk in pieces of any order; a short one costs as
+/// much as a long one.
+#[test]
+fn a_run_is_ordered_in_requests_as_long_as_the_device_takes() {
+    let cases = [
+        (None, vec![256, 512, 1024, 1024, 1024, 256]),
+        (Some(4 << 20), vec![256, 512, 1024, 1024, 1024, 256]),
+        (Some(1280 << 10), [vec![320; 12], vec![256]].concat()),
+        (Some(120 << 10), [vec![240; 17], vec![16]].concat()),
+    ];
+    for (longest, expected) in cases {
+        let (device, cache) = cache_with(true, 4 * BLOCKS, longest);
+        cache.with_read_ahead(2, || {
+            cache.read_run(BlockNo(0), BlockNo(BLOCKS), Stay::UntilUsed).unwrap();
+            (0..BLOCKS).for_each(|number| check(&cache, number));
+        });
+        let mut reads = device.reads.lock().clone();
+        reads.sort_unstable();
+        let blocks: Vec<u64> = reads.iter().map(|(_, len)| len / u64::from(BLOCK)).collect();
+        assert_eq!(blocks, expected, "{longest:?}");
+    }
+}
+
+#[test]
+fn a_streams_windows_are_whole_requests() {
+    for (request, window) in [(320, 960), (256, 1024), (1024, 1024), (2048, 1024)] {
+        let streams = Streams::new(16, 4 * BLOCKS, request);
+        streams.read(0, 16);
+        let runs = (0..10).scan(0, |at, _| {
+            let run = streams.go_on(*at, u64::MAX)?;
+            *at = run.start;
+            Some(run.end - run.start)
+        });
+        assert_eq!(runs.max(), Some(window), "of {request} blocks");
+    }
+}
+
+#[test]
+fn who_waits_for_the_first_block_of_a_long_request_has_it_before_the_last_is_taken_over() {
+    let behind = Behind::new(1024);
+    behind.order(0, 1024, 1024, false, Stay::UntilUsed);
+    assert!(behind.is_awaited(0) && behind.is_awaited(1023));
+    behind.done(0, 256);
+    assert!(!behind.is_awaited(255) && behind.is_awaited(256) && behind.is_awaited(1023));
+    behind.done(256, 1024);
+    assert!(!behind.is_awaited(1023));
 }
 
 #[test]
@@ -195,7 +248,7 @@ fn a_reader_at_random_is_given_what_is_left_where_he_has_been_before() {
 
 #[test]
 fn sectors_read_ahead_outlast_the_contents_of_a_tree() {
-    let (_, cache) = cache_with(true, 1024);
+    let (_, cache) = cache_with(true, 1024, Some(1 << 20));
     let contents = |run: std::ops::Range<u64>| {
         for first in run.step_by(64) {
             cache.read_run(BlockNo(first), BlockNo(first + 64), Stay::UntilUsed).unwrap();

@@ -26,6 +26,7 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
+mod buffer;
 pub mod crashing;
 pub mod fault;
 pub mod file;
@@ -38,6 +39,7 @@ pub mod volatile;
 #[cfg(test)]
 mod tests;
 
+pub use buffer::LongBuffer;
 pub use crashing::CrashingDevice;
 pub use fault::FaultDevice;
 pub use file::{Access, FileDevice, OpenError, OpenOptions};
@@ -99,6 +101,11 @@ pub trait BlockDevice: Send + Sync {
 
     /// Tells that from now on its user chooses what is read ahead, so that nobody need guess. A hint.
     fn expect_chosen_reads(&self) {}
+
+    /// The longest read in bytes that the device takes as one request, if it has such a limit.
+    fn longest_read(&self) -> Option<u64> {
+        None
+    }
 }
 
 macro_rules! forward {
@@ -124,6 +131,9 @@ macro_rules! forward {
             }
             fn expect_chosen_reads(&self) {
                 (**self).expect_chosen_reads();
+            }
+            fn longest_read(&self) -> Option<u64> {
+                (**self).longest_read()
             }
         }
     };

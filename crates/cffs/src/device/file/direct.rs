@@ -95,7 +95,7 @@ impl DirectAlignment {
         number.is_multiple_of(self.offset_bytes)
     }
 
-    fn suits(&self, offset: u64, buf: &[u8]) -> bool {
+    pub(super) fn suits(&self, offset: u64, buf: &[u8]) -> bool {
         self.is_aligned(offset)
             && self.is_aligned(buf.len() as u64)
             && buf.as_ptr().addr().is_multiple_of(self.memory_bytes)

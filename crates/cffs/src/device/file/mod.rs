@@ -14,6 +14,7 @@ use std::io::{self, IoSlice};
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::fs::{Advice, FallocateFlags};
@@ -32,6 +33,10 @@ pub use open::{Access, OpenError, OpenOptions};
 
 /// From this length on a write is sent to the device at once.
 const LONG_WRITE_BYTES: u64 = 256 << 10;
+/// From this length on a read that somebody chose goes past the host's page cache.
+const LONG_READ_BYTES: usize = 256 << 10;
+/// What the host reads of an image file at once: more than its disk may take, and it knows better.
+const IMAGE_READ_BYTES: u64 = 1 << 20;
 /// The most buffers that the kernel takes in one request (`IOV_MAX`).
 const VECTOR_MAX: usize = 1024;
 
@@ -44,6 +49,8 @@ pub struct FileDevice {
     is_block_device: bool,
     /// Set if the host's page cache is bypassed.
     direct: Option<DirectAlignment>,
+    /// The same device for long reads that bypass it, once reads are chosen.
+    long_reads: OnceLock<Option<(File, DirectAlignment)>>,
 }
 
 impl FileDevice {
@@ -88,6 +95,16 @@ impl FileDevice {
         }
     }
 
+    /// Reads past the host's page cache if the read is long and suits the device: a copy there would
+    /// serve nobody, as who chooses what to read keeps it. The kernel writes first what it holds of
+    /// the range. Otherwise nothing was read.
+    fn read_long(&self, offset: u64, buf: &mut [u8]) -> bool {
+        let Some(Some((file, alignment))) = self.long_reads.get() else { return false };
+        buf.len() >= LONG_READ_BYTES
+            && alignment.suits(offset, buf)
+            && file.read_exact_at(buf, offset).is_ok()
+    }
+
     fn check_writable(&self) -> io::Result<()> {
         match self.access {
             Access::ReadWrite => Ok(()),
@@ -104,6 +121,7 @@ impl BlockDevice for FileDevice {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.geometry.check(offset, buf.len() as u64)?;
         match &self.direct {
+            None if self.read_long(offset, buf) => Ok(()),
             None => self.file.read_exact_at(buf, offset),
             Some(alignment) => alignment.read(&self.file, self.geometry.size_bytes, offset, buf),
         }
@@ -155,6 +173,17 @@ impl BlockDevice for FileDevice {
     fn expect_chosen_reads(&self) {
         // A file system that does not take the hint guesses on.
         let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::Random);
+        if self.is_block_device && self.direct.is_none() {
+            // Where it cannot be opened again, the page cache has to do.
+            self.long_reads.get_or_init(|| open::again_directly(&self.file).ok());
+        }
+    }
+
+    fn longest_read(&self) -> Option<u64> {
+        match self.is_block_device {
+            true => open::longest_request(&self.file).ok(),
+            false => Some(IMAGE_READ_BYTES),
+        }
     }
 }
 

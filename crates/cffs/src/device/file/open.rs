@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, OFlags};
@@ -124,7 +126,8 @@ impl OpenOptions {
             true => Some(DirectAlignment::of(&file, is_block_device)?),
             false => None,
         };
-        Ok(FileDevice { file, geometry, access: self.access, is_block_device, direct })
+        let long_reads = OnceLock::new();
+        Ok(FileDevice { file, geometry, access: self.access, is_block_device, direct, long_reads })
     }
 
     /// Tries to open and lock until it works or the time is over.
@@ -180,4 +183,23 @@ fn block_device_size(file: &File) -> io::Result<u64> {
     // encodes a size_t, which is what the kernel's headers do, too.
     let size_bytes = unsafe { ioctl::ioctl(file, ioctl::Getter::<BLKGETSIZE64, u64>::new())? };
     Ok(size_bytes)
+}
+
+/// Another descriptor of a block device, for reads that bypass the host's page cache. It has no lock:
+/// it goes with the one that has.
+pub(super) fn again_directly(file: &File) -> io::Result<(File, DirectAlignment)> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OFlags::DIRECT.bits() as i32;
+    let again = File::options().read(true).custom_flags(flags).open(path)?;
+    let alignment = DirectAlignment::of(&again, true)?;
+    Ok((again, alignment))
+}
+
+/// The longest request in bytes that the kernel sends to a block device.
+pub(super) fn longest_request(file: &File) -> io::Result<u64> {
+    const BLKSECTGET: ioctl::Opcode = ioctl::opcode::none(0x12, 103);
+    const SECTOR_BYTES: u64 = 512;
+    // SAFETY: BLKSECTGET writes one unsigned short, a number of sectors, through its argument.
+    let sectors = unsafe { ioctl::ioctl(file, ioctl::Getter::<BLKSECTGET, u16>::new())? };
+    Ok(u64::from(sectors) * SECTOR_BYTES)
 }

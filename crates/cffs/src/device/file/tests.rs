@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::*;
+use crate::device::LongBuffer;
 
 struct Scratch {
     directory: tempfile::TempDir,
@@ -197,6 +198,7 @@ fn a_full_host_is_an_error_of_the_write() {
         access: Access::ReadWrite,
         is_block_device: false,
         direct: None,
+        long_reads: OnceLock::new(),
     };
     let error = full.write_at(0, &[IoSlice::new(b"x")]).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
@@ -335,4 +337,30 @@ fn a_block_device_that_the_kernel_has_mounted_is_in_use() {
     run("umount", &[], &mount_point);
     assert!(matches!(outcome, Err(OpenError::InUse { .. })), "{outcome:?}");
     FileDevice::open(&disk.path, Access::ReadWrite).unwrap();
+}
+
+/// What was just written, and is in the host's memory alone, too.
+#[test]
+#[ignore = "needs root, for a loop device"]
+fn long_reads_of_a_block_device_go_past_the_hosts_memory_once_they_are_chosen() {
+    let scratch = direct_scratch();
+    drop(scratch.create(16 << 20));
+    let disk = Loop::over(&scratch.path());
+    let device = FileDevice::open(&disk.path, Access::ReadWrite).unwrap();
+    let name = disk.path.file_name().unwrap().to_str().unwrap();
+    let limit = std::fs::read_to_string(format!("/sys/block/{name}/queue/max_sectors_kb")).unwrap();
+    assert_eq!(device.longest_read(), Some(limit.trim().parse::<u64>().unwrap() << 10));
+    let written = pattern(4 << 20);
+    device.write_at(8192, &[IoSlice::new(&written)]).unwrap();
+
+    let mut buffer = LongBuffer::new(4 << 20);
+    assert!(!device.read_long(8192, buffer.bytes()), "nobody has chosen yet");
+    device.expect_chosen_reads();
+    assert!(device.read_long(8192, buffer.bytes()));
+    assert!(buffer.bytes() == written);
+    // What does not suit a direct request takes the ordinary way.
+    assert!(!device.read_long(8192, &mut buffer.bytes()[..4096]), "short");
+    assert!(!device.read_long(8192, &mut buffer.bytes()[1..=1 << 20]), "misaligned");
+    device.read_at(8192, &mut buffer.bytes()[1..=1 << 20]).unwrap();
+    assert!(buffer.bytes()[1..=1 << 20] == written[..1 << 20]);
 }

@@ -1,0 +1,37 @@
+//! Memory for long requests.
+
+/// What the host maps at once where it can.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Memory that a device fills without a detour. It begins with a huge page, and lies in such where the
+/// host has them: a disk takes few pieces of memory in one request (AHCI 168), so a long one that lay
+/// in pages here and there would be cut.
+pub struct LongBuffer {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl LongBuffer {
+    /// So many zeros, which take no memory before somebody writes there.
+    pub fn new(len: usize) -> LongBuffer {
+        let whole = len.next_multiple_of(HUGE_PAGE_BYTES);
+        let mut memory = vec![0; whole + HUGE_PAGE_BYTES];
+        let address = memory.as_ptr().addr();
+        let start = address.next_multiple_of(HUGE_PAGE_BYTES) - address;
+        prefer_huge_pages(&mut memory[start..start + whole]);
+        LongBuffer { memory, start, len }
+    }
+
+    /// All of it.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.len]
+    }
+}
+
+fn prefer_huge_pages(memory: &mut [u8]) {
+    let advice = rustix::mm::Advice::LinuxHugepage;
+    // SAFETY: the advice changes how the memory is backed, not what is in it; all of it is ours.
+    // A hint: a host that has no huge pages refuses.
+    let _ = unsafe { rustix::mm::madvise(memory.as_mut_ptr().cast(), memory.len(), advice) };
+}
