@@ -62,6 +62,8 @@ pub struct Cell {
 pub struct Results {
     /// The repetitions of each cell.
     pub cells: BTreeMap<Cell, Vec<Phase>>,
+    /// The longest request in KiB that reached the disk, if there was a disk.
+    pub request_kib: Option<u64>,
     /// Runs that failed, with the reason. A missing cell is always explained.
     pub failures: Vec<Failure>,
 }
@@ -103,7 +105,10 @@ impl Plan {
                     }
                     let seed = self.seed + u64::from(repetition);
                     match self.run_one(workload, peer, seed, interrupt) {
-                        Ok(phases) => results.add(workload, peer, phases),
+                        Ok((phases, request_kib)) => {
+                            results.request_kib = request_kib.or(results.request_kib);
+                            results.add(workload, peer, phases);
+                        }
                         Err(_) if interrupt.load(Ordering::Relaxed) => return results,
                         Err(error) => {
                             let reason = format!("{error:#}");
@@ -126,9 +131,9 @@ impl Plan {
         peer: Peer,
         seed: u64,
         interrupt: &AtomicBool,
-    ) -> anyhow::Result<Vec<Phase>> {
+    ) -> anyhow::Result<(Vec<Phase>, Option<u64>)> {
         if peer == Peer::Library {
-            return library::hot(workload.hot(self.scale, seed));
+            return Ok((library::hot(workload.hot(self.scale, seed))?, None));
         }
         let mut volume = Volume::make(VolumeSpec {
             peer,
@@ -138,13 +143,14 @@ impl Plan {
             scratch: self.scratch.clone(),
             cffs: self.cffs.clone(),
         })?;
+        let request_kib = volume.request_kib()?;
         let progress = bar("  {prefix}: {msg} {wide_bar} {pos}/{len} {per_sec}");
         progress.set_prefix(format!("{} on {peer}", workload.name()));
         let mut session = Session::new(&mut volume, interrupt, progress, self.patience);
         workload.run(&mut session, self.scale, seed, peer.store())?;
         let phases = session.finish();
         volume.dismantle()?;
-        Ok(phases)
+        Ok((phases, Some(request_kib)))
     }
 }
 

@@ -56,6 +56,7 @@ impl Volume {
         let backing = places.path().join("backing");
         let media = Media::open(&backing, spec.size)?;
         let disk = DiskServer::start(spec.profile, spec.stroke, media, &served)?;
+        let request_bytes = disk.request_bytes();
         let work = mount_point.join("work");
         let mut volume = Volume {
             spec,
@@ -68,7 +69,7 @@ impl Volume {
         };
         volume.set_free(true);
         let file = served.join(crate::serve::image::FILE_NAME);
-        let device = LoopDevice::attach(&file, volume.spec.profile)?;
+        let device = LoopDevice::attach(&file, volume.spec.profile, request_bytes)?;
         volume.spec.peer.make(device.path(), &volume.spec.cffs)?;
         volume.device = Some(device);
         volume.mount()?;
@@ -76,6 +77,11 @@ impl Volume {
         volume.settle()?;
         volume.set_free(false);
         Ok(volume)
+    }
+
+    /// The longest request in KiB that reaches the disk.
+    pub fn request_kib(&self) -> Result<u64> {
+        self.device.as_ref().context("a block device")?.request_kib()
     }
 
     /// Unmounts and takes everything apart.

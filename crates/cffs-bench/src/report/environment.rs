@@ -30,6 +30,8 @@ pub struct Environment {
     pub memory_bytes: u64,
     /// The kernel.
     pub kernel: String,
+    /// The longest request in KiB that reached the device.
+    pub request_kib: Option<u64>,
     /// Which threads run where.
     pub placement: String,
     /// Runnable processes per core, averaged over a minute, when the comparison ended.
@@ -40,10 +42,11 @@ pub struct Environment {
 
 impl Environment {
     /// This machine, for this plan.
-    pub fn here(plan: &Plan) -> Environment {
+    pub fn here(plan: &Plan, request_kib: Option<u64>) -> Environment {
         let quick = if plan.scale == Scale::Quick { "-quick" } else { "" };
         let version = |peer: &Peer| (peer.to_string(), peer.version(&plan.cffs));
         Environment {
+            request_kib,
             placement: format!("{}{}", plan.placement, idle()),
             versions: plan.peers.iter().map(version).collect(),
             ..Environment::new(plan.profile, plan.stroke, plan.scale, quick)
@@ -75,6 +78,7 @@ impl Environment {
             cores,
             memory_bytes: memory_bytes(),
             kernel: format!("Linux {}", system.release().to_string_lossy()),
+            request_kib: None,
             placement: String::new(),
             load_per_core: load() / cores as f64,
             versions: Vec::new(),

@@ -41,7 +41,7 @@ impl Report {
     pub fn new(plan: &Plan, results: &Results) -> Report {
         let summary = Summary::new(results, plan.profile.streaming_rate());
         Report {
-            environment: Environment::here(plan),
+            environment: Environment::here(plan, results.request_kib),
             bars: bars::judge(plan.profile, &summary),
             rows: summary.rows,
             failures: results.failures.clone(),

@@ -7,6 +7,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use super::Report;
 use super::summary::Row;
 use crate::peer::Peer;
+use crate::serve::pages::DISK_REQUEST_BYTES;
 use crate::workload::Phase;
 
 /// Characters in a line of text.
@@ -122,6 +123,15 @@ fn circumstances(report: &Report) -> String {
             crate::disk::Stroke::Slice => "the volume is a slice of a large disk",
         },
     );
+    if let Some(kib) = e.request_kib {
+        let disk = u64::from(DISK_REQUEST_BYTES >> 10);
+        let less = if kib < disk { ", as FUSE and loop devices allow" } else { "" };
+        let _ = writeln!(
+            out,
+            "\nThe longest request that reaches the device is {kib} KiB{less}; the kernel's default for a \
+             disk is {disk} KiB."
+        );
+    }
     if e.is_loaded() {
         let _ = writeln!(
             out,

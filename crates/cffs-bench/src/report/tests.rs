@@ -3,7 +3,7 @@
 use super::summary::{Summary, median};
 use super::*;
 use crate::compare::Cell;
-use crate::disk::{Counters, Profile};
+use crate::disk::{Counters, Profile, Stroke};
 use crate::peer::Peer;
 use crate::workload::Phase;
 use crate::workload::catalog::Workload;
@@ -126,4 +126,24 @@ fn paragraphs_are_broken_between_words() {
     assert!(wrapped.lines().count() == 3 && wrapped.lines().all(|line| line.len() <= 100));
     assert_eq!(wrapped.split_whitespace().count(), 60);
     assert_eq!(table::wrap(""), "\n");
+}
+
+#[test]
+fn the_head_tells_the_longest_request() {
+    let plan = LibraryPlan {
+        profile: Profile::Hdd7200,
+        stroke: Stroke::Whole,
+        size: 1 << 30,
+        files: 1,
+        large_bytes: 1,
+        seed: 1,
+    };
+    let head = |request_kib| {
+        let environment = Environment { request_kib, ..Environment::virtual_disk(&plan) };
+        let (rows, bars, failures) = (Vec::new(), Vec::new(), Vec::new());
+        table::text(&Report { environment, rows, bars, failures })
+    };
+    assert!(!head(None).contains("KiB"));
+    assert!(head(Some(1280)).contains("1280 KiB, as FUSE and loop devices allow"));
+    assert!(head(Some(4096)).contains("4096 KiB; the"));
 }

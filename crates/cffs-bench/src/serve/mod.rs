@@ -5,6 +5,7 @@
 //! - [`pacer`]: sleeps until the model says that a request is done;
 //! - [`media`]: the bytes, and what a power cut loses of them;
 //! - [`image`]: a FUSE file system of one file over both;
+//! - [`pages`]: how long requests may be on their way there;
 //! - [`server`]: that file system mounted, and a loop device that makes it a block device;
 //! - [`control`]: a socket through which another process reads the counters, and cuts the power.
 
@@ -12,6 +13,7 @@ pub mod control;
 pub mod image;
 pub mod media;
 pub mod pacer;
+pub mod pages;
 pub mod server;
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use fuse_ring::{Config, MountOptions, Session, TransportChoice, Unmount, Unmount
 use super::image::{FILE_NAME, Image};
 use super::media::Media;
 use super::pacer::Pacer;
+use super::pages::{DISK_REQUEST_BYTES, RaisedLimit};
 use crate::disk::{Profile, Stroke};
 use crate::placement::Placement;
 
@@ -30,6 +31,7 @@ pub struct DiskServer {
     pacer: Arc<Pacer>,
     media: Arc<Media>,
     file: PathBuf,
+    request_bytes: u32,
     unmounter: Unmounter,
     thread: Option<JoinHandle<std::io::Result<()>>>,
 }
@@ -51,9 +53,13 @@ impl DiskServer {
         // Direct I/O that is asynchronous counts as background work, which would be held back.
         config.wishes.max_background = 512;
         config.wishes.congestion_threshold = 512;
+        let limit = RaisedLimit::to(DISK_REQUEST_BYTES);
+        let request_bytes = limit.bytes();
+        config.wishes.max_write = request_bytes;
         let session =
             Session::mount(Image::new(pacer.clone(), media.clone()), at, &options, &config)
                 .with_context(|| format!("mount on {}", at.display()))?;
+        drop(limit);
         let unmounter = session.unmounter();
         let serve = move || {
             Placement::here().pin_disk();
@@ -63,7 +69,7 @@ impl DiskServer {
         };
         let thread = std::thread::Builder::new().name("disk".into()).spawn(serve)?;
         let file = at.join(FILE_NAME);
-        Ok(DiskServer { pacer, media, file, unmounter, thread: Some(thread) })
+        Ok(DiskServer { pacer, media, file, request_bytes, unmounter, thread: Some(thread) })
     }
 
     /// The device behind the file.
@@ -79,6 +85,11 @@ impl DiskServer {
     /// The file.
     pub fn file(&self) -> &Path {
         &self.file
+    }
+
+    /// The longest request in bytes that reaches it.
+    pub fn request_bytes(&self) -> u32 {
+        self.request_bytes
     }
 
     /// Whether somebody else has unmounted it.
@@ -117,8 +128,9 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// A loop device over `file` that looks to the kernel like a disk of this profile.
-    pub fn attach(file: &Path, profile: Profile) -> Result<LoopDevice> {
+    /// A loop device over `file`, which takes requests of up to `request_bytes`, that looks to the
+    /// kernel like a disk of this profile.
+    pub fn attach(file: &Path, profile: Profile, request_bytes: u32) -> Result<LoopDevice> {
         let sector = profile.sector_size().to_string();
         let mut losetup = Command::new("losetup");
         losetup.args(["--find", "--show", "--direct-io=on", "--sector-size", &sector]);
@@ -131,8 +143,13 @@ impl LoopDevice {
         if device.attribute("loop/dio")? != "1" {
             bail!("the loop device refuses direct I/O: the page cache would hide the disk");
         }
-        device.tune(profile)?;
+        device.tune(profile, request_bytes)?;
         Ok(device)
+    }
+
+    /// The longest request in KiB that the kernel sends to it.
+    pub fn request_kib(&self) -> Result<u64> {
+        Ok(self.attribute("queue/max_sectors_kb")?.parse()?)
     }
 
     /// Where it is.
@@ -141,14 +158,16 @@ impl LoopDevice {
     }
 
     /// What a kernel would do for such a disk. A file system behaves accordingly.
-    fn tune(&self, profile: Profile) -> Result<()> {
+    fn tune(&self, profile: Profile, request_bytes: u32) -> Result<()> {
         let (rotational, scheduler) =
             if profile.is_rotational() { ("1", "mq-deadline") } else { ("0", "none") };
         self.set("rotational", rotational)?;
         self.set("scheduler", scheduler)?;
         self.set("add_random", "0")?;
-        // FUSE carries at most a megabyte; otherwise requests would be cut in two unequal parts.
-        self.set("max_sectors_kb", "1024")?;
+        // As much as a disk takes, unless the driver of loop devices takes less or FUSE does: it would
+        // cut requests in unequal parts.
+        let takes: u32 = self.attribute("queue/max_hw_sectors_kb")?.parse()?;
+        self.set("max_sectors_kb", &takes.min(request_bytes >> 10).to_string())?;
         // A loop device keeps what was said of the disk before: without flushes that it needs, all
         // that is made durable would cost nothing.
         let cache = if profile.has_write_cache() { "write back" } else { "write through" };

@@ -1,0 +1,68 @@
+//! How long the requests are that FUSE and a loop device let through.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{FlockOperation, flock};
+
+/// What the kernel sends to a disk at once unless told otherwise, since Linux 6.17.
+pub const DISK_REQUEST_BYTES: u32 = 4 << 20;
+
+/// How many pages a request may have, in all FUSE file systems that are mounted from then on.
+const LIMIT: &str = "/proc/sys/fs/fuse/max_pages_limit";
+/// The limit of kernels that have no such file.
+const LIMIT_BUILT_IN: u32 = 256;
+const PAGE_BYTES: u32 = 4096;
+
+/// FUSE's limit, raised for mounting. Dropping it puts the limit back; whoever else raises it waits
+/// until then. A mount keeps the limit under which it was made.
+pub struct RaisedLimit {
+    file: Option<File>,
+    before: u32,
+    pages: u32,
+}
+
+impl RaisedLimit {
+    /// Raises it to requests of so many bytes, or as far as the kernel allows.
+    pub fn to(bytes: u32) -> RaisedLimit {
+        let mut limit = RaisedLimit { file: None, before: current(), pages: current() };
+        // Who may not raise it serves shorter requests.
+        let _ = limit.raise(bytes / PAGE_BYTES);
+        limit
+    }
+
+    fn raise(&mut self, pages: u32) -> io::Result<()> {
+        let file = File::options().read(true).write(true).open(LIMIT)?;
+        flock(&file, FlockOperation::LockExclusive)?;
+        self.before = current();
+        if self.before < pages {
+            file.write_all_at(pages.to_string().as_bytes(), 0)?;
+            self.file = Some(file);
+        }
+        self.pages = current().min(pages);
+        Ok(())
+    }
+
+    /// The longest request in bytes of what is mounted now.
+    pub fn bytes(&self) -> u32 {
+        self.pages * PAGE_BYTES
+    }
+}
+
+impl Drop for RaisedLimit {
+    fn drop(&mut self) {
+        if let Some(file) = &self.file {
+            let _ = file.write_all_at(self.before.to_string().as_bytes(), 0);
+        }
+    }
+}
+
+/// The limit now, in pages.
+fn current() -> u32 {
+    let text = fs::read_to_string(LIMIT).unwrap_or_default();
+    text.trim().parse().unwrap_or(LIMIT_BUILT_IN)
+}
+
+#[cfg(test)]
+mod tests;
