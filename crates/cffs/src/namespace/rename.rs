@@ -217,6 +217,11 @@ impl Namespace {
         let deferred = on_device && new_place != old_place;
         let mut from = Locked::new(names.from);
         self.remove_entry(&mut from, source.sector, source.slot, source.hash, deferred)?;
+        if on_device {
+            // Given again in another sector, the name could be there for both files, and recovery
+            // would take it from the one that has no other there.
+            from.leaving.insert(source.hash);
+        }
         drop(from);
         let mut file = Locked::new(vnode);
         file.inode.parent = names.to.ino;

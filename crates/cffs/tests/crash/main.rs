@@ -317,6 +317,18 @@ fn what_was_found_stays_mended() {
         (3, vec![Truncate("d/f", 100), Sync]),
         // What was large is overwritten in place when it is small again, which was taken for a failure.
         (2, vec![Truncate("big", 7055), Sync, Truncate("big", 4350)]),
+        // The old name of a file that was given a new one beside it was given to another file, elsewhere in
+        // the directory.
+        (
+            1,
+            vec![
+                Rename("l", "h", Replace),
+                Link("d/f", "d/n"),
+                Rename("d/h", "d/g", Replace),
+                Make("d/h"),
+                Sync,
+            ],
+        ),
     ];
     for seed in 1..=3 {
         let explorer = Explorer { seed, ..Explorer::new() };
