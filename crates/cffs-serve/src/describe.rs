@@ -105,6 +105,7 @@ pub fn stats(stats: &Stats, requests: Value) -> Value {
         "epochs": {
             "written": stats.epochs,
             "forced": stats.epochs_forced,
+            "early_writes": stats.early_writes,
             "clean_points": stats.clean_points,
         },
         "memory": { "vnodes": stats.vnodes, "dirty_bytes": stats.dirty_bytes },

@@ -46,6 +46,8 @@ enum Image {
 #[derive(Default)]
 pub struct WriteSet {
     phases: [BTreeMap<BlockNo, Image>; 5],
+    /// Whether blocks of the first phase were written before, for which nothing has waited.
+    follows: bool,
 }
 
 impl WriteSet {
@@ -107,15 +109,28 @@ impl WriteSet {
         self.phases.iter().all(BTreeMap::is_empty)
     }
 
+    /// Writes the first phase ahead of the rest. The cache then has its blocks, but the device may not
+    /// have them before it has what is written later.
+    pub fn write_ahead(self, cache: &BufferCache) -> Result<()> {
+        let [new, rest @ ..] = self.phases;
+        debug_assert!(rest.iter().all(BTreeMap::is_empty), "only what is new is written ahead");
+        write_phase(cache, new)
+    }
+
+    /// Tells that blocks of the first phase were written ahead of the rest.
+    pub fn follow(&mut self) {
+        self.follows = true;
+    }
+
     /// Writes the set, phase by phase, and returns when it is durable. The cache then has every
     /// block as it is on the device.
     pub fn commit(self, cache: &BufferCache) -> Result<()> {
-        let mut written = false;
-        for phase in self.phases {
+        let mut written = self.follows;
+        for (number, phase) in self.phases.into_iter().enumerate() {
             if phase.is_empty() {
                 continue;
             }
-            if written {
+            if written && number > Phase::New as usize {
                 cache.barrier()?;
             }
             write_phase(cache, phase)?;

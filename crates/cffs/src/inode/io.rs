@@ -286,6 +286,7 @@ impl Store {
     /// in this state before the contents are overwritten in place.
     pub fn drop_checksum(&self, file: &mut Locked<'_>) {
         file.inode.content_checksum = None;
+        file.moves = true;
         self.mark_dirty(file);
     }
 

@@ -214,6 +214,11 @@ impl Store {
         queue
     }
 
+    /// What waits for the next epoch, in the order in which it was changed first.
+    pub fn queued(&self) -> Vec<Arc<Vnode>> {
+        self.queue.lock().clone()
+    }
+
     /// How many vnodes wait for the next epoch.
     pub fn queue_len(&self) -> usize {
         self.queue.lock().len()

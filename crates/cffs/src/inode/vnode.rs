@@ -73,8 +73,8 @@ pub struct VnodeState {
     pub map_changes: u64,
     /// Blocks promised to the extent tree and the attributes.
     pub spill_blocks: u64,
-    /// The device has a checksum of the contents as they lie there: the next epoch writes what
-    /// changed to new places and nothing over the old.
+    /// The device has a checksum of the contents as they lie there: until it has the inode as it is
+    /// in memory, what changes is written to new places and nothing over the old.
     pub moves: bool,
     /// Whether the attributes differ from those on the device.
     pub xattrs_changed: bool,
@@ -83,7 +83,8 @@ pub struct VnodeState {
     /// The contents matched their checksum since the inode was read.
     pub verified: AtomicBool,
     /// Of a directory: hashes of the names whose entries leave the device in the last phase of the
-    /// open epoch. Such a name cannot be given again before: the device could have it twice.
+    /// open epoch, or whose files have another name then. Such a name cannot be given again before: the
+    /// device could have it twice.
     pub leaving: HashSet<u32>,
     /// Of a directory: no sector before this one has room for an entry of usual size.
     pub room_from: u32,
@@ -97,6 +98,7 @@ impl VnodeState {
     pub fn set_encoded(&mut self) {
         self.dirty = false;
         self.changed = Changed::Times;
+        self.moves = false;
     }
 }
 

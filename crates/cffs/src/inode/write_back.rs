@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::map::TreeWriter;
 use super::{
-    Content, DIRECT_EXTENTS_MAX, DIRECT_EXTENTS_MIN, EncodedInode, Locked, Mapping, Store,
+    Changed, Content, DIRECT_EXTENTS_MAX, DIRECT_EXTENTS_MIN, EncodedInode, Locked, Mapping, Store,
     VnodeState, body_bytes_max,
 };
 use crate::alloc::{Kind, Request};
@@ -33,20 +33,23 @@ pub struct Neighbours<'a> {
 }
 
 impl Store {
-    /// Places the changed pages of a regular file or symbolic link and adds them to the epoch.
-    /// Returns the positions of the pages that are in flight from now on.
+    /// Places changed pages of a regular file or symbolic link, all of them if it is small, and adds them
+    /// to the epoch. Returns those that are in flight from now on.
     pub fn place_file(
         &self,
         file: &mut Locked<'_>,
+        positions: Vec<u64>,
         neighbours: &Neighbours<'_>,
         writes: &mut WriteSet,
         epoch: EpochNo,
     ) -> Result<Vec<u64>> {
-        let positions: Vec<u64> = file.pages.dirty_in(0..u64::MAX).collect();
         if positions.is_empty() {
             return Ok(positions);
         }
-        let reserved = std::mem::take(&mut file.reserved);
+        // Each of the pages that stay may have been promised a block.
+        let staying = (file.pages.dirty_count() - positions.len()) as u64;
+        let kept = file.reserved.min(staying * u64::from(self.layout.block_fragments()));
+        let reserved = std::mem::replace(&mut file.reserved, kept) - kept;
         self.alloc.unreserve(reserved);
         // A file that was large when its pages changed has no promise for all of them; it had no
         // checksum either, so that it may be overwritten where it lies.
@@ -57,9 +60,9 @@ impl Store {
         } else {
             self.place_pages(file, &positions, neighbours, writes)?;
         }
-        file.moves = false;
-        file.tail_unpromised = false;
+        file.tail_unpromised &= staying > 0;
         file.dirty = true;
+        file.changed = file.changed.max(Changed::Contents);
         self.count_dirty(file, |file| {
             for position in &positions {
                 file.pages.start_write(*position, epoch);
@@ -95,15 +98,24 @@ impl Store {
                 None => checksum::contents(sum, &vec![0; len]),
             };
         }
-        if let Some(map) = file.inode.map_mut() {
-            map.remove(0..u64::MAX).into_iter().for_each(|run| self.alloc.free(run));
-        }
+        self.free_mapped(file, 0..u64::MAX);
         for run in self.dirty_runs(file) {
             self.place_run(file, run, Kind::Small, neighbours, writes)?;
         }
         file.inode.content_checksum = (file.inode.file_type == FileType::Regular).then_some(sum);
         file.verified.store(true, std::sync::atomic::Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Gives back what is mapped in a range. The device has the inode lead there until it has it as it is
+    /// in memory, so it has to go with the epoch.
+    fn free_mapped(&self, file: &mut Locked<'_>, range: Range<u64>) {
+        let Some(map) = file.inode.map_mut() else { return };
+        let runs = map.remove(range);
+        if !runs.is_empty() {
+            file.changed = Changed::Anything;
+        }
+        runs.into_iter().for_each(|run| self.alloc.free(run));
     }
 
     /// The dirty pages as runs of the file's fragments, cut off at its end.
@@ -194,11 +206,8 @@ impl Store {
             if !file.moves && self.write_in_place(file, page.clone(), writes) {
                 continue;
             }
-            if let Some(map) = file.inode.map_mut() {
-                // A page that lies there in part moves as a whole: it was the tail, and grew.
-                let whole = page.start..page.start + per_block;
-                map.remove(whole).into_iter().for_each(|run| self.alloc.free(run));
-            }
+            // A page that lies there in part moves as a whole: it was the tail, and grew.
+            self.free_mapped(file, page.start..page.start + per_block);
             match unplaced.last_mut() {
                 Some(last) if last.end == page.start => last.end = page.end,
                 _ => unplaced.push(page),

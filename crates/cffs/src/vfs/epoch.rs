@@ -10,25 +10,24 @@
 //!                         │     barriers between                │ pages leave for the cache
 //! ```
 
-use std::cell::OnceCell;
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::clean::Attempt;
+use super::early::Early;
 use super::fsync::Choice;
+use super::placing::{Hints, Placer, Rank, rank};
 use super::{Volume, count};
-use crate::alloc::URGENT;
 use crate::cache::{Block, Phase, WriteSet};
 use crate::error::{Corruption, Result};
 use crate::format::Superblock;
 use crate::format::sector::{self, Sector};
-use crate::format::superblock::{Policy, State};
+use crate::format::superblock::State;
 use crate::format::{Checksum, index, locator};
-use crate::inode::{Locked, Neighbours, Store, Vnode};
-use crate::units::{BlockNo, EpochNo, FragRun, InodeNo, Key};
+use crate::inode::{Locked, Store, Vnode};
+use crate::units::{BlockNo, EpochNo, InodeNo, Key};
 
 /// Changed pages of derived state that stay in memory at most, while the rest is written.
 const DERIVED_BYTES_MAX: u64 = 16 << 20;
@@ -47,6 +46,8 @@ pub(super) struct Progress {
     pub(super) attempt: Option<Attempt>,
     /// When the volume was opened.
     pub(super) opened: Instant,
+    /// What was written of the open epoch already.
+    pub(super) early: Early,
 }
 
 impl Progress {
@@ -59,6 +60,7 @@ impl Progress {
             written: None,
             attempt: None,
             opened: Instant::now(),
+            early: Early::default(),
         }
     }
 }
@@ -77,11 +79,14 @@ pub(super) enum EpochKind {
     CleanPoint,
 }
 
+/// Pages that are being written, by file.
+pub(super) type InFlight = Vec<(Arc<Vnode>, Vec<u64>)>;
+
 /// An epoch that was prepared: what to write, and which pages are in flight.
 struct Prepared {
     epoch: EpochNo,
     writes: WriteSet,
-    in_flight: Vec<(Arc<Vnode>, Vec<u64>)>,
+    in_flight: InFlight,
     /// The files that wait for a later epoch.
     left: HashSet<InodeNo>,
     /// The superblock to be written after, if this is a clean point.
@@ -102,9 +107,11 @@ impl Volume {
             None => return Ok(()),
         };
         let interval = self.options.epoch_interval;
-        let is_due =
-            self.is_filling() || progress.started.is_none_or(|at| at.elapsed() >= interval);
-        if is_due && self.store().queue_len() > 0 {
+        let is_due = progress.started.is_none_or(|at| at.elapsed() >= interval);
+        if !is_due && self.is_early_due() {
+            self.run_early(&mut progress)?;
+        }
+        if (is_due || self.is_filling()) && self.store().queue_len() > 0 {
             self.run_epoch(&mut progress, EpochKind::Plain)?;
         }
         if self.is_clean_point_due(&progress) {
@@ -131,7 +138,7 @@ impl Volume {
     fn try_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
         let prepared = {
             let _gate = self.gate.write();
-            let mut prepared = self.preparation(kind).run()?;
+            let mut prepared = self.preparation(progress, kind).run()?;
             if kind == EpochKind::CleanPoint {
                 let mut next = self.superblock();
                 next.state = State::InUse;
@@ -140,18 +147,18 @@ impl Volume {
             }
             prepared
         };
-        self.throttle.taken_over();
+        self.taken_over();
         self.complete(progress, prepared)
     }
 
     /// With the gate closed, writes an epoch with everything that is derived.
     pub(super) fn write_all(&self, progress: &mut Progress) -> Result<()> {
         progress.started = Some(Instant::now());
-        let prepared = self.preparation(EpochKind::Derived).run()?;
+        let prepared = self.preparation(progress, EpochKind::Derived).run()?;
         self.complete(progress, prepared)
     }
 
-    fn preparation(&self, kind: EpochKind) -> Preparation<'_> {
+    fn preparation(&self, progress: &mut Progress, kind: EpochKind) -> Preparation<'_> {
         let wanted = self.callers.take();
         let leaves_bytes = self.options.fsync_leaves_bytes;
         Preparation {
@@ -161,6 +168,7 @@ impl Volume {
             batch: BTreeMap::new(),
             new_pages: HashMap::new(),
             in_flight: Vec::new(),
+            hints: std::mem::take(&mut progress.early.hints),
             choice: (kind == EpochKind::Wanted).then_some(Choice { wanted, leaves_bytes }),
             left: Vec::new(),
             with_derived: matches!(kind, EpochKind::Derived | EpochKind::CleanPoint),
@@ -178,6 +186,9 @@ impl Volume {
             if let Some(mark) = &mark {
                 writes.put_block(Phase::New, BlockNo(0), self.superblock_block(mark));
             }
+            if std::mem::take(&mut progress.early.is_in_motion) {
+                writes.follow();
+            }
             writes.commit(&store.cache)?;
             if let Some(mark) = mark {
                 *self.superblock.lock() = mark;
@@ -188,12 +199,7 @@ impl Volume {
             self.write_superblock(&next, false)?;
             *self.superblock.lock() = next;
         }
-        for (vnode, positions) in in_flight {
-            let mut state = vnode.state.write();
-            for position in positions {
-                state.pages.finish_write(position, epoch);
-            }
-        }
+        finish_writes(in_flight, epoch);
         store.alloc.epoch_done()?;
         store.locator.epoch_done();
         store.alloc.fill_pool()?;
@@ -227,21 +233,16 @@ impl Volume {
     }
 }
 
-/// What is known of a key while an epoch is prepared.
-struct KeyState {
-    grown: bool,
-    parent: Option<Arc<Vnode>>,
-    segments: OnceCell<Vec<u64>>,
-}
-
 struct Preparation<'a> {
     store: &'a Store,
     epoch: EpochNo,
     writes: WriteSet,
-    batch: BTreeMap<(u64, u8, InodeNo), Arc<Vnode>>,
+    batch: BTreeMap<Rank, Arc<Vnode>>,
     /// Container pages that were given a block in this epoch: nothing on the device leads to them.
     new_pages: HashMap<InodeNo, Vec<u64>>,
-    in_flight: Vec<(Arc<Vnode>, Vec<u64>)>,
+    in_flight: InFlight,
+    /// What was placed ahead of the epoch.
+    hints: Hints,
     /// Which files wait for a later epoch; none if there is no choice.
     choice: Option<Choice>,
     left: Vec<Arc<Vnode>>,
@@ -300,22 +301,19 @@ impl Preparation<'_> {
         Ok(())
     }
 
-    /// Takes the queue but for files that wait, in the order in which files are to lie: each
-    /// directory before its files, directories and files in the order in which they were made.
+    /// Takes the queue but for files that wait, in the order in which files are to lie.
     fn collect(&mut self) {
         for vnode in self.store.take_queue() {
-            let key = {
+            let rank = {
                 let state = vnode.state.read();
                 let choice = self.choice.as_ref();
                 if choice.is_some_and(|choice| choice.leaves(self.store, vnode.ino, &state)) {
                     self.left.push(vnode.clone());
                     continue;
                 }
-                let key = state.inode.placement_key().0;
-                let rank = if state.inode.is_dir() { 0 } else { 1 };
-                (key, rank, vnode.ino)
+                rank(&state)
             };
-            self.batch.insert(key, vnode);
+            self.batch.insert(rank, vnode);
         }
     }
 
@@ -361,55 +359,33 @@ impl Preparation<'_> {
     fn place(&mut self) -> Result<()> {
         let base = index::index_base(self.store.layout.block_bytes);
         let joined = self.joined_keys();
-        let mut keys: HashMap<Key, KeyState> = HashMap::new();
-        let mut hints: BTreeMap<InodeNo, FragRun> = BTreeMap::new();
+        let mut placer = Placer::new(self.store, std::mem::take(&mut self.hints));
         for vnode in self.batch.values() {
             let mut file = Locked::new(vnode);
-            match page_kind(&file) {
-                PageKind::Sectors => {
-                    let range = 0..if self.with_derived { u64::MAX } else { base };
-                    let new = self.store.place_blocks(&mut file, range)?;
-                    self.new_pages.insert(vnode.ino, new);
-                    continue;
-                }
-                PageKind::Locator if self.with_derived => {
-                    let new = self.store.place_blocks(&mut file, 0..u64::MAX)?;
-                    self.new_pages.insert(vnode.ino, new);
-                    continue;
-                }
+            let range = match page_kind(&file) {
+                PageKind::Sectors if !self.with_derived => 0..base,
+                PageKind::Sectors => 0..u64::MAX,
+                PageKind::Locator if self.with_derived => 0..u64::MAX,
                 PageKind::Locator => continue,
-                PageKind::Data => {}
-            }
-            let key = file.inode.placement_key();
-            let known = match keys.entry(key) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => new.insert(key_state(self.store, &file)),
+                PageKind::Data => {
+                    let positions = file.pages.dirty_in(0..u64::MAX).collect();
+                    let joins = joined.contains(&file.inode.placement_key())
+                        && file.inode.size <= self.store.small_bytes_max();
+                    let placed =
+                        placer.place(&mut file, positions, joins, &mut self.writes, self.epoch)?;
+                    drop(file);
+                    self.in_flight.push((vnode.clone(), placed));
+                    continue;
+                }
             };
-            let segments = || {
-                let find =
-                    || known.parent.as_ref().map_or(Vec::new(), |dir| segments_of(self.store, dir));
-                known.segments.get_or_init(find).clone()
-            };
-            let joins = joined.contains(&key) && file.inode.size <= self.store.small_bytes_max();
-            let neighbours = Neighbours {
-                key: if joins { URGENT } else { key },
-                grown: known.grown && !joins,
-                segments: &segments,
-            };
-            let positions =
-                self.store.place_file(&mut file, &neighbours, &mut self.writes, self.epoch)?;
-            if let (Some(parent), false) = (&known.parent, positions.is_empty()) {
-                let first = file.inode.map().and_then(|map| map.iter().next());
-                let run = first.map_or(FragRun::default(), |extent| extent.run());
-                hints.entry(parent.ino).or_insert(run);
-            }
-            drop(file);
-            self.in_flight.push((vnode.clone(), positions));
+            let new = self.store.place_blocks(&mut file, range)?;
+            self.new_pages.insert(vnode.ino, new);
         }
-        for (parent, run) in hints {
-            let vnode = self.store.get(parent)?;
+        for (parent, run) in std::mem::take(placer.hints()) {
+            // One that was noted ahead of the epoch may be gone.
+            let Some(vnode) = self.store.peek(parent) else { continue };
             let mut dir = Locked::new(&vnode);
-            if dir.inode.hint.len == 0 && dir.inode.nlink > 0 {
+            if dir.inode.is_dir() && dir.inode.hint.len == 0 && dir.inode.nlink > 0 {
                 dir.inode.hint = run;
                 self.store.mark_dirty(&mut dir);
             }
@@ -599,41 +575,18 @@ impl Preparation<'_> {
     }
 }
 
+/// Lets go of pages that were written and not changed since: the cache has them.
+pub(super) fn finish_writes(in_flight: InFlight, epoch: EpochNo) {
+    for (vnode, positions) in in_flight {
+        let mut state = vnode.state.write();
+        for position in positions {
+            state.pages.finish_write(position, epoch);
+        }
+    }
+}
+
 /// A block of sectors of `len` bytes, sealed.
 fn sealed(mut block: Block, len: usize, epoch: EpochNo, checksum: Checksum) -> Block {
     block.chunks_exact_mut(len).for_each(|image| sector::seal(image, epoch, checksum));
     block
-}
-
-fn key_state(store: &Store, file: &Locked<'_>) -> KeyState {
-    let by_parent = file.inode.key == Key(0) && store.features.policy == Policy::Directory;
-    let parent = if by_parent { store.get(file.inode.parent).ok() } else { None };
-    let grown = match &parent {
-        Some(parent) => parent.state.read().inode.hint.len > 0,
-        None => file.inode.key != Key(0),
-    };
-    KeyState { grown, parent, segments: OnceCell::new() }
-}
-
-/// The segments in which the files of a directory lie, from the directory's own sectors.
-fn segments_of(store: &Store, dir: &Arc<Vnode>) -> Vec<u64> {
-    let per_segment = u64::from(store.layout.segment_fragments());
-    let small = store.small_bytes_max() * 4;
-    let state = dir.state.read();
-    let mut segments = std::collections::BTreeSet::new();
-    for index in (0..store.sector_count(&state)).map(crate::units::SectorIndex) {
-        let Ok(image) = store.sector(&state, index) else { continue };
-        for entry in image.get().entries() {
-            let sector::Body::Embedded(record) = entry.body else { continue };
-            let inline =
-                record.inode.inode_flags().contains(crate::format::inode::InodeFlags::INLINE);
-            if inline || record.inode.size.get() > small {
-                continue;
-            }
-            for extent in crate::format::extent::Extent::decode_list(record.data) {
-                segments.insert(extent.start.0 / per_segment);
-            }
-        }
-    }
-    segments.into_iter().collect()
 }

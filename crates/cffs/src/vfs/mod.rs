@@ -18,11 +18,13 @@ mod attributes;
 mod clean;
 mod copy;
 mod data;
+mod early;
 mod epoch;
 pub mod errno;
 mod explain;
 mod fsync;
 mod names;
+mod placing;
 mod references;
 mod scrub;
 mod throttle;
@@ -81,6 +83,8 @@ pub struct Stats {
     pub epochs: u64,
     /// Epochs that were ended early because the order of an operation needed it.
     pub epochs_forced: u64,
+    /// Writes of contents ahead of their epoch.
+    pub early_writes: u64,
     /// Clean points that were reached while the volume was open.
     pub clean_points: u64,
     /// Vnodes in memory.
@@ -117,6 +121,7 @@ struct Calls {
     syncs: AtomicU64,
     epochs: AtomicU64,
     epochs_forced: AtomicU64,
+    early_writes: AtomicU64,
     clean_points: AtomicU64,
 }
 
@@ -196,6 +201,7 @@ impl Volume {
         let vnodes_max = ((options.cache_bytes >> 20).max(1) * VNODES_PER_MIB) as usize;
         let store = Store::open(cache, &superblock, clock, vnodes_max)?;
         let done = EpochNo(store.epoch().0.saturating_sub(1));
+        let throttle = Throttle::new(options.early_bytes);
         let volume = Volume {
             names: Namespace::new(store, vnodes_max),
             refuses_changes: AtomicBool::new(options.read_only),
@@ -204,7 +210,7 @@ impl Volume {
             gate: RwLock::new(()),
             epochs: Mutex::new(epoch::Progress::new(done)),
             callers: fsync::Callers::new(done, fsync::COMPANY_PATIENCE),
-            throttle: Throttle::default(),
+            throttle,
             references: References::default(),
             latched: Mutex::new(None),
             closed: AtomicBool::new(false),
@@ -242,7 +248,7 @@ impl Volume {
         drop(latched);
         self.refuses_changes.store(true, Ordering::Release);
         // Whoever waits for an epoch waits in vain.
-        self.throttle.taken_over();
+        self.throttle.let_go();
         self.callers.give_up();
     }
 
@@ -342,6 +348,7 @@ impl Volume {
             device_syncs: cache.syncs,
             epochs: get(&self.calls.epochs),
             epochs_forced: get(&self.calls.epochs_forced),
+            early_writes: get(&self.calls.early_writes),
             clean_points: get(&self.calls.clean_points),
             vnodes: self.store().vnode_count() as u64,
             dirty_bytes: self.store().dirty_bytes(),

@@ -1,11 +1,12 @@
 //! Holding back whoever changes more than the device takes.
 //!
-//! Changes gather in memory. When they take half of what they may, the background is called to
+//! Changes gather in memory. When contents are enough to write in one go, the background is called to
+//! do that ahead of their epoch (`early`). When changes take half of what they may, it is called to
 //! write an epoch, and changes go on; when they take all of it, who makes more waits until an epoch
 //! has begun that takes them over. So a stream of changes keeps the device busy and is not stopped
 //! for the time of a write. Without a background, whoever reaches the limit writes the epoch.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,9 +27,16 @@ pub(super) struct Throttle {
     lock: Mutex<()>,
     called: Condvar,
     taken: Condvar,
+    /// The bytes of changed pages at which the background is called to write them ahead of their epoch.
+    early_from: AtomicU64,
 }
 
 impl Throttle {
+    /// For a volume that has no changes in memory.
+    pub(super) fn new(early_bytes: u64) -> Throttle {
+        Throttle { early_from: AtomicU64::new(early_bytes), ..Throttle::default() }
+    }
+
     /// Waits to be called, at most for `timeout`.
     fn wait(&self, timeout: Duration) {
         let mut guard = self.lock.lock();
@@ -45,8 +53,8 @@ impl Throttle {
         }
     }
 
-    /// An epoch has taken over what was changed before, or there will be none any more.
-    pub(super) fn taken_over(&self) {
+    /// Some of what was changed has been taken over, or nothing will be any more.
+    pub(super) fn let_go(&self) {
         drop(self.lock.lock());
         self.taken.notify_all();
     }
@@ -63,7 +71,7 @@ impl Drop for End<'_> {
         self.throttle.backgrounds.fetch_sub(1, Ordering::AcqRel);
         self.ended.store(true, Ordering::Release);
         self.throttle.call();
-        self.throttle.taken_over();
+        self.throttle.let_go();
     }
 }
 
@@ -103,13 +111,25 @@ impl Volume {
         self.changed_bytes() > self.options.dirty_bytes_max / 2
     }
 
+    /// Whether contents should be written ahead of their epoch.
+    pub(super) fn is_early_due(&self) -> bool {
+        self.store().dirty_bytes() >= self.throttle.early_from.load(Ordering::Relaxed)
+    }
+
+    /// Changes were taken over, by an epoch or ahead of it.
+    pub(super) fn taken_over(&self) {
+        let from = self.store().dirty_bytes().saturating_add(self.options.early_bytes);
+        self.throttle.early_from.store(from, Ordering::Relaxed);
+        self.throttle.let_go();
+    }
+
     /// Holds a change back that is done, as far as needed.
     pub(super) fn after_change(&self) -> Result<()> {
         if self.options.sync {
             return self.commit();
         }
         let throttle = &self.throttle;
-        if self.has_background() && self.is_filling() {
+        if self.has_background() && (self.is_filling() || self.is_early_due()) {
             throttle.call();
         }
         if !self.is_full() {

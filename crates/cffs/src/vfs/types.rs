@@ -226,6 +226,9 @@ pub struct OpenOptions {
     pub cache_bytes: u64,
     /// The bytes of changes in memory at which an epoch goes to the device at once.
     pub dirty_bytes_max: u64,
+    /// The bytes of new contents of files at which the background begins to write them, ahead of
+    /// their epoch; [`u64::MAX`] for never.
+    pub early_bytes: u64,
     /// An fsync of one file leaves what others have of new contents in memory for the next epoch, if
     /// they have more bytes of them than this; [`u64::MAX`] for never.
     pub fsync_leaves_bytes: u64,
@@ -251,6 +254,7 @@ impl Default for OpenOptions {
             read_only: false,
             cache_bytes: 256 << 20,
             dirty_bytes_max: 64 << 20,
+            early_bytes: 4 << 20,
             fsync_leaves_bytes: 1 << 20,
             epoch_interval: Duration::from_secs(5),
             clean_after: Duration::from_secs(10),

@@ -144,9 +144,13 @@ fn is_table_in_pieces(device: &dyn BlockDevice) -> bool {
 }
 
 fn open(device: Arc<dyn BlockDevice>) -> Result<Volume, String> {
-    // An fsync leaves behind whatever it may.
-    let options =
-        OpenOptions { cache_bytes: 1 << 20, fsync_leaves_bytes: 0, ..OpenOptions::default() };
+    // An fsync leaves behind whatever it may, and what may be written early is.
+    let options = OpenOptions {
+        cache_bytes: 1 << 20,
+        fsync_leaves_bytes: 0,
+        early_bytes: BLOCK_BYTES as u64,
+        ..OpenOptions::default()
+    };
     Volume::open(device, Arc::new(TestClock::default()), options)
         .map_err(|error| format!("it cannot be opened: {error}"))
 }

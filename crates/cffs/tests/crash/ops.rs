@@ -40,6 +40,8 @@ pub enum Op {
     Fsync(Path),
     Fdatasync(Path),
     Sync,
+    /// Writes contents ahead of their epoch.
+    WriteEarly,
     /// Brings the volume to a clean point, as a pause does.
     CleanPoint,
 }
@@ -187,6 +189,9 @@ impl Op {
                 volume.sync().expect("sync");
                 return Some(Promise::Everything);
             }
+            Op::WriteEarly => {
+                volume.write_early().expect("written");
+            }
             Op::CleanPoint => {
                 volume.clean_point().expect("clean point");
                 return Some(Promise::Everything);
@@ -309,6 +314,7 @@ pub fn all() -> Vec<Op> {
         Allocate("big", 80_000, 30_000, ZeroRange { keep_size: false }),
         Allocate("g", 9000, 50_000, ReserveKeepSize),
         CleanPoint,
+        WriteEarly,
     ]);
     ops
 }
@@ -321,7 +327,7 @@ pub fn random(ops: &[Op], random: &mut Random) -> Op {
     let (one, two) = (pick(&names, random), pick(&names, random));
     let (dir, other_dir) = (pick(&dirs, random), pick(&dirs, random));
     let len = [0, 3, 300, 2000, 9000, 70_000][random.below(6) as usize];
-    match random.below(18) {
+    match random.below(20) {
         0..=3 => match ops[random.below(ops.len() as u64) as usize].clone() {
             Op::Rename(from, to, RenameMode::Exchange) => Op::Rename(from, to, RenameMode::Replace),
             op => op,
@@ -336,6 +342,7 @@ pub fn random(ops: &[Op], random: &mut Random) -> Op {
         13 => Op::Rename(dir, other_dir, RenameMode::Replace),
         14 => Op::RemoveDir(dir),
         15 | 16 => Op::Fsync(one),
+        17 | 18 => Op::WriteEarly,
         _ => Op::Truncate(one, random.below(12_000)),
     }
 }

@@ -64,11 +64,13 @@ fn open_options() -> impl Strategy<Value = OpenOptions> {
     let cache = prop_oneof![Just(64u64 << 10), Just(1 << 20), Just(64 << 20)];
     let dirty = prop_oneof![1 => Just(4096u64), 2 => Just(256 << 10), 3 => Just(64 << 20)];
     let leaves = prop_oneof![Just(0u64), Just(1 << 20)];
-    let all = (cache, dirty, leaves);
-    all.prop_map(|(cache_bytes, dirty_bytes_max, fsync_leaves_bytes)| OpenOptions {
+    let early = prop_oneof![Just(0u64), Just(100 << 10)];
+    let all = (cache, dirty, leaves, early);
+    all.prop_map(|(cache_bytes, dirty_bytes_max, fsync_leaves_bytes, early_bytes)| OpenOptions {
         cache_bytes,
         dirty_bytes_max,
         fsync_leaves_bytes,
+        early_bytes,
         ..OpenOptions::default()
     })
 }

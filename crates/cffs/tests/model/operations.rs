@@ -55,6 +55,7 @@ pub enum Op {
     Release(Pick),
     Sync,
     SyncFile(Pick),
+    WriteEarly,
     Reopen,
 }
 
@@ -162,6 +163,7 @@ pub fn op() -> impl Strategy<Value = Op> {
         4 => pick().prop_map(Op::Release),
         4 => Just(Op::Sync),
         2 => pick().prop_map(Op::SyncFile),
+        3 => Just(Op::WriteEarly),
         1 => Just(Op::Reopen),
     ]
 }

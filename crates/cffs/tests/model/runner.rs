@@ -256,6 +256,9 @@ impl Runner {
             Op::SyncFile(file) => {
                 self.volume.sync_file(self.inode(*file), false).expect("sync_file");
             }
+            Op::WriteEarly => {
+                self.volume.write_early().expect("written early");
+            }
             Op::Reopen => {
                 self.reopen();
                 self.compare();

@@ -1,0 +1,153 @@
+//! Writing contents ahead of their epoch, so that the device works while changes still come.
+//!
+//! What a file gets is placed and written while the epoch is open; its inode goes with the epoch, which
+//! alone makes the contents part of the file. Until then nothing on the device leads to them, or they
+//! lie where contents are overwritten without a promise of order, just as in an epoch's first phase.
+//! No barrier stands before the epoch's next phase but the one that this phase has anyway.
+//!
+//! Contents that may change or go soon are left alone, and so are those that would lie in pieces because
+//! the rest of them comes later ([`Volume::choose`]).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::epoch::{InFlight, Progress, finish_writes};
+use super::placing::{Hints, Placer, Rank, rank};
+use super::{Volume, count};
+use crate::cache::WriteSet;
+use crate::error::Result;
+use crate::inode::{Locked, Vnode, VnodeState};
+use crate::units::Key;
+
+/// What lies in one piece of this length is read and written at the speed of the device, about,
+/// wherever the next piece lies.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// What was written ahead of the open epoch.
+#[derive(Default)]
+pub(super) struct Early {
+    /// Whether anything was, for which nothing has waited yet.
+    pub(super) is_in_motion: bool,
+    /// The directories of which files were placed.
+    pub(super) hints: Hints,
+}
+
+/// A file to be written, with the pages that are.
+struct Chosen {
+    rank: Rank,
+    vnode: Arc<Vnode>,
+    positions: Vec<u64>,
+}
+
+impl Volume {
+    /// Writes contents ahead of their epoch, as the background does when enough of them are new. They
+    /// are no more durable than before. Returns how many bytes.
+    pub fn write_early(&self) -> Result<u64> {
+        self.check_writable()?;
+        let mut progress = self.epochs.lock();
+        self.run_early(&mut progress)
+    }
+
+    pub(super) fn run_early(&self, progress: &mut Progress) -> Result<u64> {
+        let result = self.try_early(progress);
+        if let Err(error) = &result {
+            self.latch(error);
+        }
+        result
+    }
+
+    fn try_early(&self, progress: &mut Progress) -> Result<u64> {
+        let store = self.store();
+        let epoch = store.epoch();
+        let mut writes = WriteSet::default();
+        let mut in_flight = InFlight::new();
+        {
+            let _gate = self.gate.write();
+            let hints = std::mem::take(&mut progress.early.hints);
+            let mut placer = Placer::new(store, hints);
+            for Chosen { vnode, positions, .. } in self.choose() {
+                let mut file = Locked::new(&vnode);
+                let placed = placer.place(&mut file, positions, false, &mut writes, epoch)?;
+                drop(file);
+                in_flight.push((vnode, placed));
+            }
+            progress.early.hints = std::mem::take(placer.hints());
+            writes.keep_used(|block| store.alloc.used_fragments(block));
+        }
+        self.taken_over();
+        let pages: usize = in_flight.iter().map(|(_, positions)| positions.len()).sum();
+        if pages > 0 {
+            progress.early.is_in_motion = true;
+            writes.write_ahead(&store.cache)?;
+            finish_writes(in_flight, epoch);
+            count(&self.calls.early_writes);
+        }
+        Ok(pages as u64 * u64::from(store.layout.block_bytes))
+    }
+
+    /// What is written ahead, in the order in which it is to lie. Of large files the long runs of new
+    /// pages: a program writes them from one end to the other. Small files whole, if they are in the
+    /// older half of those that were changed, and their neighbours are too, unless the older ones make
+    /// a long piece by themselves.
+    fn choose(&self) -> Vec<Chosen> {
+        let store = self.store();
+        let piece = PIECE_BYTES.min(self.options.early_bytes);
+        let whole_max = piece.max(store.small_bytes_max());
+        let page_bytes = u64::from(store.layout.block_bytes);
+        let mut chosen = Vec::new();
+        let mut small: Vec<(Key, Chosen)> = Vec::new();
+        for vnode in store.queued() {
+            let file = vnode.state.read();
+            let is_data = !file.inode.is_dir() && !vnode.ino.is_system();
+            if !is_data || file.pages.dirty_count() == 0 || file.container.is_none() {
+                continue;
+            }
+            let rank = rank(&file);
+            if file.inode.size > whole_max {
+                let positions = long_runs(&file, page_bytes, piece);
+                drop(file);
+                chosen.push(Chosen { rank, vnode, positions });
+            } else {
+                let positions = file.pages.dirty_in(0..u64::MAX).collect();
+                let key = file.inode.placement_key();
+                drop(file);
+                small.push((key, Chosen { rank, vnode, positions }));
+            }
+        }
+        let young = small.split_off(small.len().div_ceil(2));
+        let mut bytes: HashMap<Key, u64> = HashMap::new();
+        for (key, file) in &small {
+            *bytes.entry(*key).or_default() += file.positions.len() as u64 * page_bytes;
+        }
+        for (key, _) in young {
+            if bytes.get(&key).is_some_and(|bytes| *bytes < piece) {
+                bytes.remove(&key);
+            }
+        }
+        let old = small.into_iter().filter(|(key, _)| bytes.contains_key(key));
+        chosen.extend(old.map(|(_, file)| file));
+        chosen.retain(|file| !file.positions.is_empty());
+        chosen.sort_by_key(|file| file.rank);
+        chosen
+    }
+}
+
+/// The runs of at least `piece` bytes of whole changed pages of a file.
+fn long_runs(file: &VnodeState, page_bytes: u64, piece: u64) -> Vec<u64> {
+    let mut positions: Vec<u64> = Vec::new();
+    let mut first = 0;
+    let mut close = |positions: &mut Vec<u64>| {
+        if ((positions.len() - first) as u64) * page_bytes < piece {
+            positions.truncate(first);
+        }
+        first = positions.len();
+    };
+    for position in file.pages.dirty_in(0..file.inode.size / page_bytes) {
+        if positions.last().is_some_and(|last| last + 1 != position) {
+            close(&mut positions);
+        }
+        positions.push(position);
+    }
+    close(&mut positions);
+    positions
+}

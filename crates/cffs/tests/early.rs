@@ -1,0 +1,212 @@
+//! Contents that are written ahead of their epoch: which they are, and that a crash finds them with their
+//! inodes or not at all.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cffs::clock::TestClock;
+use cffs::device::{BlockDevice, Geometry, MemoryDevice};
+use cffs::fsck::{self, CheckOptions};
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::units::InodeNo;
+use cffs::vfs::{NewFile, NewKind, OpenOptions, Volume};
+use parking_lot::Mutex;
+
+const ROOT: InodeNo = InodeNo::ROOT;
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const FILE: NewFile<'static> =
+    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+
+/// What a device was asked for.
+#[derive(Debug, PartialEq, Eq)]
+enum Event {
+    Write(u64),
+    Barrier,
+}
+
+/// A device that notes writes and barriers.
+struct Device {
+    inner: MemoryDevice,
+    events: Mutex<Vec<Event>>,
+}
+
+impl Device {
+    fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut *self.events.lock())
+    }
+}
+
+impl BlockDevice for Device {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        let len = bufs.iter().map(|buf| buf.len() as u64).sum();
+        self.events.lock().push(Event::Write(len));
+        self.inner.write_at(offset, bufs)
+    }
+    fn barrier(&self) -> io::Result<()> {
+        self.events.lock().push(Event::Barrier);
+        self.inner.barrier()
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.events.lock().push(Event::Barrier);
+        self.inner.sync()
+    }
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.discard(offset, len)
+    }
+}
+
+/// An empty volume that has written an epoch, so that the next one is not due for long.
+fn volume(options: OpenOptions) -> (Volume, Arc<Device>) {
+    let inner = MemoryDevice::new(128 * MIB);
+    mkfs::make(&inner, &MkfsOptions::default()).expect("mkfs");
+    let device = Arc::new(Device { inner, events: Mutex::default() });
+    let options = OpenOptions { epoch_interval: Duration::from_secs(3600), ..options };
+    let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
+    let volume = volume.expect("open");
+    make(&volume, ROOT, "first", 1);
+    volume.sync().expect("sync");
+    device.take();
+    (volume, device)
+}
+
+fn directory(volume: &Volume, name: &str) -> InodeNo {
+    let new = NewFile { kind: NewKind::Directory, ..FILE };
+    volume.make(ROOT, name.as_bytes(), &new).expect("made").ino
+}
+
+fn make(volume: &Volume, dir: InodeNo, name: &str, len: u64) -> InodeNo {
+    let ino = volume.make(dir, name.as_bytes(), &FILE).expect("made").ino;
+    volume.release(ino, 1);
+    write(volume, ino, 0, len);
+    ino
+}
+
+fn write(volume: &Volume, ino: InodeNo, at: u64, len: u64) {
+    for from in (at..at + len).step_by(MIB as usize) {
+        let piece = vec![from as u8 | 1; MIB.min(at + len - from) as usize];
+        assert_eq!(volume.write(ino, from, &piece).expect("written"), piece.len());
+    }
+}
+
+fn early(volume: &Volume) -> u64 {
+    volume.write_early().expect("written early")
+}
+
+fn is_sound(volume: &Volume, device: &Device) {
+    volume.close().expect("closed");
+    let full = CheckOptions { force: true, contents: true, ..CheckOptions::default() };
+    let report = fsck::check(&device.inner, &full, &()).expect("checked");
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+}
+
+#[test]
+fn a_large_file_goes_ahead_of_its_epoch_but_for_its_end() {
+    let (volume, device) = volume(OpenOptions::default());
+    let file = make(&volume, ROOT, "file", 8 * MIB + 100);
+    assert_eq!(early(&volume), 8 * MIB);
+    let events = device.take();
+    let bytes: u64 =
+        events.iter().map(|event| if let Event::Write(len) = event { *len } else { 0 }).sum();
+    assert_eq!(bytes, 8 * MIB);
+    assert!(!events.contains(&Event::Barrier), "{events:?}");
+    assert_eq!(volume.explain(file).expect("placed").unplaced_bytes, 4 * KIB, "its end");
+    assert_eq!(early(&volume), 0, "nothing is new");
+
+    write(&volume, file, 8 * MIB + 100, 2 * MIB);
+    early(&volume);
+    assert_eq!(volume.explain(file).expect("placed").pieces.len(), 1, "it lies in one piece");
+    volume.sync().expect("sync");
+    is_sound(&volume, &device);
+}
+
+#[test]
+fn small_files_go_ahead_when_their_neighbours_are_there() {
+    let (volume, _) = volume(OpenOptions::default());
+    for (name, files) in [("old", 100), ("growing", 150), ("long", 1000), ("young", 10)] {
+        let dir = directory(&volume, name);
+        for file in 0..files {
+            make(&volume, dir, &format!("{file}"), 4 * KIB);
+        }
+    }
+    // The older half ends within the third directory, whose older files make a long piece.
+    assert_eq!(early(&volume), 630 * 4 * KIB);
+    // And then within the same, where it ends with a piece that is too short.
+    assert_eq!(early(&volume), 315 * 4 * KIB);
+    assert_eq!(early(&volume), 0);
+}
+
+#[test]
+fn a_file_that_is_changed_here_and_there_waits_for_its_epoch() {
+    let (volume, _) = volume(OpenOptions::default());
+    let file = make(&volume, ROOT, "file", 16 * MIB);
+    volume.sync().expect("sync");
+    (0..1000).for_each(|page| write(&volume, file, page * 16 * KIB, 4 * KIB));
+    assert_eq!(early(&volume), 0);
+}
+
+#[test]
+fn what_leads_to_contents_waits_for_them() {
+    let (volume, device) = volume(OpenOptions { early_bytes: 4 * KIB, ..OpenOptions::default() });
+    // The busy log has told of the place of names and of space with the first file, so that nothing but
+    // the contents comes before the names.
+    make(&volume, ROOT, "file", 8 * KIB);
+    assert_eq!(early(&volume), 8 * KIB);
+    assert_eq!(device.take(), [Event::Write(8 * KIB)]);
+    volume.sync().expect("sync");
+    assert_eq!(device.take().first(), Some(&Event::Barrier));
+    is_sound(&volume, &device);
+}
+
+#[test]
+fn a_file_that_gave_back_space_early_is_not_left_behind() {
+    let options = OpenOptions { early_bytes: 0, fsync_leaves_bytes: 0, ..OpenOptions::default() };
+    let (volume, device) = volume(options);
+    let small = make(&volume, ROOT, "small", 8 * KIB);
+    let large = make(&volume, ROOT, "large", MIB);
+    let other = make(&volume, ROOT, "other", 1);
+    volume.sync().expect("sync");
+    let fsync_other = || {
+        write(&volume, other, 0, 1);
+        volume.sync_file(other, false).expect("fsync");
+    };
+    let unplaced = |file| volume.explain(file).expect("placed").unplaced_bytes;
+    // The small file moves, the large one is overwritten where it lies.
+    write(&volume, small, 0, 8 * KIB);
+    assert_eq!(early(&volume), 8 * KIB);
+    write(&volume, large, 0, MIB);
+    assert_eq!(early(&volume), MIB);
+    write(&volume, small, 0, 8 * KIB);
+    write(&volume, large, 0, MIB);
+    fsync_other();
+    assert_eq!((unplaced(small), unplaced(large)), (0, MIB));
+    is_sound(&volume, &device);
+}
+
+#[test]
+fn the_background_writes_early_when_there_is_enough() {
+    let (volume, device) = volume(OpenOptions { early_bytes: 2 * MIB, ..OpenOptions::default() });
+    let epochs = volume.stats().epochs;
+    let observe = |result: cffs::error::Result<()>| result.expect("background");
+    volume.with_background(Duration::from_secs(3600), observe, || {
+        make(&volume, ROOT, "small", MIB);
+        thread::sleep(Duration::from_millis(50));
+        assert_eq!(volume.stats().early_writes, 0);
+        make(&volume, ROOT, "large", 8 * MIB);
+        let until = Instant::now() + Duration::from_secs(60);
+        while volume.stats().early_writes == 0 {
+            assert!(Instant::now() < until, "nothing was written");
+            thread::yield_now();
+        }
+    });
+    assert_eq!(volume.stats().epochs, epochs);
+    is_sound(&volume, &device);
+}
