@@ -10,7 +10,7 @@
 //! 1. if its key has grown, a hole in its *territory*: the segments that its neighbours have and
 //!    the windows that it had;
 //! 2. the window of its key: a run that was set aside when the key outgrew its place;
-//! 3. a new window, if the key has grown, four times as long as the last, behind it or near it;
+//! 3. a new window, if the key has grown, 16 times as long as the last, behind it or near it;
 //!    otherwise the *stream*, a window of all keys together at the hot spot, so that what is made
 //!    in one go lies in one piece;
 //! 4. anywhere: windows are given up, and files may come in pieces.

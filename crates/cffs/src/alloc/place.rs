@@ -11,7 +11,7 @@ pub const STREAM: Key = Key(0);
 /// The key of urgent files, small ones that somebody waits for: they lie near the sectors.
 pub const URGENT: Key = Key(u64::MAX);
 /// A window is at most this many segments long.
-const WINDOW_SEGMENTS_MAX: u32 = 64;
+const WINDOW_SEGMENTS_MAX: u32 = 128;
 /// A larger file does not lie among the others of its key.
 const AMONG_OTHERS_SEGMENTS_MAX: u32 = 16;
 /// A window of sectors, of one directory or of all, is at most this many segments long.
@@ -190,11 +190,13 @@ impl Allocator {
     ) -> Result<bool> {
         let segment = self.layout.segment_fragments();
         let previous = state.windows.remove(&key);
-        // All windows together hold half of what is free at most.
-        let fair = (state.free / (2 * (state.windows.len() as u64 + 1))) as u32;
+        // The windows of files together hold about three quarters of what is free at most. Those of
+        // sectors are as many and short: if they counted, a directory would come in twice the pieces.
+        let of_files = state.windows.keys().filter(|(_, zone)| *zone == Zone::Files).count() as u64;
+        let fair = (state.free / (of_files + 1) * 3 / 4).min(u32::MAX.into()) as u32;
         let longest = (fair / segment).clamp(1, WINDOW_SEGMENTS_MAX) * segment;
-        let doubled = previous.map_or(segment, |window| window.opened * 4);
-        let mut want = doubled.clamp(segment, longest).max(len.next_multiple_of(segment));
+        let longer = previous.map_or(segment, |window| window.opened * 16);
+        let mut want = longer.clamp(segment, longest).max(len.next_multiple_of(segment));
         if let Some(window) = previous {
             self.let_go(state, &window)?;
             if let Some(run) = self.run_behind(state, window.next, want)? {
