@@ -22,6 +22,9 @@ use crate::units::Key;
 /// What lies in one piece of this length is read and written at the speed of the device, about,
 /// wherever the next piece lies.
 const PIECE_BYTES: u64 = 1 << 20;
+/// The part of that which small files of one key are at least. Fewer of them would lie apart from those
+/// that come before the epoch: where directories are filled by turns, each in many places.
+const SMALL_PIECES: u64 = 4;
 
 /// What was written ahead of the open epoch.
 #[derive(Default)]
@@ -87,8 +90,8 @@ impl Volume {
 
     /// What is written ahead, in the order in which it is to lie. Of large files the long runs of new
     /// pages: a program writes them from one end to the other. Small files whole, if they are in the
-    /// older half of those that were changed, and their neighbours are too, unless the older ones make
-    /// a long piece by themselves.
+    /// older half of those that were changed and make a piece with their neighbours, which are there
+    /// too, unless the older ones make a long piece by themselves.
     fn choose(&self) -> Vec<Chosen> {
         let store = self.store();
         let piece = PIECE_BYTES.min(self.options.early_bytes);
@@ -119,6 +122,7 @@ impl Volume {
         for (key, file) in &small {
             *bytes.entry(*key).or_default() += file.positions.len() as u64 * page_bytes;
         }
+        bytes.retain(|_, bytes| *bytes >= piece / SMALL_PIECES);
         for (key, _) in young {
             if bytes.get(&key).is_some_and(|bytes| *bytes < piece) {
                 bytes.remove(&key);
