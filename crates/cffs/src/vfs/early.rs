@@ -88,8 +88,10 @@ impl Volume {
         Ok(pages as u64 * u64::from(store.layout.block_bytes))
     }
 
-    /// What is written ahead, in the order in which it is to lie. Of large files the long runs of new
-    /// pages: a program writes them from one end to the other. Small files whole, if they are in the
+    /// What is written ahead, in the order in which it is to lie. Of large files the runs of new
+    /// pages that alone are enough to begin: a program writes them from one end to the other. A file of
+    /// a few mebibytes is placed when all of it is there, since its parts would break up space that
+    /// directories need. Small files whole, if they are in the
     /// older half of those that were changed and make a piece with their neighbours, which are there
     /// too, unless the older ones make a long piece by themselves.
     fn choose(&self) -> Vec<Chosen> {
@@ -107,7 +109,7 @@ impl Volume {
             }
             let rank = rank(&file);
             if file.inode.size > whole_max {
-                let positions = long_runs(&file, page_bytes, piece);
+                let positions = long_runs(&file, page_bytes, self.options.early_bytes);
                 drop(file);
                 chosen.push(Chosen { rank, vnode, positions });
             } else {
@@ -136,12 +138,12 @@ impl Volume {
     }
 }
 
-/// The runs of at least `piece` bytes of whole changed pages of a file.
-fn long_runs(file: &VnodeState, page_bytes: u64, piece: u64) -> Vec<u64> {
+/// The runs of at least `least` bytes of whole changed pages of a file.
+fn long_runs(file: &VnodeState, page_bytes: u64, least: u64) -> Vec<u64> {
     let mut positions: Vec<u64> = Vec::new();
     let mut first = 0;
     let mut close = |positions: &mut Vec<u64>| {
-        if ((positions.len() - first) as u64) * page_bytes < piece {
+        if ((positions.len() - first) as u64) * page_bytes < least {
             positions.truncate(first);
         }
         first = positions.len();
