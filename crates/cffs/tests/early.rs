@@ -1,18 +1,16 @@
 //! Contents that are written ahead of their epoch: which they are, and that a crash finds them with their
 //! inodes or not at all.
 
-use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cffs::clock::TestClock;
-use cffs::device::{BlockDevice, Geometry, MemoryDevice};
+use cffs::device::{MemoryDevice, TraceDevice, TraceEvent};
 use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{NewFile, NewKind, OpenOptions, Volume};
-use parking_lot::Mutex;
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const KIB: u64 = 1 << 10;
@@ -20,61 +18,18 @@ const MIB: u64 = 1 << 20;
 const FILE: NewFile<'static> =
     NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
 
-/// What a device was asked for.
-#[derive(Debug, PartialEq, Eq)]
-enum Event {
-    Write(u64),
-    Barrier,
-}
-
-/// A device that notes writes and barriers.
-struct Device {
-    inner: MemoryDevice,
-    events: Mutex<Vec<Event>>,
-}
-
-impl Device {
-    fn take(&self) -> Vec<Event> {
-        std::mem::take(&mut *self.events.lock())
-    }
-}
-
-impl BlockDevice for Device {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.inner.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        let len = bufs.iter().map(|buf| buf.len() as u64).sum();
-        self.events.lock().push(Event::Write(len));
-        self.inner.write_at(offset, bufs)
-    }
-    fn barrier(&self) -> io::Result<()> {
-        self.events.lock().push(Event::Barrier);
-        self.inner.barrier()
-    }
-    fn sync(&self) -> io::Result<()> {
-        self.events.lock().push(Event::Barrier);
-        self.inner.sync()
-    }
-    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.inner.discard(offset, len)
-    }
-}
+type Device = TraceDevice<MemoryDevice>;
 
 /// An empty volume that has written an epoch, so that the next one is not due for long.
 fn volume(options: OpenOptions) -> (Volume, Arc<Device>) {
     let inner = MemoryDevice::new(128 * MIB);
     mkfs::make(&inner, &MkfsOptions::default()).expect("mkfs");
-    let device = Arc::new(Device { inner, events: Mutex::default() });
+    let device = Arc::new(TraceDevice::new(inner));
     let options = OpenOptions { epoch_interval: Duration::from_secs(3600), ..options };
     let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
     let volume = volume.expect("open");
     make(&volume, ROOT, "first", 1);
     volume.sync().expect("sync");
-    device.take();
     (volume, device)
 }
 
@@ -104,7 +59,7 @@ fn early(volume: &Volume) -> u64 {
 fn is_sound(volume: &Volume, device: &Device) {
     volume.close().expect("closed");
     let full = CheckOptions { force: true, contents: true, ..CheckOptions::default() };
-    let report = fsck::check(&device.inner, &full, &()).expect("checked");
+    let report = fsck::check(device.inner(), &full, &()).expect("checked");
     assert!(report.problems.is_empty(), "{:?}", report.problems);
 }
 
@@ -112,12 +67,10 @@ fn is_sound(volume: &Volume, device: &Device) {
 fn a_large_file_goes_ahead_of_its_epoch_but_for_its_end() {
     let (volume, device) = volume(OpenOptions::default());
     let file = make(&volume, ROOT, "file", 8 * MIB + 100);
+    let before = device.counts();
     assert_eq!(early(&volume), 8 * MIB);
-    let events = device.take();
-    let bytes: u64 =
-        events.iter().map(|event| if let Event::Write(len) = event { *len } else { 0 }).sum();
-    assert_eq!(bytes, 8 * MIB);
-    assert!(!events.contains(&Event::Barrier), "{events:?}");
+    let counts = device.counts() - before;
+    assert_eq!((counts.written_bytes, counts.barriers, counts.syncs), (8 * MIB, 0, 0));
     assert_eq!(volume.explain(file).expect("placed").unplaced_bytes, 4 * KIB, "its end");
     assert_eq!(early(&volume), 0, "nothing is new");
 
@@ -160,10 +113,13 @@ fn what_leads_to_contents_waits_for_them() {
     // The busy log has told of the place of names and of space with the first file, so that nothing but
     // the contents comes before the names.
     make(&volume, ROOT, "file", 8 * KIB);
+    let before = device.counts();
     assert_eq!(early(&volume), 8 * KIB);
-    assert_eq!(device.take(), [Event::Write(8 * KIB)]);
+    let counts = device.counts() - before;
+    assert_eq!((counts.writes, counts.written_bytes), (1, 8 * KIB));
+    device.start_recording();
     volume.sync().expect("sync");
-    assert_eq!(device.take().first(), Some(&Event::Barrier));
+    assert_eq!(device.stop_recording().first(), Some(&TraceEvent::Barrier));
     is_sound(&volume, &device);
 }
 

@@ -22,8 +22,8 @@ use crate::units::Key;
 /// What lies in one piece of this length is read and written at the speed of the device, about,
 /// wherever the next piece lies.
 const PIECE_BYTES: u64 = 1 << 20;
-/// The part of that which small files of one key are at least. Fewer of them would lie apart from those
-/// that come before the epoch: where directories are filled by turns, each in many places.
+/// Small files of one key that go together make this part of such a piece at least. Fewer would lie
+/// apart from those that follow: where directories are filled by turns, each in many places.
 const SMALL_PIECES: u64 = 4;
 
 /// What was written ahead of the open epoch.
@@ -91,9 +91,8 @@ impl Volume {
     /// What is written ahead, in the order in which it is to lie. Of large files the runs of new
     /// pages that alone are enough to begin: a program writes them from one end to the other. A file of
     /// a few mebibytes is placed when all of it is there, since its parts would break up space that
-    /// directories need. Small files whole, if they are in the
-    /// older half of those that were changed and make a piece with their neighbours, which are there
-    /// too, unless the older ones make a long piece by themselves.
+    /// directories need. Of small files whole ones, in the older half of those that were changed: if
+    /// those of their key make a piece and none is in the younger half, or if they make a long piece.
     fn choose(&self) -> Vec<Chosen> {
         let store = self.store();
         let piece = PIECE_BYTES.min(self.options.early_bytes);
