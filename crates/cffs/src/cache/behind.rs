@@ -43,10 +43,10 @@ const HEAD_START: Duration = Duration::from_micros(200);
 /// The longest run in blocks that is ordered at once. The kernel cuts what is longer than a disk takes,
 /// and sends the pieces in any order. So it is what the disk takes, or if that is little, as many times
 /// that as come to [`SHORT_BYTES`].
-pub(super) fn order_blocks(longest_read: Option<u64>, block_bytes: u32, cache_blocks: u64) -> u64 {
+pub(super) fn order_blocks(longest: Option<u64>, block_bytes: u32, cache_blocks: u64) -> u64 {
     let block_bytes = u64::from(block_bytes);
     let short = SHORT_BYTES / block_bytes;
-    match longest_read.map(|bytes| bytes / block_bytes) {
+    match longest.map(|bytes| bytes / block_bytes) {
         Some(little) if (1..short).contains(&little) => short / little * little,
         Some(0) => short,
         most => {
@@ -321,6 +321,11 @@ impl BufferCache {
                 self.behind.done(order.first, order.end);
             }
         }
+    }
+
+    /// The longest request in blocks that the device takes whole.
+    pub(super) fn request_blocks(&self) -> u64 {
+        self.behind.order_blocks
     }
 
     fn short_blocks(&self) -> u64 {

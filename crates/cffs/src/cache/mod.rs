@@ -137,7 +137,8 @@ impl BufferCache {
         groups: bool,
     ) -> BufferCache {
         let blocks = (bytes / u64::from(layout.block_bytes)).max(16) as usize;
-        let order_blocks = order_blocks(device.longest_read(), layout.block_bytes, blocks as u64);
+        let order_blocks =
+            order_blocks(device.longest_request(), layout.block_bytes, blocks as u64);
         BufferCache {
             device,
             layout,

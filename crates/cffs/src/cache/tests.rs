@@ -1,4 +1,4 @@
-//! Reading: which requests a reader costs, with and without threads that read ahead.
+//! Which requests a reader costs, with and without threads that read ahead, and which a writer.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -15,10 +15,12 @@ const BLOCKS: u64 = 4096;
 /// A device on which reads can be made to fail.
 struct Moody {
     memory: MemoryDevice,
-    longest_read: Option<u64>,
+    longest_request: Option<u64>,
     fails: AtomicBool,
     /// The offsets and lengths of all reads, in the order in which they came.
     reads: Mutex<Vec<(u64, u64)>>,
+    /// The lengths of all writes.
+    writes: Mutex<Vec<u64>>,
 }
 
 impl BlockDevice for Moody {
@@ -35,6 +37,7 @@ impl BlockDevice for Moody {
         self.memory.read_at(offset, buf)
     }
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        self.writes.lock().push(bufs.iter().map(|buf| buf.len() as u64).sum());
         self.memory.write_at(offset, bufs)
     }
     fn barrier(&self) -> io::Result<()> {
@@ -46,8 +49,8 @@ impl BlockDevice for Moody {
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.memory.discard(offset, len)
     }
-    fn longest_read(&self) -> Option<u64> {
-        self.longest_read
+    fn longest_request(&self) -> Option<u64> {
+        self.longest_request
     }
 }
 
@@ -56,14 +59,18 @@ fn cache() -> (Arc<Moody>, BufferCache) {
     cache_with(true, 4 * BLOCKS, Some(1 << 20))
 }
 
-fn cache_with(groups: bool, blocks: u64, longest_read: Option<u64>) -> (Arc<Moody>, BufferCache) {
+fn cache_with(
+    groups: bool,
+    blocks: u64,
+    longest_request: Option<u64>,
+) -> (Arc<Moody>, BufferCache) {
     let memory = MemoryDevice::new(BLOCKS * u64::from(BLOCK));
     for number in 0..BLOCKS {
         let offset = number * u64::from(BLOCK);
         memory.write_at(offset, &[IoSlice::new(&number.to_le_bytes())]).unwrap();
     }
-    let (fails, reads) = (AtomicBool::new(false), Mutex::default());
-    let device = Arc::new(Moody { memory, longest_read, fails, reads });
+    let (fails, reads, writes) = (AtomicBool::new(false), Mutex::default(), Mutex::default());
+    let device = Arc::new(Moody { memory, longest_request, fails, reads, writes });
     let layout = Layout {
         block_bytes: BLOCK,
         fragment_bytes: 1024,
@@ -146,6 +153,26 @@ fn a_run_is_ordered_in_requests_as_long_as_the_device_takes() {
         let mut reads = device.reads.lock().clone();
         reads.sort_unstable();
         let blocks: Vec<u64> = reads.iter().map(|(_, len)| len / u64::from(BLOCK)).collect();
+        assert_eq!(blocks, expected, "{longest:?}");
+    }
+}
+
+#[test]
+fn a_run_is_written_in_whole_requests_several_at_once() {
+    let cases = [
+        (None, vec![2048, 1952]),
+        (Some(4 << 20), vec![2048, 1952]),
+        (Some(1280 << 10), vec![1920, 1920, 160]),
+        (Some(120 << 10), vec![1920, 1920, 160]),
+    ];
+    for (longest, expected) in cases {
+        let (device, cache) = cache_with(true, 4 * BLOCKS, longest);
+        let mut writes = WriteSet::default();
+        let image = Arc::new(Block::zeroed(BLOCK as usize));
+        (0..4000).for_each(|at| writes.put_block(Phase::New, BlockNo(at), image.clone()));
+        writes.commit(&cache).unwrap();
+        let writes = device.writes.lock();
+        let blocks: Vec<u64> = writes.iter().map(|len| len / u64::from(BLOCK)).collect();
         assert_eq!(blocks, expected, "{longest:?}");
     }
 }

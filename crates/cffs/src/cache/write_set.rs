@@ -12,8 +12,9 @@ use crate::error::Result;
 use crate::format::Layout;
 use crate::units::{BlockNo, FragNo};
 
-/// The largest write request in blocks.
-const REQUEST_BLOCKS_MAX: usize = 256;
+/// How much is written at once, about: several requests of a device, so that it has the next when it
+/// is done with one.
+const WRITE_BYTES: u64 = 8 << 20;
 
 /// When, within an epoch, a block is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -145,17 +146,25 @@ fn fragment_mask(fragments: u64) -> u64 {
 }
 
 fn write_phase(cache: &BufferCache, phase: BTreeMap<BlockNo, Image>) -> Result<()> {
+    let longest = run_blocks(cache);
     let mut first = BlockNo(0);
     let mut run: Vec<Arc<Block>> = Vec::new();
     for (number, image) in phase {
         let image = complete(cache, number, image)?;
-        if number.0 != first.0 + run.len() as u64 || run.len() == REQUEST_BLOCKS_MAX {
+        if number.0 != first.0 + run.len() as u64 || run.len() == longest {
             write_run(cache, first, &mut run)?;
             first = number;
         }
         run.push(image);
     }
     write_run(cache, first, &mut run)
+}
+
+/// The longest run in blocks that is written at once: whole requests.
+fn run_blocks(cache: &BufferCache) -> usize {
+    let request = cache.request_blocks();
+    let requests = WRITE_BYTES / u64::from(cache.layout.block_bytes) / request;
+    (requests.max(1) * request) as usize
 }
 
 fn write_run(cache: &BufferCache, first: BlockNo, run: &mut Vec<Arc<Block>>) -> Result<()> {

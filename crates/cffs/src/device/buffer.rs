@@ -3,9 +3,10 @@
 /// What the host maps at once where it can.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Memory that a device fills without a detour. It begins with a huge page, and lies in such where the
-/// host has them: a disk takes few pieces of memory in one request (AHCI 168), so a long one that lay
-/// in pages here and there would be cut.
+/// Memory that a device fills and empties without a detour. It begins with a huge page, and lies in such
+/// where the host has them: a disk takes few pieces of memory in one request (AHCI 168), so a long one
+/// that lay in pages here and there would be cut.
+#[derive(Debug)]
 pub struct LongBuffer {
     memory: Vec<u8>,
     start: usize,

@@ -102,8 +102,8 @@ pub trait BlockDevice: Send + Sync {
     /// Tells that from now on its user chooses what is read ahead, so that nobody need guess. A hint.
     fn expect_chosen_reads(&self) {}
 
-    /// The longest read in bytes that the device takes as one request, if it has such a limit.
-    fn longest_read(&self) -> Option<u64> {
+    /// The longest request in bytes that the device takes, if it has such a limit.
+    fn longest_request(&self) -> Option<u64> {
         None
     }
 }
@@ -132,8 +132,8 @@ macro_rules! forward {
             fn expect_chosen_reads(&self) {
                 (**self).expect_chosen_reads();
             }
-            fn longest_read(&self) -> Option<u64> {
-                (**self).longest_read()
+            fn longest_request(&self) -> Option<u64> {
+                (**self).longest_request()
             }
         }
     };

@@ -91,7 +91,7 @@ impl DirectAlignment {
         file.write_all_at(bounce.bytes(), start)
     }
 
-    fn is_aligned(&self, number: u64) -> bool {
+    pub(super) fn is_aligned(&self, number: u64) -> bool {
         number.is_multiple_of(self.offset_bytes)
     }
 

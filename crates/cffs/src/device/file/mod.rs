@@ -24,17 +24,17 @@ use rustix::ioctl;
 use super::{BlockDevice, Geometry, total_len};
 
 mod direct;
+mod long;
 mod open;
 #[cfg(test)]
 mod tests;
 
 use direct::DirectAlignment;
+use long::LongRequests;
 pub use open::{Access, OpenError, OpenOptions};
 
 /// From this length on a write is sent to the device at once.
 const LONG_WRITE_BYTES: u64 = 256 << 10;
-/// From this length on a read that somebody chose goes past the host's page cache.
-const LONG_READ_BYTES: usize = 256 << 10;
 /// What the host reads of an image file at once: more than its disk may take, and it knows better.
 const IMAGE_READ_BYTES: u64 = 1 << 20;
 /// The most buffers that the kernel takes in one request (`IOV_MAX`).
@@ -49,8 +49,8 @@ pub struct FileDevice {
     is_block_device: bool,
     /// Set if the host's page cache is bypassed.
     direct: Option<DirectAlignment>,
-    /// The same device for long reads that bypass it, once reads are chosen.
-    long_reads: OnceLock<Option<(File, DirectAlignment)>>,
+    /// The same block device for long requests that bypass it, once a cache above chooses what is read.
+    long: OnceLock<Option<LongRequests>>,
 }
 
 impl FileDevice {
@@ -95,14 +95,8 @@ impl FileDevice {
         }
     }
 
-    /// Reads past the host's page cache if the read is long and suits the device: a copy there would
-    /// serve nobody, as who chooses what to read keeps it. The kernel writes first what it holds of
-    /// the range. Otherwise nothing was read.
-    fn read_long(&self, offset: u64, buf: &mut [u8]) -> bool {
-        let Some(Some((file, alignment))) = self.long_reads.get() else { return false };
-        buf.len() >= LONG_READ_BYTES
-            && alignment.suits(offset, buf)
-            && file.read_exact_at(buf, offset).is_ok()
+    fn long(&self) -> Option<&LongRequests> {
+        self.long.get()?.as_ref()
     }
 
     fn check_writable(&self) -> io::Result<()> {
@@ -121,7 +115,7 @@ impl BlockDevice for FileDevice {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.geometry.check(offset, buf.len() as u64)?;
         match &self.direct {
-            None if self.read_long(offset, buf) => Ok(()),
+            None if self.long().is_some_and(|long| long.read(offset, buf)) => Ok(()),
             None => self.file.read_exact_at(buf, offset),
             Some(alignment) => alignment.read(&self.file, self.geometry.size_bytes, offset, buf),
         }
@@ -131,11 +125,14 @@ impl BlockDevice for FileDevice {
         self.check_writable()?;
         self.geometry.check(offset, total_len(bufs))?;
         match &self.direct {
-            None => {
-                write_vectored(&self.file, offset, bufs)?;
-                self.begin_writing(offset, total_len(bufs));
-                Ok(())
-            }
+            None => match self.long().and_then(|long| long.write(offset, bufs)) {
+                Some(written) => written,
+                None => {
+                    write_vectored(&self.file, offset, bufs)?;
+                    self.begin_writing(offset, total_len(bufs));
+                    Ok(())
+                }
+            },
             Some(alignment) => alignment.write(&self.file, self.geometry.size_bytes, offset, bufs),
         }
     }
@@ -175,11 +172,11 @@ impl BlockDevice for FileDevice {
         let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::Random);
         if self.is_block_device && self.direct.is_none() {
             // Where it cannot be opened again, the page cache has to do.
-            self.long_reads.get_or_init(|| open::again_directly(&self.file).ok());
+            self.long.get_or_init(|| LongRequests::of(&self.file, self.access).ok());
         }
     }
 
-    fn longest_read(&self) -> Option<u64> {
+    fn longest_request(&self) -> Option<u64> {
         match self.is_block_device {
             true => open::longest_request(&self.file).ok(),
             false => Some(IMAGE_READ_BYTES),

@@ -126,8 +126,8 @@ impl OpenOptions {
             true => Some(DirectAlignment::of(&file, is_block_device)?),
             false => None,
         };
-        let long_reads = OnceLock::new();
-        Ok(FileDevice { file, geometry, access: self.access, is_block_device, direct, long_reads })
+        let long = OnceLock::new();
+        Ok(FileDevice { file, geometry, access: self.access, is_block_device, direct, long })
     }
 
     /// Tries to open and lock until it works or the time is over.
@@ -185,14 +185,13 @@ fn block_device_size(file: &File) -> io::Result<u64> {
     Ok(size_bytes)
 }
 
-/// Another descriptor of a block device, for reads that bypass the host's page cache. It has no lock:
-/// it goes with the one that has.
-pub(super) fn again_directly(file: &File) -> io::Result<(File, DirectAlignment)> {
+/// Another descriptor of a block device, for requests that bypass the host's page cache. It has no
+/// lock: it goes with the one that has.
+pub(super) fn again_directly(file: &File, access: Access) -> io::Result<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlags::DIRECT.bits() as i32;
-    let again = File::options().read(true).custom_flags(flags).open(path)?;
-    let alignment = DirectAlignment::of(&again, true)?;
-    Ok((again, alignment))
+    let writing = access == Access::ReadWrite;
+    File::options().read(true).write(writing).custom_flags(flags).open(path)
 }
 
 /// The longest request in bytes that the kernel sends to a block device.

@@ -192,16 +192,53 @@ fn the_rest_of_a_short_write_goes_to_its_place() {
 
 #[test]
 fn a_full_host_is_an_error_of_the_write() {
+    let open = || File::options().read(true).write(true).open("/dev/full").unwrap();
     let full = FileDevice {
-        file: File::options().read(true).write(true).open("/dev/full").unwrap(),
-        geometry: Geometry { size_bytes: 1 << 20, sector_bytes: 4096 },
+        file: open(),
+        geometry: Geometry { size_bytes: 4 << 20, sector_bytes: 4096 },
         access: Access::ReadWrite,
         is_block_device: false,
         direct: None,
-        long_reads: OnceLock::new(),
+        long: OnceLock::from(Some(long_requests(open()))),
     };
-    let error = full.write_at(0, &[IoSlice::new(b"x")]).unwrap_err();
-    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    for len in [1, 4 << 20] {
+        let error = full.write_at(0, &[IoSlice::new(&pattern(len))]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{len} bytes");
+    }
+}
+
+fn long_requests(file: File) -> LongRequests {
+    let alignment = DirectAlignment::of(&file, false).unwrap();
+    LongRequests::new(file, alignment)
+}
+
+#[test]
+fn long_writes_are_gathered_piece_by_piece() {
+    let scratch = Scratch::new();
+    let device = scratch.create(32 << 20);
+    let data = pattern(19 << 20);
+    let pieces = [0, 1, 4096, 5000, 9 << 20, 9 << 20, 19 << 20];
+    let bufs: Vec<_> = pieces.windows(2).map(|w| IoSlice::new(&data[w[0]..w[1]])).collect();
+    let long = long_requests(device.file.try_clone().unwrap());
+    long.write(8192, &bufs).unwrap().unwrap();
+    let mut bytes = vec![1; 20 << 20];
+    device.read_at(0, &mut bytes).unwrap();
+    assert!(bytes[8192..][..data.len()] == data);
+    assert!(bytes[..8192].iter().chain(&bytes[8192 + data.len()..]).all(|byte| *byte == 0));
+}
+
+#[test]
+fn writes_that_are_short_or_change_pages_in_part_go_through_the_hosts_memory() {
+    let scratch = Scratch::new();
+    let device = scratch.create(32 << 20);
+    let long = long_requests(device.file.try_clone().unwrap());
+    let page = rustix::param::page_size();
+    for (offset, len) in [(0, page), (512, 2 << 20), (0, (2 << 20) + 512)] {
+        assert!(long.write(offset, &[IoSlice::new(&pattern(len))]).is_none(), "{len} at {offset}");
+    }
+    let mut bytes = vec![1; 4 << 20];
+    device.read_at(0, &mut bytes).unwrap();
+    assert!(bytes.iter().all(|byte| *byte == 0), "nothing was written");
 }
 
 /// Scratch files in the build directory: temporary directories are often in memory, where direct
@@ -349,18 +386,52 @@ fn long_reads_of_a_block_device_go_past_the_hosts_memory_once_they_are_chosen() 
     let device = FileDevice::open(&disk.path, Access::ReadWrite).unwrap();
     let name = disk.path.file_name().unwrap().to_str().unwrap();
     let limit = std::fs::read_to_string(format!("/sys/block/{name}/queue/max_sectors_kb")).unwrap();
-    assert_eq!(device.longest_read(), Some(limit.trim().parse::<u64>().unwrap() << 10));
+    assert_eq!(device.longest_request(), Some(limit.trim().parse::<u64>().unwrap() << 10));
     let written = pattern(4 << 20);
     device.write_at(8192, &[IoSlice::new(&written)]).unwrap();
 
     let mut buffer = LongBuffer::new(4 << 20);
-    assert!(!device.read_long(8192, buffer.bytes()), "nobody has chosen yet");
+    assert!(device.long().is_none(), "nobody has chosen yet");
     device.expect_chosen_reads();
-    assert!(device.read_long(8192, buffer.bytes()));
+    let long = device.long().unwrap();
+    assert!(long.read(8192, buffer.bytes()));
     assert!(buffer.bytes() == written);
     // What does not suit a direct request takes the ordinary way.
-    assert!(!device.read_long(8192, &mut buffer.bytes()[..4096]), "short");
-    assert!(!device.read_long(8192, &mut buffer.bytes()[1..=1 << 20]), "misaligned");
+    assert!(!long.read(8192, &mut buffer.bytes()[..4096]), "short");
+    assert!(!long.read(8192, &mut buffer.bytes()[1..=1 << 20]), "misaligned");
     device.read_at(8192, &mut buffer.bytes()[1..=1 << 20]).unwrap();
     assert!(buffer.bytes()[1..=1 << 20] == written[..1 << 20]);
+}
+
+/// Whichever way bytes go to a block device, they come back either way, the last ones that were
+/// written.
+#[test]
+#[ignore = "needs root, for a loop device"]
+fn long_writes_of_a_block_device_and_short_ones_see_each_other() {
+    let scratch = direct_scratch();
+    drop(scratch.create(16 << 20));
+    let disk = Loop::over(&scratch.path());
+    let device = FileDevice::open(&disk.path, Access::ReadWrite).unwrap();
+    device.expect_chosen_reads();
+    let mut model = vec![0; 16 << 20];
+    let writes =
+        [(0, 4 << 20), (4096, 8192), (1 << 20, 9 << 20), (5 << 20, 100_000), (5 << 20, 1 << 20)];
+    for (fill, (offset, len)) in writes.into_iter().enumerate() {
+        let data: Vec<u8> = pattern(len).iter().map(|byte| byte ^ fill as u8).collect();
+        let bufs = [IoSlice::new(&data)];
+        match device.long().unwrap().write(offset as u64, &bufs) {
+            Some(written) => written.unwrap(),
+            None => device.write_at(offset as u64, &bufs).unwrap(),
+        }
+        model[offset..offset + len].copy_from_slice(&data);
+        let mut buffer = LongBuffer::new(16 << 20);
+        for (way, piece_len) in [("through", 64 << 10), ("past", 1 << 20)] {
+            for (at, piece) in buffer.bytes().chunks_mut(piece_len).enumerate() {
+                device.read_at((at * piece_len) as u64, piece).unwrap();
+            }
+            assert!(buffer.bytes() == model, "{len} bytes at {offset}, {way} the host's memory");
+        }
+    }
+    device.sync().unwrap();
+    assert!(std::fs::read(scratch.path()).unwrap() == model);
 }
