@@ -20,7 +20,7 @@ const FILE: NewFile<'static> =
 
 type Device = TraceDevice<MemoryDevice>;
 
-/// An empty volume that has written an epoch, so that the next one is not due for long.
+/// An empty volume that has written an epoch; the next one is not due for long.
 fn volume(options: OpenOptions) -> (Volume, Arc<Device>) {
     let inner = MemoryDevice::new(128 * MIB);
     mkfs::make(&inner, &MkfsOptions::default()).expect("mkfs");
@@ -165,5 +165,39 @@ fn the_background_writes_early_when_there_is_enough() {
         }
     });
     assert_eq!(volume.stats().epochs, epochs);
+    is_sound(&volume, &device);
+}
+
+/// An epoch waits for the device more than once. Right after mounting it would be one of few changes.
+#[test]
+fn the_first_changes_wait_for_their_epoch_as_long_as_any() {
+    let (volume, device) = volume(OpenOptions::default());
+    volume.close().expect("close");
+    let options =
+        OpenOptions { epoch_interval: Duration::from_secs(3600), ..OpenOptions::default() };
+    let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
+    let volume = volume.expect("open");
+    let epochs = volume.stats().epochs;
+    make(&volume, ROOT, "second", MIB);
+    volume.background().expect("background");
+    assert_eq!(volume.stats().epochs, epochs);
+    is_sound(&volume, &device);
+}
+
+/// However little it is.
+#[test]
+fn what_changes_after_a_pause_goes_when_it_has_waited() {
+    let interval = Duration::from_millis(20);
+    let (volume, device) = volume(OpenOptions::default());
+    volume.close().expect("close");
+    let options = OpenOptions { epoch_interval: interval, ..OpenOptions::default() };
+    let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
+    let volume = volume.expect("open");
+    volume.background().expect("background");
+    let epochs = volume.stats().epochs;
+    make(&volume, ROOT, "second", 1);
+    thread::sleep(interval);
+    volume.background().expect("background");
+    assert_eq!(volume.stats().epochs, epochs + 1);
     is_sound(&volume, &device);
 }

@@ -100,7 +100,7 @@ impl Volume {
     /// their share of the time.
     pub(super) fn is_clean_point_due(&self, progress: &Progress) -> bool {
         let wait = self.options.clean_after;
-        let idle = progress.written.is_none_or(|at| at.elapsed() >= wait);
+        let idle = progress.written.elapsed() >= wait;
         let spent = progress.attempt.is_some_and(|last| {
             let share = self.options.clean_share_percent.clamp(1, 100);
             last.ended.elapsed() < wait.max(last.cost * 100 / share)

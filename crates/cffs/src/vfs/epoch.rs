@@ -38,10 +38,11 @@ pub(super) struct Progress {
     pub(super) done: EpochNo,
     /// The last one that left nothing behind.
     pub(super) complete: EpochNo,
-    /// When the last one that left nothing behind started.
-    started: Option<Instant>,
-    /// When the last one that wrote anything did.
-    pub(super) written: Option<Instant>,
+    /// From when on changes may have waited for the next one: since the last one that left nothing behind
+    /// started, or since nothing waited.
+    waited_from: Instant,
+    /// When the last one that wrote anything did; at first, when the volume was opened.
+    pub(super) written: Instant,
     /// The last attempt to reach a clean point.
     pub(super) attempt: Option<Attempt>,
     /// When the volume was opened.
@@ -53,13 +54,14 @@ pub(super) struct Progress {
 impl Progress {
     /// As it is on a device that has all epochs up to `done`.
     pub(super) fn new(done: EpochNo) -> Progress {
+        let now = Instant::now();
         Progress {
             done,
             complete: done,
-            started: None,
-            written: None,
+            waited_from: now,
+            written: now,
             attempt: None,
-            opened: Instant::now(),
+            opened: now,
             early: Early::default(),
         }
     }
@@ -106,8 +108,10 @@ impl Volume {
             None if self.is_filling() => self.epochs.lock(),
             None => return Ok(()),
         };
-        let interval = self.options.epoch_interval;
-        let is_due = progress.started.is_none_or(|at| at.elapsed() >= interval);
+        if self.store().queue_len() == 0 {
+            progress.waited_from = Instant::now();
+        }
+        let is_due = progress.waited_from.elapsed() >= self.options.epoch_interval;
         if !is_due && self.is_early_due() {
             self.run_early(&mut progress)?;
         }
@@ -127,7 +131,7 @@ impl Volume {
         let result = self.try_epoch(progress, kind);
         // What was left behind has waited since an epoch before.
         if progress.complete == progress.done {
-            progress.started = Some(started);
+            progress.waited_from = started;
         }
         if let Err(error) = &result {
             self.latch(error);
@@ -153,7 +157,7 @@ impl Volume {
 
     /// With the gate closed, writes an epoch with everything that is derived.
     pub(super) fn write_all(&self, progress: &mut Progress) -> Result<()> {
-        progress.started = Some(Instant::now());
+        progress.waited_from = Instant::now();
         let prepared = self.preparation(progress, EpochKind::Derived).run()?;
         self.complete(progress, prepared)
     }
@@ -193,7 +197,7 @@ impl Volume {
             if let Some(mark) = mark {
                 *self.superblock.lock() = mark;
             }
-            progress.written = Some(Instant::now());
+            progress.written = Instant::now();
         }
         if let Some(next) = superblock {
             self.write_superblock(&next, false)?;
