@@ -1,8 +1,9 @@
 //! A FUSE file system with one file, `disk`, whose reads and writes take an emulated disk's time.
 //!
-//! Requests reach this server as the block
-//! layer of the kernel cut them: the file is opened for direct I/O with parallel writes, so that
-//! nothing is cached, merged or serialized on the way from a loop device.
+//! Requests reach this server as the block layer of the kernel cut them: the file is opened for direct
+//! I/O with parallel writes, so that nothing is cached, merged or serialized on the way from a loop
+//! device. Data are copied while the emulated disk has the request, as a disk moves them after it has
+//! the command. If they were copied before, a short request could overtake a long one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,8 +102,10 @@ impl Handler for Image {
         let left = self.pacer.size().saturating_sub(read.offset);
         let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         if len > 0 {
-            self.media.read(read.offset, &mut buf[..len]).map_err(|_| Errno::IO)?;
-            self.pacer.perform(Request::Read(Run::of_bytes(read.offset, len as u64)));
+            let id = self.pacer.submit(Request::Read(Run::of_bytes(read.offset, len as u64)));
+            let copied = self.media.read(read.offset, &mut buf[..len]);
+            self.pacer.wait(id);
+            copied.map_err(|_| Errno::IO)?;
         }
         Ok(len)
     }
@@ -112,8 +115,10 @@ impl Handler for Image {
         if write.offset.checked_add(len).is_none_or(|end| end > self.pacer.size()) {
             return Err(Errno::NOSPC);
         }
-        self.media.write(write.offset, write.data).map_err(|_| Errno::IO)?;
-        self.pacer.perform(Request::Write(Run::of_bytes(write.offset, len)));
+        let id = self.pacer.submit(Request::Write(Run::of_bytes(write.offset, len)));
+        let copied = self.media.write(write.offset, write.data);
+        self.pacer.wait(id);
+        copied.map_err(|_| Errno::IO)?;
         Ok(write.data.len())
     }
 

@@ -31,6 +31,8 @@ struct State {
     profile: Profile,
     /// What earlier emulators counted, before the profile was changed.
     before: Counters,
+    /// Requests that were submitted and for which somebody waits, or will.
+    in_flight: usize,
     waiting: HashMap<RequestId, Arc<Condvar>>,
     done: HashMap<RequestId, Nanos>,
     /// Who sleeps until the next event, and until when.
@@ -44,6 +46,7 @@ impl Pacer {
             emulator: Emulator::new(profile, size, stroke),
             profile,
             before: Counters::default(),
+            in_flight: 0,
             waiting: HashMap::new(),
             done: HashMap::new(),
             driver: None,
@@ -58,8 +61,19 @@ impl Pacer {
 
     /// Submits a request and returns when it has completed.
     pub fn perform(&self, request: Request) {
+        self.wait(self.submit(request));
+    }
+
+    /// Submits a request, for which [`Pacer::wait`] is to be called.
+    pub fn submit(&self, request: Request) -> RequestId {
         let mut state = self.state.lock();
-        let id = state.emulator.submit(request, self.now());
+        state.in_flight += 1;
+        state.emulator.submit(request, self.now())
+    }
+
+    /// Returns when a request that was submitted would have completed.
+    pub fn wait(&self, id: RequestId) {
+        let mut state = self.state.lock();
         let mut bell: Option<Arc<Condvar>> = None;
         loop {
             state.let_happen(self.now());
@@ -108,7 +122,7 @@ impl Pacer {
         loop {
             let mut state = self.state.lock();
             state.let_happen(self.now());
-            if state.waiting.is_empty() && state.done.is_empty() {
+            if state.in_flight == 0 {
                 let before = state.before.plus(&state.emulator.counters());
                 state.before = before;
                 state.emulator = Emulator::new(profile, self.size, self.stroke);
@@ -141,6 +155,7 @@ impl State {
 
     /// A caller is about to return: if it was the driver, someone else has to be.
     fn leave(&mut self, id: RequestId) {
+        self.in_flight -= 1;
         self.waiting.remove(&id);
         if self.driver.is_none_or(|(driver, _)| driver == id) {
             self.driver = None;

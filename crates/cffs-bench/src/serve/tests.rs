@@ -76,6 +76,20 @@ fn a_device_can_be_exchanged_and_goes_on_counting() {
     assert_eq!(pacer.profile(), Profile::None);
 }
 
+/// Data are copied between the two.
+#[test]
+fn a_device_is_kept_for_who_has_submitted_a_request_and_does_not_wait_yet() {
+    let pacer = Pacer::new(Profile::Net500, 1 << 30, Stroke::Whole);
+    let id = pacer.submit(read(0));
+    std::thread::scope(|threads| {
+        threads.spawn(|| pacer.become_profile(Profile::None));
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(pacer.profile(), Profile::Net500);
+        pacer.wait(id);
+    });
+    assert_eq!((pacer.profile(), pacer.counters().reads), (Profile::None, 1));
+}
+
 #[test]
 fn a_power_cut_loses_nothing_that_was_flushed_and_whole_sectors_of_the_rest() {
     let dir = tempfile::tempdir().expect("a directory");
