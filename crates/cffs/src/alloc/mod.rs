@@ -13,7 +13,8 @@
 //! 3. a new window, if the key has grown, 16 times as long as the last, behind it or near it;
 //!    otherwise the *stream*, a window of all keys together at the hot spot, so that what is made
 //!    in one go lies in one piece;
-//! 4. anywhere: windows are given up, and files may come in pieces.
+//! 4. anywhere: windows give back half of what they have left, again and again, and files may come in
+//!    pieces.
 //!
 //! Holes come first, although they scatter what is made together: a reader who goes through the
 //! directory reads the whole territory in the order of the device (`inode::ahead`), and the denser

@@ -10,6 +10,9 @@ use crate::units::{CgIndex, FragNo, FragRun, Key};
 pub const STREAM: Key = Key(0);
 /// The key of urgent files, small ones that somebody waits for: they lie near the sectors.
 pub const URGENT: Key = Key(u64::MAX);
+/// A key's first window is this many segments long, if the key may have as many. While a directory
+/// grows from a few files to many, each window is one place more to which a reader has to go.
+const WINDOW_SEGMENTS_FIRST: u32 = 16;
 /// A window is at most this many segments long.
 const WINDOW_SEGMENTS_MAX: u32 = 128;
 /// A larger file does not lie among the others of its key.
@@ -195,7 +198,8 @@ impl Allocator {
         let of_files = state.windows.keys().filter(|(_, zone)| *zone == Zone::Files).count() as u64;
         let fair = (state.free / (of_files + 1) * 3 / 4).min(u32::MAX.into()) as u32;
         let longest = (fair / segment).clamp(1, WINDOW_SEGMENTS_MAX) * segment;
-        let longer = previous.map_or(segment, |window| window.opened * 16);
+        let first = WINDOW_SEGMENTS_FIRST * segment;
+        let longer = previous.map_or(first, |window| window.opened * 16);
         let mut want = longer.clamp(segment, longest).max(len.next_multiple_of(segment));
         if let Some(window) = previous {
             self.let_go(state, &window)?;
@@ -334,6 +338,10 @@ impl Allocator {
                 return Ok(Some(FragRun::new(goal, free)));
             }
         }
+        // The tail of a file that cannot go on behind itself needs no run of its own.
+        if request.len < block {
+            return self.place_small(state, request);
+        }
         let group_fragments = self.layout.cg_blocks * block;
         let mut want = request.len.min(group_fragments / 2);
         while want >= block {
@@ -368,7 +376,12 @@ impl Allocator {
         if let Some(run) = self.find_from_hot(state, block, block, Among::Unheld)? {
             return Ok(Some(run));
         }
-        self.give_up_windows(state)?;
+        while self.shrink_windows(state)? {
+            if let Some(run) = self.find_from_hot(state, block, block, Among::Unheld)? {
+                return Ok(Some(run));
+            }
+        }
+        state.zones_open = true;
         if let Some(run) = self.find_from_hot(state, block, block, Among::Unheld)? {
             return Ok(Some(run));
         }
@@ -451,7 +464,12 @@ impl Allocator {
         if request.kind == Kind::Metadata {
             return Ok(None);
         }
-        self.give_up_windows(state)?;
+        while self.shrink_windows(state)? {
+            if let Some(run) = self.find_from_hot(state, request.len, 1, Among::Unheld)? {
+                return Ok(Some(run));
+            }
+        }
+        state.zones_open = true;
         if let Some(run) = self.find_from_hot(state, request.len, 1, Among::Unheld)? {
             return Ok(Some(run));
         }
@@ -466,12 +484,26 @@ impl Allocator {
         Ok(None)
     }
 
-    pub(super) fn give_up_windows(&self, state: &mut State) -> Result<()> {
-        state.zones_open = true;
-        for (_, window) in std::mem::take(&mut state.windows) {
-            self.let_go(state, &window)?;
+    /// Lets go the second half of what is left of each window, of those of sectors when those of files
+    /// are used up; false if there is nothing to let go.
+    pub(super) fn shrink_windows(&self, state: &mut State) -> Result<bool> {
+        Ok(self.shrink(state, Zone::Files)? || self.shrink(state, Zone::Sectors)?)
+    }
+
+    fn shrink(&self, state: &mut State, zone: Zone) -> Result<bool> {
+        let segment = u64::from(self.layout.segment_fragments());
+        let mut windows = std::mem::take(&mut state.windows);
+        let mut any = false;
+        for (_, window) in windows.iter_mut().filter(|((_, of), _)| *of == zone) {
+            let left = window.end.0 - window.next.0;
+            let kept = if left > segment { left / 2 } else { 0 };
+            let end = FragNo(window.next.0 + kept);
+            self.let_go(state, &Window { next: end, ..*window })?;
+            window.end = end;
+            any |= left > 0;
         }
-        Ok(())
+        state.windows = windows;
+        Ok(any)
     }
 }
 

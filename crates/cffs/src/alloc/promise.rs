@@ -116,8 +116,8 @@ impl Allocator {
         }
         let wanted = wanted as usize;
         self.hold_blocks(state, state.cgs_made.max(1).min(self.layout.cgs()), wanted)?;
-        if state.pool.len() < wanted {
-            self.give_up_windows(state)?;
+        self.hold_blocks(state, self.layout.cgs(), wanted)?;
+        while state.pool.len() < wanted && self.shrink_windows(state)? {
             self.hold_blocks(state, self.layout.cgs(), wanted)?;
         }
         if state.pool.len() < wanted {

@@ -190,3 +190,43 @@ fn who_places_conventionally_has_no_zone() {
         (0..1000).map(|_| place(&allocator, Kind::Small, 1).unwrap()).collect();
     assert!(runs.iter().any(|run| run.start.0 < ZONE_END));
 }
+
+fn place_in_window(allocator: &Allocator, key: u64, len: u32) -> FragRun {
+    let neighbours = &Vec::new;
+    let request =
+        Request { kind: Kind::Small, key: Key(key), len, goal: None, grown: true, neighbours };
+    allocator.place(&request).unwrap()
+}
+
+#[test]
+fn the_tail_of_a_large_file_leaves_windows_alone() {
+    let (allocator, _) = volume(64 << 20);
+    let first = place_in_window(&allocator, 1, 4);
+    let other = place_in_window(&allocator, 2, 4);
+    let neighbours = &Vec::new;
+    let goal = Some(other.start);
+    let request = Request { kind: Kind::Large, key: Key(3), len: 1, goal, grown: true, neighbours };
+    (0..20).for_each(|_| {
+        allocator.place(&request).unwrap();
+    });
+    assert_eq!(place_in_window(&allocator, 1, 4).start, first.end());
+}
+
+#[test]
+fn windows_shrink_before_they_are_gone() {
+    let (allocator, _) = volume(64 << 20);
+    let mut last: Vec<FragRun> = (1..=4).map(|key| place_in_window(&allocator, key, 4)).collect();
+    // Each of the four windows has a mebibyte. Less than that is left of the volume beside half of them.
+    while allocator.space().available > 3 << 10 {
+        place(&allocator, Kind::Small, 16).unwrap();
+    }
+    for (key, last) in (1..).zip(&mut last) {
+        let next = place_in_window(&allocator, key, 4);
+        assert_eq!(next.start, last.end(), "key {key}");
+        *last = next;
+    }
+    while allocator.reserve(1).is_ok() {
+        allocator.unreserve(1);
+        place(&allocator, Kind::Small, 1).unwrap();
+    }
+}
