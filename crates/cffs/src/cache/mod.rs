@@ -182,6 +182,11 @@ impl BufferCache {
         self.clean.get(&block)
     }
 
+    /// Whether the block with this number is in memory.
+    pub fn has(&self, block: u64) -> bool {
+        self.clean.contains_key(&BlockNo(block))
+    }
+
     /// The block; a miss reads its neighbours in the segment as well, where files are grouped.
     pub fn read(&self, block: BlockNo) -> Result<Arc<Block>> {
         match self.clean.get(&block) {

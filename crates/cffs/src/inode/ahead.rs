@@ -13,7 +13,8 @@
 //! ```
 //!
 //! Where a thread reads behind the reader's back, a plan goes on when the file in its middle is
-//! reached, so that the device need not wait for the reader.
+//! reached, so that the device need not wait for the reader. Who walks a tree (`siblings`) goes on with
+//! the next directory: it is planned when the reader has come to the last plan of this one.
 //!
 //! A miss is in order if hardly anything that is not in memory was passed over since the last plan.
 //! So who reads a directory at random pays for group reads alone. Directories below a directory are
@@ -21,10 +22,11 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
+use super::siblings::Walk;
 use super::{Store, Vnode, VnodeState};
 use crate::cache::Stay;
 use crate::format::extent::Extent;
@@ -54,7 +56,7 @@ const PASSED_MAX: usize = 4;
 /// A miss goes on with a stream if that has come to read this much at once.
 const STREAM_BYTES_MIN: u64 = 256 << 10;
 /// How many sectors a plan looks at.
-const SECTORS_MAX: u32 = 64;
+pub(super) const SECTORS_MAX: u32 = 64;
 
 #[derive(Clone, Copy, Default)]
 struct Guess {
@@ -62,7 +64,7 @@ struct Guess {
     directories: bool,
     /// The last file of the last plan, and its sector.
     last: (SectorIndex, InodeNo),
-    /// The file in the middle of the last plan.
+    /// The file of the last plan at which it goes on.
     middle: InodeNo,
     bytes: u64,
     used: u64,
@@ -72,12 +74,19 @@ struct Guess {
 #[derive(Default)]
 pub(super) struct Ahead {
     state: Mutex<(u64, [Guess; GUESSES])>,
+    walk: Mutex<Walk>,
+    /// The block at which the last plan ended.
+    arm: AtomicU64,
 }
 
 impl Ahead {
     fn find(&self, dir: InodeNo, directories: bool) -> Option<Guess> {
         let state = self.state.lock();
         state.1.iter().find(|g| g.used > 0 && g.dir == dir && g.directories == directories).copied()
+    }
+
+    pub(super) fn walk(&self) -> MutexGuard<'_, Walk> {
+        self.walk.lock()
     }
 
     /// The guess made last: where another directory ended.
@@ -105,14 +114,16 @@ impl Ahead {
 struct Gathered {
     runs: Vec<Range<u64>>,
     last: Option<(SectorIndex, InodeNo)>,
+    /// The file at which the next plan begins: in the middle, or if the directory has no more files
+    /// than these, the first.
     middle: InodeNo,
 }
 
 /// A file that a plan may read.
-struct Candidate {
+pub(super) struct Candidate {
     sector: SectorIndex,
     ino: InodeNo,
-    blocks: Vec<Range<u64>>,
+    pub(super) blocks: Vec<Range<u64>>,
 }
 
 impl Store {
@@ -140,7 +151,7 @@ impl Store {
             (container, directories, goes_on)
         };
         let Some(dir) = self.peek(container.file) else { return };
-        let runs = {
+        let mut runs = {
             let state = dir.state.read();
             if goes_on {
                 self.go_on(&state, container.file, directories)
@@ -148,6 +159,12 @@ impl Store {
                 self.plan(&state, container, vnode.ino, directories)
             }
         };
+        if !directories {
+            let next = if goes_on && runs.is_empty() { self.plan_next(&dir) } else { None };
+            let (planned, of_next) = next.unwrap_or((dir, runs));
+            runs = self.with_siblings(&planned, of_next);
+            self.begin_at_nearer_end(&mut runs);
+        }
         if let [run] = &runs[..] {
             self.cache.read_in_order(BlockNo(run.start), BlockNo(run.end));
         }
@@ -156,6 +173,19 @@ impl Store {
             if self.cache.read_run(BlockNo(run.start), BlockNo(run.end), stay).is_err() {
                 return;
             }
+        }
+    }
+
+    /// Puts runs into the order that begins at the end where the arm is.
+    fn begin_at_nearer_end(&self, runs: &mut [Range<u64>]) {
+        let arm = self.ahead.arm.load(Ordering::Relaxed);
+        if let [first, .., last] = &*runs
+            && arm.abs_diff(last.end) < arm.abs_diff(first.start)
+        {
+            runs.reverse();
+        }
+        if let Some(last) = runs.last() {
+            self.ahead.arm.store(last.end, Ordering::Relaxed);
         }
     }
 
@@ -250,13 +280,40 @@ impl Store {
         self.merge(planned.runs)
     }
 
+    /// Plans the directory that is read after this one.
+    fn plan_next(&self, dir: &Arc<Vnode>) -> Option<(Arc<Vnode>, Vec<Range<u64>>)> {
+        let bytes = self.ahead.find(dir.ino, false)?.bytes;
+        let container = dir.state.read().container?;
+        if !self.ahead.walk().is_on() {
+            return None;
+        }
+        let next = self.next_directories(dir.ino, container).into_iter().next()?;
+        let state = next.state.read();
+        if !self.is_in_memory(&state) || self.sector_count(&state) == 0 {
+            return None;
+        }
+        let first = SectorIndex(0);
+        let candidates = self.candidates(&state, first..first, false);
+        let planned = self.gather(&state, candidates, first, false, (bytes, None));
+        self.ahead.remember(Guess {
+            dir: next.ino,
+            directories: false,
+            last: planned.last?,
+            middle: planned.middle,
+            bytes,
+            used: 0,
+        });
+        drop(state);
+        Some((next, self.merge(planned.runs)))
+    }
+
     fn is_middle(&self, dir: InodeNo, directories: bool, ino: InodeNo) -> bool {
         let guess = || self.ahead.find(dir, directories);
         self.cache.is_read_behind() && guess().is_some_and(|guess| guess.middle == ino)
     }
 
     /// The part of a run that is not in memory, from the first such block to the last.
-    fn absent_of(&self, run: &Range<u64>) -> Option<Range<u64>> {
+    pub(super) fn absent_of(&self, run: &Range<u64>) -> Option<Range<u64>> {
         let absent = |block: &u64| !self.cache.is_coming(BlockNo(*block));
         let first = run.clone().find(absent)?;
         let last = run.clone().rev().find(absent)?;
@@ -274,6 +331,7 @@ impl Store {
         (budget, wanted): (u64, Option<InodeNo>),
     ) -> Gathered {
         let mut planned = Gathered::default();
+        let mut first = None;
         let (mut bytes, mut gaps) = (0, 0);
         let block_bytes = u64::from(self.layout.block_bytes);
         let room = self.cache.bytes() / PLAN_CACHE_PART;
@@ -285,6 +343,9 @@ impl Store {
                     break;
                 }
                 planned.last = Some((one.sector, one.ino));
+                if Some(one.ino) != wanted {
+                    first.get_or_insert(one.ino);
+                }
                 if bytes <= budget / 2 {
                     planned.middle = one.ino;
                 }
@@ -297,7 +358,11 @@ impl Store {
                 }
             }
             let far = sector.0 > from.0 + SECTORS_MAX;
-            if is_enough(bytes, gaps) || far || sector.0 >= self.sector_count(dir) {
+            if is_enough(bytes, gaps) || far {
+                return planned;
+            }
+            if sector.0 >= self.sector_count(dir) {
+                planned.middle = first.unwrap_or(planned.middle);
                 return planned;
             }
             candidates = self.candidates(dir, sector..sector, directories);
@@ -305,10 +370,15 @@ impl Store {
         }
     }
 
+    /// The longest gap that is read rather than skipped.
+    pub(super) fn gap_blocks(&self) -> u64 {
+        GAP_BYTES / u64::from(self.layout.block_bytes)
+    }
+
     /// In the order of the device, with gaps that are cheaper to read than to skip.
-    fn merge(&self, mut runs: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    pub(super) fn merge(&self, mut runs: Vec<Range<u64>>) -> Vec<Range<u64>> {
         runs.sort_unstable_by_key(|run| run.start);
-        let gap = GAP_BYTES / u64::from(self.layout.block_bytes);
+        let gap = self.gap_blocks();
         let mut merged: Vec<Range<u64>> = Vec::new();
         for run in runs {
             match merged.last_mut() {
@@ -320,7 +390,7 @@ impl Store {
     }
 
     /// The files, or the directories, of some sectors, with the blocks that they lie in.
-    fn candidates(
+    pub(super) fn candidates(
         &self,
         dir: &VnodeState,
         sectors: Range<SectorIndex>,
@@ -357,7 +427,7 @@ impl Store {
         Some(blocks.filter(|run| !run.is_empty()).collect())
     }
 
-    fn blocks_under(&self, extent: Extent) -> Range<u64> {
+    pub(super) fn blocks_under(&self, extent: Extent) -> Range<u64> {
         let per_block = u64::from(self.layout.block_fragments());
         let end = extent.run().end().0.div_ceil(per_block).min(self.layout.blocks);
         extent.start.0 / per_block..end

@@ -18,6 +18,7 @@ mod load;
 mod locator;
 mod map;
 mod scrub;
+mod siblings;
 mod spill;
 mod store;
 mod table;

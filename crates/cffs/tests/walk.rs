@@ -1,0 +1,141 @@
+//! Walks over a tree whose directories have grown by turns, each in a few places: what the next
+//! directories have beside what is read comes along, and with threads that read ahead, the next
+//! directory is on its way while one is read.
+
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use cffs::clock::TestClock;
+use cffs::device::{MemoryDevice, TraceDevice, TraceEvent};
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::units::InodeNo;
+use cffs::vfs::Volume;
+use cffs::vfs::types::{AtimeMode, NewFile, NewKind, OpenOptions};
+
+const FILE_BYTES: usize = 128 << 10;
+const DIRECTORIES: usize = 32;
+const FILES: usize = 48;
+
+type Device = Arc<TraceDevice<MemoryDevice>>;
+
+fn open(device: &Device) -> Volume {
+    let options = OpenOptions { atime: AtimeMode::Never, ..OpenOptions::default() };
+    Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("opened")
+}
+
+/// A tree whose directories get four files each by turns, made durable after each turn.
+fn grown_by_turns() -> Device {
+    let device = Arc::new(TraceDevice::new(MemoryDevice::new(512 << 20)));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let volume = open(&device);
+    let make = |dir, name: String, kind| {
+        let new = NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+        volume.make(dir, name.as_bytes(), &new).expect("made").ino
+    };
+    let dirs: Vec<InodeNo> = (0..DIRECTORIES)
+        .map(|d| make(InodeNo::ROOT, format!("d{d:02}"), NewKind::Directory))
+        .collect();
+    for turn in 0..FILES / 4 {
+        for (d, dir) in dirs.iter().enumerate() {
+            for i in turn * 4..turn * 4 + 4 {
+                let file = make(*dir, format!("f{i:02}"), NewKind::Regular);
+                volume.write(file, 0, &vec![(d * FILES + i) as u8; FILE_BYTES]).expect("written");
+            }
+        }
+        volume.sync().expect("durable");
+    }
+    volume.close().expect("closed");
+    device
+}
+
+/// Reads the first files of a directory, in the order in which it lists them.
+fn read(volume: &Volume, dir: &str, files: usize) {
+    let dir = volume.lookup(InodeNo::ROOT, dir.as_bytes()).expect("there").ino;
+    let mut names = Vec::new();
+    volume
+        .read_dir(dir, 0, false, &mut |entry| {
+            names.extend((!entry.name.starts_with(b".")).then(|| entry.name.to_vec()));
+            true
+        })
+        .expect("listed");
+    let mut buffer = vec![0; FILE_BYTES];
+    for name in names.iter().take(files) {
+        let file = volume.lookup(dir, name).expect("there").ino;
+        assert_eq!(volume.read(file, 0, &mut buffer).expect("read"), FILE_BYTES);
+        volume.release(file, 1);
+    }
+    volume.release(dir, 1);
+}
+
+/// The blocks of 4 KiB that the files of a directory lie in.
+fn blocks_of(volume: &Volume, dir: &str) -> Vec<u64> {
+    let dir = volume.lookup(InodeNo::ROOT, dir.as_bytes()).expect("there").ino;
+    let files =
+        (0..FILES).map(|i| volume.lookup(dir, format!("f{i:02}").as_bytes()).expect("there").ino);
+    let pieces = files.flat_map(|file| volume.explain(file).expect("placed").pieces);
+    let mut blocks: Vec<u64> = pieces
+        .flat_map(|piece| (piece.run.start.0..piece.run.end().0).step_by(4).map(|at| at / 4))
+        .collect();
+    blocks.sort_unstable();
+    blocks.dedup();
+    blocks
+}
+
+#[test]
+fn what_the_next_directories_have_on_the_way_comes_along() {
+    let device = grown_by_turns();
+    let volume = open(&device);
+    let places: usize = (0..DIRECTORIES)
+        .map(|d| {
+            let blocks = blocks_of(&volume, &format!("d{d:02}"));
+            1 + blocks.windows(2).filter(|pair| pair[1] - pair[0] > 128).count()
+        })
+        .sum();
+    volume.close().expect("closed");
+    assert!(places >= 2 * DIRECTORIES, "directories lie in {places} places");
+    let volume = open(&device);
+    let before = device.counts();
+    (0..DIRECTORIES).for_each(|d| read(&volume, &format!("d{d:02}"), FILES));
+    let counts = device.counts() - before;
+    let seeks = counts.reads - counts.sequential;
+    assert!(seeks as usize * 5 <= places * 3, "{seeks} seeks to {places} places");
+    volume.close().expect("closed");
+}
+
+#[test]
+fn the_next_directory_is_on_its_way_while_one_is_read() {
+    let device = grown_by_turns();
+    let volume = open(&device);
+    let next = blocks_of(&volume, "d09");
+    volume.close().expect("closed");
+    let volume = open(&device);
+    device.start_recording();
+    volume.with_read_ahead(2, || {
+        (0..8).for_each(|d| read(&volume, &format!("d{d:02}"), FILES));
+        let mut absent = next.clone();
+        forget_what_was_read(&mut absent, &device);
+        assert!(absent.len() * 2 > next.len(), "{} blocks of {}", absent.len(), next.len());
+        // Nobody asks for anything of the directory after this one.
+        read(&volume, "d08", FILES / 2);
+        let since = Instant::now();
+        while !absent.is_empty() && since.elapsed() < Duration::from_secs(20) {
+            sleep(Duration::from_millis(1));
+            forget_what_was_read(&mut absent, &device);
+        }
+        assert!(absent.is_empty(), "{} blocks of {} were not read", absent.len(), next.len());
+    });
+    volume.close().expect("closed");
+}
+
+/// Takes from `blocks` those that were read since the last call.
+fn forget_what_was_read(blocks: &mut Vec<u64>, device: &Device) {
+    let events = device.stop_recording();
+    device.start_recording();
+    for event in events {
+        if let TraceEvent::Read { offset_bytes, len_bytes } = event {
+            let read = offset_bytes / 4096..(offset_bytes + len_bytes).div_ceil(4096);
+            blocks.retain(|block| !read.contains(block));
+        }
+    }
+}
