@@ -246,7 +246,10 @@ impl Store {
         }
         .min(most);
         candidates.drain(..passed.unwrap_or(0));
-        let planned = self.gather(dir, candidates, at.sector, directories, (budget, Some(ino)));
+        let mut planned = self.gather(dir, candidates, at.sector, directories, (budget, Some(ino)));
+        if directories && budget > 0 {
+            planned.runs.extend(self.next_sectors(dir, at.sector));
+        }
         self.ahead.remember(Guess {
             dir: at.file,
             directories,
@@ -263,6 +266,21 @@ impl Store {
             return Vec::new();
         }
         self.merge(planned.runs)
+    }
+
+    /// What is not in memory of a directory's own sectors from this one on, as far as a plan looks: the
+    /// next plan needs them.
+    fn next_sectors(&self, dir: &VnodeState, from: SectorIndex) -> Vec<Range<u64>> {
+        let (Some(map), fragments) = (dir.inode.map(), self.layout.block_fragments()) else {
+            return Vec::new();
+        };
+        let last = self.sector_count(dir).saturating_sub(1).min(from.0.saturating_add(SECTORS_MAX));
+        let position = |sector| u64::from(sector / self.layout.block_sectors());
+        (position(from.0)..=position(last))
+            .filter_map(|position| map.block_at(position * u64::from(fragments), fragments))
+            .filter(|block| !self.cache.is_coming(*block))
+            .map(|block| block.0..block.0 + 1)
+            .collect()
     }
 
     /// Goes on with the last plan of a directory, in the middle of which its reader is.
