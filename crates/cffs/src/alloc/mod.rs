@@ -11,8 +11,8 @@
 //!    the windows that it had;
 //! 2. the window of its key: a run that was set aside when the key outgrew its place;
 //! 3. a new window, if the key has grown, 16 times as long as the last, behind it or near it;
-//!    otherwise the *stream*, a window of all keys together at the hot spot, so that what is made
-//!    in one go lies in one piece;
+//!    otherwise, or if its last files lie at the end of that, the *stream*, a window of all keys
+//!    together at the hot spot, so that what is made in one go lies in one piece;
 //! 4. anywhere: windows give back half of what they have left, again and again, and files may come in
 //!    pieces.
 //!
@@ -31,6 +31,7 @@ mod group;
 mod place;
 mod promise;
 mod store;
+mod territory;
 mod zone;
 
 use std::collections::{BTreeMap, HashMap};
@@ -42,6 +43,7 @@ pub use group::Group;
 pub use place::{Kind, Request, STREAM, URGENT};
 use promise::WholeBlocks;
 pub use store::Changes;
+use territory::Territory;
 
 use crate::cache::BufferCache;
 use crate::error::{Corruption, Result};
@@ -67,14 +69,6 @@ enum Zone {
     Files,
     /// Sectors of directories, and other metadata.
     Sectors,
-}
-
-/// Where the files of a key that has grown lie: what they leave is for the next ones.
-#[derive(Debug, Default)]
-struct Territory {
-    runs: Vec<FragRun>,
-    /// No hole of this length was left when one was last looked for. Holes come with epochs.
-    no_hole: Option<u32>,
 }
 
 struct State {

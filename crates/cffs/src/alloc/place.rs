@@ -1,7 +1,9 @@
 //! The search for space: the numbered list of the module above, in code.
 
+use std::ops::RangeInclusive;
+
 use super::group::Among;
-use super::{Allocator, State, Territory, Window, Zone};
+use super::{Allocator, State, Window, Zone};
 use crate::error::{Error, Result};
 use crate::format::superblock::Policy;
 use crate::units::{CgIndex, FragNo, FragRun, Key};
@@ -19,10 +21,8 @@ const WINDOW_SEGMENTS_MAX: u32 = 128;
 const AMONG_OTHERS_SEGMENTS_MAX: u32 = 16;
 /// A window of sectors, of one directory or of all, is at most this many segments long.
 pub(super) const SECTORS_SEGMENTS_MAX: u32 = 16;
-/// How many runs of a key's territory are remembered.
-const TERRITORY_RUNS_MAX: usize = 64;
 /// How many windows are kept at once.
-const WINDOWS_MAX: usize = 2048;
+pub(super) const WINDOWS_MAX: usize = 2048;
 
 /// What is to be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +100,13 @@ impl Allocator {
         if let Some(run) = self.take_from_window(state, own, request.len) {
             return Ok(Some(run));
         }
+        if request.grown && self.ends_in_stream(state, own) {
+            let run = self.take_from_stream(state, request.len)?;
+            if let (Some(run), Some(territory)) = (run, state.territories.get_mut(&request.key)) {
+                self.add_to(territory, run);
+            }
+            return Ok(run);
+        }
         if request.grown && self.open_window(state, own, request.len)? {
             return Ok(self.take_from_window(state, own, request.len));
         }
@@ -139,51 +146,6 @@ impl Allocator {
         Some(run)
     }
 
-    /// The first hole that is long enough among the files of the key. That files which are made
-    /// together may come apart costs a reader little: it reads the whole of it in sweeps.
-    fn take_from_holes(&self, state: &mut State, request: &Request<'_>) -> Result<Option<FragRun>> {
-        let mut territory = match state.territories.remove(&request.key) {
-            Some(territory) => territory,
-            None => self.territory_of((request.neighbours)()),
-        };
-        let mut found = None;
-        if territory.no_hole.is_none_or(|len| request.len < len) {
-            for run in &territory.runs {
-                let cg = self.layout.cg_of_fragment(run.start);
-                let from = self.in_group(cg, run.start);
-                let group = self.group(state, cg)?;
-                if let Some(at) = group.find(from, from + run.len, request.len, 1, Among::Unheld) {
-                    found = Some(FragRun::new(self.of_group(cg, at), request.len));
-                    break;
-                }
-            }
-            if found.is_none() {
-                territory.no_hole = Some(request.len);
-            }
-        }
-        if state.territories.len() >= WINDOWS_MAX {
-            state.territories.clear();
-        }
-        state.territories.insert(request.key, territory);
-        Ok(found)
-    }
-
-    /// The territory that consists of these segments, in order, as far as they are on the volume.
-    fn territory_of(&self, segments: Vec<u64>) -> Territory {
-        let len = self.layout.segment_fragments();
-        let mut territory = Territory::default();
-        for segment in segments {
-            let start = FragNo(segment.saturating_mul(len.into()));
-            if start.0.saturating_add(len.into()) > self.layout.fragments() {
-                continue;
-            }
-            territory.add(FragRun::new(start, len), self.layout.cg_of_fragment(start), |at| {
-                self.layout.cg_of_fragment(at)
-            });
-        }
-        territory
-    }
-
     /// Sets a run aside for a key: right behind the last one if possible, else from the hot spot on.
     pub(super) fn open_window(
         &self,
@@ -203,7 +165,9 @@ impl Allocator {
         let mut want = longer.clamp(segment, longest).max(len.next_multiple_of(segment));
         if let Some(window) = previous {
             self.let_go(state, &window)?;
-            if let Some(run) = self.run_behind(state, window.next, want)? {
+            // A shorter one that needs no seek is worth as much.
+            let least = want.min(WINDOW_SEGMENTS_FIRST * segment).max(len);
+            if let Some(run) = self.run_behind(state, window.next, least..=want)? {
                 return self.start_window(state, key, run, want);
             }
         }
@@ -268,7 +232,7 @@ impl Allocator {
         if key.1 == Zone::Files
             && let Some(territory) = state.territories.get_mut(&key.0)
         {
-            territory.add(run, cg, |at| self.layout.cg_of_fragment(at));
+            self.add_to(territory, run);
         }
         Ok(true)
     }
@@ -283,14 +247,20 @@ impl Allocator {
         Ok(())
     }
 
-    fn run_behind(&self, state: &mut State, end: FragNo, len: u32) -> Result<Option<FragRun>> {
+    /// The longest run that begins here, if its length is in the range.
+    fn run_behind(
+        &self,
+        state: &mut State,
+        end: FragNo,
+        len: RangeInclusive<u32>,
+    ) -> Result<Option<FragRun>> {
         if end.0 >= self.layout.fragments() {
             return Ok(None);
         }
         let cg = self.layout.cg_of_fragment(end);
         let at = self.in_group(cg, end);
-        let free = self.group(state, cg)?.run_at(at, len, Among::Unheld);
-        Ok((free == len).then(|| FragRun::new(end, len)))
+        let free = self.group(state, cg)?.run_at(at, *len.end(), Among::Unheld);
+        Ok(len.contains(&free).then(|| FragRun::new(end, free)))
     }
 
     /// The first run of `len` fragments from the hot spot on, group by group. The hot spot follows.
@@ -402,7 +372,7 @@ impl Allocator {
         if let Some(run) = self.take_block_from_window(state, own)? {
             return Ok(Some(run));
         }
-        if let Some(run) = self.run_behind(state, goal, block)? {
+        if let Some(run) = self.run_behind(state, goal, block..=block)? {
             return Ok(Some(run));
         }
         let want = state.windows.get(&own).map_or(segment, |window| window.opened * 2);
@@ -504,18 +474,5 @@ impl Allocator {
         }
         state.windows = windows;
         Ok(any)
-    }
-}
-
-impl Territory {
-    /// Adds a run, which lies in one group, to the last one if they touch and share the group.
-    fn add(&mut self, run: FragRun, cg: CgIndex, cg_of: impl Fn(FragNo) -> CgIndex) {
-        match self.runs.last_mut() {
-            Some(last) if last.end() == run.start && cg_of(last.start) == cg => last.len += run.len,
-            _ => self.runs.push(run),
-        }
-        if self.runs.len() > TERRITORY_RUNS_MAX {
-            self.runs.remove(0);
-        }
     }
 }

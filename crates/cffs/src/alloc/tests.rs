@@ -230,3 +230,40 @@ fn windows_shrink_before_they_are_gone() {
         place(&allocator, Kind::Small, 1).unwrap();
     }
 }
+
+#[test]
+fn a_directory_that_is_being_filled_goes_on_in_the_stream() {
+    let (allocator, _) = volume(64 << 20);
+    let mut last = place(&allocator, Kind::Small, 16).unwrap();
+    // An epoch ends. All that is known of the directory is the segment of its last file.
+    let segment = last.start.0 / 64;
+    for _ in 0..20 {
+        let neighbours = &|| vec![segment];
+        let request = Request {
+            kind: Kind::Small,
+            key: Key(9),
+            len: 16,
+            goal: None,
+            grown: true,
+            neighbours,
+        };
+        let next = allocator.place(&request).unwrap();
+        assert_eq!(next.start, last.end());
+        last = next;
+    }
+    let other = place_in_window(&allocator, 10, 16);
+    assert_ne!(other.start, last.end(), "one that lies elsewhere has a window of its own");
+}
+
+#[test]
+fn the_stream_leaves_no_end_of_a_group_behind() {
+    let options = MkfsOptions { cg_blocks: 4096, ..MkfsOptions::default() };
+    let (allocator, _) = volume_with(64 << 20, &options);
+    let runs: Vec<FragRun> =
+        (0..2000).map(|_| place(&allocator, Kind::Small, 16).unwrap()).collect();
+    // 31 MiB of files in groups of 16 MiB; at the end of each group lie blocks set aside for metadata.
+    for pair in runs.windows(2) {
+        let skipped = pair[1].start.0.abs_diff(pair[0].end().0);
+        assert!(skipped < 4 << 10, "{pair:?}");
+    }
+}

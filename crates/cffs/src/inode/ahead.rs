@@ -46,7 +46,7 @@ const TREE_SEGMENTS: u64 = 4;
 /// How many times as long as the one before a plan is. Of directories only sectors are read, which
 /// are little, but may lie in many places: the fewer sweeps over these, the better.
 const GROWTH: u64 = 2;
-const GROWTH_OF_DIRECTORIES: u64 = 8;
+const GROWTH_OF_DIRECTORIES: u64 = 16;
 /// A larger file has a stream of its own.
 const FILE_BYTES_MAX: u64 = 2 << 20;
 /// The longest gap that is read rather than skipped: a disk takes as long for a seek.

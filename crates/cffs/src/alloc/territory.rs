@@ -1,0 +1,92 @@
+//! Territories: where the files of a key lie, and the holes among them.
+
+use super::group::Among;
+use super::place::{Request, STREAM, WINDOWS_MAX};
+use super::{Allocator, State, Zone};
+use crate::error::Result;
+use crate::units::{FragNo, FragRun, Key};
+
+/// How many runs of a key's territory are remembered.
+const TERRITORY_RUNS_MAX: usize = 64;
+
+/// Where the files of a key that has grown lie: what they leave is for the next ones.
+#[derive(Debug, Default)]
+pub(super) struct Territory {
+    runs: Vec<FragRun>,
+    /// No hole of this length was left when one was last looked for. Holes come with epochs.
+    pub(super) no_hole: Option<u32>,
+}
+
+impl Allocator {
+    /// The first hole that is long enough among the files of the key. That files which are made
+    /// together may come apart costs a reader little: it reads the whole of it in sweeps.
+    pub(super) fn take_from_holes(
+        &self,
+        state: &mut State,
+        request: &Request<'_>,
+    ) -> Result<Option<FragRun>> {
+        let mut territory = match state.territories.remove(&request.key) {
+            Some(territory) => territory,
+            None => self.territory_of((request.neighbours)()),
+        };
+        let mut found = None;
+        if territory.no_hole.is_none_or(|len| request.len < len) {
+            for run in &territory.runs {
+                let cg = self.layout.cg_of_fragment(run.start);
+                let from = self.in_group(cg, run.start);
+                let group = self.group(state, cg)?;
+                if let Some(at) = group.find(from, from + run.len, request.len, 1, Among::Unheld) {
+                    found = Some(FragRun::new(self.of_group(cg, at), request.len));
+                    break;
+                }
+            }
+            if found.is_none() {
+                territory.no_hole = Some(request.len);
+            }
+        }
+        if state.territories.len() >= WINDOWS_MAX {
+            state.territories.clear();
+        }
+        state.territories.insert(request.key, territory);
+        Ok(found)
+    }
+
+    /// The territory that consists of these segments, in order, as far as they are on the volume.
+    fn territory_of(&self, segments: Vec<u64>) -> Territory {
+        let len = self.layout.segment_fragments();
+        let mut territory = Territory::default();
+        for segment in segments {
+            let start = FragNo(segment.saturating_mul(len.into()));
+            if start.0.saturating_add(len.into()) > self.layout.fragments() {
+                continue;
+            }
+            self.add_to(&mut territory, FragRun::new(start, len));
+        }
+        territory
+    }
+
+    /// Whether a key that has no window yet has its last files where the stream goes on: it is being
+    /// filled, and an epoch came between.
+    pub(super) fn ends_in_stream(&self, state: &State, own: (Key, Zone)) -> bool {
+        let Some(stream) = state.windows.get(&(STREAM, Zone::Files)) else { return false };
+        let Some(territory) = state.territories.get(&own.0) else { return false };
+        let last = FragNo(stream.next.0.saturating_sub(1));
+        let is_there = |run: &FragRun| run.start <= last && last < run.end();
+        !state.windows.contains_key(&own) && territory.runs.iter().any(is_there)
+    }
+
+    /// Adds a run, which lies in one group, to a territory: to the last one if they touch and share the
+    /// group.
+    pub(super) fn add_to(&self, territory: &mut Territory, run: FragRun) {
+        let cg_of = |at| self.layout.cg_of_fragment(at);
+        match territory.runs.last_mut() {
+            Some(last) if last.end() == run.start && cg_of(last.start) == cg_of(run.start) => {
+                last.len += run.len;
+            }
+            _ => territory.runs.push(run),
+        }
+        if territory.runs.len() > TERRITORY_RUNS_MAX {
+            territory.runs.remove(0);
+        }
+    }
+}
