@@ -99,6 +99,26 @@ fn small_files_go_ahead_when_their_neighbours_are_there() {
 }
 
 #[test]
+fn what_is_left_of_a_directory_follows_it() {
+    let (volume, device) = volume(OpenOptions::default());
+    let fill = |name: &str, files: u64| -> Vec<InodeNo> {
+        let dir = directory(&volume, name);
+        (0..files).map(|i| make(&volume, dir, &format!("file {i}"), 32 * KIB)).collect()
+    };
+    let first = fill("first directory", 44);
+    fill("second directory", 36);
+    // The older half are 40 files of the first, the younger begins with its last four.
+    assert_eq!(early(&volume), 40 * 32 * KIB);
+    fill("third directory", 40);
+    assert_eq!(early(&volume), (4 + 36) * 32 * KIB);
+    let place = |file| volume.explain(file).expect("placed").pieces[0].run;
+    for two in first.windows(2) {
+        assert_eq!(place(two[0]).end(), place(two[1]).start);
+    }
+    is_sound(&volume, &device);
+}
+
+#[test]
 fn a_file_that_is_changed_here_and_there_waits_for_its_epoch() {
     let (volume, _) = volume(OpenOptions::default());
     let file = make(&volume, ROOT, "file", 16 * MIB);

@@ -17,7 +17,7 @@ use super::{Volume, count};
 use crate::cache::WriteSet;
 use crate::error::Result;
 use crate::inode::{Locked, Vnode, VnodeState};
-use crate::units::Key;
+use crate::units::{InodeNo, Key};
 
 /// What lies in one piece of this length is read and written at the speed of the device, about,
 /// wherever the next piece lies.
@@ -67,8 +67,9 @@ impl Volume {
         {
             let _gate = self.gate.write();
             let hints = std::mem::take(&mut progress.early.hints);
+            let chosen = self.choose(&hints);
             let mut placer = Placer::new(store, hints);
-            for Chosen { vnode, positions, .. } in self.choose() {
+            for Chosen { vnode, positions, .. } in chosen {
                 let mut file = Locked::new(&vnode);
                 let placed = placer.place(&mut file, positions, false, &mut writes, epoch)?;
                 drop(file);
@@ -92,8 +93,9 @@ impl Volume {
     /// pages that alone are enough to begin: a program writes them from one end to the other. A file of
     /// a few mebibytes is placed when all of it is there, since its parts would break up space that
     /// directories need. Of small files whole ones, in the older half of those that were changed: if
-    /// those of their key make a piece and none is in the younger half, or if they make a long piece.
-    fn choose(&self) -> Vec<Chosen> {
+    /// those of their key make a piece, or are what is left of a directory that was `begun`, and none is
+    /// in the younger half, or if they make a long piece.
+    fn choose(&self, begun: &Hints) -> Vec<Chosen> {
         let store = self.store();
         let piece = PIECE_BYTES.min(self.options.early_bytes);
         let whole_max = piece.max(store.small_bytes_max());
@@ -123,7 +125,9 @@ impl Volume {
         for (key, file) in &small {
             *bytes.entry(*key).or_default() += file.positions.len() as u64 * page_bytes;
         }
-        bytes.retain(|_, bytes| *bytes >= piece / SMALL_PIECES);
+        bytes.retain(|key, bytes| {
+            *bytes >= piece / SMALL_PIECES || begun.contains_key(&InodeNo(key.0))
+        });
         for (key, _) in young {
             if bytes.get(&key).is_some_and(|bytes| *bytes < piece) {
                 bytes.remove(&key);
