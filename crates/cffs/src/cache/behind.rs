@@ -346,10 +346,7 @@ impl BufferCache {
     /// requests as may be.
     pub fn read_run(&self, first: BlockNo, end: BlockNo, stay: Stay) -> crate::error::Result<()> {
         if self.behind.is_served() {
-            let (short, longest) = (self.short_blocks(), self.behind.order_blocks);
-            // A request that is hardly shorter than the longest would cost one more, and save nothing.
-            let short = if longest >= 2 * short { short } else { longest };
-            self.behind.order(first.0, end.0, short, false, stay);
+            self.order_run(first.0, end.0, stay);
             return Ok(());
         }
         let mut next = first.0;
@@ -360,6 +357,14 @@ impl BufferCache {
             next = to;
         }
         Ok(())
+    }
+
+    /// Orders a run, for which somebody may wait.
+    pub(super) fn order_run(&self, first: u64, end: u64, stay: Stay) {
+        let (short, longest) = (self.short_blocks(), self.behind.order_blocks);
+        // A request that is hardly shorter than the longest would cost one more, and save nothing.
+        let short = if longest >= 2 * short { short } else { longest };
+        self.behind.order(first, end, short, false, stay);
     }
 
     /// Counts as used what is to stay longer than what is used once. Twice, since the cache takes one

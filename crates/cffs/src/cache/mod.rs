@@ -277,6 +277,10 @@ impl BufferCache {
 
     fn read_group(&self, block: BlockNo, wanted: u32) -> Result<Arc<Block>> {
         let (first, end) = self.group_around(block, wanted);
+        self.behind.wait_for(block.0);
+        if let Some(found) = self.clean.get(&block) {
+            return Ok(found);
+        }
         match self.read_between(first, end, Some(block), 0)? {
             Some(found) => Ok(found),
             None => self.read_alone(block),
@@ -390,6 +394,8 @@ impl BufferCache {
         }
         self.streams.read(first, end);
         if window > segment_blocks && self.is_read_behind() {
+            // One after the other: an arm that had the second first would come back for this one.
+            self.order_run(first, end, Stay::UntilUsed);
             self.stream_on(first);
         }
         (BlockNo(first), BlockNo(end))

@@ -239,6 +239,16 @@ fn a_run_comes_to_the_device_in_order_whoever_reads_it() {
     }
 }
 
+/// Who misses a block of a stream needs its run before what follows, which is ordered at once.
+#[test]
+fn a_stream_comes_to_the_device_in_order() {
+    let (device, mut cache) = cache();
+    cache.behind.head_start = Duration::from_secs(3600);
+    cache.with_read_ahead(2, || (0..BLOCKS).for_each(|number| check(&cache, number)));
+    let reads = device.reads.lock();
+    assert!(reads.is_sorted(), "{reads:?}");
+}
+
 #[test]
 fn without_threads_a_run_is_read_by_who_wants_it() {
     let (_, cache) = cache();
