@@ -97,7 +97,10 @@ impl Allocator {
         {
             return Ok(Some(run));
         }
-        if let Some(run) = self.take_from_window(state, own, request.len) {
+        let is_urgent = request.key == URGENT;
+        if (request.grown || is_urgent)
+            && let Some(run) = self.take_from_window(state, own, request.len)
+        {
             return Ok(Some(run));
         }
         if request.grown && self.ends_in_stream(state, own) {
@@ -107,10 +110,9 @@ impl Allocator {
             }
             return Ok(run);
         }
-        if request.grown && self.open_window(state, own, request.len)? {
-            return Ok(self.take_from_window(state, own, request.len));
-        }
-        if request.key == URGENT && self.open_urgent(state)? {
+        if request.grown && self.open_window(state, own, request.len)?
+            || is_urgent && self.open_urgent(state)?
+        {
             return Ok(self.take_from_window(state, own, request.len));
         }
         self.take_from_stream(state, request.len)

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::epoch::{InFlight, Progress, finish_writes};
-use super::placing::{Hints, Placer, Rank, rank};
+use super::placing::{Hints, Placer, Rank, rank, rewritten};
 use super::{Volume, count};
 use crate::cache::WriteSet;
 use crate::error::Result;
@@ -68,7 +68,8 @@ impl Volume {
             let _gate = self.gate.write();
             let hints = std::mem::take(&mut progress.early.hints);
             let chosen = self.choose(&hints);
-            let mut placer = Placer::new(store, hints);
+            let rewritten = rewritten(store, chosen.iter().map(|file| &file.vnode));
+            let mut placer = Placer::new(store, hints, rewritten);
             for Chosen { vnode, positions, .. } in chosen {
                 let mut file = Locked::new(&vnode);
                 let placed = placer.place(&mut file, positions, false, &mut writes, epoch)?;

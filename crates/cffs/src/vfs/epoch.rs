@@ -18,7 +18,7 @@ use std::time::Instant;
 use super::clean::Attempt;
 use super::early::Early;
 use super::fsync::Choice;
-use super::placing::{Hints, Placer, Rank, rank};
+use super::placing::{Hints, Placer, Rank, rank, rewritten};
 use super::{Volume, count};
 use crate::cache::{Block, Phase, WriteSet};
 use crate::error::{Corruption, Result};
@@ -363,7 +363,8 @@ impl Preparation<'_> {
     fn place(&mut self) -> Result<()> {
         let base = index::index_base(self.store.layout.block_bytes);
         let joined = self.joined_keys();
-        let mut placer = Placer::new(self.store, std::mem::take(&mut self.hints));
+        let rewritten = rewritten(self.store, self.batch.values());
+        let mut placer = Placer::new(self.store, std::mem::take(&mut self.hints), rewritten);
         for vnode in self.batch.values() {
             let mut file = Locked::new(vnode);
             let range = match page_kind(&file) {

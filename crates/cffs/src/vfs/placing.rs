@@ -29,6 +29,29 @@ pub(super) fn rank(file: &VnodeState) -> Rank {
     (file.inode.placement_key().0, u8::from(!file.inode.is_dir()), file.inode.ino)
 }
 
+/// How many fragments the small files of each key give back that are placed together.
+pub(super) type Rewritten = HashMap<Key, u64>;
+
+/// What these files give back when they are placed, by key.
+pub(super) fn rewritten<'a>(
+    store: &Store,
+    files: impl Iterator<Item = &'a Arc<Vnode>>,
+) -> Rewritten {
+    let mut rewritten = Rewritten::new();
+    for vnode in files {
+        let file = vnode.state.read();
+        let is_small = file.inode.size <= store.small_bytes_max();
+        let is_data = !file.inode.is_dir() && !vnode.ino.is_system();
+        if let (true, true, Some(map)) =
+            (is_small && is_data, file.pages.dirty_count() > 0, file.inode.map())
+        {
+            let fragments: u64 = map.iter().map(|extent| u64::from(extent.len)).sum();
+            *rewritten.entry(file.inode.placement_key()).or_default() += fragments;
+        }
+    }
+    rewritten
+}
+
 /// What is known of a key.
 struct KeyState {
     grown: bool,
@@ -41,12 +64,14 @@ pub(super) struct Placer<'a> {
     store: &'a Store,
     keys: HashMap<Key, KeyState>,
     hints: Hints,
+    rewritten: Rewritten,
 }
 
 impl<'a> Placer<'a> {
-    /// A placer that goes on where others in the same epoch ended.
-    pub(super) fn new(store: &'a Store, hints: Hints) -> Placer<'a> {
-        Placer { store, keys: HashMap::new(), hints }
+    /// A placer that goes on where others in the same epoch ended, for files that give back what is
+    /// `rewritten`.
+    pub(super) fn new(store: &'a Store, hints: Hints, rewritten: Rewritten) -> Placer<'a> {
+        Placer { store, keys: HashMap::new(), hints, rewritten }
     }
 
     /// The hints of all that was placed in the open epoch.
@@ -67,7 +92,10 @@ impl<'a> Placer<'a> {
         let key = file.inode.placement_key();
         let known = match self.keys.entry(key) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(key_state(self.store, file)),
+            Entry::Vacant(new) => {
+                let rewritten = self.rewritten.get(&key).copied().unwrap_or(0);
+                new.insert(key_state(self.store, file, rewritten))
+            }
         };
         let segments = || {
             let find =
@@ -89,14 +117,24 @@ impl<'a> Placer<'a> {
     }
 }
 
-fn key_state(store: &Store, file: &Locked<'_>) -> KeyState {
+/// A directory of which most is written anew is as good as a new one, and lies beside what is written
+/// with it rather than where it was.
+fn key_state(store: &Store, file: &Locked<'_>, rewritten: u64) -> KeyState {
     let by_parent = file.inode.key == Key(0) && store.features.policy == Policy::Directory;
     let parent = if by_parent { store.get(file.inode.parent).ok() } else { None };
+    let segments = OnceCell::new();
     let grown = match &parent {
-        Some(parent) => parent.state.read().inode.hint.len > 0,
+        Some(parent) if parent.state.read().inode.hint.len > 0 => {
+            let has = || {
+                let segments = segments.get_or_init(|| segments_of(store, parent));
+                segments.len() as u64 * u64::from(store.layout.segment_fragments())
+            };
+            rewritten == 0 || rewritten * 2 < has()
+        }
+        Some(_) => false,
         None => file.inode.key != Key(0),
     };
-    KeyState { grown, parent, segments: OnceCell::new() }
+    KeyState { grown, parent, segments }
 }
 
 /// The segments in which the files of a directory lie, from the directory's own sectors.

@@ -1,0 +1,66 @@
+//! Where files go that are written again.
+
+use std::sync::Arc;
+
+use cffs::clock::TestClock;
+use cffs::device::MemoryDevice;
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::units::{FragRun, InodeNo};
+use cffs::vfs::Volume;
+use cffs::vfs::types::{NewFile, NewKind, OpenOptions};
+
+const DIRECTORIES: usize = 12;
+const FILES: usize = 10;
+const FILE_BYTES: usize = 32 << 10;
+
+/// A volume with directories of files, all made in one epoch.
+fn tree() -> (Volume, Vec<Vec<InodeNo>>) {
+    let device = Arc::new(MemoryDevice::new(256 << 20));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let clock = Arc::new(TestClock::default());
+    let volume = Volume::open(device, clock, OpenOptions::default()).expect("opened");
+    let make = |dir, name: String, kind| {
+        let new = NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+        volume.make(dir, name.as_bytes(), &new).expect("made").ino
+    };
+    let files = |d: usize| {
+        let dir = make(InodeNo::ROOT, format!("directory {d}"), NewKind::Directory);
+        (0..FILES).map(|i| make(dir, format!("file {i}"), NewKind::Regular)).collect()
+    };
+    let tree: Vec<Vec<InodeNo>> = (0..DIRECTORIES).map(files).collect();
+    write(&volume, tree.iter().flatten());
+    (volume, tree)
+}
+
+fn write<'a>(volume: &Volume, files: impl Iterator<Item = &'a InodeNo>) {
+    for file in files {
+        volume.write(*file, 0, &[7; FILE_BYTES]).expect("written");
+    }
+    volume.sync().expect("durable");
+}
+
+/// In how many places these files lie.
+fn places<'a>(volume: &Volume, files: impl Iterator<Item = &'a InodeNo>) -> usize {
+    let pieces = files.flat_map(|file| volume.explain(*file).expect("placed").pieces);
+    let mut runs: Vec<FragRun> = pieces.map(|piece| piece.run).collect();
+    runs.sort_by_key(|run| run.start);
+    1 + runs.windows(2).filter(|two| two[0].end() != two[1].start).count()
+}
+
+#[test]
+fn directories_that_are_written_anew_lie_side_by_side() {
+    let (volume, tree) = tree();
+    assert_eq!(places(&volume, tree.iter().flatten()), 1);
+    for _ in 0..3 {
+        write(&volume, tree.iter().flatten());
+        let places = places(&volume, tree.iter().flatten());
+        assert!(places <= 2, "{places} places");
+    }
+}
+
+#[test]
+fn directories_of_which_little_is_written_anew_have_a_place_each() {
+    let (volume, tree) = tree();
+    write(&volume, tree.iter().map(|files| &files[0]));
+    assert_eq!(places(&volume, tree.iter().map(|files| &files[0])), DIRECTORIES);
+}
