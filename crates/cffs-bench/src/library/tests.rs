@@ -107,10 +107,13 @@ fn names_are_walked_in_few_seeks() {
         let plan = LibraryPlan { profile: Profile::Hdd7200, size, ..plan(1) };
         let phases = plan.walks(Peer::Cffs, tree, directories).unwrap();
         for phase in &phases {
-            let requests = phase.device.unwrap().requests();
+            let device = phase.device.unwrap();
+            let (requests, seeks, read) =
+                (device.requests(), device.seeks, device.read_bytes / MIB);
             let (name, files, seconds) = (&phase.name, phase.files, phase.seconds);
             println!(
-                "{tree:?} in {directories}: {name} {files} files, {requests} requests, {seconds:.3} s"
+                "{tree:?} in {directories}: {name} {files} files, {requests} requests, \
+                 {seeks} seeks, {read} MiB, {seconds:.3} s"
             );
         }
         assert!(phases[0].seconds < most, "{phases:?}");

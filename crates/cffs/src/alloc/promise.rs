@@ -115,6 +115,7 @@ impl Allocator {
             return Ok(());
         }
         let wanted = wanted as usize;
+        // Groups that are made already come first.
         self.hold_blocks(state, state.cgs_made.max(1).min(self.layout.cgs()), wanted)?;
         self.hold_blocks(state, self.layout.cgs(), wanted)?;
         while state.pool.len() < wanted && self.shrink_windows(state)? {

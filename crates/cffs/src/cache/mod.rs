@@ -182,9 +182,9 @@ impl BufferCache {
         self.clean.get(&block)
     }
 
-    /// Whether the block with this number is in memory.
-    pub fn has(&self, block: u64) -> bool {
-        self.clean.contains_key(&BlockNo(block))
+    /// Whether the block is in memory.
+    pub fn has(&self, block: BlockNo) -> bool {
+        self.clean.contains_key(&block)
     }
 
     /// The block; a miss reads its neighbours in the segment as well, where files are grouped.

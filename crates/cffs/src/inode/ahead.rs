@@ -271,15 +271,24 @@ impl Store {
     /// What is not in memory of a directory's own sectors from this one on, as far as a plan looks: the
     /// next plan needs them.
     fn next_sectors(&self, dir: &VnodeState, from: SectorIndex) -> Vec<Range<u64>> {
-        let (Some(map), fragments) = (dir.inode.map(), self.layout.block_fragments()) else {
-            return Vec::new();
-        };
-        let last = self.sector_count(dir).saturating_sub(1).min(from.0.saturating_add(SECTORS_MAX));
+        let blocks = self.blocks_of_sectors(dir, from, SECTORS_MAX);
+        let absent = blocks.into_iter().filter(|block| !self.cache.is_coming(*block));
+        absent.map(|block| block.0..block.0 + 1).collect()
+    }
+
+    /// The blocks of a directory's sectors from this one on, of `count` more at most.
+    pub(super) fn blocks_of_sectors(
+        &self,
+        dir: &VnodeState,
+        from: SectorIndex,
+        count: u32,
+    ) -> Vec<BlockNo> {
+        let Some(map) = dir.inode.map() else { return Vec::new() };
+        let fragments = self.layout.block_fragments();
+        let last = self.sector_count(dir).saturating_sub(1).min(from.0.saturating_add(count));
         let position = |sector| u64::from(sector / self.layout.block_sectors());
         (position(from.0)..=position(last))
             .filter_map(|position| map.block_at(position * u64::from(fragments), fragments))
-            .filter(|block| !self.cache.is_coming(*block))
-            .map(|block| block.0..block.0 + 1)
             .collect()
     }
 
@@ -307,7 +316,7 @@ impl Store {
         }
         let next = self.next_directories(dir.ino, container).into_iter().next()?;
         let state = next.state.read();
-        if !self.is_in_memory(&state) || self.sector_count(&state) == 0 {
+        if !self.is_in_memory(&state, SectorIndex(0), SECTORS_MAX) {
             return None;
         }
         let first = SectorIndex(0);

@@ -10,6 +10,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::ahead::SECTORS_MAX;
 use super::{Store, Vnode, VnodeState};
 use crate::format::inode::FileType;
 use crate::format::sector::Body;
@@ -85,7 +86,7 @@ impl Store {
         let mut found = Vec::new();
         let Some(parent) = self.peek(at.file) else { return found };
         let state = parent.state.read();
-        if !state.inode.is_dir() || !self.is_in_memory(&state) {
+        if !state.inode.is_dir() || !self.is_in_memory(&state, at.sector, PARENT_SECTORS_MAX) {
             return found;
         }
         let end = self.sector_count(&state).min(at.sector.0.saturating_add(PARENT_SECTORS_MAX));
@@ -108,21 +109,20 @@ impl Store {
         found
     }
 
-    /// Whether all sectors of a directory are in memory.
-    pub(super) fn is_in_memory(&self, dir: &VnodeState) -> bool {
-        let Some(map) = dir.inode.map() else { return false };
-        let mut blocks = map.iter().flat_map(|extent| self.blocks_under(*extent));
-        blocks.all(|block| self.cache.has(block))
+    /// Whether the sectors of a directory from this one on, and `count` more, are in memory; false if
+    /// there are none.
+    pub(super) fn is_in_memory(&self, dir: &VnodeState, from: SectorIndex, count: u32) -> bool {
+        let blocks = self.blocks_of_sectors(dir, from, count);
+        !blocks.is_empty() && blocks.into_iter().all(|block| self.cache.has(block))
     }
 
     /// What is not in memory of the files of a directory; nothing if that has its sectors still to be
     /// read.
     fn absent_in(&self, dir: &VnodeState) -> Vec<Range<u64>> {
-        if !self.is_in_memory(dir) {
+        if !self.is_in_memory(dir, SectorIndex(0), SECTORS_MAX) {
             return Vec::new();
         }
-        let end =
-            SectorIndex(self.sector_count(dir).saturating_sub(1).min(super::ahead::SECTORS_MAX));
+        let end = SectorIndex(self.sector_count(dir).saturating_sub(1).min(SECTORS_MAX));
         let candidates = self.candidates(dir, SectorIndex(0)..end, false);
         let blocks = candidates.into_iter().flat_map(|one| one.blocks);
         blocks.filter_map(|run| self.absent_of(&run)).collect()
