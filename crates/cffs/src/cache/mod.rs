@@ -17,6 +17,7 @@
 mod behind;
 mod block;
 mod pages;
+mod regions;
 mod streams;
 mod write_set;
 
@@ -37,6 +38,7 @@ use crate::error::Result;
 use crate::format::Layout;
 use crate::units::BlockNo;
 use behind::{Behind, order_blocks};
+use regions::Regions;
 use streams::Streams;
 
 /// Locks that keep two readers from reading one segment twice, and a reader from bringing back what
@@ -48,8 +50,6 @@ const REQUEST_BLOCKS_MAX: u64 = 1024;
 /// How many blocks of a run that was read ahead, from its first one on, tell that it is needed. More
 /// than one, since a reader may pass over some.
 const MARKED_BLOCKS: u64 = 64;
-/// How many segments a reader at random is given where he has been before.
-const DENSE_SEGMENTS: [u64; 3] = [16, 8, 4];
 /// The part of the cache for blocks that were asked for more than once: the rest must hold what was
 /// read ahead until it is asked for.
 const HOT_PART: f64 = 0.75;
@@ -119,6 +119,7 @@ pub struct BufferCache {
     segments: Vec<Mutex<()>>,
     versions: Vec<Mutex<u64>>,
     streams: Streams,
+    regions: Regions,
     behind: Behind,
     bytes: u64,
     /// Nothing behind this block is read unasked.
@@ -149,6 +150,7 @@ impl BufferCache {
             segments: (0..SEGMENT_LOCKS).map(|_| Mutex::new(())).collect(),
             versions: (0..SEGMENT_LOCKS).map(|_| Mutex::new(0)).collect(),
             streams: Streams::new(layout.segment_blocks(), blocks as u64, order_blocks),
+            regions: Regions::new(layout.block_bytes, blocks as u64),
             behind: Behind::new(order_blocks),
             counters: Counters::default(),
         }
@@ -281,9 +283,10 @@ impl BufferCache {
         if let Some(found) = self.clean.get(&block) {
             return Ok(found);
         }
-        match self.read_between(first, end, Some(block), 0)? {
-            Some(found) => Ok(found),
-            None => self.read_alone(block),
+        match self.read_between(first, end, Some(block), 0) {
+            Ok(Some(found)) => Ok(found),
+            // A neighbour that cannot be read is no reason to fail.
+            Ok(None) | Err(_) => self.read_alone(block),
         }
     }
 
@@ -386,13 +389,10 @@ impl BufferCache {
             .min(self.behind.unawaited_around(block.0).1)
             .min(self.layout.blocks);
         let end = (block.0 + 1..limit).take_while(missing).last().map_or(block.0 + 1, |b| b + 1);
-        if window == 0 && wanted == 1 {
-            let (from, to) = self.dense_around(block);
-            let (first, end) = (first.min(from), end.max(to));
-            self.streams.read(first, end);
-            return (BlockNo(first), BlockNo(end));
-        }
         self.streams.read(first, end);
+        if window == 0 && !is_large {
+            self.read_region(block);
+        }
         if window > segment_blocks && self.is_read_behind() {
             // One after the other: an arm that had the second first would come back for this one.
             self.order_run(first, end, Stay::UntilUsed);
@@ -401,26 +401,26 @@ impl BufferCache {
         (BlockNo(first), BlockNo(end))
     }
 
-    /// What is missing of the longest region around a block of which a quarter is in memory. Whoever
-    /// reads at random where he has been before reads on there, and what he will not need costs less
-    /// than the seeks that he saves.
-    fn dense_around(&self, block: BlockNo) -> (u64, u64) {
-        let segment_blocks = u64::from(self.layout.segment_blocks());
-        let segment = self.segment_of(block);
-        let missing = |number: &u64| !self.clean.contains_key(&BlockNo(*number));
-        let (awaited_before, awaited_next) = self.behind.unawaited_around(block.0);
-        let dense = DENSE_SEGMENTS.into_iter().find(|len| {
-            let start = segment / len * len;
-            let known = |other: &u64| *other != segment && !missing(&(other * segment_blocks));
-            (start..start + len).filter(known).count() as u64 * 4 >= *len
-        });
-        let Some(len) = dense else { return (block.0, block.0 + 1) };
-        let start = segment / len * len * segment_blocks;
-        let end = (start + len * segment_blocks).min(self.horizon()).max(block.0 + 1);
-        let end = end.min(awaited_next).min(self.layout.blocks);
-        let first = (start.max(awaited_before)..block.0).find(missing);
-        let last = (block.0..end).rev().find(missing);
-        (first.unwrap_or(block.0), last.unwrap_or(block.0) + 1)
+    /// Reads what is missing of the region around a miss at random, if somebody missed there before;
+    /// what lies between is read, too, where that is short. Errors are left to who needs the blocks.
+    fn read_region(&self, block: BlockNo) {
+        let bytes_read = self.counters.read_bytes.load(Ordering::Relaxed);
+        let blocks_read = bytes_read / u64::from(self.layout.block_bytes);
+        let Some(region) = self.regions.missed(block.0, blocks_read) else { return };
+        let gap = u64::from(self.layout.segment_blocks());
+        let missing = |number: &u64| !self.is_coming(BlockNo(*number));
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for number in (region.start..region.end.min(self.horizon())).filter(missing) {
+            match runs.last_mut() {
+                Some(last) if number <= last.end + gap => last.end = number + 1,
+                _ => runs.push(number..number + 1),
+            }
+        }
+        for run in runs {
+            if self.read_run(BlockNo(run.start), BlockNo(run.end), Stay::UntilUsed).is_err() {
+                return;
+            }
+        }
     }
 
     /// Takes blocks that were just written as the device's new contents.

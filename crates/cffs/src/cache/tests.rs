@@ -1,8 +1,8 @@
 //! Which requests a reader costs, with and without threads that read ahead, and which a writer.
 
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use crate::device::{Geometry, MemoryDevice};
 const BLOCK: u32 = 4096;
 const BLOCKS: u64 = 4096;
 
-/// A device on which reads can be made to fail.
+/// A device that can be made to fail at some of its bytes.
 struct Moody {
     memory: MemoryDevice,
     longest_request: Option<u64>,
-    fails: AtomicBool,
+    bad: Mutex<Range<u64>>,
     /// The offsets and lengths of all reads, in the order in which they came.
     reads: Mutex<Vec<(u64, u64)>>,
     /// The lengths of all writes.
@@ -28,7 +28,8 @@ impl BlockDevice for Moody {
         self.memory.geometry()
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        if self.fails.load(Ordering::Relaxed) {
+        let bad = self.bad.lock().clone();
+        if offset < bad.end && bad.start < offset + buf.len() as u64 {
             return Err(io::ErrorKind::TimedOut.into());
         }
         self.reads.lock().push((offset, buf.len() as u64));
@@ -69,8 +70,8 @@ fn cache_with(
         let offset = number * u64::from(BLOCK);
         memory.write_at(offset, &[IoSlice::new(&number.to_le_bytes())]).unwrap();
     }
-    let (fails, reads, writes) = (AtomicBool::new(false), Mutex::default(), Mutex::default());
-    let device = Arc::new(Moody { memory, longest_request, fails, reads, writes });
+    let (bad, reads, writes) = (Mutex::default(), Mutex::default(), Mutex::default());
+    let device = Arc::new(Moody { memory, longest_request, bad, reads, writes });
     let layout = Layout {
         block_bytes: BLOCK,
         fragment_bytes: 1024,
@@ -228,7 +229,7 @@ fn a_run_comes_to_the_device_in_order_whoever_reads_it() {
         eventually("all of it comes", all);
     });
     let reads = device.reads.lock();
-    let within = |run: std::ops::Range<u64>| -> Vec<(u64, u64)> {
+    let within = |run: Range<u64>| -> Vec<(u64, u64)> {
         let blocks = run.start * u64::from(BLOCK)..run.end * u64::from(BLOCK);
         reads.iter().filter(|(at, _)| blocks.contains(at)).copied().collect()
     };
@@ -263,30 +264,55 @@ fn without_threads_a_run_is_read_by_who_wants_it() {
 fn who_needs_what_could_not_be_read_ahead_has_the_error() {
     let (device, cache) = cache();
     cache.with_read_ahead(2, || {
-        device.fails.store(true, Ordering::Relaxed);
+        *device.bad.lock() = 0..u64::MAX;
         cache.read_run(BlockNo(0), BlockNo(64), Stay::UntilUsed).unwrap();
         assert!(cache.read(BlockNo(10)).is_err());
-        device.fails.store(false, Ordering::Relaxed);
+        *device.bad.lock() = 0..0;
         check(&cache, 10);
     });
 }
 
 #[test]
-fn a_reader_at_random_is_given_what_is_left_where_he_has_been_before() {
+fn a_bad_block_is_the_error_of_who_needs_it_alone() {
+    let (device, cache) = cache();
+    *device.bad.lock() = 5 * u64::from(BLOCK)..6 * u64::from(BLOCK);
+    check(&cache, 4);
+    assert!(cache.read(BlockNo(5)).is_err());
+    check(&cache, 6);
+}
+
+#[test]
+fn a_reader_at_random_is_given_the_region_in_which_he_was_before() {
     let (_, cache) = cache();
-    let segments = [0, 9, 3, 14];
-    segments.into_iter().for_each(|segment| check(&cache, segment * 16));
-    assert_eq!(cache.stats().reads, 4);
-    assert!((0..256).all(|number| cache.peek(BlockNo(number)).is_some()), "all of the mebibyte");
-    // Far from there, a miss still costs one segment.
-    check(&cache, 2048);
-    assert!(cache.peek(BlockNo(2063)).is_some() && cache.peek(BlockNo(2064)).is_none());
+    [100, 2048, 400, 900].into_iter().for_each(|number| check(&cache, number));
+    assert!((0..1024).all(|number| cache.peek(BlockNo(number)).is_some()), "four mebibytes");
+    // Elsewhere, a miss still costs one segment.
+    let there = (1024..BLOCKS).filter(|number| cache.peek(BlockNo(*number)).is_some());
+    assert_eq!(there.collect::<Vec<u64>>(), (2048..2064).collect::<Vec<u64>>());
+    let stats = cache.stats();
+    // The few blocks of it that were there already are read over.
+    assert_eq!((stats.reads, stats.read_bytes), (4, (3 * 16 + 1024) * u64::from(BLOCK)));
+}
+
+#[test]
+fn regions_that_did_not_fit_are_not_read_again() {
+    // All that is asked for is twice as much as the cache holds.
+    let (_, cache) = cache_with(true, BLOCKS / 2, Some(1 << 20));
+    let bytes_per_miss = |step: Range<u64>| {
+        let before = cache.stats();
+        step.for_each(|step| check(&cache, step * 1597 % BLOCKS));
+        let after = cache.stats();
+        (after.read_bytes - before.read_bytes) / (after.misses - before.misses)
+    };
+    let segment = 16 * u64::from(BLOCK);
+    assert!(bytes_per_miss(0..1000) > segment, "regions are read");
+    assert!(bytes_per_miss(1000..2000) <= segment, "each miss reads the segment alone");
 }
 
 #[test]
 fn sectors_read_ahead_outlast_the_contents_of_a_tree() {
     let (_, cache) = cache_with(true, 1024, Some(1 << 20));
-    let contents = |run: std::ops::Range<u64>| {
+    let contents = |run: Range<u64>| {
         for first in run.step_by(64) {
             cache.read_run(BlockNo(first), BlockNo(first + 64), Stay::UntilUsed).unwrap();
             (first..first + 64).for_each(|n| drop(cache.read_near(BlockNo(n), 1).unwrap()));
