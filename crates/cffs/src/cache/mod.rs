@@ -52,7 +52,7 @@ const REQUEST_BLOCKS_MAX: u64 = 1024;
 const MARKED_BLOCKS: u64 = 64;
 /// The part of the cache for blocks that were asked for more than once: the rest must hold what was
 /// read ahead until it is asked for.
-const HOT_PART: f64 = 0.75;
+const HOT_PART: f64 = 0.5;
 
 /// Counts what the cache did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -49,8 +49,10 @@ const GROWTH: u64 = 2;
 const GROWTH_OF_DIRECTORIES: u64 = 16;
 /// A larger file has a stream of its own.
 const FILE_BYTES_MAX: u64 = 2 << 20;
-/// The longest gap that is read rather than skipped: a disk takes as long for a seek.
-const GAP_BYTES: u64 = 512 << 10;
+/// The longest gap that is read rather than skipped, among files and among directories. What lies on
+/// the way passes under the head in any case, up to a whole turn, which is a mebibyte and more.
+const GAP_BYTES: u64 = 1 << 20;
+const GAP_BYTES_OF_DIRECTORIES: u64 = 512 << 10;
 /// How many files may be passed over by a reader in order.
 const PASSED_MAX: usize = 4;
 /// A miss goes on with a stream if that has come to read this much at once.
@@ -265,7 +267,7 @@ impl Store {
         if planned.runs.len() <= 1 && budget <= stream || streams {
             return Vec::new();
         }
-        self.merge(planned.runs)
+        self.merge(planned.runs, directories)
     }
 
     /// What is not in memory of a directory's own sectors from this one on, as far as a plan looks: the
@@ -304,7 +306,7 @@ impl Store {
         let planned = self.gather(dir, candidates, sector, directories, (bytes, None));
         let last = planned.last.unwrap_or(before.last);
         self.ahead.remember(Guess { last, middle: planned.middle, bytes, ..before });
-        self.merge(planned.runs)
+        self.merge(planned.runs, directories)
     }
 
     /// Plans the directory that is read after this one.
@@ -331,7 +333,7 @@ impl Store {
             used: 0,
         });
         drop(state);
-        Some((next, self.merge(planned.runs)))
+        Some((next, self.merge(planned.runs, false)))
     }
 
     fn is_middle(&self, dir: InodeNo, directories: bool, ino: InodeNo) -> bool {
@@ -380,7 +382,7 @@ impl Store {
                     bytes += (run.end - run.start) * block_bytes;
                     let before = planned.runs.last().map_or(run.start, |before| before.end);
                     let gap = run.start.saturating_sub(before) * block_bytes;
-                    gaps += if gap <= GAP_BYTES { gap } else { 0 };
+                    gaps += if gap <= gap_bytes(directories) { gap } else { 0 };
                     planned.runs.push(run);
                 }
             }
@@ -398,14 +400,14 @@ impl Store {
     }
 
     /// The longest gap that is read rather than skipped.
-    pub(super) fn gap_blocks(&self) -> u64 {
-        GAP_BYTES / u64::from(self.layout.block_bytes)
+    pub(super) fn gap_blocks(&self, directories: bool) -> u64 {
+        gap_bytes(directories) / u64::from(self.layout.block_bytes)
     }
 
     /// In the order of the device, with gaps that are cheaper to read than to skip.
-    pub(super) fn merge(&self, mut runs: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    pub(super) fn merge(&self, mut runs: Vec<Range<u64>>, directories: bool) -> Vec<Range<u64>> {
         runs.sort_unstable_by_key(|run| run.start);
-        let gap = self.gap_blocks();
+        let gap = self.gap_blocks(directories);
         let mut merged: Vec<Range<u64>> = Vec::new();
         for run in runs {
             match merged.last_mut() {
@@ -459,6 +461,10 @@ impl Store {
         let end = extent.run().end().0.div_ceil(per_block).min(self.layout.blocks);
         extent.start.0 / per_block..end
     }
+}
+
+fn gap_bytes(directories: bool) -> u64 {
+    if directories { GAP_BYTES_OF_DIRECTORIES } else { GAP_BYTES }
 }
 
 fn growth(directories: bool) -> u64 {
