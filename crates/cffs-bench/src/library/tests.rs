@@ -83,11 +83,11 @@ fn a_fresh_tree_is_read_in_sweeps() {
 /// As a mount does it: what is read ahead behind the walker's back is as long as the disk takes.
 #[test]
 fn a_fresh_tree_is_scanned_in_long_requests_behind_the_walkers_back() {
-    let tree = Tree::Fresh { files: 4_000 };
-    let plan = LibraryPlan { profile: Profile::Hdd7200, size: 512 << 20, ..plan(1) };
-    let phases = plan.walks_with(Peer::Cffs, tree, 40, 2).unwrap();
+    let tree = Tree::Fresh { files: 8_000 };
+    let plan = LibraryPlan { profile: Profile::Hdd7200, size: 1 << 30, ..plan(1) };
+    let phases = plan.walks_with(Peer::Cffs, tree, 80, 2).unwrap();
     let requests = phases[2].device.unwrap().requests();
-    assert!(requests * 50 <= 4_000, "{requests} requests");
+    assert!(requests * 50 <= 8_000, "{requests} requests");
 }
 
 /// Prints the figures of decision 008.

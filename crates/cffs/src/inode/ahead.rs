@@ -34,7 +34,8 @@ use crate::format::inode::{FileType, InodeFlags};
 use crate::format::sector::{self, Body};
 use crate::units::{BlockNo, Container, InodeNo, SectorIndex};
 
-/// How many directories are remembered.
+/// Of how many directories it is remembered what was read of their files, and of how many, of the
+/// directories in them.
 const GUESSES: usize = 16;
 /// A plan is at most this long. With the gaps that are read it is at most this part of the cache, so
 /// that what is read ahead stays until it is asked for.
@@ -49,10 +50,9 @@ const GROWTH: u64 = 2;
 const GROWTH_OF_DIRECTORIES: u64 = 16;
 /// A larger file has a stream of its own.
 const FILE_BYTES_MAX: u64 = 2 << 20;
-/// The longest gap that is read rather than skipped, among files and among directories. What lies on
-/// the way passes under the head in any case, up to a whole turn, which is a mebibyte and more.
+/// The longest gap that is read rather than skipped. What lies on the way passes under the head in any
+/// case, up to a whole turn, which is a mebibyte and more.
 const GAP_BYTES: u64 = 1 << 20;
-const GAP_BYTES_OF_DIRECTORIES: u64 = 512 << 10;
 /// How many files may be passed over by a reader in order.
 const PASSED_MAX: usize = 4;
 /// A miss goes on with a stream if that has come to read this much at once.
@@ -72,10 +72,18 @@ struct Guess {
     used: u64,
 }
 
+/// The guesses about files, and those about directories: a directory has one while hundreds below it
+/// come and go.
+#[derive(Default)]
+struct Guesses {
+    used: u64,
+    guesses: [[Guess; GUESSES]; 2],
+}
+
 /// What was read of which directories lately.
 #[derive(Default)]
 pub(super) struct Ahead {
-    state: Mutex<(u64, [Guess; GUESSES])>,
+    state: Mutex<Guesses>,
     walk: Mutex<Walk>,
     /// The block at which the last plan ended.
     arm: AtomicU64,
@@ -84,7 +92,7 @@ pub(super) struct Ahead {
 impl Ahead {
     fn find(&self, dir: InodeNo, directories: bool) -> Option<Guess> {
         let state = self.state.lock();
-        state.1.iter().find(|g| g.used > 0 && g.dir == dir && g.directories == directories).copied()
+        state.of(directories).find(|guess| guess.dir == dir).copied()
     }
 
     pub(super) fn walk(&self) -> MutexGuard<'_, Walk> {
@@ -94,20 +102,27 @@ impl Ahead {
     /// The guess made last: where another directory ended.
     fn latest(&self, directories: bool) -> Option<Guess> {
         let state = self.state.lock();
-        let of_kind = state.1.iter().filter(|g| g.used > 0 && g.directories == directories);
-        of_kind.max_by_key(|guess| guess.used).copied()
+        state.of(directories).max_by_key(|guess| guess.used).copied()
     }
 
     fn remember(&self, guess: Guess) {
         let mut state = self.state.lock();
-        state.0 += 1;
-        let used = state.0;
-        let same = |g: &Guess| g.dir == guess.dir && g.directories == guess.directories;
-        let slot = state.1.iter().position(same).or_else(|| {
-            let oldest = state.1.iter().enumerate().min_by_key(|(_, guess)| guess.used);
+        state.used += 1;
+        let used = state.used;
+        let guesses = &mut state.guesses[usize::from(guess.directories)];
+        let same = guesses.iter().position(|other| other.used > 0 && other.dir == guess.dir);
+        let slot = same.or_else(|| {
+            let oldest = guesses.iter().enumerate().min_by_key(|(_, guess)| guess.used);
             oldest.map(|(slot, _)| slot)
         });
-        state.1[slot.unwrap_or(0)] = Guess { used, ..guess };
+        guesses[slot.unwrap_or(0)] = Guess { used, ..guess };
+    }
+}
+
+impl Guesses {
+    /// Those about files, or about directories.
+    fn of(&self, directories: bool) -> impl Iterator<Item = &Guess> {
+        self.guesses[usize::from(directories)].iter().filter(|guess| guess.used > 0)
     }
 }
 
@@ -267,7 +282,7 @@ impl Store {
         if planned.runs.len() <= 1 && budget <= stream || streams {
             return Vec::new();
         }
-        self.merge(planned.runs, directories)
+        self.merge(planned.runs)
     }
 
     /// What is not in memory of a directory's own sectors from this one on, as far as a plan looks: the
@@ -306,7 +321,7 @@ impl Store {
         let planned = self.gather(dir, candidates, sector, directories, (bytes, None));
         let last = planned.last.unwrap_or(before.last);
         self.ahead.remember(Guess { last, middle: planned.middle, bytes, ..before });
-        self.merge(planned.runs, directories)
+        self.merge(planned.runs)
     }
 
     /// Plans the directory that is read after this one.
@@ -333,7 +348,7 @@ impl Store {
             used: 0,
         });
         drop(state);
-        Some((next, self.merge(planned.runs, false)))
+        Some((next, self.merge(planned.runs)))
     }
 
     fn is_middle(&self, dir: InodeNo, directories: bool, ino: InodeNo) -> bool {
@@ -382,7 +397,7 @@ impl Store {
                     bytes += (run.end - run.start) * block_bytes;
                     let before = planned.runs.last().map_or(run.start, |before| before.end);
                     let gap = run.start.saturating_sub(before) * block_bytes;
-                    gaps += if gap <= gap_bytes(directories) { gap } else { 0 };
+                    gaps += if gap <= GAP_BYTES { gap } else { 0 };
                     planned.runs.push(run);
                 }
             }
@@ -400,14 +415,14 @@ impl Store {
     }
 
     /// The longest gap that is read rather than skipped.
-    pub(super) fn gap_blocks(&self, directories: bool) -> u64 {
-        gap_bytes(directories) / u64::from(self.layout.block_bytes)
+    pub(super) fn gap_blocks(&self) -> u64 {
+        GAP_BYTES / u64::from(self.layout.block_bytes)
     }
 
     /// In the order of the device, with gaps that are cheaper to read than to skip.
-    pub(super) fn merge(&self, mut runs: Vec<Range<u64>>, directories: bool) -> Vec<Range<u64>> {
+    pub(super) fn merge(&self, mut runs: Vec<Range<u64>>) -> Vec<Range<u64>> {
         runs.sort_unstable_by_key(|run| run.start);
-        let gap = self.gap_blocks(directories);
+        let gap = self.gap_blocks();
         let mut merged: Vec<Range<u64>> = Vec::new();
         for run in runs {
             match merged.last_mut() {
@@ -461,10 +476,6 @@ impl Store {
         let end = extent.run().end().0.div_ceil(per_block).min(self.layout.blocks);
         extent.start.0 / per_block..end
     }
-}
-
-fn gap_bytes(directories: bool) -> u64 {
-    if directories { GAP_BYTES_OF_DIRECTORIES } else { GAP_BYTES }
 }
 
 fn growth(directories: bool) -> u64 {

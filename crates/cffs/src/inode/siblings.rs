@@ -63,19 +63,19 @@ impl Store {
         let next = siblings.iter().map(|vnode| vnode.ino).collect();
         let forward = self.ahead.walk().go_on(dir.ino, next);
         for sibling in siblings.iter().take(forward) {
-            let pieces = self.merge(self.absent_in(&sibling.state.read()), false);
+            let pieces = self.merge(self.absent_in(&sibling.state.read()));
             let beside = pieces.into_iter().filter(|piece| self.is_beside(piece, &runs));
             let beside: Vec<Range<u64>> = beside.collect();
             if !beside.is_empty() {
                 runs.extend(beside);
-                runs = self.merge(runs, false);
+                runs = self.merge(runs);
             }
         }
         runs
     }
 
     fn is_beside(&self, piece: &Range<u64>, runs: &[Range<u64>]) -> bool {
-        let gap = self.gap_blocks(false);
+        let gap = self.gap_blocks();
         let near = |run: &Range<u64>| piece.start <= run.end + gap && run.start <= piece.end + gap;
         let bytes = (piece.end - piece.start) * u64::from(self.layout.block_bytes);
         bytes <= PIECE_BYTES_MAX && runs.iter().any(near)
