@@ -174,8 +174,12 @@ impl Volume {
         count(&self.calls.creates);
         let vnode = self.vnode(ino)?;
         let parent = self.vnode(dir)?;
-        self.change_alone(|names| names.link(&vnode, &parent, name))?;
-        self.references.adopted(ino);
+        // Within the change, since the next one may take the name again.
+        self.change_alone(|names| {
+            names.link(&vnode, &parent, name)?;
+            self.references.adopted(ino);
+            Ok(())
+        })?;
         Ok(self.attr_with_reference(&vnode))
     }
 

@@ -193,3 +193,36 @@ fn threads_do_not_disturb_each_other() {
         run(&MkfsOptions { embed, sector_bytes, ..MkfsOptions::default() }, seed);
     }
 }
+
+/// Who gives a file its first name may have it taken away by another thread at once: the file is then
+/// gone with its last reference, not lost.
+#[test]
+fn a_name_that_is_taken_as_soon_as_it_is_given_takes_its_file_along() {
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("mkfs");
+    let volume = open(&device);
+    let inodes = volume.stat_fs().inodes;
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                match volume.unlink(ROOT, b"name") {
+                    Ok(()) | Err(Error::NotFound) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+        for _ in 0..20_000 {
+            let made = volume.make_unnamed(ROOT, &new_file(NewKind::Regular)).expect("made");
+            match volume.link(made.ino, ROOT, b"name") {
+                Ok(_) => volume.release(made.ino, 2),
+                Err(Error::Exists) => volume.release(made.ino, 1),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        done.store(true, Ordering::Release);
+    });
+    let _ = volume.unlink(ROOT, b"name");
+    assert_eq!(volume.stat_fs().inodes, inodes, "inodes without a name are left");
+    volume.close().expect("close");
+}
