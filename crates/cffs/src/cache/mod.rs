@@ -370,7 +370,8 @@ impl BufferCache {
     }
 
     /// The run to read for a miss: the blocks of the segment around it that are not in memory, and,
-    /// where segments are read in a row or more is wanted, those after it.
+    /// where segments are read in a row or more is wanted, those after it. Brings or orders the region
+    /// around a miss at random, and orders what a stream reads next.
     fn group_around(&self, block: BlockNo, wanted: u32) -> (BlockNo, BlockNo) {
         let segment_blocks = u64::from(self.layout.segment_blocks());
         let missing = |number: &u64| !self.clean.contains_key(&BlockNo(*number));

@@ -1,10 +1,10 @@
 //! Readers at random: the region in which they have missed a few times is read as a whole.
 //!
-//! In the time of a miss, a seek and half a rotation, a disk reads a mebibyte or more. So where
+//! In the time of a miss, a seek and half a rotation, a disk of today reads a mebibyte or more. So where
 //! somebody misses again and again, reading the rest soon costs what was spent there already, and saves
 //! all misses that follow, if any do (ski rental: rent until that has cost as much as buying, then
-//! buy). Among much more data than the latest misses could cover, several in the same region are rare,
-//! and a miss stays a single read.
+//! buy; decision 011 tells where that does not hold). Among much more data than the latest misses could
+//! cover, several in the same region are rare, and a miss stays a single read.
 //!
 //! A region that was read and is missed in again soon did not fit into the cache. Reading it once more
 //! would throw out as much as it brings, so there a miss stays a single read, too, until the cache has
