@@ -391,7 +391,9 @@ impl BufferCache {
             .min(self.layout.blocks);
         let end = (block.0 + 1..limit).take_while(missing).last().map_or(block.0 + 1, |b| b + 1);
         self.streams.read(first, end);
-        if window == 0 && !is_large {
+        // Who opens the volume reads the system area, and that tells nothing of a reader.
+        let is_opening = block <= self.layout.system_area();
+        if window == 0 && !is_large && !is_opening {
             self.read_region(block);
         }
         if window > segment_blocks && self.is_read_behind() {

@@ -295,6 +295,16 @@ fn a_reader_at_random_is_given_the_region_in_which_he_was_before() {
 }
 
 #[test]
+fn opening_is_no_reader_at_random() {
+    let (_, cache) = cache();
+    // The superblock, the system area, the root and what is in it.
+    [0, 1, 144, 700].into_iter().for_each(|number| check(&cache, number));
+    assert_eq!(cache.stats().read_bytes, 3 * 16 * u64::from(BLOCK));
+    check(&cache, 400);
+    assert!(cache.stats().read_bytes > 512 * u64::from(BLOCK), "the third of a reader");
+}
+
+#[test]
 fn regions_that_did_not_fit_are_not_read_again() {
     // All that is asked for is twice as much as the cache holds.
     let (device, cache) = cache_with(true, BLOCKS / 2, Some(1 << 20));
