@@ -379,8 +379,9 @@ impl BufferCache {
     }
 
     /// Orders what a stream reads next, when its last run is needed.
-    pub(super) fn stream_on(&self, block: u64) {
-        let Some(run) = self.streams.go_on(block, self.horizon()) else { return };
+    pub(super) fn stream_on(&self, block: u64, until: BlockNo) {
+        let limit = self.horizon().min(until.0);
+        let Some(run) = self.streams.go_on(block, limit) else { return };
         let missing = |number: &u64| !self.clean.contains_key(&BlockNo(*number));
         let end = run.clone().take_while(missing).last().map_or(run.start, |last| last + 1);
         if run.start < end {

@@ -192,34 +192,35 @@ impl BufferCache {
     /// The block; a miss reads its neighbours in the segment as well, where files are grouped.
     pub fn read(&self, block: BlockNo) -> Result<Arc<Block>> {
         match self.clean.get(&block) {
-            Some(hit) => Ok(self.found(block, hit)),
-            None => self.read_missing(block, 1),
+            Some(hit) => Ok(self.found(block, hit, BlockNo(self.layout.blocks))),
+            None => self.read_missing(block, 1, BlockNo(self.layout.blocks)),
         }
     }
 
-    /// A block of contents; a miss reads at least the `wanted` blocks from it on, in one request. The
-    /// first use of what came unasked does not count: who reads a tree uses all of it once, and what
-    /// is used more often than that, as sectors are, must outlast it.
-    pub fn read_near(&self, block: BlockNo, wanted: u32) -> Result<Arc<Block>> {
+    /// A block of contents; a miss reads at least the `wanted` blocks from it on, in one request, and
+    /// nothing is read ahead from `until` on. The first use of what came unasked does not count: who
+    /// reads a tree uses all of it once, and what is used more often than that, as sectors are, must
+    /// outlast it.
+    pub fn read_near(&self, block: BlockNo, wanted: u32, until: BlockNo) -> Result<Arc<Block>> {
         match self.clean.peek(&block) {
-            Some(hit) if hit.take_unasked() => Ok(self.found(block, hit)),
+            Some(hit) if hit.take_unasked() => Ok(self.found(block, hit, until)),
             Some(hit) => {
                 self.clean.get(&block);
-                Ok(self.found(block, hit))
+                Ok(self.found(block, hit, until))
             }
-            None => self.read_missing(block, wanted),
+            None => self.read_missing(block, wanted, until),
         }
     }
 
-    fn found(&self, block: BlockNo, hit: Arc<Block>) -> Arc<Block> {
+    fn found(&self, block: BlockNo, hit: Arc<Block>, until: BlockNo) -> Arc<Block> {
         count(&self.counters.hits, 1);
         if hit.take_mark() {
-            self.stream_on(block.0);
+            self.stream_on(block.0, until);
         }
         hit
     }
 
-    fn read_missing(&self, block: BlockNo, wanted: u32) -> Result<Arc<Block>> {
+    fn read_missing(&self, block: BlockNo, wanted: u32, until: BlockNo) -> Result<Arc<Block>> {
         count(&self.counters.misses, 1);
         self.behind.wait_for(block.0);
         let segment = self.segment_of(block) as usize % SEGMENT_LOCKS;
@@ -228,11 +229,11 @@ impl BufferCache {
         match self.clean.get(&block) {
             Some(hit) => {
                 if hit.take_mark() {
-                    self.stream_on(block.0);
+                    self.stream_on(block.0, until);
                 }
                 Ok(hit)
             }
-            None => self.read_group(block, wanted),
+            None => self.read_group(block, wanted, until),
         }
     }
 
@@ -277,8 +278,8 @@ impl BufferCache {
         self.bytes
     }
 
-    fn read_group(&self, block: BlockNo, wanted: u32) -> Result<Arc<Block>> {
-        let (first, end) = self.group_around(block, wanted);
+    fn read_group(&self, block: BlockNo, wanted: u32, until: BlockNo) -> Result<Arc<Block>> {
+        let (first, end) = self.group_around(block, wanted, until);
         self.behind.wait_for(block.0);
         if let Some(found) = self.clean.get(&block) {
             return Ok(found);
@@ -372,7 +373,7 @@ impl BufferCache {
     /// The run to read for a miss: the blocks of the segment around it that are not in memory, and,
     /// where segments are read in a row or more is wanted, those after it. Brings or orders the region
     /// around a miss at random, and orders what a stream reads next.
-    fn group_around(&self, block: BlockNo, wanted: u32) -> (BlockNo, BlockNo) {
+    fn group_around(&self, block: BlockNo, wanted: u32, until: BlockNo) -> (BlockNo, BlockNo) {
         let segment_blocks = u64::from(self.layout.segment_blocks());
         let missing = |number: &u64| !self.clean.contains_key(&BlockNo(*number));
         let is_large = u64::from(wanted) >= segment_blocks;
@@ -386,6 +387,7 @@ impl BufferCache {
         let window = self.streams.window(first, segment_end);
         let limit = (segment_end - segment_blocks + window.max(segment_blocks))
             .min(self.horizon())
+            .min(until.0)
             .max(block.0 + u64::from(wanted))
             .min(self.behind.unawaited_around(block.0).1)
             .min(self.layout.blocks);
@@ -399,7 +401,7 @@ impl BufferCache {
         if window > segment_blocks && self.is_read_behind() {
             // One after the other: an arm that had the second first would come back for this one.
             self.order_run(first, end, Stay::UntilUsed);
-            self.stream_on(first);
+            self.stream_on(first, until);
         }
         (BlockNo(first), BlockNo(end))
     }

@@ -111,14 +111,27 @@ fn a_reader_in_order_costs_fewer_and_fewer_requests() {
 fn without_groups_a_miss_reads_what_was_asked_for() {
     let (_, cache) = cache_with(false, 4 * BLOCKS, None);
     (0..64).for_each(|number| check(&cache, number));
-    cache.read_near(BlockNo(100), 5).unwrap();
+    cache.read_near(BlockNo(100), 5, BlockNo(BLOCKS)).unwrap();
     let stats = cache.stats();
     assert_eq!((stats.reads, stats.read_bytes), (65, 69 * u64::from(BLOCK)));
     // A large file is read ahead of, as anywhere.
     for piece in (1024..BLOCKS).step_by(32) {
-        cache.read_near(BlockNo(piece), 32).unwrap();
+        cache.read_near(BlockNo(piece), 32, BlockNo(BLOCKS)).unwrap();
     }
     assert!(cache.stats().reads < 65 + 24, "{:?}", cache.stats());
+}
+
+#[test]
+fn nothing_is_read_ahead_beyond_what_a_file_has() {
+    let read = |threads| {
+        let (_, cache) = cache();
+        cache.with_read_ahead(threads, || {
+            (0..640).for_each(|n| drop(cache.read_near(BlockNo(n), 32, BlockNo(640)).unwrap()));
+        });
+        let next = cache.has(BlockNo(640));
+        (cache.stats().read_bytes / u64::from(BLOCK), next)
+    };
+    assert_eq!((read(0), read(2)), ((640, false), (640, false)));
 }
 
 #[test]
@@ -327,7 +340,7 @@ fn sectors_read_ahead_outlast_the_contents_of_a_tree() {
     let contents = |run: Range<u64>| {
         for first in run.step_by(64) {
             cache.read_run(BlockNo(first), BlockNo(first + 64), Stay::UntilUsed).unwrap();
-            (first..first + 64).for_each(|n| drop(cache.read_near(BlockNo(n), 1).unwrap()));
+            (first..first + 64).for_each(|n| drop(cache.read_near(BlockNo(n), 1, BlockNo(BLOCKS)).unwrap()));
         }
     };
     contents(0..1024);

@@ -49,7 +49,7 @@ const TREE_SEGMENTS: u64 = 4;
 const GROWTH: u64 = 2;
 const GROWTH_OF_DIRECTORIES: u64 = 16;
 /// A larger file has a stream of its own.
-const FILE_BYTES_MAX: u64 = 2 << 20;
+pub(super) const FILE_BYTES_MAX: u64 = 2 << 20;
 /// The longest gap that is read rather than skipped. What lies on the way passes under the head in any
 /// case, up to a whole turn, which is a mebibyte and more.
 const GAP_BYTES: u64 = 1 << 20;

@@ -8,13 +8,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::ahead::FILE_BYTES_MAX;
 use super::{Changed, Content, ExtentMap, Locked, Mapping, Store, VnodeState};
 use crate::alloc::{Kind, Request};
 use crate::cache::Block;
 use crate::error::{Corruption, Error, Result};
 use crate::format::checksum;
 use crate::format::inode::FileType;
-use crate::units::{FragNo, FragRun};
+use crate::units::{BlockNo, FragNo, FragRun};
 
 impl Store {
     /// Files up to this size are placed whole, and have a checksum.
@@ -22,16 +23,23 @@ impl Store {
         self.layout.segment_bytes.into()
     }
 
-    /// Reads from the run of the volume that begins at `start`, `skip` bytes in.
-    pub(super) fn read_fragments(&self, start: FragNo, skip: u64, out: &mut [u8]) -> Result<()> {
+    /// Reads from the run of the volume that begins at `start`, `skip` bytes in; nothing is read ahead
+    /// from `until` on.
+    pub(super) fn read_fragments(
+        &self,
+        start: FragNo,
+        skip: u64,
+        out: &mut [u8],
+        until: BlockNo,
+    ) -> Result<()> {
         let block_bytes = u64::from(self.layout.block_bytes);
         let mut at = start.0 * u64::from(self.layout.fragment_bytes) + skip;
         let mut rest = out;
         while !rest.is_empty() {
-            let number = crate::units::BlockNo(at / block_bytes);
+            let number = BlockNo(at / block_bytes);
             let into = (at % block_bytes) as usize;
             let wanted = (into + rest.len()).div_ceil(block_bytes as usize) as u32;
-            let block = self.cache.read_near(number, wanted)?;
+            let block = self.cache.read_near(number, wanted, until)?;
             let len = rest.len().min(block.len() - into);
             let (piece, after) = rest.split_at_mut(len);
             piece.copy_from_slice(&block[into..into + len]);
@@ -96,8 +104,13 @@ impl Store {
             };
             match map.find(at / fragment_bytes) {
                 Mapping::Mapped { start, len, unwritten: false } => {
+                    // What follows a small file is likely to be read next; not so with a large one.
+                    let until = match file.inode.size > FILE_BYTES_MAX {
+                        true => BlockNo(self.layout.block_of(FragNo(start.0 + len - 1)).0 + 1),
+                        false => BlockNo(self.layout.blocks),
+                    };
                     let len = limit(len);
-                    self.read_fragments(start, into, &mut out[done..done + len])?;
+                    self.read_fragments(start, into, &mut out[done..done + len], until)?;
                     done += len;
                 }
                 Mapping::Mapped { len, .. } | Mapping::Hole(len) => {

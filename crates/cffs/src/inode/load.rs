@@ -148,7 +148,7 @@ impl Store {
             return Err(Corruption::XattrBlock { ino: inode.ino, start: run.start, what }.into());
         }
         let mut bytes = vec![0; run.len as usize * self.layout.fragment_bytes as usize];
-        self.read_fragments(run.start, 0, &mut bytes)?;
+        self.read_fragments(run.start, 0, &mut bytes, BlockNo(self.layout.blocks))?;
         let list =
             xattr::decode_block(&bytes, inode.ino, inode.generation, run.start, self.checksum)?;
         Ok(list.to_vec())
