@@ -17,8 +17,6 @@ pub const URGENT: Key = Key(u64::MAX);
 const WINDOW_SEGMENTS_FIRST: u32 = 16;
 /// A window is at most this many segments long.
 const WINDOW_SEGMENTS_MAX: u32 = 128;
-/// A larger file does not lie among the others of its key.
-const AMONG_OTHERS_SEGMENTS_MAX: u32 = 16;
 /// A window of sectors, of one directory or of all, is at most this many segments long.
 pub(super) const SECTORS_SEGMENTS_MAX: u32 = 16;
 /// How many windows are kept at once.
@@ -29,7 +27,9 @@ pub(super) const WINDOWS_MAX: usize = 2048;
 pub enum Kind {
     /// A small file, whole.
     Small,
-    /// A piece of a large file.
+    /// A larger one that still lies among the others of its key, in pieces if need be.
+    Medium,
+    /// A piece of a large file, which lies apart.
     Large,
     /// One block of metadata, aligned to a block.
     Metadata,
@@ -62,11 +62,9 @@ impl Allocator {
             (_, Policy::None | Policy::Scattered) => {
                 self.place_conventionally(&mut state, request)?
             }
-            (Kind::Large, _) if request.goal.is_some() || self.is_apart(request.len) => {
-                self.place_large(&mut state, request)?
-            }
-            (Kind::Large, _) => self.place_small(&mut state, request)?,
-            (Kind::Small, _) => self.place_small(&mut state, request)?,
+            (Kind::Large, _) => self.place_large(&mut state, request)?,
+            (Kind::Medium, _) if request.goal.is_some() => self.place_large(&mut state, request)?,
+            (Kind::Small | Kind::Medium, _) => self.place_small(&mut state, request)?,
         };
         let run = match run {
             Some(run) => run,
@@ -118,11 +116,6 @@ impl Allocator {
         self.take_from_stream(state, request.len)
     }
 
-    /// Whether a file of this many fragments is too large to lie among the others of its key.
-    fn is_apart(&self, len: u32) -> bool {
-        len > AMONG_OTHERS_SEGMENTS_MAX * self.layout.segment_fragments()
-    }
-
     fn take_from_stream(&self, state: &mut State, len: u32) -> Result<Option<FragRun>> {
         let stream = (STREAM, Zone::Files);
         if let Some(run) = self.take_from_window(state, stream, len) {
@@ -157,10 +150,10 @@ impl Allocator {
     ) -> Result<bool> {
         let segment = self.layout.segment_fragments();
         let previous = state.windows.remove(&key);
-        // The windows of files together hold about three quarters of what is free at most. Those of
+        // The windows of files together hold seven eighths of what is free at most. Those of
         // sectors are as many and short: if they counted, a directory would come in twice the pieces.
         let of_files = state.windows.keys().filter(|(_, zone)| *zone == Zone::Files).count() as u64;
-        let fair = (state.free / (of_files + 1) * 3 / 4).min(u32::MAX.into()) as u32;
+        let fair = (state.free / (of_files + 1) * 7 / 8).min(u32::MAX.into()) as u32;
         let longest = (fair / segment).clamp(1, WINDOW_SEGMENTS_MAX) * segment;
         let first = WINDOW_SEGMENTS_FIRST * segment;
         let longer = previous.map_or(first, |window| window.opened * 16);
@@ -313,6 +306,12 @@ impl Allocator {
         // The tail of a file that cannot go on behind itself needs no run of its own.
         if request.len < block {
             return self.place_small(state, request);
+        }
+        if request.kind == Kind::Medium
+            && request.grown
+            && let Some(run) = self.take_from_holes(state, request)?
+        {
+            return Ok(Some(run));
         }
         let group_fragments = self.layout.cg_blocks * block;
         let mut want = request.len.min(group_fragments / 2);

@@ -1,13 +1,15 @@
 //! Territories: where the files of a key lie, and the holes among them.
 
 use super::group::Among;
-use super::place::{Request, STREAM, WINDOWS_MAX};
+use super::place::{Kind, Request, STREAM, WINDOWS_MAX};
 use super::{Allocator, State, Zone};
 use crate::error::Result;
 use crate::units::{FragNo, FragRun, Key};
 
 /// How many runs of a key's territory are remembered.
 const TERRITORY_RUNS_MAX: usize = 64;
+/// A medium file that finds no hole as long as itself may come in about so many pieces.
+const PIECES_MAX: u32 = 4;
 
 /// Where the files of a key that has grown lie: what they leave is for the next ones.
 #[derive(Debug, Default)]
@@ -44,11 +46,44 @@ impl Allocator {
                 territory.no_hole = Some(request.len);
             }
         }
+        if found.is_none() && request.kind == Kind::Medium {
+            found = self.longest_hole(state, &territory, request.len)?;
+        }
         if state.territories.len() >= WINDOWS_MAX {
             state.territories.clear();
         }
         state.territories.insert(request.key, territory);
         Ok(found)
+    }
+
+    /// The longest hole among the files of the key, if they have room for `len` fragments in pieces that
+    /// are long enough. Who reads the directory reads them all on his way; a place of its own would be
+    /// one more to go to.
+    fn longest_hole(
+        &self,
+        state: &mut State,
+        territory: &Territory,
+        len: u32,
+    ) -> Result<Option<FragRun>> {
+        let block = self.layout.block_fragments();
+        let least = (len / PIECES_MAX).max(self.layout.segment_fragments());
+        let mut longest: Option<FragRun> = None;
+        let mut room = 0;
+        for run in &territory.runs {
+            let cg = self.layout.cg_of_fragment(run.start);
+            let group = self.group(state, cg)?;
+            let mut from = self.in_group(cg, run.start);
+            let end = from + run.len;
+            while let Some(at) = group.find(from, end, least, block, Among::Unheld) {
+                let hole = group.run_at(at, end - at, Among::Unheld) / block * block;
+                room += hole;
+                if longest.is_none_or(|longest| hole > longest.len) {
+                    longest = Some(FragRun::new(self.of_group(cg, at), hole.min(len)));
+                }
+                from = at + hole;
+            }
+        }
+        Ok(longest.filter(|_| room >= len))
     }
 
     /// The territory that consists of these segments, in order, as far as they are on the volume.

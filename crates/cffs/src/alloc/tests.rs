@@ -213,6 +213,33 @@ fn the_tail_of_a_large_file_leaves_windows_alone() {
 }
 
 #[test]
+fn a_medium_file_lies_in_several_holes_of_its_directory() {
+    let (allocator, _) = volume(64 << 20);
+    let others: Vec<FragRun> = (0..16).map(|_| place_in_window(&allocator, 1, 64)).collect();
+    let window = others[0].start..others[15].end();
+    others.into_iter().step_by(2).for_each(|run| allocator.free(run));
+    allocator.epoch_started();
+    allocator.epoch_done().unwrap();
+    let place_all = |len: u32| {
+        let mut runs: Vec<FragRun> = Vec::new();
+        while runs.iter().map(|run| run.len).sum::<u32>() < len {
+            let left = len - runs.iter().map(|run| run.len).sum::<u32>();
+            let goal = runs.last().map(|run| run.end());
+            let (kind, key, neighbours) = (Kind::Medium, Key(1), &Vec::new);
+            let request = Request { kind, key, len: left, goal, grown: true, neighbours };
+            runs.push(allocator.place(&request).unwrap());
+        }
+        runs
+    };
+    let pieces = place_all(200);
+    assert_eq!(pieces.iter().map(|run| run.len).collect::<Vec<u32>>(), [64, 64, 64, 8]);
+    assert!(pieces.iter().all(|run| window.contains(&run.start)), "{pieces:?}");
+    // What has no room there even so stays in one piece.
+    let apart = place_all(400);
+    assert!(apart.len() == 1 && !window.contains(&apart[0].start), "{apart:?}");
+}
+
+#[test]
 fn windows_shrink_before_they_are_gone() {
     let (allocator, _) = volume(64 << 20);
     let mut last: Vec<FragRun> = (1..=4).map(|key| place_in_window(&allocator, key, 4)).collect();

@@ -340,7 +340,8 @@ fn sectors_read_ahead_outlast_the_contents_of_a_tree() {
     let contents = |run: Range<u64>| {
         for first in run.step_by(64) {
             cache.read_run(BlockNo(first), BlockNo(first + 64), Stay::UntilUsed).unwrap();
-            (first..first + 64).for_each(|n| drop(cache.read_near(BlockNo(n), 1, BlockNo(BLOCKS)).unwrap()));
+            (first..first + 64)
+                .for_each(|n| drop(cache.read_near(BlockNo(n), 1, BlockNo(BLOCKS)).unwrap()));
         }
     };
     contents(0..1024);

@@ -48,8 +48,9 @@ const TREE_SEGMENTS: u64 = 4;
 /// are little, but may lie in many places: the fewer sweeps over these, the better.
 const GROWTH: u64 = 2;
 const GROWTH_OF_DIRECTORIES: u64 = 16;
-/// A larger file has a stream of its own.
-pub(super) const FILE_BYTES_MAX: u64 = 2 << 20;
+/// A larger file has a stream of its own, for which its reader waits with the rest of the directory, and
+/// the device then waits for him.
+const FILE_BYTES_MAX: u64 = 4 << 20;
 /// The longest gap that is read rather than skipped. What lies on the way passes under the head in any
 /// case, up to a whole turn, which is a mebibyte and more.
 const GAP_BYTES: u64 = 1 << 20;

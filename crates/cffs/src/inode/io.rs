@@ -8,7 +8,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::ahead::FILE_BYTES_MAX;
 use super::{Changed, Content, ExtentMap, Locked, Mapping, Store, VnodeState};
 use crate::alloc::{Kind, Request};
 use crate::cache::Block;
@@ -17,7 +16,19 @@ use crate::format::checksum;
 use crate::format::inode::FileType;
 use crate::units::{BlockNo, FragNo, FragRun};
 
+/// A larger file lies apart from the others of its directory.
+const AMONG_OTHERS_BYTES_MAX: u64 = 2 << 20;
+
 impl Store {
+    /// How a file of this size is placed.
+    pub(super) fn kind_of(&self, size: u64) -> Kind {
+        match size {
+            small if small <= self.small_bytes_max() => Kind::Small,
+            medium if medium <= AMONG_OTHERS_BYTES_MAX => Kind::Medium,
+            _ => Kind::Large,
+        }
+    }
+
     /// Files up to this size are placed whole, and have a checksum.
     pub fn small_bytes_max(&self) -> u64 {
         self.layout.segment_bytes.into()
@@ -104,8 +115,8 @@ impl Store {
             };
             match map.find(at / fragment_bytes) {
                 Mapping::Mapped { start, len, unwritten: false } => {
-                    // What follows a small file is likely to be read next; not so with a large one.
-                    let until = match file.inode.size > FILE_BYTES_MAX {
+                    // What follows a file among others is likely to be read next.
+                    let until = match file.inode.size > AMONG_OTHERS_BYTES_MAX {
                         true => BlockNo(self.layout.block_of(FragNo(start.0 + len - 1)).0 + 1),
                         false => BlockNo(self.layout.blocks),
                     };
@@ -533,6 +544,11 @@ impl Store {
         new: &mut Vec<Range<u64>>,
     ) -> Result<()> {
         let key = file.inode.placement_key();
+        let bytes = range.end.saturating_mul(self.layout.fragment_bytes.into());
+        let kind = match self.kind_of(file.inode.size.max(bytes)) {
+            Kind::Small => Kind::Medium,
+            other => other,
+        };
         let mut at = range.start;
         while at < range.end {
             let Some(map) = file.inode.map_mut() else { return Ok(()) };
@@ -543,7 +559,7 @@ impl Store {
                     let len = len.min(range.end - at).min(1 << 20) as u32;
                     let neighbours = &Vec::new;
                     let run = self.alloc.place(&Request {
-                        kind: Kind::Large,
+                        kind,
                         key,
                         len,
                         goal,

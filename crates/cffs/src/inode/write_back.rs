@@ -214,8 +214,7 @@ impl Store {
             }
         }
         for run in unplaced {
-            let small = file.inode.size <= self.small_bytes_max();
-            let kind = if small { Kind::Small } else { Kind::Large };
+            let kind = self.kind_of(file.inode.size);
             self.place_run(file, run, kind, neighbours, writes)?;
         }
         Ok(())
