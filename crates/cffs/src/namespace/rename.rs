@@ -86,7 +86,15 @@ impl Namespace {
             match (moves_dir, found.file_type == FileType::Directory) {
                 (true, false) => return Err(Error::NotDirectory),
                 (false, true) => return Err(Error::IsDirectory),
-                (true, true) => self.check_can_go(&vnode.state.read())?,
+                (true, true) => {
+                    let dir = vnode.state.read();
+                    self.check_can_go(&dir)?;
+                    // The device could have both names, and in the directory that is replaced still
+                    // what it has lost in this epoch.
+                    if dir.dirty {
+                        return Err(Error::EpochNeeded);
+                    }
+                }
                 // The device could lose the name that is replaced and not have the one that the
                 // file was given in this epoch.
                 _ if self.gained_name(vnode) => {

@@ -329,6 +329,9 @@ fn what_was_found_stays_mended() {
                 Sync,
             ],
         ),
+        // A directory that was replaced had on the device still what it had lost before.
+        (1, vec![MakeDir("e/n"), Sync, RemoveDir("e/n"), Rename("d", "e", Replace), Sync]),
+        (1, vec![Make("e/n"), Sync, Unlink("e/n"), Rename("d", "e", Replace), Sync]),
     ];
     for seed in 1..=3 {
         let explorer = Explorer { seed, ..Explorer::new() };
