@@ -8,6 +8,7 @@ use std::{fs, io};
 
 use anyhow::{Context, anyhow, bail};
 use cffs::clock::SystemClock;
+use cffs::device::BlockDevice;
 use cffs::device::file::{Access, FileDevice, OpenError};
 use cffs::files::Files;
 use cffs::vfs::Volume;
@@ -52,7 +53,7 @@ pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
 /// Opens the volume on a device.
 pub fn open_volume(
     path: &Path,
-    device: FileDevice,
+    device: impl BlockDevice + 'static,
     options: OpenOptions,
 ) -> anyhow::Result<Arc<Volume>> {
     let volume = cffs::open(Arc::new(device), Arc::new(SystemClock), options)

@@ -86,5 +86,6 @@ pub use mount::{MountOptions, Unmount};
 pub use notify::{CachedData, CachedName, Notifier};
 pub use rustix::io::Errno;
 pub use session::{
-    Config, Session, THREADS_MIN, THREADS_PER_CORE, Transport, TransportChoice, Unmounter,
+    Config, READERS_MIN, SPARES, Session, THREADS_PER_CORE, Transport, TransportChoice, Unmounter,
+    will_wait,
 };

@@ -26,6 +26,7 @@ use crate::protocol::{Granted, Wishes};
 use crate::transport::dev::{self, Buffers};
 use crate::transport::device::Device;
 use crate::transport::lane::{self, Lane};
+use crate::transport::seats::{self, Seats};
 use crate::transport::uring::Worker;
 use crate::{Handler, MountOptions, Notifier, Unmount, mount};
 
@@ -40,16 +41,30 @@ pub struct Config {
     ///
     /// A request that waits for a disk holds its thread, so this bounds how many requests are in
     /// work; beside `/dev/fuse`, `FSYNC` and its kind have threads of their own. If it is not given,
-    /// a thread per core reads `/dev/fuse`, but no fewer than [`THREADS_MIN`]; and on io_uring there
-    /// are [`THREADS_PER_CORE`].
+    /// a thread per core reads `/dev/fuse`, but no fewer than [`READERS_MIN`], and [`SPARES`] more
+    /// take the places of those that [wait](will_wait); and on io_uring there are
+    /// [`THREADS_PER_CORE`].
     pub threads: Option<NonZeroUsize>,
 }
 
 /// How many threads read `/dev/fuse`, at least, if the configuration does not say.
-pub const THREADS_MIN: usize = 4;
+pub const READERS_MIN: usize = 3;
+
+/// How many threads take the place of those that read `/dev/fuse` while these [wait](will_wait), if
+/// the configuration does not say.
+pub const SPARES: usize = 8;
 
 /// How many threads serve each core on io_uring, if the configuration does not say.
 pub const THREADS_PER_CORE: usize = 4;
+
+/// Tells that the request which this thread serves is about to wait for a device, or for somebody who
+/// does, so that another thread takes its place meanwhile. Elsewhere than in a handler it does nothing.
+///
+/// Without it the request is served just as well, but on `/dev/fuse` no more than [`READERS_MIN`], or
+/// one for each core, are in work at once.
+pub fn will_wait() {
+    seats::leave();
+}
 
 /// Which transport to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,6 +92,8 @@ pub enum Transport {
     Dev {
         /// The number of threads that do so.
         threads: usize,
+        /// How many of them do so at once; the others take the places of those that wait.
+        readers: usize,
         /// Why not io_uring, for people to read.
         why_not_uring: String,
     },
@@ -202,7 +219,7 @@ impl<H: Handler> Session<H> {
     pub fn serve(mut self) -> io::Result<()> {
         let workers = std::mem::take(&mut self.workers);
         let result = match self.transport {
-            Transport::Dev { threads, .. } => self.serve_dev(threads),
+            Transport::Dev { threads, readers, .. } => self.serve_dev(threads, readers),
             Transport::Uring { .. } => self.serve_uring(workers),
         };
         if result.is_ok() {
@@ -215,22 +232,26 @@ impl<H: Handler> Session<H> {
         result
     }
 
-    fn serve_dev(&self, threads: usize) -> io::Result<()> {
+    fn serve_dev(&self, threads: usize, readers: usize) -> io::Result<()> {
         let payload_len = self.dispatcher.granted.payload_len();
         let mut clones = Vec::new();
         for _ in 1..threads {
             clones.push(self.device.try_clone()?);
         }
-        let lane = Lane::default();
-        let lane = &lane;
+        let (seats, lane) = (Seats::new(readers), Lane::default());
+        let (seats, lane) = (&seats, &lane);
+        let end = move || {
+            seats.end();
+            lane.end();
+        };
         let readers = std::iter::once(&*self.device).chain(&clones).map(Some);
         let waiters = std::iter::repeat_n(None, lane::THREADS);
         let work = readers.chain(waiters).map(|reads| {
             move || match reads {
                 Some(device) => {
                     let mut buffers = Buffers::new(payload_len)?;
-                    let served = dev::serve(&self.dispatcher, device, &mut buffers, lane);
-                    lane.end();
+                    let served = dev::serve(&self.dispatcher, device, &mut buffers, seats, lane);
+                    end();
                     served
                 }
                 None => lane.serve(&self.dispatcher),
@@ -239,7 +260,7 @@ impl<H: Handler> Session<H> {
         // The other threads wait in the kernel, where only the end of the connection wakes them.
         run_all("fuse-dev", work, || {
             self.mounted.abandon();
-            lane.end();
+            end();
         })
     }
 

@@ -1,6 +1,7 @@
 //! How messages travel between the kernel and the server's threads.
 //!
 //! - [`dev`]: reads and writes on `/dev/fuse`.
+//! - [`seats`]: which threads read it, and which are spares.
 //! - [`lane`]: beside it, threads for requests that wait for the device.
 //! - [`uring`]: a queue per core, on io_uring.
 //! - [`device`]: the device itself, which both need.
@@ -13,4 +14,5 @@ pub(crate) mod dev;
 pub(crate) mod device;
 pub(crate) mod lane;
 pub(crate) mod memory;
+pub(crate) mod seats;
 pub(crate) mod uring;

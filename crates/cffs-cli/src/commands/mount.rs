@@ -9,7 +9,7 @@ use std::thread;
 use anyhow::{Context, bail};
 use cffs::device::file::{Access, OpenError};
 use cffs::vfs::types::AtimeMode;
-use cffs_serve::fuse::{self, Server, Stopper};
+use cffs_serve::fuse::{self, Server, ServingDevice, Stopper};
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -108,6 +108,7 @@ impl Mount {
         let source = self.source.canonicalize().map_err(missing)?;
         let access = if options.open.read_only { Access::ReadOnly } else { Access::ReadWrite };
         let device = image::open_device(&source, access)?;
+        let device = ServingDevice(device);
         let volume = image::open_volume(&source, device, options.open.clone())?;
         let mounted =
             Server::mount(volume.clone(), &self.directory, &fuse_options(&source, options));

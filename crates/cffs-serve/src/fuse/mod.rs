@@ -28,12 +28,14 @@ use fuse_ring::{Config, MountOptions, Session, Transport, TransportChoice, Unmou
 mod adapter;
 mod checking;
 pub mod control;
+mod device;
 mod requests;
 mod scrubbing;
 mod translate;
 
 use adapter::Adapter;
 use control::{Control, Identity};
+pub use device::ServingDevice;
 
 /// The subtype of the mount: its type is shown as `fuse.cffs`.
 pub const SUBTYPE: &str = "cffs";
@@ -169,7 +171,7 @@ fn describe_transport(transport: &Transport) -> String {
         Transport::Uring { cores, threads_per_core } => {
             format!("io_uring, {cores} cores with {threads_per_core} threads each")
         }
-        Transport::Dev { threads, why_not_uring } => {
+        Transport::Dev { threads, why_not_uring, .. } => {
             format!("/dev/fuse, {threads} threads; not io_uring: {why_not_uring}")
         }
     }

@@ -171,11 +171,12 @@ impl Behind {
         self.state.lock().around(block)
     }
 
-    /// Waits until the block is not awaited.
-    pub(super) fn wait_for(&self, block: u64) {
-        if self.count.load(Ordering::Relaxed) == 0 {
+    /// Waits until the block is not awaited, after `before_waiting` if it is.
+    pub(super) fn wait_for(&self, block: u64, before_waiting: impl FnOnce()) {
+        if !self.is_awaited(block) {
             return;
         }
+        before_waiting();
         let mut state = self.state.lock();
         while state.around(block).0 > block {
             self.arrived.wait(&mut state);

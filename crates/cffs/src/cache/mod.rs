@@ -222,7 +222,7 @@ impl BufferCache {
 
     fn read_missing(&self, block: BlockNo, wanted: u32, until: BlockNo) -> Result<Arc<Block>> {
         count(&self.counters.misses, 1);
-        self.behind.wait_for(block.0);
+        self.behind.wait_for(block.0, || self.device.expect_wait());
         let segment = self.segment_of(block) as usize % SEGMENT_LOCKS;
         let _reading = self.segments[segment].lock();
         // Somebody else may have read the segment while this thread waited.
@@ -280,7 +280,7 @@ impl BufferCache {
 
     fn read_group(&self, block: BlockNo, wanted: u32, until: BlockNo) -> Result<Arc<Block>> {
         let (first, end) = self.group_around(block, wanted, until);
-        self.behind.wait_for(block.0);
+        self.behind.wait_for(block.0, || self.device.expect_wait());
         if let Some(found) = self.clean.get(&block) {
             return Ok(found);
         }

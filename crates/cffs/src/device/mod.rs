@@ -102,6 +102,10 @@ pub trait BlockDevice: Send + Sync {
     /// Tells that from now on its user chooses what is read ahead, so that nobody need guess. A hint.
     fn expect_chosen_reads(&self) {}
 
+    /// Tells that the calling thread is about to wait until another thread has asked the device, or
+    /// was answered. A hint.
+    fn expect_wait(&self) {}
+
     /// The longest request in bytes that the device takes, if it has such a limit.
     fn longest_request(&self) -> Option<u64> {
         None
@@ -131,6 +135,9 @@ macro_rules! forward {
             }
             fn expect_chosen_reads(&self) {
                 (**self).expect_chosen_reads();
+            }
+            fn expect_wait(&self) {
+                (**self).expect_wait();
             }
             fn longest_request(&self) -> Option<u64> {
                 (**self).longest_request()

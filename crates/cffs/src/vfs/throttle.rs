@@ -135,6 +135,7 @@ impl Volume {
         if !self.is_full() {
             return Ok(());
         }
+        self.store().cache.device().expect_wait();
         let until = Instant::now() + PATIENCE;
         let mut guard = throttle.lock.lock();
         while self.is_full() && self.check_writable().is_ok() {

@@ -7,7 +7,7 @@ use std::thread;
 use rustix::io::Errno;
 use rustix::param::page_size;
 
-use super::{Config, THREADS_MIN, THREADS_PER_CORE, Transport, TransportChoice};
+use super::{Config, READERS_MIN, SPARES, THREADS_PER_CORE, Transport, TransportChoice};
 use crate::protocol::init::encode_retry;
 use crate::protocol::{
     Dialect, Features, Frame, Granted, InitRequest, Negotiation, Operation, Request, encode,
@@ -86,8 +86,11 @@ fn choose(mut granted: Granted, init: &InitRequest, config: &Config) -> io::Resu
     };
     granted.features.remove(Features::OVER_IO_URING);
     let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let threads = config.threads.map_or(cores.max(THREADS_MIN), NonZeroUsize::get);
-    let transport = Transport::Dev { threads, why_not_uring: why_not };
+    let (threads, readers) = match config.threads {
+        Some(threads) => (threads.get(), threads.get()),
+        None => (cores.max(READERS_MIN) + SPARES, cores.max(READERS_MIN)),
+    };
+    let transport = Transport::Dev { threads, readers, why_not_uring: why_not };
     Ok(Agreed { granted, transport, workers: Vec::new() })
 }
 

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -13,6 +14,7 @@ use rustix::io::Errno;
 use super::device::{Device, Received};
 use super::lane::Lane;
 use super::memory::Pages;
+use super::seats::Seats;
 use crate::Handler;
 use crate::dispatch::{Dispatcher, Outcome};
 use crate::protocol::{Frame, encode};
@@ -41,14 +43,16 @@ impl Buffers {
     }
 }
 
-/// Serves requests until the connection ends. Those that wait for a disk are left to the lane.
+/// Serves requests until the connection ends, while the thread has a seat. Requests that are there to
+/// wait for a disk are left to the lane.
 pub(crate) fn serve<'d, H: Handler>(
     dispatcher: &Dispatcher<H>,
     device: &'d Device,
     buffers: &mut Buffers,
+    seats: &Arc<Seats>,
     lane: &Lane<'d>,
 ) -> io::Result<()> {
-    loop {
+    while seats.take() {
         match device.receive(buffers.message())? {
             Received::Message(len) => {
                 let message = &buffers.message[PAGE - HEAD_LEN..][..len];
@@ -60,9 +64,10 @@ pub(crate) fn serve<'d, H: Handler>(
                 }
             }
             Received::Nothing => {}
-            Received::Ended => return Ok(()),
+            Received::Ended => break,
         }
     }
+    Ok(())
 }
 
 /// Serves what comes over the device while rings carry the rest: `FORGET` and `INTERRUPT`. Ends
