@@ -184,7 +184,7 @@ fn walk(volume: &Volume, top: InodeNo, attributes: bool, contents: bool) -> Resu
     let mut pending = vec![top];
     while let Some(dir) = pending.pop() {
         let mut entries = Vec::new();
-        volume.read_dir(dir, 0, false, &mut |entry| {
+        volume.read_dir(dir, 0, true, &mut |entry| {
             entries.push((entry.name.to_vec(), entry.ino, entry.file_type));
             true
         })?;

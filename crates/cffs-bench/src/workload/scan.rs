@@ -80,7 +80,7 @@ fn long_listing(root: &Path, tally: &Tally) -> Result<()> {
         .collect::<Result<_, _>>()?;
     names.sort();
     for path in names {
-        fs::symlink_metadata(path)?;
+        tree::attributes(&path)?;
         if !tally.file(0)? {
             break;
         }

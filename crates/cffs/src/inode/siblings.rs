@@ -12,14 +12,17 @@ use std::sync::Arc;
 
 use super::ahead::SECTORS_MAX;
 use super::{Store, Vnode, VnodeState};
+use crate::cache::Stay;
 use crate::format::inode::FileType;
 use crate::format::sector::Body;
-use crate::units::{Container, InodeNo, SectorIndex};
+use crate::units::{BlockNo, Container, InodeNo, SectorIndex};
 
 /// How many directories a plan looks forward to.
 const SIBLINGS_MAX: usize = 8;
 /// A longer piece is worth a seek of its own.
 const PIECE_BYTES_MAX: u64 = 2 << 20;
+/// How many sectors of a directory that is listed are searched for extent trees.
+const LISTED_SECTORS_MAX: u32 = 1024;
 /// How many sectors of the parent are searched for the next directories.
 const PARENT_SECTORS_MAX: u32 = 8;
 
@@ -107,6 +110,36 @@ impl Store {
             }
         }
         found
+    }
+
+    /// Before a directory is listed with attributes: reads the extent trees of what it lists, all of
+    /// them at once. Each lies among the sectors of its directory, and is needed before anything is told
+    /// of that; one after the other, they would be read in the order of names. Errors are left to the
+    /// reads that follow.
+    pub fn read_trees_ahead(&self, dir: &VnodeState) {
+        if !self.features.policy.groups() {
+            return;
+        }
+        let mut roots = Vec::new();
+        for sector in (0..self.sector_count(dir).min(LISTED_SECTORS_MAX)).map(SectorIndex) {
+            let Ok(image) = self.sector(dir, sector) else { break };
+            for entry in image.get().entries() {
+                let Body::Embedded(record) = &entry.body else { continue };
+                let root = record.inode.map_root.get();
+                let is_there = root == 0 || root >= self.layout.blocks;
+                if !is_there && !self.cache.is_coming(BlockNo(root)) {
+                    roots.push(root..root + 1);
+                }
+            }
+        }
+        if roots.len() < 2 {
+            return;
+        }
+        for run in self.merge(roots) {
+            if self.cache.read_run(BlockNo(run.start), BlockNo(run.end), Stay::AmongUsed).is_err() {
+                return;
+            }
+        }
     }
 
     /// Whether the sectors of a directory from this one on, and `count` more, are in memory; false if

@@ -305,6 +305,9 @@ impl Volume {
         let vnode = self.vnode(dir)?;
         self.store().read_ahead(&vnode);
         let state = vnode.state.read();
+        if plus && cookie == 0 {
+            self.store().read_trees_ahead(&state);
+        }
         self.names.read_dir(&state, cookie, &mut |visited| {
             let mut entry = DirEntry {
                 name: visited.name,
