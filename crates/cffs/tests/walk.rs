@@ -1,6 +1,6 @@
 //! Walks over a tree whose directories have grown by turns, each in a few places: what the next
-//! directories have beside what is read comes along, and with threads that read ahead, the next
-//! directory is on its way while one is read.
+//! directories have beside what is read comes along, with threads that read ahead the next directory
+//! is on its way while one is read, and what is needed to list directories is read in one sweep.
 
 use std::sync::Arc;
 use std::thread::sleep;
@@ -125,6 +125,60 @@ fn the_next_directory_is_on_its_way_while_one_is_read() {
         }
         assert!(absent.is_empty(), "{} blocks of {} were not read", absent.len(), next.len());
     });
+    volume.close().expect("closed");
+}
+
+/// A directory that has grown has an extent tree, which lies where there was room, and whoever lists
+/// the directory above with attributes needs all of them.
+#[test]
+fn the_trees_of_directories_are_read_in_one_sweep() {
+    let device = Arc::new(TraceDevice::new(MemoryDevice::new(512 << 20)));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let volume = open(&device);
+    let make = |dir, name: String, kind| {
+        let new = NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+        volume.make(dir, name.as_bytes(), &new).expect("made").ino
+    };
+    let mut dirs: Vec<InodeNo> = (0..DIRECTORIES)
+        .map(|d| make(InodeNo::ROOT, format!("d{d:02}"), NewKind::Directory))
+        .collect();
+    for turn in 0..8 {
+        // Never in the order in which they are listed.
+        dirs.reverse();
+        dirs.rotate_left(DIRECTORIES / 3);
+        for dir in &dirs {
+            for i in 0..50 {
+                make(*dir, format!("file-{turn}-{i:02}"), NewKind::Regular);
+            }
+        }
+        volume.sync().expect("durable");
+    }
+    volume.close().expect("closed");
+    let volume = open(&device);
+    volume.lookup(InodeNo::ROOT, b"nothing").expect_err("not there");
+    device.start_recording();
+    let mut directories = 0;
+    volume
+        .read_dir(InodeNo::ROOT, 0, true, &mut |_| {
+            directories += 1;
+            true
+        })
+        .expect("listed");
+    assert_eq!(directories, DIRECTORIES);
+    let reads: Vec<(u64, u64)> = device
+        .stop_recording()
+        .into_iter()
+        .filter_map(|event| match event {
+            TraceEvent::Read { offset_bytes, len_bytes } => Some((offset_bytes, len_bytes)),
+            _ => None,
+        })
+        .collect();
+    assert!(reads.is_sorted(), "{reads:?}");
+    let (Some(first), Some(last)) = (reads.first(), reads.last()) else {
+        panic!("nothing was read")
+    };
+    let bytes = last.0 + last.1 - first.0;
+    assert!(reads.len() <= 2 && bytes >= 1 << 20, "{reads:?}");
     volume.close().expect("closed");
 }
 

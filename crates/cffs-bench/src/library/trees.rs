@@ -177,7 +177,8 @@ fn footprint(size: u64) -> u64 {
 }
 
 /// Walks everything below a directory in the order in which directories list their entries;
-/// returns the bytes that were read.
+/// returns the bytes that were read. Directories are listed with attributes, as the kernel asks for
+/// the first entries of each; so each entry comes with a reference.
 fn walk(volume: &Volume, top: InodeNo, attributes: bool, contents: bool) -> Result<u64> {
     let mut bytes = 0;
     let mut buffer = vec![0; READ];
@@ -194,14 +195,17 @@ fn walk(volume: &Volume, top: InodeNo, attributes: bool, contents: bool) -> Resu
                 inner.push(ino);
                 continue;
             }
-            if !attributes {
-                continue;
+            if attributes {
+                let file = volume.lookup(dir, &name)?.ino;
+                if contents {
+                    bytes += read_all(volume, file, &mut buffer)?;
+                }
+                volume.release(file, 1);
             }
-            let file = volume.lookup(dir, &name)?.ino;
-            if contents {
-                bytes += read_all(volume, file, &mut buffer)?;
-            }
-            volume.release(file, 1);
+            volume.release(ino, 1);
+        }
+        if dir != top {
+            volume.release(dir, 1);
         }
         pending.extend(inner.into_iter().rev());
     }
