@@ -113,9 +113,9 @@ impl Store {
     }
 
     /// Before a directory is listed with attributes: reads the extent trees of what it lists, all of
-    /// them at once. Each lies among the sectors of its directory, and is needed before anything is told
-    /// of that; one after the other, they would be read in the order of names. Errors are left to the
-    /// reads that follow.
+    /// them at once and in the order of the device. That of a directory lies among its sectors, and is
+    /// needed before anything is told of it; one by one, trees would be read in the order of names.
+    /// Errors are left to the reads that follow.
     pub fn read_trees_ahead(&self, dir: &VnodeState) {
         if !self.features.policy.groups() {
             return;
@@ -126,8 +126,10 @@ impl Store {
             for entry in image.get().entries() {
                 let Body::Embedded(record) = &entry.body else { continue };
                 let root = record.inode.map_root.get();
-                let is_there = root == 0 || root >= self.layout.blocks;
-                if !is_there && !self.cache.is_coming(BlockNo(root)) {
+                let is_block = (1..self.layout.blocks).contains(&root);
+                // An inode in use has its tree decoded.
+                let is_needed = is_block && self.peek(entry.ino()).is_none();
+                if is_needed && !self.cache.is_coming(BlockNo(root)) {
                     roots.push(root..root + 1);
                 }
             }
