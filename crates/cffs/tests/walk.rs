@@ -24,22 +24,32 @@ fn open(device: &Device) -> Volume {
     Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("opened")
 }
 
-/// A tree whose directories get four files each by turns, made durable after each turn.
-fn grown_by_turns() -> Device {
+fn formatted() -> Device {
     let device = Arc::new(TraceDevice::new(MemoryDevice::new(512 << 20)));
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    device
+}
+
+fn make(volume: &Volume, dir: InodeNo, name: String, kind: NewKind<'_>) -> InodeNo {
+    let new = NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+    volume.make(dir, name.as_bytes(), &new).expect("made").ino
+}
+
+fn make_directories(volume: &Volume) -> Vec<InodeNo> {
+    (0..DIRECTORIES)
+        .map(|d| make(volume, InodeNo::ROOT, format!("d{d:02}"), NewKind::Directory))
+        .collect()
+}
+
+/// A tree whose directories get four files each by turns, made durable after each turn.
+fn grown_by_turns() -> Device {
+    let device = formatted();
     let volume = open(&device);
-    let make = |dir, name: String, kind| {
-        let new = NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
-        volume.make(dir, name.as_bytes(), &new).expect("made").ino
-    };
-    let dirs: Vec<InodeNo> = (0..DIRECTORIES)
-        .map(|d| make(InodeNo::ROOT, format!("d{d:02}"), NewKind::Directory))
-        .collect();
+    let dirs = make_directories(&volume);
     for turn in 0..FILES / 4 {
         for (d, dir) in dirs.iter().enumerate() {
             for i in turn * 4..turn * 4 + 4 {
-                let file = make(*dir, format!("f{i:02}"), NewKind::Regular);
+                let file = make(&volume, *dir, format!("f{i:02}"), NewKind::Regular);
                 volume.write(file, 0, &vec![(d * FILES + i) as u8; FILE_BYTES]).expect("written");
             }
         }
@@ -132,23 +142,16 @@ fn the_next_directory_is_on_its_way_while_one_is_read() {
 /// the directory above with attributes needs all of them.
 #[test]
 fn the_trees_of_directories_are_read_in_one_sweep() {
-    let device = Arc::new(TraceDevice::new(MemoryDevice::new(512 << 20)));
-    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let device = formatted();
     let volume = open(&device);
-    let make = |dir, name: String, kind| {
-        let new = NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
-        volume.make(dir, name.as_bytes(), &new).expect("made").ino
-    };
-    let mut dirs: Vec<InodeNo> = (0..DIRECTORIES)
-        .map(|d| make(InodeNo::ROOT, format!("d{d:02}"), NewKind::Directory))
-        .collect();
+    let mut dirs = make_directories(&volume);
     for turn in 0..8 {
         // Never in the order in which they are listed.
         dirs.reverse();
         dirs.rotate_left(DIRECTORIES / 3);
         for dir in &dirs {
             for i in 0..50 {
-                make(*dir, format!("file-{turn}-{i:02}"), NewKind::Regular);
+                make(&volume, *dir, format!("file-{turn}-{i:02}"), NewKind::Regular);
             }
         }
         volume.sync().expect("durable");
