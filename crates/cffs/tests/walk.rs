@@ -11,7 +11,7 @@ use cffs::device::{MemoryDevice, TraceDevice, TraceEvent};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::Volume;
-use cffs::vfs::types::{AtimeMode, NewFile, NewKind, OpenOptions};
+use cffs::vfs::types::{AtimeMode, DirEntry, NewFile, NewKind, OpenOptions};
 
 const FILE_BYTES: usize = 128 << 10;
 const DIRECTORIES: usize = 32;
@@ -139,7 +139,8 @@ fn the_next_directory_is_on_its_way_while_one_is_read() {
 }
 
 /// A directory that has grown has an extent tree, which lies where there was room, and whoever lists
-/// the directory above with attributes needs all of them.
+/// the directory above with attributes needs all of them. From then on it is known where the
+/// directories lie, and they are read in a few sweeps as well.
 #[test]
 fn the_trees_of_directories_are_read_in_one_sweep() {
     let device = formatted();
@@ -160,39 +161,49 @@ fn the_trees_of_directories_are_read_in_one_sweep() {
     let volume = open(&device);
     volume.lookup(InodeNo::ROOT, b"nothing").expect_err("not there");
     device.start_recording();
-    let mut directories = 0;
-    volume
-        .read_dir(InodeNo::ROOT, 0, true, &mut |_| {
-            directories += 1;
-            true
-        })
-        .expect("listed");
-    assert_eq!(directories, DIRECTORIES);
-    let reads: Vec<(u64, u64)> = device
-        .stop_recording()
-        .into_iter()
-        .filter_map(|event| match event {
-            TraceEvent::Read { offset_bytes, len_bytes } => Some((offset_bytes, len_bytes)),
-            _ => None,
-        })
-        .collect();
-    assert!(reads.is_sorted(), "{reads:?}");
-    let (Some(first), Some(last)) = (reads.first(), reads.last()) else {
+    assert_eq!(list(&volume, InodeNo::ROOT), DIRECTORIES);
+    let trees = reads(&device);
+    assert!(trees.is_sorted(), "{trees:?}");
+    let (Some(first), Some(last)) = (trees.first(), trees.last()) else {
         panic!("nothing was read")
     };
     let bytes = last.0 + last.1 - first.0;
-    assert!(reads.len() <= 2 && bytes >= 1 << 20, "{reads:?}");
+    assert!(trees.len() <= 2 && bytes >= 1 << 20, "{trees:?}");
+    device.start_recording();
+    dirs.sort_unstable();
+    dirs.iter().for_each(|dir| assert_eq!(list(&volume, *dir), 400));
+    let sectors = reads(&device);
+    assert!(sectors.len() <= 4, "{sectors:?}");
     volume.close().expect("closed");
+}
+
+/// How many entries a directory has, listed with attributes.
+fn list(volume: &Volume, dir: InodeNo) -> usize {
+    let mut entries = 0;
+    let mut count = |_: &DirEntry<'_>| {
+        entries += 1;
+        true
+    };
+    volume.read_dir(dir, 0, true, &mut count).expect("listed");
+    entries
+}
+
+/// The offsets and lengths of what was read since recording began.
+fn reads(device: &Device) -> Vec<(u64, u64)> {
+    let events = device.stop_recording().into_iter();
+    let reads = events.filter_map(|event| match event {
+        TraceEvent::Read { offset_bytes, len_bytes } => Some((offset_bytes, len_bytes)),
+        _ => None,
+    });
+    reads.collect()
 }
 
 /// Takes from `blocks` those that were read since the last call.
 fn forget_what_was_read(blocks: &mut Vec<u64>, device: &Device) {
-    let events = device.stop_recording();
+    let read = reads(device);
     device.start_recording();
-    for event in events {
-        if let TraceEvent::Read { offset_bytes, len_bytes } = event {
-            let read = offset_bytes / 4096..(offset_bytes + len_bytes).div_ceil(4096);
-            blocks.retain(|block| !read.contains(block));
-        }
+    for (offset_bytes, len_bytes) in read {
+        let read = offset_bytes / 4096..(offset_bytes + len_bytes).div_ceil(4096);
+        blocks.retain(|block| !read.contains(block));
     }
 }

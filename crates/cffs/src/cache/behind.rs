@@ -255,26 +255,24 @@ impl Drop for End<'_> {
 }
 
 impl State {
-    /// The first run in the queue that the device may be asked for: it goes on where none does that
-    /// waits, nor where one ends that the device was asked for just now, or as the second in a row.
+    /// The first run in the queue that the device may be asked for: not where it goes on with one that
+    /// waits, nor as the second in a row. Where it goes on with what the device was asked for just now,
+    /// the others wait with it: the next one may lie far away.
     fn ready(&self, now: Instant, head_start: Duration) -> Ready {
         let mut waiting: Vec<u64> = Vec::new();
-        let mut earliest: Option<Instant> = None;
         let before = |run: &Order| self.at_device.iter().find(|(asked, _)| asked.end == run.first);
         for (at, order) in self.queue.iter().enumerate() {
             match before(order) {
                 _ if waiting.contains(&order.first) => {}
-                None => return Ready::Run(at),
                 Some((asked, _)) if before(asked).is_some() => {}
-                Some((_, since)) if now >= *since + head_start => return Ready::Run(at),
-                Some((_, since)) => {
-                    let then = *since + head_start;
-                    earliest = Some(earliest.map_or(then, |earliest| earliest.min(then)));
+                Some((_, since)) if now < *since + head_start => {
+                    return Ready::From(*since + head_start);
                 }
+                _ => return Ready::Run(at),
             }
             waiting.push(order.end);
         }
-        earliest.map_or(Ready::Nothing, Ready::From)
+        Ready::Nothing
     }
 
     /// The end of the last awaited run that begins at the block or before it, and the beginning of

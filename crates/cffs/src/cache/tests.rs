@@ -251,6 +251,11 @@ fn a_run_comes_to_the_device_in_order_whoever_reads_it() {
     for run in [low, high] {
         assert!(run.windows(2).all(|two| two[0].0 + two[0].1 == two[1].0), "{reads:?}");
     }
+    let second = reads.iter().position(|(at, _)| *at >= 3000 * u64::from(BLOCK));
+    assert!(
+        second >= Some(7),
+        "the arm goes on to the second run from the end of the first: {reads:?}"
+    );
 }
 
 /// Who misses a block of a stream needs its run before what follows, which is ordered at once.

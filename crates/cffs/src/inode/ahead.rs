@@ -43,7 +43,7 @@ const PLAN_BYTES_MAX: u64 = 16 << 20;
 const PLAN_CACHE_PART: u64 = 8;
 /// How many segments a plan of directories begins with: their sectors lie side by side, and who is
 /// in the first ones of a directory without having passed any over is likely to walk the tree.
-const TREE_SEGMENTS: u64 = 4;
+const TREE_SEGMENTS: u64 = 16;
 /// How many times as long as the one before a plan is. Of directories only sectors are read, which
 /// are little, but may lie in many places: the fewer sweeps over these, the better.
 const GROWTH: u64 = 2;
@@ -459,17 +459,26 @@ impl Store {
         candidates
     }
 
-    /// Where the contents of an entry's file lie, as far as its record tells; `None` if in itself, or
-    /// if they are much.
+    /// Where the contents of an entry's file lie; `None` if in itself, or if they are much. Where it has
+    /// an extent tree, its record tells the last ones alone, and the others are known while it is in use.
     fn blocks_of(&self, entry: &sector::Entry<'_>) -> Option<Vec<Range<u64>>> {
         let Body::Embedded(record) = &entry.body else { return None };
         let inline = record.inode.inode_flags().contains(InodeFlags::INLINE);
         if inline || record.inode.size.get() > FILE_BYTES_MAX {
             return None;
         }
-        let extents = Extent::decode_list(record.data).filter(|extent| !extent.unwritten);
-        let blocks = extents.map(|extent| self.blocks_under(extent));
-        Some(blocks.filter(|run| !run.is_empty()).collect())
+        let of_extent = |extent: Extent| {
+            let blocks = (!extent.unwritten).then(|| self.blocks_under(extent));
+            blocks.filter(|run| !run.is_empty())
+        };
+        if record.inode.map_root.get() != 0
+            && let Some(vnode) = self.peek(entry.ino())
+            && let Some(state) = vnode.state.try_read()
+            && let Some(map) = state.inode.map()
+        {
+            return Some(map.iter().copied().filter_map(of_extent).collect());
+        }
+        Some(Extent::decode_list(record.data).filter_map(of_extent).collect())
     }
 
     pub(super) fn blocks_under(&self, extent: Extent) -> Range<u64> {
