@@ -18,8 +18,9 @@ use parking_lot::Mutex;
 /// How long a region is, and which part of the cache at most.
 const REGION_BYTES: u64 = 4 << 20;
 const REGION_CACHE_PART: u64 = 16;
-/// How many misses in a region come before it is read.
+/// How many misses in a region come before the one that reads it: the first region, and those that follow.
 const MISSES_BEFORE: usize = 2;
+const MISSES_BEFORE_NEXT: usize = 1;
 /// How many misses, and how many regions that were read, are remembered.
 const MISSES_MAX: usize = 32;
 const READ_MAX: usize = 256;
@@ -61,7 +62,8 @@ impl Regions {
         if read.iter().any(|&(other, _)| other == region) {
             return None;
         }
-        if missed.iter().filter(|&&other| other == region).count() < MISSES_BEFORE {
+        let before = if read.is_empty() { MISSES_BEFORE } else { MISSES_BEFORE_NEXT };
+        if missed.iter().filter(|&&other| other == region).count() < before {
             remember(missed, region, MISSES_MAX);
             return None;
         }

@@ -310,6 +310,11 @@ fn a_reader_at_random_is_given_the_region_in_which_he_was_before() {
     let stats = cache.stats();
     // The few blocks of it that were there already are read over.
     assert_eq!((stats.reads, stats.read_bytes), (4, (3 * 16 + 1024) * u64::from(BLOCK)));
+    // There the second miss is enough, since he goes on.
+    check(&cache, 2500);
+    assert!((2048..3072).all(|number| cache.peek(BlockNo(number)).is_some()), "the next four");
+    [3500, 3100].into_iter().for_each(|number| check(&cache, number));
+    assert!((3072..4096).all(|number| cache.peek(BlockNo(number)).is_some()), "and the next");
 }
 
 #[test]
