@@ -99,6 +99,22 @@ fn small_files_go_ahead_when_their_neighbours_are_there() {
 }
 
 #[test]
+fn the_large_directories_of_a_tree_stay_with_the_small_ones() {
+    let (volume, _) = volume(OpenOptions::default());
+    let fill = |number: u64, files: u64| {
+        let dir = directory(&volume, &format!("{number}"));
+        for file in 0..files {
+            make(&volume, dir, &format!("{file}"), 4 * KIB);
+        }
+    };
+    (0..16).for_each(|number| fill(number, if number % 2 == 0 { 100 } else { 40 }));
+    assert_eq!(early(&volume), 0);
+    // Now they are most of the older half.
+    (16..36).for_each(|number| fill(number, 100));
+    assert!(early(&volume) >= 8 * 100 * 4 * KIB);
+}
+
+#[test]
 fn what_is_left_of_a_directory_follows_it() {
     let (volume, device) = volume(OpenOptions::default());
     let fill = |name: &str, files: u64| -> Vec<InodeNo> {

@@ -25,6 +25,9 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// Small files of one key that go together make this part of such a piece at least. Fewer would lie
 /// apart from those that follow: where directories are filled by turns, each in many places.
 const SMALL_PIECES: u64 = 4;
+/// A smaller part than this of the small files stays behind, or all of them: who reads a tree in its order
+/// would go back and forth between the directories that went and those that did not.
+const LEFT_PART: u64 = 4;
 
 /// What was written ahead of the open epoch.
 #[derive(Default)]
@@ -93,9 +96,9 @@ impl Volume {
     /// What is written ahead, in the order in which it is to lie. Of large files the runs of new
     /// pages that alone are enough to begin: a program writes them from one end to the other. A file of
     /// a few mebibytes is placed when all of it is there, since its parts would break up space that
-    /// directories need. Of small files whole ones, in the older half of those that were changed: if
-    /// those of their key make a piece, or are what is left of a directory that was `begun`, and none is
-    /// in the younger half, or if they make a long piece.
+    /// directories need. Of small files whole ones, in the older half of those that were changed, if most
+    /// of these can go: if those of their key make a piece, or are what is left of a directory that was
+    /// `begun`, and none is in the younger half, or if they make a long piece.
     fn choose(&self, begun: &Hints) -> Vec<Chosen> {
         let store = self.store();
         let piece = PIECE_BYTES.min(self.options.early_bytes);
@@ -121,25 +124,40 @@ impl Volume {
                 small.push((key, Chosen { rank, vnode, positions }));
             }
         }
-        let young = small.split_off(small.len().div_ceil(2));
-        let mut bytes: HashMap<Key, u64> = HashMap::new();
-        for (key, file) in &small {
-            *bytes.entry(*key).or_default() += file.positions.len() as u64 * page_bytes;
-        }
-        bytes.retain(|key, bytes| {
-            *bytes >= piece / SMALL_PIECES || begun.contains_key(&InodeNo(key.0))
-        });
-        for (key, _) in young {
-            if bytes.get(&key).is_some_and(|bytes| *bytes < piece) {
-                bytes.remove(&key);
-            }
-        }
-        let old = small.into_iter().filter(|(key, _)| bytes.contains_key(key));
-        chosen.extend(old.map(|(_, file)| file));
+        chosen.extend(ready(small, begun, piece, page_bytes));
         chosen.retain(|file| !file.positions.is_empty());
         chosen.sort_by_key(|file| file.rank);
         chosen
     }
+}
+
+/// The small files that may be written, of all in the order in which they were changed.
+fn ready(
+    mut small: Vec<(Key, Chosen)>,
+    begun: &Hints,
+    piece: u64,
+    page_bytes: u64,
+) -> impl Iterator<Item = Chosen> {
+    let young = small.split_off(small.len().div_ceil(2));
+    let mut bytes: HashMap<Key, u64> = HashMap::new();
+    for (key, file) in &small {
+        *bytes.entry(*key).or_default() += file.positions.len() as u64 * page_bytes;
+    }
+    let all: u64 = bytes.values().sum();
+    let is_piece = |key: &Key, bytes: u64| {
+        bytes >= piece / SMALL_PIECES || begun.contains_key(&InodeNo(key.0))
+    };
+    bytes.retain(|key, bytes| is_piece(key, *bytes));
+    if bytes.values().sum::<u64>() * LEFT_PART <= all * (LEFT_PART - 1) {
+        bytes.clear();
+    }
+    for (key, _) in young {
+        if bytes.get(&key).is_some_and(|bytes| *bytes < piece) {
+            bytes.remove(&key);
+        }
+    }
+    small.retain(|(key, _)| bytes.contains_key(key));
+    small.into_iter().map(|(_, file)| file)
 }
 
 /// The runs of at least `least` bytes of whole changed pages of a file.
