@@ -19,6 +19,7 @@
 //! those of a stream are ordered before they are needed, and grow with its window.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -343,7 +344,7 @@ impl BufferCache {
 
     /// Brings a run into memory: orders it if somebody serves, and else reads it, in as few
     /// requests as may be.
-    pub fn read_run(&self, first: BlockNo, end: BlockNo, stay: Stay) -> crate::error::Result<()> {
+    pub(super) fn read_run(&self, first: BlockNo, end: BlockNo, stay: Stay) -> crate::error::Result<()> {
         if self.behind.is_served() {
             self.order_run(first.0, end.0, stay);
             return Ok(());
@@ -356,6 +357,15 @@ impl BufferCache {
             next = to;
         }
         Ok(())
+    }
+
+    /// Brings runs into memory, one after the other. Errors are left to who needs the blocks.
+    pub fn read_runs(&self, runs: impl IntoIterator<Item = Range<u64>>, stay: Stay) {
+        for run in runs {
+            if self.read_run(BlockNo(run.start), BlockNo(run.end), stay).is_err() {
+                return;
+            }
+        }
     }
 
     /// Orders a run, for which somebody may wait.

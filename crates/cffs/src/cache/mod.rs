@@ -421,11 +421,7 @@ impl BufferCache {
                 _ => runs.push(number..number + 1),
             }
         }
-        for run in runs {
-            if self.read_run(BlockNo(run.start), BlockNo(run.end), Stay::UntilUsed).is_err() {
-                return;
-            }
-        }
+        self.read_runs(runs, Stay::UntilUsed);
     }
 
     /// Takes blocks that were just written as the device's new contents.

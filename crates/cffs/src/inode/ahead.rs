@@ -187,11 +187,7 @@ impl Store {
             self.cache.read_in_order(BlockNo(run.start), BlockNo(run.end));
         }
         let stay = if directories { Stay::AmongUsed } else { Stay::UntilUsed };
-        for run in runs {
-            if self.cache.read_run(BlockNo(run.start), BlockNo(run.end), stay).is_err() {
-                return;
-            }
-        }
+        self.cache.read_runs(runs, stay);
     }
 
     /// Puts runs into the order that begins at the end where the arm is.

@@ -137,11 +137,7 @@ impl Store {
         if roots.len() < 2 {
             return;
         }
-        for run in self.merge(roots) {
-            if self.cache.read_run(BlockNo(run.start), BlockNo(run.end), Stay::AmongUsed).is_err() {
-                return;
-            }
-        }
+        self.cache.read_runs(self.merge(roots), Stay::AmongUsed);
     }
 
     /// Whether the sectors of a directory from this one on, and `count` more, are in memory; false if
