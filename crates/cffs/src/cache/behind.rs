@@ -344,7 +344,12 @@ impl BufferCache {
 
     /// Brings a run into memory: orders it if somebody serves, and else reads it, in as few
     /// requests as may be.
-    pub(super) fn read_run(&self, first: BlockNo, end: BlockNo, stay: Stay) -> crate::error::Result<()> {
+    pub(super) fn read_run(
+        &self,
+        first: BlockNo,
+        end: BlockNo,
+        stay: Stay,
+    ) -> crate::error::Result<()> {
         if self.behind.is_served() {
             self.order_run(first.0, end.0, stay);
             return Ok(());
