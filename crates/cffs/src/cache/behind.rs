@@ -28,6 +28,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::{BufferCache, MARKED_BLOCKS, REQUEST_BLOCKS_MAX};
 use crate::device::LongBuffer;
+use crate::error::Result;
 use crate::units::BlockNo;
 
 /// No more runs than this are awaited; what exceeds that is not read ahead.
@@ -344,12 +345,7 @@ impl BufferCache {
 
     /// Brings a run into memory: orders it if somebody serves, and else reads it, in as few
     /// requests as may be.
-    pub(super) fn read_run(
-        &self,
-        first: BlockNo,
-        end: BlockNo,
-        stay: Stay,
-    ) -> crate::error::Result<()> {
+    pub(super) fn read_run(&self, first: BlockNo, end: BlockNo, stay: Stay) -> Result<()> {
         if self.behind.is_served() {
             self.order_run(first.0, end.0, stay);
             return Ok(());

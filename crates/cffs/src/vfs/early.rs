@@ -144,10 +144,8 @@ fn ready(
         *bytes.entry(*key).or_default() += file.positions.len() as u64 * page_bytes;
     }
     let all: u64 = bytes.values().sum();
-    let is_piece = |key: &Key, bytes: u64| {
-        bytes >= piece / SMALL_PIECES || begun.contains_key(&InodeNo(key.0))
-    };
-    bytes.retain(|key, bytes| is_piece(key, *bytes));
+    bytes
+        .retain(|key, bytes| *bytes >= piece / SMALL_PIECES || begun.contains_key(&InodeNo(key.0)));
     if bytes.values().sum::<u64>() * LEFT_PART <= all * (LEFT_PART - 1) {
         bytes.clear();
     }
