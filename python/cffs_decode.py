@@ -21,7 +21,7 @@ from collections import Counter, namedtuple
 
 ROOT, LOCATOR, EXTERNAL, SYSTEM, FIRST_USER = 1, 2, 3, 4, 16
 CLEAN = 1
-EMBED, INLINE_FEATURE = 1, 2
+EMBED, INLINE_FEATURE, CHECKSUM_SEED = 1, 2, 4
 INLINE, CONTENT_CHECKSUM, INDEXED = 1, 2, 4
 DIRECTORY, REGULAR, SYMLINK = 4, 8, 10
 TYPES = {1: "p", 2: "c", 4: "d", 6: "b", 8: "-", 10: "l", 12: "s"}
@@ -103,10 +103,15 @@ def table(name, layout, fields):
     return decode
 
 
-Superblock = table("Superblock", "8sII16s64sIIIIIIIHBBQIIQQQQQII16sQQ", """magic checksum version
+Superblock = table("Superblock", "8sII16s64sIIIIIIIHBBQIIQQQQQII16sQQ"
+                   "16s16s16s32sIIQBBHIQQQQIIQII16s16s96s", """magic checksum version
     uuid label compat ro_compat incompat block_bytes fragment_bytes sector_bytes segment_bytes
     inline_bytes_max policy state blocks cg_blocks cgs_made generation epoch free_fragments inodes
-    inode_rotor cg_rotor mounts hash_seed made_at mounted_at""")
+    inode_rotor cg_rotor mounts hash_seed made_at mounted_at
+    checksum_seed holder_host holder_boot holder_name holder_pid holder_flags holder_started
+    errors_policy error_flags error_code error_count error_first_at error_last_at error_ino
+    reserve_fragments reserve_uid reserve_gid log_start log_blocks log_flags log_uuid object_id
+    reserved""")
 CylinderGroup = table("CylinderGroup", "4sIIIIIQ",
                       "magic checksum cg free_fragments rotor bitmap_checksum generation")
 Sector = table("Sector", "4sIQIIQHHHH",
@@ -128,6 +133,11 @@ LocatorBlock = table("LocatorBlock", "4sIQH14s", "magic checksum index used rese
 LocatorEntry = table("LocatorEntry", "QII", "file sector generation")
 
 Extent = namedtuple("Extent", "logical start len unwritten")
+
+
+def metadata_seed(sb):
+    """What seeds the checksums of a volume's metadata."""
+    return sb.checksum_seed if sb.incompat & CHECKSUM_SEED else sb.uuid
 
 
 class File:
@@ -159,7 +169,7 @@ class Volume:
         self.device = device
         self.problems = []
         self.superblock = sb = self.read_superblock(0)
-        self.seed = crc32c(sb.uuid)
+        self.seed = crc32c(metadata_seed(sb))
         self.block_fragments = sb.block_bytes // sb.fragment_bytes
         self.cgs = -(-sb.blocks // sb.cg_blocks)
         bits = sb.cg_blocks * self.block_fragments
@@ -182,10 +192,10 @@ class Volume:
         size = self.superblock.block_bytes
         return self.read(block * size, count * size)
 
-    def sealed(self, data, what, at=4):
+    def sealed(self, data, what, at=4, seed=None):
         """Checks the checksum of a metadata structure."""
         zeroed = data[:at] + bytes(4) + data[at + 4:]
-        if crc32c(zeroed, self.seed) != struct.unpack_from("<I", data, at)[0]:
+        if crc32c(zeroed, self.seed if seed is None else seed) != struct.unpack_from("<I", data, at)[0]:
             raise Bad(f"{what}: wrong checksum")
 
     # Chapter 3
@@ -195,10 +205,12 @@ class Volume:
         sb = Superblock(data)
         if sb.magic != b"CFFS\r\n\x1a\n":
             raise Bad(f"no superblock at byte {offset}")
-        self.seed = crc32c(sb.uuid)
-        self.sealed(data, f"superblock at byte {offset}", at=8)
-        if sb.version != 1 or sb.incompat & ~(EMBED | INLINE_FEATURE):
+        self.sealed(data, f"superblock at byte {offset}", at=8, seed=crc32c(sb.uuid))
+        if sb.version != 1 or sb.incompat & ~(EMBED | INLINE_FEATURE | CHECKSUM_SEED):
             raise Bad("a version or a feature that this program does not know")
+        fragments = sb.blocks * (sb.block_bytes // sb.fragment_bytes)
+        if sb.errors_policy > 2 or sb.reserve_fragments >= fragments:
+            raise Bad(f"superblock at byte {offset}: a field out of its range")
         return sb
 
     # Chapter 2
@@ -526,8 +538,9 @@ class Volume:
         sb = self.superblock
         for block in self.copies():
             copy = self.read_superblock(block * sb.block_bytes)
-            fixed = "uuid block_bytes fragment_bytes sector_bytes blocks cg_blocks hash_seed"
-            if any(getattr(copy, field) != getattr(sb, field) for field in fixed.split()):
+            fixed = "block_bytes fragment_bytes sector_bytes blocks cg_blocks hash_seed"
+            if metadata_seed(copy) != metadata_seed(sb) or any(
+                    getattr(copy, field) != getattr(sb, field) for field in fixed.split()):
                 self.problem(f"the copy in block {block} is another volume's")
             self.system_files(block + 1)
         for file in self.files.values():

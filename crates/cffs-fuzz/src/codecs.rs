@@ -6,7 +6,8 @@ use cffs::format::cylinder_group::CgHeader;
 use cffs::format::extent::{Child, Extent, MAP_DEPTH_MAX, Node};
 use cffs::format::inode::{DiskInode, InodeFlags, LinkTag, LinkTagKind, Record};
 use cffs::format::superblock::{
-    Incompat, Policy, RoCompat, SUPERBLOCK_BYTES, State, Superblock, VERSION,
+    Damage, ErrorsPolicy, Holder, Incompat, LogArea, Policy, Reserve, RoCompat, SUPERBLOCK_BYTES,
+    State, Superblock, VERSION,
 };
 use cffs::format::{Layout, index as buckets, locator as table, superblock as volume, xattr};
 use cffs::units::{BlockNo, CgIndex, Container, EpochNo, FragNo, InodeNo, SectorIndex};
@@ -52,7 +53,7 @@ pub fn superblock(data: &[u8]) {
     } else {
         bytes = valid_superblock().encode();
         // What is reserved at its end is not looked at.
-        input.damage(&mut bytes[..224]);
+        input.damage(&mut bytes[..416]);
     }
     let uuid: [u8; 16] = std::array::from_fn(|at| bytes[16 + at]);
     Checksum::new(&uuid).seal(&mut bytes, 8);
@@ -103,6 +104,13 @@ fn valid_superblock() -> Superblock {
         made_at: 1,
         mounted_at: 2,
         mounts: 3,
+        checksum_seed: [5; 16],
+        holder: Some(Holder { name: b"host".to_vec(), pid: 7, ..Holder::default() }),
+        errors_policy: ErrorsPolicy::RemountReadOnly,
+        damage: Some(Damage { code: 201, count: 1, ..Damage::default() }),
+        reserve: Reserve { fragments: 100, uid: 1, gid: 2 },
+        log: LogArea::default(),
+        object_id: [6; 16],
     }
 }
 

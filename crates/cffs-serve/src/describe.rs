@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use cffs::format::Superblock;
-use cffs::format::superblock::{Incompat, Policy, RoCompat, State};
+use cffs::format::superblock::{
+    Damage, ErrorsPolicy, Holder, Incompat, LogArea, Policy, Reserve, RoCompat, State,
+};
 use cffs::fsck::{Phase, Report};
 use cffs::vfs::{Placement, Stats, Volume};
 use serde::{Deserialize, Serialize};
@@ -13,13 +15,12 @@ use crate::fuse::control::Identity;
 
 /// A superblock: sizes in bytes, times in seconds since 1970.
 pub fn superblock(superblock: &Superblock) -> Value {
-    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
-    let uuid = hex(&superblock.uuid);
-    let uuid = [&uuid[..8], &uuid[8..12], &uuid[12..16], &uuid[16..20], &uuid[20..]].join("-");
+    let has_seed = superblock.incompat.contains(Incompat::CHECKSUM_SEED);
     let mut features: Vec<&str> = Vec::new();
     for (is_on, name) in [
         (superblock.incompat.contains(Incompat::EMBED), "embed"),
         (superblock.incompat.contains(Incompat::INLINE), "inline"),
+        (has_seed, "checksum-seed"),
         (superblock.ro_compat.contains(RoCompat::DIR_INDEX), "dir-index"),
         (superblock.ro_compat.contains(RoCompat::CONTENT_CHECKSUM), "content-checksum"),
     ] {
@@ -29,7 +30,8 @@ pub fn superblock(superblock: &Superblock) -> Value {
     }
     json!({
         "label": String::from_utf8_lossy(&superblock.label),
-        "uuid": uuid,
+        "uuid": dashed(&superblock.uuid),
+        "checksum_seed": has_seed.then(|| dashed(&superblock.checksum_seed)),
         "state": match superblock.state {
             State::Clean => "clean",
             State::InUse => "in use",
@@ -58,7 +60,53 @@ pub fn superblock(superblock: &Superblock) -> Value {
         "made_at": superblock.made_at,
         "mounted_at": superblock.mounted_at,
         "mounts": superblock.mounts,
+        "holder": superblock.holder.as_ref().map(holder),
+        "errors": match superblock.errors_policy {
+            ErrorsPolicy::Default => "default",
+            ErrorsPolicy::Continue => "continue",
+            ErrorsPolicy::RemountReadOnly => "remount-ro",
+        },
+        "damage_seen": superblock.damage.as_ref().map(damage),
+        "reserve": (superblock.reserve != Reserve::default()).then(|| json!({
+            "bytes": superblock.reserve.fragments * u64::from(superblock.fragment_bytes),
+            "uid": superblock.reserve.uid,
+            "gid": superblock.reserve.gid,
+        })),
+        "log": (superblock.log != LogArea::default()).then(|| json!({
+            "start": superblock.log.start,
+            "blocks": superblock.log.blocks,
+            "flags": superblock.log.flags,
+            "uuid": dashed(&superblock.log.uuid),
+        })),
+        "object_id": (superblock.object_id != [0; 16]).then(|| dashed(&superblock.object_id)),
     })
+}
+
+fn holder(holder: &Holder) -> Value {
+    json!({
+        "name": String::from_utf8_lossy(&holder.name),
+        "pid": holder.pid,
+        "started": holder.started,
+        "host": dashed(&holder.host),
+        "boot": dashed(&holder.boot),
+        "flags": holder.flags,
+    })
+}
+
+fn damage(damage: &Damage) -> Value {
+    json!({
+        "code": format!("CF{:04}", damage.code),
+        "count": damage.count,
+        "first_at": damage.first_at,
+        "last_at": damage.last_at,
+        "inode": (damage.ino.0 != 0).then_some(damage.ino.0),
+    })
+}
+
+/// Sixteen bytes as a UUID is written.
+fn dashed(bytes: &[u8; 16]) -> String {
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
 /// A volume that is mounted: what its superblock says, how full it is now, and who serves it.

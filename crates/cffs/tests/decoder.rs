@@ -10,9 +10,11 @@ use std::io::IoSlice;
 
 use cffs::device::{BlockDevice, Image, MemoryDevice};
 use cffs::error::Result;
+use cffs::format::superblock::Incompat;
+use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::MkfsOptions;
 use cffs::units::InodeNo;
-use cffs::vfs::{NewKind, Volume};
+use cffs::vfs::{NewKind, Volume, read_superblock};
 
 #[test]
 fn an_empty_volume_is_in_order() {
@@ -77,6 +79,29 @@ fn fill_large(volume: &Volume) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A volume whose UUID was changed after it was filled: its metadata keeps the seed that it was
+/// written with, in the copies of the superblock that still have the old UUID, too.
+#[test]
+fn a_seed_that_is_not_the_uuid_is_understood() {
+    let image = sample::full(&sample::kinds().remove(0).1).unwrap();
+    let (_, volume) = sample::open(&image, true).unwrap();
+    let expected = listing::of(&volume).unwrap();
+    let mut superblock = volume.superblock();
+    superblock.epoch = read_superblock(&MemoryDevice::from_image(image.clone())).unwrap().epoch;
+    superblock.checksum_seed = superblock.uuid;
+    superblock.uuid = *b"another identity";
+    superblock.incompat |= Incompat::CHECKSUM_SEED;
+    let device = MemoryDevice::from_image(image);
+    device.write_at(0, &[IoSlice::new(&superblock.encode())]).unwrap();
+    let image = device.snapshot();
+    assert_eq!(listing::decoded(&image), expected);
+    let (_, volume) = sample::open(&image, true).unwrap();
+    assert_eq!(listing::of(&volume).unwrap(), expected);
+    let options = CheckOptions { force: true, contents: true, ..CheckOptions::default() };
+    let report = fsck::check(&MemoryDevice::from_image(image), &options, &()).unwrap();
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
 }
 
 /// A decoder that found nothing wrong with anything would be of no use.

@@ -2,16 +2,17 @@
 
 use siphasher::sip::SipHasher13;
 
-/// Computes the CRC-32C of metadata, seeded with the UUID of the volume.
+/// Computes the CRC-32C of metadata, seeded so that those of no two volumes agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checksum {
     seed: u32,
 }
 
 impl Checksum {
-    /// The checksum of the volume with this UUID.
-    pub fn new(uuid: &[u8; 16]) -> Checksum {
-        Checksum { seed: crc32c::crc32c(uuid) }
+    /// The checksum of a volume with this seed: see
+    /// [`Superblock::checksum`](super::Superblock::checksum).
+    pub fn new(seed: &[u8; 16]) -> Checksum {
+        Checksum { seed: crc32c::crc32c(seed) }
     }
 
     /// The checksum of `block`, its four bytes from `at` on counted as zero: there the result is

@@ -6,8 +6,8 @@
 //! [`Corruption`](crate::error::Corruption) that names the place.
 //!
 //! Invariants: everything is little-endian; sizes and offsets are pinned at compile time; every
-//! metadata block has a magic, its owner, and a CRC-32C that is seeded with the volume's UUID, so
-//! that a block of another or an earlier volume never passes for one of this volume's.
+//! metadata block has a magic, its owner, and a CRC-32C that is seeded for the volume, so that a
+//! block of another or an earlier volume never passes for one of this volume's.
 
 use crate::units::InodeNo;
 

@@ -5,11 +5,15 @@
 //! operation: the inodes that do (the root directory's above all) lie in the system area beside it.
 
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+mod records;
+
+use self::records::ErrorFlags;
+pub use self::records::{Damage, ErrorsPolicy, HOLDER_NAME_BYTES, Holder, LogArea, Reserve};
 use super::{Checksum, Layout};
 use crate::error::{Corruption, Error, Result};
-use crate::units::CgIndex;
+use crate::units::{CgIndex, InodeNo};
 
 /// The first eight bytes of a volume. The line ends tell a transfer in text mode.
 pub const MAGIC: [u8; 8] = *b"CFFS\r\n\x1a\n";
@@ -29,6 +33,9 @@ bitflags::bitflags! {
         const EMBED = 1 << 0;
         /// Contents of tiny files lie in the inode.
         const INLINE = 1 << 1;
+        /// Checksums of metadata are seeded with `checksum_seed` instead of the UUID, so that the
+        /// UUID can change.
+        const CHECKSUM_SEED = 1 << 2;
     }
 }
 
@@ -90,7 +97,8 @@ impl State {
 /// The superblock as the rest of the program sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// Tells this volume from every other, and seeds the checksums.
+    /// Tells this volume from every other. It seeds the checksums, unless
+    /// [`Incompat::CHECKSUM_SEED`] is set.
     pub uuid: [u8; 16],
     /// The volume's name, at most 64 bytes, without the padding.
     pub label: Vec<u8>,
@@ -140,6 +148,20 @@ pub struct Superblock {
     pub mounted_at: u64,
     /// How often it was mounted for writing.
     pub mounts: u32,
+    /// The seed of the checksums of metadata with [`Incompat::CHECKSUM_SEED`].
+    pub checksum_seed: [u8; 16],
+    /// Who has the volume open for writing, if anybody.
+    pub holder: Option<Holder>,
+    /// What a mount does when it meets damage, unless it is told otherwise.
+    pub errors_policy: ErrorsPolicy,
+    /// Damage that was seen since the last full check.
+    pub damage: Option<Damage>,
+    /// Space that only some may use.
+    pub reserve: Reserve,
+    /// Left for a log of changes.
+    pub log: LogArea,
+    /// Left for volumes in object stores: which objects are the volume's.
+    pub object_id: [u8; 16],
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -173,11 +195,42 @@ struct DiskSuperblock {
     hash_seed: [u8; 16],
     made_at: U64,
     mounted_at: U64,
-    reserved: [u8; 288],
+    checksum_seed: [u8; 16],
+    holder: DiskHolder,
+    errors_policy: u8,
+    error_flags: u8,
+    error_code: U16,
+    error_count: U32,
+    error_first_at: U64,
+    error_last_at: U64,
+    error_ino: U64,
+    reserve_fragments: U64,
+    reserve_uid: U32,
+    reserve_gid: U32,
+    log_start: U64,
+    log_blocks: U32,
+    log_flags: U32,
+    log_uuid: [u8; 16],
+    object_id: [u8; 16],
+    reserved: [u8; 96],
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct DiskHolder {
+    host: [u8; 16],
+    boot: [u8; 16],
+    name: [u8; HOLDER_NAME_BYTES],
+    pid: U32,
+    flags: U32,
+    started: U64,
 }
 
 const _: () = assert!(size_of::<DiskSuperblock>() == SUPERBLOCK_BYTES);
 const _: () = assert!(std::mem::offset_of!(DiskSuperblock, checksum) == CHECKSUM_AT);
+const _: () = assert!(std::mem::offset_of!(DiskSuperblock, checksum_seed) == 224);
+const _: () = assert!(std::mem::offset_of!(DiskSuperblock, errors_policy) == 320);
+const _: () = assert!(std::mem::offset_of!(DiskSuperblock, reserved) == 416);
 
 impl Superblock {
     /// Decodes the superblock that was read from byte `offset` of the device.
@@ -206,10 +259,9 @@ impl Superblock {
             ))
         })?;
         let field = |field, value| Corruption::SuperblockField { field, value };
-        let label_len = disk.label.iter().position(|b| *b == 0).unwrap_or(disk.label.len());
         let superblock = Superblock {
             uuid: disk.uuid,
-            label: disk.label[..label_len].to_vec(),
+            label: unpadded(&disk.label),
             compat: disk.compat.get(),
             ro_compat: RoCompat::from_bits_retain(disk.ro_compat.get()),
             incompat,
@@ -234,6 +286,23 @@ impl Superblock {
             made_at: disk.made_at.get(),
             mounted_at: disk.mounted_at.get(),
             mounts: disk.mounts.get(),
+            checksum_seed: disk.checksum_seed,
+            holder: disk.holder.decode(),
+            errors_policy: ErrorsPolicy::from_byte(disk.errors_policy)
+                .ok_or_else(|| field("errors_policy", disk.errors_policy.into()))?,
+            damage: disk.damage(),
+            reserve: Reserve {
+                fragments: disk.reserve_fragments.get(),
+                uid: disk.reserve_uid.get(),
+                gid: disk.reserve_gid.get(),
+            },
+            log: LogArea {
+                start: disk.log_start.get(),
+                blocks: disk.log_blocks.get(),
+                flags: disk.log_flags.get(),
+                uuid: disk.log_uuid,
+            },
+            object_id: disk.object_id,
         };
         superblock.check()?;
         Ok(superblock)
@@ -241,14 +310,17 @@ impl Superblock {
 
     /// The bytes of the superblock, sealed.
     pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
-        let mut label = [0; 64];
-        label[..self.label.len()].copy_from_slice(&self.label);
+        let damage = self.damage.unwrap_or_default();
+        let error_flags = match self.damage {
+            Some(_) => ErrorFlags::SEEN,
+            None => ErrorFlags::empty(),
+        };
         let disk = DiskSuperblock {
             magic: MAGIC,
             checksum: U32::ZERO,
             version: VERSION.into(),
             uuid: self.uuid,
-            label,
+            label: padded(&self.label),
             compat: self.compat.into(),
             ro_compat: self.ro_compat.bits().into(),
             incompat: self.incompat.bits().into(),
@@ -272,7 +344,24 @@ impl Superblock {
             hash_seed: self.hash_seed,
             made_at: self.made_at.into(),
             mounted_at: self.mounted_at.into(),
-            reserved: [0; 288],
+            checksum_seed: self.checksum_seed,
+            holder: DiskHolder::encode(self.holder.as_ref()),
+            errors_policy: self.errors_policy as u8,
+            error_flags: error_flags.bits(),
+            error_code: damage.code.into(),
+            error_count: damage.count.into(),
+            error_first_at: damage.first_at.into(),
+            error_last_at: damage.last_at.into(),
+            error_ino: damage.ino.0.into(),
+            reserve_fragments: self.reserve.fragments.into(),
+            reserve_uid: self.reserve.uid.into(),
+            reserve_gid: self.reserve.gid.into(),
+            log_start: self.log.start.into(),
+            log_blocks: self.log.blocks.into(),
+            log_flags: self.log.flags.into(),
+            log_uuid: self.log.uuid,
+            object_id: self.object_id,
+            reserved: [0; 96],
         };
         let mut bytes = [0; SUPERBLOCK_BYTES];
         bytes.copy_from_slice(disk.as_bytes());
@@ -285,9 +374,18 @@ impl Superblock {
         RoCompat::from_bits(self.ro_compat.bits()).is_some()
     }
 
-    /// The checksum of this volume's metadata.
+    /// The checksum of this volume's metadata. The superblock itself and its copies have one that
+    /// is always seeded with the UUID that stands in them.
     pub fn checksum(&self) -> Checksum {
-        Checksum::new(&self.uuid)
+        Checksum::new(self.metadata_seed())
+    }
+
+    /// What tells this volume's metadata from another's, whatever its UUID is now.
+    pub fn metadata_seed(&self) -> &[u8; 16] {
+        match self.incompat.contains(Incompat::CHECKSUM_SEED) {
+            true => &self.checksum_seed,
+            false => &self.uuid,
+        }
     }
 
     /// Checks that each size is in its range and that they fit each other, so that the arithmetic
@@ -324,6 +422,8 @@ impl Superblock {
         }
         below("cgs_made", self.cgs_made.into(), cgs + 1)?;
         below("cg_rotor", self.cg_rotor.into(), cgs)?;
+        let fragments = self.blocks * u64::from(self.block_bytes / self.fragment_bytes);
+        below("reserve_fragments", self.reserve.fragments, fragments)?;
         let layout = Layout::new(self);
         for cg in [CgIndex(0), CgIndex(layout.cgs() - 1)] {
             // A group has room for what lies at its head and, if last, for what ends the volume.
@@ -333,4 +433,56 @@ impl Superblock {
         }
         Ok(())
     }
+}
+
+impl DiskSuperblock {
+    fn damage(&self) -> Option<Damage> {
+        let is_seen = ErrorFlags::from_bits_retain(self.error_flags).contains(ErrorFlags::SEEN);
+        is_seen.then(|| Damage {
+            code: self.error_code.get(),
+            count: self.error_count.get(),
+            first_at: self.error_first_at.get(),
+            last_at: self.error_last_at.get(),
+            ino: InodeNo(self.error_ino.get()),
+        })
+    }
+}
+
+impl DiskHolder {
+    /// All zeros stand for nobody.
+    fn decode(&self) -> Option<Holder> {
+        self.as_bytes().iter().any(|byte| *byte != 0).then(|| Holder {
+            host: self.host,
+            boot: self.boot,
+            name: unpadded(&self.name),
+            pid: self.pid.get(),
+            flags: self.flags.get(),
+            started: self.started.get(),
+        })
+    }
+
+    fn encode(holder: Option<&Holder>) -> DiskHolder {
+        let Some(holder) = holder else { return DiskHolder::new_zeroed() };
+        DiskHolder {
+            host: holder.host,
+            boot: holder.boot,
+            name: padded(&holder.name),
+            pid: holder.pid.into(),
+            flags: holder.flags.into(),
+            started: holder.started.into(),
+        }
+    }
+}
+
+/// A text without the zeros that fill its field.
+fn unpadded(field: &[u8]) -> Vec<u8> {
+    field.iter().take_while(|byte| **byte != 0).copied().collect()
+}
+
+/// A text in a field of `N` bytes, cut off if it is longer.
+fn padded<const N: usize>(text: &[u8]) -> [u8; N] {
+    let mut field = [0; N];
+    let len = text.len().min(N);
+    field[..len].copy_from_slice(&text[..len]);
+    field
 }

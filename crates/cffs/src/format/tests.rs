@@ -7,7 +7,9 @@ use proptest::prelude::*;
 use zerocopy::FromZeros;
 
 use super::inode::{DiskInode, FileType, InodeFlags, LinkTag, LinkTagKind, Record};
-use super::superblock::{Incompat, Policy, RoCompat, State};
+use super::superblock::{
+    Damage, ErrorsPolicy, Holder, Incompat, LogArea, Policy, Reserve, RoCompat, State,
+};
 use super::{Checksum, Superblock};
 use crate::units::{Container, EpochNo, InodeNo, SectorIndex};
 
@@ -53,6 +55,26 @@ fn superblock() -> Superblock {
         made_at: 1_700_000_000,
         mounted_at: 1_800_000_000,
         mounts: 55,
+        checksum_seed: *b"seeds and grains",
+        holder: Some(Holder {
+            host: *b"one host of many",
+            boot: *b"one of its boots",
+            name: b"host.example".to_vec(),
+            pid: 4242,
+            flags: 0x5152_5354,
+            started: 1_900_000_000,
+        }),
+        errors_policy: ErrorsPolicy::RemountReadOnly,
+        damage: Some(Damage {
+            code: 201,
+            count: 0x6162_6364,
+            first_at: 1_810_000_000,
+            last_at: 1_820_000_000,
+            ino: InodeNo(0x7172_7374_7576),
+        }),
+        reserve: Reserve { fragments: 33, uid: 1001, gid: 1002 },
+        log: LogArea { start: 444_444, blocks: 2048, flags: 0x0a0b, uuid: *b"UUID of some log" },
+        object_id: *b"a heap of object",
     }
 }
 

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::format::Layout;
 use crate::format::inode::FileType;
 use crate::format::sector::{self, Body, Sector};
-use crate::format::superblock::{SUPERBLOCK_BYTES, State, Superblock};
+use crate::format::superblock::{Incompat, SUPERBLOCK_BYTES, State, Superblock};
 use crate::units::{BlockNo, Container, InodeNo, SectorIndex};
 
 /// How much of the device's head is searched for a copy of a lost superblock.
@@ -38,6 +38,8 @@ pub(super) fn find_superblock(
         return Err(error);
     };
     copy.state = State::Damaged;
+    // A copy is as old as the last refresh: whoever it says holds the volume may be long gone.
+    copy.holder = None;
     let message = format!("{error}; a copy of it was found");
     let code = Code::SuperblockLost;
     report.problems.push(Problem { code, place: Place::Volume, message, fixed: false });
@@ -120,8 +122,9 @@ impl Checker<'_> {
     fn is_same_volume(&self, copy: &Superblock) -> bool {
         let own = &self.superblock;
         Layout::new(copy) == self.layout
-            && copy.uuid == own.uuid
-            && copy.incompat == own.incompat
+            && copy.metadata_seed() == own.metadata_seed()
+            && copy.incompat.difference(Incompat::CHECKSUM_SEED)
+                == own.incompat.difference(Incompat::CHECKSUM_SEED)
             && copy.hash_seed == own.hash_seed
     }
 

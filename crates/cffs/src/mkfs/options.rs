@@ -7,7 +7,9 @@ use crate::format::Superblock;
 use crate::format::inode::{DATA_AREA_BYTES_MIN, Record};
 use crate::format::layout::Layout;
 use crate::format::sector::{SECTOR_HEADER_BYTES, entry_bytes};
-use crate::format::superblock::{Incompat, Policy, RoCompat, State};
+use crate::format::superblock::{
+    ErrorsPolicy, Incompat, LogArea, Policy, Reserve, RoCompat, State,
+};
 use crate::units::InodeNo;
 
 /// The longest label of a volume, in bytes.
@@ -173,6 +175,13 @@ impl MkfsOptions {
             made_at: self.now.seconds.max(0) as u64,
             mounted_at: 0,
             mounts: 0,
+            checksum_seed: [0; 16],
+            holder: None,
+            errors_policy: ErrorsPolicy::Default,
+            damage: None,
+            reserve: Reserve::default(),
+            log: LogArea::default(),
+            object_id: [0; 16],
         }
     }
 }

@@ -48,7 +48,7 @@ pub fn regions(image: &Image) -> Vec<Region> {
     let Ok(superblock) = Superblock::decode(&read(image, 0, 512), 0) else { return Vec::new() };
     let layout = Layout::new(&superblock);
     let block_bytes = layout.block_bytes as usize;
-    let mut regions = vec![Region { start: 0, len: 512, used: 224, kind: Kind::Superblock }];
+    let mut regions = vec![Region { start: 0, len: 512, used: 416, kind: Kind::Superblock }];
     let mut add = |start: u64, len: usize, kind: Kind| {
         let bytes = read(image, start, len);
         let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);

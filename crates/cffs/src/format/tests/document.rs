@@ -115,6 +115,7 @@ fn check(name: &str, table: &Table, sample: &Sample) {
 
 fn superblock_sample() -> Sample {
     let s = superblock();
+    let (holder, damage) = (s.holder.clone().unwrap(), s.damage.unwrap());
     Sample::new(s.encode().to_vec(), SUPERBLOCK_BYTES)
         .bytes("magic", b"CFFS\r\n\x1a\n")
         .any("checksum")
@@ -144,6 +145,28 @@ fn superblock_sample() -> Sample {
         .bytes("hash_seed", &s.hash_seed)
         .number("made_at", s.made_at)
         .number("mounted_at", s.mounted_at)
+        .bytes("checksum_seed", &s.checksum_seed)
+        .bytes("holder_host", &holder.host)
+        .bytes("holder_boot", &holder.boot)
+        .bytes("holder_name", &holder.name)
+        .number("holder_pid", holder.pid.into())
+        .number("holder_flags", holder.flags.into())
+        .number("holder_started", holder.started)
+        .number("errors_policy", 2)
+        .number("error_flags", 1)
+        .number("error_code", damage.code.into())
+        .number("error_count", damage.count.into())
+        .number("error_first_at", damage.first_at)
+        .number("error_last_at", damage.last_at)
+        .number("error_ino", damage.ino.0)
+        .number("reserve_fragments", s.reserve.fragments)
+        .number("reserve_uid", s.reserve.uid.into())
+        .number("reserve_gid", s.reserve.gid.into())
+        .number("log_start", s.log.start)
+        .number("log_blocks", s.log.blocks.into())
+        .number("log_flags", s.log.flags.into())
+        .bytes("log_uuid", &s.log.uuid)
+        .bytes("object_id", &s.object_id)
 }
 
 fn busy_log_sample() -> Sample {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::error::{Corruption, Error};
-use crate::format::superblock::SUPERBLOCK_BYTES;
+use crate::format::superblock::{HOLDER_NAME_BYTES, SUPERBLOCK_BYTES};
 
 fn resealed(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let mut bytes = superblock().encode().to_vec();
@@ -23,6 +23,49 @@ fn encode_and_decode_are_inverse() {
     assert_eq!(Superblock::decode(&superblock.encode(), 0).unwrap(), superblock);
     let label = Superblock { label: vec![b'x'; 64], ..superblock };
     assert_eq!(Superblock::decode(&label.encode(), 0).unwrap(), label);
+    let bare = Superblock { holder: None, damage: None, ..label };
+    assert_eq!(Superblock::decode(&bare.encode(), 0).unwrap(), bare);
+}
+
+/// A name of a host may be longer than its field; a label never is.
+#[test]
+fn a_long_name_of_a_host_is_cut_off() {
+    let holder = Holder { name: vec![b'h'; 100], ..Holder::default() };
+    let superblock = Superblock { holder: Some(holder), ..superblock() };
+    let decoded = Superblock::decode(&superblock.encode(), 0).unwrap();
+    assert_eq!(decoded.holder.unwrap().name, [b'h'; HOLDER_NAME_BYTES]);
+    assert_eq!(decoded.damage, superblock.damage, "the field after it is as it was");
+}
+
+/// What later versions added to the superblock is zeros on a volume of version 0.1.
+#[test]
+fn zeros_from_byte_224_on_mean_none_of_it() {
+    let bytes = resealed(|bytes| bytes[224..].fill(0));
+    let decoded = Superblock::decode(&bytes, 0).unwrap();
+    assert_eq!(decoded.holder, None);
+    assert_eq!(decoded.damage, None);
+    assert_eq!(decoded.errors_policy, ErrorsPolicy::Default);
+    assert_eq!(decoded.reserve, Reserve::default());
+    assert_eq!(decoded.checksum(), Checksum::new(&UUID));
+    assert_eq!(decoded.encode()[..], bytes[..]);
+}
+
+/// With a seed of their own, checksums outlive a change of the UUID. The superblock's stays with the
+/// UUID, so that a program which does not know the feature says so.
+#[test]
+fn the_uuid_can_change_with_a_seed_of_its_own() {
+    let before = superblock();
+    let after = Superblock {
+        uuid: *b"another identity",
+        checksum_seed: before.uuid,
+        incompat: before.incompat | Incompat::CHECKSUM_SEED,
+        ..before.clone()
+    };
+    assert_eq!(after.checksum(), before.checksum());
+    assert_eq!(after.metadata_seed(), before.metadata_seed());
+    let bytes = after.encode();
+    assert!(Checksum::new(&after.uuid).verify(&bytes, 8));
+    assert_eq!(Superblock::decode(&bytes, 0).unwrap(), after);
 }
 
 #[test]
@@ -90,8 +133,13 @@ fn each_field_is_held_to_its_range() {
     refused("blocks", |s| (s.blocks, s.cg_rotor) = (32768 * 3 + 8, 0));
     refused("cgs_made", |s| s.cgs_made = 32);
     refused("cg_rotor", |s| s.cg_rotor = 31);
-    for (at, field, too_large) in [(126, "policy", 5), (127, "state", 4)] {
-        for value in [0, too_large, 255] {
+    refused("reserve_fragments", |s| s.reserve.fragments = 8_000_000);
+    for (at, field, wrong) in [
+        (126, "policy", [0, 5, 255]),
+        (127, "state", [0, 4, 255]),
+        (320, "errors_policy", [3, 4, 255]),
+    ] {
+        for value in wrong {
             let expected = Corruption::SuperblockField { field, value: u64::from(value) };
             assert_eq!(corruption(&resealed(|bytes| bytes[at] = value)), expected);
         }
@@ -102,7 +150,7 @@ proptest! {
     /// Whatever the bytes say, decoding answers; and what it accepts has a layout.
     #[test]
     fn mutated_superblocks_are_refused_or_usable(mutations in mutations()) {
-        let bytes = resealed(|bytes| mutate(bytes, &mutations, 8..224));
+        let bytes = resealed(|bytes| mutate(bytes, &mutations, 8..416));
         if let Ok(superblock) = Superblock::decode(&bytes, 0) {
             let layout = super::super::Layout::new(&superblock);
             prop_assert!(layout.allocatable_fragments() < layout.fragments());

@@ -1,0 +1,94 @@
+//! What a superblock records beside the volume's geometry and state: who has it open, what damage
+//! was seen, what is set aside for whom, and the areas that later features will use.
+
+use crate::units::InodeNo;
+
+/// Bytes of the name of a host in [`Holder`].
+pub const HOLDER_NAME_BYTES: usize = 32;
+
+/// Who has the volume open for writing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holder {
+    /// Tells the host from every other.
+    pub host: [u8; 16],
+    /// Tells this run of the host from every other.
+    pub boot: [u8; 16],
+    /// The host's name, for people, without the padding; what exceeds
+    /// [`HOLDER_NAME_BYTES`] is not stored.
+    pub name: Vec<u8>,
+    /// The process on that host.
+    pub pid: u32,
+    /// How it holds the volume.
+    pub flags: u32,
+    /// When it opened the volume, in seconds since 1970.
+    pub started: u64,
+}
+
+/// What a mounted volume does when it meets damage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ErrorsPolicy {
+    /// What the program does by itself: it continues.
+    #[default]
+    Default = 0,
+    /// The call that met the damage fails; all else goes on.
+    Continue = 1,
+    /// The volume refuses changes from then on.
+    RemountReadOnly = 2,
+}
+
+impl ErrorsPolicy {
+    pub(super) fn from_byte(byte: u8) -> Option<ErrorsPolicy> {
+        let all = [ErrorsPolicy::Default, ErrorsPolicy::Continue, ErrorsPolicy::RemountReadOnly];
+        all.into_iter().find(|policy| *policy as u8 == byte)
+    }
+}
+
+bitflags::bitflags! {
+    /// What the record of damage says.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) struct ErrorFlags: u8 {
+        /// Damage was seen since the last full check, and the other fields of the record hold.
+        const SEEN = 1 << 0;
+    }
+}
+
+/// Damage that was seen since the last full check.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// The kind of the first, by the number in its code of `docs/FSCK.md`: 201 for CF0201.
+    pub code: u16,
+    /// How often damage was met.
+    pub count: u32,
+    /// When it was first met, in seconds since 1970.
+    pub first_at: u64,
+    /// When it was last met, in seconds since 1970.
+    pub last_at: u64,
+    /// The inode of the first; 0 if it has none.
+    pub ino: InodeNo,
+}
+
+/// Space that only some may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reserve {
+    /// Fragments that stay free for root, and for the user and the group below.
+    pub fragments: u64,
+    /// The user who may use them beside root; 0 for none.
+    pub uid: u32,
+    /// The group that may use them; 0 for none.
+    pub gid: u32,
+}
+
+/// A log of changes, which this version of the format leaves room for and does not use: kept as it
+/// was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogArea {
+    /// The first block of the log.
+    pub start: u64,
+    /// Its blocks.
+    pub blocks: u32,
+    /// Its features.
+    pub flags: u32,
+    /// The UUID of a log on another device.
+    pub uuid: [u8; 16],
+}
