@@ -11,6 +11,10 @@ BASHDIR ?= $(PREFIX)/share/bash-completion/completions
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 
+# The names under which mkfs(8), fsck(8) and mount(8) look for the program.
+SBINNAMES := mkfs.cffs fsck.cffs
+MOUNTNAMES := mount.cffs mount.fuse.cffs
+
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BINARY := $(TARGET)/release/cffs
 TOOLS := target/tools/bin
@@ -30,10 +34,11 @@ SOAK_SEED ?= 1
 help: ## List what can be done
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-setup: ## Install the programs that building and testing need (Debian; asks for root if any is missing)
+setup: ## Install what building and testing need (Debian, as root); the other targets do it themselves
 	scripts/setup.sh
 
 build: ## Build the cffs program, optimised
+	scripts/setup.sh build
 	$(CARGO) build --release --locked -p cffs-cli
 
 run: ## Show it at work: a volume at ./mnt, a real tree in it, requests per file beside ext4's
@@ -48,36 +53,37 @@ test-quick: ## Run the tests that need no mount, with fewer random cases
 fmt: ## Format the source
 	$(CARGO) fmt --all
 
-lint: ## Check formatting, warnings, the order of the layers, and tidiness
+lint: ## Check formatting, warnings, documentation, the order of the layers, and tidiness
+	scripts/setup.sh lint
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) run --quiet --locked -p xtask
 
-install: build ## Install cffs, its links, man pages and completions below PREFIX (and DESTDIR)
+# Under sudo there often is no cargo: then what was built before is installed.
+install: ## Install cffs, its links, man pages and completions below PREFIX (and DESTDIR)
+	@if command -v $(CARGO) >/dev/null; then $(MAKE) --no-print-directory build; \
+	elif [ -x $(BINARY) ]; then echo "there is no $(CARGO) here: installing $(BINARY) as it is"; \
+	else echo "there is no $(CARGO) here: run 'make build' as a user who has it" >&2; exit 1; fi
 	rm -rf $(GENERATED)
-	mkdir -p $(GENERATED)/man $(GENERATED)/completions
-	$(BINARY) generate man $(GENERATED)/man
+	$(BINARY) generate man $(GENERATED)
 	$(BINARY) generate completions $(GENERATED)/completions
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(SBINDIR) $(MOUNTDIR) $(BASHDIR) $(ZSHDIR) $(FISHDIR))
+	install -d $(addprefix $(DESTDIR)$(MANDIR)/,man1 man8)
 	install -m 755 $(BINARY) $(DESTDIR)$(BINDIR)/cffs
-	ln -sf $(BINDIR)/cffs $(DESTDIR)$(SBINDIR)/mkfs.cffs
-	ln -sf $(BINDIR)/cffs $(DESTDIR)$(SBINDIR)/fsck.cffs
-	ln -sf $(BINDIR)/cffs $(DESTDIR)$(MOUNTDIR)/mount.cffs
-	ln -sf $(BINDIR)/cffs $(DESTDIR)$(MOUNTDIR)/mount.fuse.cffs
-	for section in 1 8; do \
-		install -d $(DESTDIR)$(MANDIR)/man$$section && \
-		install -m 644 $(GENERATED)/man/man$$section/* $(DESTDIR)$(MANDIR)/man$$section || exit; \
-	done
+	for name in $(SBINNAMES); do ln -sf $(BINDIR)/cffs $(DESTDIR)$(SBINDIR)/$$name || exit; done
+	for name in $(MOUNTNAMES); do ln -sf $(BINDIR)/cffs $(DESTDIR)$(MOUNTDIR)/$$name || exit; done
+	install -m 644 $(GENERATED)/man1/* $(DESTDIR)$(MANDIR)/man1
+	install -m 644 $(GENERATED)/man8/* $(DESTDIR)$(MANDIR)/man8
 	install -m 644 $(GENERATED)/completions/cffs.bash $(DESTDIR)$(BASHDIR)/cffs
 	install -m 644 $(GENERATED)/completions/_cffs $(DESTDIR)$(ZSHDIR)/_cffs
 	install -m 644 $(GENERATED)/completions/cffs.fish $(DESTDIR)$(FISHDIR)/cffs.fish
 
 uninstall: ## Remove what `make install` with the same PREFIX and DESTDIR has installed
 	rm -f $(DESTDIR)$(BINDIR)/cffs
-	rm -f $(addprefix $(DESTDIR)$(SBINDIR)/,mkfs.cffs fsck.cffs)
-	rm -f $(addprefix $(DESTDIR)$(MOUNTDIR)/,mount.cffs mount.fuse.cffs)
+	rm -f $(addprefix $(DESTDIR)$(SBINDIR)/,$(SBINNAMES))
+	rm -f $(addprefix $(DESTDIR)$(MOUNTDIR)/,$(MOUNTNAMES))
 	rm -f $(DESTDIR)$(MANDIR)/man1/cffs.1 $(DESTDIR)$(MANDIR)/man1/cffs-*.1
-	rm -f $(addprefix $(DESTDIR)$(MANDIR)/man8/,mkfs.cffs.8 fsck.cffs.8 mount.cffs.8 mount.fuse.cffs.8)
+	rm -f $(patsubst %,$(DESTDIR)$(MANDIR)/man8/%.8,$(SBINNAMES) $(MOUNTNAMES))
 	rm -f $(DESTDIR)$(BASHDIR)/cffs $(DESTDIR)$(ZSHDIR)/_cffs $(DESTDIR)$(FISHDIR)/cffs.fish
 
 fuzz: ## Fuzz every target for FUZZ_SECONDS, guided by coverage (needs a nightly compiler)

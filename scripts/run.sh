@@ -27,11 +27,9 @@ clean_up() {
 trap clean_up EXIT
 
 need_programs() {
-    command -v cargo >/dev/null || fail "needs Rust: https://rustup.rs"
-    local missing=no
-    command -v cc >/dev/null || missing=yes
-    [[ $is_root == yes ]] || command -v fusermount3 >/dev/null || missing=yes
-    [[ $missing == no ]] || scripts/setup.sh
+    scripts/setup.sh build
+    [[ $is_root == yes ]] || command -v fusermount3 >/dev/null ||
+        fail "needs fusermount3 to mount as an ordinary user; as root: apt-get install fuse3"
     [[ -e /dev/fuse ]] || fail "there is no /dev/fuse; as root: modprobe fuse"
 }
 

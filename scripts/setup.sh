@@ -1,23 +1,31 @@
 #!/usr/bin/env bash
-# Makes a Debian machine ready to build and test: installs the programs that are missing, and, as
+# Makes a Debian machine ready for a purpose: installs the programs that are missing, and, for tests as
 # root, adds the user "tests".
 #
-# Quick, and without effect, when nothing is. Needs root only if a package is missing; without it,
-# says what to install.
+# usage: scripts/setup.sh [build|lint|test-quick|test]      (test by default, which includes the others)
+#
+# Quick, and without effect, when nothing is missing. Packages are installed by apt-get as root. Where
+# that cannot be: fails if building or every run of the tests needs them, and otherwise prints which
+# tests will not run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+purpose=${1:-test}
 
 # Administrators' programs are not on everybody's path.
 export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin:$HOME/.cargo/bin"
 
 # A program that shows whether the package is there, and the package.
-needed="
+for_building="
     cc           build-essential
-    make         build-essential
-    pkg-config   pkg-config
-    git          git
-    tar          tar
+    make         make
+"
+for_quick_tests="
     python3      python3
+"
+for_all_tests="
+    pkg-config   pkg-config
+    tar          tar
     losetup      mount
     fusermount3  fuse3
     getfattr     attr
@@ -30,41 +38,51 @@ needed="
     strace       strace
     fio          fio
     stress-ng    stress-ng
+    man          man-db
+    dpkg-deb     dpkg
 "
 
-install_packages() {
-    local missing=()
+fail() {
+    echo "setup: $*" >&2
+    exit 1
+}
+
+missing_of() { # LIST: the packages of those programs that are not there
     local program package
     while read -r program package; do
         if [[ -n $program ]] && ! command -v "$program" >/dev/null; then
-            missing+=("$package")
+            echo "$package"
         fi
-    done <<<"$needed"
-    if ((${#missing[@]} == 0)); then
+    done <<<"$1" | sort -u
+}
+
+# Installs what is missing of a list. Where it cannot, that is the end if the list is "needed".
+install_packages() { # needed|wanted LIST
+    local missing
+    mapfile -t missing < <(missing_of "$2")
+    ((${#missing[@]} > 0)) || return 0
+    if ((EUID == 0)) && command -v apt-get >/dev/null; then
+        export DEBIAN_FRONTEND=noninteractive
+        apt-get update -q
+        apt-get install -q -y --no-install-recommends "${missing[@]}"
         return
     fi
-
-    if ! command -v apt-get >/dev/null; then
-        echo "setup: please install what contains these Debian packages: ${missing[*]}" >&2
-        exit 1
-    elif ((EUID != 0)); then
-        echo "setup: please run as root: apt-get install ${missing[*]}" >&2
-        exit 1
-    fi
-    export DEBIAN_FRONTEND=noninteractive
-    apt-get update -q
-    apt-get install -q -y --no-install-recommends "${missing[@]}"
+    local how="install what contains these Debian packages"
+    ! command -v apt-get >/dev/null || how="run as root: apt-get install"
+    [[ $1 == wanted ]] || fail "programs are missing; please $how ${missing[*]}"
+    echo "not run: tests that need ${missing[*]}; to run them, $how ${missing[*]}"
 }
 
 check_rust() {
-    if ! command -v cargo >/dev/null; then
-        echo "setup: please install Rust from https://rustup.rs" >&2
-        exit 1
-    fi
+    command -v cargo >/dev/null || fail "please install Rust from https://rustup.rs"
+}
+
+check_components() {
     local component
     for component in fmt clippy; do
         if ! cargo "$component" --version >/dev/null 2>&1; then
-            rustup component add "${component/#fmt/rustfmt}"
+            rustup component add "${component/#fmt/rustfmt}" ||
+                fail "please install Rust's component ${component/#fmt/rustfmt}"
         fi
     done
 }
@@ -78,8 +96,27 @@ add_user() {
     useradd -M -d / -s /usr/sbin/nologin -g tests tests
 }
 
-install_packages
+# Programs that the tests on a mount run, which only root can.
+install_test_programs() {
+    ((EUID == 0)) || return 0
+    scripts/cargo-tool.sh pjdfstest 0.2.2
+    scripts/cargo-tool.sh fsx 0.3.2
+}
+
+case $purpose in
+    build | lint | test-quick | test) ;;
+    *) fail "no purpose '$purpose'; there are build, lint, test-quick and test" ;;
+esac
 check_rust
-add_user
-scripts/cargo-tool.sh pjdfstest 0.2.2
-scripts/cargo-tool.sh fsx 0.3.2
+install_packages needed "$for_building"
+if [[ $purpose == lint ]]; then
+    check_components
+elif [[ $purpose == test* ]]; then
+    install_packages needed "$for_quick_tests"
+fi
+if [[ $purpose == test ]]; then
+    check_components
+    install_packages wanted "$for_all_tests"
+    add_user
+    install_test_programs
+fi

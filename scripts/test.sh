@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
-# Runs the tests: those of every crate, then the acceptance tests on a mounted volume.
+# Runs the tests: those of every crate, then of a mounted volume, then of what is installed. Installs
+# first what they need, as far as it can (scripts/setup.sh).
 #
 # usage: scripts/test.sh [--quick]
 #
-# --quick leaves out what needs a mount, and tries fewer random cases. What this machine cannot run,
-# because there is no root or no /dev/fuse, is named and not counted. Ends with one line, "N passed,
-# N failed", and fails if any test did.
+# --quick leaves out what needs a mount or an optimised build, and tries fewer random cases. What this
+# machine cannot run, because there is no root or no /dev/fuse, is named and not counted. Ends with one
+# line, "N passed, N failed", and fails if any test did.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin:$HOME/.cargo/bin"
 
+purpose=test
 quick=false
 if [[ ${1-} == --quick ]]; then
     quick=true
+    purpose=test-quick
     export PROPTEST_CASES=${PROPTEST_CASES-16}
     export CFFS_CRASH_STATES=${CFFS_CRASH_STATES-10000}
 fi
@@ -39,18 +43,33 @@ add() {
     failed=$((failed + failed_here))
 }
 
+# The totals that a suite printed last: "N passed, N failed".
+totals() {
+    sed -nE 's/^([0-9]+) passed, ([0-9]+) failed(, [0-9]+ skipped)?$/\1 \2/p' "$log" | tail -n 1
+}
+
+run scripts/setup.sh "$purpose"
+if ((status != 0)); then
+    echo "FAILED  setup: what needs the programs above will fail, too"
+    failed=$((failed + 1))
+fi
+
 run cargo test --locked --workspace --no-fail-fast
 add "$(sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed;.*/\1 \2/p' "$log" |
     awk '{ p += $1; f += $2 } END { print p + 0, f + 0 }')"
 
-if $quick; then
-    :
-elif ((EUID != 0)) || [[ ! -r /dev/fuse ]]; then
-    echo "not run: tests/acceptance, which mounts volumes and so needs root and /dev/fuse"
-else
+if ! $quick; then
     run cargo build --release --locked -p cffs-cli -p cffs-bench
-    ((status == 0)) && run tests/acceptance/run
-    add "$(sed -nE 's/^([0-9]+) passed, ([0-9]+) failed(, [0-9]+ skipped)?$/\1 \2/p' "$log" | tail -n 1)"
+    if ((status != 0)); then
+        add "0 1"
+    elif ((EUID != 0)) || [[ ! -r /dev/fuse ]]; then
+        echo "not run: tests/acceptance, which mounts volumes and so needs root and /dev/fuse"
+    else
+        run tests/acceptance/run
+        add "$(totals)"
+    fi
+    run tests/packaging/run
+    add "$(totals)"
 fi
 
 echo "$passed passed, $failed failed"

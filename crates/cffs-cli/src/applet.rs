@@ -4,45 +4,14 @@
 //! under another name; here its arguments become those of the `cffs` command that does the work.
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
-use crate::commands::mount::Mount;
+use crate::commands::mount_helper::MountHelper;
 use crate::exit::{self, Kind};
-
-/// What mount(8) passes to a helper: `mount.TYPE SPEC DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS]`.
-#[derive(Debug, Parser)]
-#[command(name = "mount.cffs", version, about = "Mounts a C-FFS volume; called by mount(8)")]
-struct MountHelper {
-    /// The image or device.
-    source: PathBuf,
-    /// The directory to mount on.
-    directory: PathBuf,
-    /// Tolerates options that are not known.
-    #[arg(short)]
-    sloppy: bool,
-    /// Does everything but the mount.
-    #[arg(short)]
-    fake: bool,
-    /// Accepted and without effect: there is no mtab to write.
-    #[arg(short)]
-    no_mtab: bool,
-    /// Tells more.
-    #[arg(short)]
-    verbose: bool,
-    /// Not supported: mount in the namespace itself.
-    #[arg(short = 'N', value_name = "NAMESPACE", hide = true)]
-    namespace: Option<OsString>,
-    /// The type, as mount(8) was given it.
-    #[arg(short = 't', value_name = "TYPE")]
-    file_system_type: Option<OsString>,
-    /// Mount options, comma-separated.
-    #[arg(short, value_name = "OPTIONS")]
-    options: Vec<String>,
-}
 
 /// Runs what the arguments ask for. Failures are reported here, under the program's name.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
@@ -52,9 +21,8 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let parsed = match called_as.as_encoded_bytes() {
         b"mkfs.cffs" => parse(["cffs", "mkfs"], rest),
         b"fsck.cffs" => parse(["cffs", "fsck"], rest),
-        b"mount.cffs" | b"mount.fuse.cffs" => {
-            MountHelper::try_parse_from(arguments.iter()).map(MountHelper::into_command)
-        }
+        b"mount.cffs" | b"mount.fuse.cffs" => MountHelper::try_parse_from(arguments.iter())
+            .map(|helper| Command::Mount(helper.into())),
         _ => parse(["cffs"], rest),
     };
     match parsed {
@@ -77,18 +45,4 @@ fn parse<const N: usize>(
 ) -> Result<Command, clap::Error> {
     let arguments = head.into_iter().map(OsString::from).chain(rest);
     Cli::try_parse_from(arguments).map(|cli| cli.command)
-}
-
-impl MountHelper {
-    fn into_command(self) -> Command {
-        Command::Mount(Mount {
-            source: self.source,
-            directory: self.directory,
-            options: self.options,
-            sloppy: self.sloppy,
-            fake: self.fake,
-            verbose: self.verbose,
-            ..Mount::default()
-        })
-    }
 }

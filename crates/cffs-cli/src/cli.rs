@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     cat, explain, export, fsck, generate, import, info, inspect, ls, mkfs, mount, scrub, stats,
@@ -111,7 +111,7 @@ impl Command {
             Command::Stats(command) => command.run(),
             Command::Explain(command) => command.run(),
             Command::Inspect(command) => command.run(),
-            Command::Generate(command) => command.run(),
+            Command::Generate(command) => command.run(Cli::command()),
         }
     }
 }

@@ -41,6 +41,21 @@ impl Kind {
         })
     }
 
+    /// Every exit code, and what it says.
+    pub fn statuses(self) -> &'static [(u8, &'static str)] {
+        match self {
+            Kind::Ordinary => &[(0, "Success."), (1, "Failure."), (2, "Wrong usage.")],
+            Kind::Mount => &[(0, "Success."), (1, "Wrong usage."), (32, "Failure.")],
+            Kind::Fsck => &[
+                (0, "No problem was found."),
+                (1, "All problems were repaired."),
+                (4, "Problems are left."),
+                (8, "The check could not be made."),
+                (16, "Wrong usage."),
+            ],
+        }
+    }
+
     fn failure_code(self) -> ExitCode {
         ExitCode::from(match self {
             Kind::Ordinary => 1,

@@ -12,6 +12,7 @@ mod commands;
 mod exit;
 mod image;
 mod log;
+mod man;
 mod mount_options;
 mod mounts;
 mod output;

@@ -207,12 +207,13 @@ fn man_pages_and_completions_come_from_the_same_definition() {
     let dir = scratch.path().join("generated");
     succeed(scratch.cffs(["generate", "man"]).arg(&dir));
     succeed(scratch.cffs(["generate", "completions"]).arg(&dir));
-    let page = fs::read_to_string(dir.join("cffs-mount.1")).expect("there");
-    assert!(page.contains("relatime"), "the options of -o are in the page");
-    assert_eq!(
-        fs::read_to_string(dir.join("mkfs.cffs.8")).expect("there"),
-        ".so man1/cffs-mkfs.1\n"
-    );
+    let page = |path| fs::read_to_string(dir.join(path)).expect(path);
+    for path in ["man1/cffs-mount.1", "man8/mount.cffs.8"] {
+        assert!(page(path).contains("relatime"), "the options of -o are in {path}");
+    }
+    assert!(page("man8/mkfs.cffs.8").contains(".SY mkfs.cffs\n"));
+    assert!(page("man1/cffs.1").contains("cffs\\-umount"));
+    assert_eq!(page("man8/mount.fuse.cffs.8"), ".so man8/mount.cffs.8\n");
     for completion in ["cffs.bash", "_cffs", "cffs.fish"] {
         let text = fs::read_to_string(dir.join(completion)).expect(completion);
         assert!(text.contains("strictatime") || text.contains("umount"), "{completion}");

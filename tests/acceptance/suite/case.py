@@ -7,6 +7,7 @@ reason is printed.
 
 import os
 import pwd
+import shutil
 import subprocess
 
 from . import volume
@@ -79,9 +80,11 @@ class Trial:
         return path
 
     def run(self, *argv, user=None, check=True, timeout=None, **kwargs):
-        """Runs a program; its output goes to the case's log."""
+        """Runs a program; its output goes to the case's log. Without the program there is no case."""
         if user:
             kwargs.update(as_user(user))
+        if "/" not in argv[0] and not shutil.which(argv[0]):
+            raise Skip(f"{argv[0]} is not installed")
         return volume.echo_run(argv, check=check, timeout=timeout, **kwargs)
 
     def output(self, *argv, **kwargs):
@@ -104,13 +107,13 @@ class Trial:
         self.volume.mount(options)
 
     def program(self, name, package):
-        """The full path of a program, or a failure that says what to install."""
+        """The full path of a program; without it there is no case."""
         for directory in [os.path.join(volume.REPOSITORY, "target/tools/bin"),
                           *os.environ.get("PATH", "").split(":"), "/usr/sbin", "/sbin"]:
             path = os.path.join(directory, name)
             if os.access(path, os.X_OK):
                 return path
-        raise FileNotFoundError(f"{name} is not installed: {package}")
+        raise Skip(f"{name} is not installed: {package}")
 
 
 def as_user(name):

@@ -1,14 +1,17 @@
 //! `cffs generate`: man pages and completions, from the definition of the command line.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
-use clap::{Args, CommandFactory, ValueEnum};
+use anyhow::{Context, anyhow};
+use clap::{Args, Command, CommandFactory, ValueEnum};
 use clap_complete::Shell;
 
-use crate::cli::Cli;
+use super::mount_helper::MountHelper;
+use crate::exit::Kind;
+use crate::man::Page;
 
 /// Write man pages or shell completions to a directory
 #[derive(Debug, Args)]
@@ -21,45 +24,103 @@ pub struct Generate {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum What {
-    /// A page for each command, and for the names that mkfs(8), fsck(8) and mount(8) look for.
+    /// A page for each command in man1, and for the names that mkfs(8), fsck(8) and mount(8) look
+    /// for in man8.
     Man,
     /// For bash, zsh and fish.
     Completions,
 }
 
-/// Names in section 8 and the page that they lead to.
-const HELPERS: [(&str, &str); 4] = [
-    ("mkfs.cffs", "cffs-mkfs"),
-    ("fsck.cffs", "cffs-fsck"),
-    ("mount.cffs", "cffs-mount"),
-    ("mount.fuse.cffs", "cffs-mount"),
-];
-
 impl Generate {
-    /// Writes the files.
-    pub fn run(self) -> anyhow::Result<ExitCode> {
+    /// Writes the files that document and complete `definition`, the whole command line.
+    pub fn run(self, definition: Command) -> anyhow::Result<ExitCode> {
         let written = match self.what {
-            What::Man => man_pages(&self.directory),
-            What::Completions => completions(&self.directory),
+            What::Man => man_pages(definition, &self.directory),
+            What::Completions => completions(definition, &self.directory),
         };
         written.with_context(|| self.directory.display().to_string())?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn man_pages(directory: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(directory)?;
-    clap_mangen::generate_to(Cli::command(), directory)?;
-    for (name, page) in HELPERS {
-        fs::write(directory.join(format!("{name}.8")), format!(".so man1/{page}.1\n"))?;
+fn man_pages(definition: Command, directory: &Path) -> anyhow::Result<()> {
+    let mut definition = definition.disable_help_subcommand(true);
+    definition.build();
+    let commands: Vec<&Command> =
+        definition.get_subcommands().filter(|command| !command.is_hide_set()).collect();
+    let pages = commands.iter().map(|command| format!("cffs-{}(1)", command.get_name()));
+    write(
+        directory,
+        Page {
+            name: "cffs",
+            section: 1,
+            invocation: "cffs",
+            command: &definition,
+            kind: Kind::Ordinary,
+            see_also: pages.chain(["mount.cffs(8)".to_owned()]).collect(),
+        },
+    )?;
+    for command in commands {
+        let (name, invocation) =
+            (format!("cffs-{}", command.get_name()), format!("cffs {}", command.get_name()));
+        write(
+            directory,
+            Page {
+                name: &name,
+                section: 1,
+                invocation: &invocation,
+                command,
+                kind: Kind::of_arguments(OsStr::new("cffs"), Some(OsStr::new(command.get_name()))),
+                see_also: vec!["cffs(1)".to_owned()],
+            },
+        )?;
     }
+    applet_pages(&definition, directory)
+}
+
+/// The pages in section 8, of the names under which other programs call this one.
+fn applet_pages(definition: &Command, directory: &Path) -> anyhow::Result<()> {
+    let subcommand = |name| {
+        definition.find_subcommand(name).ok_or_else(|| anyhow!("there is no command {name}"))
+    };
+    let mut mount = MountHelper::command();
+    if let Some(options) = subcommand("mount")?.get_after_help() {
+        mount = mount.after_help(options.clone());
+    }
+    mount.build();
+    let applets = [
+        ("mkfs.cffs", subcommand("mkfs")?, "cffs-mkfs(1)", "mkfs(8)"),
+        ("fsck.cffs", subcommand("fsck")?, "cffs-fsck(1)", "fsck(8)"),
+        ("mount.cffs", &mount, "cffs-mount(1)", "mount(8)"),
+    ];
+    for (name, command, by_cffs, caller) in applets {
+        write(
+            directory,
+            Page {
+                name,
+                section: 8,
+                invocation: name,
+                command,
+                kind: Kind::of_arguments(OsStr::new(name), None),
+                see_also: vec!["cffs(1)".to_owned(), by_cffs.to_owned(), caller.to_owned()],
+            },
+        )?;
+    }
+    fs::write(directory.join("man8/mount.fuse.cffs.8"), ".so man8/mount.cffs.8\n")?;
     Ok(())
 }
 
-fn completions(directory: &Path) -> anyhow::Result<()> {
+fn write(directory: &Path, page: Page<'_>) -> anyhow::Result<()> {
+    let directory = directory.join(format!("man{}", page.section));
+    fs::create_dir_all(&directory)?;
+    fs::write(directory.join(format!("{}.{}", page.name, page.section)), page.render())?;
+    Ok(())
+}
+
+fn completions(mut definition: Command, directory: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(directory)?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        clap_complete::generate_to(shell, &mut Cli::command(), "cffs", directory)?;
+        clap_complete::generate_to(shell, &mut definition, "cffs", directory)?;
     }
     Ok(())
 }

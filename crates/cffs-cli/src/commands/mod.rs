@@ -11,6 +11,7 @@ pub mod inspect;
 pub mod ls;
 pub mod mkfs;
 pub mod mount;
+pub mod mount_helper;
 mod remount;
 pub mod scrub;
 pub mod stats;

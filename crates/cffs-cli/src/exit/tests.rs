@@ -34,3 +34,14 @@ fn fsck_does_not_advise_to_run_fsck() {
     assert_eq!(said, format!("{place}there is no copy of one either: this is no C-FFS volume"));
     assert!(message(Kind::Mount, &error).ends_with("(cffs fsck looks for a copy)"));
 }
+
+#[test]
+fn every_code_in_use_is_documented() {
+    for kind in [Kind::Ordinary, Kind::Mount, Kind::Fsck] {
+        for code in [ExitCode::SUCCESS, kind.usage_code(), kind.failure_code()] {
+            let documented =
+                kind.statuses().iter().any(|(known, _)| ExitCode::from(*known) == code);
+            assert!(documented, "{kind:?}: {code:?}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! `mount.cffs`, `mount.fuse.cffs`: `cffs mount` with the command line that mount(8) has for helpers.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use super::mount::Mount;
+
+/// Mount a C-FFS volume; called by mount(8)
+///
+/// mount -t cffs calls this, and so does an entry of the type cffs in fstab(5). It returns when the
+/// volume can be used, and serves it in the background until it is unmounted.
+#[derive(Debug, Parser)]
+#[command(name = "mount.cffs", version)]
+pub struct MountHelper {
+    /// The image or the device.
+    #[arg(value_name = "IMAGE|DEVICE")]
+    source: PathBuf,
+    /// The directory to mount on.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Pass over options that are not known.
+    #[arg(short)]
+    sloppy: bool,
+    /// Do everything but the mount.
+    #[arg(short)]
+    fake: bool,
+    /// Accepted and without effect: there is no mtab to write.
+    #[arg(short)]
+    no_mtab: bool,
+    /// Print how requests arrive.
+    #[arg(short)]
+    verbose: bool,
+    /// Not supported: mount in the namespace itself.
+    #[arg(short = 'N', value_name = "NAMESPACE", hide = true)]
+    namespace: Option<OsString>,
+    /// The type, as mount(8) was given it.
+    #[arg(short = 't', value_name = "TYPE", hide = true)]
+    file_system_type: Option<OsString>,
+    /// Mount options, comma-separated; see below.
+    #[arg(short, value_name = "OPTIONS")]
+    options: Vec<String>,
+}
+
+impl From<MountHelper> for Mount {
+    fn from(helper: MountHelper) -> Mount {
+        Mount {
+            source: helper.source,
+            directory: helper.directory,
+            options: helper.options,
+            sloppy: helper.sloppy,
+            fake: helper.fake,
+            verbose: helper.verbose,
+            ..Mount::default()
+        }
+    }
+}
