@@ -7,7 +7,7 @@
 
 use super::group::Among;
 use super::place::{Kind, Request};
-use super::{Allocator, State};
+use super::{Allocator, Owner, State};
 use crate::error::Result;
 use crate::format::superblock::Policy;
 use crate::units::{CgIndex, FragRun};
@@ -21,13 +21,18 @@ impl Allocator {
     pub(super) fn place_conventionally(
         &self,
         state: &mut State,
-        request: &Request<'_>,
+        request: &Request,
     ) -> Result<Option<FragRun>> {
         if request.goal.is_some() && request.kind == Kind::Large {
             return self.place_large(state, request);
         }
         let cgs = self.layout.cgs();
-        let home = (request.key.0.wrapping_mul(SPREAD) >> 32) as u32 % cgs;
+        let key = match request.owner {
+            Owner::Key(key) => key.0,
+            // No directory's: the first group.
+            Owner::Shared | Owner::Urgent => 0,
+        };
+        let home = (key.wrapping_mul(SPREAD) >> 32) as u32 % cgs;
         let dice = state.clock.wrapping_mul(SPREAD) >> 32;
         for step in 0..cgs {
             let cg = CgIndex((home + step) % cgs);

@@ -8,7 +8,7 @@ use crate::units::{BlockNo, CgIndex};
 pub struct Group {
     /// One bit per fragment, set if it is free.
     free_bits: Vec<u64>,
-    /// Set for free fragments that a window or the reserve holds for its owner.
+    /// Set for free fragments that a reservation or the pool holds for its owner.
     held_bits: Vec<u64>,
     len: u32,
     free_count: u32,

@@ -5,29 +5,36 @@
 //! and [`Allocator::free`], whose fragments become allocatable when the epoch is on the device.
 //! Stands on `cache` and `format`. Knows no inodes: a file is a [`Request`] here.
 //!
-//! Where a file of up to a mebibyte goes, in this order (DESIGN: co-location):
+//! Where a file of up to two mebibytes goes, in this order (DESIGN: co-location):
 //!
 //! 1. if its key has grown, a hole in its *territory*: the segments that its neighbours have and
-//!    the windows that it had;
-//! 2. the window of its key: a run that was set aside when the key outgrew its place;
-//! 3. a new window, if the key has grown, 16 times as long as the last, behind it or near it;
-//!    otherwise, or if its last files lie at the end of that, the *stream*, a window of all keys
+//!    the reservations that it had;
+//! 2. the reservation of its key: a run that was set aside when the key outgrew its place;
+//! 3. a new reservation, if the key has grown, 16 times as long as the last, behind it or near it;
+//!    otherwise, or if its last files lie at the end of that, the *stream*, a reservation of all keys
 //!    together at the hot spot, so that what is made in one go lies in one piece;
-//! 4. anywhere: windows give back half of what they have left, again and again, and files may come in
-//!    pieces.
+//! 4. anywhere: reservations give back half of what they have left, again and again, and files may
+//!    come in pieces.
 //!
 //! Holes come first, although they scatter what is made together: a reader who goes through the
-//! directory reads the whole territory in the order of the device (`inode::ahead`), and the denser
-//! it is, the fewer requests that takes.
+//! directory reads the whole territory in the order of the device (`readahead`), and the denser it is,
+//! the fewer requests that takes.
 //!
 //! A large file goes behind itself, or into a long run at the hot spot. Metadata takes whole blocks;
 //! some are set aside for it, so that write-back never fails for want of one. Sectors go into *zones*
 //! (module `zone`), which files leave alone while there is room elsewhere. The first sectors of all
-//! directories lie side by side in one window there, those of one that has grown in a window of their
+//! directories lie side by side in one reservation there, those of one that has grown in one of their
 //! own in the same zone: so the names of a tree are read, and changed, in few requests.
+//!
+//! A *promise* (module `promise`) is a count: write-back will find that much space somewhere. A
+//! *reservation* is a place: a run that others leave alone while there is room elsewhere.
+//!
+//! The allocator is a leaf in the order of the locks: it calls nobody above it. What it has to know of a
+//! key's neighbours, it is told before ([`Allocator::settle`]).
 
 mod conventional;
 mod group;
+mod owner;
 mod place;
 mod promise;
 mod store;
@@ -40,7 +47,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 pub use group::Group;
-pub use place::{Kind, Request, STREAM, URGENT};
+pub use owner::{Class, Owner};
+pub use place::{Kind, Request};
 use promise::WholeBlocks;
 pub use store::Changes;
 use territory::Territory;
@@ -49,26 +57,17 @@ use crate::cache::BufferCache;
 use crate::error::{Corruption, Result};
 use crate::format::superblock::Policy;
 use crate::format::{Layout, Superblock};
-use crate::units::{BlockNo, CgIndex, FragNo, FragRun, Key};
+use crate::units::{BlockNo, CgIndex, FragNo, FragRun};
 
-/// A run that is set aside for a key.
+/// A run that is set aside for an owner, who takes it from its beginning on.
 #[derive(Clone, Copy, Debug, Default)]
-struct Window {
+struct Reservation {
     next: FragNo,
     end: FragNo,
-    /// The length with which it was opened, in fragments.
-    opened: u32,
+    /// The length with which it was made, in fragments.
+    made: u32,
     /// When it was last used, for giving up the oldest.
     used: u64,
-}
-
-/// What a window is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Zone {
-    /// Files.
-    Files,
-    /// Sectors of directories, and other metadata.
-    Sectors,
 }
 
 struct State {
@@ -86,8 +85,8 @@ struct State {
     freed: Vec<FragRun>,
     /// Given back in the epoch that is being written.
     freeing: Vec<FragRun>,
-    windows: HashMap<(Key, Zone), Window>,
-    territories: HashMap<Key, Territory>,
+    reservations: HashMap<(Owner, Class), Reservation>,
+    territories: HashMap<Owner, Territory>,
     /// Blocks set aside for metadata.
     pool: Vec<BlockNo>,
     hot: CgIndex,
@@ -140,7 +139,7 @@ impl Allocator {
                 whole: WholeBlocks::default(),
                 freed: Vec::new(),
                 freeing: Vec::new(),
-                windows: HashMap::new(),
+                reservations: HashMap::new(),
                 territories: HashMap::new(),
                 pool: Vec::new(),
                 hot: CgIndex(superblock.cg_rotor),

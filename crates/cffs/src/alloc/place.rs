@@ -3,27 +3,23 @@
 use std::ops::RangeInclusive;
 
 use super::group::Among;
-use super::{Allocator, State, Window, Zone};
+use super::{Allocator, Class, Owner, Reservation, State};
 use crate::error::{Error, Result};
 use crate::format::superblock::Policy;
-use crate::units::{CgIndex, FragNo, FragRun, Key};
+use crate::units::{CgIndex, FragNo, FragRun};
 
-/// The key of the stream: what no key's window takes goes there.
-pub const STREAM: Key = Key(0);
-/// The key of urgent files, small ones that somebody waits for: they lie near the sectors.
-pub const URGENT: Key = Key(u64::MAX);
-/// A key's first window is this many segments long, if the key may have as many. While a directory
-/// grows from a few files to many, each window is one place more to which a reader has to go.
-const WINDOW_SEGMENTS_FIRST: u32 = 16;
-/// A window is at most this many segments long.
-const WINDOW_SEGMENTS_MAX: u32 = 128;
-/// A window of sectors, of one directory or of all, is at most this many segments long.
+/// A key's first reservation is this many segments long, if the key may have as many. While a directory
+/// grows from a few files to many, each reservation is one place more to which a reader has to go.
+const RESERVATION_SEGMENTS_FIRST: u32 = 16;
+/// A reservation is at most this many segments long.
+const RESERVATION_SEGMENTS_MAX: u32 = 128;
+/// A reservation of sectors, of one directory or of all, is at most this many segments long.
 pub(super) const SECTORS_SEGMENTS_MAX: u32 = 16;
-/// How many windows are kept at once.
-pub(super) const WINDOWS_MAX: usize = 2048;
+/// How many reservations are kept at once.
+pub(super) const RESERVATIONS_MAX: usize = 2048;
 
 /// What is to be placed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A small file, whole.
     Small,
@@ -36,25 +32,30 @@ pub enum Kind {
 }
 
 /// Space that a file needs.
-pub struct Request<'a> {
-    /// Small, large or metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Request {
+    /// Small, medium, large or metadata.
     pub kind: Kind,
-    /// The key whose files it is to lie beside.
-    pub key: Key,
+    /// Whose files it is to lie beside.
+    pub owner: Owner,
     /// How many fragments.
     pub len: u32,
     /// The fragment after the file's last one: where it would go on without a seek.
     pub goal: Option<FragNo>,
-    /// Whether files of the key were placed in an earlier epoch.
+    /// Whether files of the owner were placed in an earlier epoch: it is settled then.
     pub grown: bool,
-    /// The segments that files of the key have now. Asked only when it matters.
-    pub neighbours: &'a dyn Fn() -> Vec<u64>,
 }
+
+// A request is plain data. With a closure in it, the allocator would call its user with its lock held.
+const _: fn() = || {
+    fn is_data<T: Copy + Send + Sync + std::hash::Hash + 'static>() {}
+    is_data::<Request>();
+};
 
 impl Allocator {
     /// Finds fragments and takes them into use. The run may be shorter than what was asked for,
     /// but for metadata; the caller asks again for the rest.
-    pub fn place(&self, request: &Request<'_>) -> Result<FragRun> {
+    pub fn place(&self, request: &Request) -> Result<FragRun> {
         let mut state = self.state.lock();
         state.clock += 1;
         let run = match (request.kind, self.policy) {
@@ -88,90 +89,91 @@ impl Allocator {
         Ok(())
     }
 
-    fn place_small(&self, state: &mut State, request: &Request<'_>) -> Result<Option<FragRun>> {
-        let own = (request.key, Zone::Files);
+    fn place_small(&self, state: &mut State, request: &Request) -> Result<Option<FragRun>> {
+        let own = (request.owner, Class::Files);
         if request.grown
             && let Some(run) = self.take_from_holes(state, request)?
         {
             return Ok(Some(run));
         }
-        let is_urgent = request.key == URGENT;
+        let is_urgent = request.owner == Owner::Urgent;
         if (request.grown || is_urgent)
-            && let Some(run) = self.take_from_window(state, own, request.len)
+            && let Some(run) = self.take_reserved(state, own, request.len)
         {
             return Ok(Some(run));
         }
         if request.grown && self.ends_in_stream(state, own) {
             let run = self.take_from_stream(state, request.len)?;
-            if let (Some(run), Some(territory)) = (run, state.territories.get_mut(&request.key)) {
+            if let (Some(run), Some(territory)) = (run, state.territories.get_mut(&request.owner)) {
                 self.add_to(territory, run);
             }
             return Ok(run);
         }
-        if request.grown && self.open_window(state, own, request.len)?
-            || is_urgent && self.open_urgent(state)?
+        if request.grown && self.reserve_run(state, own, request.len)?
+            || is_urgent && self.reserve_urgent(state)?
         {
-            return Ok(self.take_from_window(state, own, request.len));
+            return Ok(self.take_reserved(state, own, request.len));
         }
         self.take_from_stream(state, request.len)
     }
 
     fn take_from_stream(&self, state: &mut State, len: u32) -> Result<Option<FragRun>> {
-        let stream = (STREAM, Zone::Files);
-        if let Some(run) = self.take_from_window(state, stream, len) {
+        let stream = (Owner::Shared, Class::Files);
+        if let Some(run) = self.take_reserved(state, stream, len) {
             return Ok(Some(run));
         }
-        Ok(if self.open_window(state, stream, len)? {
-            self.take_from_window(state, stream, len)
+        Ok(if self.reserve_run(state, stream, len)? {
+            self.take_reserved(state, stream, len)
         } else {
             None
         })
     }
 
-    /// Takes the next fragments of a key's window. They are still marked as held.
-    fn take_from_window(&self, state: &mut State, key: (Key, Zone), len: u32) -> Option<FragRun> {
+    /// Takes the next fragments of a key's reservation. They are still marked as held.
+    fn take_reserved(&self, state: &mut State, owner: (Owner, Class), len: u32) -> Option<FragRun> {
         let clock = state.clock;
-        let window = state.windows.get_mut(&key)?;
-        if window.end.0 - window.next.0 < u64::from(len) {
+        let reservation = state.reservations.get_mut(&owner)?;
+        if reservation.end.0 - reservation.next.0 < u64::from(len) {
             return None;
         }
-        let run = FragRun::new(window.next, len);
-        window.next = run.end();
-        window.used = clock;
+        let run = FragRun::new(reservation.next, len);
+        reservation.next = run.end();
+        reservation.used = clock;
         Some(run)
     }
 
     /// Sets a run aside for a key: right behind the last one if possible, else from the hot spot on.
-    pub(super) fn open_window(
+    pub(super) fn reserve_run(
         &self,
         state: &mut State,
-        key: (Key, Zone),
+        owner: (Owner, Class),
         len: u32,
     ) -> Result<bool> {
         let segment = self.layout.segment_fragments();
-        let previous = state.windows.remove(&key);
-        // The windows of files together hold seven eighths of what is free at most. Those of
+        let previous = state.reservations.remove(&owner);
+        // The reservations of files together hold seven eighths of what is free at most. Those of
         // sectors are as many and short: if they counted, a directory would come in twice the pieces.
-        let of_files = state.windows.keys().filter(|(_, zone)| *zone == Zone::Files).count() as u64;
+        let of_files =
+            state.reservations.keys().filter(|(_, class)| *class == Class::Files).count() as u64;
         let fair = (state.free / (of_files + 1) * 7 / 8).min(u32::MAX.into()) as u32;
-        let longest = (fair / segment).clamp(1, WINDOW_SEGMENTS_MAX) * segment;
-        let first = WINDOW_SEGMENTS_FIRST * segment;
-        let longer = previous.map_or(first, |window| window.opened * 16);
+        let longest = (fair / segment).clamp(1, RESERVATION_SEGMENTS_MAX) * segment;
+        let first = RESERVATION_SEGMENTS_FIRST * segment;
+        let longer = previous.map_or(first, |reservation| reservation.made * 16);
         let mut want = longer.clamp(segment, longest).max(len.next_multiple_of(segment));
-        if let Some(window) = previous {
-            self.let_go(state, &window)?;
+        if let Some(reservation) = previous {
+            self.let_go(state, &reservation)?;
             // A shorter one that needs no seek is worth as much.
-            let least = want.min(WINDOW_SEGMENTS_FIRST * segment).max(len);
-            if let Some(run) = self.run_behind(state, window.next, least..=want)? {
-                return self.start_window(state, key, run, want);
+            let least = want.min(RESERVATION_SEGMENTS_FIRST * segment).max(len);
+            if let Some(run) = self.run_behind(state, reservation.next, least..=want)? {
+                return self.start_reservation(state, owner, run, want);
             }
         }
         loop {
             if let Some(run) = self.find_near(state, previous, want)? {
-                return self.start_window(state, key, run, want);
+                return self.start_reservation(state, owner, run, want);
             }
             if let Some(run) = self.find_from_hot(state, want, segment, Among::Unheld)? {
-                return self.start_window(state, key, run, want);
+                return self.start_reservation(state, owner, run, want);
             }
             if want <= segment {
                 return Ok(false);
@@ -183,20 +185,22 @@ impl Allocator {
         }
     }
 
-    /// A run in the group of a key's last window, so that the arm need not go far.
+    /// A run in the group of a key's last reservation, so that the arm need not go far.
     fn find_near(
         &self,
         state: &mut State,
-        previous: Option<Window>,
+        previous: Option<Reservation>,
         want: u32,
     ) -> Result<Option<FragRun>> {
         let segment = self.layout.segment_fragments();
-        let Some(window) = previous.filter(|window| window.end.0 < self.layout.fragments()) else {
+        let Some(reservation) =
+            previous.filter(|reservation| reservation.end.0 < self.layout.fragments())
+        else {
             return Ok(None);
         };
-        let cg = self.layout.cg_of_fragment(window.end);
+        let cg = self.layout.cg_of_fragment(reservation.end);
         let files = self.files_start(state, cg);
-        let from = self.in_group(cg, window.end).max(files);
+        let from = self.in_group(cg, reservation.end).max(files);
         let group = self.group(state, cg)?;
         let end = group.fragments();
         let found = group
@@ -205,38 +209,42 @@ impl Allocator {
         Ok(found.map(|at| FragRun::new(self.of_group(cg, at), want)))
     }
 
-    pub(super) fn start_window(
+    pub(super) fn start_reservation(
         &self,
         state: &mut State,
-        key: (Key, Zone),
+        owner: (Owner, Class),
         run: FragRun,
-        opened: u32,
+        made: u32,
     ) -> Result<bool> {
-        if state.windows.len() >= WINDOWS_MAX {
-            let oldest = state.windows.iter().min_by_key(|(_, window)| window.used);
-            if let Some((oldest, window)) = oldest.map(|(key, window)| (*key, *window)) {
-                self.let_go(state, &window)?;
-                state.windows.remove(&oldest);
+        if state.reservations.len() >= RESERVATIONS_MAX {
+            let oldest = state.reservations.iter().min_by_key(|(_, reservation)| reservation.used);
+            if let Some((oldest, reservation)) =
+                oldest.map(|(owner, reservation)| (*owner, *reservation))
+            {
+                self.let_go(state, &reservation)?;
+                state.reservations.remove(&oldest);
             }
         }
         let cg = self.layout.cg_of_fragment(run.start);
         let at = self.in_group(cg, run.start);
         self.group(state, cg)?.hold(at, run.len);
         let used = state.clock;
-        state.windows.insert(key, Window { next: run.start, end: run.end(), opened, used });
-        if key.1 == Zone::Files
-            && let Some(territory) = state.territories.get_mut(&key.0)
+        state
+            .reservations
+            .insert(owner, Reservation { next: run.start, end: run.end(), made, used });
+        if owner.1 == Class::Files
+            && let Some(territory) = state.territories.get_mut(&owner.0)
         {
             self.add_to(territory, run);
         }
         Ok(true)
     }
 
-    pub(super) fn let_go(&self, state: &mut State, window: &Window) -> Result<()> {
-        let len = (window.end.0 - window.next.0) as u32;
+    pub(super) fn let_go(&self, state: &mut State, reservation: &Reservation) -> Result<()> {
+        let len = (reservation.end.0 - reservation.next.0) as u32;
         if len > 0 {
-            let cg = self.layout.cg_of_fragment(window.next);
-            let at = self.in_group(cg, window.next);
+            let cg = self.layout.cg_of_fragment(reservation.next);
+            let at = self.in_group(cg, reservation.next);
             self.group(state, cg)?.unhold(at, len);
         }
         Ok(())
@@ -289,7 +297,7 @@ impl Allocator {
     pub(super) fn place_large(
         &self,
         state: &mut State,
-        request: &Request<'_>,
+        request: &Request,
     ) -> Result<Option<FragRun>> {
         let block = self.layout.block_fragments();
         if let Some(goal) = request.goal
@@ -324,30 +332,30 @@ impl Allocator {
         Ok(None)
     }
 
-    fn place_metadata(&self, state: &mut State, request: &Request<'_>) -> Result<Option<FragRun>> {
+    fn place_metadata(&self, state: &mut State, request: &Request) -> Result<Option<FragRun>> {
         let block = self.layout.block_fragments();
         debug_assert_eq!(request.len, block, "metadata comes in blocks");
         if let Some(run) = self.place_sectors(state, request)? {
             return Ok(Some(run));
         }
-        // Where space is short, wherever files go: in the key's window or in the stream, on the next
+        // Where space is short, wherever files go: in the key's reservation or in the stream, on the next
         // whole block.
-        let stream = (STREAM, Zone::Files);
-        for key in [(request.key, Zone::Files), stream] {
-            if key == stream && !state.windows.contains_key(&stream) {
-                self.open_window(state, stream, block)?;
+        let stream = (Owner::Shared, Class::Files);
+        for owner in [(request.owner, Class::Files), stream] {
+            if owner == stream && !state.reservations.contains_key(&stream) {
+                self.reserve_run(state, stream, block)?;
             }
-            if let Some(run) = self.take_block_from_window(state, key)? {
+            if let Some(run) = self.take_reserved_block(state, owner)? {
                 return Ok(Some(run));
             }
         }
-        if self.open_window(state, stream, block)? {
-            return self.take_block_from_window(state, stream);
+        if self.reserve_run(state, stream, block)? {
+            return self.take_reserved_block(state, stream);
         }
         if let Some(run) = self.find_from_hot(state, block, block, Among::Unheld)? {
             return Ok(Some(run));
         }
-        while self.shrink_windows(state)? {
+        while self.shrink_reservations(state)? {
             if let Some(run) = self.find_from_hot(state, block, block, Among::Unheld)? {
                 return Ok(Some(run));
             }
@@ -360,68 +368,68 @@ impl Allocator {
         Ok(pooled.map(|number| FragRun::new(self.layout.block_start(number), block)))
     }
 
-    /// The first sectors of all directories go side by side into one window. Those that follow go
-    /// behind them, or into a window of the directory's own in the zone where it is, or else cut from
+    /// The first sectors of all directories go side by side into one reservation. Those that follow go
+    /// behind them, or into a reservation of the directory's own in the zone where it is, or else cut from
     /// that one: so names are read in few requests, those of one directory and those of a tree.
-    fn place_sectors(&self, state: &mut State, request: &Request<'_>) -> Result<Option<FragRun>> {
+    fn place_sectors(&self, state: &mut State, request: &Request) -> Result<Option<FragRun>> {
         let Some(goal) = request.goal.filter(|goal| goal.0 < self.layout.fragments()) else {
             return self.place_first_sector(state);
         };
         let block = self.layout.block_fragments();
         let segment = self.layout.segment_fragments();
-        let own = (request.key, Zone::Sectors);
-        if let Some(run) = self.take_block_from_window(state, own)? {
+        let own = (request.owner, Class::Metadata);
+        if let Some(run) = self.take_reserved_block(state, own)? {
             return Ok(Some(run));
         }
         if let Some(run) = self.run_behind(state, goal, block..=block)? {
             return Ok(Some(run));
         }
-        let want = state.windows.get(&own).map_or(segment, |window| window.opened * 2);
+        let want = state.reservations.get(&own).map_or(segment, |reservation| reservation.made * 2);
         let want = want.min(SECTORS_SEGMENTS_MAX * segment);
         let near = self.layout.cg_of_fragment(goal);
-        let all = (STREAM, Zone::Sectors);
+        let all = (Owner::Shared, Class::Metadata);
         let mut run = self.find_in_zone(state, near, want, segment)?;
         if run.is_none() {
-            run = self.take_from_window(state, all, want);
+            run = self.take_reserved(state, all, want);
         }
-        if run.is_none() && self.open_sectors(state)? {
-            run = self.take_from_window(state, all, want);
+        if run.is_none() && self.reserve_sectors(state)? {
+            run = self.take_reserved(state, all, want);
         }
         let Some(run) = run else { return self.block_of_zone(state) };
-        if let Some(window) = state.windows.remove(&own) {
-            self.let_go(state, &window)?;
+        if let Some(reservation) = state.reservations.remove(&own) {
+            self.let_go(state, &reservation)?;
         }
-        self.start_window(state, own, run, want)?;
-        self.take_block_from_window(state, own)
+        self.start_reservation(state, own, run, want)?;
+        self.take_reserved_block(state, own)
     }
 
     fn place_first_sector(&self, state: &mut State) -> Result<Option<FragRun>> {
-        let all = (STREAM, Zone::Sectors);
-        if let Some(run) = self.take_block_from_window(state, all)? {
+        let all = (Owner::Shared, Class::Metadata);
+        if let Some(run) = self.take_reserved_block(state, all)? {
             return Ok(Some(run));
         }
-        if self.open_sectors(state)? {
-            return self.take_block_from_window(state, all);
+        if self.reserve_sectors(state)? {
+            return self.take_reserved_block(state, all);
         }
         self.block_of_zone(state)
     }
 
-    /// Takes the next whole block of a key's window; what is skipped is let go.
-    fn take_block_from_window(
+    /// Takes the next whole block of a key's reservation; what is skipped is let go.
+    fn take_reserved_block(
         &self,
         state: &mut State,
-        key: (Key, Zone),
+        owner: (Owner, Class),
     ) -> Result<Option<FragRun>> {
         let block = self.layout.block_fragments();
         let clock = state.clock;
-        let Some(window) = state.windows.get_mut(&key) else { return Ok(None) };
-        let start = window.next.0.next_multiple_of(block.into());
-        if start + u64::from(block) > window.end.0 {
+        let Some(reservation) = state.reservations.get_mut(&owner) else { return Ok(None) };
+        let start = reservation.next.0.next_multiple_of(block.into());
+        if start + u64::from(block) > reservation.end.0 {
             return Ok(None);
         }
-        let skipped = FragRun::new(window.next, (start - window.next.0) as u32);
-        window.next = FragNo(start + u64::from(block));
-        window.used = clock;
+        let skipped = FragRun::new(reservation.next, (start - reservation.next.0) as u32);
+        reservation.next = FragNo(start + u64::from(block));
+        reservation.used = clock;
         if skipped.len > 0 {
             let cg = self.layout.cg_of_fragment(skipped.start);
             let at = self.in_group(cg, skipped.start);
@@ -430,12 +438,12 @@ impl Allocator {
         Ok(Some(FragRun::new(FragNo(start), block)))
     }
 
-    /// The last resort: windows are given up; whole if possible, in pieces if not.
-    fn place_anywhere(&self, state: &mut State, request: &Request<'_>) -> Result<Option<FragRun>> {
+    /// The last resort: reservations are given up; whole if possible, in pieces if not.
+    fn place_anywhere(&self, state: &mut State, request: &Request) -> Result<Option<FragRun>> {
         if request.kind == Kind::Metadata {
             return Ok(None);
         }
-        while self.shrink_windows(state)? {
+        while self.shrink_reservations(state)? {
             if let Some(run) = self.find_from_hot(state, request.len, 1, Among::Unheld)? {
                 return Ok(Some(run));
             }
@@ -455,25 +463,25 @@ impl Allocator {
         Ok(None)
     }
 
-    /// Lets go the second half of what is left of each window, of those of sectors when those of files
+    /// Lets go the second half of what is left of each reservation, of those of sectors when those of files
     /// are used up; false if there is nothing to let go.
-    pub(super) fn shrink_windows(&self, state: &mut State) -> Result<bool> {
-        Ok(self.shrink(state, Zone::Files)? || self.shrink(state, Zone::Sectors)?)
+    pub(super) fn shrink_reservations(&self, state: &mut State) -> Result<bool> {
+        Ok(self.shrink(state, Class::Files)? || self.shrink(state, Class::Metadata)?)
     }
 
-    fn shrink(&self, state: &mut State, zone: Zone) -> Result<bool> {
+    fn shrink(&self, state: &mut State, class: Class) -> Result<bool> {
         let segment = u64::from(self.layout.segment_fragments());
-        let mut windows = std::mem::take(&mut state.windows);
+        let mut reservations = std::mem::take(&mut state.reservations);
         let mut any = false;
-        for (_, window) in windows.iter_mut().filter(|((_, of), _)| *of == zone) {
-            let left = window.end.0 - window.next.0;
+        for (_, reservation) in reservations.iter_mut().filter(|((_, of), _)| *of == class) {
+            let left = reservation.end.0 - reservation.next.0;
             let kept = if left > segment { left / 2 } else { 0 };
-            let end = FragNo(window.next.0 + kept);
-            self.let_go(state, &Window { next: end, ..*window })?;
-            window.end = end;
+            let end = FragNo(reservation.next.0 + kept);
+            self.let_go(state, &Reservation { next: end, ..*reservation })?;
+            reservation.end = end;
             any |= left > 0;
         }
-        state.windows = windows;
+        state.reservations = reservations;
         Ok(any)
     }
 }

@@ -118,7 +118,7 @@ impl Allocator {
         // Groups that are made already come first.
         self.hold_blocks(state, state.cgs_made.max(1).min(self.layout.cgs()), wanted)?;
         self.hold_blocks(state, self.layout.cgs(), wanted)?;
-        while state.pool.len() < wanted && self.shrink_windows(state)? {
+        while state.pool.len() < wanted && self.shrink_reservations(state)? {
             self.hold_blocks(state, self.layout.cgs(), wanted)?;
         }
         if state.pool.len() < wanted {
@@ -128,7 +128,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Whether so many whole blocks are free, windows not counted. They are counted anew at most once
+    /// Whether so many whole blocks are free, reservations not counted. They are counted anew at most once
     /// for each epoch, and only as far as it takes.
     fn has_whole_blocks(&self, state: &mut State, wanted: u64) -> Result<bool> {
         if state.whole.count >= wanted {

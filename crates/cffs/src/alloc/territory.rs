@@ -1,10 +1,10 @@
 //! Territories: where the files of a key lie, and the holes among them.
 
 use super::group::Among;
-use super::place::{Kind, Request, STREAM, WINDOWS_MAX};
-use super::{Allocator, State, Zone};
+use super::place::{Kind, RESERVATIONS_MAX, Request};
+use super::{Allocator, Class, Owner, State};
 use crate::error::Result;
-use crate::units::{FragNo, FragRun, Key};
+use crate::units::{FragNo, FragRun};
 
 /// How many runs of a key's territory are remembered.
 const TERRITORY_RUNS_MAX: usize = 64;
@@ -20,17 +20,31 @@ pub(super) struct Territory {
 }
 
 impl Allocator {
+    /// Whether the territory of a key that has grown is known.
+    pub fn is_settled(&self, owner: Owner) -> bool {
+        self.state.lock().territories.contains_key(&owner)
+    }
+
+    /// Notes in which segments the files of a key that has grown lie now, unless that is known: holes
+    /// among them are for the next ones. Finding them out takes locks above the allocator's, so the
+    /// caller does it, before it asks for a place.
+    pub fn settle(&self, owner: Owner, segments: &[u64]) {
+        let territory = self.territory_of(segments);
+        let mut state = self.state.lock();
+        if state.territories.len() >= RESERVATIONS_MAX {
+            state.territories.clear();
+        }
+        state.territories.entry(owner).or_insert(territory);
+    }
+
     /// The first hole that is long enough among the files of the key. That files which are made
     /// together may come apart costs a reader little: it reads the whole of it in sweeps.
     pub(super) fn take_from_holes(
         &self,
         state: &mut State,
-        request: &Request<'_>,
+        request: &Request,
     ) -> Result<Option<FragRun>> {
-        let mut territory = match state.territories.remove(&request.key) {
-            Some(territory) => territory,
-            None => self.territory_of((request.neighbours)()),
-        };
+        let mut territory = state.territories.remove(&request.owner).unwrap_or_default();
         let mut found = None;
         if territory.no_hole.is_none_or(|len| request.len < len) {
             for run in &territory.runs {
@@ -49,10 +63,7 @@ impl Allocator {
         if found.is_none() && request.kind == Kind::Medium {
             found = self.longest_hole(state, &territory, request.len)?;
         }
-        if state.territories.len() >= WINDOWS_MAX {
-            state.territories.clear();
-        }
-        state.territories.insert(request.key, territory);
+        state.territories.insert(request.owner, territory);
         Ok(found)
     }
 
@@ -87,7 +98,7 @@ impl Allocator {
     }
 
     /// The territory that consists of these segments, in order, as far as they are on the volume.
-    fn territory_of(&self, segments: Vec<u64>) -> Territory {
+    fn territory_of(&self, segments: &[u64]) -> Territory {
         let len = self.layout.segment_fragments();
         let mut territory = Territory::default();
         for segment in segments {
@@ -100,14 +111,15 @@ impl Allocator {
         territory
     }
 
-    /// Whether a key that has no window yet has its last files where the stream goes on: it is being
-    /// filled, and an epoch came between.
-    pub(super) fn ends_in_stream(&self, state: &State, own: (Key, Zone)) -> bool {
-        let Some(stream) = state.windows.get(&(STREAM, Zone::Files)) else { return false };
+    /// Whether a key that has no reservation yet has its last files where the stream goes on: it is
+    /// being filled, and an epoch came between.
+    pub(super) fn ends_in_stream(&self, state: &State, own: (Owner, Class)) -> bool {
+        let stream = (Owner::Shared, Class::Files);
+        let Some(stream) = state.reservations.get(&stream) else { return false };
         let Some(territory) = state.territories.get(&own.0) else { return false };
         let last = FragNo(stream.next.0.saturating_sub(1));
         let is_there = |run: &FragRun| run.start <= last && last < run.end();
-        !state.windows.contains_key(&own) && territory.runs.iter().any(is_there)
+        !state.reservations.contains_key(&own) && territory.runs.iter().any(is_there)
     }
 
     /// Adds a run, which lies in one group, to a territory: to the last one if they touch and share the

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::device::{BlockDevice, MemoryDevice};
 use crate::mkfs::{self, MkfsOptions};
+use crate::units::Key;
 
 const FRAGMENTS: u32 = 512;
 
@@ -56,9 +57,13 @@ fn volume_with(size_bytes: u64, options: &MkfsOptions) -> (Allocator, Superblock
     (allocator, superblock)
 }
 
+/// A small file of a key.
+fn small(key: u64, len: u32, grown: bool) -> Request {
+    Request { kind: Kind::Small, owner: Owner::Key(Key(key)), len, goal: None, grown }
+}
+
 fn place(allocator: &Allocator, kind: Kind, len: u32) -> Result<FragRun> {
-    let neighbours = &Vec::new;
-    allocator.place(&Request { kind, key: Key(9), len, goal: None, grown: false, neighbours })
+    allocator.place(&Request { kind, len, ..small(9, len, false) })
 }
 
 /// How many of a directory's files lie right behind the one that was placed before.
@@ -134,11 +139,9 @@ fn blocks_that_were_promised_are_there_when_data_has_been_placed() {
 
 /// A directory of so many sectors, in blocks: where they lie.
 fn sectors(allocator: &Allocator, key: u64, blocks: usize) -> Vec<FragRun> {
-    let neighbours = &Vec::new;
     let mut goal = None;
     let place = |_| {
-        let request =
-            Request { kind: Kind::Metadata, key: Key(key), len: 4, goal, grown: false, neighbours };
+        let request = Request { kind: Kind::Metadata, goal, ..small(key, 4, false) };
         let run = allocator.place(&request).unwrap();
         goal = Some(run.end());
         run
@@ -191,31 +194,40 @@ fn who_places_conventionally_has_no_zone() {
     assert!(runs.iter().any(|run| run.start.0 < ZONE_END));
 }
 
-fn place_in_window(allocator: &Allocator, key: u64, len: u32) -> FragRun {
-    let neighbours = &Vec::new;
-    let request =
-        Request { kind: Kind::Small, key: Key(key), len, goal: None, grown: true, neighbours };
-    allocator.place(&request).unwrap()
+fn place_reserved(allocator: &Allocator, key: u64, len: u32) -> FragRun {
+    allocator.place(&small(key, len, true)).unwrap()
+}
+
+/// A user may choose any number as the key of a file.
+#[test]
+fn no_key_shares_what_is_set_aside_for_all_or_for_urgent_files() {
+    let (allocator, _) = volume(256 << 20);
+    let zone_end = 4 * ZONE_END;
+    let own = place_reserved(&allocator, 0, 4);
+    assert_ne!(place(&allocator, Kind::Small, 4).unwrap().start, own.end());
+    let last = allocator.place(&small(u64::MAX, 4, false)).unwrap();
+    assert!(last.start.0 >= zone_end, "{last:?} is in the zone");
+    let urgent = Request { owner: Owner::Urgent, ..small(9, 4, false) };
+    assert!(allocator.place(&urgent).unwrap().start.0 < zone_end);
 }
 
 #[test]
-fn the_tail_of_a_large_file_leaves_windows_alone() {
+fn the_tail_of_a_large_file_leaves_reservations_alone() {
     let (allocator, _) = volume(64 << 20);
-    let first = place_in_window(&allocator, 1, 4);
-    let other = place_in_window(&allocator, 2, 4);
-    let neighbours = &Vec::new;
+    let first = place_reserved(&allocator, 1, 4);
+    let other = place_reserved(&allocator, 2, 4);
     let goal = Some(other.start);
-    let request = Request { kind: Kind::Large, key: Key(3), len: 1, goal, grown: true, neighbours };
+    let request = Request { kind: Kind::Large, goal, ..small(3, 1, true) };
     (0..20).for_each(|_| {
         allocator.place(&request).unwrap();
     });
-    assert_eq!(place_in_window(&allocator, 1, 4).start, first.end());
+    assert_eq!(place_reserved(&allocator, 1, 4).start, first.end());
 }
 
 #[test]
 fn a_medium_file_lies_in_several_holes_of_its_directory() {
     let (allocator, _) = volume(64 << 20);
-    let others: Vec<FragRun> = (0..16).map(|_| place_in_window(&allocator, 1, 64)).collect();
+    let others: Vec<FragRun> = (0..16).map(|_| place_reserved(&allocator, 1, 64)).collect();
     let window = others[0].start..others[15].end();
     others.into_iter().step_by(2).for_each(|run| allocator.free(run));
     allocator.epoch_started();
@@ -225,8 +237,7 @@ fn a_medium_file_lies_in_several_holes_of_its_directory() {
         while runs.iter().map(|run| run.len).sum::<u32>() < len {
             let left = len - runs.iter().map(|run| run.len).sum::<u32>();
             let goal = runs.last().map(|run| run.end());
-            let (kind, key, neighbours) = (Kind::Medium, Key(1), &Vec::new);
-            let request = Request { kind, key, len: left, goal, grown: true, neighbours };
+            let request = Request { kind: Kind::Medium, goal, ..small(1, left, true) };
             runs.push(allocator.place(&request).unwrap());
         }
         runs
@@ -240,15 +251,15 @@ fn a_medium_file_lies_in_several_holes_of_its_directory() {
 }
 
 #[test]
-fn windows_shrink_before_they_are_gone() {
+fn reservations_shrink_before_they_are_gone() {
     let (allocator, _) = volume(64 << 20);
-    let mut last: Vec<FragRun> = (1..=4).map(|key| place_in_window(&allocator, key, 4)).collect();
-    // Each of the four windows has a mebibyte. Less than that is left of the volume beside half of them.
+    let mut last: Vec<FragRun> = (1..=4).map(|key| place_reserved(&allocator, key, 4)).collect();
+    // Each of the four reservations has a mebibyte. Less than that is left of the volume beside half of them.
     while allocator.space().available > 3 << 10 {
         place(&allocator, Kind::Small, 16).unwrap();
     }
     for (key, last) in (1..).zip(&mut last) {
-        let next = place_in_window(&allocator, key, 4);
+        let next = place_reserved(&allocator, key, 4);
         assert_eq!(next.start, last.end(), "key {key}");
         *last = next;
     }
@@ -265,21 +276,14 @@ fn a_directory_that_is_being_filled_goes_on_in_the_stream() {
     // An epoch ends. All that is known of the directory is the segment of its last file.
     let segment = last.start.0 / 64;
     for _ in 0..20 {
-        let neighbours = &|| vec![segment];
-        let request = Request {
-            kind: Kind::Small,
-            key: Key(9),
-            len: 16,
-            goal: None,
-            grown: true,
-            neighbours,
-        };
+        allocator.settle(Owner::Key(Key(9)), &[segment]);
+        let request = small(9, 16, true);
         let next = allocator.place(&request).unwrap();
         assert_eq!(next.start, last.end());
         last = next;
     }
-    let other = place_in_window(&allocator, 10, 16);
-    assert_ne!(other.start, last.end(), "one that lies elsewhere has a window of its own");
+    let other = place_reserved(&allocator, 10, 16);
+    assert_ne!(other.start, last.end(), "one that lies elsewhere has a reservation of its own");
 }
 
 #[test]

@@ -12,8 +12,8 @@
 //! takes from it, and sectors that find none in it go where files go.
 
 use super::group::Among;
-use super::place::{SECTORS_SEGMENTS_MAX, STREAM, URGENT};
-use super::{Allocator, State, Zone};
+use super::place::SECTORS_SEGMENTS_MAX;
+use super::{Allocator, Class, Owner, State};
 use crate::error::Result;
 use crate::units::{CgIndex, FragRun};
 
@@ -22,7 +22,7 @@ const ZONE_GROUPS: u32 = 16;
 /// A zone is this part of its groups. Names and inodes take a hundredth where files are of the usual
 /// sizes, and a fourteenth where all have 4 KiB.
 const ZONE_PART: u64 = 32;
-/// A window of urgent files is this many segments long.
+/// A reservation of urgent files is this many segments long.
 const URGENT_SEGMENTS: u32 = 16;
 
 /// The group that has the zone for this one.
@@ -47,43 +47,43 @@ impl Allocator {
         if state.zones_open { 0 } else { self.zone_len(cg) }
     }
 
-    /// Whether space is too short for windows of sectors.
+    /// Whether space is too short for reservations of sectors.
     fn is_short(&self, state: &State) -> bool {
         state.free < self.layout.allocatable_fragments() / 16
     }
 
-    /// Opens a window for the sectors of all directories: in the zone at the hot spot, or wherever there
+    /// Sets a run aside for the sectors of all directories: in the zone at the hot spot, or wherever there
     /// is room.
-    pub(super) fn open_sectors(&self, state: &mut State) -> Result<bool> {
+    pub(super) fn reserve_sectors(&self, state: &mut State) -> Result<bool> {
         if self.is_short(state) {
             return Ok(false);
         }
         // Files took from the zones while there was nothing else.
         state.zones_open &= state.free < self.layout.allocatable_fragments() / 8;
-        let all = (STREAM, Zone::Sectors);
-        if let Some(window) = state.windows.remove(&all) {
-            self.let_go(state, &window)?;
+        let all = (Owner::Shared, Class::Metadata);
+        if let Some(previous) = state.reservations.remove(&all) {
+            self.let_go(state, &previous)?;
         }
         let segment = self.layout.segment_fragments();
         let mut want = SECTORS_SEGMENTS_MAX * segment;
         while want >= segment {
             if let Some(run) = self.find_in_zone(state, state.hot, want, segment)? {
-                return self.start_window(state, all, run, want);
+                return self.start_reservation(state, all, run, want);
             }
             want /= 2;
         }
-        self.open_window(state, all, SECTORS_SEGMENTS_MAX * segment)
+        self.reserve_run(state, all, SECTORS_SEGMENTS_MAX * segment)
     }
 
-    /// Opens a window for urgent files: in the second quarter of the zone at the hot spot, so that sectors
+    /// Sets a run aside for urgent files: in the second quarter of the zone at the hot spot, so that sectors
     /// have the rest. False if there is no room in it.
-    pub(super) fn open_urgent(&self, state: &mut State) -> Result<bool> {
+    pub(super) fn reserve_urgent(&self, state: &mut State) -> Result<bool> {
         if self.is_short(state) {
             return Ok(false);
         }
-        let key = (URGENT, Zone::Files);
-        if let Some(window) = state.windows.remove(&key) {
-            self.let_go(state, &window)?;
+        let urgent = (Owner::Urgent, Class::Files);
+        if let Some(previous) = state.reservations.remove(&urgent) {
+            self.let_go(state, &previous)?;
         }
         let segment = self.layout.segment_fragments();
         let want = URGENT_SEGMENTS * segment;
@@ -91,14 +91,17 @@ impl Allocator {
         let quarter = self.zone_len(cg) / 4;
         let group = self.group(state, cg)?;
         match group.find(quarter, 2 * quarter, want, segment, Among::Unheld) {
-            Some(at) => {
-                self.start_window(state, key, FragRun::new(self.of_group(cg, at), want), want)
-            }
+            Some(at) => self.start_reservation(
+                state,
+                urgent,
+                FragRun::new(self.of_group(cg, at), want),
+                want,
+            ),
             None => Ok(false),
         }
     }
 
-    /// A block in the zone at the hot spot, where no window fits any more.
+    /// A block in the zone at the hot spot, where no reservation fits any more.
     pub(super) fn block_of_zone(&self, state: &mut State) -> Result<Option<FragRun>> {
         let block = self.layout.block_fragments();
         self.find_in_zone(state, state.hot, block, block)

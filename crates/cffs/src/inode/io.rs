@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Changed, Content, ExtentMap, Locked, Mapping, Store, VnodeState};
-use crate::alloc::{Kind, Request};
+use crate::alloc::{Kind, Owner, Request};
 use crate::cache::Block;
 use crate::error::{Corruption, Error, Result};
 use crate::format::checksum;
@@ -32,6 +32,13 @@ impl Store {
     /// Files up to this size are placed whole, and have a checksum.
     pub fn small_bytes_max(&self) -> u64 {
         self.layout.segment_bytes.into()
+    }
+
+    /// Whether all of a file, or its end, may go into a hole among others of its key.
+    pub fn may_fill_holes(&self, file: &VnodeState) -> bool {
+        let fragments = self.layout.fragments_for(file.inode.size);
+        let has_tail = !fragments.is_multiple_of(self.layout.block_fragments().into());
+        has_tail || self.kind_of(file.inode.size) != Kind::Large
     }
 
     /// Reads from the run of the volume that begins at `start`, `skip` bytes in; nothing is read ahead
@@ -543,7 +550,7 @@ impl Store {
         range: Range<u64>,
         new: &mut Vec<Range<u64>>,
     ) -> Result<()> {
-        let key = file.inode.placement_key();
+        let owner = Owner::Key(file.inode.placement_key());
         let bytes = range.end.saturating_mul(self.layout.fragment_bytes.into());
         let kind = match self.kind_of(file.inode.size.max(bytes)) {
             Kind::Small => Kind::Medium,
@@ -557,15 +564,8 @@ impl Store {
                 Mapping::Hole(len) => {
                     let goal = map.last_before(at).map(|before| before.run().end());
                     let len = len.min(range.end - at).min(1 << 20) as u32;
-                    let neighbours = &Vec::new;
-                    let run = self.alloc.place(&Request {
-                        kind,
-                        key,
-                        len,
-                        goal,
-                        grown: false,
-                        neighbours,
-                    })?;
+                    let request = Request { kind, owner, len, goal, grown: false };
+                    let run = self.alloc.place(&request)?;
                     map.insert(at, run, true);
                     new.push(at..at + u64::from(run.len));
                     at += u64::from(run.len);

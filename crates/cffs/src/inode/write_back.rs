@@ -12,7 +12,7 @@ use super::{
     Changed, Content, DIRECT_EXTENTS_MAX, DIRECT_EXTENTS_MIN, EncodedInode, Locked, Mapping, Store,
     VnodeState, body_bytes_max,
 };
-use crate::alloc::{Kind, Request};
+use crate::alloc::{Kind, Owner, Request};
 use crate::cache::{Block, Phase, WriteSet};
 use crate::error::{Error, Result};
 use crate::format::extent::{EXTENT_BYTES, Node};
@@ -21,15 +21,13 @@ use crate::format::sector::promised_bytes;
 use crate::format::{checksum, xattr};
 use crate::units::{BlockNo, EpochNo, FragNo, FragRun, InodeNo, Key};
 
-/// How the neighbours of a file are found: the key of their files, whether it has grown, and their
-/// segments.
-pub struct Neighbours<'a> {
-    /// The file's own placement key, or that of the stream.
-    pub key: Key,
-    /// Whether files of the key were placed in an earlier epoch.
+/// Beside whose files a file is placed.
+#[derive(Clone, Copy, Debug)]
+pub struct Neighbours {
+    /// Those of its placement key, or urgent ones.
+    pub owner: Owner,
+    /// Whether files of the owner were placed in an earlier epoch; the allocator knows them then.
     pub grown: bool,
-    /// The segments that they have.
-    pub segments: &'a dyn Fn() -> Vec<u64>,
 }
 
 impl Store {
@@ -39,7 +37,7 @@ impl Store {
         &self,
         file: &mut Locked<'_>,
         positions: Vec<u64>,
-        neighbours: &Neighbours<'_>,
+        neighbours: Neighbours,
         writes: &mut WriteSet,
         epoch: EpochNo,
     ) -> Result<Vec<u64>> {
@@ -85,7 +83,7 @@ impl Store {
     fn place_small(
         &self,
         file: &mut Locked<'_>,
-        neighbours: &Neighbours<'_>,
+        neighbours: Neighbours,
         writes: &mut WriteSet,
     ) -> Result<()> {
         let size = file.inode.size;
@@ -139,7 +137,7 @@ impl Store {
         file: &mut Locked<'_>,
         run: Range<u64>,
         kind: Kind,
-        neighbours: &Neighbours<'_>,
+        neighbours: Neighbours,
         writes: &mut WriteSet,
     ) -> Result<()> {
         let mut at = run.start;
@@ -148,11 +146,10 @@ impl Store {
             let before = file.inode.map().and_then(|map| map.last_before(at));
             let place = self.alloc.place(&Request {
                 kind,
-                key: neighbours.key,
+                owner: neighbours.owner,
                 len,
                 goal: before.map(|before| before.run().end()),
                 grown: neighbours.grown,
-                neighbours: neighbours.segments,
             })?;
             if let Some(map) = file.inode.map_mut() {
                 map.insert(at, place, false);
@@ -191,7 +188,7 @@ impl Store {
         &self,
         file: &mut Locked<'_>,
         positions: &[u64],
-        neighbours: &Neighbours<'_>,
+        neighbours: Neighbours,
         writes: &mut WriteSet,
     ) -> Result<()> {
         file.inode.content_checksum = None;
@@ -252,7 +249,7 @@ impl Store {
     /// beside the files of `file`'s key. Returns the positions of the new ones.
     pub fn place_blocks(&self, file: &mut Locked<'_>, range: Range<u64>) -> Result<Vec<u64>> {
         let fragments = self.layout.block_fragments();
-        let key = file.inode.placement_key();
+        let owner = Owner::Key(file.inode.placement_key());
         let dirty: Vec<u64> = file.pages.dirty_in(range).collect();
         let grown = file.inode.map().is_some_and(|map| !map.is_empty());
         let mut placed = Vec::new();
@@ -271,11 +268,10 @@ impl Store {
             }
             let run = self.alloc.place(&Request {
                 kind: Kind::Metadata,
-                key,
+                owner,
                 len: fragments,
                 goal,
                 grown: false,
-                neighbours: &Vec::new,
             })?;
             if let Some(map) = file.inode.map_mut() {
                 map.insert(logical, run, false);
@@ -364,11 +360,9 @@ impl Store {
     /// Places attributes of `len` fragments, in one piece.
     fn place_xattrs(&self, file: &VnodeState, len: u32) -> Result<FragRun> {
         let block = self.layout.block_fragments();
-        let key = file.inode.placement_key();
-        let place = |kind, len| {
-            let neighbours = &Vec::new;
-            self.alloc.place(&Request { kind, key, len, goal: None, grown: false, neighbours })
-        };
+        let owner = Owner::Key(file.inode.placement_key());
+        let place =
+            |kind, len| self.alloc.place(&Request { kind, owner, len, goal: None, grown: false });
         match place(Kind::Small, len) {
             Ok(run) if run.len == len => return Ok(run),
             Ok(short) => self.alloc.free(short),
@@ -422,11 +416,10 @@ impl TreeWriter for NodeWriter<'_> {
     fn allocate(&mut self) -> Result<BlockNo> {
         let run = self.store.alloc.place(&Request {
             kind: Kind::Metadata,
-            key: crate::units::Key(self.ino.0),
+            owner: Owner::Key(Key(self.ino.0)),
             len: self.store.layout.block_fragments(),
             goal: self.goal,
             grown: false,
-            neighbours: &Vec::new,
         })?;
         Ok(self.store.layout.block_of(run.start))
     }

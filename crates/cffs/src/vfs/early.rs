@@ -16,7 +16,7 @@ use super::placing::{Hints, Placer, Rank, rank, rewritten};
 use super::{Volume, count};
 use crate::cache::WriteSet;
 use crate::error::Result;
-use crate::inode::{Locked, Vnode, VnodeState};
+use crate::inode::{Vnode, VnodeState};
 use crate::units::{InodeNo, Key};
 
 /// What lies in one piece of this length is read and written at the speed of the device, about,
@@ -74,9 +74,7 @@ impl Volume {
             let rewritten = rewritten(store, chosen.iter().map(|file| &file.vnode));
             let mut placer = Placer::new(store, hints, rewritten);
             for Chosen { vnode, positions, .. } in chosen {
-                let mut file = Locked::new(&vnode);
-                let placed = placer.place(&mut file, positions, false, &mut writes, epoch)?;
-                drop(file);
+                let placed = placer.place(&vnode, positions, false, &mut writes, epoch)?;
                 in_flight.push((vnode, placed));
             }
             progress.early.hints = std::mem::take(placer.hints());

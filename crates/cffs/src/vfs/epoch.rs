@@ -376,9 +376,9 @@ impl Preparation<'_> {
                     let positions = file.pages.dirty_in(0..u64::MAX).collect();
                     let joins = joined.contains(&file.inode.placement_key())
                         && file.inode.size <= self.store.small_bytes_max();
-                    let placed =
-                        placer.place(&mut file, positions, joins, &mut self.writes, self.epoch)?;
                     drop(file);
+                    let placed =
+                        placer.place(vnode, positions, joins, &mut self.writes, self.epoch)?;
                     self.in_flight.push((vnode.clone(), placed));
                     continue;
                 }

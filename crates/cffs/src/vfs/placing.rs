@@ -3,11 +3,10 @@
 //! Called with the gate closed, by an epoch and by what is written ahead of one (`early`).
 
 use std::cell::OnceCell;
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::alloc::URGENT;
+use crate::alloc::Owner;
 use crate::cache::WriteSet;
 use crate::error::Result;
 use crate::format::extent::Extent;
@@ -59,6 +58,31 @@ struct KeyState {
     segments: OnceCell<Vec<u64>>,
 }
 
+impl KeyState {
+    /// What is known of the key of a file that has `own` as its own key and lies in `parent`.
+    ///
+    /// A directory of which most is written anew is as good as a new one, and lies beside what is
+    /// written with it rather than where it was.
+    fn find(store: &Store, own: Key, parent: InodeNo, rewritten: u64) -> KeyState {
+        let by_parent = own == Key(0) && store.features.policy == Policy::Directory;
+        let parent = if by_parent { store.get(parent).ok() } else { None };
+        let mut state = KeyState { grown: own != Key(0), parent, segments: OnceCell::new() };
+        if let Some(parent) = &state.parent {
+            let was_placed = parent.state.read().inode.hint.len > 0;
+            let per_segment = u64::from(store.layout.segment_fragments());
+            let has = || state.segments(store).len() as u64 * per_segment;
+            state.grown = was_placed && (rewritten == 0 || rewritten * 2 < has());
+        }
+        state
+    }
+
+    /// The segments that files of the key have.
+    fn segments(&self, store: &Store) -> &[u64] {
+        let find = || self.parent.as_ref().map_or(Vec::new(), |dir| segments_of(store, dir));
+        self.segments.get_or_init(find)
+    }
+}
+
 /// Places files, one after the other.
 pub(super) struct Placer<'a> {
     store: &'a Store,
@@ -80,34 +104,37 @@ impl<'a> Placer<'a> {
     }
 
     /// Places changed pages of a file, all of them if it is small, and adds them to `writes`. Returns
-    /// those that are in flight from now on. With `joins` it lies with what is urgent.
+    /// those that are in flight from now on. An urgent one lies with what is urgent. The file's lock
+    /// must not be held: its directory is looked at first.
     pub(super) fn place(
         &mut self,
-        file: &mut Locked<'_>,
+        vnode: &Arc<Vnode>,
         positions: Vec<u64>,
-        joins: bool,
+        urgent: bool,
         writes: &mut WriteSet,
         epoch: EpochNo,
     ) -> Result<Vec<u64>> {
-        let key = file.inode.placement_key();
-        let known = match self.keys.entry(key) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => {
-                let rewritten = self.rewritten.get(&key).copied().unwrap_or(0);
-                new.insert(key_state(self.store, file, rewritten))
-            }
+        if positions.is_empty() {
+            return Ok(positions);
+        }
+        let (own, parent, key, fills_holes) = {
+            let file = vnode.state.read();
+            let inode = &file.inode;
+            (inode.key, inode.parent, inode.placement_key(), self.store.may_fill_holes(&file))
         };
-        let segments = || {
-            let find =
-                || known.parent.as_ref().map_or(Vec::new(), |dir| segments_of(self.store, dir));
-            known.segments.get_or_init(find).clone()
+        let rewritten = self.rewritten.get(&key).copied().unwrap_or(0);
+        let find = || KeyState::find(self.store, own, parent, rewritten);
+        let known = self.keys.entry(key).or_insert_with(find);
+        let neighbours = match urgent {
+            true => Neighbours { owner: Owner::Urgent, grown: false },
+            false => Neighbours { owner: Owner::Key(key), grown: known.grown },
         };
-        let neighbours = Neighbours {
-            key: if joins { URGENT } else { key },
-            grown: known.grown && !joins,
-            segments: &segments,
-        };
-        let positions = self.store.place_file(file, positions, &neighbours, writes, epoch)?;
+        let alloc = &self.store.alloc;
+        if neighbours.grown && fills_holes && !alloc.is_settled(neighbours.owner) {
+            alloc.settle(neighbours.owner, known.segments(self.store));
+        }
+        let mut file = Locked::new(vnode);
+        let positions = self.store.place_file(&mut file, positions, neighbours, writes, epoch)?;
         if let (Some(parent), false) = (&known.parent, positions.is_empty()) {
             let first = file.inode.map().and_then(|map| map.iter().next());
             let run = first.map_or(FragRun::default(), |extent| extent.run());
@@ -115,26 +142,6 @@ impl<'a> Placer<'a> {
         }
         Ok(positions)
     }
-}
-
-/// A directory of which most is written anew is as good as a new one, and lies beside what is written
-/// with it rather than where it was.
-fn key_state(store: &Store, file: &Locked<'_>, rewritten: u64) -> KeyState {
-    let by_parent = file.inode.key == Key(0) && store.features.policy == Policy::Directory;
-    let parent = if by_parent { store.get(file.inode.parent).ok() } else { None };
-    let segments = OnceCell::new();
-    let grown = match &parent {
-        Some(parent) if parent.state.read().inode.hint.len > 0 => {
-            let has = || {
-                let segments = segments.get_or_init(|| segments_of(store, parent));
-                segments.len() as u64 * u64::from(store.layout.segment_fragments())
-            };
-            rewritten == 0 || rewritten * 2 < has()
-        }
-        Some(_) => false,
-        None => file.inode.key != Key(0),
-    };
-    KeyState { grown, parent, segments }
 }
 
 /// The segments in which the files of a directory lie, from the directory's own sectors.

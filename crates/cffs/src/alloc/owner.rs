@@ -1,0 +1,24 @@
+//! For whom space is set aside, and for what.
+
+use crate::units::Key;
+
+/// Whose files, or whose metadata, lie side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Owner {
+    /// One key: most often a directory.
+    Key(Key),
+    /// All keys together: what no key's own reservation takes lies here in the order in which it is
+    /// written.
+    Shared,
+    /// Small files of several keys for which an fsync waits: they lie near the sectors.
+    Urgent,
+}
+
+/// What space is set aside for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Contents of files.
+    Files,
+    /// Sectors of directories, and other metadata.
+    Metadata,
+}
