@@ -66,7 +66,7 @@
 //!     let (options, config) = (MountOptions::default(), Config::default());
 //!     let session = Session::mount(Hello, "/mnt", &options, &config)?;
 //!     println!("{:?}", session.transport());
-//!     session.serve()
+//!     session.serve().map(drop)
 //! }
 //! ```
 //!
@@ -86,6 +86,6 @@ pub use mount::{MountOptions, Unmount};
 pub use notify::{CachedData, CachedName, Notifier};
 pub use rustix::io::Errno;
 pub use session::{
-    Config, READERS_MIN, SPARES, Session, THREADS_PER_CORE, Transport, TransportChoice, Unmounter,
-    will_wait,
+    Config, Connection, Ended, READERS_MIN, SPARES, Session, Suspender, THREADS_PER_CORE,
+    Transport, TransportChoice, Unmounter, will_wait,
 };

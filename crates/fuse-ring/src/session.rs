@@ -4,10 +4,13 @@
 //!   Session::mount             Session::serve                    unmounted by anybody,
 //!   mount(2), INIT,    ───▶    threads serve until the   ───▶    connection aborted:
 //!   transport chosen           connection ends                   Handler::destroy
-//!         │
+//!         │                        │
+//!         │                        └── suspended: the Connection, for Session::resume, in this
+//!         │                            process or in one that replaces it; callers wait meanwhile
 //!         └── dropped unserved: unmounted
 //! ```
 
+mod connection;
 mod handshake;
 
 use std::io;
@@ -21,12 +24,16 @@ use std::thread;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
+use connection::Suspension;
+pub use connection::{Connection, Ended, Suspender};
+use handshake::Agreed;
+
 use crate::dispatch::Dispatcher;
 use crate::protocol::{Granted, Wishes};
 use crate::transport::dev::{self, Buffers};
 use crate::transport::device::Device;
 use crate::transport::lane::{self, Lane};
-use crate::transport::seats::{self, Seats};
+use crate::transport::seats;
 use crate::transport::uring::Worker;
 use crate::{Handler, MountOptions, Notifier, Unmount, mount};
 
@@ -106,6 +113,7 @@ pub struct Session<H: Handler> {
     dispatcher: Dispatcher<H>,
     device: Arc<Device>,
     mounted: Arc<Mounted>,
+    suspension: Arc<Suspension>,
     transport: Transport,
     /// What serves the rings, made beforehand; none on the classic transport.
     workers: Vec<Worker>,
@@ -172,14 +180,27 @@ impl<H: Handler> Session<H> {
                 return Err(error);
             }
         };
+        Ok(Session::new(handler, device, mounted, agreed))
+    }
+
+    /// Goes on with a connection that another session has left [suspended](Ended::Suspended), and with
+    /// what that one agreed on with the kernel. Of `config`, only the number of threads counts.
+    pub fn resume(handler: H, connection: Connection, config: &Config) -> Session<H> {
+        let Connection { device, path, granted } = connection;
+        let mounted = Mounted { path, ended: AtomicBool::new(false) };
+        Session::new(handler, device, mounted, handshake::resume(granted, config))
+    }
+
+    fn new(handler: H, device: Device, mounted: Mounted, agreed: Agreed) -> Session<H> {
         handler.init(&agreed.granted);
-        Ok(Session {
+        Session {
             dispatcher: Dispatcher::new(handler, agreed.granted),
             device: Arc::new(device),
             mounted: Arc::new(mounted),
+            suspension: Arc::new(Suspension::new(&agreed.transport)),
             transport: agreed.transport,
             workers: agreed.workers,
-        })
+        }
     }
 
     /// What was agreed on.
@@ -207,39 +228,55 @@ impl<H: Handler> Session<H> {
         Unmounter(Arc::downgrade(&self.mounted))
     }
 
+    /// The means to suspend the session from elsewhere; `None` on io_uring, where that would lose
+    /// requests.
+    pub fn suspender(&self) -> Option<Suspender> {
+        match self.transport {
+            Transport::Dev { .. } => Some(Suspender::new(&self.suspension)),
+            Transport::Uring { .. } => None,
+        }
+    }
+
     /// The means to tell the kernel of changes.
     pub fn notifier(&self) -> Notifier {
         Notifier::new(Arc::downgrade(&self.device))
     }
 
-    /// Serves until the file system is unmounted, by whomever, or until serving fails.
+    /// Serves until the file system is unmounted, by whomever, until the session is suspended, or
+    /// until serving fails.
     ///
     /// An unmount while files are open under it (a lazy one) ends the session when the last of
     /// them is closed.
-    pub fn serve(mut self) -> io::Result<()> {
+    pub fn serve(mut self) -> io::Result<Ended> {
         let workers = std::mem::take(&mut self.workers);
         let result = match self.transport {
-            Transport::Dev { threads, readers, .. } => self.serve_dev(threads, readers),
+            Transport::Dev { threads, .. } => self.serve_dev(threads),
             Transport::Uring { .. } => self.serve_uring(workers),
         };
         if result.is_ok() {
             self.mounted.ended.store(true, Ordering::Release);
+            if self.suspension.is_asked() && !self.dispatcher.panicked() {
+                return Ok(Ended::Suspended(Connection {
+                    device: self.device.try_clone()?,
+                    path: self.mounted.path.clone(),
+                    granted: self.dispatcher.granted,
+                }));
+            }
         }
         self.dispatcher.destroy();
         if self.dispatcher.panicked() {
             return Err(io::Error::other("the handler panicked"));
         }
-        result
+        result.map(|()| Ended::Unmounted)
     }
 
-    fn serve_dev(&self, threads: usize, readers: usize) -> io::Result<()> {
+    fn serve_dev(&self, threads: usize) -> io::Result<()> {
         let payload_len = self.dispatcher.granted.payload_len();
         let mut clones = Vec::new();
         for _ in 1..threads {
             clones.push(self.device.try_clone()?);
         }
-        let (seats, lane) = (Seats::new(readers), Lane::default());
-        let (seats, lane) = (&seats, &lane);
+        let (seats, lane) = (&self.suspension.seats, &Lane::default());
         let end = move || {
             seats.end();
             lane.end();

@@ -65,7 +65,7 @@ impl DiskServer {
             Placement::here().pin_disk();
             // Threads inherit it: sleeping to the microsecond instead of to the 50th.
             let _ = rustix::thread::set_current_timer_slack(NANOSECOND);
-            session.serve()
+            session.serve().map(drop)
         };
         let thread = std::thread::Builder::new().name("disk".into()).spawn(serve)?;
         let file = at.join(FILE_NAME);

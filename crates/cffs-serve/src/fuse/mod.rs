@@ -147,7 +147,8 @@ impl Server {
             volume.with_background(BACKGROUND_INTERVAL, failures_to_log(), || session.serve())
         });
         volume.close()?;
-        Ok(served?)
+        served?;
+        Ok(())
     }
 }
 

@@ -48,5 +48,5 @@ fn main() -> std::io::Result<()> {
     let options = MountOptions { subtype: "null".into(), ..MountOptions::default() };
     let session = Session::mount(tree::Tree::default(), arguments.directory, &options, &config)?;
     println!("{:?} on {}", session.transport(), session.path().display());
-    session.serve()
+    session.serve().map(drop)
 }

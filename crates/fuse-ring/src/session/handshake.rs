@@ -71,6 +71,11 @@ fn receive_init(device: &Device, buffers: &mut Buffers) -> io::Result<(u64, Init
     }
 }
 
+/// What serves a connection that a session on `/dev/fuse` has left.
+pub(super) fn resume(granted: Granted, config: &Config) -> Agreed {
+    on_dev(granted, config, String::from("a server on /dev/fuse was replaced"))
+}
+
 /// Settles on a transport. All that io_uring needs is made here: once the kernel has read that we
 /// want it there is no way back.
 fn choose(mut granted: Granted, init: &InitRequest, config: &Config) -> io::Result<Agreed> {
@@ -85,13 +90,17 @@ fn choose(mut granted: Granted, init: &InitRequest, config: &Config) -> io::Resu
         Err(why_not) => why_not,
     };
     granted.features.remove(Features::OVER_IO_URING);
+    Ok(on_dev(granted, config, why_not))
+}
+
+fn on_dev(granted: Granted, config: &Config, why_not_uring: String) -> Agreed {
     let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let (threads, readers) = match config.threads {
         Some(threads) => (threads.get(), threads.get()),
         None => (cores.max(READERS_MIN) + SPARES, cores.max(READERS_MIN)),
     };
-    let transport = Transport::Dev { threads, readers, why_not_uring: why_not };
-    Ok(Agreed { granted, transport, workers: Vec::new() })
+    let transport = Transport::Dev { threads, readers, why_not_uring };
+    Agreed { granted, transport, workers: Vec::new() }
 }
 
 /// Rings for all cores, or why there are none.

@@ -36,6 +36,11 @@ impl Device {
         Device(fd)
     }
 
+    /// Its descriptor.
+    pub(crate) fn into_fd(self) -> OwnedFd {
+        self.0
+    }
+
     /// Another descriptor of the same connection, with a list of its own of requests in work, so
     /// that threads do not contend. A request must be answered where it was read.
     pub(crate) fn try_clone(&self) -> io::Result<Device> {

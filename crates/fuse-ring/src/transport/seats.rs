@@ -11,18 +11,16 @@
 //! ```
 
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-
-#[derive(Debug)]
-struct State {
-    free: usize,
-    ended: bool,
-}
 
 /// The seats of a session.
 #[derive(Debug)]
 pub(crate) struct Seats {
-    state: Mutex<State>,
+    /// How many are free.
+    free: Mutex<usize>,
+    /// Nothing more is to be served. Read without the lock, since a thread looks at it for each request.
+    ended: AtomicBool,
     /// A seat is free, or nobody needs one any more.
     changed: Condvar,
 }
@@ -39,7 +37,8 @@ impl Seats {
     /// So many seats, all of them free.
     pub(crate) fn new(count: usize) -> Arc<Seats> {
         Arc::new(Seats {
-            state: Mutex::new(State { free: count, ended: false }),
+            free: Mutex::new(count),
+            ended: AtomicBool::new(false),
             changed: Condvar::new(),
         })
     }
@@ -47,35 +46,37 @@ impl Seats {
     /// Waits for a seat for this thread, if it has none; `false` if nothing is left to serve.
     pub(crate) fn take(self: &Arc<Seats>) -> bool {
         if SEAT.with_borrow(Option::is_some) {
-            return true;
+            return !self.ended.load(Ordering::Relaxed);
         }
-        let mut state = self.lock();
-        while state.free == 0 && !state.ended {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.lock();
+        while *free == 0 && !self.ended.load(Ordering::Relaxed) {
+            free = self.changed.wait(free).unwrap_or_else(PoisonError::into_inner);
         }
-        if state.ended {
+        if self.ended.load(Ordering::Relaxed) {
             return false;
         }
-        state.free -= 1;
-        drop(state);
+        *free -= 1;
+        drop(free);
         SEAT.set(Some(Seat(Arc::clone(self))));
         true
     }
 
     /// Nothing more is to be served.
     pub(crate) fn end(&self) {
-        self.lock().ended = true;
+        let free = self.lock();
+        self.ended.store(true, Ordering::Relaxed);
+        drop(free);
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.0.lock().free += 1;
+        *self.0.lock() += 1;
         self.0.changed.notify_one();
     }
 }

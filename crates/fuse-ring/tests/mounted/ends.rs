@@ -3,13 +3,14 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::time::Duration;
 
 use fuse_ring::protocol::{Attr, AttrReply, Context, Entry, FileHandle, NodeId};
-use fuse_ring::{Errno, Handler, MountOptions, Session, Unmount};
+use fuse_ring::{Connection, Ended, Errno, Handler, MountOptions, Session, Unmount};
 
-use crate::harness::{Setup, eventually, is_mounted};
+use crate::harness::{Setup, eventually, is_mounted, on_dev, on_uring};
 use crate::on_both_transports;
 use crate::tree::Tree;
 
@@ -105,7 +106,7 @@ fn callers_wait_for_the_server(setup: Setup) {
     std::thread::sleep(Duration::from_millis(100));
     assert!(!caller.is_finished());
     let unmounter = session.unmounter();
-    let server = std::thread::spawn(move || session.serve());
+    let server = std::thread::spawn(move || session.serve().map(drop));
     eventually(|| caller.is_finished());
     caller.join().unwrap().unwrap();
     eventually(|| unmounter.unmount(Unmount::Now).is_ok());
@@ -140,4 +141,61 @@ fn a_panic_is_an_error_of_the_session(setup: Setup) {
     assert_eq!(errno("after"), Some(Errno::IO.raw_os_error()));
     mounted.unmounter.unmount(Unmount::Lazy).unwrap();
     assert_eq!(mounted.join().unwrap_err().to_string(), "the handler panicked");
+}
+
+/// Sessions serve one mount in a row. A file stays open over that, and callers that come between two
+/// sessions wait for the second.
+#[test]
+fn a_suspended_session_is_resumed() {
+    on_dev(suspend_and_resume);
+}
+
+fn suspend_and_resume(setup: Setup) {
+    let tree = Tree::default();
+    let (_directory, mut session) = setup.session(tree.clone());
+    let path = session.path().to_owned();
+    let (mut file, mut waiting) = (None, Vec::new());
+    for round in 0..3 {
+        let suspender = session.suspender().unwrap();
+        let server = std::thread::spawn(move || session.serve());
+        let file = file.get_or_insert_with(|| File::create_new(path.join("file")).unwrap());
+        file.write_all_at(&[round], round.into()).unwrap();
+        suspender.suspend();
+        // The first of them take the threads of the session out of the kernel; the others wait.
+        let callers: Vec<_> = (0..20)
+            .map(|caller| {
+                let name = path.join(format!("{round}-{caller}"));
+                std::thread::spawn(move || fs::write(name, "late"))
+            })
+            .collect();
+        eventually(|| server.is_finished());
+        let Ended::Suspended(connection) = server.join().unwrap().unwrap() else {
+            panic!("the session was not suspended");
+        };
+        assert!(is_mounted(&path));
+        assert!(callers.iter().any(|caller| !caller.is_finished()));
+        let (device, path, granted) = connection.into_parts().unwrap();
+        let connection = Connection::from_parts(device, path, granted);
+        session = Session::resume(tree.clone(), connection, &setup.config);
+        waiting.extend(callers);
+    }
+    let unmounter = session.unmounter();
+    let server = std::thread::spawn(move || session.serve());
+    for caller in waiting {
+        eventually(|| caller.is_finished());
+        caller.join().unwrap().unwrap();
+    }
+    assert_eq!(fs::read(path.join("file")).unwrap(), [0, 1, 2]);
+    drop(file);
+    eventually(|| unmounter.unmount(Unmount::Now).is_ok());
+    assert!(matches!(server.join().unwrap().unwrap(), Ended::Unmounted));
+    assert_eq!(tree.seen().destroyed, 1);
+}
+
+#[test]
+fn a_session_on_rings_cannot_be_suspended() {
+    on_uring(|setup| {
+        let (_directory, session) = setup.session(Tree::default());
+        assert!(session.suspender().is_none());
+    });
 }

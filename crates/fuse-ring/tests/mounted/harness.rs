@@ -63,7 +63,7 @@ impl Setup {
             path: session.path().to_owned(),
             notifier: session.notifier(),
             unmounter: session.unmounter(),
-            serving: Some(std::thread::spawn(move || session.serve())),
+            serving: Some(std::thread::spawn(move || session.serve().map(drop))),
             _directory: directory,
         }
     }

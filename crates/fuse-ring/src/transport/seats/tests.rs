@@ -17,7 +17,7 @@ fn who_leaves_a_seat_lets_one_other_in() {
                     let seated = seats.take();
                     tell.send(seated).unwrap();
                     // Until the end, which it must not take for itself.
-                    while !seats.lock().ended {
+                    while !seats.ended.load(Ordering::Relaxed) {
                         thread::yield_now();
                     }
                 })
@@ -30,6 +30,8 @@ fn who_leaves_a_seat_lets_one_other_in() {
         assert!(told.recv_timeout(Duration::from_millis(50)).is_err());
         seats.end();
         assert_eq!(told.recv(), Ok(false));
+        assert!(!seats.take());
+        leave();
         assert!(!seats.take());
         assert!(spares.into_iter().all(|spare| spare.join().is_ok()));
     });
