@@ -345,6 +345,41 @@ fn fdatasync_writes_nothing_if_only_times_changed() {
     assert_is(&device.crashed(), "file", 50, 2);
 }
 
+/// What became of others does not count, unless they lead to the file.
+#[test]
+fn an_fsync_of_what_did_not_change_writes_nothing() {
+    let device = Device::new(64 * MIB);
+    let volume = open(device.clone());
+    let new_dir = NewFile { kind: NewKind::Directory, permissions: 0o755, ..FILE };
+    let dir = volume.make(ROOT, b"dir", &new_dir).expect("make").ino;
+    let file = volume.make(dir, b"file", &FILE).expect("make").ino;
+    let neighbour = volume.make(dir, b"neighbour", &FILE).expect("make").ino;
+    volume.sync().expect("sync");
+    let is_free = |what: &str| {
+        for data_only in [false, true] {
+            let before = volume.stats();
+            volume.sync_file(file, data_only).expect("fsync");
+            let after = volume.stats();
+            let requests = |stats: cffs::vfs::Stats| (stats.device_writes, stats.device_syncs);
+            assert_eq!(requests(after), requests(before), "{what}");
+        }
+    };
+    is_free("nothing happened");
+    let mode = SetAttr { permissions: Some(0o600), ..SetAttr::default() };
+    volume.set_attr(neighbour, &mode).expect("chmod");
+    volume.rename(dir, b"neighbour", dir, b"other", RenameMode::Replace).expect("rename");
+    make(&volume, "new", 100 * KIB, 1);
+    volume.make(ROOT, b"new dir", &new_dir).expect("make");
+    is_free("others were changed, renamed and made");
+
+    rename(&volume, "dir", "renamed");
+    assert!(written(&volume, || fsync(&volume, file)) > 0, "its directory has another name");
+    device.crashed().lookup(ROOT, b"renamed").expect("the new name");
+    is_free("the new name is there");
+    volume.make(dir, b"later", &FILE).expect("make");
+    is_free("a name was added beside it");
+}
+
 /// A file in a directory that the device has is its contents and a sector; the directory's own inode,
 /// of which only times and a count changed, waits. After a crash these follow from its names.
 #[test]

@@ -50,6 +50,8 @@ impl DiskServer {
         let mut config =
             Config { transport: TransportChoice::Dev, threads: Some(THREADS), ..Config::default() };
         config.wishes.features -= Features::DO_READDIRPLUS | Features::READDIRPLUS_AUTO;
+        // A disk has many requests in its queue, and whoever wants one flushed asks for that.
+        config.wishes.features |= Features::ASYNC_DIO;
         // Direct I/O that is asynchronous counts as background work, which would be held back.
         config.wishes.max_background = 512;
         config.wishes.congestion_threshold = 512;

@@ -28,8 +28,15 @@ const O_ACCMODE: u32 = 0o3;
 const O_WRONLY: u32 = 0o1;
 const O_EXCL: u32 = 0o200;
 const O_TRUNC: u32 = 0o1000;
+const O_DSYNC: u32 = 0o10_000;
+/// What `O_SYNC` has beside `O_DSYNC`.
+const O_SYNC_ONLY: u32 = 0o4_000_000;
 const SET_ID_BITS: u32 = 0o6000;
 const SET_GROUP_ID_BIT: u32 = 0o2000;
+
+/// The handle of a file that is written past the page cache. All others are opened by the kernel itself
+/// or as it would do that, and have the handle 0.
+const UNCACHED: FileHandle = FileHandle(1);
 
 /// Serves one volume.
 pub struct Adapter {
@@ -116,11 +123,10 @@ fn new_file<'a>(cx: &Context<'_>, kind: NewKind<'a>, mode: u32, umask: u32) -> N
 /// less, and the kernel does not ask for capabilities before it writes. Nobody maps it through a
 /// handle that cannot read; whoever reads it has a handle of his own, with a cache.
 fn opened(create: &Create) -> Opened {
-    let flags = match create.flags & O_ACCMODE {
-        O_WRONLY => OpenFlags::DIRECT_IO,
-        _ => OpenFlags::KEEP_CACHE,
-    };
-    Opened { handle: FileHandle(0), flags }
+    match create.flags & O_ACCMODE {
+        O_WRONLY => Opened { handle: UNCACHED, flags: OpenFlags::DIRECT_IO },
+        _ => Opened { handle: FileHandle(0), flags: OpenFlags::KEEP_CACHE },
+    }
 }
 
 impl Handler for Adapter {
@@ -296,7 +302,15 @@ impl Handler for Adapter {
         if write.kill_suid_sgid {
             self.clear_privileges(node)?;
         }
-        self.volume.write(ino(node), write.offset, write.data).map_err(errno("write"))
+        let written =
+            self.volume.write(ino(node), write.offset, write.data).map_err(errno("write"))?;
+        // Through the page cache, one call of a program may take many requests, and the kernel sends an
+        // `FSYNC` after the last of them. Past it, it sends none.
+        if write.handle == UNCACHED && write.flags & O_DSYNC != 0 {
+            let data_only = write.flags & O_SYNC_ONLY == 0;
+            self.volume.sync_file(ino(node), data_only).map_err(errno("write"))?;
+        }
+        Ok(written)
     }
 
     fn statfs(&self, _: &Context<'_>, _: NodeId) -> Result<Statfs> {

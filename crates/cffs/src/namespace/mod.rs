@@ -17,6 +17,7 @@ mod recent;
 mod rename;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use entry::Found;
 pub use rename::{Names, Renamed};
@@ -27,7 +28,7 @@ use crate::format::checksum::name_hash;
 use crate::format::inode::FileType;
 use crate::format::sector::Body;
 use crate::inode::{Store, Vnode, VnodeState};
-use crate::units::{Container, InodeNo};
+use crate::units::{Container, EpochNo, InodeNo};
 use recent::RecentNames;
 
 /// The names of a volume.
@@ -35,6 +36,8 @@ pub struct Namespace {
     /// The inodes that have them.
     pub store: Store,
     recent: RecentNames,
+    /// The last epoch in which a directory was given another name.
+    dir_moved: AtomicU64,
 }
 
 /// An entry that a directory is read by.
@@ -56,7 +59,17 @@ pub struct Visited<'a> {
 impl Namespace {
     /// The names of the inodes in a store; at most `recent_max` of them are kept at hand.
     pub fn new(store: Store, recent_max: usize) -> Namespace {
-        Namespace { store, recent: RecentNames::new(recent_max) }
+        Namespace { store, recent: RecentNames::new(recent_max), dir_moved: AtomicU64::new(0) }
+    }
+
+    /// Whether a directory was given another name in this epoch or a later one. Files below it have
+    /// another path then, and nothing about them changed.
+    pub fn dir_moved_in(&self, epoch: EpochNo) -> bool {
+        self.dir_moved.load(Ordering::Acquire) >= epoch.0
+    }
+
+    fn note_dir_moved(&self) {
+        self.dir_moved.store(self.store.epoch().0, Ordering::Release);
     }
 
     /// The hash of a name, after a check that it can be one.

@@ -108,6 +108,9 @@ impl Namespace {
             return Err(Error::TooManyLinks);
         }
         self.move_entry(names, &source, &source_vnode, target.as_ref())?;
+        if moves_dir {
+            self.note_dir_moved();
+        }
         let now = self.store.clock.now();
         for vnode in [names.from, names.to] {
             let mut dir = Locked::new(vnode);
@@ -323,6 +326,9 @@ impl Namespace {
             (names.to, &target, &source, source_sector, &source_vnode),
         ];
         let across = names.from.ino != names.to.ino;
+        if [&source, &target].into_iter().any(|found| found.file_type == FileType::Directory) {
+            self.note_dir_moved();
+        }
         for (dir_vnode, own, other, sector, vnode) in ends {
             let mut dir = Locked::new(dir_vnode);
             self.recent.forget(dir.inode.ino, own.hash);

@@ -202,8 +202,9 @@ impl Volume {
         if self.options.read_only { Ok(()) } else { self.commit() }
     }
 
-    /// Makes one file durable, with its name. `data_only` leaves out what is not needed to read the
-    /// contents back: if only times were changed, nothing is written.
+    /// Makes one file durable, with its names and those of the directories above them. `data_only` leaves
+    /// out what is not needed to read the contents back: if only times were changed, nothing is written.
+    /// Nor is it if the device has all this already.
     pub fn sync_file(&self, ino: InodeNo, data_only: bool) -> Result<()> {
         count(&self.calls.syncs);
         let vnode = self.vnode(ino)?;
@@ -214,7 +215,9 @@ impl Volume {
         // for one that is not older than `since`.
         let (since, is_taken) = {
             let _gate = self.gate.read();
-            (self.store().epoch(), is_taken(&vnode, data_only))
+            let since = self.store().epoch();
+            // Names above the file may change without it, but only those of directories.
+            (since, is_taken(&vnode, data_only) && !self.names.dir_moved_in(since))
         };
         if is_taken {
             return self.await_epochs_before(since);

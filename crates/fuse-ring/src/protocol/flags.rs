@@ -29,7 +29,10 @@ bitflags! {
         const DO_READDIRPLUS = 1 << 13;
         /// `READDIRPLUS` is used only where its attributes seem wanted.
         const READDIRPLUS_AUTO = 1 << 14;
-        /// Direct I/O may be asynchronous.
+        /// Direct I/O of `io_submit(2)` and io_uring is asynchronous. A write that ends so is not followed
+        /// by the `FSYNC` that `O_DSYNC` asks for, leaves pages in the cache that were read beside it, and
+        /// fails with `EIO` where it should be short: for files whose reads and writes may not be lost by
+        /// that, such as the image of a disk.
         const ASYNC_DIO = 1 << 15;
         /// The kernel caches writes and owns size and times of open files.
         const WRITEBACK_CACHE = 1 << 16;

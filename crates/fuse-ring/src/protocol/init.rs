@@ -73,7 +73,6 @@ impl Default for Wishes {
                 | Features::BIG_WRITES
                 | Features::DO_READDIRPLUS
                 | Features::READDIRPLUS_AUTO
-                | Features::ASYNC_DIO
                 | Features::PARALLEL_DIROPS
                 | Features::ABORT_ERROR
                 | Features::MAX_PAGES

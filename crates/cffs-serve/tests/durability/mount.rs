@@ -1,0 +1,114 @@
+//! A mounted volume on a device that forgets whatever was not flushed.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use cffs::clock::SystemClock;
+use cffs::device::{Counts, MemoryDevice, TraceDevice, VolatileDevice};
+use cffs::files::Files;
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::vfs::{OpenOptions, Volume};
+use cffs_serve::fuse::{Options, ServeError, Server, Stopper};
+
+/// Longer than any test: nothing goes to the device but for those who ask for it.
+const NEVER: Duration = Duration::from_secs(3600);
+
+/// How requests reach the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    Dev,
+    Rings,
+}
+
+/// A mount that ends with the value.
+pub struct Mount {
+    // Before the directory, which can only be removed when nothing is mounted on it.
+    server: Option<JoinHandle<Result<(), ServeError>>>,
+    stopper: Stopper,
+    device: Arc<TraceDevice<VolatileDevice>>,
+    volume: Arc<Volume>,
+    directory: tempfile::TempDir,
+}
+
+impl Mount {
+    /// Mounts a new volume; none, and a line that says so, where this machine does not let us.
+    pub fn new(transport: Transport, size_bytes: u64) -> Option<Mount> {
+        let has_rings = || {
+            let switch = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
+            switch.is_ok_and(|switch| switch.trim() == "Y")
+        };
+        if std::fs::File::options().read(true).write(true).open("/dev/fuse").is_err() {
+            println!("SKIPPED: /dev/fuse cannot be opened");
+            return None;
+        }
+        if transport == Transport::Rings && !has_rings() {
+            println!("SKIPPED: the kernel offers no io_uring for FUSE");
+            return None;
+        }
+        let blank = MemoryDevice::new(size_bytes);
+        mkfs::make(&blank, &MkfsOptions::default()).expect("mkfs");
+        let device = Arc::new(TraceDevice::new(VolatileDevice::new(blank.snapshot())));
+        let options = OpenOptions {
+            epoch_interval: NEVER,
+            clean_after: NEVER,
+            clean_every: NEVER,
+            ..OpenOptions::default()
+        };
+        let volume = Volume::open(device.clone(), Arc::new(SystemClock), options).expect("open");
+        let volume = Arc::new(volume);
+        let directory = tempfile::tempdir().expect("a directory");
+        let options = Options {
+            source: "durability".into(),
+            read_only: false,
+            allow_other: true,
+            suid: true,
+            dev: true,
+            exec: true,
+            no_atime: false,
+            classic_transport: transport == Transport::Dev,
+            cache_bytes: 0,
+        };
+        let server = Server::mount(volume.clone(), directory.path(), &options).expect("mounted");
+        let says = server.transport();
+        assert_eq!(says.starts_with("io_uring"), transport == Transport::Rings, "{says}");
+        let stopper = server.stopper();
+        let server = Some(std::thread::spawn(move || server.serve()));
+        Some(Mount { server, stopper, device, volume, directory })
+    }
+
+    pub fn root(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The volume, past the mount.
+    pub fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// What went to the device so far.
+    pub fn counts(&self) -> Counts {
+        self.device.counts()
+    }
+
+    /// What a power cut now leaves in the worst case, which is what was flushed, recovered.
+    pub fn after_a_power_cut(&self) -> Files {
+        let device = Arc::new(MemoryDevice::from_image(self.device.inner().durable()));
+        let clock = Arc::new(SystemClock);
+        let volume = cffs::open(device, clock, OpenOptions::default()).expect("recovered");
+        Files::new(Arc::new(volume))
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let stopped = self.stopper.stop();
+        let Some(server) = self.server.take() else { return };
+        // A test that failed may have left a file open: then the server ends with the process.
+        if stopped.is_ok() && !std::thread::panicking() {
+            let served = server.join().expect("no panic");
+            served.expect("served and closed");
+        }
+    }
+}
