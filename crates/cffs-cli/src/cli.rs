@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     cat, explain, export, fsck, generate, import, info, inspect, ls, mkfs, mount, scrub, stats,
-    sync, umount,
+    sync, trim, umount,
 };
 use crate::exit::Kind;
 
@@ -51,6 +51,7 @@ pub enum Command {
     Sync(sync::Sync),
     Fsck(fsck::Fsck),
     Scrub(scrub::Scrub),
+    Trim(trim::Trim),
     Info(info::Info),
     Ls(ls::Ls),
     Cat(cat::Cat),
@@ -73,6 +74,7 @@ impl Command {
             Command::Sync(_) => "sync",
             Command::Fsck(_) => "fsck",
             Command::Scrub(_) => "scrub",
+            Command::Trim(_) => "trim",
             Command::Info(_) => "info",
             Command::Ls(_) => "ls",
             Command::Cat(_) => "cat",
@@ -103,6 +105,7 @@ impl Command {
             Command::Sync(command) => command.run(),
             Command::Fsck(command) => command.run(),
             Command::Scrub(command) => command.run(),
+            Command::Trim(command) => command.run(),
             Command::Info(command) => command.run(),
             Command::Ls(command) => command.run(),
             Command::Cat(command) => command.run(),

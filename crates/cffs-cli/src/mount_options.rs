@@ -73,6 +73,8 @@ impl MountOptions {
             "strictatime" => self.open.atime = AtimeMode::Strict,
             "sync" | "dirsync" => self.open.sync = true,
             "async" => self.open.sync = false,
+            "discard" => self.open.discard = true,
+            "nodiscard" => self.open.discard = false,
             "suid" => self.suid = true,
             "nosuid" => self.suid = false,
             "dev" => self.dev = true,

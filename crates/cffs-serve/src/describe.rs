@@ -149,6 +149,8 @@ pub fn stats(stats: &Stats, requests: Value) -> Value {
             "writes": stats.device_writes,
             "written_bytes": stats.device_written_bytes,
             "syncs": stats.device_syncs,
+            "discards": stats.device_discards,
+            "discarded_bytes": stats.device_discarded_bytes,
         },
         "epochs": {
             "written": stats.epochs,

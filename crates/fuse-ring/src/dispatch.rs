@@ -177,8 +177,11 @@ impl<H: Handler> Dispatcher<H> {
             // The end of the session calls `destroy`, whether or not the kernel announces it; it
             // does so for block devices only.
             Operation::Destroy => Ok(0),
-            // `ENOTTY` is what an unknown ioctl yields everywhere; `ENOSYS` would reach the caller.
-            Operation::Ioctl { .. } => Err(Errno::NOTTY),
+            Operation::Ioctl(ioctl) => {
+                let head = encode::ioctl(out);
+                let buf = sized(&mut out[head..], ioctl.out_size);
+                Ok(head + within(buf, |buf| h.ioctl(cx, node, ioctl, buf))?)
+            }
             Operation::Init(_)
             | Operation::Lock
             | Operation::Bmap { .. }

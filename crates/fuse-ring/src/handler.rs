@@ -3,9 +3,9 @@
 use rustix::io::Errno;
 
 use crate::protocol::{
-    AttrReply, Context, CopyFileRange, Create, Entry, Fallocate, FileHandle, Granted, Listing,
-    ListingPlus, LockOwner, NodeId, Opcode, Open, Opened, Read, Release, Rename, SetAttr, SetXattr,
-    Statfs, StatxReply, Unique, Write,
+    AttrReply, Context, CopyFileRange, Create, Entry, Fallocate, FileHandle, Granted, Ioctl,
+    Listing, ListingPlus, LockOwner, NodeId, Opcode, Open, Opened, Read, Release, Rename, SetAttr,
+    SetXattr, Statfs, StatxReply, Unique, Write,
 };
 
 /// A file system, as the kernel sees it: one method per request.
@@ -330,6 +330,18 @@ pub trait Handler: Send + Sync {
         whence: u32,
     ) -> Result<u64, Errno> {
         Err(Errno::NOSYS)
+    }
+
+    /// Carries out a command on an open file or directory, and returns how many bytes of an answer it
+    /// wrote into the buffer. `ENOTTY` is what an unknown command yields everywhere.
+    fn ioctl(
+        &self,
+        cx: &Context<'_>,
+        node: NodeId,
+        ioctl: &Ioctl<'_>,
+        buf: &mut [u8],
+    ) -> Result<usize, Errno> {
+        Err(Errno::NOTTY)
     }
 
     /// Copies between two files of this file system, and returns how much.

@@ -30,8 +30,8 @@ pub use init::{Granted, InitRequest, MAJOR, MINOR, MINOR_MIN, Negotiation, Wishe
 pub use listing::{Full, Listing, ListingPlus};
 pub use opcode::Opcode;
 pub use request::{
-    Context, CopyFileRange, Create, Fallocate, Forgets, Open, Operation, Read, Release, Rename,
-    Request, SetAttr, SetXattr, Write,
+    Context, CopyFileRange, Create, Fallocate, Forgets, Ioctl, Open, Operation, Read, Release,
+    Rename, Request, SetAttr, SetXattr, Write,
 };
 pub use values::{
     Attr, AttrReply, Entry, FileHandle, LockOwner, NodeId, Opened, SetTime, Statfs, StatxReply,

@@ -16,4 +16,5 @@ mod remount;
 pub mod scrub;
 pub mod stats;
 pub mod sync;
+pub mod trim;
 pub mod umount;

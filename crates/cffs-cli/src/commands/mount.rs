@@ -29,6 +29,8 @@ Options for -o, comma-separated:
   relatime, strictatime, noatime
                          when reading a file sets its time of access (relatime)
   sync                   every change is durable before its call returns
+  [no]discard            tell the device what was freed, so that an image gives its space back
+                         (nodiscard; cffs trim does it once)
   cache=SIZE             memory for what was read (256M)
   dirty=SIZE             memory for changes, beyond which they are written at once (64M)
   commit=SECONDS         how long changes stay in memory otherwise (5)

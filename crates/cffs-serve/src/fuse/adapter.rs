@@ -11,13 +11,14 @@ use cffs::units::InodeNo;
 use cffs::vfs::types::{self, NewFile, NewKind};
 use cffs::vfs::{self, Volume};
 use fuse_ring::protocol::{
-    AttrReply, Context, CopyFileRange, Create, Entry, Fallocate, FileHandle, Listing, ListingPlus,
-    NodeId, Opcode, Open, OpenFlags, Opened, Read, Rename, SetAttr, SetXattr, Statfs, StatxReply,
-    Write,
+    AttrReply, Context, CopyFileRange, Create, Entry, Fallocate, FileHandle, Ioctl, Listing,
+    ListingPlus, NodeId, Opcode, Open, OpenFlags, Opened, Read, Rename, SetAttr, SetXattr, Statfs,
+    StatxReply, Write,
 };
 use fuse_ring::{CachedData, Errno, Handler, Notifier};
 
-use super::control::{Control, Request};
+use super::control::{self, Control, Request};
+use super::ioctl;
 use super::translate::{self, TTL};
 
 /// Cookies of the two entries that the volume does not store. Its own are told moved by this many.
@@ -461,6 +462,16 @@ impl Handler for Adapter {
     ) -> Result<u64> {
         let what = translate::seek_for(whence)?;
         self.volume.seek(ino(node), offset, what).map_err(errno("lseek"))
+    }
+
+    fn ioctl(
+        &self,
+        cx: &Context<'_>,
+        _: NodeId,
+        ioctl: &Ioctl<'_>,
+        buf: &mut [u8],
+    ) -> Result<usize> {
+        ioctl::carry_out(&self.volume, ioctl, control::is_owner(cx.uid), buf)
     }
 
     fn copy_file_range(&self, cx: &Context<'_>, node: NodeId, copy: &CopyFileRange) -> Result<u64> {

@@ -22,12 +22,14 @@ use cffs::error::{Error, Result};
 use cffs::units::InodeNo;
 use cffs::vfs::Volume;
 use fuse_ring::protocol::Opcode;
-use rustix::fs::{XattrFlags, lgetxattr, setxattr};
+use rustix::fs::{Mode, OFlags, XattrFlags, lgetxattr, open, setxattr};
 use rustix::io::Errno;
+use rustix::ioctl;
 use serde::{Deserialize, Serialize};
 
 pub use super::checking::CheckStatus;
 use super::checking::Checking;
+use super::ioctl::FstrimRange;
 use super::requests::Requests;
 use super::scrubbing::Scrubbing;
 pub use super::scrubbing::{Pace, ScrubStatus, Stage};
@@ -188,8 +190,7 @@ impl Control {
     /// Does what the user `uid` asks. Everybody may have a volume synced, as by sync(2); what keeps
     /// the device busy, or others waiting, is for root and the user who mounted it.
     pub fn carry_out(&self, volume: &Arc<Volume>, request: Request, uid: u32) -> Result<()> {
-        let owns = uid == 0 || uid == rustix::process::geteuid().as_raw();
-        if request != Request::Sync && !owns {
+        if request != Request::Sync && !is_owner(uid) {
             return Err(Error::NotPermitted);
         }
         match request {
@@ -200,6 +201,28 @@ impl Control {
         }
         Ok(())
     }
+}
+
+/// Whether the user is root, or the one who mounted the volume.
+pub(super) fn is_owner(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
+}
+
+/// Has the server of the volume to which `directory` belongs discard what is free, in runs of at least
+/// `least_bytes`, as fstrim(8) does. Returns how many bytes it discarded.
+pub fn trim(directory: &Path, least_bytes: u64) -> Result<u64, AskError> {
+    // Another file system would carry out the command as well.
+    ask(directory, Question::Info)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = open(directory, flags, Mode::empty()).map_err(AskError::from_errno)?;
+    let mut range = FstrimRange { start: 0, len: u64::MAX, least: least_bytes };
+    // SAFETY: FITRIM reads and writes one `struct fstrim_range`, three u64, through its argument.
+    unsafe {
+        let request =
+            ioctl::Updater::<{ FstrimRange::COMMAND as ioctl::Opcode }, _>::new(&mut range);
+        ioctl::ioctl(&directory, request).map_err(AskError::from_errno)?;
+    }
+    Ok(range.len)
 }
 
 /// Asks the server of the volume to which `path` belongs. The path's last component is not

@@ -29,6 +29,7 @@ mod adapter;
 mod checking;
 pub mod control;
 mod device;
+mod ioctl;
 mod requests;
 mod scrubbing;
 mod translate;

@@ -33,6 +33,7 @@
 //! key's neighbours, it is told before ([`Allocator::settle`]).
 
 mod conventional;
+mod free_space;
 mod group;
 mod owner;
 mod place;
@@ -179,10 +180,11 @@ impl Allocator {
         state.freeing.extend(freed);
     }
 
-    /// The epoch is on the device: what it freed may be allocated.
-    pub fn epoch_done(&self) -> Result<()> {
+    /// The epoch is on the device: what it freed may be allocated, and is returned.
+    pub fn epoch_done(&self) -> Result<Vec<FragRun>> {
         let mut state = self.state.lock();
-        for run in std::mem::take(&mut state.freeing) {
+        let freed = std::mem::take(&mut state.freeing);
+        for run in &freed {
             let cg = self.layout.cg_of_fragment(run.start);
             let at = self.in_group(cg, run.start);
             if !self.group(&mut state, cg)?.give(at, run.len) {
@@ -193,7 +195,7 @@ impl Allocator {
         }
         state.whole = WholeBlocks::default();
         state.territories.values_mut().for_each(|territory| territory.no_hole = None);
-        Ok(())
+        Ok(freed)
     }
 
     /// Whether anything waits for the epoch to become allocatable.

@@ -44,7 +44,7 @@ impl Allocator {
         self.read_group(cg).map(drop)
     }
 
-    fn read_group(&self, cg: CgIndex) -> Result<Group> {
+    pub(super) fn read_group(&self, cg: CgIndex) -> Result<Group> {
         let block_bytes = self.layout.block_bytes as usize;
         let bitmap_bytes = self.layout.bitmap_blocks() as usize * block_bytes;
         let mut bytes = vec![0; block_bytes + bitmap_bytes];

@@ -10,7 +10,7 @@
 //! Stands on `device` and `format`. Knows neither inodes nor allocation.
 //!
 //! Invariants: a block in [`BufferCache`] equals the device's, except while an epoch is being
-//! written, when the pages in flight hide it. Each miss costs one request, which brings the run of
+//! written, when the pages in flight hide it, and where it is free and was discarded. Each miss costs one request, which brings the run of
 //! the segment around it that is not in memory (group read), and more when segments are read one
 //! after the other.
 
@@ -71,6 +71,10 @@ pub struct CacheStats {
     pub written_bytes: u64,
     /// Barriers and syncs of the device.
     pub syncs: u64,
+    /// Discards sent to the device.
+    pub discards: u64,
+    /// Bytes discarded.
+    pub discarded_bytes: u64,
 }
 
 #[derive(Default)]
@@ -82,6 +86,8 @@ struct Counters {
     writes: AtomicU64,
     written_bytes: AtomicU64,
     syncs: AtomicU64,
+    discards: AtomicU64,
+    discarded_bytes: AtomicU64,
 }
 
 fn clean_blocks(blocks: usize) -> quick_cache::sync::Cache<BlockNo, Arc<Block>> {
@@ -172,6 +178,8 @@ impl BufferCache {
             writes: get(&self.counters.writes),
             written_bytes: get(&self.counters.written_bytes),
             syncs: get(&self.counters.syncs),
+            discards: get(&self.counters.discards),
+            discarded_bytes: get(&self.counters.discarded_bytes),
         }
     }
 
@@ -453,6 +461,16 @@ impl BufferCache {
         self.horizon.fetch_max(first.0 + images.len() as u64, Ordering::Relaxed);
         let bytes = images.len() as u64 * u64::from(self.layout.block_bytes);
         count(&self.counters.written_bytes, bytes);
+        Ok(())
+    }
+
+    /// Tells the device that nobody needs a run of free blocks. What the cache has of them stays as it
+    /// was: nobody asks for it before they are written.
+    pub fn discard(&self, first: BlockNo, blocks: u64) -> Result<()> {
+        let bytes = blocks * u64::from(self.layout.block_bytes);
+        self.device.discard(self.layout.block_offset(first), bytes)?;
+        count(&self.counters.discards, 1);
+        count(&self.counters.discarded_bytes, bytes);
         Ok(())
     }
 

@@ -41,6 +41,11 @@ impl Target {
         Target { kinds: vec![RequestKind::Barrier, RequestKind::Sync], bytes: None }
     }
 
+    /// Every discard.
+    pub fn discards() -> Target {
+        Target { kinds: vec![RequestKind::Discard], bytes: None }
+    }
+
     /// The same kinds, where they touch `bytes`.
     pub fn within(self, bytes: Range<u64>) -> Target {
         Target { bytes: Some(bytes), ..self }

@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::clean::Attempt;
+use super::discard::{Freed, Trimmed};
 use super::early::Early;
 use super::fsync::Choice;
 use super::placing::{Hints, Placer, Rank, rank, rewritten};
@@ -49,6 +50,8 @@ pub(super) struct Progress {
     pub(super) opened: Instant,
     /// What was written of the open epoch already.
     pub(super) early: Early,
+    /// What is to be discarded.
+    pub(super) freed: Freed,
 }
 
 impl Progress {
@@ -63,6 +66,7 @@ impl Progress {
             attempt: None,
             opened: now,
             early: Early::default(),
+            freed: Freed::default(),
         }
     }
 }
@@ -123,6 +127,7 @@ impl Volume {
         } else if self.is_busy_clean_point_due(&progress) {
             self.pass_clean_point(&mut progress)?;
         }
+        self.discard_some(&mut progress, &mut Trimmed::default());
         Ok(())
     }
 
@@ -204,7 +209,10 @@ impl Volume {
             *self.superblock.lock() = next;
         }
         finish_writes(in_flight, epoch);
-        store.alloc.epoch_done()?;
+        let freed = store.alloc.epoch_done()?;
+        if self.options.discard {
+            progress.freed.add(freed);
+        }
         store.locator.epoch_done();
         store.alloc.fill_pool()?;
         progress.done = epoch;
@@ -233,6 +241,7 @@ impl Volume {
         }
         let mut progress = self.epochs.lock();
         self.run_epoch(&mut progress, EpochKind::Derived)?;
+        while self.discard_some(&mut progress, &mut Trimmed::default()) {}
         self.mark_clean_at_close(&progress)
     }
 }

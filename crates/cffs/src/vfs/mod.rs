@@ -18,6 +18,7 @@ mod attributes;
 mod clean;
 mod copy;
 mod data;
+mod discard;
 mod early;
 mod epoch;
 pub mod errno;
@@ -36,6 +37,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
+pub use discard::Trimmed;
 pub use errno::errno;
 pub use explain::{Piece, Placement};
 pub use scrub::ScrubProgress;
@@ -79,6 +81,10 @@ pub struct Stats {
     pub device_written_bytes: u64,
     /// Barriers and syncs of the device.
     pub device_syncs: u64,
+    /// Discards that were sent to the device.
+    pub device_discards: u64,
+    /// Bytes discarded.
+    pub device_discarded_bytes: u64,
     /// Epochs that went to the device.
     pub epochs: u64,
     /// Epochs that were ended early because the order of an operation needed it.
@@ -346,6 +352,8 @@ impl Volume {
             device_writes: cache.writes,
             device_written_bytes: cache.written_bytes,
             device_syncs: cache.syncs,
+            device_discards: cache.discards,
+            device_discarded_bytes: cache.discarded_bytes,
             epochs: get(&self.calls.epochs),
             epochs_forced: get(&self.calls.epochs_forced),
             early_writes: get(&self.calls.early_writes),

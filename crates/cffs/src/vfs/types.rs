@@ -246,6 +246,8 @@ pub struct OpenOptions {
     pub atime: AtimeMode,
     /// Every change is durable before its call returns.
     pub sync: bool,
+    /// The device is told what epochs have freed, once they are on it.
+    pub discard: bool,
 }
 
 impl Default for OpenOptions {
@@ -262,6 +264,7 @@ impl Default for OpenOptions {
             clean_share_percent: 10,
             atime: AtimeMode::default(),
             sync: false,
+            discard: false,
         }
     }
 }

@@ -43,6 +43,8 @@ pub enum Mutant {
     NoRecord(Kind),
     /// Each sector of the busy log is the end of what an epoch tells.
     EarlyEnd,
+    /// What an epoch frees is discarded before the epoch is on the device.
+    EarlyDiscard,
     /// What an epoch tells in one sector of the busy log comes in another order, which is harmless.
     Reordered,
 }
@@ -80,7 +82,7 @@ impl Kind {
 /// Every part of an epoch that keeps a promise. Not among them is the tag *replaced* in directories:
 /// the tag of the move beside it decides already, and a file that never was on the device has no
 /// promise.
-pub const ALL: [Mutant; 29] = [
+pub const ALL: [Mutant; 30] = [
     Mutant::NoSync,
     Mutant::NoSyncBeforeSuperblock,
     Mutant::NoBarrier(0),
@@ -110,6 +112,7 @@ pub const ALL: [Mutant; 29] = [
     Mutant::NoRecord(Kind::Settling),
     Mutant::NoRecord(Kind::End),
     Mutant::EarlyEnd,
+    Mutant::EarlyDiscard,
 ];
 
 impl Mutant {
@@ -156,6 +159,10 @@ impl Mutant {
 
     /// Changes the order of what was written, from one sync to the next.
     pub fn reorder(self, events: Vec<Event>) -> Vec<Event> {
+        let is_discard = |event: &Event| matches!(event, Event::Discard { .. });
+        let (discards, rest): (Vec<Event>, Vec<Event>) =
+            events.into_iter().partition(|event| self == Mutant::EarlyDiscard && is_discard(event));
+        let events = [discards, rest].concat();
         let is_sync = |event: &Event| matches!(event, Event::Sync);
         let is_superblock = |event: &Event| matches!(event, Event::Write { offset: 0, .. });
         let skipped = |at: usize| {

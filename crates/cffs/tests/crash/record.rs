@@ -12,9 +12,31 @@ use crate::mutants::Mutant;
 /// What reached the device.
 #[derive(Clone)]
 pub enum Event {
-    Write { offset: u64, data: Vec<u8> },
+    Write {
+        offset: u64,
+        data: Vec<u8>,
+    },
+    /// What lies there reads as anything from now on.
+    Discard {
+        offset: u64,
+        len: u64,
+    },
     Barrier,
     Sync,
+}
+
+/// What discarded bytes read as.
+const DISCARDED: u8 = 0xa5;
+
+impl Event {
+    /// What the event puts on the device, if it puts anything there.
+    pub fn written(self) -> Option<(u64, Vec<u8>)> {
+        match self {
+            Event::Write { offset, data } => Some((offset, data)),
+            Event::Discard { offset, len } => Some((offset, vec![DISCARDED; len as usize])),
+            Event::Barrier | Event::Sync => None,
+        }
+    }
 }
 
 /// The device; it never fails and loses nothing. What a crash loses is decided afterwards.
@@ -88,8 +110,11 @@ impl BlockDevice for Recorder {
         Ok(())
     }
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.inner.discard(offset, len)?;
-        self.record(Event::Write { offset, data: vec![0; len as usize] });
+        let event = Event::Discard { offset, len };
+        if let Some((_, data)) = event.clone().written() {
+            self.inner.write_at(offset, &[IoSlice::new(&data)])?;
+        }
+        self.record(event);
         Ok(())
     }
 }

@@ -118,21 +118,18 @@ impl Crashes {
     /// Takes the next event; returns the states of the phase that it ends.
     pub fn follow(&mut self, event: Event, random: &mut Random) -> Vec<Image> {
         let last = self.phases.last_mut().expect("a phase");
-        match event {
-            Event::Write { offset, data } => {
-                last.writes.push((offset, data));
-                Vec::new()
-            }
-            Event::Barrier | Event::Sync => {
-                let images = last.images(random);
-                let next = Phase { base: last.end(), writes: Vec::new() };
-                if matches!(event, Event::Sync) {
-                    self.phases.clear();
-                }
-                self.phases.push(next);
-                images
-            }
+        let is_sync = matches!(event, Event::Sync);
+        if let Some(written) = event.written() {
+            last.writes.push(written);
+            return Vec::new();
         }
+        let images = last.images(random);
+        let next = Phase { base: last.end(), writes: Vec::new() };
+        if is_sync {
+            self.phases.clear();
+        }
+        self.phases.push(next);
+        images
     }
 
     /// The states that a crash could leave now: of every phase that was not synced.
@@ -145,9 +142,9 @@ impl Crashes {
         let mut phases = vec![Phase { base, writes: Vec::new() }];
         for event in events {
             let last = phases.last_mut().expect("a phase");
-            match event {
-                Event::Write { offset, data } => last.writes.push((offset, data)),
-                _ => {
+            match event.written() {
+                Some(written) => last.writes.push(written),
+                None => {
                     let base = last.end();
                     phases.push(Phase { base, writes: Vec::new() });
                 }

@@ -7,8 +7,8 @@ use rustix::io::Errno;
 use super::{Dispatcher, Outcome};
 use crate::Handler;
 use crate::protocol::{
-    Context, CopyFileRange, Dialect, Features, FileHandle, Frame, Granted, NodeId, Open, Opened,
-    Read, Write,
+    Context, CopyFileRange, Dialect, Features, FileHandle, Frame, Granted, Ioctl, NodeId, Open,
+    Opened, Read, Write,
 };
 
 /// Answers whatever it is told to, right or wrong.
@@ -36,6 +36,22 @@ impl Handler for Puppet {
     ) -> Result<usize, Errno> {
         buf.fill(b'x');
         Ok(self.len)
+    }
+
+    fn ioctl(
+        &self,
+        _: &Context<'_>,
+        _: NodeId,
+        ioctl: &Ioctl<'_>,
+        buf: &mut [u8],
+    ) -> Result<usize, Errno> {
+        match ioctl.command {
+            1 => {
+                buf.fill(ioctl.data[0]);
+                Ok(self.len)
+            }
+            _ => Err(Errno::NOTTY),
+        }
     }
 
     fn copy_file_range(&self, _: &Context<'_>, _: NodeId, _: &CopyFileRange) -> Result<u64, Errno> {
@@ -135,6 +151,17 @@ fn copies_are_counted_in_32_bits_or_in_64() {
     assert_eq!(copy(47, 9), Ok(pair(9, 0).to_ne_bytes().to_vec()));
     assert_eq!(copy(47, 1 << 32), Err(Errno::IO));
     assert_eq!(copy(53, 1 << 32), Ok((1_u64 << 32).to_ne_bytes().to_vec()));
+}
+
+#[test]
+fn commands_get_what_goes_in_and_room_for_what_comes_out() {
+    let command = |len, number| {
+        let words = [0, pair(0, number), 0, pair(1, 2)];
+        serve(&dispatcher(len), 39, &words, b"x").unwrap()
+    };
+    assert_eq!(command(2, 1).map(|reply| reply[16..].to_vec()), Ok(b"xx".to_vec()));
+    assert_eq!(command(3, 1), Err(Errno::IO), "more than there is room for");
+    assert_eq!(command(0, 2), Err(Errno::NOTTY));
 }
 
 #[test]

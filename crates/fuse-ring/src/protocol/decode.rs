@@ -4,8 +4,8 @@ use zerocopy::FromBytes;
 
 use super::{
     Context, CopyFileRange, Create, Dialect, Extensions, Fallocate, FileHandle, Forgets, Frame,
-    InitRequest, LockOwner, Malformed, NodeId, Opcode, Open, Operation, Read, Release, Rename,
-    Request, SetAttr, SetTime, SetXattr, Timestamp, Unique, Write, wire,
+    InitRequest, Ioctl, LockOwner, Malformed, NodeId, Opcode, Open, Operation, Read, Release,
+    Rename, Request, SetAttr, SetTime, SetXattr, Timestamp, Unique, Write, wire,
 };
 
 impl<'a> Request<'a> {
@@ -192,8 +192,12 @@ fn operation<'a>(
         Opcode::Destroy => Operation::Destroy,
         Opcode::Ioctl => {
             let arg: wire::IoctlIn = body.argument()?;
-            body.all();
-            Operation::Ioctl { handle: FileHandle(arg.fh), command: arg.cmd }
+            Operation::Ioctl(Ioctl {
+                handle: FileHandle(arg.fh),
+                command: arg.cmd,
+                data: body.data(arg.in_size)?,
+                out_size: arg.out_size,
+            })
         }
         Opcode::Poll => Operation::Poll { handle: FileHandle(body.argument::<wire::PollIn>()?.fh) },
         Opcode::Fallocate => {

@@ -129,6 +129,11 @@ pub fn offset(buf: &mut [u8], offset: u64) -> usize {
     put(buf, &wire::LseekOut { offset })
 }
 
+/// What stands before the data in the reply to `IOCTL`.
+pub fn ioctl(buf: &mut [u8]) -> usize {
+    put(buf, &wire::IoctlOut::default())
+}
+
 /// Time to live as the wire has it; the longest one means for ever.
 fn entry_out(entry: &Entry) -> wire::EntryOut {
     let split = |ttl: Duration| (ttl.as_secs(), ttl.subsec_nanos());

@@ -138,10 +138,7 @@ pub enum Operation<'a> {
         block_size: u32,
     },
     Destroy,
-    Ioctl {
-        handle: FileHandle,
-        command: u32,
-    },
+    Ioctl(Ioctl<'a>),
     Poll {
         handle: FileHandle,
     },
@@ -157,6 +154,20 @@ pub enum Operation<'a> {
     Unknown {
         opcode: u32,
     },
+}
+
+/// What `IOCTL` asks. The kernel passes on commands whose number tells the length of what goes in and
+/// out, and those on flags of files (`FS_IOC_GETFLAGS` and the like).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ioctl<'a> {
+    /// The open file or directory.
+    pub handle: FileHandle,
+    /// The command's number.
+    pub command: u32,
+    /// What goes in.
+    pub data: &'a [u8],
+    /// The bytes that the caller has room for.
+    pub out_size: u32,
 }
 
 /// What `SETATTR` sets.

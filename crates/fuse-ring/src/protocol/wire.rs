@@ -109,6 +109,7 @@ wire! {
     struct BmapIn: 16 { block: u64, blocksize: u32, padding: u32, }
     struct BmapOut: 8 { block: u64, }
     struct IoctlIn: 32 { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32, }
+    struct IoctlOut: 16 { result: i32, flags: u32, in_iovs: u32, out_iovs: u32, }
     struct PollIn: 24 { fh: u64, kh: u64, flags: u32, events: u32, }
     struct FallocateIn: 32 { fh: u64, offset: u64, length: u64, mode: u32, padding: u32, }
     struct LseekIn: 24 { fh: u64, offset: u64, whence: u32, padding: u32, }

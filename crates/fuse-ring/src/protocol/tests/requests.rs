@@ -1,8 +1,9 @@
 //! Every operation, from bytes.
 
 use super::super::{
-    CopyFileRange, Create, Dialect, Fallocate, FileHandle, LockOwner, Malformed, NodeId, Opcode,
-    Open, Operation, Read, Release, Rename, SetAttr, SetTime, SetXattr, Timestamp, Unique, Write,
+    CopyFileRange, Create, Dialect, Fallocate, FileHandle, Ioctl, LockOwner, Malformed, NodeId,
+    Opcode, Open, Operation, Read, Release, Rename, SetAttr, SetTime, SetXattr, Timestamp, Unique,
+    Write,
 };
 use super::{Bytes, DIALECT, bytes, decode, message, operation};
 
@@ -223,8 +224,9 @@ fn the_rest() {
     decodes(Opcode::Interrupt, bytes().u64(98), Operation::Interrupt { unique: Unique(98) });
     let body = bytes().u64(3).u32(512).u32(0);
     decodes(Opcode::Bmap, body, Operation::Bmap { block: 3, block_size: 512 });
-    let body = bytes().u64(4).u32(0).u32(0x5401).u64(0).u32(1).u32(0).bytes(b"x");
-    decodes(Opcode::Ioctl, body, Operation::Ioctl { handle: FileHandle(4), command: 0x5401 });
+    let body = bytes().u64(4).u32(0).u32(0x5401).u64(0).u32(1).u32(2).bytes(b"x");
+    let ioctl = Ioctl { handle: FileHandle(4), command: 0x5401, data: b"x", out_size: 2 };
+    decodes(Opcode::Ioctl, body, Operation::Ioctl(ioctl));
     let body = bytes().u64(4).u64(0).u32(0).u32(1);
     decodes(Opcode::Poll, body, Operation::Poll { handle: FileHandle(4) });
     let lock = || bytes().u64(4).u64(0).u64(0).u64(9).u32(1).u32(33).u32(0).u32(0);

@@ -1,0 +1,71 @@
+//! `cffs trim`: gives the space that is free back to the device below.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use cffs::device::file::{Access, FileDevice, OpenError};
+use cffs::vfs::types::OpenOptions;
+use cffs_serve::fuse::control;
+use clap::Args;
+use serde_json::json;
+
+use crate::{image, mounts, output, size};
+
+/// Give the space that is free back to the device
+///
+/// What is free in a volume, the host of an image does not know: the image keeps the size on disk that
+/// it had when it was fullest. This punches holes into it where nothing is. On an SSD or a thin volume
+/// it discards the free blocks. A mounted volume is trimmed by its server and can be used meanwhile, and
+/// fstrim(8) does the same; mounting with -o discard does it all the time.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cffs trim tree.cffs
+  cffs trim mnt                  the same while it is mounted
+  cffs trim --minimum 1M /dev/sdb1
+                                 leave shorter runs alone: fewer requests")]
+pub struct Trim {
+    /// An image, a device, or a directory on a mounted volume.
+    #[arg(value_name = "IMAGE|DEVICE|DIR")]
+    target: PathBuf,
+    /// The shortest run of free space that is discarded.
+    #[arg(short, long, value_name = "SIZE", default_value = "0", value_parser = size::parse)]
+    minimum: u64,
+    /// Say nothing.
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Trim {
+    /// Trims, and says how much.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let bytes = self.trim().with_context(|| self.target.display().to_string())?;
+        if self.json {
+            output::json(&json!({ "trimmed_bytes": bytes }))?;
+        } else if !self.quiet {
+            println!("{}: {} trimmed", self.target.display(), size::show(bytes));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn trim(&self) -> anyhow::Result<u64> {
+        if self.target.is_dir() {
+            return Ok(control::trim(&self.target, self.minimum)?);
+        }
+        let device = match FileDevice::open(&self.target, Access::ReadWrite) {
+            Err(OpenError::InUse { .. }) => match mounts::of_source(&self.target) {
+                Some(mounted) => return Ok(control::trim(&mounted.directory, self.minimum)?),
+                None => image::open_device(&self.target, Access::ReadWrite)?,
+            },
+            opened => opened?,
+        };
+        let volume = image::open_volume(&self.target, device, OpenOptions::default())?;
+        let trimmed = volume.trim(0..u64::MAX, self.minimum);
+        volume.close()?;
+        Ok(trimmed?.bytes)
+    }
+}

@@ -1,0 +1,51 @@
+//! What is free, for whoever tells the device so.
+
+use super::Allocator;
+use super::group::{Among, Group};
+use crate::error::Result;
+use crate::units::{CgIndex, FragRun};
+
+impl Allocator {
+    /// The groups that were ever used, on the device or in memory: no bitmap tells of the others.
+    pub fn groups_used(&self) -> u32 {
+        let state = self.state.lock();
+        let in_memory = state.groups.keys().next_back().map_or(0, |cg| cg.0 + 1);
+        state.cgs_made.max(in_memory)
+    }
+
+    /// The first `max` runs of free whole blocks in a run, which lies in one group. What is freed but
+    /// not allocatable yet is not free. A group that nobody needed so far is read for this alone and
+    /// not kept: going through a large volume takes no memory.
+    pub fn free_blocks(&self, within: FragRun, max: usize) -> Result<Vec<FragRun>> {
+        let cg = self.layout.cg_of_fragment(within.start);
+        let state = self.state.lock();
+        if let Some(group) = state.groups.get(&cg) {
+            return Ok(self.free_blocks_of(group, cg, within, max));
+        }
+        let is_made = cg.0 < state.cgs_made;
+        drop(state);
+        let group = if is_made { self.read_group(cg)? } else { Group::unused(&self.layout, cg) };
+        Ok(self.free_blocks_of(&group, cg, within, max))
+    }
+
+    fn free_blocks_of(
+        &self,
+        group: &Group,
+        cg: CgIndex,
+        within: FragRun,
+        max: usize,
+    ) -> Vec<FragRun> {
+        let block = self.layout.block_fragments();
+        let mut from = self.in_group(cg, within.start);
+        let end = (from + within.len).min(group.fragments());
+        let mut runs = Vec::new();
+        while runs.len() < max
+            && let Some(at) = group.find(from, end, block, block, Among::All)
+        {
+            let len = group.run_at(at, end - at, Among::All) / block * block;
+            runs.push(FragRun::new(self.of_group(cg, at), len));
+            from = at + len;
+        }
+        runs
+    }
+}

@@ -1,0 +1,217 @@
+//! Discards: the device learns what is free, so that an image gives its space back to the host, and an
+//! SSD or a thin volume has less to keep.
+//!
+//! Offers [`Volume::trim`], which discards all that is free, and what `-o discard` does: the background
+//! discards what epochs have freed.
+//!
+//! Invariant: nothing is discarded that a crash could bring back, or that anybody is about to write.
+//! While the lock of epochs is held, what the bitmaps in memory call free is both: what the open epoch
+//! frees is not in them yet, that of all earlier ones is on the device, and nothing is written to free
+//! space without that lock. So free space is looked up and discarded under one hold of it; holds are
+//! short, because an fsync waits for them.
+
+use std::ops::Range;
+
+use super::Volume;
+use super::epoch::Progress;
+use crate::error::Result;
+use crate::units::{BlockNo, CgIndex, FragNo, FragRun};
+
+/// Discards that are sent under one hold of the lock of epochs.
+const BATCH_RUNS: usize = 64;
+/// Freed runs that are remembered until they are discarded. What comes beyond is left to the next
+/// trim: a volume that frees faster than its device discards must not fill the memory.
+const FREED_RUNS_MAX: usize = 1 << 16;
+
+/// What a trim has discarded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trimmed {
+    /// Bytes.
+    pub bytes: u64,
+    /// Requests to the device.
+    pub requests: u64,
+}
+
+/// What epochs have freed and nobody has discarded yet.
+#[derive(Debug, Default)]
+pub(super) struct Freed {
+    runs: Vec<FragRun>,
+    /// The device failed a discard: it is asked for no more of them.
+    has_failed: bool,
+}
+
+impl Freed {
+    /// Adds what an epoch has freed.
+    pub(super) fn add(&mut self, mut runs: Vec<FragRun>) {
+        if self.has_failed {
+            return;
+        }
+        self.runs.append(&mut runs);
+        if self.runs.len() > FREED_RUNS_MAX {
+            self.merge();
+            self.runs.truncate(FREED_RUNS_MAX);
+        }
+    }
+
+    /// Puts runs that touch into one.
+    fn merge(&mut self) {
+        self.runs.sort_unstable();
+        self.runs.dedup_by(|next, last| {
+            let len = next.end().max(last.end()).0 - last.start.0;
+            let touches = next.start <= last.end() && len <= u32::MAX.into();
+            if touches {
+                last.len = len as u32;
+            }
+            touches
+        });
+    }
+}
+
+impl Volume {
+    /// Discards the free space of a range of the volume, in bytes, but for runs shorter than
+    /// `least_bytes`. What was freed before the call counts as free, and is durably so.
+    ///
+    /// Takes the longer the more cylinder groups were ever used; space that never was is discarded in
+    /// a few requests. Changes go on meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadOnly`](crate::error::Error::ReadOnly) and [`Latched`](crate::error::Error::Latched) as for
+    /// changes; [`Io`](crate::error::Error::Io) where the device failed
+    /// a discard, and then the rest is left as it is.
+    pub fn trim(&self, range: Range<u64>, least_bytes: u64) -> Result<Trimmed> {
+        self.commit()?;
+        let mut trimmed = Trimmed::default();
+        let block_bytes = u64::from(self.store().layout.block_bytes);
+        let least = least_bytes.div_ceil(block_bytes).max(1);
+        let mut from = BlockNo(range.start.div_ceil(block_bytes));
+        let until = BlockNo((range.end / block_bytes).min(self.store().layout.blocks));
+        while from < until {
+            let _epochs = self.epochs.lock();
+            self.check_writable()?;
+            let cg = self.store().layout.cg_of(from);
+            from = if cg.0 < self.store().alloc.groups_used() {
+                self.trim_used(cg, from..until, least, &mut trimmed)?
+            } else {
+                self.trim_unused(from..until, least, &mut trimmed)?
+            };
+        }
+        Ok(trimmed)
+    }
+
+    /// Discards the next free runs of a group, and returns where to go on.
+    fn trim_used(
+        &self,
+        cg: CgIndex,
+        part: Range<BlockNo>,
+        least: u64,
+        trimmed: &mut Trimmed,
+    ) -> Result<BlockNo> {
+        let layout = &self.store().layout;
+        let group_end = layout.cg_start(cg).0 + u64::from(layout.cg_len_blocks(cg));
+        let end = BlockNo(part.end.0.min(group_end));
+        let start = layout.block_start(part.start);
+        let len = (layout.block_start(end).0 - start.0) as u32;
+        let runs = self.store().alloc.free_blocks(FragRun::new(start, len), BATCH_RUNS)?;
+        for run in &runs {
+            self.discard_run(*run, least, trimmed)?;
+        }
+        match runs.last() {
+            Some(last) if runs.len() == BATCH_RUNS => Ok(layout.block_of(last.end())),
+            _ => Ok(end),
+        }
+    }
+
+    /// Discards the next piece of the groups that were never used, in which nothing is valid but the
+    /// copies of the superblock and of the system area.
+    fn trim_unused(
+        &self,
+        part: Range<BlockNo>,
+        least: u64,
+        trimmed: &mut Trimmed,
+    ) -> Result<BlockNo> {
+        let after = |copy: &BlockNo| BlockNo(copy.0 + 2);
+        let copies = self.store().layout.superblock_copies();
+        let next = copies.into_iter().find(|copy| after(copy) > part.start);
+        let end = match next {
+            Some(copy) if copy <= part.start => return Ok(after(&copy)),
+            Some(copy) => copy.min(part.end),
+            None => part.end,
+        };
+        self.discard_blocks(part.start..end, least, trimmed)?;
+        Ok(end)
+    }
+
+    /// Discards the whole blocks of a run.
+    fn discard_run(&self, run: FragRun, least: u64, trimmed: &mut Trimmed) -> Result<()> {
+        let layout = &self.store().layout;
+        let per_block = u64::from(layout.block_fragments());
+        let first = layout.block_of(FragNo(run.start.0.next_multiple_of(per_block)));
+        self.discard_blocks(first..layout.block_of(run.end()), least, trimmed)
+    }
+
+    fn discard_blocks(
+        &self,
+        blocks: Range<BlockNo>,
+        least: u64,
+        trimmed: &mut Trimmed,
+    ) -> Result<()> {
+        let count = blocks.end.0.saturating_sub(blocks.start.0);
+        if count >= least.max(1) {
+            self.store().cache.discard(blocks.start, count)?;
+            trimmed.bytes += count * u64::from(self.store().layout.block_bytes);
+            trimmed.requests += 1;
+        }
+        Ok(())
+    }
+
+    /// With [`OpenOptions::discard`](super::OpenOptions::discard), discards what epochs have freed and
+    /// nobody has taken since, as the background and [`Volume::close`] do. Returns what was discarded.
+    pub fn discard_freed(&self) -> Result<Trimmed> {
+        let mut trimmed = Trimmed::default();
+        loop {
+            let mut progress = self.epochs.lock();
+            self.check_writable()?;
+            if !self.discard_some(&mut progress, &mut trimmed) {
+                return Ok(trimmed);
+            }
+        }
+    }
+
+    /// Discards one batch of what epochs have freed; false if there is nothing left.
+    pub(super) fn discard_some(&self, progress: &mut Progress, trimmed: &mut Trimmed) -> bool {
+        let freed = &mut progress.freed;
+        freed.merge();
+        let rest = freed.runs.split_off(freed.runs.len().min(BATCH_RUNS));
+        let batch = std::mem::replace(&mut freed.runs, rest);
+        for run in batch {
+            if let Err(error) = self.discard_still_free(run, trimmed) {
+                // Nothing is lost by it but room on the device.
+                tracing::warn!(%error, "the device failed a discard; no more are sent");
+                *freed = Freed { runs: Vec::new(), has_failed: true };
+                return false;
+            }
+        }
+        !freed.runs.is_empty()
+    }
+
+    /// Discards what is free of the blocks in which a run lies. The run may go beyond the end of a
+    /// group; of its first and its last block others may have had a part that is free by now.
+    fn discard_still_free(&self, run: FragRun, trimmed: &mut Trimmed) -> Result<()> {
+        let layout = &self.store().layout;
+        let per_block = u64::from(layout.block_fragments());
+        let mut from = FragNo(run.start.0 / per_block * per_block);
+        let run_end = run.end().0.next_multiple_of(per_block);
+        while from.0 < run_end {
+            let cg = layout.cg_of_fragment(from);
+            let first = layout.block_start(layout.cg_start(cg)).0;
+            let end = FragNo(run_end.min(first + u64::from(layout.cg_fragments(cg))));
+            let part = FragRun::new(from, (end.0 - from.0) as u32);
+            for free in self.store().alloc.free_blocks(part, usize::MAX)? {
+                self.discard_run(free, 1, trimmed)?;
+            }
+            from = end;
+        }
+        Ok(())
+    }
+}
