@@ -111,6 +111,41 @@ fn a_tree_comes_out_as_it_went_in() {
     assert!(said.contains("/missing: no such file"), "{said}");
 }
 
+/// The bytes that a file takes on the host.
+fn on_disk(path: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(path).expect("there").blocks() * 512
+}
+
+#[test]
+fn trim_gives_the_host_its_space_back() {
+    let scratch = Scratch::with_image();
+    let source = scratch.path().join("source");
+    fs::create_dir(&source).expect("made");
+    fs::write(source.join("kept"), vec![3; 3 << 20]).expect("written");
+    fs::write(source.join("gone"), vec![4; 40 << 20]).expect("written");
+    succeed(scratch.cffs(["import", "-q"]).arg(scratch.image()).arg(&source).arg("/in"));
+    let full = on_disk(&scratch.image());
+    let options = cffs::vfs::OpenOptions::default();
+    let device = cffs::device::FileDevice::open(&scratch.image(), Default::default());
+    let clock = std::sync::Arc::new(cffs::clock::SystemClock);
+    let device = std::sync::Arc::new(device.expect("open"));
+    let volume = cffs::open(device, clock, options).expect("open");
+    let dir = volume.lookup(cffs::units::InodeNo::ROOT, b"in").expect("there").ino;
+    volume.unlink(dir, b"gone").expect("removed");
+    volume.close().expect("closed");
+    drop(volume);
+    let told = succeed(scratch.cffs(["trim", "--json"]).arg(scratch.image()));
+    let told: serde_json::Value = serde_json::from_str(&told).expect("it is JSON");
+    assert!(told["trimmed_bytes"].as_u64() > Some(240 << 20), "{told}");
+    let left = on_disk(&scratch.image());
+    assert!(full > 43 << 20 && left < 6 << 20, "{full} {left}");
+    assert_eq!(succeed(scratch.cffs(["cat"]).arg(scratch.image()).arg("/in/kept")).len(), 3 << 20);
+    scratch.assert_clean();
+    let said = fail(1, scratch.cffs(["trim"]).arg(scratch.path()));
+    assert!(said.contains("not on a mounted C-FFS volume"), "{said}");
+}
+
 #[test]
 fn inspect_shows_what_lies_where() {
     let scratch = Scratch::with_image();

@@ -4,7 +4,7 @@ mod harness;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -106,6 +106,65 @@ fn umount_returns_when_the_image_is_complete() {
     // Nobody is waited for: the image is complete now.
     let info = succeed(scratch.cffs(["info", "--json"]).arg(scratch.image()));
     assert!(info.contains("\"clean\""), "{info}");
+    scratch.assert_clean();
+}
+
+/// The bytes that the image takes on the host.
+fn image_on_disk(scratch: &Scratch) -> u64 {
+    fs::metadata(scratch.image()).expect("there").blocks() * 512
+}
+
+#[test]
+fn a_mounted_volume_is_trimmed_by_fstrim_and_by_its_owner_alone() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    for transport in ["auto", "dev"] {
+        scratch.mount(&format!("transport={transport}"));
+        let dir = scratch.mountpoint();
+        fs::write(dir.join("gone"), vec![4; 30 << 20]).expect("written");
+        succeed(scratch.cffs(["sync"]).arg(&dir));
+        assert!(image_on_disk(&scratch) > 30 << 20);
+        fs::remove_file(dir.join("gone")).expect("removed");
+        let told = succeed(scratch.cffs(["trim"]).arg(scratch.image()));
+        assert!(told.contains("trimmed"), "{told}");
+        assert!(image_on_disk(&scratch) < 4 << 20);
+        if rustix::process::geteuid().is_root() {
+            succeed(Command::new("fstrim").arg("-v").arg(&dir));
+            let trim = format!("{CFFS} trim {}", dir.display());
+            fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o755)).expect("set");
+            let mut by_another = Command::new("setpriv");
+            by_another.args(["--reuid=65534", "--clear-groups", "sh", "-c", &trim]);
+            let said = fail(1, &mut by_another);
+            assert!(said.contains("not permitted"), "{said}");
+        }
+        scratch.umount();
+        scratch.assert_clean();
+    }
+}
+
+#[test]
+fn with_discard_the_image_shrinks_by_itself() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("discard,commit=1");
+    let dir = scratch.mountpoint();
+    fs::write(dir.join("gone"), vec![4; 30 << 20]).expect("written");
+    succeed(scratch.cffs(["sync"]).arg(&dir));
+    assert!(image_on_disk(&scratch) > 30 << 20);
+    fs::remove_file(dir.join("gone")).expect("removed");
+    let begun = Instant::now();
+    while image_on_disk(&scratch) > 4 << 20 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the image does not shrink");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let stats = succeed(scratch.cffs(["stats", "--json"]).arg(&dir));
+    let stats: serde_json::Value = serde_json::from_str(&stats).expect("it is JSON");
+    assert!(stats["device"]["discarded_bytes"].as_u64() >= Some(30 << 20), "{stats}");
+    scratch.umount();
     scratch.assert_clean();
 }
 

@@ -152,8 +152,8 @@ fn with_the_option_deleted_space_goes_back_by_itself() {
 
 #[test]
 fn closing_discards_what_is_left() {
-    let device = made(256 * MIB);
     for discard in [false, true] {
+        let device = made(256 * MIB);
         let volume = open(&device, discard);
         let gone = write(&volume, "gone", 20 * MIB);
         volume.sync().expect("synced");
