@@ -4,6 +4,9 @@ use cffs::vfs::Volume;
 use fuse_ring::Errno;
 use fuse_ring::protocol::Ioctl;
 
+#[cfg(test)]
+mod tests;
+
 /// What fstrim(8) asks: the range of the file system to discard, and the shortest run of it that
 /// counts, in bytes. The answer has the bytes discarded in the place of the length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,20 +56,5 @@ pub(super) fn carry_out(
             Ok(answer.len())
         }
         _ => Err(Errno::NOTTY),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::FstrimRange;
-
-    #[test]
-    fn the_range_is_that_of_linux_fs_h() {
-        let range = FstrimRange { start: 1, len: 2, least: 3 };
-        assert_eq!(FstrimRange::from_bytes(&range.to_bytes()), Some(range));
-        assert_eq!(FstrimRange::from_bytes(&[0; 23]), None);
-        assert_eq!(FstrimRange::from_bytes(&[0; 32]), None);
-        let number = 3 << 30 | (size_of::<FstrimRange>() as u32) << 16 | u32::from(b'X') << 8 | 121;
-        assert_eq!(FstrimRange::COMMAND, number);
     }
 }

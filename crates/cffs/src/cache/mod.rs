@@ -9,10 +9,10 @@
 //!
 //! Stands on `device` and `format`. Knows neither inodes nor allocation.
 //!
-//! Invariants: a block in [`BufferCache`] equals the device's, except while an epoch is being
-//! written, when the pages in flight hide it, and where it is free and was discarded. Each miss costs one request, which brings the run of
-//! the segment around it that is not in memory (group read), and more when segments are read one
-//! after the other.
+//! Invariants: a block in [`BufferCache`] equals the device's, except while an epoch is being written,
+//! when the pages in flight hide it, and where it is free and was discarded. Each miss costs one
+//! request, which brings the run of the segment around it that is not in memory (group read), and more
+//! when segments are read one after the other.
 
 mod behind;
 mod block;
