@@ -57,6 +57,7 @@ lint: ## Check formatting, warnings, documentation, the order of the layers, and
 	scripts/setup.sh lint
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items --locked --quiet
 	$(CARGO) run --quiet --locked -p xtask
 
 # Under sudo there often is no cargo: then what was built before is installed.

@@ -4,22 +4,22 @@
 
 use std::path::Path;
 
+use crate::paths;
 use crate::tree::{Finding, Tree, is_test};
 
-mod paths;
 #[cfg(test)]
 mod tests;
 
 const SOURCE: &str = "crates/cffs/src";
 
 /// What everybody may use, and they each other.
-const BASE: [&str; 4] = ["units", "error", "clock", "trace"];
+const BASE: [&str; 3] = ["units", "error", "clock"];
 
 /// What a module may use besides [`BASE`].
 enum Uses {
     /// Everything that stands before it in the table.
     Below,
-    /// Just these. `cache::reader` stands for that part of `cache` alone.
+    /// Just these.
     Only(&'static [&'static str]),
 }
 
@@ -34,22 +34,49 @@ const LAYERS: [(&str, Uses); 11] = [
     ("namespace", Uses::Below),
     ("mkfs", Uses::Only(&["device", "format"])),
     // It never trusts the allocator that it audits, nor anything that does.
-    ("fsck", Uses::Only(&["device", "format", "cache::reader"])),
+    ("fsck", Uses::Only(&["device", "format"])),
     ("vfs", Uses::Below),
     ("open", Uses::Below),
     ("files", Uses::Below),
 ];
 
-/// Every use of something above the user.
+/// Every use of something above the user, and every mistake in the tables here.
 pub fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = check_uses(tree);
+    findings.extend(check_tables(tree));
+    findings
+}
+
+fn check_uses(tree: &Tree) -> Vec<Finding> {
     tree.below(SOURCE, "rs")
         .filter(|(path, _)| !is_test(path))
         .flat_map(|(path, text)| check_file(path, text))
         .collect()
 }
 
+/// Every module in the tables that there is not.
+fn check_tables(tree: &Tree) -> Vec<Finding> {
+    let exists = |module: &str| {
+        let path = Path::new(SOURCE).join(module.replace("::", "/"));
+        tree.files.contains_key(&path.join("mod.rs"))
+            || tree.files.contains_key(&path.with_extension("rs"))
+    };
+    let uses = LAYERS.iter().flat_map(|(_, uses)| match uses {
+        Uses::Below => [].iter(),
+        Uses::Only(modules) => modules.iter(),
+    });
+    let named = BASE.iter().chain(LAYERS.iter().map(|(module, _)| module)).chain(uses);
+    let missing = named.filter(|module| !exists(module));
+    missing
+        .map(|module| {
+            let message = format!("there is no module {module} in {SOURCE}");
+            Finding::new(Path::new("xtask/src/layers.rs"), 1, message)
+        })
+        .collect()
+}
+
 fn check_file(path: &Path, text: &str) -> Vec<Finding> {
-    let module = module_of(path);
+    let module = paths::module_of(Path::new(SOURCE), path);
     let Some(layer) = module.first() else {
         // The crate's root only lists the modules and names the best of them again.
         return Vec::new();
@@ -111,15 +138,4 @@ fn is_module(name: &str) -> bool {
 /// Whether `named` is `module` or something in it.
 fn covers(module: &str, named: &str) -> bool {
     named.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
-}
-
-/// The module that a file of `cffs` is: `device/file/mod.rs` is `device::file`.
-fn module_of(path: &Path) -> Vec<String> {
-    let within = path.strip_prefix(SOURCE).unwrap_or(path).with_extension("");
-    let mut module: Vec<String> =
-        within.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
-    if module.last().is_some_and(|last| last == "mod" || last == "lib") {
-        module.pop();
-    }
-    module
 }

@@ -4,7 +4,10 @@
 //! - [`layers`]: no module of `cffs` uses one that lies above it;
 //! - [`manifests`]: no crate depends on one that lies above it;
 //! - [`promises`]: each chapter of the semantics names tests that show it, and they exist;
-//! - [`tidy`]: no file or line is too long, and nothing unfinished is left behind.
+//! - [`circles`]: no files of one crate use each other in a circle;
+//! - [`citations`]: chapters, decisions and files that are cited exist;
+//! - [`lengths`]: no function or file is too long;
+//! - [`tidy`]: no line is too long, and nothing unfinished is left behind.
 //!
 //! Each check is a pure function of a [`Tree`], so that its tests can show it a small tree that is
 //! wrong and see that it says so.
@@ -14,8 +17,12 @@ use std::process::ExitCode;
 
 use tree::{Finding, Tree};
 
+mod circles;
+mod citations;
 mod layers;
+mod lengths;
 mod manifests;
+mod paths;
 mod promises;
 #[cfg(test)]
 mod tests;
@@ -45,6 +52,9 @@ fn check_workspace() -> std::io::Result<Vec<Finding>> {
     let mut findings = layers::check(&tree);
     findings.extend(manifests::check(&tree));
     findings.extend(promises::check(&tree));
+    findings.extend(circles::check(&tree));
+    findings.extend(citations::check(&tree));
+    findings.extend(lengths::check(&tree));
     findings.extend(tidy::check(&tree));
     findings.sort();
     Ok(findings)

@@ -1,14 +1,12 @@
-//! What a reader should never have to see: long files, long lines, and things left unfinished.
+//! What a reader should never have to see: long lines, and things left unfinished.
 
 use std::path::Path;
 
-use crate::tree::{Finding, Tree, is_test};
+use crate::tree::{Finding, Tree};
 
 #[cfg(test)]
 mod tests;
 
-/// A file tells one story. Tests are lists, and may be longer.
-const FILE_LINES_MAX: usize = 800;
 const LINE_CHARS_MAX: usize = 110;
 
 /// Documents whose texts are those of a table in the source, to the letter.
@@ -34,10 +32,6 @@ fn check_file(path: &Path, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut find = |line, message| findings.push(Finding::new(path, line, message));
 
-    let lines = text.lines().count();
-    if lines > FILE_LINES_MAX && is_code(path) && !is_test(path) {
-        find(FILE_LINES_MAX + 1, format!("{lines} lines are too many, {FILE_LINES_MAX} the limit"));
-    }
     let may_be_long = path.extension().is_some_and(|extension| extension == "toml")
         || QUOTING.iter().any(|quoting| path == Path::new(quoting));
     for (number, line) in (1..).zip(text.lines()) {

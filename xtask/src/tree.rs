@@ -1,6 +1,6 @@
 //! The text files of a source tree, and what is found wrong with them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,8 @@ const EXTENSIONS: [&str; 6] = ["rs", "toml", "md", "sh", "py", "yml"];
 pub struct Tree {
     /// The text of each file.
     pub files: BTreeMap<PathBuf, String>,
+    /// The other files: what is no source, or no text.
+    pub others: BTreeSet<PathBuf>,
 }
 
 impl Tree {
@@ -43,9 +45,17 @@ impl Tree {
                 && let Ok(text) = String::from_utf8(std::fs::read(entry.path())?)
             {
                 self.files.insert(path, text);
+            } else {
+                self.others.insert(path);
             }
         }
         Ok(())
+    }
+
+    /// Whether there is such a file, of whatever kind, or a directory with files in it.
+    pub fn contains(&self, path: &Path) -> bool {
+        let mut all = self.files.keys().chain(&self.others);
+        all.any(|known| known.starts_with(path))
     }
 
     /// The files below `directory` that end in `extension`, with their paths from the root.

@@ -4,18 +4,17 @@
 //! Each run starts on a new volume. Results are handed over as they come, so that an interrupted
 //! comparison still reports what it has.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::{Deserialize, Serialize};
 
 use crate::disk::{Profile, Stroke};
 use crate::library;
 use crate::peer::{Peer, Volume, VolumeSpec};
 use crate::placement::Placement;
+use crate::results::{Failure, Results};
 use crate::workload::catalog::{Scale, Workload};
 use crate::workload::{Phase, Session};
 
@@ -44,39 +43,6 @@ pub struct Plan {
     pub cffs: PathBuf,
     /// Which threads run where.
     pub placement: Placement,
-}
-
-/// A cell of the results: one phase of one workload on one peer.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Cell {
-    /// The workload.
-    pub workload: Workload,
-    /// The phase, by its position and name.
-    pub phase: (usize, String),
-    /// The file system.
-    pub peer: Peer,
-}
-
-/// All that was measured.
-#[derive(Clone, Debug, Default)]
-pub struct Results {
-    /// The repetitions of each cell.
-    pub cells: BTreeMap<Cell, Vec<Phase>>,
-    /// The longest request in KiB that reached the disk, if there was a disk.
-    pub request_kib: Option<u64>,
-    /// Runs that failed, with the reason. A missing cell is always explained.
-    pub failures: Vec<Failure>,
-}
-
-/// A run that failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    /// The workload.
-    pub workload: Workload,
-    /// The file system.
-    pub peer: Peer,
-    /// What went wrong.
-    pub reason: String,
 }
 
 impl Plan {
@@ -151,16 +117,6 @@ impl Plan {
         let phases = session.finish();
         volume.dismantle()?;
         Ok((phases, Some(request_kib)))
-    }
-}
-
-impl Results {
-    /// Takes the phases of one run in.
-    pub fn add(&mut self, workload: Workload, peer: Peer, phases: Vec<Phase>) {
-        for (i, phase) in phases.into_iter().enumerate() {
-            let cell = Cell { workload, phase: (i, phase.name.clone()), peer };
-            self.cells.entry(cell).or_default().push(phase);
-        }
     }
 }
 

@@ -24,6 +24,7 @@ pub mod library;
 pub mod peer;
 pub mod placement;
 pub mod report;
+pub mod results;
 pub mod serve;
 pub mod virtual_disk;
 pub mod workload;

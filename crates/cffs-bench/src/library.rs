@@ -16,10 +16,10 @@ use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{AtimeMode, NewFile, NewKind, OpenOptions, Volume};
 
-use crate::compare::Results;
 use crate::disk::{Profile, Stroke};
 use crate::instructions::Instructions;
 use crate::peer::Peer;
+use crate::results::Results;
 use crate::virtual_disk::VirtualDisk;
 use crate::workload::Phase;
 use crate::workload::catalog::Workload;

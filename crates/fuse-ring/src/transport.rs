@@ -1,6 +1,7 @@
 //! How messages travel between the kernel and the server's threads.
 //!
 //! - [`dev`]: reads and writes on `/dev/fuse`.
+//! - [`answer`]: a message of it, from its frame to the reply.
 //! - [`seats`]: which threads read it, and which are spares.
 //! - [`lane`]: beside it, threads for requests that wait for the device.
 //! - [`uring`]: a queue per core, on io_uring.
@@ -10,6 +11,7 @@
 //! A transport knows how messages are cut and delivered. It does not know what they mean; that is
 //! the dispatcher's.
 
+mod answer;
 pub(crate) mod dev;
 pub(crate) mod device;
 pub(crate) mod lane;

@@ -9,18 +9,6 @@ fn findings(path: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn long_files_are_found_unless_they_are_tests_or_documents() {
-    let just_right = "x\n".repeat(FILE_LINES_MAX);
-    let too_long = "x\n".repeat(FILE_LINES_MAX + 1);
-    assert!(findings("a.rs", &just_right).is_empty());
-    assert_eq!(findings("a.rs", &too_long), ["a.rs:801: 801 lines are too many, 800 the limit"]);
-    assert_eq!(findings("scripts/run.sh", &too_long).len(), 1);
-    assert!(findings("a/tests.rs", &too_long).is_empty());
-    assert!(findings("a/tests/b.rs", &too_long).is_empty());
-    assert!(findings("docs/FORMAT.md", &too_long).is_empty());
-}
-
-#[test]
 fn long_lines_are_found_by_characters() {
     let just_right = "é ".repeat(55);
     let too_long = format!("short\n{just_right}x\n");

@@ -14,8 +14,8 @@
 //! and when the arm has had nothing else to do for a moment.
 
 use super::buffer::{Lookup, ReadBuffer};
+use super::completion::{Completion, RequestId};
 use super::counters::Counters;
-use super::emulator::{Completion, RequestId};
 use super::mechanics::Mechanics;
 use super::profile::{DiskSpec, Stroke};
 use super::write_cache::{Stamp, WriteCache};

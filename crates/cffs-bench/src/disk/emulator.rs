@@ -6,24 +6,12 @@
 
 use std::collections::BTreeSet;
 
+use super::completion::{Completion, RequestId};
 use super::counters::Counters;
 use super::drive::Drive;
 use super::profile::{Profile, Spec, Stroke};
 use super::quota::Quota;
 use super::{Nanos, Request};
-
-/// Names a request until it completes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RequestId(pub u64);
-
-/// A request that is done, and since when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completion {
-    /// Which request.
-    pub id: RequestId,
-    /// When it completed, in device time.
-    pub at: Nanos,
-}
 
 /// An emulated device. See the module's text.
 #[derive(Clone, Debug)]

@@ -23,6 +23,7 @@
 //! the same completions.
 
 pub mod buffer;
+pub mod completion;
 pub mod counters;
 pub mod drive;
 pub mod emulator;
@@ -38,8 +39,9 @@ mod tests;
 
 use std::ops::{Add, AddAssign, Sub};
 
+pub use completion::{Completion, RequestId};
 pub use counters::Counters;
-pub use emulator::{Completion, Emulator, RequestId};
+pub use emulator::Emulator;
 pub use profile::{Profile, Stroke};
 
 /// Bytes in one sector, the unit in which the model addresses the disk.

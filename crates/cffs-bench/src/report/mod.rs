@@ -18,8 +18,9 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use crate::compare::{Failure, Plan, Results};
+use crate::compare::Plan;
 use crate::library::LibraryPlan;
+use crate::results::{Failure, Results};
 use environment::Environment;
 use summary::{Row, Summary};
 

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::compare::{Cell, Results};
 use crate::peer::Peer;
+use crate::results::{Cell, Results};
 use crate::workload::Phase;
 use crate::workload::catalog::Workload;
 

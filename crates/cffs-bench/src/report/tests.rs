@@ -2,9 +2,9 @@
 
 use super::summary::{Summary, median};
 use super::*;
-use crate::compare::Cell;
 use crate::disk::{Counters, Profile, Stroke};
 use crate::peer::Peer;
+use crate::results::Cell;
 use crate::workload::Phase;
 use crate::workload::catalog::Workload;
 

@@ -5,7 +5,7 @@
 //! and [`Allocator::free`], whose fragments become allocatable when the epoch is on the device.
 //! Stands on `cache` and `format`. Knows no inodes: a file is a [`Request`] here.
 //!
-//! Where a file of up to two mebibytes goes, in this order (DESIGN: co-location):
+//! Where a file of up to 2 MiB goes, in this order (DESIGN: placement at write-back):
 //!
 //! 1. if its key has grown, a hole in its *territory*: the segments that its neighbours have and
 //!    the reservations that it had;

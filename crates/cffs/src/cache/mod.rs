@@ -4,8 +4,8 @@
 //! A clean block has a physical identity and lives in [`BufferCache`]. A block that was changed has
 //! a logical identity, file and position, and lives in the [`Pages`] of its file: it may have no
 //! place on the device yet, since placement waits for write-back. When an epoch has written it, it
-//! takes its physical identity (thesis 3, DESIGN: co-location). [`WriteSet`] carries an epoch to
-//! the device in its phases.
+//! takes its physical identity (thesis 3; DESIGN: placement at write-back). [`WriteSet`] carries an
+//! epoch to the device in its phases.
 //!
 //! Stands on `device` and `format`. Knows neither inodes nor allocation.
 //!

@@ -1,4 +1,4 @@
-//! What an epoch writes, and the order in which it goes to the device (DESIGN: ordering).
+//! What an epoch writes, and the order in which it goes to the device (DESIGN: epochs).
 //!
 //! Within a phase the writes go in the order of the device, adjacent blocks of any files in one
 //! request (group write); between phases stands a barrier. A set is a snapshot: what changes in

@@ -2,7 +2,7 @@
 //!
 //! Offers [`Files`], a view of a [`Volume`] by path with the calls that `std::fs` has, [`File`] and
 //! [`Node`], handles that keep an inode and let go of it when they are dropped, [`Walk`], and
-//! [`import`] and [`export`] of whole trees by several threads. Stands on the facade alone. No
+//! [`import()`] and [`export()`] of whole trees by several threads. Stands on the facade alone. No
 //! system call is made per operation: everything happens within the process.
 //!
 //! ```no_run

@@ -201,7 +201,7 @@ fn time(seconds: I64, nanoseconds: U32) -> Timestamp {
     Timestamp { seconds: seconds.get(), nanoseconds: nanoseconds.get() }
 }
 
-/// What a linktag records (DESIGN: ordering).
+/// What a linktag records (DESIGN: epochs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum LinkTagKind {

@@ -1,4 +1,4 @@
-//! A block of the inode locator table (FORMAT: locator; thesis 2.1.5).
+//! A block of the inode locator table (FORMAT: inode locator table; thesis 2.1.5).
 //!
 //! The table is a file that maps an inode number to the sector that contains the inode. It is
 //! derived: whoever walks the directories can write it anew.

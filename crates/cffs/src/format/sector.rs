@@ -7,7 +7,7 @@
 //! with it, and rises with its position: sector and slot are the cookie of `readdir`.
 //!
 //! An image in memory may differ from the one on the device by *deferred changes* (DESIGN:
-//! ordering), which wait for the last phase of an epoch:
+//! epochs), which wait for the last phase of an epoch:
 //!
 //! ```text
 //!            defer_removal                        defer_reference

@@ -50,7 +50,7 @@ bitflags::bitflags! {
     }
 }
 
-/// How a file finds its co-location key (DESIGN: co-location).
+/// How a file finds its co-location key (DESIGN: placement at write-back).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Policy {
@@ -389,7 +389,7 @@ impl Superblock {
     }
 
     /// Checks that each size is in its range and that they fit each other, so that the arithmetic
-    /// of [`Layout`](super::Layout) cannot fail.
+    /// of [`Layout`] cannot fail.
     pub fn check(&self) -> Result<(), Corruption> {
         let power = |field, value: u32, min: u32, max: u32| {
             if value.is_power_of_two() && (min..=max).contains(&value) {

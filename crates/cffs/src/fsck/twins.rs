@@ -1,6 +1,6 @@
 //! What must be there once and is there twice: an inode in two places, a name in one directory.
 //!
-//! A crash leaves both behind in the middle of a move or a replacement (DESIGN: ordering). Which
+//! A crash leaves both behind in the middle of a move or a replacement (DESIGN: epochs). Which
 //! one counts:
 //!
 //! 1. the inode with a linktag that names the other place, of two such the one of the later epoch;

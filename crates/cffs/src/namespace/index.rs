@@ -1,6 +1,6 @@
 //! The hash index of a large directory: derived state in the directory's own file.
 //!
-//! A directory gets an index when it outgrows [`UNINDEXED_SECTORS_MAX`]. The index is a linear hash
+//! A directory gets an index when it outgrows [`UNINDEXED_BYTES_MAX`]. The index is a linear hash
 //! table and grows by one bucket at a time, so that no single insertion pays for all. Wherever the
 //! index fails (a bad block, no space), the directory goes without one and is scanned.
 

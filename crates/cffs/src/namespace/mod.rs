@@ -2,7 +2,7 @@
 //!
 //! Stands on `inode` and what is below. The functions here change memory only; each leaves
 //! directories, inodes and the locator table in agreement, and marks what must wait for the last
-//! phase of the epoch (DESIGN: ordering). Whoever calls a function that changes something keeps
+//! phase of the epoch (DESIGN: epochs). Whoever calls a function that changes something keeps
 //! epochs from starting meanwhile; [`Namespace::rename`], [`Namespace::exchange`] and
 //! [`Namespace::link`] want to be the only change under way.
 //!

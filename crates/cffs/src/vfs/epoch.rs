@@ -1,4 +1,4 @@
-//! Epochs: how changes go to the device (DESIGN: ordering).
+//! Epochs: how changes go to the device (DESIGN: epochs).
 //!
 //! An epoch starts with the gate closed: in memory alone, changed pages are placed, inodes are put
 //! into their sectors, and a snapshot is taken of all that is to be written. Then the gate opens,

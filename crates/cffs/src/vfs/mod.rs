@@ -176,7 +176,7 @@ impl Volume {
     /// Opens the volume on a device.
     ///
     /// For writing, the volume must have been left clean, or been recovered (see
-    /// [`crate::open`]); read-only, any volume is served as far as it can be read.
+    /// [`crate::open()`]); read-only, any volume is served as far as it can be read.
     pub fn open(
         device: Arc<dyn BlockDevice>,
         clock: Arc<dyn Clock>,

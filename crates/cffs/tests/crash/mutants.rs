@@ -14,7 +14,7 @@ use cffs::units::InodeNo;
 use crate::case::{BLOCK_BYTES, UUID};
 use crate::record::Event;
 
-/// Where a linktag tells its epoch and the container of the other sector (FORMAT: linktag).
+/// Where a linktag tells its epoch and the container of the other sector (FORMAT: inode).
 const TAG_EPOCH_AND_FILE: std::ops::Range<usize> = 0..16;
 /// Where it tells its kind.
 const TAG_KIND: std::ops::Range<usize> = 24..28;

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
+use super::answer::{cut, reply};
 use super::device::{Device, Received};
 use super::lane::Lane;
 use super::memory::Pages;
 use super::seats::Seats;
 use crate::Handler;
-use crate::dispatch::{Dispatcher, Outcome};
-use crate::protocol::{Frame, encode};
+use crate::dispatch::Dispatcher;
 
 /// Header and argument of a `WRITE`. A message is received this far before a page boundary, so
 /// that the data of a write starts on one and can go to a disk by direct I/O.
@@ -100,39 +100,6 @@ pub(crate) fn serve_beside<H: Handler>(
                     return Ok(());
                 }
             }
-        }
-    }
-}
-
-/// A message as the frame that it is.
-pub(super) fn cut<'m, H: Handler>(
-    dispatcher: &Dispatcher<H>,
-    message: &'m [u8],
-) -> io::Result<Frame<'m>> {
-    Frame::contiguous(message, dispatcher.dialect())
-        .map_err(|malformed| io::Error::new(io::ErrorKind::InvalidData, malformed))
-}
-
-/// Serves a request, with room for the answer's payload, and answers it where it was read.
-pub(super) fn reply<H: Handler>(
-    dispatcher: &Dispatcher<H>,
-    device: &Device,
-    frame: &Frame<'_>,
-    payload: &mut [u8],
-) -> io::Result<()> {
-    let Outcome::Reply(result) = dispatcher.serve(frame, payload) else {
-        return Ok(());
-    };
-    let header = encode::header(frame.unique().0, result);
-    match device.send(&header, &payload[..result.unwrap_or(0)]) {
-        // `ENOENT`: the caller was killed and the request withdrawn. `ENODEV`: the session ends,
-        // which the next read will say too.
-        Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::NOTCONN) => Ok(()),
-        Err(errno) => {
-            // The kernel did not like the answer and still waits for one.
-            tracing::error!(opcode = ?frame.opcode(), ?result, %errno, "reply refused");
-            let _ = device.send(&encode::header(frame.unique().0, Err(Errno::IO)), &[]);
-            Ok(())
         }
     }
 }

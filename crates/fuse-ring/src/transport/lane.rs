@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use super::dev::{cut, reply};
+use super::answer::{cut, reply};
 use super::device::Device;
 use crate::Handler;
 use crate::dispatch::Dispatcher;

@@ -4,6 +4,7 @@
 //! and cannot fall behind the language. A path within the crate always begins with `crate` or
 //! `super`. Comments and strings are no tokens of their own and do not count.
 
+use std::path::Path;
 use std::str::FromStr;
 
 use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
@@ -22,6 +23,18 @@ pub struct Reference {
 pub struct NotRust {
     pub line: usize,
     pub message: String,
+}
+
+/// The module that a file is whose crate's source lies in `source`: `device/file/mod.rs` is
+/// `device::file`.
+pub fn module_of(source: &Path, path: &Path) -> Vec<String> {
+    let within = path.strip_prefix(source).unwrap_or(path).with_extension("");
+    let mut module: Vec<String> =
+        within.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
+    if module.last().is_some_and(|last| ["mod", "lib", "main"].contains(&&**last)) {
+        module.pop();
+    }
+    module
 }
 
 /// Every path in `text`, the source of `module`, that leads through `crate` or `super`.
