@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
-use cffs::vfs::types::{AtimeMode, OpenOptions};
+use cffs::vfs::types::{AtimeMode, ErrorsPolicy, OpenOptions};
 
 use crate::size;
 
@@ -92,6 +92,15 @@ impl MountOptions {
             "clean" if value == Some("never") => self.open.clean_after = Duration::MAX,
             "clean" => self.open.clean_after = seconds(name, needed()?)?,
             "clean_share" => self.open.clean_share_percent = percent(name, needed()?)?,
+            "errors" => {
+                self.open.errors = match needed()? {
+                    "continue" => ErrorsPolicy::Continue,
+                    "remount-ro" => ErrorsPolicy::RemountReadOnly,
+                    other => {
+                        bail!("mount option 'errors' is 'continue' or 'remount-ro', not '{other}'")
+                    }
+                }
+            }
             "log" => self.log = Some(PathBuf::from(needed()?)),
             "transport" => {
                 self.classic_transport = match needed()? {

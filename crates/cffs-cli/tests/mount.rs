@@ -225,6 +225,46 @@ fn a_scrub_of_a_mounted_volume_tells_what_is_damaged() {
     assert_eq!(told.status.code(), Some(4));
 }
 
+/// Once, damage that everybody had seen was forgotten by unmounting: the next boot's check said "clean,
+/// not checked".
+#[test]
+fn a_mount_that_met_damage_is_checked_by_the_next_fsck() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let dir = scratch.mountpoint();
+    fs::write(dir.join("small"), b"a text to be found in the image").expect("written");
+    scratch.umount();
+    flip_the_text(&scratch.image(), b"a text to be found");
+    let said = succeed(scratch.cffs(["fsck", "-p"]).arg(scratch.image()));
+    assert!(said.contains("clean, not checked"), "nobody has met it yet: {said}");
+
+    scratch.mount("errors=remount-ro");
+    let error = fs::read(dir.join("small")).expect_err("its sector is damaged");
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::UCLEAN.raw_os_error()));
+    let error = fs::set_permissions(&dir, PermissionsExt::from_mode(0o700));
+    let error = error.expect_err("changes are refused, also of what is sound");
+    assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    let info = succeed(scratch.cffs(["info"]).arg(&dir));
+    assert!(info.contains("damage seen code") && info.contains("CF0201"), "{info}");
+    scratch.umount();
+
+    let output = scratch.mount_command("rw").output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("first CF0201 at inode 1"), "{said}");
+    scratch.umount();
+    let preened = scratch.cffs(["fsck", "-p"]).arg(scratch.image()).output().expect("it starts");
+    let said = String::from_utf8_lossy(&preened.stdout);
+    assert_eq!(preened.status.code(), Some(4), "{said}");
+    assert!(said.contains("damage was met") && said.contains("CF0201 inode 1 sector 0"), "{said}");
+    let repaired = scratch.cffs(["fsck", "-y"]).arg(scratch.image()).output().expect("it starts");
+    assert_eq!(repaired.status.code(), Some(1));
+    let said = succeed(scratch.cffs(["fsck", "-p"]).arg(scratch.image()));
+    assert!(said.contains("clean, not checked"), "{said}");
+}
+
 #[test]
 fn a_mounted_volume_is_checked_while_it_is_used() {
     if !can_mount() {

@@ -224,6 +224,9 @@ pub struct CheckReport {
     pub skipped: bool,
     /// The volume was not left clean.
     pub recovery: bool,
+    /// Damage that was met while the volume was in use, in words.
+    #[serde(default)]
+    pub damage_seen: Option<String>,
     /// It was enough to look at what the busy log tells of, and this is how much.
     #[serde(default)]
     pub fast: Option<FastCheck>,
@@ -305,6 +308,7 @@ impl CheckReport {
                 .collect(),
             skipped: report.skipped,
             recovery: report.recovery,
+            damage_seen: report.damage_seen.map(|damage| damage.to_string()),
             fast: report.fast.map(|fast| FastCheck {
                 log_sectors: fast.log_sectors,
                 directories: fast.directories,

@@ -30,6 +30,9 @@ pub enum Error {
     /// tries again; nobody outside sees this.
     #[error("the epoch has to end first")]
     EpochNeeded,
+    /// Damage was met, and the volume is to accept no changes after that.
+    #[error("the volume refuses changes since damage was seen: {0}; run cffs fsck on the volume")]
+    Damaged(String),
     /// The volume was opened read-only.
     #[error("the volume is read-only")]
     ReadOnly,
@@ -236,4 +239,57 @@ pub enum Corruption {
         /// A directory on the loop.
         ino: InodeNo,
     },
+}
+
+impl Corruption {
+    /// The number of what this is in the table of `docs/FSCK.md`: 201 for CF0201.
+    pub fn code(&self) -> u16 {
+        match self {
+            Corruption::SuperblockMagic { .. }
+            | Corruption::SuperblockChecksum { .. }
+            | Corruption::SuperblockField { .. } => 101,
+            Corruption::SectorIdentity { container, .. }
+            | Corruption::SectorChecksum { container } => match container.file {
+                InodeNo::SYSTEM => 104,
+                InodeNo::EXTERNAL => 202,
+                _ => 201,
+            },
+            Corruption::Entry { .. } | Corruption::Inode { .. } => 203,
+            Corruption::Reference { .. } => 209,
+            Corruption::Extent { .. } => 221,
+            Corruption::ExtentBlock { .. } => 223,
+            Corruption::Contents { .. } => 226,
+            Corruption::XattrBlock { .. } => 232,
+            Corruption::Loop { .. } => 307,
+            Corruption::LocatorBlock { .. } => 402,
+            Corruption::LocatorEntry { .. } => 403,
+            Corruption::IndexBlock { .. } => 404,
+            Corruption::CgHeader { .. } => 501,
+            Corruption::CgBitmap { .. } => 502,
+        }
+    }
+
+    /// The inode that has it: of a sector, the container; 0 where there is none.
+    pub fn ino(&self) -> InodeNo {
+        match self {
+            Corruption::SuperblockMagic { .. }
+            | Corruption::SuperblockChecksum { .. }
+            | Corruption::SuperblockField { .. }
+            | Corruption::CgHeader { .. }
+            | Corruption::CgBitmap { .. } => InodeNo::default(),
+            Corruption::SectorIdentity { container, .. }
+            | Corruption::SectorChecksum { container }
+            | Corruption::Entry { container, .. } => container.file,
+            Corruption::Inode { ino, .. }
+            | Corruption::Extent { ino, .. }
+            | Corruption::ExtentBlock { ino, .. }
+            | Corruption::XattrBlock { ino, .. }
+            | Corruption::LocatorEntry { ino, .. }
+            | Corruption::Reference { ino, .. }
+            | Corruption::Contents { ino }
+            | Corruption::Loop { ino } => *ino,
+            Corruption::IndexBlock { dir, .. } => *dir,
+            Corruption::LocatorBlock { .. } => InodeNo::LOCATOR,
+        }
+    }
 }

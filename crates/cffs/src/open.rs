@@ -5,12 +5,13 @@
 //! beyond that is not touched here, since mending it may lose something; that is for a person to
 //! decide.
 
+use std::io::IoSlice;
 use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::device::BlockDevice;
-use crate::error::{Error, Result};
-use crate::format::superblock::State;
+use crate::error::{Corruption, Error, Result};
+use crate::format::superblock::{Damage, State};
 use crate::fsck::{self, CheckOptions, Progress, Repair, Report};
 use crate::vfs::{OpenOptions, Volume, read_superblock};
 
@@ -21,10 +22,38 @@ pub fn open(
     clock: Arc<dyn Clock>,
     options: OpenOptions,
 ) -> Result<Volume> {
-    if !options.read_only && read_superblock(&*device)?.state != State::Clean {
+    let read_only = options.read_only;
+    if !read_only && read_superblock(&*device)?.state != State::Clean {
         recover(&*device)?;
     }
-    Volume::open(device, clock, options)
+    let opened = Volume::open(device.clone(), clock.clone(), options);
+    match &opened {
+        Ok(volume) => {
+            if let Some(damage) = volume.superblock().damage {
+                tracing::warn!("{damage}; cffs fsck on the unmounted volume checks and mends it");
+            }
+        }
+        Err(Error::Corruption(corruption)) if !read_only => {
+            remember(&*device, corruption, &*clock)?;
+        }
+        Err(_) => {}
+    }
+    opened
+}
+
+/// Has the superblock of a volume that cannot be opened tell why, so that the next check looks at all
+/// of it.
+fn remember(device: &dyn BlockDevice, corruption: &Corruption, clock: &dyn Clock) -> Result<()> {
+    let Ok(mut superblock) = read_superblock(device) else { return Ok(()) };
+    let now = clock.now().seconds.max(0) as u64;
+    let (code, ino) = (corruption.code(), corruption.ino());
+    superblock.damage = Some(Damage::met_again(superblock.damage, code, ino, now));
+    let mut block = vec![0; superblock.block_bytes as usize];
+    let encoded = superblock.encode();
+    block[..encoded.len()].copy_from_slice(&encoded);
+    device.write_at(0, &[IoSlice::new(&block)])?;
+    device.sync()?;
+    Ok(())
 }
 
 fn recover(device: &dyn BlockDevice) -> Result<()> {
@@ -57,7 +86,7 @@ fn recover(device: &dyn BlockDevice) -> Result<()> {
 /// While files without a name are in use, differences in what is derived are only counted (in
 /// [`Report::recovered`]): nothing on the device tells whose the space of such files is.
 pub fn check_in_use(volume: &Volume, contents: bool, progress: &dyn Progress) -> Result<Report> {
-    volume.hold_still(|device, has_unnamed| {
+    let report = volume.hold_still(|device, has_unnamed| {
         let options = CheckOptions {
             force: true,
             contents,
@@ -65,5 +94,9 @@ pub fn check_in_use(volume: &Volume, contents: bool, progress: &dyn Progress) ->
             ..CheckOptions::default()
         };
         fsck::check(device, &options, progress)
-    })?
+    })??;
+    for problem in &report.problems {
+        volume.remember_damage(problem.code.number(), problem.place.ino(), &problem.to_string());
+    }
+    Ok(report)
 }

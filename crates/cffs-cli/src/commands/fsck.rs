@@ -157,6 +157,9 @@ impl Fsck {
 
     fn tell(&self, report: &CheckReport) {
         let name = self.target.display();
+        if let Some(damage) = &report.damage_seen {
+            println!("{name}: {damage}: everything is checked");
+        }
         for CheckProblem { code, place, message, fixed } in &report.problems {
             let outcome = if *fixed { " (repaired)" } else { "" };
             println!("{name}: {code} {place}: {message}{outcome}");

@@ -37,6 +37,9 @@ Options for -o, comma-separated:
   clean=SECONDS|never    how long nothing is changed before the volume is completed and marked
                          clean, so that a crash leaves nothing to recover (10)
   clean_share=PERCENT    the most time that this may take (10)
+  errors=continue|remount-ro
+                         at damage, the call that met it fails and all else goes on, or changes
+                         are refused from then on (what the volume says, else continue)
   [no]allow_other        whether other users may enter; root's mounts let them, others' do not
   [no]suid, [no]dev, [no]exec
                          as for mount(8)
@@ -112,6 +115,10 @@ impl Mount {
         let device = image::open_device(&source, access)?;
         let device = ServingDevice(device);
         let volume = image::open_volume(&source, device, options.open.clone())?;
+        if let Some(damage) = volume.superblock().damage {
+            let advice = "unmount it, and cffs fsck checks and mends it";
+            eprintln!("cffs mount: {}: {damage}; {advice}", source.display());
+        }
         let mounted =
             Server::mount(volume.clone(), &self.directory, &fuse_options(&source, options));
         let server = match mounted {

@@ -1,4 +1,4 @@
-use cffs::vfs::types::AtimeMode;
+use cffs::vfs::types::{AtimeMode, ErrorsPolicy};
 
 use super::MountOptions;
 
@@ -19,6 +19,11 @@ fn options_of_ours_are_understood() {
     assert_eq!(options.open.clean_after.as_secs(), 20);
     assert_eq!(options.open.clean_share_percent, 3);
     assert!(!options.suid && options.dev);
+    assert_eq!(options.open.errors, ErrorsPolicy::Default);
+    let refuse = parsed("errors=remount-ro").expect("known");
+    assert_eq!(refuse.open.errors, ErrorsPolicy::RemountReadOnly);
+    let go_on = parsed("errors=remount-ro,errors=continue").expect("known");
+    assert_eq!(go_on.open.errors, ErrorsPolicy::Continue);
     let never = parsed("clean=never").expect("known");
     assert_eq!(never.open.clean_after, std::time::Duration::MAX);
 }
@@ -45,6 +50,8 @@ fn unknown_options_and_values_are_named() {
         ("clean=often", "'often'"),
         ("clean_share=101", "'101'"),
         ("transport=pigeon", "'pigeon'"),
+        ("errors=panic", "'panic'"),
+        ("errors", "'errors'"),
     ] {
         let error = parsed(list).expect_err(list).to_string();
         assert!(error.contains(named), "{error}");

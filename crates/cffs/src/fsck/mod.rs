@@ -157,16 +157,21 @@ pub fn check(
     let mut disk = Disk::new(device, options.threads);
     let mut report = Report::default();
     let mut superblock = pass0::find_superblock(&mut disk, &mut report, options.salvage)?;
+    report.damage_seen = superblock.damage;
+    let is_doubted = superblock.damage.is_some();
+    // What was seen may be in the contents.
+    let options = &CheckOptions { contents: options.contents || is_doubted, ..options.clone() };
     if superblock.state == State::Clean
         && report.problems.is_empty()
         && options.repair == Repair::Preen
         && !options.force
+        && !is_doubted
     {
         report.skipped = true;
         return Ok(report);
     }
     let is_recovery = superblock.state == State::InUse && options.repair == Repair::Preen;
-    if is_recovery && !options.force && report.problems.is_empty() {
+    if is_recovery && !options.force && report.problems.is_empty() && !is_doubted {
         match fast_check(device, &superblock, options, progress)? {
             Ok(report) => return Ok(report),
             Err(why) => report.full_because = Some(why),

@@ -121,7 +121,8 @@ impl Checker<'_> {
 
     /// After the last repair: refreshes bad copies, and marks the volume clean.
     pub(super) fn mark_clean(&mut self) -> Result<()> {
-        let is_right = self.was_clean() && self.report.problems.is_empty();
+        let is_doubted = self.superblock.damage.take().is_some();
+        let is_right = self.was_clean() && self.report.problems.is_empty() && !is_doubted;
         if is_right || !self.report.consistent {
             return Ok(());
         }

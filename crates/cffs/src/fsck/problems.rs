@@ -258,6 +258,11 @@ impl Code {
         self.describe().id
     }
 
+    /// The number in the code: 101 for `CF0101`.
+    pub fn number(self) -> u16 {
+        self.id().trim_start_matches("CF").parse().unwrap_or_default()
+    }
+
     /// Whether no repair helps.
     pub(super) fn is_final(self) -> bool {
         matches!(self, Code::NoSpace | Code::Unrepaired | Code::DeviceTooSmall)

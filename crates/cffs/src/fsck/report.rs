@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::fast::FastReport;
 use super::problems::Code;
+use crate::format::superblock::Damage;
 use crate::units::{BlockNo, CgIndex, Container, InodeNo};
 
 /// Where a problem lies.
@@ -22,6 +23,17 @@ pub enum Place {
     Sector(Container),
     /// An entry of a sector.
     Entry(Container, u16),
+}
+
+impl Place {
+    /// The inode that has it: of a sector, its container; 0 where there is none.
+    pub fn ino(&self) -> InodeNo {
+        match self {
+            Place::Volume | Place::Block(_) | Place::Cg(_) => InodeNo::default(),
+            Place::Inode(ino) => *ino,
+            Place::Sector(container) | Place::Entry(container, _) => container.file,
+        }
+    }
 }
 
 impl fmt::Display for Place {
@@ -66,6 +78,9 @@ pub struct Report {
     /// The volume was not left clean: what a crash explains was set right and is counted in
     /// `recovered`, not listed as a problem.
     pub recovery: bool,
+    /// Damage that was met while the volume was in use: the reason for a check of everything. If the
+    /// check leaves the volume sound, the superblock forgets it.
+    pub damage_seen: Option<Damage>,
     /// Only what was busy was looked at, and this is how much.
     pub fast: Option<FastReport>,
     /// Why recovery had to look at everything.

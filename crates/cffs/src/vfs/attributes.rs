@@ -97,7 +97,7 @@ impl Volume {
             return Err(Error::Invalid("not a symbolic link"));
         }
         let mut target = vec![0; state.inode.size as usize];
-        self.store().read(&state, 0, &mut target)?;
+        self.noted(self.store().read(&state, 0, &mut target))?;
         Ok(target)
     }
 }

@@ -260,6 +260,8 @@ impl Volume {
 
     pub(super) fn superblock_block(&self, superblock: &Superblock) -> Arc<Block> {
         let mut block = Block::zeroed(self.store().layout.block_bytes as usize);
+        // Damage may be met while the rest of the superblock was put together.
+        let superblock = Superblock { damage: self.damage.get(), ..superblock.clone() };
         let bytes = superblock.encode();
         block[..bytes.len()].copy_from_slice(&bytes);
         Arc::new(block)

@@ -32,7 +32,7 @@ impl Volume {
         let (len, stale_atime) = {
             let state = vnode.state.read();
             check_regular(&state.inode)?;
-            (self.store().read(&state, offset, out)?, self.wants_atime(&state))
+            (self.noted(self.store().read(&state, offset, out))?, self.wants_atime(&state))
         };
         if stale_atime {
             self.set_atime(ino);
@@ -58,7 +58,7 @@ impl Volume {
                     || inode.atime.seconds + DAY_SECONDS <= self.store().clock.now().seconds
             }
         };
-        is_stale && self.check_writable().is_ok()
+        is_stale && self.check_changeable().is_ok()
     }
 
     /// Notes an access. If an epoch is about to start, or changes take all the memory that they may,

@@ -23,10 +23,9 @@ use super::placing::{Hints, Placer, Rank, rank, rewritten};
 use super::{Volume, count};
 use crate::cache::{Block, Phase, WriteSet};
 use crate::error::{Corruption, Result};
-use crate::format::Superblock;
 use crate::format::sector::{self, Sector};
 use crate::format::superblock::State;
-use crate::format::{Checksum, index, locator};
+use crate::format::{Checksum, Superblock, index, locator};
 use crate::inode::{Locked, Store, Vnode};
 use crate::units::{BlockNo, EpochNo, InodeNo, Key};
 
@@ -112,6 +111,7 @@ impl Volume {
             None if self.is_filling() => self.epochs.lock(),
             None => return Ok(()),
         };
+        self.save_damage()?;
         if self.store().queue_len() == 0 {
             progress.waited_from = Instant::now();
         }

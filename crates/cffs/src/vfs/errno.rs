@@ -9,7 +9,7 @@ pub fn errno(error: &Error) -> i32 {
         Error::Io(io) => return io.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
         Error::Corruption(_) => Errno::UCLEAN,
         Error::Unsupported(_) => Errno::OPNOTSUPP,
-        Error::Latched(_) | Error::ReadOnly => Errno::ROFS,
+        Error::Latched(_) | Error::Damaged(_) | Error::ReadOnly => Errno::ROFS,
         Error::EpochNeeded => Errno::AGAIN,
         Error::NoSpace => Errno::NOSPC,
         Error::NotFound => Errno::NOENT,

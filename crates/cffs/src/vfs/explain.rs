@@ -70,7 +70,7 @@ impl Volume {
             (state.container, state.inode.parent, inline, pieces, unplaced)
         };
         let container_block = match container {
-            Some(container) => self.block_of(container)?,
+            Some(container) => self.noted(self.block_of(container))?,
             None => None,
         };
         let per_segment = u64::from(layout.segment_blocks());

@@ -17,6 +17,7 @@ mod acl;
 mod attributes;
 mod clean;
 mod copy;
+mod damage;
 mod data;
 mod discard;
 mod early;
@@ -53,6 +54,7 @@ pub use crate::inode::Fill as BusyLogFill;
 use crate::inode::{Locked, Store, Vnode};
 use crate::namespace::Namespace;
 use crate::units::{EpochNo, InodeNo};
+use damage::DamageRecord;
 use references::References;
 use throttle::Throttle;
 
@@ -146,6 +148,7 @@ pub struct Volume {
     throttle: Throttle,
     references: References,
     latched: Mutex<Option<String>>,
+    damage: DamageRecord,
     refuses_changes: AtomicBool,
     closed: AtomicBool,
     calls: Calls,
@@ -211,6 +214,7 @@ impl Volume {
         let volume = Volume {
             names: Namespace::new(store, vnodes_max),
             refuses_changes: AtomicBool::new(options.read_only),
+            damage: DamageRecord::new(&superblock, options.errors),
             options,
             superblock: Mutex::new(superblock),
             gate: RwLock::new(()),
@@ -237,7 +241,7 @@ impl Volume {
 
     /// The superblock as of now.
     pub fn superblock(&self) -> Superblock {
-        self.superblock.lock().clone()
+        Superblock { damage: self.damage.get(), ..self.superblock.lock().clone() }
     }
 
     /// Why the volume refuses changes, if a failed write is the reason.
@@ -252,6 +256,12 @@ impl Volume {
             *latched = Some(error.to_string());
         }
         drop(latched);
+        if let Error::Corruption(corruption) = error {
+            // The device works: it can still learn what ended the changes. If it does not, that is
+            // said in the log.
+            self.note_damage(corruption);
+            let _ = self.save_damage();
+        }
         self.refuses_changes.store(true, Ordering::Release);
         // Whoever waits for an epoch waits in vain.
         self.throttle.let_go();
@@ -278,30 +288,30 @@ impl Volume {
         if ino.is_system() && ino != InodeNo::ROOT {
             return Err(Error::Stale);
         }
-        self.store().get(ino)
+        self.noted(self.store().get(ino))
     }
 
     /// Runs a change. If it finds no space, what earlier changes freed or promised is settled by an
     /// epoch, and the change is tried once more; so it is if its order needs that.
     fn change<T>(&self, change: impl Fn(&Namespace) -> Result<T>) -> Result<T> {
-        self.check_writable()?;
+        self.check_changeable()?;
         let run = || {
             let _gate = self.gate.read();
             change(&self.names)
         };
-        let result = self.retry(run);
+        let result = self.noted(self.retry(run));
         self.after_change()?;
         result
     }
 
     /// Runs a change that must be the only one under way.
     fn change_alone<T>(&self, change: impl Fn(&Namespace) -> Result<T>) -> Result<T> {
-        self.check_writable()?;
+        self.check_changeable()?;
         let run = || {
             let _gate = self.gate.write();
             change(&self.names)
         };
-        let result = self.retry(run);
+        let result = self.noted(self.retry(run));
         self.after_change()?;
         result
     }

@@ -29,7 +29,7 @@ impl Volume {
         count(&self.calls.lookups);
         let parent = self.vnode(dir)?;
         self.store().read_ahead(&parent);
-        let vnode = self.names.lookup(&parent, name)?;
+        let vnode = self.noted(self.names.lookup(&parent, name))?;
         self.references.take(vnode.ino);
         let (attr, is_away) = {
             let state = vnode.state.read();
@@ -51,11 +51,11 @@ impl Volume {
     /// An inode that lost its other names returns to its directory, now that it is known which one
     /// is left. If a change is hard to make just now, a later lookup will do.
     fn bring_home(&self, parent: &Arc<Vnode>, name: &[u8], vnode: &Arc<Vnode>) {
-        if !self.store().features.embed || vnode.is_queued() || self.check_writable().is_err() {
+        if !self.store().features.embed || vnode.is_queued() || self.check_changeable().is_err() {
             return;
         }
         let Some(_gate) = self.gate.try_read() else { return };
-        if let Err(error) = self.names.return_to_directory(parent, name) {
+        if let Err(error) = self.noted(self.names.return_to_directory(parent, name)) {
             tracing::warn!("inode {} stays in the external table: {error}", vnode.ino);
         }
     }
@@ -218,7 +218,7 @@ impl Volume {
         if file.inode.nlink > 0 || !self.references.take_unused(ino) {
             return Ok(());
         }
-        self.store().destroy(&mut file)
+        self.noted(self.store().destroy(&mut file))
     }
 
     /// Gives references back that lookups and the like took. A file without a name is deleted with
@@ -308,7 +308,7 @@ impl Volume {
         if plus && cookie == 0 {
             self.store().read_trees_ahead(&state);
         }
-        self.names.read_dir(&state, cookie, &mut |visited| {
+        let listed = self.names.read_dir(&state, cookie, &mut |visited| {
             let mut entry = DirEntry {
                 name: visited.name,
                 ino: visited.ino,
@@ -327,7 +327,8 @@ impl Volume {
                 self.references.release(visited.ino, 1);
             }
             Ok(taken)
-        })?;
+        });
+        self.noted(listed)?;
         let stale_atime = self.wants_atime(&state);
         drop(state);
         if stale_atime {

@@ -62,13 +62,13 @@ impl Volume {
             for ino in scrubber.numbers(block).into_iter().filter(|ino| !ino.is_system()) {
                 self.scrub_inode(ino, &mut scrubber)?;
                 progress.inodes += 1;
-                progress.take(&mut scrubber);
+                progress.take(self, &mut scrubber);
                 if watch(&progress).is_break() {
                     return Ok(progress);
                 }
             }
         }
-        progress.take(&mut scrubber);
+        progress.take(self, &mut scrubber);
         let _ = watch(&progress);
         Ok(progress)
     }
@@ -103,7 +103,7 @@ impl Volume {
 }
 
 impl ScrubProgress {
-    fn take(&mut self, scrubber: &mut Scrubber<'_>) {
+    fn take(&mut self, volume: &Volume, scrubber: &mut Scrubber<'_>) {
         self.read_bytes = scrubber.read_bytes;
         for problem in scrubber.problems.drain(..) {
             let text = problem.to_string();
@@ -112,6 +112,9 @@ impl ScrubProgress {
                 continue;
             }
             tracing::error!("scrub: {text}");
+            if let Error::Corruption(corruption) = &problem {
+                volume.note_damage(corruption);
+            }
             self.problem_count += 1;
             if self.problems.len() < PROBLEMS_KEPT_MAX {
                 self.problems.push(text);

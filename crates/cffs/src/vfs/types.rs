@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::format::inode::FileType;
+pub use crate::format::superblock::ErrorsPolicy;
 use crate::units::InodeNo;
 
 /// The attributes of a file, as `stat` shows them.
@@ -248,6 +249,8 @@ pub struct OpenOptions {
     pub sync: bool,
     /// The device is told what epochs have freed, once they are on it.
     pub discard: bool,
+    /// What happens when damage is met; by default what the superblock says, and else it goes on.
+    pub errors: ErrorsPolicy,
 }
 
 impl Default for OpenOptions {
@@ -265,6 +268,7 @@ impl Default for OpenOptions {
             atime: AtimeMode::default(),
             sync: false,
             discard: false,
+            errors: ErrorsPolicy::Default,
         }
     }
 }

@@ -1,6 +1,8 @@
 //! What a superblock records beside the volume's geometry and state: who has it open, what damage
 //! was seen, what is set aside for whom, and the areas that later features will use.
 
+use std::fmt;
+
 use crate::units::InodeNo;
 
 /// Bytes of the name of a host in [`Holder`].
@@ -66,6 +68,30 @@ pub struct Damage {
     pub last_at: u64,
     /// The inode of the first; 0 if it has none.
     pub ino: InodeNo,
+}
+
+impl Damage {
+    /// The record with one more case of damage, met at `now` in seconds since 1970; the kind and the
+    /// inode are those of the first.
+    pub fn met_again(record: Option<Damage>, code: u16, ino: InodeNo, now: u64) -> Damage {
+        let first = Damage { code, count: 0, first_at: now, last_at: now, ino };
+        let before = record.unwrap_or(first);
+        Damage { count: before.count.saturating_add(1), last_at: before.last_at.max(now), ..before }
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let times = match self.count {
+            1 => String::from("once"),
+            count => format!("{count} times"),
+        };
+        write!(f, "damage was met {times} since the last full check, first CF{:04}", self.code)?;
+        match self.ino.0 {
+            0 => Ok(()),
+            ino => write!(f, " at inode {ino}"),
+        }
+    }
 }
 
 /// Space that only some may use.

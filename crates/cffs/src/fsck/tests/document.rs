@@ -1,6 +1,6 @@
 //! docs/FSCK.md and the table of problems tell the same.
 
-use crate::fsck::problems::PROBLEMS;
+use crate::fsck::problems::{Code, PROBLEMS};
 
 #[test]
 fn the_document_explains_every_problem_in_the_words_of_the_table() {
@@ -23,4 +23,41 @@ fn codes_are_in_order_and_stand_in_their_own_row() {
         assert_eq!(problem.code as usize, index);
     }
     assert!(PROBLEMS.windows(2).all(|pair| pair[0].id < pair[1].id));
+}
+
+/// The superblock records damage by the number of its code, which a call that meets it knows, too.
+#[test]
+fn what_a_call_meets_has_a_code_of_the_table() {
+    use crate::error::Corruption;
+    use crate::units::{BlockNo, CgIndex, Container, FragNo, InodeNo, SectorIndex};
+
+    let (ino, what) = (InodeNo(77), "");
+    let container = |file| Container { file, sector: SectorIndex(0) };
+    let (cg, sector, start, block) = (CgIndex(0), SectorIndex(0), FragNo(0), BlockNo(0));
+    for (corruption, code) in [
+        (Corruption::SuperblockMagic { offset: 0 }, Code::SuperblockLost),
+        (Corruption::SuperblockChecksum { offset: 0 }, Code::SuperblockLost),
+        (Corruption::SuperblockField { field: "", value: 0 }, Code::SuperblockLost),
+        (Corruption::SectorChecksum { container: container(ino) }, Code::SectorLost),
+        (Corruption::SectorChecksum { container: container(InodeNo::SYSTEM) }, Code::SystemArea),
+        (
+            Corruption::SectorChecksum { container: container(InodeNo::EXTERNAL) },
+            Code::TableSectorLost,
+        ),
+        (Corruption::Entry { container: container(ino), offset: 0, what }, Code::BadEntry),
+        (Corruption::Inode { ino, what }, Code::BadEntry),
+        (Corruption::Reference { dir: InodeNo(78), ino, sector }, Code::Dangling),
+        (Corruption::Extent { ino, start, what }, Code::ExtentRange),
+        (Corruption::ExtentBlock { ino, block, what }, Code::ExtentBlock),
+        (Corruption::Contents { ino }, Code::Contents),
+        (Corruption::XattrBlock { ino, start, what }, Code::AttributeBlock),
+        (Corruption::Loop { ino }, Code::DirectoryLoop),
+        (Corruption::LocatorBlock { index: 0, what }, Code::LocatorBlock),
+        (Corruption::LocatorEntry { ino, container: container(ino) }, Code::LocatorEntry),
+        (Corruption::IndexBlock { dir: ino, index: 0, what }, Code::Index),
+        (Corruption::CgHeader { cg, what }, Code::GroupHeader),
+        (Corruption::CgBitmap { cg }, Code::Bitmap),
+    ] {
+        assert_eq!(corruption.code(), code.number(), "{corruption}");
+    }
 }

@@ -1,0 +1,119 @@
+//! Damage that is met while a volume is in use is remembered, so that it is checked after the volume
+//! is unmounted (FORMAT: error record).
+//!
+//! ```text
+//!   a call meets a contradiction ─┐
+//!   a scrub or a check finds one ─┴▶ the record ──▶ superblock: within a second, at each clean
+//!                                        │          point, and when the volume is closed
+//!                                        └────────▶ errors=remount-ro: no more changes
+//! ```
+//!
+//! A volume that is open read-only keeps the record in memory alone. Only a check of the whole volume
+//! that leaves it sound clears the record.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use super::Volume;
+use crate::error::{Corruption, Error, Result};
+use crate::format::Superblock;
+use crate::format::superblock::{Damage, ErrorsPolicy};
+use crate::units::InodeNo;
+
+/// The record of damage of an open volume.
+pub(super) struct DamageRecord {
+    policy: ErrorsPolicy,
+    state: Mutex<State>,
+    refuses_changes: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    /// As it goes with the next superblock.
+    damage: Option<Damage>,
+    /// What was met first since the volume was opened, in words.
+    first: Option<String>,
+    /// No superblock on the device says that damage was met since the volume was opened.
+    is_unsaved: bool,
+}
+
+impl DamageRecord {
+    /// The record of a volume that is being opened. Its own policy counts where the caller has none.
+    pub fn new(superblock: &Superblock, policy: ErrorsPolicy) -> DamageRecord {
+        let policy = match policy {
+            ErrorsPolicy::Default => superblock.errors_policy,
+            policy => policy,
+        };
+        let state = State { damage: superblock.damage, ..State::default() };
+        DamageRecord { policy, state: Mutex::new(state), refuses_changes: AtomicBool::new(false) }
+    }
+
+    /// Damage that was seen since the last full check.
+    pub fn get(&self) -> Option<Damage> {
+        self.state.lock().damage
+    }
+
+    /// Fails if damage is the reason to refuse changes.
+    pub fn check(&self) -> Result<()> {
+        if !self.refuses_changes.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        Err(Error::Damaged(self.state.lock().first.clone().unwrap_or_default()))
+    }
+
+    fn add(&self, code: u16, ino: InodeNo, now: u64, what: &str) {
+        let mut state = self.state.lock();
+        state.damage = Some(Damage::met_again(state.damage, code, ino, now));
+        // A program that reads the same bad sector again and again fills neither log nor device.
+        if state.first.is_some() {
+            return;
+        }
+        state.first = Some(what.to_owned());
+        state.is_unsaved = true;
+        tracing::error!("{what}; the next cffs fsck -p checks the whole volume");
+        if self.policy == ErrorsPolicy::RemountReadOnly {
+            tracing::error!("changes are refused from now on (errors=remount-ro)");
+            self.refuses_changes.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl Volume {
+    /// Passes a result on; damage that it tells of is remembered.
+    pub(super) fn noted<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(Error::Corruption(corruption)) = &result {
+            self.note_damage(corruption);
+        }
+        result
+    }
+
+    pub(super) fn note_damage(&self, corruption: &Corruption) {
+        self.remember_damage(corruption.code(), corruption.ino(), &corruption.to_string());
+    }
+
+    /// Remembers that damage was found: the number of its kind in `docs/FSCK.md`, the inode that has
+    /// it (0 for none), and what it is, in words. A volume that is open read-only remembers it as long
+    /// as it is open.
+    pub fn remember_damage(&self, code: u16, ino: InodeNo, what: &str) {
+        let now = self.store().clock.now().seconds.max(0) as u64;
+        self.damage.add(code, ino, now, what);
+    }
+
+    /// Writes the superblock if damage was met of which it does not tell; under the lock of epochs.
+    pub(super) fn save_damage(&self) -> Result<()> {
+        let is_unsaved = std::mem::take(&mut self.damage.state.lock().is_unsaved);
+        if self.options.read_only || !is_unsaved {
+            return Ok(());
+        }
+        let written = self.write_superblock(&self.superblock(), false);
+        written.inspect_err(|error| self.latch(error))
+    }
+
+    /// As [`Volume::check_writable`], for changes: those are refused after damage, too, if the volume
+    /// is to do that. What was changed before still goes to the device.
+    pub(super) fn check_changeable(&self) -> Result<()> {
+        self.check_writable()?;
+        self.damage.check()
+    }
+}
