@@ -6,20 +6,11 @@
 //! area, entries have no name. An entry has a slot, a number that is unique in its sector, stays
 //! with it, and rises with its position: sector and slot are the cookie of `readdir`.
 //!
-//! An image in memory may differ from the one on the device by *deferred changes* (DESIGN:
-//! epochs), which wait for the last phase of an epoch:
-//!
-//! ```text
-//!            defer_removal                        defer_reference
-//!   present ───────────────▶ leaving     embedded ───────────────▶ becoming a reference
-//!                              │ settle                              │ settle
-//!                              ▼                                     ▼
-//!                             gone                               reference
-//! ```
-//!
-//! A leaving entry is invisible to [`Sector::entries`], and one that becomes a reference is seen as
-//! one. [`before_deferred`] makes the image for the phase before, [`settle`] that for the last.
+//! An image in memory may differ from the one on the device by changes that wait ([`defer_removal`]).
 
+mod deferred;
+
+pub use deferred::{before_deferred, defer_reference, defer_removal, settle};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -433,6 +424,18 @@ pub fn insert(
     file_type: FileType,
     body: &Body<'_>,
 ) -> Option<u16> {
+    insert_at(image, 1, hash, name, file_type, body)
+}
+
+/// Adds an entry in the first free slot from `slot` on, and returns that; `None` if it does not fit.
+pub fn insert_at(
+    image: &mut [u8],
+    slot: u16,
+    hash: u32,
+    name: &[u8],
+    file_type: FileType,
+    body: &Body<'_>,
+) -> Option<u16> {
     let body_len = match body {
         Body::Embedded(record) => record.len(),
         Body::Reference { .. } => REFERENCE_BYTES,
@@ -441,7 +444,7 @@ pub fn insert(
     if len > Sector::new(image).free_bytes() {
         return None;
     }
-    let (slot, at) = free_slot(image)?;
+    let (slot, at) = free_slot(image, slot)?;
     let used = usize::from(header_mut(image).used.get());
     image.copy_within(at..used, at + len);
     let header = DiskEntry {
@@ -477,23 +480,22 @@ fn encode_body(body: &Body<'_>, out: &mut [u8]) {
     }
 }
 
-/// A slot for a new entry and the byte at which the entry belongs: at the end, unless the numbers
-/// are used up there.
-fn free_slot(image: &[u8]) -> Option<(u16, usize)> {
+/// The first free slot from `from` on, and the byte at which its entry belongs. The numbers of entries
+/// that are gone come first: a reader who is past them does not see what takes their place, so a sector
+/// whose entries come and go beside a reader ends for that reader.
+fn free_slot(image: &[u8], from: u16) -> Option<(u16, usize)> {
     let sector = Sector::new(image);
-    let mut gap = None;
-    let mut last = 0;
+    let mut next = from;
     for raw in sector.raw() {
         let slot = raw.header.slot.get();
-        if slot > last + 1 && gap.is_none() {
-            gap = Some((last + 1, raw.at));
+        if slot > next {
+            return Some((next, raw.at));
         }
-        last = slot;
+        if slot == next {
+            next = next.checked_add(1)?;
+        }
     }
-    match last.checked_add(1) {
-        Some(next) => Some((next, usize::from(sector.header().used.get()))),
-        None => gap,
-    }
+    Some((next, usize::from(sector.header().used.get())))
 }
 
 /// Removes an entry at once.
@@ -505,33 +507,6 @@ pub fn remove(image: &mut [u8], slot: u16) {
         header.count -= 1;
         if was_deferred {
             header.deferred -= 1;
-        }
-    }
-}
-
-/// Hides an entry now and lets it go in the last phase of the epoch.
-pub fn defer_removal(image: &mut [u8], slot: u16) {
-    if let Some((at, _)) = locate(image, slot) {
-        let flags = &mut image[at + ENTRY_HEADER_BYTES - 1];
-        let first = *flags == 0;
-        *flags |= LEAVING;
-        if first {
-            header_mut(image).deferred += 1;
-        }
-    }
-}
-
-/// Lets an embedded inode be seen as a reference to `sector` of the external table now, and become
-/// one in the last phase of the epoch. What is a reference already stays as it is.
-pub fn defer_reference(image: &mut [u8], slot: u16, sector: SectorIndex) {
-    if let Some((at, _)) = locate(image, slot).filter(|(at, _)| image[at + 9] == EMBEDDED) {
-        let flags = &mut image[at + ENTRY_HEADER_BYTES - 1];
-        let first = *flags == 0;
-        *flags |= BECOMING_REFERENCE;
-        let body = at + ENTRY_HEADER_BYTES + usize::from(image[at + 8]);
-        image[body + BECOMING_SECTOR_AT..][..4].copy_from_slice(&sector.0.to_le_bytes());
-        if first {
-            header_mut(image).deferred += 1;
         }
     }
 }
@@ -568,47 +543,6 @@ pub fn set_file_type(image: &mut [u8], slot: u16, file_type: FileType) {
     if let Some((at, _)) = locate(image, slot) {
         image[at + 10] = file_type as u8;
     }
-}
-
-/// Undoes the deferred changes in a copy of the image: what the phases before the last one write.
-pub fn before_deferred(image: &mut [u8]) {
-    for (at, flags) in deferred_entries(image) {
-        if flags & BECOMING_REFERENCE != 0 {
-            let body = at + ENTRY_HEADER_BYTES + usize::from(image[at + 8]);
-            image[body + BECOMING_SECTOR_AT..][..4].fill(0);
-        }
-        image[at + ENTRY_HEADER_BYTES - 1] = 0;
-    }
-    header_mut(image).deferred = U16::ZERO;
-}
-
-/// Carries out the deferred changes: what the last phase of the epoch writes.
-pub fn settle(image: &mut [u8]) {
-    // From the last entry to the first, so that the positions of those still to do stay right.
-    for (at, flags) in deferred_entries(image).into_iter().rev() {
-        let len = usize::from(u16::from_le_bytes([image[at], image[at + 1]]));
-        if flags & LEAVING != 0 {
-            resize(image, at + len, len, 0);
-            header_mut(image).count -= 1;
-            continue;
-        }
-        let body = at + ENTRY_HEADER_BYTES + usize::from(image[at + 8]);
-        let mut reference = [0; REFERENCE_BYTES];
-        reference[..8].copy_from_slice(&image[body..body + 8]);
-        reference[8..].copy_from_slice(&image[body + BECOMING_SECTOR_AT..][..4]);
-        resize(image, at + len, at + len - body, REFERENCE_BYTES);
-        image[body..body + REFERENCE_BYTES].copy_from_slice(&reference);
-        let entry_len = (body - at + REFERENCE_BYTES) as u16;
-        image[at..at + 2].copy_from_slice(&entry_len.to_le_bytes());
-        image[at + 9] = REFERENCE;
-        image[at + ENTRY_HEADER_BYTES - 1] = 0;
-    }
-    header_mut(image).deferred = U16::ZERO;
-}
-
-fn deferred_entries(image: &[u8]) -> Vec<(usize, u8)> {
-    let raw = Sector::new(image).raw();
-    raw.filter(|raw| raw.header.flags != 0).map(|raw| (raw.at, raw.header.flags)).collect()
 }
 
 fn header_mut(image: &mut [u8]) -> &mut DiskHeader {

@@ -145,6 +145,11 @@ impl Namespace {
         deferred: bool,
     ) -> Result<()> {
         self.recent.forget(dir.inode.ino, hash);
+        // What can fail comes first: a name that is gone from its sector alone would be lost.
+        self.store.sector_mut(dir, index)?;
+        if dir.inode.is_dir() {
+            self.index_remove(dir, hash, index)?;
+        }
         let image = self.store.sector_mut(dir, index)?;
         if deferred {
             sector::defer_removal(image, slot);
@@ -156,10 +161,41 @@ impl Namespace {
         if dir.inode.is_dir() {
             let count = dir.inode.entry_count().saturating_sub(1);
             dir.inode.set_entry_count(count);
-            self.index_remove(dir, hash, index)?;
             self.store.mark_changed(dir, Changed::Times);
         }
         Ok(())
+    }
+
+    /// Gives an entry another name where it lies, so that whoever reads the directory sees it once; false
+    /// if its sector has no room for the name. The rest of the entry stays or becomes shorter.
+    pub(super) fn rename_in_sector(
+        &self,
+        dir: &mut Locked<'_>,
+        old: &Found,
+        entry: &NewEntry<'_>,
+    ) -> Result<bool> {
+        if dir.leaving.contains(&entry.hash) {
+            return Err(Error::EpochNeeded);
+        }
+        let room = {
+            let image = self.store.sector(dir, old.sector)?;
+            image.get().free_bytes() + image.get().entry_len(old.slot)
+        };
+        if entry.len() > room {
+            return Ok(false);
+        }
+        // What can fail comes first. An index that is made now would be made of the old name.
+        if dir.inode.bucket_count() > 0 {
+            self.index_insert(dir, entry.hash, old.sector)?;
+        }
+        self.hide_entry(dir, old.sector, old.slot, old.hash, false)?;
+        let image = self.store.sector_mut(dir, old.sector)?;
+        let NewEntry { hash, name, file_type, body, .. } = entry;
+        let slot = sector::insert_at(image, old.slot, *hash, name, *file_type, body);
+        debug_assert_eq!(slot, Some(old.slot), "the slot and the room were just freed");
+        let count = dir.inode.entry_count().saturating_add(1);
+        dir.inode.set_entry_count(count);
+        Ok(true)
     }
 
     /// A sector with `len` free bytes: the last one if it has them, so that entries stay in the

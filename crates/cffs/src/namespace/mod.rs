@@ -12,6 +12,7 @@
 mod dir;
 mod entry;
 mod index;
+mod listing;
 mod make;
 mod recent;
 mod rename;
@@ -20,12 +21,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use entry::Found;
+pub use listing::Visited;
 pub use rename::{Names, Renamed};
 
 use crate::error::{Corruption, Error, Result};
 use crate::format::NAME_BYTES_MAX;
 use crate::format::checksum::name_hash;
-use crate::format::inode::FileType;
 use crate::format::sector::Body;
 use crate::inode::{Store, Vnode, VnodeState};
 use crate::units::{Container, EpochNo, InodeNo};
@@ -38,22 +39,6 @@ pub struct Namespace {
     recent: RecentNames,
     /// The last epoch in which a directory was given another name.
     dir_moved: AtomicU64,
-}
-
-/// An entry that a directory is read by.
-pub struct Visited<'a> {
-    /// The name.
-    pub name: &'a [u8],
-    /// The inode.
-    pub ino: InodeNo,
-    /// Its type.
-    pub file_type: FileType,
-    /// Sector and slot: where reading goes on.
-    pub cookie: u64,
-    /// Where the entry lies and what it holds.
-    pub body: Body<'a>,
-    /// The sector of the entry.
-    pub container: Container,
 }
 
 impl Namespace {
@@ -147,52 +132,6 @@ impl Namespace {
                 self.store.adopt(&record, Container { file: InodeNo::EXTERNAL, sector })
             }
             _ => self.store.peek(ino).ok_or_else(missing),
-        }
-    }
-
-    /// Visits the entries of a directory after `cookie` (0 for all), until `visit` returns false.
-    pub fn read_dir(
-        &self,
-        dir: &VnodeState,
-        cookie: u64,
-        visit: &mut dyn FnMut(&Visited<'_>) -> Result<bool>,
-    ) -> Result<()> {
-        self.check_dir_readable(dir)?;
-        let ino = dir.inode.ino;
-        let (first, mut after) = ((cookie >> 16) as u32, cookie as u16);
-        for index in (first..self.store.sector_count(dir)).map(crate::units::SectorIndex) {
-            let image = self.store.sector(dir, index)?;
-            for entry in image.get().entries().filter(|entry| entry.slot > after) {
-                let visited = Visited {
-                    name: entry.name,
-                    ino: entry.ino(),
-                    file_type: entry.file_type,
-                    cookie: u64::from(index.0) << 16 | u64::from(entry.slot),
-                    body: entry.body,
-                    container: Container { file: ino, sector: index },
-                };
-                if !visit(&visited)? {
-                    return Ok(());
-                }
-            }
-            after = 0;
-        }
-        Ok(())
-    }
-
-    fn check_dir_readable(&self, dir: &VnodeState) -> Result<()> {
-        if dir.inode.is_dir() { Ok(()) } else { Err(Error::NotDirectory) }
-    }
-
-    /// The vnode of the file that a visited entry names. The caller holds the directory.
-    pub fn vnode_visited(&self, visited: &Visited<'_>) -> Result<Arc<Vnode>> {
-        check_named(visited.container.file, visited.ino)?;
-        match &visited.body {
-            Body::Embedded(record) => self.store.adopt(record, visited.container),
-            Body::Reference { ino, sector } => match self.store.peek(*ino) {
-                Some(vnode) => Ok(vnode),
-                None => self.external_vnode(visited.container.file, *ino, *sector),
-            },
         }
     }
 }

@@ -5,6 +5,9 @@
 //! survives, the file has one name or the other. Where the new name was another file's, its entry
 //! is replaced within its sector, which is written whole; only if the new entry does not fit there
 //! does the old one wait for the last phase as well.
+//!
+//! Where it can, an entry keeps the place that readers of the directory know it by: that of the old name
+//! within one directory, or of the entry that it replaces.
 
 use std::sync::Arc;
 
@@ -13,7 +16,7 @@ use super::make::Loss;
 use super::{Found, Namespace};
 use crate::error::{Corruption, Error, Result};
 use crate::format::LINKS_MAX;
-use crate::format::inode::{FileType, LinkTagKind};
+use crate::format::inode::{FileType, LinkTag, LinkTagKind};
 use crate::format::sector::{self, Body};
 use crate::inode::{EncodedInode, Locked, Vnode};
 use crate::units::{Container, InodeNo};
@@ -176,6 +179,10 @@ impl Namespace {
         vnode: &Arc<Vnode>,
         target: Option<&(Found, Arc<Vnode>)>,
     ) -> Result<()> {
+        let is_within = names.from.ino == names.to.ino && target.is_none();
+        if is_within && self.rename_in_place(names, source, vnode)? {
+            return Ok(());
+        }
         let hash = self.hash(names.new_name)?;
         let old_place = Container { file: names.from.ino, sector: source.sector };
         let mut file = Locked::new(vnode);
@@ -191,7 +198,7 @@ impl Namespace {
                     let count = file.inode.nlink;
                     self.tag(&mut file, LinkTagKind::Replaced, place, count);
                 }
-                let encoded = self.moving_record(names.from, source, &file)?;
+                let encoded = self.moving_record(names.from, source, &file.tags)?;
                 if encoded.record().len() > self.body_room(names.new_name) {
                     // The tags have no room beside a long name in a small sector. In the external
                     // table they have, from the next epoch on.
@@ -203,11 +210,7 @@ impl Namespace {
                 Some(encoded)
             }
         };
-        let body = match (&encoded, source.reference) {
-            (Some(encoded), _) => Body::Embedded(encoded.record()),
-            (None, Some(sector)) => Body::Reference { ino: source.ino, sector },
-            (None, None) => return Err(Error::Stale),
-        };
+        let body = body_of(source, encoded.as_ref())?;
         let file_type = source.file_type;
         let entry = NewEntry { name: names.new_name, hash, file_type, body, slack: 0 };
         drop(file);
@@ -248,20 +251,58 @@ impl Namespace {
         self.moved(&mut file, new_place)
     }
 
-    /// The record of an inode as its old sector has it, with the tags of its move. Not the inode as
-    /// it is in memory: that may tell of data which the device does not have yet.
+    /// Gives an entry another name in the same directory without moving it, so that one sector changes
+    /// and no tag is needed; false if the sector has no room for the name.
+    fn rename_in_place(
+        &self,
+        names: &Names<'_>,
+        source: &Found,
+        vnode: &Arc<Vnode>,
+    ) -> Result<bool> {
+        let hash = self.hash(names.new_name)?;
+        let mut tags = vnode.state.read().tags.clone();
+        let encoded = match source.reference {
+            Some(_) => None,
+            None => {
+                tags.retain(|tag| tag.kind != LinkTagKind::Replaced);
+                Some(self.moving_record(names.from, source, &tags)?)
+            }
+        };
+        let body = body_of(source, encoded.as_ref())?;
+        let file_type = source.file_type;
+        let entry = NewEntry { name: names.new_name, hash, file_type, body, slack: 0 };
+        let mut dir = Locked::new(names.from);
+        if !self.rename_in_sector(&mut dir, source, &entry)? {
+            return Ok(false);
+        }
+        let mut file = Locked::new(vnode);
+        if file.durable.is_some() {
+            // Given again in another sector, the name could be there for both files.
+            dir.leaving.insert(source.hash);
+        }
+        if source.reference.is_some() {
+            self.note_lost_name(&mut file);
+        }
+        file.tags = tags;
+        file.inode.touch(self.store.clock.now());
+        self.store.mark_dirty(&mut file);
+        Ok(true)
+    }
+
+    /// The record of an inode as its old sector has it, with these tags. Not the inode as it is in
+    /// memory: that may tell of data which the device does not have yet.
     fn moving_record(
         &self,
         from: &Arc<Vnode>,
         source: &Found,
-        file: &Locked<'_>,
+        tags: &[LinkTag],
     ) -> Result<EncodedInode> {
         let from = from.state.read();
         let image = self.store.sector(&from, source.sector)?;
         match image.get().find_inode(source.ino).map(|entry| entry.body) {
             Some(Body::Embedded(record)) => {
                 let mut encoded = EncodedInode::from_record(&record);
-                encoded.set_tags(&file.tags);
+                encoded.set_tags(tags);
                 Ok(encoded)
             }
             _ => Err(Error::Stale),
@@ -286,7 +327,8 @@ impl Namespace {
         if entry.len() <= free + old_len {
             self.hide_entry(&mut dir, target.sector, target.slot, target.hash, false)?;
             let image = self.store.sector_mut(&mut dir, target.sector)?;
-            sector::insert(image, entry.hash, entry.name, entry.file_type, &entry.body)
+            let NewEntry { hash, name, file_type, body, .. } = entry;
+            sector::insert_at(image, target.slot, *hash, name, *file_type, body)
                 .ok_or(Error::NoSpace)?;
             self.entry_added(&mut dir, entry.hash, target.sector)?;
             return Ok(target.sector);
@@ -386,6 +428,15 @@ impl Namespace {
             moved |= !is_settled(&vnode);
         }
         Ok(moved)
+    }
+}
+
+/// What an entry holds that leads to the file of `source`, whose record is `encoded` if it is embedded.
+fn body_of<'a>(source: &Found, encoded: Option<&'a EncodedInode>) -> Result<Body<'a>> {
+    match (encoded, source.reference) {
+        (Some(encoded), _) => Ok(Body::Embedded(encoded.record())),
+        (None, Some(sector)) => Ok(Body::Reference { ino: source.ino, sector }),
+        (None, None) => Err(Error::Stale),
     }
 }
 

@@ -252,6 +252,19 @@ class Readdir(PosixTest):
         seen += directory.rest()
         self.assertLessEqual({name for name in names if int(name[5:]) % 10}, set(seen))
 
+    def test_each_file_once_while_all_are_renamed(self):
+        self.fill(10)
+        directory = Directory(self.base)
+        self.addCleanup(directory.close)
+        seen = []
+        while (name := directory.next()) is not None and len(seen) < 1000:
+            seen.append(name)
+            for number in range(10):
+                os.rename(self.at(f"entry{number:05}"), self.at(f"other{number:05}"))
+                os.rename(self.at(f"other{number:05}"), self.at(f"entry{number:05}"))
+        files = [name for name in seen if name not in (b".", b"..")]
+        self.assertEqual(len(files), 10, "files came again under their new names")
+
     def test_telldir_and_seekdir(self):
         self.fill(2000)
         directory = Directory(self.base)

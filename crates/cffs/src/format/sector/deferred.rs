@@ -1,0 +1,91 @@
+//! Deferred changes of sectors.
+//!
+//! An image in memory may differ from the one on the device by *deferred changes* (DESIGN:
+//! epochs), which wait for the last phase of an epoch:
+//!
+//! ```text
+//!            defer_removal                        defer_reference
+//!   present ───────────────▶ leaving     embedded ───────────────▶ becoming a reference
+//!                              │ settle                              │ settle
+//!                              ▼                                     ▼
+//!                             gone                               reference
+//! ```
+//!
+//! A leaving entry is invisible to [`Sector::entries`], and one that becomes a reference is seen as
+//! one. [`before_deferred`] makes the image for the phase before, [`settle`] that for the last.
+
+use zerocopy::little_endian::U16;
+
+use super::{
+    BECOMING_REFERENCE, BECOMING_SECTOR_AT, EMBEDDED, ENTRY_HEADER_BYTES, LEAVING, REFERENCE,
+    REFERENCE_BYTES, Sector, header_mut, locate, resize,
+};
+use crate::units::SectorIndex;
+
+/// Hides an entry now and lets it go in the last phase of the epoch.
+pub fn defer_removal(image: &mut [u8], slot: u16) {
+    if let Some((at, _)) = locate(image, slot) {
+        let flags = &mut image[at + ENTRY_HEADER_BYTES - 1];
+        let first = *flags == 0;
+        *flags |= LEAVING;
+        if first {
+            header_mut(image).deferred += 1;
+        }
+    }
+}
+
+/// Lets an embedded inode be seen as a reference to `sector` of the external table now, and become
+/// one in the last phase of the epoch. What is a reference already stays as it is.
+pub fn defer_reference(image: &mut [u8], slot: u16, sector: SectorIndex) {
+    if let Some((at, _)) = locate(image, slot).filter(|(at, _)| image[at + 9] == EMBEDDED) {
+        let flags = &mut image[at + ENTRY_HEADER_BYTES - 1];
+        let first = *flags == 0;
+        *flags |= BECOMING_REFERENCE;
+        let body = at + ENTRY_HEADER_BYTES + usize::from(image[at + 8]);
+        image[body + BECOMING_SECTOR_AT..][..4].copy_from_slice(&sector.0.to_le_bytes());
+        if first {
+            header_mut(image).deferred += 1;
+        }
+    }
+}
+
+/// Undoes the deferred changes in a copy of the image: what the phases before the last one write.
+pub fn before_deferred(image: &mut [u8]) {
+    for (at, flags) in deferred_entries(image) {
+        if flags & BECOMING_REFERENCE != 0 {
+            let body = at + ENTRY_HEADER_BYTES + usize::from(image[at + 8]);
+            image[body + BECOMING_SECTOR_AT..][..4].fill(0);
+        }
+        image[at + ENTRY_HEADER_BYTES - 1] = 0;
+    }
+    header_mut(image).deferred = U16::ZERO;
+}
+
+/// Carries out the deferred changes: what the last phase of the epoch writes.
+pub fn settle(image: &mut [u8]) {
+    // From the last entry to the first, so that the positions of those still to do stay right.
+    for (at, flags) in deferred_entries(image).into_iter().rev() {
+        let len = usize::from(u16::from_le_bytes([image[at], image[at + 1]]));
+        if flags & LEAVING != 0 {
+            resize(image, at + len, len, 0);
+            header_mut(image).count -= 1;
+            continue;
+        }
+        let body = at + ENTRY_HEADER_BYTES + usize::from(image[at + 8]);
+        let mut reference = [0; REFERENCE_BYTES];
+        reference[..8].copy_from_slice(&image[body..body + 8]);
+        reference[8..].copy_from_slice(&image[body + BECOMING_SECTOR_AT..][..4]);
+        resize(image, at + len, at + len - body, REFERENCE_BYTES);
+        image[body..body + REFERENCE_BYTES].copy_from_slice(&reference);
+        let entry_len = (body - at + REFERENCE_BYTES) as u16;
+        image[at..at + 2].copy_from_slice(&entry_len.to_le_bytes());
+        image[at + 9] = REFERENCE;
+        image[at + ENTRY_HEADER_BYTES - 1] = 0;
+    }
+    header_mut(image).deferred = U16::ZERO;
+}
+
+fn deferred_entries(image: &[u8]) -> Vec<(usize, u8)> {
+    let raw = Sector::new(image).raw();
+    raw.filter(|raw| raw.header.flags != 0).map(|raw| (raw.at, raw.header.flags)).collect()
+}

@@ -1,0 +1,154 @@
+//! Reading a directory, an entry at a time, while others rename, make and remove files in it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cffs::clock::TestClock;
+use cffs::device::MemoryDevice;
+use cffs::error::Error;
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::units::InodeNo;
+use cffs::vfs::{NewFile, NewKind, OpenOptions, RenameMode, Volume};
+
+const ROOT: InodeNo = InodeNo::ROOT;
+const FILE: NewFile<'static> =
+    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+
+fn volume(options: &MkfsOptions) -> Volume {
+    let device = MemoryDevice::new(64 << 20);
+    mkfs::make(&device, options).expect("mkfs");
+    let (clock, options) = (Arc::new(TestClock::default()), OpenOptions::default());
+    Volume::open(Arc::new(device), clock, options).expect("open")
+}
+
+fn make(volume: &Volume, name: &str) -> InodeNo {
+    let attr = volume.make(ROOT, name.as_bytes(), &FILE).expect("make");
+    volume.release(attr.ino, 1);
+    attr.ino
+}
+
+fn rename(volume: &Volume, from: &str, to: &str) {
+    volume.rename(ROOT, from.as_bytes(), ROOT, to.as_bytes(), RenameMode::Replace).expect("rename");
+}
+
+/// Reads to the end, one entry after the other, with a change after each; what was seen how often.
+fn read_beside(volume: &Volume, mut change: impl FnMut(usize)) -> BTreeMap<InodeNo, usize> {
+    let mut seen = BTreeMap::new();
+    let mut at = 0;
+    for round in 0.. {
+        assert!(round < 20_000, "the directory does not end");
+        let mut next = None;
+        let visit = &mut |entry: &cffs::vfs::DirEntry<'_>| {
+            let is_first = next.is_none();
+            if is_first {
+                next = Some((entry.cookie, entry.ino));
+            }
+            is_first
+        };
+        volume.read_dir(ROOT, at, false, visit).expect("read");
+        let Some((cookie, ino)) = next else { break };
+        at = cookie;
+        *seen.entry(ino).or_default() += 1;
+        change(round);
+    }
+    seen
+}
+
+/// With inodes in the directory and elsewhere, and so many files that they fill several sectors.
+fn on_volumes_with_files(test: impl Fn(&Volume, &[InodeNo])) {
+    for (embed, count) in [(true, 10), (true, 200), (false, 10), (false, 500)] {
+        let volume = volume(&MkfsOptions { embed, ..MkfsOptions::default() });
+        let files: Vec<InodeNo> = (0..count).map(|i| make(&volume, &format!("a{i:03}"))).collect();
+        volume.sync().expect("sync");
+        test(&volume, &files);
+        volume.close().expect("close");
+    }
+}
+
+/// A reader who goes on after the last entry used to find the files again under their new names, for
+/// as long as others renamed them.
+#[test]
+fn each_file_comes_once_while_all_are_renamed() {
+    on_volumes_with_files(|volume, files| {
+        let seen = read_beside(volume, |round| {
+            let (from, to) = (b'a' + (round % 20) as u8, b'a' + ((round + 1) % 20) as u8);
+            if round < 40 {
+                for number in 0..files.len() {
+                    let (from, to) = (char::from(from), char::from(to));
+                    rename(volume, &format!("{from}{number:03}"), &format!("{to}{number:03}"));
+                }
+            }
+        });
+        assert_eq!(seen, files.iter().map(|ino| (*ino, 1)).collect());
+    });
+}
+
+/// What is written to another name and renamed over the old one has the old one's place.
+#[test]
+fn a_name_that_is_replaced_comes_once() {
+    on_volumes_with_files(|volume, files| {
+        let count = files.len();
+        let mut names = BTreeMap::new();
+        let mut at = 0;
+        loop {
+            let mut next = None;
+            let visit = &mut |entry: &cffs::vfs::DirEntry<'_>| {
+                let is_first = next.is_none();
+                if is_first {
+                    next = Some((entry.cookie, entry.name.to_vec()));
+                }
+                is_first
+            };
+            volume.read_dir(ROOT, at, false, visit).expect("read");
+            let Some((cookie, name)) = next else { break };
+            at = cookie;
+            *names.entry(name).or_insert(0) += 1;
+            for number in (0..count).step_by(count / 5) {
+                make(volume, "new");
+                rename(volume, "new", &format!("a{number:03}"));
+            }
+        }
+        let expected = (0..count).map(|i| (format!("a{i:03}").into_bytes(), 1));
+        assert_eq!(names, expected.collect());
+    });
+}
+
+/// Who makes and removes files does not keep a reader busy for ever, nor does who makes ever more.
+#[test]
+fn a_reader_comes_to_the_end_beside_others_who_make_files() {
+    on_volumes_with_files(|volume, files| {
+        let seen = read_beside(volume, |_| {
+            make(volume, "for a moment");
+            volume.unlink(ROOT, b"for a moment").expect("unlink");
+        });
+        assert!(files.iter().all(|ino| seen.get(ino) == Some(&1)));
+        assert!(seen.len() < files.len() + 200, "{} entries", seen.len());
+
+        let seen = read_beside(volume, |round| {
+            make(volume, &format!("{round} more"));
+        });
+        assert!(files.iter().all(|ino| seen.get(ino) == Some(&1)));
+        assert!(seen.len() < files.len() + 200, "{} entries", seen.len());
+    });
+}
+
+/// Names that have no room where they are move, behind what the reader is to see.
+#[test]
+fn names_that_grow_do_not_keep_a_reader_busy() {
+    on_volumes_with_files(|volume, files| {
+        let mut names: BTreeMap<usize, String> =
+            (0..files.len()).map(|i| (i, format!("a{i:03}"))).collect();
+        let seen = read_beside(volume, |round| {
+            let name = names.get_mut(&(round % files.len())).expect("a name");
+            if name.len() < 200 {
+                let longer = format!("{name}{}", "x".repeat(50));
+                rename(volume, name, &longer);
+                *name = longer;
+            }
+        });
+        assert!(files.iter().all(|ino| seen.contains_key(ino)));
+        assert!(seen.values().all(|times| *times <= 4), "{seen:?}");
+        let gone = volume.lookup(ROOT, b"a000").map(|attr| attr.ino);
+        assert!(matches!(gone, Err(Error::NotFound)), "{gone:?}");
+    });
+}
