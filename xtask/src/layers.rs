@@ -24,10 +24,11 @@ enum Uses {
 }
 
 /// The modules above the base, from the bottom.
-const LAYERS: [(&str, Uses); 11] = [
+const LAYERS: [(&str, Uses); 12] = [
     ("device", Uses::Below),
     // Codecs do no I/O, so they do not even see a device.
     ("format", Uses::Only(&[])),
+    ("memory", Uses::Only(&[])),
     ("cache", Uses::Below),
     ("alloc", Uses::Below),
     ("inode", Uses::Below),

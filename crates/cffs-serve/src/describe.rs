@@ -7,7 +7,7 @@ use cffs::format::superblock::{
     Damage, ErrorsPolicy, Holder, Incompat, LogArea, Policy, Reserve, RoCompat, State,
 };
 use cffs::fsck::{Phase, Report};
-use cffs::vfs::{Placement, Stats, Volume};
+use cffs::vfs::{MemoryUse, Placement, Stats, Volume};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -121,9 +121,37 @@ pub fn mounted(volume: &Volume, identity: Option<&Identity>) -> Value {
     json!({ "server": identity, "superblock": shown })
 }
 
+/// What the server takes in memory: for its callers by kind, each with its limit if it has one, and
+/// the whole process as the kernel counts it.
+fn memory(stats: &Stats, uses: &[MemoryUse]) -> Value {
+    let mut shown = serde_json::Map::new();
+    let [resident, resident_max] = resident_bytes();
+    shown.insert(String::from("resident_bytes"), json!(resident));
+    shown.insert(String::from("resident_bytes_most"), json!(resident_max));
+    shown.insert(String::from("vnodes"), stats.vnodes.into());
+    shown.insert(String::from("dirty_bytes"), stats.dirty_bytes.into());
+    for MemoryUse { kind, bytes, bytes_max } in uses {
+        let fields = match bytes_max {
+            Some(limit) => json!({ "bytes": bytes, "limit_bytes": limit }),
+            None => json!({ "bytes": bytes }),
+        };
+        shown.insert(kind.name().to_owned(), fields);
+    }
+    Value::Object(shown)
+}
+
+/// What the process has in memory, and had at most; none if the kernel does not say.
+fn resident_bytes() -> [Option<u64>; 2] {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    ["VmRSS:", "VmHWM:"].map(|name| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
+    })
+}
+
 /// The counters of a volume since it was opened, and what follows from them, with what the kernel
 /// asked for.
-pub fn stats(stats: &Stats, requests: Value) -> Value {
+pub fn stats(stats: &Stats, uses: &[MemoryUse], requests: Value) -> Value {
     let asked = stats.cache_hits + stats.cache_misses;
     let percent = |part: u64| (part * 1000).checked_div(asked).map(|p| p as f64 / 10.0);
     json!({
@@ -158,7 +186,7 @@ pub fn stats(stats: &Stats, requests: Value) -> Value {
             "early_writes": stats.early_writes,
             "clean_points": stats.clean_points,
         },
-        "memory": { "vnodes": stats.vnodes, "dirty_bytes": stats.dirty_bytes },
+        "memory": memory(stats, uses),
     })
 }
 

@@ -9,6 +9,7 @@ pub mod files;
 pub mod format;
 pub mod fsck;
 pub mod inode;
+pub mod memory;
 pub mod mkfs;
 pub mod namespace;
 pub mod open;

@@ -15,6 +15,17 @@ use crate::output;
 /// Show what a mounted volume has cost: requests, bytes, hit rates
 #[derive(Debug, Args)]
 #[command(after_help = "\
+The memory of the server is shown by kind, with the limit that follows from the options of the mount:
+  blocks                 what was read: cache=SIZE
+  inodes, attributes, extents
+                         what is known of files: together a quarter of cache=SIZE, and twice
+                         dirty=SIZE of those that are changed or being written
+  pages, in flight       what was changed, and what is being written: dirty=SIZE, twice that
+  names                  names that were found lately
+  references             what the kernel remembers: a few bytes for each inode
+  bitmaps                free space of the cylinder groups that were looked at
+  busy log               what is noted for a recovery
+
 Examples:
   cffs stats mnt
   cffs stats --watch mnt          what happens each second

@@ -178,7 +178,9 @@ impl Control {
     pub fn answer(&self, volume: &Volume, ino: InodeNo, question: Question) -> Result<Vec<u8>> {
         let value = match question {
             Question::Info => describe::mounted(volume, self.identity.get()),
-            Question::Stats => describe::stats(&volume.stats(), self.requests.describe()),
+            Question::Stats => {
+                describe::stats(&volume.stats(), &volume.memory(), self.requests.describe())
+            }
             Question::Explain => describe::placement(&volume.explain(ino)?),
             Question::Scrub => serde_json::json!(self.scrubbing.status()),
             Question::Fsck => serde_json::json!(self.checking.status()),

@@ -87,6 +87,13 @@ impl Group {
         }
     }
 
+    /// What the bitmaps take in memory, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        let words =
+            self.free_bits.capacity() + self.held_bits.capacity() + self.told_bits.capacity();
+        words as u64 * 8
+    }
+
     /// The bitmap as it goes to the device at a clean point, padded with used fragments to `bytes`,
     /// and how many fragments are free in it. The runs of `also_free` are, whatever they are in
     /// memory.

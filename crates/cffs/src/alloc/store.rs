@@ -39,6 +39,11 @@ impl Allocator {
         self.state.lock().cgs_made
     }
 
+    /// What the bitmaps in memory take, in bytes.
+    pub fn bitmap_bytes(&self) -> u64 {
+        self.state.lock().groups.values().map(Group::memory_bytes).sum()
+    }
+
     /// Reads a group's header and bitmap from the device and holds them against their checksums.
     pub fn verify_group(&self, cg: CgIndex) -> Result<()> {
         self.read_group(cg).map(drop)

@@ -281,6 +281,11 @@ impl BufferCache {
         (self.segment_of(block) + 1) * u64::from(self.layout.segment_blocks())
     }
 
+    /// The bytes of the blocks that are in memory.
+    pub fn resident_bytes(&self) -> u64 {
+        self.clean.weight() * u64::from(self.layout.block_bytes)
+    }
+
     /// The bytes that the cache may take.
     pub fn bytes(&self) -> u64 {
         self.bytes

@@ -105,6 +105,11 @@ impl WriteSet {
         }
     }
 
+    /// How many blocks are to be written.
+    pub fn block_count(&self) -> u64 {
+        self.phases.iter().map(|phase| phase.len() as u64).sum()
+    }
+
     /// Whether nothing is to be written.
     pub fn is_empty(&self) -> bool {
         self.phases.iter().all(BTreeMap::is_empty)

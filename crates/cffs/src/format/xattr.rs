@@ -34,6 +34,11 @@ struct DiskHeader {
 
 const _: () = assert!(size_of::<DiskHeader>() == HEADER_BYTES);
 
+/// The bytes of an attribute in an encoded list.
+pub fn encoded_len(name: &[u8], value: &[u8]) -> usize {
+    3 + name.len() + value.len()
+}
+
 /// Appends an attribute to an encoded list.
 pub fn push(list: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     list.push(name.len() as u8);

@@ -38,8 +38,33 @@ struct State {
     position: Position,
     /// The log tells that what is derived is being written.
     settling: bool,
+    /// More changed than is remembered, which the log is about to say.
+    overflown: bool,
     /// The log does not tell everything.
     incomplete: bool,
+}
+
+/// Notes that are kept in memory at most; with more changes than that in one generation, the log does
+/// not tell everything.
+const NOTES_MAX: usize = 1 << 20;
+/// What a note takes in memory, about.
+const NOTE_BYTES: u64 = 40;
+
+impl State {
+    fn notes(&self) -> usize {
+        self.directories.len() + self.blocks.len() + self.locator.len() + self.pending.len()
+    }
+
+    /// Whether something is to be noted: not if the log does not tell everything in any case. Then
+    /// what was noted is of no use either.
+    fn takes_notes(&mut self) -> bool {
+        self.overflown |= self.notes() >= NOTES_MAX;
+        if self.overflown || self.incomplete {
+            (self.directories, self.blocks) = Default::default();
+            (self.locator, self.pending) = Default::default();
+        }
+        !self.overflown && !self.incomplete
+    }
 }
 
 /// What changed since the last clean point.
@@ -58,12 +83,14 @@ pub struct Fill {
     pub sectors_max: u32,
     /// The log does not tell everything.
     pub incomplete: bool,
+    /// What of it is kept in memory, in notes.
+    pub notes: usize,
 }
 
 impl Fill {
     /// Whether a clean point should come before the log is full.
     pub fn is_high(&self) -> bool {
-        self.incomplete || self.sectors > self.sectors_max / 2
+        self.incomplete || self.sectors > self.sectors_max / 2 || self.notes > NOTES_MAX / 2
     }
 }
 
@@ -90,8 +117,19 @@ impl Busy {
         Fill {
             sectors: state.position.sequence + u32::from(is_begun),
             sectors_max: self.sectors_max(),
-            incomplete: state.incomplete,
+            incomplete: state.incomplete || state.overflown,
+            notes: state.notes(),
         }
+    }
+
+    /// What the notes take in memory, in bytes, about.
+    pub fn memory_bytes(&self) -> u64 {
+        self.state.lock().notes() as u64 * NOTE_BYTES
+    }
+
+    /// The most that they may.
+    pub fn memory_bytes_max() -> u64 {
+        NOTES_MAX as u64 * NOTE_BYTES
     }
 
     fn sectors_max(&self) -> u32 {
@@ -102,7 +140,8 @@ impl Busy {
     /// is new.
     pub fn container(&self, holder: InodeNo, position: u64, block: Option<&[u8]>) {
         let mut state = self.state.lock();
-        if holder == InodeNo::SYSTEM || !state.blocks.insert((holder, position)) {
+        let is_noted = holder != InodeNo::SYSTEM && state.takes_notes();
+        if !is_noted || !state.blocks.insert((holder, position)) {
             return;
         }
         let position = position as u32;
@@ -133,7 +172,7 @@ impl Busy {
     /// Notes that a block of the locator table is about to change.
     pub fn locator(&self, position: u64, block: &[u8]) {
         let mut state = self.state.lock();
-        if state.locator.insert(position) {
+        if state.takes_notes() && state.locator.insert(position) {
             let used = locator::used_count(block) as u16;
             state.pending.push(Record::Locator { position, used });
         }
@@ -153,6 +192,9 @@ impl Busy {
     pub fn space(&self, changes: Changes) {
         let Changes { groups, freed } = changes;
         let mut state = self.state.lock();
+        if !state.takes_notes() {
+            return;
+        }
         let group = |(cg, free)| Record::Group { cg, free };
         state.pending.extend(groups.into_iter().map(group));
         state.pending.extend(freed.into_iter().map(Record::Freed));
@@ -162,7 +204,7 @@ impl Busy {
     pub fn directory(&self, ino: InodeNo) {
         let mut state = self.state.lock();
         let is_directory = !ino.is_system() || ino == InodeNo::ROOT;
-        if is_directory && state.directories.insert(ino) {
+        if is_directory && state.takes_notes() && state.directories.insert(ino) {
             state.pending.push(Record::Directory(ino));
         }
     }
@@ -180,6 +222,10 @@ impl Busy {
         let state = &mut *self.state.lock();
         let mut pending = std::mem::take(&mut state.pending);
         merge_freed(&mut pending);
+        if state.overflown && !state.incomplete {
+            self.give_up(state);
+            self.put_tail(state, writes);
+        }
         if pending.is_empty() || state.incomplete {
             return;
         }
@@ -210,8 +256,7 @@ impl Busy {
     /// Goes on to the next sector, or notes in the last that there is none.
     fn next_sector(&self, state: &mut State, writes: &mut WriteSet) {
         if state.position.sequence + 1 == self.sectors_max() {
-            state.incomplete = true;
-            busy_log::set_incomplete(self.sector_at(state));
+            self.give_up(state);
             return;
         }
         state.position.previous = busy_log::seal(self.sector_at(state), self.checksum);
@@ -221,6 +266,17 @@ impl Busy {
             writes.put_block(Phase::New, number, Arc::new(Block::new(&state.tail)));
             state.tail.fill(0);
         }
+    }
+
+    /// Notes in the log that it does not tell everything.
+    fn give_up(&self, state: &mut State) {
+        state.incomplete = true;
+        let position = state.position;
+        let sector = self.sector_at(state);
+        if sector[..4] == [0; 4] {
+            busy_log::init(sector, position);
+        }
+        busy_log::set_incomplete(sector);
     }
 
     fn block_before(&self, state: &State) -> BlockNo {
@@ -266,3 +322,6 @@ fn merge_freed(records: &mut Vec<Record>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,8 @@ use crate::format::extent::Extent;
 
 /// The longest list.
 const FEW: usize = 8;
+/// What an extent takes in a tree, about, whose nodes are two thirds full.
+const MANY_BYTES: u64 = 64;
 
 /// An extent, and where it is kept on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,14 @@ impl Extents {
         match self {
             Extents::Few(list) => list.len(),
             Extents::Many(tree) => tree.len(),
+        }
+    }
+
+    /// What they take in memory besides a short list, in bytes, about.
+    pub fn memory_bytes(&self) -> u64 {
+        match self {
+            Extents::Few(_) => 0,
+            Extents::Many(tree) => tree.len() as u64 * MANY_BYTES,
         }
     }
 

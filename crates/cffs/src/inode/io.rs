@@ -618,7 +618,7 @@ impl Store {
         file.inode.content = Content::Map(ExtentMap::default());
         self.alloc.free(std::mem::take(&mut file.inode.xattr_block));
         self.alloc.free(std::mem::take(&mut file.xattr_space));
-        file.dirty = false;
+        self.drop_inode(file);
         self.locator_free(file.inode.ino, file.inode.generation)?;
         self.remove(file.inode.ino);
         Ok(())

@@ -7,7 +7,6 @@ use crate::error::{Corruption, Error, Result};
 use crate::format::extent::{Extent, MAP_DEPTH_MAX, Node};
 use crate::format::inode::{FileType, InodeFlags, Record};
 use crate::format::sector::Body;
-use crate::format::xattr;
 use crate::units::{BlockNo, Container, FragNo, FragRun, InodeNo, Key};
 
 /// More directories than this above a file are a loop.
@@ -117,18 +116,10 @@ impl Store {
             Content::Map(self.decode_map(record)?)
         };
         let xattr_block = disk.xattr_block.get();
-        let list = if xattr_block == 0 {
-            record.xattrs.to_vec()
-        } else {
-            let run =
-                FragRun::new(FragNo(xattr_block & ((1 << 48) - 1)), (xattr_block >> 48) as u32);
-            inode.xattr_block = run;
-            self.read_xattr_block(&inode, run)?
-        };
-        for attribute in xattr::iter(&list) {
-            let (name, value) = attribute.map_err(bad)?;
-            inode.xattrs.insert(name.to_vec(), value.to_vec());
-        }
+        let apart = (xattr_block != 0).then(|| {
+            FragRun::new(FragNo(xattr_block & ((1 << 48) - 1)), (xattr_block >> 48) as u32)
+        });
+        self.decode_attributes(&mut inode, record.xattrs, apart)?;
         let sectors_aligned = inode.size.is_multiple_of(self.layout.block_bytes.into());
         if inode.is_dir() && (!sectors_aligned || inode.size > 1 << 40) {
             return Err(bad("the size of the directory is not one of whole blocks").into());
@@ -140,18 +131,6 @@ impl Store {
             return Err(bad("the directory is larger than its blocks").into());
         }
         Ok(inode)
-    }
-
-    fn read_xattr_block(&self, inode: &Inode, run: FragRun) -> Result<Vec<u8>> {
-        if !self.layout.is_allocatable(run.start, run.len) {
-            let what = "outside of the volume's space for files";
-            return Err(Corruption::XattrBlock { ino: inode.ino, start: run.start, what }.into());
-        }
-        let mut bytes = vec![0; run.len as usize * self.layout.fragment_bytes as usize];
-        self.read_fragments(run.start, 0, &mut bytes, BlockNo(self.layout.blocks))?;
-        let list =
-            xattr::decode_block(&bytes, inode.ino, inode.generation, run.start, self.checksum)?;
-        Ok(list.to_vec())
     }
 
     fn decode_map(&self, record: &Record<'_>) -> Result<ExtentMap> {

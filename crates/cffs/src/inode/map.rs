@@ -37,6 +37,9 @@ struct Leaf {
     dirty: bool,
 }
 
+/// What a leaf of the tree takes in memory, about.
+const LEAF_BYTES: u64 = 48;
+
 /// The extents of a file.
 #[derive(Debug, Default)]
 pub struct ExtentMap {
@@ -118,6 +121,12 @@ impl ExtentMap {
             inner += level;
         }
         if written == 0 { 0 } else { written + inner }
+    }
+
+    /// What the extents take in memory if they are many, in bytes.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let leaves = self.leaves.len() as u64 * LEAF_BYTES;
+        self.extents.memory_bytes() + leaves + (self.inner.capacity() * size_of::<BlockNo>()) as u64
     }
 
     /// Whether nothing is mapped.

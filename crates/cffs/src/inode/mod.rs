@@ -11,6 +11,7 @@
 //! file, external inode table, locator table, and readers hold one at a time.
 
 mod ahead;
+mod attributes;
 mod busy;
 mod extents;
 mod io;
@@ -25,8 +26,7 @@ mod table;
 mod vnode;
 mod write_back;
 
-use std::collections::BTreeMap;
-
+pub use attributes::Attributes;
 pub use busy::{Busy, Fill, space_of};
 pub use locator::Locator;
 pub use map::{ExtentMap, Mapping};
@@ -38,7 +38,6 @@ pub use write_back::Neighbours;
 use crate::clock::Timestamp;
 use crate::format::extent::EXTENT_BYTES;
 use crate::format::inode::{DiskInode, FileType, InodeFlags, LinkTag, Record};
-use crate::format::xattr;
 use crate::units::{FragRun, InodeNo, Key};
 
 /// How many extents lie in the inode at most; the rest goes to the tree.
@@ -97,8 +96,8 @@ pub struct Inode {
     pub content: Content,
     /// The checksum of a small file's contents on the device.
     pub content_checksum: Option<u32>,
-    /// Extended attributes by name.
-    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Extended attributes; `None` while they are on the device alone.
+    pub(super) attributes: Option<Attributes>,
     /// Where they lie if not beside the inode.
     pub xattr_block: FragRun,
 }
@@ -132,7 +131,7 @@ impl Inode {
             special: 0,
             content: Content::Map(ExtentMap::default()),
             content_checksum: None,
-            xattrs: BTreeMap::new(),
+            attributes: Some(Attributes::default()),
             xattr_block: FragRun::default(),
         }
     }
@@ -193,15 +192,6 @@ impl Inode {
         }
     }
 
-    /// The bytes of all extended attributes, as a list.
-    pub fn xattr_list(&self) -> Vec<u8> {
-        let mut list = Vec::new();
-        for (name, value) in &self.xattrs {
-            xattr::push(&mut list, name, value);
-        }
-        list
-    }
-
     /// The inode as it goes to its sector. `xattrs_beside` tells whether the attributes lie there
     /// too.
     pub fn encode(
@@ -258,7 +248,8 @@ impl Inode {
             tag_count: 0,
             reserved: [0; 6],
         };
-        let xattrs = if xattrs_beside { self.xattr_list() } else { Vec::new() };
+        let beside = self.attributes.as_ref().filter(|_| xattrs_beside);
+        let xattrs = beside.map_or(Vec::new(), Attributes::encode);
         let mut encoded_tags = Vec::new();
         tags.iter().for_each(|tag| tag.encode(&mut encoded_tags));
         EncodedInode { inode, data, xattrs, tags: encoded_tags }

@@ -40,7 +40,7 @@ impl Store {
     fn spill_blocks_max(&self, file: &VnodeState, changes: u64) -> u64 {
         let block_bytes = self.layout.block_bytes;
         let tree = file.inode.map().map_or(0, |map| map.tree_blocks_max(changes, block_bytes));
-        tree + u64::from(!file.inode.xattrs.is_empty())
+        tree + u64::from(file.inode.has_attributes())
     }
 
     /// Gives back what was promised to a file, whose inode is encoded now.

@@ -9,7 +9,7 @@ use super::ahead::Ahead;
 use super::table::VnodeTable;
 use super::{Busy, Changed, Content, ExtentMap, Inode, Locator, Locked, Vnode, VnodeState};
 use crate::alloc::Allocator;
-use crate::cache::{Block, BufferCache};
+use crate::cache::{Block, BufferCache, WriteSet};
 use crate::clock::Clock;
 use crate::error::{Corruption, Error, Result};
 use crate::format::extent::Extent;
@@ -17,6 +17,7 @@ use crate::format::inode::{DISK_INODE_BYTES, FileType};
 use crate::format::sector::{self, Sector};
 use crate::format::superblock::{Incompat, Policy, RoCompat};
 use crate::format::{Checksum, Layout, NAME_BYTES_MAX, Superblock};
+use crate::memory::{Held, Kind, Memory};
 use crate::units::{Container, EpochNo, InodeNo, SectorIndex};
 
 /// What mkfs decided, in the form that is asked for.
@@ -61,9 +62,10 @@ pub struct Store {
     pub locator: Locator,
     /// What changed since the last clean point.
     pub busy: Busy,
+    /// The account of the memory that callers cause to be taken.
+    pub memory: Arc<Memory>,
     vnodes: VnodeTable,
     queue: Mutex<Vec<Arc<Vnode>>>,
-    dirty_pages: AtomicU64,
     epoch: AtomicU64,
     pub(super) ahead: Ahead,
 }
@@ -88,7 +90,7 @@ impl Store {
         cache: Arc<BufferCache>,
         superblock: &Superblock,
         clock: Arc<dyn Clock>,
-        vnodes_max: usize,
+        memory: Arc<Memory>,
     ) -> Result<Store> {
         let layout = Layout::new(superblock);
         let inline = superblock.incompat.contains(Incompat::INLINE);
@@ -113,9 +115,9 @@ impl Store {
             clock,
             locator: Locator::new(superblock),
             busy: Busy::new(layout, superblock.checksum(), superblock.generation),
-            vnodes: VnodeTable::new(vnodes_max),
+            vnodes: VnodeTable::new(memory.clone()),
+            memory,
             queue: Mutex::default(),
-            dirty_pages: AtomicU64::new(0),
             epoch: AtomicU64::new(superblock.epoch.wrapping_add(1)),
             ahead: Ahead::default(),
         };
@@ -167,7 +169,10 @@ impl Store {
 
     /// Enters a vnode, unless the inode has one: then that one counts.
     pub fn insert(&self, vnode: Arc<Vnode>) -> Arc<Vnode> {
-        self.vnodes.insert(vnode)
+        Locked::new(&vnode).open_account(&self.memory);
+        let vnode = self.vnodes.insert(vnode);
+        self.vnodes.make_room();
+        vnode
     }
 
     /// Forgets the vnode of an inode that is no more.
@@ -200,10 +205,28 @@ impl Store {
         self.peek(ino).ok_or(Error::Corruption(Corruption::Inode { ino, what }))
     }
 
+    /// Writes a set, which is charged meanwhile, and returns when it is durable.
+    pub fn commit(&self, writes: WriteSet) -> Result<()> {
+        let _in_flight = self.charge_writes(&writes);
+        writes.commit(&self.cache)
+    }
+
+    /// Writes a set of new blocks ahead of their epoch.
+    pub fn write_ahead(&self, writes: WriteSet) -> Result<()> {
+        let _in_flight = self.charge_writes(&writes);
+        writes.write_ahead(&self.cache)
+    }
+
+    fn charge_writes(&self, writes: &WriteSet) -> Held {
+        let bytes = writes.block_count() * u64::from(self.layout.block_bytes);
+        Held::new(&self.memory, Kind::InFlight, bytes)
+    }
+
     /// Queues a vnode for the next epoch.
     pub fn queue(&self, vnode: &Arc<Vnode>) {
         if vnode.set_queued() {
             self.queue.lock().push(vnode.clone());
+            self.memory.queued();
         }
     }
 
@@ -211,6 +234,8 @@ impl Store {
     pub fn take_queue(&self) -> Vec<Arc<Vnode>> {
         let queue = std::mem::take(&mut *self.queue.lock());
         queue.iter().for_each(|vnode| vnode.clear_queued());
+        self.memory.taken(queue.len() as u64);
+        self.vnodes.look_again();
         queue
     }
 
@@ -220,8 +245,8 @@ impl Store {
     }
 
     /// How many vnodes wait for the next epoch.
-    pub fn queue_len(&self) -> usize {
-        self.queue.lock().len()
+    pub fn queue_len(&self) -> u64 {
+        self.memory.queue_len()
     }
 
     /// Marks an inode as changed, in whatever way.
@@ -234,11 +259,20 @@ impl Store {
         file.dirty = true;
         file.changed = file.changed.max(changed);
         self.queue(file.vnode);
+        self.weigh(file);
+    }
+
+    /// Charges a vnode with what it takes now, and makes room if that is more than before and too
+    /// much for all of them.
+    pub fn weigh(&self, file: &mut VnodeState) {
+        if file.weigh() {
+            self.vnodes.make_room();
+        }
     }
 
     /// Bytes of changed pages that no epoch has taken yet.
     pub fn dirty_bytes(&self) -> u64 {
-        self.dirty_pages.load(Ordering::Relaxed) * u64::from(self.layout.block_bytes)
+        self.memory.charged(Kind::Pages)
     }
 
     /// Adjusts the count of changed pages after `change` changed those of a file.
@@ -250,7 +284,12 @@ impl Store {
         let before = file.pages.dirty_count() as u64;
         let result = change(file);
         let after = file.pages.dirty_count() as u64;
-        self.dirty_pages.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        let bytes = |pages: u64| pages * u64::from(self.layout.block_bytes);
+        if after > before {
+            self.memory.add(Kind::Pages, bytes(after - before));
+        } else if before > after {
+            self.memory.sub(Kind::Pages, bytes(before - after));
+        }
         result
     }
 
@@ -323,7 +362,7 @@ impl Store {
 
     fn dirtied(&self, made_dirty: bool) {
         if made_dirty {
-            self.dirty_pages.fetch_add(1, Ordering::Relaxed);
+            self.memory.add(Kind::Pages, self.layout.block_bytes.into());
         }
     }
 

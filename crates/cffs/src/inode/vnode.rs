@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use foldhash::HashSet;
 use parking_lot::{RwLock, RwLockWriteGuard};
 
-use super::Inode;
+use super::{Attributes, Content, ExtentMap, Inode};
 use crate::cache::Pages;
 use crate::format::inode::LinkTag;
+use crate::memory::{Charge, Memory, Weight};
 use crate::units::{Container, EpochNo, FragRun, InodeNo};
 
 /// An inode in use; there is one for each inode at most.
@@ -27,6 +28,11 @@ pub struct Vnode {
     /// Everything else, under its lock.
     pub state: RwLock<VnodeState>,
 }
+
+/// What a vnode takes by itself, with its place in the table.
+const VNODE_BYTES: u64 = size_of::<Vnode>() as u64 + 32;
+/// What a hash in [`VnodeState::leaving`] takes.
+const LEAVING_BYTES: u64 = 5;
 
 /// What changed of a file since its inode was last encoded: the most of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,6 +94,8 @@ pub struct VnodeState {
     pub leaving: HashSet<u32>,
     /// Of a directory: no sector before this one has room for an entry of usual size.
     pub room_from: u32,
+    /// What the vnode is charged with.
+    charge: Charge,
     /// Of a directory: the length of the inline contents last written in it, for which the next
     /// new file leaves room.
     pub inline_len: u16,
@@ -99,6 +107,28 @@ impl VnodeState {
         self.dirty = false;
         self.changed = Changed::Times;
         self.moves = false;
+        self.weigh();
+    }
+
+    /// Charges the vnode to an account from now on.
+    pub(super) fn open_account(&mut self, account: &Arc<Memory>) {
+        self.charge.open(account);
+        self.weigh();
+    }
+
+    /// Brings the account up to date; whether the vnode takes more than before.
+    pub(super) fn weigh(&mut self) -> bool {
+        let inline = match &self.inode.content {
+            Content::Inline(bytes) => bytes.capacity() as u64,
+            Content::Map(_) => 0,
+        };
+        let leaving = self.leaving.capacity() as u64 * LEAVING_BYTES;
+        self.charge.set(Weight {
+            inode: VNODE_BYTES + inline + leaving,
+            attributes: self.inode.known_attributes().map_or(0, Attributes::memory_bytes),
+            extents: self.inode.map().map_or(0, ExtentMap::memory_bytes),
+            is_changed: self.dirty,
+        })
     }
 }
 
@@ -131,6 +161,7 @@ impl Vnode {
                 verified: AtomicBool::new(false),
                 leaving: HashSet::default(),
                 room_from: 0,
+                charge: Charge::default(),
                 inline_len: 0,
             }),
         }
@@ -156,6 +187,17 @@ impl Vnode {
     pub(super) fn is_evictable(&self) -> bool {
         let Some(state) = self.state.try_read() else { return false };
         !self.is_queued() && !state.dirty && state.pages.is_empty() && state.container.is_some()
+    }
+}
+
+impl Vnode {
+    /// Drops the attributes from memory if the device has them as they are, of a vnode that no epoch
+    /// is writing.
+    pub(super) fn forget_attributes(&self) {
+        if let Some(mut state) = self.state.try_write() {
+            state.forget_attributes();
+            state.weigh();
+        }
     }
 }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use super::map::TreeWriter;
 use super::{
-    Changed, Content, DIRECT_EXTENTS_MAX, DIRECT_EXTENTS_MIN, EncodedInode, Locked, Mapping, Store,
-    VnodeState, body_bytes_max,
+    Attributes, Changed, Content, DIRECT_EXTENTS_MAX, DIRECT_EXTENTS_MIN, EncodedInode, Locked,
+    Mapping, Store, Vnode, VnodeState, body_bytes_max,
 };
 use crate::alloc::{Kind, Owner, Request};
 use crate::cache::{Block, Phase, WriteSet};
@@ -293,7 +293,9 @@ impl Store {
         // Pages of derived state may still be without a place, and change the map later.
         let waiting = file.reserved_blocks;
         self.settle_spill(file);
-        let list = file.inode.xattr_list();
+        let known = file.inode.known_attributes();
+        // What is on the device alone has a block of its own, and stays there.
+        let list_len = known.map_or(usize::MAX / 2, Attributes::encoded_len);
         let (data_min, data_max) = match &file.inode.content {
             Content::Inline(bytes) => (bytes.len(), bytes.len()),
             Content::Map(_) => {
@@ -308,17 +310,9 @@ impl Store {
         let room = room.saturating_sub(tags.len().min(tags_fit) * LINK_TAG_BYTES + promised);
         let room = room.max(smallest);
         let room = room.min(body_bytes_max(&self.layout));
-        let beside = smallest + list.len() <= room;
-        let apart = !beside && !list.is_empty();
-        if !apart || file.xattrs_changed || file.inode.xattr_block.len == 0 {
-            self.alloc.free(std::mem::take(&mut file.inode.xattr_block));
-            if apart {
-                self.write_xattr_block(file, &list, writes)?;
-            }
-        }
-        self.alloc.free(std::mem::take(&mut file.xattr_space));
-        file.xattrs_changed = false;
-        let attributes = if beside { list.len() } else { 0 };
+        let beside = smallest + list_len <= room;
+        self.put_attributes(file, !beside && list_len > 0, writes)?;
+        let attributes = if beside { list_len } else { 0 };
         let area = room.saturating_sub(DISK_INODE_BYTES + attributes);
         let direct = (area.min(data_max) / EXTENT_BYTES).max(DIRECT_EXTENTS_MIN);
         let (ino, generation) = (file.inode.ino, file.inode.generation);
@@ -338,6 +332,39 @@ impl Store {
         }
         let tags = &tags[..tags.len().min(tags_fit)];
         Ok(file.inode.encode(beside, tags, self.layout.block_fragments()))
+    }
+
+    /// The attributes of an inode without a name go to a block of their own if they are more than
+    /// others have beside the inode, so that they need not stay in memory.
+    pub fn encode_nameless(&self, vnode: &Arc<Vnode>, writes: &mut WriteSet) -> Result<()> {
+        let file = &mut Locked::new(vnode);
+        self.settle_spill(file);
+        let len = file.inode.known_attributes().map_or(0, Attributes::encoded_len);
+        if file.xattrs_changed {
+            self.put_attributes(file, len > body_bytes_max(&self.layout), writes)?;
+        }
+        file.set_encoded();
+        Ok(())
+    }
+
+    /// Writes attributes that lie `apart` to a block, unless they are there; of others that block is
+    /// freed.
+    fn put_attributes(
+        &self,
+        file: &mut Locked<'_>,
+        apart: bool,
+        writes: &mut WriteSet,
+    ) -> Result<()> {
+        if !apart || file.xattrs_changed || file.inode.xattr_block.len == 0 {
+            self.alloc.free(std::mem::take(&mut file.inode.xattr_block));
+            if apart {
+                let list = file.inode.attributes().encode();
+                self.write_xattr_block(file, &list, writes)?;
+            }
+        }
+        self.alloc.free(std::mem::take(&mut file.xattr_space));
+        file.xattrs_changed = false;
+        Ok(())
     }
 
     /// Takes space for a list of attributes of this many bytes before the list is changed: it has to

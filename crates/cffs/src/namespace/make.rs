@@ -34,6 +34,8 @@ impl Namespace {
         if self.find_hashed(&dir, hash, name)?.is_some() {
             return Err(Error::Exists);
         }
+        // A new file may inherit some.
+        self.store.load_attributes(&mut dir)?;
         let (ino, generation) = self.store.locator_allocate()?;
         let inode = build(ino, generation, &dir.inode);
         let vnode = Arc::new(Vnode::new(inode, None, false));
@@ -52,8 +54,9 @@ impl Namespace {
         parent: &Arc<Vnode>,
         build: impl FnOnce(InodeNo, u32, &Inode) -> Inode,
     ) -> Result<Arc<Vnode>> {
-        let dir = parent.state.read();
+        let mut dir = Locked::new(parent);
         self.check_dir(&dir)?;
+        self.store.load_attributes(&mut dir)?;
         let (ino, generation) = self.store.locator_allocate()?;
         let mut inode = build(ino, generation, &dir.inode);
         inode.nlink = 0;
@@ -104,7 +107,9 @@ impl Namespace {
     /// The first record of a new inode. What takes much room is left to the epoch, which finds a
     /// place for it.
     fn encode_new(&self, file: &Locked<'_>) -> EncodedInode {
-        let beside = file.inode.xattr_list().len() <= self.store.layout.sector_bytes as usize / 8;
+        let room = self.store.layout.sector_bytes as usize / 8;
+        let known = file.inode.known_attributes();
+        let beside = known.is_some_and(|known| known.encoded_len() <= room);
         file.inode.encode(beside, &[], self.store.layout.block_fragments())
     }
 
@@ -231,7 +236,9 @@ impl Namespace {
         self.store.busy.nameless(file);
         self.store.locator_nameless(file.inode.ino)?;
         file.container = None;
-        file.dirty = false;
+        // No sector has the inode, but its attributes go to the device, so as not to stay in memory.
+        file.dirty = file.xattrs_changed;
+        self.store.weigh(file);
         Ok(())
     }
 

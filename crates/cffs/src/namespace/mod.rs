@@ -57,6 +57,11 @@ impl Namespace {
         self.dir_moved.store(self.store.epoch().0, Ordering::Release);
     }
 
+    /// What the names at hand take in memory, and what they take at most, in bytes.
+    pub fn recent_bytes(&self) -> (u64, u64) {
+        (self.recent.memory_bytes(), self.recent.memory_bytes_max())
+    }
+
     /// The hash of a name, after a check that it can be one.
     fn hash(&self, name: &[u8]) -> Result<u32> {
         check_name(name)?;

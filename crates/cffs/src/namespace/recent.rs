@@ -25,6 +25,9 @@ struct Noted {
 /// By directory and hash: where two names share these, the one that was found last.
 type Part = HashMap<(InodeNo, u32), Noted>;
 
+/// What an entry takes, with its place in the table.
+const ENTRY_BYTES: usize = size_of::<((InodeNo, u32), Noted)>() + 1;
+
 /// The names of all directories that were found lately.
 pub(super) struct RecentNames {
     parts: Vec<Mutex<Part>>,
@@ -37,6 +40,18 @@ impl RecentNames {
         // A table takes the more space until the next power of two the fuller it may be.
         let part_names_max = (names_max / PARTS).max(16) / 8 * 7;
         RecentNames { parts: (0..PARTS).map(|_| Mutex::default()).collect(), part_names_max }
+    }
+
+    /// What the table takes, in bytes, about.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let capacity = |part: &Mutex<Part>| part.lock().capacity() * ENTRY_BYTES;
+        self.parts.iter().map(capacity).sum::<usize>() as u64
+    }
+
+    /// What it takes at most.
+    pub(super) fn memory_bytes_max(&self) -> u64 {
+        let part = (self.part_names_max * 8 / 7).next_power_of_two() * ENTRY_BYTES;
+        (part * self.parts.len()) as u64
     }
 
     fn part(&self, hash: u32) -> &Mutex<Part> {

@@ -82,16 +82,19 @@ fn shift_of(entries: &[Ace], tag: u16) -> Option<u32> {
     }
 }
 
-/// After a change of the mode: brings the access ACL in line with it.
-pub(super) fn follow_mode(inode: &mut Inode) {
-    let Some(Ok(mut entries)) = inode.xattrs.get(ACCESS).map(|bytes| decode(bytes)) else { return };
+/// After a change of the mode: brings the access ACL in line with it. Whether there is one.
+pub(super) fn follow_mode(inode: &mut Inode) -> bool {
+    let Some(Ok(mut entries)) = inode.attributes().get(ACCESS).map(|bytes| decode(bytes)) else {
+        return false;
+    };
     let snapshot = entries.clone();
     for ace in &mut entries {
         if let Some(shift) = shift_of(&snapshot, ace.tag) {
             ace.permissions = (inode.permissions >> shift & 7) as u16;
         }
     }
-    inode.xattrs.insert(ACCESS.to_vec(), encode(&entries));
+    inode.attributes_mut().insert(ACCESS.to_vec(), encode(&entries));
+    true
 }
 
 /// Sets the access ACL and the mode that follows from it. An ACL that says no more than a mode is
@@ -106,9 +109,9 @@ pub(super) fn set_access(inode: &mut Inode, value: &[u8]) -> Result<()> {
     }
     inode.permissions = mode;
     if is_minimal(&entries) {
-        inode.xattrs.remove(ACCESS);
+        inode.attributes_mut().remove(ACCESS);
     } else {
-        inode.xattrs.insert(ACCESS.to_vec(), value.to_vec());
+        inode.attributes_mut().insert(ACCESS.to_vec(), value.to_vec());
     }
     Ok(())
 }
@@ -123,12 +126,12 @@ pub(super) fn check_default(inode: &Inode, value: &[u8]) -> Result<()> {
 
 /// Gives a new file the permissions that its directory's default ACL or the umask leave it.
 pub(super) fn inherit(inode: &mut Inode, parent: &Inode, umask: u32) {
-    let Some(default) = parent.xattrs.get(DEFAULT) else {
+    let Some(default) = parent.attributes().get(DEFAULT) else {
         inode.permissions &= !(umask & 0o777);
         return;
     };
     if inode.is_dir() {
-        inode.xattrs.insert(DEFAULT.to_vec(), default.clone());
+        inode.attributes_mut().insert(DEFAULT.to_vec(), default.clone());
     }
     let Ok(mut entries) = decode(default) else { return };
     let snapshot = entries.clone();
@@ -142,6 +145,6 @@ pub(super) fn inherit(inode: &mut Inode, parent: &Inode, umask: u32) {
     }
     inode.permissions = mode;
     if !is_minimal(&entries) {
-        inode.xattrs.insert(ACCESS.to_vec(), encode(&entries));
+        inode.attributes_mut().insert(ACCESS.to_vec(), encode(&entries));
     }
 }

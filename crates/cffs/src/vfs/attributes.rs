@@ -63,6 +63,14 @@ impl Volume {
             self.truncate(ino, size)?;
         }
         self.change_inode(ino, |store, file| {
+            if changes.permissions.is_some() {
+                store.load_attributes(file)?;
+                // The access ACL follows the mode, in a new place.
+                let attributes = file.inode.attributes();
+                if attributes.has(acl::ACCESS) {
+                    store.take_xattr_space(file, attributes.encoded_len())?;
+                }
+            }
             apply(store, file, changes);
             Ok(self.attr_of(file))
         })
@@ -104,13 +112,12 @@ impl Volume {
 
 fn apply(store: &Store, file: &mut Locked<'_>, changes: &SetAttr) {
     let now = store.clock.now();
-    // The access ACL follows the mode.
-    file.xattrs_changed |= changes.permissions.is_some();
     let inode = &mut file.inode;
     let before = (inode.permissions, inode.uid, inode.gid);
+    let mut has_acl = false;
     if let Some(permissions) = changes.permissions {
         inode.permissions = permissions & 0o7777;
-        acl::follow_mode(inode);
+        has_acl = acl::follow_mode(inode);
     }
     if changes.clear_privileges && inode.file_type == FileType::Regular {
         inode.permissions &= !SET_UID;
@@ -127,6 +134,8 @@ fn apply(store: &Store, file: &mut Locked<'_>, changes: &SetAttr) {
     inode.atime = changes.atime.map_or(inode.atime, time);
     inode.mtime = changes.mtime.map_or(inode.mtime, time);
     inode.touch(changes.ctime.unwrap_or(now));
+    file.xattrs_changed |= has_acl;
+    let inode = &file.inode;
     let times_alone = before == (inode.permissions, inode.uid, inode.gid) && !file.xattrs_changed;
     let changed = if times_alone { Changed::Times } else { Changed::Anything };
     store.mark_changed(file, changed);

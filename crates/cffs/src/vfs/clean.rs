@@ -209,7 +209,7 @@ impl Volume {
         if copies || !writes.is_empty() {
             self.mark_in_use()?;
         }
-        writes.commit(&self.store().cache)?;
+        self.store().commit(writes)?;
         self.write_superblock(next, copies)?;
         *self.superblock.lock() = next.clone();
         Ok(())
@@ -255,7 +255,7 @@ impl Volume {
             }
         }
         writes.put_block(Phase::Change, BlockNo(0), block);
-        writes.commit(&store.cache)
+        store.commit(writes)
     }
 
     pub(super) fn superblock_block(&self, superblock: &Superblock) -> Arc<Block> {

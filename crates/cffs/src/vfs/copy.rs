@@ -121,8 +121,7 @@ impl Volume {
         if len < block_bytes {
             return Ok(0);
         }
-        let vnode = self.vnode(ino)?;
-        if vnode.state.read().inode.xattrs.contains_key(CAPABILITY) {
+        if self.has_xattr(ino, CAPABILITY)? {
             self.drop_xattr(ino, CAPABILITY)?;
         }
         count(&self.calls.writes);

@@ -161,9 +161,9 @@ impl Volume {
             let container = {
                 let state = vnode.state.read();
                 check_regular(&state.inode)?;
-                let capable = state.inode.xattrs.contains_key(CAPABILITY);
+                let known = state.inode.known_attributes();
                 match (&state.inode.content, state.container) {
-                    _ if capable => None,
+                    _ if known.is_none_or(|known| known.has(CAPABILITY)) => None,
                     (Content::Inline(_), Some(container)) if end <= max => Some(container),
                     _ => return Ok(false),
                 }

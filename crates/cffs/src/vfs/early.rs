@@ -84,7 +84,7 @@ impl Volume {
         let pages: usize = in_flight.iter().map(|(_, positions)| positions.len()).sum();
         if pages > 0 {
             progress.early.is_in_motion = true;
-            writes.write_ahead(&store.cache)?;
+            store.write_ahead(writes)?;
             finish_writes(in_flight, epoch);
             count(&self.calls.early_writes);
         }

@@ -198,7 +198,7 @@ impl Volume {
             if std::mem::take(&mut progress.early.is_in_motion) {
                 writes.follow();
             }
-            writes.commit(&store.cache)?;
+            store.commit(writes)?;
             if let Some(mark) = mark {
                 *self.superblock.lock() = mark;
             }
@@ -431,7 +431,7 @@ impl Preparation<'_> {
                     file.set_encoded();
                 }
                 // An inode without a name stays in memory until nobody uses it.
-                None if dirty => Locked::new(vnode).set_encoded(),
+                None if dirty => self.store.encode_nameless(vnode, &mut self.writes)?,
                 _ => {}
             }
         }

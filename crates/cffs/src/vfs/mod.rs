@@ -51,17 +51,16 @@ use crate::error::{Error, Result};
 use crate::format::superblock::{SUPERBLOCK_BYTES, State};
 use crate::format::{Layout, Superblock};
 pub use crate::inode::Fill as BusyLogFill;
-use crate::inode::{Locked, Store, Vnode};
+use crate::inode::{Busy, Locked, Store, Vnode};
+use crate::memory::{Kind, Memory};
 use crate::namespace::Namespace;
 use crate::units::{EpochNo, InodeNo};
 use damage::DamageRecord;
 use references::References;
 use throttle::Throttle;
 
-/// Vnodes that may stay in memory without being in use, per MiB of cache.
-const VNODES_PER_MIB: u64 = 256;
-/// What a changed inode takes in memory, about, with its share of a sector.
-const CHANGED_INODE_BYTES: u64 = 2 << 10;
+/// Names that are kept at hand, per MiB of cache.
+const NAMES_PER_MIB: u64 = 256;
 
 /// Epochs that one call waits for before it fails; it takes one or two without other threads.
 const EPOCHS_FORCED_MAX: u32 = 64;
@@ -115,6 +114,18 @@ pub struct Stats {
     pub dir_reads: u64,
     /// Calls: fsync and the like.
     pub syncs: u64,
+}
+
+/// What one kind of data takes in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// What it is.
+    pub kind: Kind,
+    /// What it takes, in bytes, about.
+    pub bytes: u64,
+    /// What it takes at most; `None` if that follows from the volume or from the kernel. Inodes,
+    /// attributes and extents have one limit together.
+    pub bytes_max: Option<u64>,
 }
 
 #[derive(Default)]
@@ -207,12 +218,13 @@ impl Volume {
             options.cache_bytes,
             superblock.policy.groups(),
         ));
-        let vnodes_max = ((options.cache_bytes >> 20).max(1) * VNODES_PER_MIB) as usize;
-        let store = Store::open(cache, &superblock, clock, vnodes_max)?;
+        let memory = Arc::new(Memory::new(options.cache_bytes, options.dirty_bytes_max));
+        let names_max = ((options.cache_bytes >> 20).max(1) * NAMES_PER_MIB) as usize;
+        let store = Store::open(cache, &superblock, clock, memory)?;
         let done = EpochNo(store.epoch().0.saturating_sub(1));
         let throttle = Throttle::new(options.early_bytes);
         let volume = Volume {
-            names: Namespace::new(store, vnodes_max),
+            names: Namespace::new(store, names_max),
             refuses_changes: AtomicBool::new(options.read_only),
             damage: DamageRecord::new(&superblock, options.errors),
             options,
@@ -334,10 +346,9 @@ impl Volume {
         self.store().queue_len() > 0 || self.store().alloc.has_freed()
     }
 
-    /// The memory that changes take: pages and inodes, of which the larger counts.
+    /// The memory that changes take.
     fn changed_bytes(&self) -> u64 {
-        let store = self.store();
-        store.dirty_bytes().max(store.queue_len() as u64 * CHANGED_INODE_BYTES)
+        self.store().memory.unwritten_bytes()
     }
 
     /// Runs a change of one inode.
@@ -379,6 +390,37 @@ impl Volume {
             dir_reads: get(&self.calls.dir_reads),
             syncs: get(&self.calls.syncs),
         }
+    }
+
+    /// What the volume takes in memory for its callers, by kind.
+    pub fn memory(&self) -> Vec<MemoryUse> {
+        let Namespace { store, .. } = &self.names;
+        let account = &store.memory;
+        let cache_bytes = store.cache.bytes();
+        Kind::ALL
+            .into_iter()
+            .map(|kind| {
+                let charged = account.charged(kind);
+                // What is changed, or being written, cannot go: it is bounded with the other changes.
+                let inodes_max = account.inode_bytes_max() + 2 * account.unwritten_bytes_max();
+                let inodes = (charged, Some(inodes_max));
+                let (bytes, bytes_max) = match kind {
+                    Kind::Inodes | Kind::Attributes | Kind::Extents => inodes,
+                    Kind::Pages => (charged, Some(account.unwritten_bytes_max())),
+                    // Pages, and of some a copy as it was before the deferred changes.
+                    Kind::InFlight => (charged, Some(2 * account.unwritten_bytes_max())),
+                    Kind::Blocks => (store.cache.resident_bytes(), Some(cache_bytes)),
+                    Kind::Names => {
+                        let (bytes, bytes_max) = self.names.recent_bytes();
+                        (bytes, Some(bytes_max))
+                    }
+                    Kind::References => (self.references.memory_bytes(), None),
+                    Kind::Bitmaps => (store.alloc.bitmap_bytes(), None),
+                    Kind::BusyLog => (store.busy.memory_bytes(), Some(Busy::memory_bytes_max())),
+                };
+                MemoryUse { kind, bytes, bytes_max }
+            })
+            .collect()
     }
 
     /// Sizes of the volume.

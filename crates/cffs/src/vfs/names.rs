@@ -131,10 +131,10 @@ impl Volume {
         } else {
             acl::inherit(&mut inode, parent, new.umask);
         }
-        if let Some(hint) = parent.xattrs.get(super::xattr::HINT) {
+        if let Some(hint) = parent.attributes().get(super::xattr::HINT) {
             inode.key = parent.key;
             if inode.is_dir() {
-                inode.xattrs.insert(super::xattr::HINT.to_vec(), hint.clone());
+                inode.attributes_mut().insert(super::xattr::HINT.to_vec(), hint.clone());
             }
         }
         match new.kind {

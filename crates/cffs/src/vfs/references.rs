@@ -87,6 +87,17 @@ impl Default for References {
 }
 
 impl References {
+    /// What the references take in memory, in bytes, about.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let bytes = |shard: &Mutex<Shard>| {
+            let Shard { counts, orphans } = &*shard.lock();
+            counts.stretches.capacity() * (STRETCH + 9)
+                + counts.beyond.capacity() * 17
+                + orphans.capacity() * 9
+        };
+        self.0.iter().map(bytes).sum::<usize>() as u64
+    }
+
     fn shard(&self, ino: InodeNo) -> &Mutex<Shard> {
         &self.0[Counts::place(ino).0 as usize % SHARDS]
     }

@@ -108,7 +108,7 @@ impl Volume {
 
     /// Whether changes take so much memory that an epoch should be written.
     pub(super) fn is_filling(&self) -> bool {
-        self.changed_bytes() > self.options.dirty_bytes_max / 2
+        self.store().memory.is_filling()
     }
 
     /// Whether contents should be written ahead of their epoch.
@@ -148,6 +148,6 @@ impl Volume {
     }
 
     fn is_full(&self) -> bool {
-        self.changed_bytes() > self.options.dirty_bytes_max
+        self.store().memory.is_full()
     }
 }

@@ -3,8 +3,8 @@
 use super::{Volume, XattrMode, acl};
 use crate::error::{Error, Result};
 use crate::format::checksum;
-use crate::format::xattr::{XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
-use crate::inode::{Inode, Locked, Store};
+use crate::format::xattr::{self, XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use crate::inode::{Attributes, Inode, Locked, Store};
 use crate::units::{InodeNo, Key};
 
 /// The attribute that names a file's co-location key: files and directories with the same value lie
@@ -36,16 +36,32 @@ fn hint_key(value: &[u8]) -> Key {
 impl Volume {
     /// The value of an attribute.
     pub fn xattr(&self, ino: InodeNo, name: &[u8]) -> Result<Vec<u8>> {
-        let vnode = self.vnode(ino)?;
-        let state = vnode.state.read();
-        state.inode.xattrs.get(name).cloned().ok_or(Error::NoAttribute)
+        self.look_at_attributes(ino, |known| known.get(name).cloned())?.ok_or(Error::NoAttribute)
     }
 
     /// The names of a file's attributes, in their order.
     pub fn xattr_names(&self, ino: InodeNo) -> Result<Vec<Vec<u8>>> {
+        self.look_at_attributes(ino, |known| known.names().cloned().collect())
+    }
+
+    /// Brings a file's attributes into memory if they are not there, and looks at them.
+    fn look_at_attributes<T>(
+        &self,
+        ino: InodeNo,
+        look: impl FnOnce(&Attributes) -> T,
+    ) -> Result<T> {
         let vnode = self.vnode(ino)?;
-        let state = vnode.state.read();
-        Ok(state.inode.xattrs.keys().cloned().collect())
+        if let Some(known) = vnode.state.read().inode.known_attributes() {
+            return Ok(look(known));
+        }
+        let mut file = Locked::new(&vnode);
+        self.store().load_attributes(&mut file)?;
+        Ok(look(file.inode.attributes()))
+    }
+
+    /// Whether a file has an attribute.
+    pub(super) fn has_xattr(&self, ino: InodeNo, name: &[u8]) -> Result<bool> {
+        self.look_at_attributes(ino, |known| known.has(name))
     }
 
     /// Sets an attribute. A POSIX access ACL changes the mode as well.
@@ -61,7 +77,8 @@ impl Volume {
             return Err(Error::Range);
         }
         self.change_inode(ino, |store, file| {
-            let exists = file.inode.xattrs.contains_key(name);
+            store.load_attributes(file)?;
+            let exists = file.inode.attributes().has(name);
             match mode {
                 XattrMode::Create if exists => return Err(Error::Exists),
                 XattrMode::Replace if !exists => return Err(Error::NoAttribute),
@@ -73,10 +90,10 @@ impl Volume {
                 acl::ACCESS => acl::set_access(&mut file.inode, value)?,
                 acl::DEFAULT => {
                     acl::check_default(&file.inode, value)?;
-                    file.inode.xattrs.insert(name.to_vec(), value.to_vec());
+                    file.inode.attributes_mut().insert(name.to_vec(), value.to_vec());
                 }
                 _ => {
-                    file.inode.xattrs.insert(name.to_vec(), value.to_vec());
+                    file.inode.attributes_mut().insert(name.to_vec(), value.to_vec());
                 }
             }
             if name == HINT {
@@ -96,12 +113,13 @@ impl Volume {
     /// Removes an attribute; false if there is none of this name.
     pub(super) fn drop_xattr(&self, ino: InodeNo, name: &[u8]) -> Result<bool> {
         self.change_inode(ino, |store, file| {
-            if !file.inode.xattrs.contains_key(name) {
+            store.load_attributes(file)?;
+            if !file.inode.attributes().has(name) {
                 return Ok(false);
             }
-            let bytes = file.inode.xattr_list().len();
+            let bytes = file.inode.attributes().encoded_len();
             store.take_xattr_space(file, bytes)?;
-            file.inode.xattrs.remove(name);
+            file.inode.attributes_mut().remove(name);
             if name == HINT {
                 file.inode.key = Key(0);
             }
@@ -113,13 +131,9 @@ impl Volume {
 
 /// The bytes of all attributes with this one, if that many are allowed.
 fn check_size(inode: &Inode, name: &[u8], value: &[u8]) -> Result<usize> {
-    let others: usize = inode
-        .xattrs
-        .iter()
-        .filter(|(other, _)| other.as_slice() != name)
-        .map(|(name, value)| 3 + name.len() + value.len())
-        .sum();
-    let total = others + 3 + name.len() + value.len();
+    let known = inode.attributes();
+    let replaced = known.get(name).map_or(0, |value| xattr::encoded_len(name, value));
+    let total = known.encoded_len() - replaced + xattr::encoded_len(name, value);
     if total > XATTR_LIST_BYTES_MAX { Err(Error::NoSpace) } else { Ok(total) }
 }
 

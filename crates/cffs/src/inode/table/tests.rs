@@ -1,10 +1,25 @@
 use super::*;
 use crate::clock::Timestamp;
 use crate::format::inode::FileType;
-use crate::inode::Inode;
+use crate::inode::{Inode, Locked};
 use crate::units::{Container, SectorIndex};
 
-const VNODES_MAX: usize = 16 * PARTS;
+/// What a table may take that is as small as can be.
+const CACHE_BYTES: u64 = 4 << 20;
+
+fn table() -> (VnodeTable, Arc<Memory>) {
+    let memory = Arc::new(Memory::new(CACHE_BYTES, CACHE_BYTES));
+    (VnodeTable::new(memory.clone()), memory)
+}
+
+/// Enters a vnode as the store does.
+fn enter(table: &VnodeTable, memory: &Arc<Memory>, number: u64) -> Arc<Vnode> {
+    let vnode = vnode(number);
+    Locked::new(&vnode).open_account(memory);
+    let vnode = table.insert(vnode);
+    table.make_room();
+    vnode
+}
 
 /// A vnode that equals the device, which has it in the root directory.
 fn vnode(number: u64) -> Arc<Vnode> {
@@ -16,33 +31,50 @@ fn vnode(number: u64) -> Arc<Vnode> {
 
 #[test]
 fn an_inode_has_one_vnode() {
-    let table = VnodeTable::new(VNODES_MAX);
-    let first = table.insert(vnode(100));
-    assert!(Arc::ptr_eq(&first, &table.insert(vnode(100))));
+    let (table, memory) = table();
+    let first = enter(&table, &memory, 100);
+    let charged = memory.inode_bytes();
+    assert!(Arc::ptr_eq(&first, &enter(&table, &memory, 100)));
+    assert_eq!(memory.inode_bytes(), charged, "the other one is not charged");
     assert!(table.get(InodeNo(100)).is_some_and(|vnode| Arc::ptr_eq(&first, &vnode)));
     table.remove(InodeNo(100));
     assert!(table.get(InodeNo(100)).is_none());
+    drop(first);
+    assert_eq!(memory.inode_bytes(), 0);
 }
 
 #[test]
 fn what_is_used_stays_and_the_rest_is_bounded() {
-    let table = VnodeTable::new(VNODES_MAX);
-    let in_hand = table.insert(vnode(100));
-    table.insert(vnode(101));
+    let (table, memory) = table();
+    let in_hand = enter(&table, &memory, 100);
+    enter(&table, &memory, 101);
     for number in 1000..20_000 {
-        table.insert(vnode(number));
+        enter(&table, &memory, number);
         assert!(table.get(InodeNo(101)).is_some(), "forgotten after {number}");
-        assert!(table.len() <= VNODES_MAX, "{} vnodes after {number}", table.len());
+        assert!(memory.inode_bytes() <= memory.inode_bytes_max(), "after {number}");
     }
     assert!(table.get(InodeNo(100)).is_some_and(|vnode| Arc::ptr_eq(&in_hand, &vnode)));
+    assert!(table.len() > 500, "{} are left", table.len());
 }
 
 #[test]
 fn what_is_all_used_is_bounded_as_well() {
-    let table = VnodeTable::new(VNODES_MAX);
+    let (table, memory) = table();
     for number in 1000..20_000 {
-        table.insert(vnode(number));
+        enter(&table, &memory, number);
         assert!(table.get(InodeNo(number)).is_some());
-        assert!(table.len() <= VNODES_MAX, "{} vnodes after {number}", table.len());
+        assert!(memory.inode_bytes() <= memory.inode_bytes_max(), "after {number}");
     }
+}
+
+#[test]
+fn what_is_in_hand_is_not_looked_for_each_time() {
+    let (table, memory) = table();
+    let in_hand: Vec<_> = (1000..6000).map(|number| enter(&table, &memory, number)).collect();
+    assert!(memory.inode_bytes() > memory.inode_bytes_max());
+    let sweeps = table.rotor.load(Ordering::Relaxed) / (2 * PARTS);
+    assert!((1..40).contains(&sweeps), "{sweeps} sweeps of all parts");
+    drop(in_hand);
+    (6000..9000).for_each(|number| drop(enter(&table, &memory, number)));
+    assert!(memory.inode_bytes() <= memory.inode_bytes_max() * 9 / 8);
 }
