@@ -21,8 +21,10 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let parsed = match called_as.as_encoded_bytes() {
         b"mkfs.cffs" => parse(["cffs", "mkfs"], rest),
         b"fsck.cffs" => parse(["cffs", "fsck"], rest),
-        b"mount.cffs" | b"mount.fuse.cffs" => MountHelper::try_parse_from(arguments.iter())
-            .map(|helper| Command::Mount(helper.into())),
+        b"mount.cffs" | b"mount.fuse.cffs" | b"mount.fuseblk.cffs" => {
+            MountHelper::try_parse_from(arguments.iter())
+                .map(|helper| Command::Mount(helper.into()))
+        }
         _ => parse(["cffs"], rest),
     };
     match parsed {

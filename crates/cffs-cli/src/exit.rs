@@ -25,7 +25,7 @@ impl Kind {
     /// The convention to follow where the arguments made no sense.
     pub fn of_arguments(called_as: &OsStr, first: Option<&OsStr>) -> Kind {
         match (called_as.as_encoded_bytes(), first.map(OsStr::as_encoded_bytes)) {
-            (b"mount.cffs" | b"mount.fuse.cffs", _) => Kind::Mount,
+            (b"mount.cffs" | b"mount.fuse.cffs" | b"mount.fuseblk.cffs", _) => Kind::Mount,
             (b"fsck.cffs", _) | (b"cffs", Some(b"fsck" | b"scrub")) => Kind::Fsck,
             (b"cffs", Some(b"mount")) => Kind::Mount,
             _ => Kind::Ordinary,

@@ -19,6 +19,9 @@ use crate::mounts;
 /// How long a command waits for whoever has the image: a server that is closing it, or another
 /// command.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How much of that goes without a word: a server of a mount of type fuse completes the image after
+/// umount(8) has returned.
+const QUIET: Duration = Duration::from_secs(3);
 
 /// Opens an image or a device, alone (or, to read, beside other readers).
 ///
@@ -37,6 +40,10 @@ pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
             held_by(path),
             mounted.directory.display(),
         ));
+    }
+    match FileDevice::open_waiting(path, access, QUIET) {
+        Err(OpenError::InUse { .. }) => {}
+        outcome => return Ok(outcome?),
     }
     eprintln!("cffs: {} is in use{}; waiting for it", path.display(), held_by(path));
     match FileDevice::open_waiting(path, access, PATIENCE) {

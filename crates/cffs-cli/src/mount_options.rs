@@ -18,18 +18,32 @@ pub struct MountOptions {
     pub open: OpenOptions,
     /// Users other than the mounter may enter.
     pub allow_other: bool,
-    /// Set-id bits are honoured.
-    pub suid: bool,
-    /// Device files work.
-    pub dev: bool,
-    /// Programs can be executed.
-    pub exec: bool,
+    /// What the kernel watches over.
+    pub flags: Flags,
+    is_root: bool,
     /// The mount is there already; the kernel's options of it change.
     pub remount: bool,
+    /// Whether to mount a block device where that can be had.
+    pub block_device: bool,
     /// Whether to use `/dev/fuse` even where io_uring is offered.
     pub classic_transport: bool,
     /// Where to log, instead of the system's log.
     pub log: Option<PathBuf>,
+}
+
+/// What the kernel watches over, as far as it was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// No writes.
+    pub read_only: Option<bool>,
+    /// Set-id bits are honoured; by default on root's mounts.
+    pub suid: Option<bool>,
+    /// Device files work; by default on root's mounts.
+    pub dev: Option<bool>,
+    /// Programs can be executed, which is the default.
+    pub exec: Option<bool>,
+    /// Symbolic links are followed, which is the default.
+    pub symlink_follow: Option<bool>,
 }
 
 impl MountOptions {
@@ -38,13 +52,23 @@ impl MountOptions {
         MountOptions {
             open: OpenOptions::default(),
             allow_other: is_root,
-            suid: is_root,
-            dev: is_root,
-            exec: true,
+            flags: Flags::default(),
+            is_root,
             remount: false,
+            block_device: is_root,
             classic_transport: false,
             log: None,
         }
+    }
+
+    /// Whether set-id bits are honoured.
+    pub fn suid(&self) -> bool {
+        self.flags.suid.unwrap_or(self.is_root)
+    }
+
+    /// Whether device files work.
+    pub fn dev(&self) -> bool {
+        self.flags.dev.unwrap_or(self.is_root)
     }
 
     /// Takes over lists of options; later ones win. Unless `sloppy`, an option that is not known
@@ -66,8 +90,10 @@ impl MountOptions {
     fn apply_one(&mut self, name: &str, value: Option<&str>) -> anyhow::Result<bool> {
         let needed = || value.ok_or_else(|| anyhow!("mount option '{name}' needs a value"));
         match name {
-            "ro" => self.open.read_only = true,
-            "rw" => self.open.read_only = false,
+            "ro" | "rw" => {
+                self.open.read_only = name == "ro";
+                self.flags.read_only = Some(self.open.read_only);
+            }
             "noatime" => self.open.atime = AtimeMode::Never,
             "relatime" | "atime" => self.open.atime = AtimeMode::Relative,
             "strictatime" => self.open.atime = AtimeMode::Strict,
@@ -75,12 +101,10 @@ impl MountOptions {
             "async" => self.open.sync = false,
             "discard" => self.open.discard = true,
             "nodiscard" => self.open.discard = false,
-            "suid" => self.suid = true,
-            "nosuid" => self.suid = false,
-            "dev" => self.dev = true,
-            "nodev" => self.dev = false,
-            "exec" => self.exec = true,
-            "noexec" => self.exec = false,
+            "suid" | "nosuid" => self.flags.suid = Some(name == "suid"),
+            "dev" | "nodev" => self.flags.dev = Some(name == "dev"),
+            "exec" | "noexec" => self.flags.exec = Some(name == "exec"),
+            "symfollow" | "nosymfollow" => self.flags.symlink_follow = Some(name == "symfollow"),
             "allow_other" => self.allow_other = true,
             "noallow_other" => self.allow_other = false,
             // The kernel always checks permissions here.
@@ -109,10 +133,19 @@ impl MountOptions {
                     other => bail!("mount option 'transport' is 'auto' or 'dev', not '{other}'"),
                 }
             }
+            "fuseblk" => {
+                self.block_device &= match needed()? {
+                    "auto" => true,
+                    "no" => false,
+                    other => bail!("mount option 'fuseblk' is 'auto' or 'no', not '{other}'"),
+                }
+            }
             // What mount(8) implies by these, unless it is told otherwise after them.
             "user" | "users" | "owner" | "group" => {
-                (self.suid, self.dev) = (false, false);
-                self.exec &= !matches!(name, "user" | "users");
+                (self.flags.suid, self.flags.dev) = (Some(false), Some(false));
+                if matches!(name, "user" | "users") {
+                    self.flags.exec = Some(false);
+                }
             }
             _ => return Ok(false),
         }
@@ -143,6 +176,7 @@ fn is_for_others(name: &str) -> bool {
         "user_id",
         "group_id",
         "max_read",
+        "blksize",
         "silent",
         "loud",
         "iversion",

@@ -1,6 +1,8 @@
-//! What is mounted, as the kernel tells it in `/proc/self/mountinfo`.
+//! What is mounted, as the kernel tells it in `/proc/PID/mountinfo`.
 
 use std::ffi::OsString;
+use std::fs;
+use std::os::linux::fs::MetadataExt;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -12,21 +14,48 @@ mod tests;
 /// A mounted C-FFS volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
-    /// The image or device.
+    /// The image or device; the image, too, where a loop device over it is mounted.
     pub source: PathBuf,
+    /// What the kernel shows as the source: the image, a block device, or the loop device.
+    pub shown_source: PathBuf,
     /// The directory that it is mounted on.
     pub directory: PathBuf,
-    /// The device number that its files show.
+    /// The device number that its files show: one for all mounts of the volume.
     pub device: (u32, u32),
+    /// The options of this mount, such as `nosuid`.
+    pub options: Vec<String>,
+    /// Whether the volume as a whole refuses writes, on whichever mount.
+    pub is_read_only: bool,
 }
 
-/// The type under which C-FFS volumes are mounted.
-pub const FILE_SYSTEM_TYPE: &str = "fuse.cffs";
+/// The types under which C-FFS volumes are mounted: on a block device, and without.
+const FILE_SYSTEM_TYPES: [&str; 2] = ["fuseblk.cffs", "fuse.cffs"];
+
+/// The major number of loop devices.
+const LOOP_MAJOR: u32 = 7;
+
+impl Mounted {
+    /// Whether this mount has an option.
+    pub fn has(&self, option: &str) -> bool {
+        self.options.iter().any(|has| has == option)
+    }
+}
 
 /// The C-FFS volumes that are mounted, in the order of mounting.
 pub fn all() -> anyhow::Result<Vec<Mounted>> {
-    let table = std::fs::read("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
-    Ok(table.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
+    let table = fs::read("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
+    Ok(parse(&table))
+}
+
+fn parse(table: &[u8]) -> Vec<Mounted> {
+    let mut found: Vec<Mounted> =
+        table.split(|byte| *byte == b'\n').filter_map(parse_line).collect();
+    for mounted in &mut found {
+        if let Some(image) = backing_file(mounted.device) {
+            mounted.source = image;
+        }
+    }
+    found
 }
 
 /// The volume that is mounted exactly on `directory`. Does not touch the volume itself, so that it
@@ -40,10 +69,70 @@ pub fn on(directory: &Path) -> anyhow::Result<Mounted> {
     }
 }
 
-/// Where the image or device is mounted.
+/// Where the image or device is mounted, under whichever name it is known: the image itself or a link
+/// to it, the block device, or the loop device that was set up for the mount.
 pub fn of_source(source: &Path) -> Option<Mounted> {
     let source = source.canonicalize().ok()?;
-    all().ok()?.into_iter().rev().find(|mounted| mounted.source == source)
+    let wanted = fs::metadata(&source).ok()?;
+    let same_file = |other: &Path| {
+        fs::metadata(other).is_ok_and(|other| {
+            let number = |data: &fs::Metadata| (data.st_dev(), data.st_ino());
+            let device = |data: &fs::Metadata| data.st_rdev();
+            number(&other) == number(&wanted)
+                || device(&wanted) != 0 && device(&other) == device(&wanted)
+        })
+    };
+    all().ok()?.into_iter().rev().find(|mounted| {
+        mounted.source == source || same_file(&mounted.source) || same_file(&mounted.shown_source)
+    })
+}
+
+/// Somebody in another mount namespace who has a volume mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// A process of that namespace.
+    pub pid: u32,
+    /// The program that it runs.
+    pub program: String,
+    /// The directory, as that process sees it.
+    pub directory: PathBuf,
+}
+
+/// Where else the volume with this device number is mounted: one process of each mount namespace, as
+/// far as the caller may look.
+pub fn in_other_namespaces(device: (u32, u32)) -> Vec<Elsewhere> {
+    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+    let mut seen: Vec<PathBuf> = namespace("self").into_iter().collect();
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Ok(pid) = name.parse() else { continue };
+        match namespace(&name) {
+            Some(namespace) if !seen.contains(&namespace) => seen.push(namespace),
+            _ => continue,
+        }
+        let table = fs::read(entry.path().join("mountinfo")).unwrap_or_default();
+        let lines = table.split(|byte| *byte == b'\n').filter_map(parse_line);
+        let Some(mounted) = lines.into_iter().find(|mounted| mounted.device == device) else {
+            continue;
+        };
+        let program = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        let program = program.trim_end().to_owned();
+        found.push(Elsewhere { pid, program, directory: mounted.directory });
+    }
+    found
+}
+
+/// The file over which a loop device was set up, if it is one.
+fn backing_file((major, minor): (u32, u32)) -> Option<PathBuf> {
+    if major != LOOP_MAJOR {
+        return None;
+    }
+    let shown = fs::read(format!("/sys/dev/block/{major}:{minor}/loop/backing_file")).ok()?;
+    let path = shown.strip_suffix(b"\n").unwrap_or(&shown);
+    // What the kernel says of a file that lost its name while it was in use.
+    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    Some(PathBuf::from(OsString::from_vec(path.to_vec())))
 }
 
 /// The path as the mount table shows it. The last component is not looked at, only its directory:
@@ -61,21 +150,31 @@ fn absolute(directory: &Path) -> anyhow::Result<PathBuf> {
     Ok(parent.join(name))
 }
 
-/// A line is `id parent major:minor root directory options fields... - type source options`.
+/// A line is `id parent major:minor root directory options fields... - type source super-options`.
 fn parse_line(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|byte| *byte == b' ');
     let device = std::str::from_utf8(fields.nth(2)?).ok()?;
     let (major, minor) = device.split_once(':')?;
     let directory = unescape(fields.nth(1)?);
+    let options = list(fields.next()?);
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
-    if rest.next()? != FILE_SYSTEM_TYPE.as_bytes() {
+    let file_system_type = std::str::from_utf8(rest.next()?).ok()?;
+    if !FILE_SYSTEM_TYPES.contains(&file_system_type) {
         return None;
     }
+    let shown_source = PathBuf::from(unescape(rest.next()?));
     Some(Mounted {
-        source: unescape(rest.next()?).into(),
+        source: shown_source.clone(),
+        shown_source,
         directory: directory.into(),
         device: (major.parse().ok()?, minor.parse().ok()?),
+        options,
+        is_read_only: list(rest.next()?).iter().any(|option| option == "ro"),
     })
+}
+
+fn list(field: &[u8]) -> Vec<String> {
+    String::from_utf8_lossy(field).split(',').map(String::from).collect()
 }
 
 /// The kernel writes space, tab, line end and backslash as `\` and three octal digits.

@@ -174,7 +174,7 @@ fn the_next_command_waits_for_a_server_that_umount_8_left_behind() {
         return;
     }
     let scratch = Scratch::with_image();
-    scratch.mount("commit=3600");
+    scratch.mount("commit=3600,fuseblk=no");
     for index in 0..500 {
         fs::write(scratch.mountpoint().join(index.to_string()), [1; 3000]).expect("written");
     }

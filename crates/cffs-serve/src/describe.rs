@@ -118,7 +118,7 @@ pub fn mounted(volume: &Volume, identity: Option<&Identity>) -> Value {
         fields.insert(String::from("free_bytes"), free_bytes.into());
         fields.insert(String::from("inodes"), stat.inodes.into());
     }
-    json!({ "server": identity, "superblock": shown })
+    json!({ "server": identity, "read_only_because": volume.latched(), "superblock": shown })
 }
 
 /// What the server takes in memory: for its callers by kind, each with its limit if it has one, and

@@ -28,11 +28,17 @@ pub(crate) struct Dispatcher<H> {
     pub(crate) handler: H,
     pub(crate) granted: Granted,
     panicked: AtomicBool,
+    destroyed: AtomicBool,
 }
 
 impl<H: Handler> Dispatcher<H> {
     pub(crate) fn new(handler: H, granted: Granted) -> Dispatcher<H> {
-        Dispatcher { handler, granted, panicked: AtomicBool::new(false) }
+        Dispatcher {
+            handler,
+            granted,
+            panicked: AtomicBool::new(false),
+            destroyed: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn dialect(&self) -> Dialect {
@@ -69,11 +75,15 @@ impl<H: Handler> Dispatcher<H> {
         if request.wants_reply() { Outcome::Reply(result) } else { Outcome::Silent }
     }
 
-    /// Tells the handler that the session is over.
-    pub(crate) fn destroy(&self) {
-        if !self.panicked() {
+    /// Has the handler end, once; an error if it panicked before.
+    pub(crate) fn destroy(&self) -> Result<(), Errno> {
+        if self.panicked() {
+            return Err(Errno::IO);
+        }
+        if !self.destroyed.swap(true, Ordering::AcqRel) {
             self.handler.destroy();
         }
+        Ok(())
     }
 
     fn call(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize, Errno> {
@@ -174,9 +184,8 @@ impl<H: Handler> Dispatcher<H> {
                     Ok(encode::size(out, u32::try_from(len).map_err(|_| Errno::IO)?))
                 }
             }
-            // The end of the session calls `destroy`, whether or not the kernel announces it; it
-            // does so for block devices only.
-            Operation::Destroy => Ok(0),
+            // Announced for block devices only; elsewhere it is the end of the connection.
+            Operation::Destroy => self.destroy().map(done),
             Operation::Ioctl(ioctl) => {
                 let head = encode::ioctl(out);
                 let buf = sized(&mut out[head..], ioctl.out_size);

@@ -34,8 +34,9 @@ pub trait Handler: Send + Sync {
     /// The session begins, with these features in force.
     fn init(&self, granted: &Granted) {}
 
-    /// The session is over: no other method is running, none will be called again. Called once,
-    /// however the session ended.
+    /// The session is over: nobody waits for another method, and what they return no longer counts.
+    /// Called once, however the session ended. If the file system was mounted on a
+    /// [block device](crate::MountOptions::block_device), unmounting waits for this.
     fn destroy(&self) {}
 
     /// A request has arrived, also one that no other method serves; for who counts them. Another

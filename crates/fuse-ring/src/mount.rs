@@ -20,8 +20,12 @@ use crate::transport::device::Device;
 pub struct MountOptions {
     /// What shows up as the device, in `/proc/mounts` and `df`.
     pub fsname: OsString,
-    /// The type shows up as `fuse.SUBTYPE`; as `fuse` if this is empty.
+    /// The type shows up as `fuse.SUBTYPE`, or as `fuseblk.SUBTYPE`; without the point if this is empty.
     pub subtype: String,
+    /// Whether `fsname` is the path of a block device on which the file system lies; root only. The
+    /// kernel claims the device for as long as it is mounted, passes sync(2) and syncfs(2) on (Linux
+    /// 6.18), and unmounting waits until [`Handler::destroy`](crate::Handler::destroy) has returned.
+    pub block_device: bool,
     /// The kernel checks permissions by mode and owner. Without it the server has to.
     pub default_permissions: bool,
     /// Other users than the mounter may enter. An ordinary user needs `user_allow_other` in
@@ -37,6 +41,8 @@ pub struct MountOptions {
     pub allow_dev: bool,
     /// Nothing can be executed.
     pub no_exec: bool,
+    /// Symbolic links are not followed; root only.
+    pub no_symlink_follow: bool,
     /// Times of access are not updated.
     pub no_atime: bool,
 }
@@ -46,6 +52,7 @@ impl Default for MountOptions {
         MountOptions {
             fsname: OsString::from("fuse-ring"),
             subtype: String::new(),
+            block_device: false,
             default_permissions: true,
             allow_other: false,
             max_read: None,
@@ -53,6 +60,7 @@ impl Default for MountOptions {
             allow_suid: false,
             allow_dev: false,
             no_exec: false,
+            no_symlink_follow: false,
             no_atime: false,
         }
     }
@@ -72,7 +80,8 @@ pub enum Unmount {
 /// Mounts on a directory, which is resolved first. Returns the connection and the resolved path.
 pub(crate) fn mount(path: &Path, options: &MountOptions) -> io::Result<(Device, PathBuf)> {
     let path = path.canonicalize()?;
-    let device = if rustix::process::geteuid().is_root() {
+    let by_root = options.block_device || options.no_symlink_follow;
+    let device = if by_root || rustix::process::geteuid().is_root() {
         direct::mount(&path, options)?
     } else {
         fusermount::mount(&path, options)?

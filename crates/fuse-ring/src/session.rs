@@ -150,12 +150,10 @@ impl Mounted {
         }
     }
 
-    /// Unmounts because serving has failed. Only root can abort a connection; for anybody else it
-    /// ends when the last open file is closed.
-    fn abandon(&self) {
-        if self.unmount(Unmount::Force).is_err() {
-            let _ = self.unmount(Unmount::Lazy);
-        }
+    /// Unmounts because nobody serves. Only root can abort a connection; for anybody else it ends
+    /// when the last open file is closed.
+    fn abandon(&self) -> io::Result<()> {
+        self.unmount(Unmount::Force).or_else(|_| self.unmount(Unmount::Lazy))
     }
 }
 
@@ -177,7 +175,14 @@ impl<H: Handler> Session<H> {
                 // The device goes first, so that nobody waits for an answer below the mount.
                 drop(device);
                 let _ = mounted.unmount(Unmount::Lazy);
-                return Err(error);
+                return Err(match error.raw_os_error() {
+                    // A block device that is mounted already gets the same mount once more, and
+                    // nobody talks to us.
+                    Some(code) if options.block_device && code == Errno::PERM.raw_os_error() => {
+                        io::Error::new(io::ErrorKind::ResourceBusy, "the device is mounted already")
+                    }
+                    _ => error,
+                });
             }
         };
         Ok(Session::new(handler, device, mounted, agreed))
@@ -263,8 +268,7 @@ impl<H: Handler> Session<H> {
                 }));
             }
         }
-        self.dispatcher.destroy();
-        if self.dispatcher.panicked() {
+        if self.dispatcher.destroy().is_err() {
             return Err(io::Error::other("the handler panicked"));
         }
         result.map(|()| Ended::Unmounted)
@@ -296,7 +300,7 @@ impl<H: Handler> Session<H> {
         });
         // The other threads wait in the kernel, where only the end of the connection wakes them.
         run_all("fuse-dev", work, || {
-            self.mounted.abandon();
+            let _ = self.mounted.abandon();
             end();
         })
     }
@@ -369,7 +373,8 @@ fn signal(stop: &OwnedFd) {
 
 impl<H: Handler> Drop for Session<H> {
     fn drop(&mut self) {
-        if let Err(error) = self.mounted.unmount(Unmount::Lazy) {
+        // A connection that nobody serves is aborted: the unmount of a block device waits for an answer.
+        if let Err(error) = self.mounted.abandon() {
             tracing::warn!(path = %self.mounted.path.display(), %error, "not unmounted");
         }
     }

@@ -174,7 +174,7 @@ class Cffs(Volume):
         # A server that no longer answers would hang whoever touches the mount: the connection is
         # aborted first, which fails every waiting request and lets the server go.
         if self.is_mounted():
-            device = self.device_minor()
+            device = self.connection()
             abort = f"/sys/fs/fuse/connections/{device}/abort"
             if subprocess.run(["timeout", "20", "umount", self.dir], check=False).returncode:
                 if device is not None and os.path.exists(abort):
@@ -183,13 +183,14 @@ class Cffs(Volume):
                 time.sleep(0.5)
         super().tear_down()
 
-    def device_minor(self):
+    def connection(self):
         """The connection's number, from mountinfo: stat would ask the server."""
         with open("/proc/self/mountinfo", "rb") as mounts:
             for line in mounts:
                 fields = line.split()
                 if fields[4].decode("unicode_escape") == self.dir:
-                    return int(fields[2].split(b":")[1])
+                    major, minor = fields[2].split(b":")
+                    return int(major) << 20 | int(minor)
         return None
 
 

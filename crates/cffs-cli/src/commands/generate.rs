@@ -106,7 +106,9 @@ fn applet_pages(definition: &Command, directory: &Path) -> anyhow::Result<()> {
             },
         )?;
     }
-    fs::write(directory.join("man8/mount.fuse.cffs.8"), ".so man8/mount.cffs.8\n")?;
+    for name in ["mount.fuse.cffs", "mount.fuseblk.cffs"] {
+        fs::write(directory.join(format!("man8/{name}.8")), ".so man8/mount.cffs.8\n")?;
+    }
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use cffs::device::file::{Access, FileDevice, OpenError};
+use cffs::device::file::Access;
 use cffs_serve::describe;
 use cffs_serve::fuse::control::{self, Question};
 use clap::Args;
@@ -40,13 +40,13 @@ impl Info {
         if self.path.is_dir() {
             return Ok(control::ask(&self.path, Question::Info)?);
         }
-        let device = match FileDevice::open(&self.path, Access::ReadOnly) {
-            Err(OpenError::InUse { .. }) => match mounts::of_source(&self.path) {
-                Some(mounted) => return Ok(control::ask(&mounted.directory, Question::Info)?),
-                None => image::open_device(&self.path, Access::ReadOnly)?,
-            },
-            opened => opened?,
-        };
+        // A server that keeps others out, or has died, leaves what its image says.
+        if let Some(mounted) = mounts::of_source(&self.path)
+            && let Ok(answer) = control::ask(&mounted.directory, Question::Info)
+        {
+            return Ok(answer);
+        }
+        let device = image::open_device(&self.path, Access::ReadOnly)?;
         let reader = Reader::open(&device)?;
         Ok(json!({ "superblock": describe::superblock(reader.superblock()) }))
     }

@@ -1,21 +1,23 @@
-//! `cffs mount`, `mount.cffs`, `mount.fuse.cffs`: mounts a volume and serves it.
+//! `cffs mount`, `mount.cffs` and the like: mounts a volume and serves it.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context, bail};
-use cffs::device::file::{Access, OpenError};
+use cffs::device::file::{Access, FileDevice, OpenError};
 use cffs::vfs::types::AtimeMode;
+use cffs_serve::fuse::control::{self, AskError};
 use cffs_serve::fuse::{self, Server, ServingDevice, Stopper};
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::remount;
+use super::{remount, umount};
 use crate::mount_options::MountOptions;
-use crate::{background, image, log};
+use crate::{background, image, log, mounts};
 
 /// Mount a volume on a directory
 ///
@@ -41,9 +43,13 @@ Options for -o, comma-separated:
                          at damage, the call that met it fails and all else goes on, or changes
                          are refused from then on (what the volume says, else continue)
   [no]allow_other        whether other users may enter; root's mounts let them, others' do not
-  [no]suid, [no]dev, [no]exec
-                         as for mount(8)
-  remount                change ro, rw, suid, dev and exec of a mount that is there (root)
+  [no]suid, [no]dev, [no]exec, [no]symfollow
+                         as for mount(8); nosymfollow is for root
+  remount                change ro, rw, suid, dev, exec and symfollow of a mount that is there, and
+                         nothing else (root)
+  fuseblk=auto|no        whether root's mount stands on a block device, for an image on a loop device:
+                         then sync(2) and syncfs(2) reach the volume (Linux 6.18), and umount(8)
+                         returns when the image is complete (auto)
   log=FILE               log to this file instead of the system's log
   transport=auto|dev     how requests arrive: by io_uring where the kernel offers it, or always by
                          /dev/fuse (auto)
@@ -86,6 +92,10 @@ impl Mount {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut options = MountOptions::for_user(rustix::process::geteuid().is_root());
         options.apply(&self.options, self.sloppy)?;
+        self.check_source()?;
+        if !self.fake && !options.remount {
+            self.take_dead_mounts_away()?;
+        }
         if !self.directory.is_dir() {
             bail!("{} is not a directory to mount on", self.directory.display());
         }
@@ -108,19 +118,51 @@ impl Mount {
         self.serve(&options, in_background)
     }
 
+    /// Labels and UUIDs are looked up by libblkid, which does not know C-FFS.
+    fn check_source(&self) -> anyhow::Result<()> {
+        let source = self.source.to_string_lossy();
+        let is_tag = ["LABEL=", "UUID=", "PARTLABEL=", "PARTUUID=", "ID="]
+            .iter()
+            .any(|tag| source.starts_with(tag));
+        if is_tag && !self.source.exists() {
+            bail!(
+                "{source}: name the image or the device itself (cffs info shows the label and the \
+                 UUID of each); /dev/disk/by-id has names that last"
+            );
+        }
+        Ok(())
+    }
+
+    /// A mount whose server has died fails every call, also that which would tell whether this is a
+    /// directory.
+    fn take_dead_mounts_away(&self) -> anyhow::Result<()> {
+        while let Ok(mounted) = mounts::on(&self.directory) {
+            if !matches!(control::identity(&mounted.directory), Err(AskError::Dead)) {
+                return Ok(());
+            }
+            umount::unmount(&mounted.directory, true)?;
+            eprintln!(
+                "cffs mount: took the mount of {} away from {}: its server had died",
+                mounted.source.display(),
+                mounted.directory.display()
+            );
+        }
+        Ok(())
+    }
+
     fn serve(&self, options: &MountOptions, in_background: bool) -> anyhow::Result<ExitCode> {
         let missing = |source| OpenError::Io { path: self.source.clone(), source };
         let source = self.source.canonicalize().map_err(missing)?;
         let access = if options.open.read_only { Access::ReadOnly } else { Access::ReadWrite };
-        let device = image::open_device(&source, access)?;
-        let device = ServingDevice(device);
-        let volume = image::open_volume(&source, device, options.open.clone())?;
+        let device = Arc::new(image::open_device(&source, access)?);
+        let serving = ServingDevice(Arc::clone(&device));
+        let volume = image::open_volume(&source, serving, options.open.clone())?;
         if let Some(damage) = volume.superblock().damage {
             let advice = "unmount it, and cffs fsck checks and mends it";
             eprintln!("cffs mount: {}: {damage}; {advice}", source.display());
         }
-        let mounted =
-            Server::mount(volume.clone(), &self.directory, &fuse_options(&source, options));
+        let fuse_options = fuse_options(&source, device, options);
+        let mounted = Server::mount(volume.clone(), &self.directory, &fuse_options);
         let server = match mounted {
             Ok(server) => server,
             Err(error) => {
@@ -129,33 +171,33 @@ impl Mount {
             }
         };
         stop_on_signals(server.stopper())?;
+        if let Some(why) = server.why_no_block_device() {
+            eprintln!("cffs mount: mounted as fuse, so that sync(2) does not reach it: {why}");
+        }
         if self.verbose {
             eprintln!("cffs mount: requests arrive by {}", server.transport());
         }
         if in_background {
             background::ready()?;
         }
-        match server.serve() {
-            Ok(()) => {
-                tracing::info!(image = %source.display(), "closed");
-                Ok(ExitCode::SUCCESS)
-            }
-            Err(error) => {
-                tracing::error!(image = %source.display(), %error, "ended");
-                Err(error.into())
-            }
-        }
+        server.serve().inspect_err(|error| {
+            tracing::error!(image = %source.display(), %error, "ended");
+        })?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 
-fn fuse_options(source: &Path, options: &MountOptions) -> fuse::Options {
+fn fuse_options(source: &Path, device: Arc<FileDevice>, options: &MountOptions) -> fuse::Options {
     fuse::Options {
         source: source.to_owned(),
         read_only: options.open.read_only,
         allow_other: options.allow_other,
-        suid: options.suid,
-        dev: options.dev,
-        exec: options.exec,
+        suid: options.suid(),
+        dev: options.dev(),
+        exec: options.flags.exec.unwrap_or(true),
+        no_symlink_follow: options.flags.symlink_follow == Some(false),
+        device: Some(device),
+        block_device: options.block_device,
         no_atime: options.open.atime == AtimeMode::Never,
         classic_transport: options.classic_transport,
         cache_bytes: options.open.cache_bytes,

@@ -1,37 +1,72 @@
-//! `mount -o remount`: changes a mount that is there.
+//! `mount -o remount`: changes a mount that is there, in what was asked for and nothing else.
 //!
-//! What the kernel watches over (ro, nosuid, nodev, noexec) changes at once. Everything else was told
-//! to the server when it started, and stays as it is.
+//! What the kernel watches over (ro, nosuid, nodev, noexec, nosymfollow) changes at once. Everything else
+//! was set when the server started, and stays as it is.
+//!
+//! `ro` and `rw` are the volume's, for all mounts of it, as with other file systems. The others are those
+//! of the one mount: a bind mount of the volume has its own.
 
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use cffs_serve::fuse::control::{self, Question};
+use cffs_serve::fuse::control;
 use rustix::mount::{MountFlags, mount_remount};
 
-use crate::mount_options::MountOptions;
-use crate::mounts;
+use crate::mount_options::{Flags, MountOptions};
+use crate::mounts::{self, Mounted};
 
-/// Gives the mount on this directory other options. What was written before the call is durable when
-/// it returns.
+/// `MS_NOSYMFOLLOW` (Linux 5.10).
+const NOSYMFOLLOW: MountFlags = MountFlags::from_bits_retain(256);
+
+/// Gives the mount on this directory other options. If it becomes read-only or writable, what was
+/// written before is durable when this returns.
 pub fn remount(directory: &Path, options: &MountOptions) -> anyhow::Result<()> {
     let mounted = mounts::on(directory)?;
     if !rustix::process::geteuid().is_root() {
         bail!("only root can remount; unmount and mount again");
     }
-    let info = control::ask(&mounted.directory, Question::Info)?;
-    if info["server"]["read_only"] == true && !options.open.read_only {
+    let flags = changed(&mounted, &options.flags);
+    let change = |flags| {
+        mount_remount(&mounted.directory, flags, "")
+            .with_context(|| format!("remounting {}", directory.display()))
+    };
+    // As it is, it need not be touched: the volume's own state is not this mount's alone.
+    let Some(read_only) =
+        options.flags.read_only.filter(|wanted| *wanted != is_read_only(&mounted))
+    else {
+        return change(flags | MountFlags::BIND);
+    };
+    if !read_only && control::identity(&mounted.directory)?.read_only {
         bail!(
             "{} was mounted read-only and its server cannot write; unmount it and mount it again",
             directory.display()
         );
     }
     control::sync(&mounted.directory)?;
-    let mut flags = MountFlags::empty();
-    flags.set(MountFlags::RDONLY, options.open.read_only);
-    flags.set(MountFlags::NOSUID, !options.suid);
-    flags.set(MountFlags::NODEV, !options.dev);
-    flags.set(MountFlags::NOEXEC, !options.exec);
-    mount_remount(&mounted.directory, flags, "")
-        .with_context(|| format!("remounting {}", directory.display()))
+    change(flags)?;
+    if read_only {
+        // What was written between the two.
+        control::sync(&mounted.directory)?;
+    }
+    Ok(())
 }
+
+fn is_read_only(mounted: &Mounted) -> bool {
+    mounted.is_read_only || mounted.has("ro")
+}
+
+/// The flags of a mount as they are, but for those that were asked for. Those for times of access are
+/// left out: the kernel keeps them as they are then.
+fn changed(mounted: &Mounted, asked: &Flags) -> MountFlags {
+    let mut flags = MountFlags::empty();
+    let allows = |option: &str, asked: Option<bool>| asked.unwrap_or(!mounted.has(option));
+    flags.set(MountFlags::RDONLY, asked.read_only.unwrap_or(mounted.has("ro")));
+    flags.set(MountFlags::NOSUID, !allows("nosuid", asked.suid));
+    flags.set(MountFlags::NODEV, !allows("nodev", asked.dev));
+    flags.set(MountFlags::NOEXEC, !allows("noexec", asked.exec));
+    flags.set(NOSYMFOLLOW, !allows("nosymfollow", asked.symlink_follow));
+    flags
+}
+
+#[cfg(test)]
+mod tests;

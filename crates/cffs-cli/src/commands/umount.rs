@@ -1,38 +1,60 @@
-//! `cffs umount`: unmounts, and waits for the image to be complete.
+//! `cffs umount`: unmounts, and returns when the image is complete.
+//!
+//! ```text
+//!   ask the server for its last word ──▶ unmount(2) ──▶ hear it:  Closed    0
+//!                                                                Failed    1, what is lost
+//!                                                                Serving   1, who still uses the volume
+//!                                                                the end   1, the server died
+//! ```
+//!
+//! Without a server that can be asked (it has died, or belongs to a user who keeps others out), what the
+//! image says has to do.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Duration;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use cffs::device::BlockDevice;
 use cffs::device::file::{Access, FileDevice, OpenError};
 use cffs::format::Superblock;
 use cffs::format::superblock::{SUPERBLOCK_BYTES, State};
+use cffs_serve::fuse::control::{self, AskError};
+use cffs_serve::fuse::farewell::{Farewell, Heard, Word};
 use clap::Args;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use crate::{mounts, output};
+use crate::mounts::{self, Mounted};
+use crate::output;
 
 /// How long the server may take without a word to the user.
 const QUIET: Duration = Duration::from_secs(2);
-/// How long it may take at all: a server writes what is dirty at the speed of the device.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// How long a server that nobody uses any more may take to notice.
+const NOTICE: Duration = Duration::from_secs(5);
+/// How long a server that cannot be asked may take to complete the image.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often the state of things is looked at.
+const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Unmount a volume and wait until its image is complete
+/// Unmount a volume and return when its image is complete
 ///
-/// umount(8) and fusermount3 -u unmount as well, but cannot wait: there, the next cffs command on
-/// the image does.
+/// Fails if a change is lost because the device failed, and if the volume is still in use: through
+/// another mount of it, or in another mount namespace. umount(8) waits as well where the mount is of
+/// type fuseblk, as root's are, but does not know what became of the volume.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   cffs umount mnt
-  cffs umount -l mnt      take it out of the tree now, though somebody still uses it")]
+  cffs umount tree.cffs   by the name of its image
+  cffs umount -l mnt      take it out of the tree now, though somebody still uses it; the image is
+                          complete when the last file is closed")]
 pub struct Umount {
-    /// The directory that the volume is mounted on.
-    #[arg(value_name = "DIR")]
-    directory: PathBuf,
+    /// The directory that the volume is mounted on, or its image or device.
+    #[arg(value_name = "DIR|IMAGE|DEVICE")]
+    target: PathBuf,
     /// Unmount though somebody has files open; they keep them, and the server ends with the last.
     #[arg(short, long)]
     lazy: bool,
@@ -41,25 +63,186 @@ pub struct Umount {
 impl Umount {
     /// Unmounts and waits.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let mounted = mounts::on(&self.directory)?;
-        unmount(&mounted.directory, self.lazy)?;
+        let mounted = self.find()?;
+        let directory = &mounted.directory;
         if self.lazy {
+            unmount(directory, true)?;
             return Ok(ExitCode::SUCCESS);
         }
-        match wait_for_image(&mounted.source) {
-            Ok(Some(State::InUse)) => bail!(
-                "the server of {} ended before the image was complete; the next mount recovers \
-                 it, or: cffs fsck -p {}",
-                mounted.source.display(),
-                mounted.source.display()
-            ),
-            Ok(_) => Ok(ExitCode::SUCCESS),
-            Err(error) => Err(error),
+        let identity = control::identity(directory);
+        let is_dead = matches!(identity, Err(AskError::Dead));
+        let farewell = identity.ok().and_then(|server| Farewell::ask(directory, server.uid).ok());
+        match farewell {
+            Some(mut farewell) => {
+                let heard = unmount_heard(&mounted, &mut farewell)?;
+                last_word(&mounted, &mut farewell, heard)?;
+            }
+            None => {
+                unmount(directory, false)?;
+                still_mounted(&mounted)?;
+                last_state(&mounted, is_dead)?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn find(&self) -> anyhow::Result<Mounted> {
+        match mounts::on(&self.target) {
+            Err(error) => mounts::of_source(&self.target).ok_or(error),
+            found => found,
         }
     }
 }
 
-fn unmount(directory: &Path, lazy: bool) -> anyhow::Result<()> {
+/// Unmounts, and returns what the server said last. The unmount of a block device waits in the kernel
+/// until the volume is closed; what the server waits for meanwhile is passed on.
+fn unmount_heard(mounted: &Mounted, farewell: &mut Farewell) -> anyhow::Result<Heard> {
+    let (done, ended) = mpsc::channel();
+    let path = mounted.directory.clone();
+    thread::spawn(move || done.send(unmount(&path, false)));
+    let mut waiting = Waiting::new();
+    let mut heard = Heard::Nothing;
+    loop {
+        match ended.recv_timeout(INTERVAL) {
+            Ok(unmounted) => return unmounted.map(|()| heard),
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => bail!("the unmount was not carried out"),
+        }
+        if heard.is_last() {
+            continue;
+        }
+        heard = farewell.listen(INTERVAL);
+        match &heard {
+            Heard::Word(Word::Waiting(what)) => waiting.say(&mounted.source, Some(what)),
+            _ => waiting.say(&mounted.source, None),
+        }
+    }
+}
+
+/// Notes on standard error about an unmount that takes its time.
+struct Waiting {
+    began: Instant,
+    said: Option<String>,
+}
+
+impl Waiting {
+    fn new() -> Waiting {
+        Waiting { began: Instant::now(), said: None }
+    }
+
+    /// Says that the volume is waited for, and what for if that is known, once for each.
+    fn say(&mut self, place: &Path, what: Option<&str>) {
+        let is_new = match what {
+            Some(what) => self.said.as_deref() != Some(what),
+            None => self.said.is_none(),
+        };
+        if self.began.elapsed() < QUIET || !is_new {
+            return;
+        }
+        let what = what.unwrap_or_default();
+        let separator = if what.is_empty() { "" } else { ": " };
+        eprintln!("cffs umount: waiting until {} is complete{separator}{what}", place.display());
+        self.said = Some(what.to_owned());
+    }
+}
+
+/// Waits for what the server says last, after something that it said before.
+fn last_word(mounted: &Mounted, farewell: &mut Farewell, mut heard: Heard) -> anyhow::Result<()> {
+    let image = mounted.source.display();
+    let mut waiting = Waiting::new();
+    let mut is_closing = false;
+    loop {
+        match heard {
+            Heard::Word(Word::Closed) => return Ok(()),
+            Heard::Word(Word::Failed(why)) => bail!("{image}: {why} {image}"),
+            Heard::Word(Word::Serving) => {}
+            Heard::Word(Word::Closing) => is_closing = true,
+            Heard::Word(Word::Waiting(what)) => waiting.say(&mounted.source, Some(&what)),
+            Heard::Nothing if is_closing => waiting.say(&mounted.source, None),
+            Heard::Nothing => {
+                still_mounted(mounted)?;
+                if waiting.began.elapsed() > NOTICE {
+                    bail!(
+                        "{} is unmounted, but {image} is still in use, and not complete: by a tree \
+                         that was unmounted with -l and in which files are open, or in a mount \
+                         namespace that you may not look into",
+                        mounted.directory.display()
+                    );
+                }
+            }
+            Heard::End => bail!(
+                "the server of {image} ended before the image was complete; the next mount recovers \
+                 it, or: cffs fsck -p {image}"
+            ),
+        }
+        heard = farewell.listen(INTERVAL);
+    }
+}
+
+/// Fails if the volume is mounted elsewhere, and says where.
+fn still_mounted(mounted: &Mounted) -> anyhow::Result<()> {
+    let same = mounts::all()?.into_iter().filter(|other| other.device == mounted.device);
+    let here = same.map(|other| other.directory.display().to_string());
+    let there = mounts::in_other_namespaces(mounted.device).into_iter().map(|other| {
+        let mounts::Elsewhere { pid, program, directory } = other;
+        format!("{} in the mount namespace of process {pid} ({program})", directory.display())
+    });
+    let places: Vec<String> = here.chain(there).collect();
+    if !places.is_empty() {
+        bail!(
+            "{} is unmounted, but {} is still mounted on {}; its image is complete when it is \
+             unmounted there, too",
+            mounted.directory.display(),
+            mounted.source.display(),
+            places.join(", and on ")
+        );
+    }
+    Ok(())
+}
+
+/// What became of a volume whose server could not be asked, by what its image says.
+fn last_state(mounted: &Mounted, is_dead: bool) -> anyhow::Result<()> {
+    let image = mounted.source.display();
+    match state_when_free(&mounted.source)? {
+        // Nothing was there to be completed.
+        _ if mounted.is_read_only => Ok(()),
+        Some(State::InUse) => bail!(
+            "the server of {image} ended before the image was complete; the next mount recovers it, \
+             or: cffs fsck -p {image}"
+        ),
+        _ if is_dead => bail!(
+            "the server of {image} had ended before the unmount: the image is whole, but what was \
+             changed in the server's last seconds may be lost"
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Waits until nobody has the image and returns how it was left. `None` where that cannot be told: it
+/// is out of reach, or was mounted again at once.
+fn state_when_free(image: &Path) -> anyhow::Result<Option<State>> {
+    let device = match FileDevice::open_waiting(image, Access::ReadOnly, QUIET) {
+        Err(OpenError::InUse { .. }) => {
+            if mounts::of_source(image).is_some() {
+                return Ok(None);
+            }
+            Waiting { began: Instant::now() - QUIET, said: None }.say(image, None);
+            FileDevice::open_waiting(image, Access::ReadOnly, PATIENCE)
+        }
+        outcome => outcome,
+    };
+    let device = match device {
+        Ok(device) => device,
+        Err(error @ OpenError::InUse { .. }) => return Err(error.into()),
+        Err(_) => return Ok(None),
+    };
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    device.read_at(0, &mut bytes)?;
+    Ok(Superblock::decode(&bytes, 0).ok().map(|superblock| superblock.state))
+}
+
+/// Takes a mount out of the tree.
+pub fn unmount(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match rustix::mount::unmount(directory, flags | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),
@@ -86,27 +269,4 @@ fn by_helper(directory: &Path, lazy: bool) -> anyhow::Result<()> {
         bail!("{}", output::printable(ended.stderr.trim_ascii()));
     }
     Ok(())
-}
-
-/// Waits until nobody writes the image and returns how it was left. `None` where that cannot be
-/// told: the image is out of reach, or was mounted again at once.
-fn wait_for_image(image: &Path) -> anyhow::Result<Option<State>> {
-    let device = match FileDevice::open_waiting(image, Access::ReadOnly, QUIET) {
-        Err(OpenError::InUse { .. }) => {
-            if mounts::of_source(image).is_some() {
-                return Ok(None);
-            }
-            eprintln!("cffs umount: waiting until {} is complete", image.display());
-            FileDevice::open_waiting(image, Access::ReadOnly, PATIENCE)
-        }
-        outcome => outcome,
-    };
-    let device = match device {
-        Ok(device) => device,
-        Err(error @ OpenError::InUse { .. }) => return Err(error.into()),
-        Err(_) => return Ok(None),
-    };
-    let mut bytes = [0; SUPERBLOCK_BYTES];
-    device.read_at(0, &mut bytes)?;
-    Ok(Superblock::decode(&bytes, 0).ok().map(|superblock| superblock.state))
 }

@@ -1,6 +1,6 @@
 use cffs::vfs::types::{AtimeMode, ErrorsPolicy};
 
-use super::MountOptions;
+use super::{Flags, MountOptions};
 
 fn parsed(list: &str) -> anyhow::Result<MountOptions> {
     let mut options = MountOptions::for_user(true);
@@ -18,7 +18,8 @@ fn options_of_ours_are_understood() {
     assert_eq!(options.open.epoch_interval.as_secs(), 30);
     assert_eq!(options.open.clean_after.as_secs(), 20);
     assert_eq!(options.open.clean_share_percent, 3);
-    assert!(!options.suid && options.dev);
+    let flags = Flags { read_only: Some(true), suid: Some(false), ..Flags::default() };
+    assert_eq!(options.flags, flags, "what was not asked for stays open");
     assert_eq!(options.open.errors, ErrorsPolicy::Default);
     let refuse = parsed("errors=remount-ro").expect("known");
     assert_eq!(refuse.open.errors, ErrorsPolicy::RemountReadOnly);
@@ -32,7 +33,19 @@ fn options_of_ours_are_understood() {
 fn later_options_win() {
     let options = parsed("ro,rw,user,exec").expect("all are known");
     assert!(!options.open.read_only);
-    assert!(options.exec && !options.suid && !options.dev);
+    let flags = options.flags;
+    assert_eq!((flags.exec, flags.suid, flags.dev), (Some(true), Some(false), Some(false)));
+    assert_eq!(flags.read_only, Some(false));
+}
+
+#[test]
+fn a_block_device_is_for_root_and_can_be_declined() {
+    assert!(parsed("fuseblk=auto").expect("known").block_device);
+    assert!(!parsed("fuseblk=no").expect("known").block_device);
+    let mut options = MountOptions::for_user(false);
+    options.apply(&[String::from("fuseblk=auto,nosymfollow")], false).expect("known");
+    assert!(!options.block_device);
+    assert_eq!(options.flags.symlink_follow, Some(false));
 }
 
 #[test]
@@ -52,6 +65,7 @@ fn unknown_options_and_values_are_named() {
         ("transport=pigeon", "'pigeon'"),
         ("errors=panic", "'panic'"),
         ("errors", "'errors'"),
+        ("fuseblk=yes", "'yes'"),
     ] {
         let error = parsed(list).expect_err(list).to_string();
         assert!(error.contains(named), "{error}");

@@ -6,13 +6,24 @@ use super::parse_line;
 fn a_line_of_the_mount_table_is_understood() {
     let line = [
         r"96 25 0:41 / /mnt/with\040space rw,nosuid shared:5 master:1 - ",
-        r"fuse.cffs /var/a\134b.cffs rw,user_id=0",
+        r"fuse.cffs /var/a\134b.cffs ro,user_id=0",
     ]
     .concat();
     let mounted = parse_line(line.as_bytes()).expect("it is a C-FFS mount");
     assert_eq!(mounted.directory, Path::new("/mnt/with space"));
     assert_eq!(mounted.source, Path::new(r"/var/a\b.cffs"));
     assert_eq!(mounted.device, (0, 41));
+    assert!(mounted.has("nosuid") && !mounted.has("nodev"));
+    assert!(mounted.is_read_only && !mounted.has("ro"));
+}
+
+#[test]
+fn a_mounted_block_device_is_understood() {
+    let line = b"96 25 7:3 / /mnt rw,relatime - fuseblk.cffs /dev/loop3 rw,user_id=0,blksize=4096";
+    let mounted = parse_line(line).expect("it is a C-FFS mount");
+    assert_eq!(mounted.shown_source, Path::new("/dev/loop3"));
+    assert_eq!(mounted.device, (7, 3));
+    assert!(!mounted.is_read_only);
 }
 
 #[test]
@@ -20,7 +31,9 @@ fn other_mounts_and_torn_lines_are_passed_over() {
     for line in [
         &b"25 1 254:0 / / rw,relatime - ext4 /dev/root rw"[..],
         b"96 25 0:41 / /mnt rw - fuse.sshfs host: rw",
+        b"96 25 8:1 / /mnt rw - fuseblk /dev/sda1 rw",
         b"96 25 0:41 / /mnt rw",
+        b"96 25 0:41 / /mnt rw - fuse.cffs /image",
         b"",
         b"96 25",
     ] {

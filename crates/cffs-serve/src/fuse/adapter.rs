@@ -17,7 +17,9 @@ use fuse_ring::protocol::{
 };
 use fuse_ring::{CachedData, Errno, Handler, Notifier};
 
+use super::closing::Closing;
 use super::control::{self, Control, Request};
+use super::farewell::Farewells;
 use super::ioctl;
 use super::translate::{self, TTL};
 
@@ -43,6 +45,7 @@ const UNCACHED: FileHandle = FileHandle(1);
 pub struct Adapter {
     volume: Arc<Volume>,
     control: Control,
+    closing: Arc<Closing>,
     /// Present as soon as the volume is mounted.
     notifier: Arc<OnceLock<Notifier>>,
     block_bytes: u32,
@@ -55,10 +58,11 @@ impl Adapter {
     pub fn new(
         volume: Arc<Volume>,
         control: Control,
+        closing: Arc<Closing>,
         notifier: Arc<OnceLock<Notifier>>,
     ) -> Adapter {
         let block_bytes = volume.superblock().block_bytes;
-        Adapter { volume, control, notifier, block_bytes }
+        Adapter { volume, control, closing, notifier, block_bytes }
     }
 
     fn entry(&self, attr: &types::Attr) -> Entry {
@@ -133,6 +137,10 @@ fn opened(create: &Create) -> Opened {
 impl Handler for Adapter {
     fn arrived(&self, opcode: Opcode) {
         self.control.count(opcode);
+    }
+
+    fn destroy(&self) {
+        self.closing.run();
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {
@@ -407,11 +415,15 @@ impl Handler for Adapter {
 
     fn getxattr(
         &self,
-        _: &Context<'_>,
+        cx: &Context<'_>,
         node: NodeId,
         name: &[u8],
         buf: &mut [u8],
     ) -> Result<usize> {
+        if let Some(number) = Farewells::number(name) {
+            let promised = self.control.promise_farewell(number, cx.uid);
+            return promised.map(|()| 0).map_err(errno("control"));
+        }
         let value = match Control::question(name) {
             Some(question) => self.control.answer(&self.volume, ino(node), question),
             None => self.volume.xattr(ino(node), name),

@@ -11,7 +11,8 @@
 //! | `system.cffs.info` | read: what is mounted, and who serves it |
 //! | `system.cffs.stats` | read: counters |
 //! | `system.cffs.explain` | read: where the file lies |
-//! | `system.cffs.sync` | set: returns when everything is durable |
+//! | `system.cffs.sync` | read: returns when everything is durable, or says what is lost |
+//! | `system.cffs.farewell.N` | read: has the server connect to socket N ([`farewell`](super::farewell)) |
 //! | `system.cffs.scrub` | read: how a scrub stands; set to `start RATE` or `stop` |
 //! | `system.cffs.fsck` | read: how a check stands; set to `start` or `start contents` |
 
@@ -29,6 +30,8 @@ use serde::{Deserialize, Serialize};
 
 pub use super::checking::CheckStatus;
 use super::checking::Checking;
+use super::closing;
+use super::farewell::Farewells;
 use super::ioctl::FstrimRange;
 use super::requests::Requests;
 use super::scrubbing::Scrubbing;
@@ -51,13 +54,20 @@ pub enum Question {
     Scrub,
     /// How a check stands: [`CheckStatus`].
     Fsck,
+    /// Whether everything is durable, which it is made before: [`Durability`].
+    Sync,
+}
+
+/// Whether everything is durable.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Durability {
+    /// Why not, and what is lost.
+    pub failure: Option<String>,
 }
 
 /// What the server can be told to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Make everything durable.
-    Sync,
     /// Verify all checksums, at so many bytes per second, 0 for no limit. Does nothing while a
     /// scrub is under way.
     StartScrub(u64),
@@ -71,13 +81,18 @@ pub enum Request {
     },
 }
 
-const SYNC_NAME: &str = "system.cffs.sync";
 const SCRUB_NAME: &str = "system.cffs.scrub";
 const FSCK_NAME: &str = "system.cffs.fsck";
 
 impl Question {
-    const ALL: [Question; 5] =
-        [Question::Info, Question::Stats, Question::Explain, Question::Scrub, Question::Fsck];
+    const ALL: [Question; 6] = [
+        Question::Info,
+        Question::Stats,
+        Question::Explain,
+        Question::Scrub,
+        Question::Fsck,
+        Question::Sync,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -86,6 +101,7 @@ impl Question {
             Question::Explain => "system.cffs.explain",
             Question::Scrub => SCRUB_NAME,
             Question::Fsck => FSCK_NAME,
+            Question::Sync => "system.cffs.sync",
         }
     }
 }
@@ -93,7 +109,6 @@ impl Question {
 impl Request {
     fn to_attribute(self) -> (&'static str, String) {
         match self {
-            Request::Sync => (SYNC_NAME, String::from("1")),
             Request::StartScrub(bytes_per_sec) => (SCRUB_NAME, format!("start {bytes_per_sec}")),
             Request::StopScrub => (SCRUB_NAME, String::from("stop")),
             Request::StartCheck { contents: false } => (FSCK_NAME, String::from("start")),
@@ -104,9 +119,6 @@ impl Request {
     /// The request that setting this attribute to this value makes: an error if the name is one of
     /// a request and the value makes no sense.
     pub(super) fn from_attribute(name: &[u8], value: &[u8]) -> Option<Result<Request>> {
-        if name == SYNC_NAME.as_bytes() {
-            return Some(Ok(Request::Sync));
-        }
         let value = std::str::from_utf8(value).unwrap_or_default();
         if name == FSCK_NAME.as_bytes() {
             let request = match value {
@@ -137,17 +149,22 @@ pub struct Identity {
     pub directory: String,
     /// The server's process, as it sees itself.
     pub pid: u32,
+    /// The user whose process it is.
+    pub uid: u32,
     /// Whether it was mounted without writes.
     pub read_only: bool,
     /// The size of the volume's cache in bytes.
     pub cache_bytes: u64,
     /// How requests reach the server.
     pub transport: String,
+    /// The type of the mount, and why it is not `fuseblk` if it is not.
+    pub mount_type: String,
 }
 
 /// The server's side.
 pub(super) struct Control {
     identity: Arc<OnceLock<Identity>>,
+    farewells: Arc<Farewells>,
     scrubbing: Arc<Scrubbing>,
     checking: Arc<Checking>,
     requests: Requests,
@@ -155,9 +172,10 @@ pub(super) struct Control {
 
 impl Control {
     /// A control that answers as soon as the identity is known.
-    pub fn new(identity: Arc<OnceLock<Identity>>) -> Control {
+    pub fn new(identity: Arc<OnceLock<Identity>>, farewells: Arc<Farewells>) -> Control {
         Control {
             identity,
+            farewells,
             scrubbing: Arc::default(),
             checking: Arc::default(),
             requests: Requests::default(),
@@ -184,19 +202,23 @@ impl Control {
             Question::Explain => describe::placement(&volume.explain(ino)?),
             Question::Scrub => serde_json::json!(self.scrubbing.status()),
             Question::Fsck => serde_json::json!(self.checking.status()),
+            Question::Sync => serde_json::json!(sync_volume(volume)),
         };
         let bytes = value.to_string().into_bytes();
         if bytes.len() > VALUE_BYTES_MAX { Err(Error::Range) } else { Ok(bytes) }
     }
 
+    /// Promises somebody who listens at the socket with this number to say what becomes of the volume.
+    pub fn promise_farewell(&self, number: u32, uid: u32) -> Result<()> {
+        check_owner(uid)?;
+        Ok(self.farewells.connect(number)?)
+    }
+
     /// Does what the user `uid` asks. Everybody may have a volume synced, as by sync(2); what keeps
     /// the device busy, or others waiting, is for root and the user who mounted it.
     pub fn carry_out(&self, volume: &Arc<Volume>, request: Request, uid: u32) -> Result<()> {
-        if request != Request::Sync && !is_owner(uid) {
-            return Err(Error::NotPermitted);
-        }
+        check_owner(uid)?;
         match request {
-            Request::Sync => volume.sync()?,
             Request::StartScrub(bytes_per_sec) => self.scrubbing.start(volume, bytes_per_sec),
             Request::StopScrub => self.scrubbing.stop(),
             Request::StartCheck { contents } => self.checking.start(volume, contents),
@@ -208,6 +230,19 @@ impl Control {
 /// Whether the user is root, or the one who mounted the volume.
 pub(super) fn is_owner(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
+}
+
+fn check_owner(uid: u32) -> Result<()> {
+    if is_owner(uid) { Ok(()) } else { Err(Error::NotPermitted) }
+}
+
+/// Makes everything durable. On a volume that was opened read-only, everything is.
+fn sync_volume(volume: &Volume) -> Durability {
+    let failure = match volume.sync() {
+        Ok(()) | Err(Error::ReadOnly) => None,
+        Err(error) => Some(closing::failure(volume, &error)),
+    };
+    Durability { failure }
 }
 
 /// Has the server of the volume to which `directory` belongs discard what is free, in runs of at least
@@ -236,12 +271,20 @@ pub fn ask(path: &Path, question: Question) -> Result<serde_json::Value, AskErro
     serde_json::from_slice(&value).map_err(|_| AskError::NotMounted)
 }
 
-/// Has the server make everything durable. On a volume that is mounted read-only, everything is.
+/// Has the server make everything durable. This reaches a mount that the kernel takes for read-only, too:
+/// it may have been mounted for writing a moment ago.
 pub fn sync(path: &Path) -> Result<(), AskError> {
-    match tell(path, Request::Sync) {
-        Err(AskError::ReadOnly) => Ok(()),
-        outcome => outcome,
+    let answer = serde_json::from_value(ask(path, Question::Sync)?);
+    match answer.map_err(|_| AskError::NotMounted)? {
+        Durability { failure: None } => Ok(()),
+        Durability { failure: Some(failure) } => Err(AskError::NotDurable(failure)),
     }
+}
+
+/// Who serves the volume to which `path` belongs.
+pub fn identity(path: &Path) -> Result<Identity, AskError> {
+    let mut info = ask(path, Question::Info)?;
+    serde_json::from_value(info["server"].take()).map_err(|_| AskError::NotMounted)
 }
 
 /// Has the server do something.
@@ -271,6 +314,12 @@ pub enum AskError {
     /// The kernel lets nothing be asked of a server on a read-only mount.
     #[error("mounted read-only; use its image, which can be read beside the mount")]
     ReadOnly,
+    /// The device failed, and what was changed is not on it.
+    #[error("{0}")]
+    NotDurable(String),
+    /// The server has ended without an unmount.
+    #[error("its server has ended; take the mount away with cffs umount")]
+    Dead,
     /// The path cannot be reached, or the server failed.
     #[error("{0}")]
     Failed(std::io::Error),
@@ -279,6 +328,7 @@ pub enum AskError {
 impl AskError {
     fn from_errno(errno: Errno) -> AskError {
         match errno {
+            Errno::NOTCONN | Errno::CONNABORTED => AskError::Dead,
             Errno::NODATA | Errno::OPNOTSUPP => AskError::NotMounted,
             Errno::ROFS => AskError::ReadOnly,
             errno => AskError::Failed(errno.into()),

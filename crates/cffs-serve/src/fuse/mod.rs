@@ -7,8 +7,12 @@
 //! ```text
 //!   Server::mount             Server::serve                              volume closed,
 //!   directory is usable ───▶  requests in threads, once a second   ───▶  image complete
-//!                             Volume::background
+//!                             Volume::background                         (closing)
 //! ```
+//!
+//! Root's mounts stand on a block device (type `fuseblk`): the device itself, or a loop device over the
+//! image. Then sync(2) and syncfs(2) reach the volume, and umount(2) returns when the image is
+//! complete. Where there is none to be had, and for ordinary users, the type is `fuse`.
 //!
 //! Invariants: the kernel checks permissions (`default_permissions`, POSIX ACLs), caches names and
 //! attributes for as long as it likes, and keeps locks by itself. Writes reach the volume before
@@ -20,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use cffs::device::file::FileDevice;
 use cffs::error::Error;
 use cffs::vfs::Volume;
 use fuse_ring::protocol::{Features, Wishes};
@@ -27,18 +32,24 @@ use fuse_ring::{Config, MountOptions, Session, Transport, TransportChoice, Unmou
 
 mod adapter;
 mod checking;
+mod closing;
 pub mod control;
 mod device;
+pub mod farewell;
 mod ioctl;
+mod loop_device;
 mod requests;
 mod scrubbing;
 mod translate;
 
 use adapter::Adapter;
+use closing::Closing;
 use control::{Control, Identity};
 pub use device::ServingDevice;
+use farewell::Farewells;
+use loop_device::LoopDevice;
 
-/// The subtype of the mount: its type is shown as `fuse.cffs`.
+/// The subtype of the mount: its type is shown as `fuseblk.cffs` or as `fuse.cffs`.
 pub const SUBTYPE: &str = "cffs";
 
 /// How often the volume gets a chance to write what is due.
@@ -65,6 +76,13 @@ pub struct Options {
     pub no_atime: bool,
     /// Whether to use `/dev/fuse` even where io_uring is offered.
     pub classic_transport: bool,
+    /// Symbolic links are not followed.
+    pub no_symlink_follow: bool,
+    /// The image or device itself, if there is one: it is given back to others when the volume is
+    /// closed, though the server has not ended yet.
+    pub device: Option<Arc<FileDevice>>,
+    /// Whether to mount that as a block device, an image by way of a loop device; for root only.
+    pub block_device: bool,
     /// The size of the volume's cache in bytes, to be told to those who ask.
     pub cache_bytes: u64,
 }
@@ -85,6 +103,8 @@ pub enum ServeError {
 pub struct Server {
     session: Session<Adapter>,
     volume: Arc<Volume>,
+    closing: Arc<Closing>,
+    why_no_block_device: Option<String>,
 }
 
 /// Ends a server from another thread.
@@ -112,23 +132,47 @@ impl Server {
     pub fn mount(volume: Arc<Volume>, directory: &Path, options: &Options) -> io::Result<Server> {
         let identity = Arc::new(OnceLock::new());
         let notifier = Arc::new(OnceLock::new());
-        let control = Control::new(Arc::clone(&identity));
-        let adapter = Adapter::new(Arc::clone(&volume), control, Arc::clone(&notifier));
-        let session =
-            Session::mount(adapter, directory, &mount_options(options), &config(options))?;
+        let farewells = Arc::new(Farewells::default());
+        let closing =
+            Closing::new(Arc::clone(&volume), options.device.clone(), Arc::clone(&farewells));
+        let closing = Arc::new(closing);
+        let attempt = |block_device: Option<&Path>| {
+            let control = Control::new(Arc::clone(&identity), Arc::clone(&farewells));
+            let closing = Arc::clone(&closing);
+            let adapter =
+                Adapter::new(Arc::clone(&volume), control, closing, Arc::clone(&notifier));
+            let mount = mount_options(options, block_device);
+            Session::mount(adapter, directory, &mount, &config(options))
+        };
+        let below = options.device.as_deref().filter(|_| options.block_device);
+        let mounted = below.map(|device| (device, on_block_device(device, options, attempt)));
+        let (session, mount_type, why_no_block_device) = match mounted {
+            Some((_, Ok(session))) => (session, String::from("fuseblk"), None),
+            Some((device, Err(error))) => {
+                device.reclaim()?;
+                let why = error.to_string();
+                (attempt(None)?, format!("fuse; not fuseblk: {why}"), Some(why))
+            }
+            None => {
+                let shown = String::from("fuse; not fuseblk: not asked for, or not by root");
+                (attempt(None)?, shown, None)
+            }
+        };
         let transport = describe_transport(session.transport());
-        tracing::info!(transport, granted = ?session.granted(), "mounted");
+        tracing::info!(transport, mount_type, granted = ?session.granted(), "mounted");
         // Both are new here, so neither can be taken already.
         let _ = notifier.set(session.notifier());
         let _ = identity.set(Identity {
             image: options.source.to_string_lossy().into_owned(),
             directory: session.path().to_string_lossy().into_owned(),
             pid: std::process::id(),
+            uid: rustix::process::geteuid().as_raw(),
             read_only: options.read_only,
             cache_bytes: options.cache_bytes,
             transport,
+            mount_type,
         });
-        Ok(Server { session, volume })
+        Ok(Server { session, volume, closing, why_no_block_device })
     }
 
     /// How requests arrive, for people to read.
@@ -136,21 +180,47 @@ impl Server {
         describe_transport(self.session.transport())
     }
 
+    /// Why the volume is mounted as `fuse`, though a block device was wanted, for people to read.
+    pub fn why_no_block_device(&self) -> Option<&str> {
+        self.why_no_block_device.as_deref()
+    }
+
     /// The means to end the server.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.session.unmounter())
     }
 
-    /// Serves until the volume is unmounted, then closes it.
+    /// Serves until the volume is unmounted, and closes it.
     pub fn serve(self) -> Result<(), ServeError> {
-        let Server { session, volume } = self;
+        let Server { session, volume, closing, .. } = self;
         let served = volume.with_read_ahead(READ_AHEAD_THREADS, || {
             volume.with_background(BACKGROUND_INTERVAL, failures_to_log(), || session.serve())
         });
-        volume.close()?;
-        served?;
-        Ok(())
+        // Serving ends with this, unless it failed.
+        closing.run();
+        match closing.take_failure() {
+            Some(error) => Err(error.into()),
+            None => {
+                served?;
+                Ok(())
+            }
+        }
     }
+}
+
+/// Mounts the block device on which the volume lies, or a loop device over its image.
+fn on_block_device<T>(
+    device: &FileDevice,
+    options: &Options,
+    mount: impl FnOnce(Option<&Path>) -> io::Result<T>,
+) -> io::Result<T> {
+    if device.is_block_device() {
+        device.lend_claim();
+        return mount(Some(&options.source));
+    }
+    let disk = LoopDevice::over(&device.reopen()?, &options.source, options.read_only)
+        .map_err(|error| io::Error::new(error.kind(), format!("no loop device: {error}")))?;
+    mount(Some(disk.path()))
 }
 
 /// A failure of the background is logged when it first shows, and again if another follows: the
@@ -179,9 +249,10 @@ fn describe_transport(transport: &Transport) -> String {
     }
 }
 
-fn mount_options(options: &Options) -> MountOptions {
+fn mount_options(options: &Options, block_device: Option<&Path>) -> MountOptions {
     MountOptions {
-        fsname: options.source.clone().into_os_string(),
+        fsname: block_device.unwrap_or(&options.source).as_os_str().to_owned(),
+        block_device: block_device.is_some(),
         subtype: String::from(SUBTYPE),
         default_permissions: true,
         allow_other: options.allow_other,
@@ -189,6 +260,7 @@ fn mount_options(options: &Options) -> MountOptions {
         allow_suid: options.suid,
         allow_dev: options.dev,
         no_exec: !options.exec,
+        no_symlink_follow: options.no_symlink_follow,
         no_atime: options.no_atime,
         ..MountOptions::default()
     }

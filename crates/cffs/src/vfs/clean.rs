@@ -17,13 +17,15 @@
 //! name is in use: on the device nothing leads to it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::discard::Trimmed;
 use super::epoch::{EpochKind, Progress};
 use super::{Volume, count};
 use crate::cache::{Block, Phase, WriteSet};
 use crate::device::BlockDevice;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::Superblock;
 use crate::format::superblock::State;
 use crate::inode::{Fill, space_of};
@@ -48,6 +50,27 @@ impl Volume {
         }
         self.check_writable()?;
         self.reach_clean_point(&mut self.epochs.lock())
+    }
+
+    /// Closes the volume: everything is durable, everything derived is written, and the volume is
+    /// marked clean. Later calls fail.
+    pub fn close(&self) -> Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        if self.options.read_only {
+            return Ok(());
+        }
+        if let Some(why) = self.latched() {
+            return Err(Error::Latched(why));
+        }
+        // What cannot be deleted keeps the volume from being clean, and nothing from being written.
+        let deleted: Vec<_> = self.references.end().iter().map(|ino| self.delete(*ino)).collect();
+        let mut progress = self.epochs.lock();
+        self.run_epoch(&mut progress, EpochKind::Derived)?;
+        deleted.into_iter().collect::<Result<()>>()?;
+        while self.discard_some(&mut progress, &mut Trimmed::default()) {}
+        self.mark_clean_at_close(&progress)
     }
 
     /// Writes everything, with all that is derived, so that after a crash only what changes from here

@@ -133,13 +133,17 @@ impl Volume {
 
     pub(super) fn run_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
         let started = Instant::now();
+        let has_changes = self.store().queue_len() > 0;
         let result = self.try_epoch(progress, kind);
         // What was left behind has waited since an epoch before.
         if progress.complete == progress.done {
             progress.waited_from = started;
         }
         if let Err(error) = &result {
+            self.loses_changes.fetch_or(has_changes, Ordering::AcqRel);
             self.latch(error);
+        } else if progress.complete == progress.done {
+            *self.durable_until.lock() = started;
         }
         result
     }
@@ -222,27 +226,6 @@ impl Volume {
         self.callers.reached(epoch, left);
         count(&self.calls.epochs);
         Ok(())
-    }
-
-    /// Closes the volume: everything is durable, everything derived is written, and the volume is
-    /// marked clean. Later calls fail.
-    pub fn close(&self) -> Result<()> {
-        if self.closed.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
-        if self.options.read_only {
-            return Ok(());
-        }
-        if let Some(why) = self.latched() {
-            return Err(crate::error::Error::Latched(why));
-        }
-        for ino in self.references.end() {
-            self.delete(ino)?;
-        }
-        let mut progress = self.epochs.lock();
-        self.run_epoch(&mut progress, EpochKind::Derived)?;
-        while self.discard_some(&mut progress, &mut Trimmed::default()) {}
-        self.mark_clean_at_close(&progress)
     }
 }
 

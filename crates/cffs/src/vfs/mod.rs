@@ -35,6 +35,7 @@ mod xattr;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -159,6 +160,10 @@ pub struct Volume {
     throttle: Throttle,
     references: References,
     latched: Mutex<Option<String>>,
+    /// Whether the epoch that failed had changes in it.
+    loses_changes: AtomicBool,
+    /// The device has everything that was changed before.
+    durable_until: Mutex<Instant>,
     damage: DamageRecord,
     refuses_changes: AtomicBool,
     closed: AtomicBool,
@@ -235,6 +240,8 @@ impl Volume {
             throttle,
             references: References::default(),
             latched: Mutex::new(None),
+            loses_changes: AtomicBool::new(false),
+            durable_until: Mutex::new(Instant::now()),
             closed: AtomicBool::new(false),
             calls: Calls::default(),
         };
@@ -259,6 +266,15 @@ impl Volume {
     /// Why the volume refuses changes, if a failed write is the reason.
     pub fn latched(&self) -> Option<String> {
         self.latched.lock().clone()
+    }
+
+    /// If changes are lost because a write failed, how old the oldest of them may be: what was changed
+    /// before that is on the device, and so is what an fsync made durable since. Until the volume is
+    /// closed, what is lost can still be read.
+    pub fn lost(&self) -> Option<Duration> {
+        let is_over = self.latched.lock().is_some() || self.closed.load(Ordering::Acquire);
+        let loses = self.loses_changes.load(Ordering::Acquire) || self.store().queue_len() > 0;
+        (is_over && loses).then(|| self.durable_until.lock().elapsed())
     }
 
     fn latch(&self, error: &Error) {

@@ -202,6 +202,6 @@ fn a_handler_that_panicked_is_left_alone() {
     assert!(dispatcher.panicked());
     assert_eq!(serve(&dispatcher, 11, &[], b"name\0"), Some(Err(Errno::IO)));
     assert_eq!(serve(&dispatcher, 2, &[5], b""), None);
-    dispatcher.destroy();
+    assert_eq!(dispatcher.destroy(), Err(Errno::IO));
     assert_eq!(dispatcher.handler.calls.load(Ordering::Relaxed), 0);
 }

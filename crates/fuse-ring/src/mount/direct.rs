@@ -22,14 +22,22 @@ pub(super) fn mount(path: &Path, options: &MountOptions) -> io::Result<Device> {
         OsString::from(format!("group_id={}", rustix::process::getgid().as_raw())),
     ];
     list.extend(data_options(options));
+    if options.block_device {
+        // What the kernel keeps of a file is counted in pages, as it is without a block device.
+        list.push(OsString::from(format!("blksize={}", rustix::param::page_size())));
+    }
     let data = CString::new(join(&list).into_vec())?;
+    let base = if options.block_device { "fuseblk" } else { "fuse" };
     let fstype = match options.subtype.as_str() {
-        "" => String::from("fuse"),
-        subtype => format!("fuse.{subtype}"),
+        "" => String::from(base),
+        subtype => format!("{base}.{subtype}"),
     };
     rustix::mount::mount(&options.fsname, path, fstype, flags(options), Some(data.as_c_str()))?;
     Ok(device)
 }
+
+/// `MS_NOSYMFOLLOW` (Linux 5.10).
+const NOSYMFOLLOW: MountFlags = MountFlags::from_bits_retain(256);
 
 fn flags(options: &MountOptions) -> MountFlags {
     let mut flags = MountFlags::empty();
@@ -38,5 +46,6 @@ fn flags(options: &MountOptions) -> MountFlags {
     flags.set(MountFlags::NODEV, !options.allow_dev);
     flags.set(MountFlags::NOEXEC, options.no_exec);
     flags.set(MountFlags::NOATIME, options.no_atime);
+    flags.set(NOSYMFOLLOW, options.no_symlink_follow);
     flags
 }

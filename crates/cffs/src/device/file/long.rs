@@ -12,9 +12,10 @@ use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 
 use parking_lot::Mutex;
+use rustix::fs::OFlags;
 
 use super::direct::DirectAlignment;
-use super::{Access, open, total_len};
+use super::{Access, reopen, total_len};
 use crate::device::LongBuffer;
 
 /// From this length on a read goes past the page cache.
@@ -38,7 +39,7 @@ pub(super) struct LongRequests {
 impl LongRequests {
     /// For a block device that is open.
     pub(super) fn of(device: &File, access: Access) -> io::Result<LongRequests> {
-        let file = open::again_directly(device, access)?;
+        let file = reopen::again(device, access, OFlags::DIRECT)?;
         let alignment = DirectAlignment::of(&file, true)?;
         Ok(LongRequests::new(file, alignment))
     }

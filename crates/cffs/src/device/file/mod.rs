@@ -1,8 +1,9 @@
 //! A device that is an image file or a raw block device.
 //!
 //! One program at a time may write a volume: an open device holds a lock (`flock`, exclusive for
-//! writing, shared for reading) until it is dropped, and a raw block device is opened for writing
-//! with `O_EXCL` besides, which keeps the kernel's own file systems away. The sector of an image
+//! writing, shared for reading) until it is [released](FileDevice::release) or dropped, and a raw block
+//! device that is opened for writing is [claimed](claim) besides, which keeps the kernel's own file
+//! systems away. The sector of an image
 //! file is 4 KiB, the page in which the host writes it; that of a block device is its physical
 //! block.
 //!
@@ -12,23 +13,29 @@
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::num::NonZeroU64;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::fs::{Advice, FallocateFlags};
+use parking_lot::Mutex;
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl;
 
 use super::{BlockDevice, Geometry, total_len};
 
+mod claim;
 mod direct;
 mod long;
 mod open;
+mod reopen;
 #[cfg(test)]
 mod tests;
 
+use claim::Claim;
 use direct::DirectAlignment;
 use long::LongRequests;
 pub use open::{Access, OpenError, OpenOptions};
@@ -47,6 +54,10 @@ pub struct FileDevice {
     geometry: Geometry,
     access: Access,
     is_block_device: bool,
+    /// Of a block device that is open for writing, unless it is lent.
+    claim: Mutex<Option<Claim>>,
+    /// Set once others may have the device.
+    released: AtomicBool,
     /// Set if the host's page cache is bypassed.
     direct: Option<DirectAlignment>,
     /// The same block device for long requests that bypass it, once a cache above chooses what is read.
@@ -85,6 +96,39 @@ impl FileDevice {
         self.access
     }
 
+    /// Lends the claim on a block device to the kernel, which needs it to mount the volume. The lock
+    /// stays. Does nothing on an image.
+    pub fn lend_claim(&self) {
+        *self.claim.lock() = None;
+    }
+
+    /// Takes the claim back after the kernel did not mount the volume; fails if something else has
+    /// claimed the device meanwhile.
+    pub fn reclaim(&self) -> Result<(), OpenError> {
+        if self.is_block_device && self.access == Access::ReadWrite {
+            *self.claim.lock() = Some(Claim::on(&self.file).map_err(|source| self.failed(source))?);
+        }
+        Ok(())
+    }
+
+    /// Gives the device back to others while this one is still open, to be called when the volume on
+    /// it is closed. Every later write fails.
+    pub fn release(&self) -> io::Result<()> {
+        self.released.store(true, Ordering::Release);
+        self.lend_claim();
+        Ok(rustix::fs::flock(&self.file, FlockOperation::Unlock)?)
+    }
+
+    /// Another descriptor of the same image or device, without the lock.
+    pub fn reopen(&self) -> io::Result<File> {
+        reopen::again(&self.file, self.access, OFlags::empty())
+    }
+
+    fn failed(&self, source: io::Error) -> OpenError {
+        let path = std::fs::read_link(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        OpenError::of(path.as_deref().unwrap_or(Path::new("the device")), source)
+    }
+
     /// Has the host send a long write to the device now, while the next one is copied: at the latest
     /// the next barrier waits for it. Its pages need not stay, since nobody reads through the host's
     /// page cache what a cache above has just written.
@@ -101,6 +145,7 @@ impl FileDevice {
 
     fn check_writable(&self) -> io::Result<()> {
         match self.access {
+            Access::ReadWrite if self.released.load(Ordering::Acquire) => Err(Errno::STALE.into()),
             Access::ReadWrite => Ok(()),
             Access::ReadOnly => Err(Errno::ROFS.into()),
         }

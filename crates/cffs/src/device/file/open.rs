@@ -2,16 +2,18 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl;
 
+use super::claim::Claim;
 use super::direct::DirectAlignment;
 use super::{FileDevice, Geometry};
 
@@ -69,6 +71,16 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// Why the system refused to open `path`.
+    pub(super) fn of(path: &Path, source: io::Error) -> OpenError {
+        match Errno::from_io_error(&source) {
+            Some(Errno::BUSY) => OpenError::InUse { path: path.to_owned() },
+            _ => OpenError::Io { path: path.to_owned(), source },
+        }
+    }
+}
+
 /// The error as an [`io::Error`] of the fitting kind, with the path still in its text.
 impl From<OpenError> for io::Error {
     fn from(error: OpenError) -> io::Error {
@@ -90,14 +102,14 @@ impl From<OpenError> for crate::error::Error {
 impl OpenOptions {
     /// Opens an existing image or block device.
     pub fn open(&self, path: &Path) -> Result<FileDevice, OpenError> {
-        let failed = |source| OpenError::Io { path: path.to_owned(), source };
+        let failed = |source| OpenError::of(path, source);
         let file_type = std::fs::metadata(path).map_err(failed)?.file_type();
         let is_block_device = file_type.is_block_device();
         if !is_block_device && !file_type.is_file() {
             return Err(OpenError::NotADevice { path: path.to_owned() });
         }
-        let file = self.open_locked(path, is_block_device, false)?;
-        self.finish(file, is_block_device).map_err(failed)
+        let opened = self.open_locked(path, is_block_device, false)?;
+        self.finish(opened, is_block_device).map_err(failed)
     }
 
     /// Makes a sparse image of `size_bytes` zeros and opens it. See [`FileDevice::create`].
@@ -107,13 +119,15 @@ impl OpenOptions {
             return Err(OpenError::NotADevice { path: path.to_owned() });
         }
         let options = OpenOptions { access: Access::ReadWrite, ..*self };
-        let file = options.open_locked(path, false, true)?;
+        let opened = options.open_locked(path, false, true)?;
         // Cutting the file to nothing first makes every byte of it read as zero.
+        let file = &opened.file;
         file.set_len(0).and_then(|()| file.set_len(size_bytes)).map_err(failed)?;
-        options.finish(file, false).map_err(failed)
+        options.finish(opened, false).map_err(failed)
     }
 
-    fn finish(&self, file: File, is_block_device: bool) -> io::Result<FileDevice> {
+    fn finish(&self, opened: Opened, is_block_device: bool) -> io::Result<FileDevice> {
+        let file = opened.file;
         let geometry = if is_block_device {
             Geometry {
                 size_bytes: block_device_size(&file)?,
@@ -126,8 +140,16 @@ impl OpenOptions {
             true => Some(DirectAlignment::of(&file, is_block_device)?),
             false => None,
         };
-        let long = OnceLock::new();
-        Ok(FileDevice { file, geometry, access: self.access, is_block_device, direct, long })
+        Ok(FileDevice {
+            file,
+            geometry,
+            access: self.access,
+            is_block_device,
+            claim: Mutex::new(opened.claim),
+            released: AtomicBool::new(false),
+            direct,
+            long: OnceLock::new(),
+        })
     }
 
     /// Tries to open and lock until it works or the time is over.
@@ -148,34 +170,38 @@ impl OpenOptions {
         let writing = self.access == Access::ReadWrite;
         let mut flags = OFlags::empty();
         flags.set(OFlags::DIRECT, self.direct);
-        // Without O_CREAT, O_EXCL on a block device claims it as a mount by the kernel does.
-        flags.set(OFlags::EXCL, is_block_device && writing);
 
-        let failed = |source| OpenError::Io { path: path.to_owned(), source };
-        let in_use = || OpenError::InUse { path: path.to_owned() };
         let file = File::options()
             .read(true)
             .write(writing)
             .create(create)
             .custom_flags(flags.bits() as i32)
             .open(path)
-            .map_err(|error| match Errno::from_io_error(&error) {
-                Some(Errno::BUSY) => in_use(),
-                _ => failed(error),
-            })?;
+            .map_err(|error| OpenError::of(path, error))?;
         let lock = match self.access {
             Access::ReadWrite => FlockOperation::NonBlockingLockExclusive,
             Access::ReadOnly => FlockOperation::NonBlockingLockShared,
         };
         match rustix::fs::flock(&file, lock) {
-            Ok(()) => Ok(file),
-            Err(Errno::WOULDBLOCK) => Err(in_use()),
-            Err(errno) => Err(failed(errno.into())),
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(OpenError::InUse { path: path.to_owned() }),
+            Err(errno) => return Err(OpenError::of(path, errno.into())),
         }
+        let claim = match is_block_device && writing {
+            true => Some(Claim::on(&file).map_err(|error| OpenError::of(path, error))?),
+            false => None,
+        };
+        Ok(Opened { file, claim })
     }
 }
 
-type OpenResult = Result<File, OpenError>;
+/// An image or device that is locked, and claimed if that is needed.
+struct Opened {
+    file: File,
+    claim: Option<Claim>,
+}
+
+type OpenResult = Result<Opened, OpenError>;
 
 fn block_device_size(file: &File) -> io::Result<u64> {
     const BLKGETSIZE64: ioctl::Opcode = ioctl::opcode::read::<usize>(0x12, 114);
@@ -183,15 +209,6 @@ fn block_device_size(file: &File) -> io::Result<u64> {
     // encodes a size_t, which is what the kernel's headers do, too.
     let size_bytes = unsafe { ioctl::ioctl(file, ioctl::Getter::<BLKGETSIZE64, u64>::new())? };
     Ok(size_bytes)
-}
-
-/// Another descriptor of a block device, for requests that bypass the host's page cache. It has no
-/// lock: it goes with the one that has.
-pub(super) fn again_directly(file: &File, access: Access) -> io::Result<File> {
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let flags = OFlags::DIRECT.bits() as i32;
-    let writing = access == Access::ReadWrite;
-    File::options().read(true).write(writing).custom_flags(flags).open(path)
 }
 
 /// The longest request in bytes that the kernel sends to a block device.

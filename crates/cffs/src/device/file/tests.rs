@@ -198,6 +198,8 @@ fn a_full_host_is_an_error_of_the_write() {
         geometry: Geometry { size_bytes: 4 << 20, sector_bytes: 4096 },
         access: Access::ReadWrite,
         is_block_device: false,
+        claim: Mutex::default(),
+        released: AtomicBool::default(),
         direct: None,
         long: OnceLock::from(Some(long_requests(open()))),
     };
@@ -374,6 +376,47 @@ fn a_block_device_that_the_kernel_has_mounted_is_in_use() {
     run("umount", &[], &mount_point);
     assert!(matches!(outcome, Err(OpenError::InUse { .. })), "{outcome:?}");
     FileDevice::open(&disk.path, Access::ReadWrite).unwrap();
+}
+
+#[test]
+#[ignore = "needs root, for a loop device"]
+fn a_claim_is_lent_and_taken_back_and_a_lent_device_is_still_locked() {
+    let scratch = direct_scratch();
+    drop(scratch.create(16 << 20));
+    let disk = Loop::over(&scratch.path());
+    let device = FileDevice::open(&disk.path, Access::ReadWrite).unwrap();
+    let claim = || {
+        let flags = rustix::fs::OFlags::EXCL.bits() as i32;
+        let mut options = std::fs::File::options();
+        std::os::unix::fs::OpenOptionsExt::custom_flags(options.read(true), flags).open(&disk.path)
+    };
+    assert!(claim().is_err());
+    device.lend_claim();
+    let somebody = claim().unwrap();
+    assert!(matches!(
+        FileDevice::open(&disk.path, Access::ReadWrite),
+        Err(OpenError::InUse { .. })
+    ));
+    assert!(matches!(device.reclaim(), Err(OpenError::InUse { .. })));
+    drop(somebody);
+    device.reclaim().unwrap();
+    assert!(claim().is_err());
+    device.release().unwrap();
+    FileDevice::open(&disk.path, Access::ReadWrite).unwrap();
+}
+
+#[test]
+fn a_released_device_is_free_for_others_and_takes_no_more_writes() {
+    let scratch = Scratch::new();
+    let device = scratch.create(1 << 20);
+    device.write_at(0, &[IoSlice::new(&[1; 512])]).unwrap();
+    device.release().unwrap();
+    let next = FileDevice::open(&scratch.path(), Access::ReadWrite).unwrap();
+    let error = device.write_at(0, &[IoSlice::new(&[2; 512])]).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(Errno::STALE.raw_os_error()));
+    let mut bytes = [0; 512];
+    next.read_at(0, &mut bytes).unwrap();
+    assert_eq!(bytes, [1; 512]);
 }
 
 /// What was just written, and is in the host's memory alone, too.

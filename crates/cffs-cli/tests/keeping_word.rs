@@ -1,0 +1,481 @@
+//! What sync and umount promise on each type of mount, what remount changes, and who is named where the
+//! promise cannot be kept.
+
+mod harness;
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use harness::{Scratch, can_mount, fail, succeed};
+
+/// Whether the tests run as root, on a machine that mounts; says so where not.
+fn is_root() -> bool {
+    let is_root = can_mount() && rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("not run: it needs root");
+    }
+    is_root
+}
+
+/// Whether the kernel passes sync(2) on to a mounted block device; says so where not.
+fn passes_sync_on() -> bool {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let passes = version >= (6, 18);
+    if !passes {
+        eprintln!("not run: Linux {release} does not pass sync(2) on; 6.18 does");
+    }
+    passes
+}
+
+fn has_loop_devices() -> bool {
+    Path::new("/dev/loop-control").exists()
+}
+
+/// The line of the mount table for the scratch directory's mount.
+fn mount_line(scratch: &Scratch) -> String {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("readable");
+    let mountpoint = scratch.mountpoint().display().to_string();
+    let line = table.lines().find(|line| line.split(' ').nth(4) == Some(&mountpoint));
+    line.unwrap_or_default().to_owned()
+}
+
+/// The loop devices that are set up over the image.
+fn loop_devices(image: &Path) -> String {
+    succeed(Command::new("losetup").args(["--noheadings", "--output", "NAME", "-j"]).arg(image))
+}
+
+fn info(scratch: &Scratch) -> serde_json::Value {
+    let info = succeed(scratch.cffs(["info", "--json"]).arg(scratch.mountpoint()));
+    serde_json::from_str(&info).expect("it is JSON")
+}
+
+/// Ends the server as a crash does, and waits until it is gone.
+fn kill_server(scratch: &Scratch) {
+    let pid = info(scratch)["server"]["pid"].to_string();
+    succeed(Command::new("kill").args(["-9", &pid]));
+    let begun = Instant::now();
+    while Path::new("/proc").join(&pid).exists() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "the server is still there");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn root_mounts_a_block_device_and_nothing_stays_of_it() {
+    if !is_root() || !has_loop_devices() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let line = mount_line(&scratch);
+    assert!(line.contains(" - fuseblk.cffs /dev/loop"), "{line}");
+    let device = loop_devices(&scratch.image()).trim().to_owned();
+    assert!(line.contains(&device), "{device}: {line}");
+    assert_eq!(info(&scratch)["server"]["mount_type"], "fuseblk");
+    // It is found under each of its names, and nobody writes to it under either.
+    for name in [scratch.image().display().to_string(), device.clone()] {
+        let found = succeed(scratch.cffs(["info", "--json"]).arg(&name));
+        assert!(found.contains("\"fuseblk\""), "{name}: {found}");
+        let said = fail(8, scratch.cffs(["fsck", "-y"]).arg(&name));
+        assert!(said.contains(&*scratch.mountpoint().to_string_lossy()), "{name}: {said}");
+    }
+    succeed(scratch.cffs(["umount"]).arg(scratch.image()));
+    assert!(!scratch.is_mounted());
+    assert_eq!(loop_devices(&scratch.image()), "");
+    scratch.assert_clean();
+
+    scratch.mount("fuseblk=no");
+    let line = mount_line(&scratch);
+    assert!(line.contains(" - fuse.cffs "), "{line}");
+    assert_eq!(loop_devices(&scratch.image()), "");
+    scratch.umount();
+}
+
+#[test]
+fn an_image_of_an_odd_size_and_one_for_reading_are_mounted_as_block_devices() {
+    if !is_root() || !has_loop_devices() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let image = fs::OpenOptions::new().write(true).open(scratch.image()).expect("writable");
+    image.set_len((256 << 20) + 777).expect("longer");
+    for options in ["rw", "ro"] {
+        scratch.mount(options);
+        assert!(mount_line(&scratch).contains("fuseblk.cffs"));
+        let device = loop_devices(&scratch.image());
+        let ro = succeed(Command::new("blockdev").arg("--getro").arg(device.trim()));
+        assert_eq!(
+            ro.trim() == "1",
+            options == "ro",
+            "nothing is written past a mount for reading"
+        );
+        scratch.umount();
+    }
+    scratch.assert_clean();
+}
+
+#[test]
+fn a_volume_on_a_block_device_is_mounted_as_it_is_and_claimed() {
+    if !is_root() || !has_loop_devices() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let disk = Loop::over(&scratch.image());
+    let mount = |options: &str, directory: &Path| {
+        let mut command = scratch.cffs(["mount", "-o", options, "-o", &scratch.log_option()]);
+        command.arg(&disk.0).arg(directory);
+        command
+    };
+    succeed(&mut mount("rw", &scratch.mountpoint()));
+    assert!(mount_line(&scratch).contains(&format!("fuseblk.cffs {}", disk.0)));
+    fs::write(scratch.mountpoint().join("f"), b"kept").expect("written");
+    let output = Command::new("mkfs.ext4").args(["-q", &disk.0]).output().expect("it starts");
+    assert!(!output.status.success(), "the kernel has claimed the device");
+    let said = fail(32, &mut mount("rw", scratch.path()));
+    assert!(said.contains("is mounted on"), "{said}");
+    succeed(Command::new("umount").arg(scratch.mountpoint()));
+    assert_eq!(succeed(scratch.cffs(["cat"]).arg(&disk.0).arg("f")), "kept");
+
+    // For reading it may be mounted twice; the kernel mounts a device only once.
+    let other = scratch.path().join("other");
+    fs::create_dir(&other).expect("made");
+    succeed(&mut mount("ro", &scratch.mountpoint()));
+    let output = mount("ro", &other).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("mounted as fuse"), "{said}");
+    assert_eq!(fs::read(other.join("f")).expect("read"), b"kept");
+    succeed(scratch.cffs(["umount"]).arg(&other));
+    scratch.umount();
+}
+
+/// A loop device over an image, as an administrator sets it up.
+struct Loop(String);
+
+impl Loop {
+    fn over(image: &Path) -> Loop {
+        let shown = succeed(Command::new("losetup").args(["--find", "--show"]).arg(image));
+        Loop(shown.trim().to_owned())
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn without_loop_devices_root_mounts_as_fuse_and_is_told_why() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let script = "mount --bind /dev/null /dev/loop-control\n\
+                  \"$0\" mount -o \"$3\" \"$1\" \"$2\" && \"$0\" info --json \"$2\"; \"$0\" umount \"$2\"";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "--propagation", "private", "sh", "-c", script, harness::CFFS]);
+    command.arg(scratch.image()).arg(scratch.mountpoint()).arg(scratch.log_option());
+    let output = command.stdin(Stdio::null()).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("mounted as fuse") && said.contains("no loop device"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.contains("fuse; not fuseblk: no loop device"), "{told}");
+    scratch.assert_clean();
+}
+
+/// What `make_durable` is called for is there after the server was killed.
+fn survives_a_kill(make_durable: impl Fn(&Scratch)) {
+    for transport in ["auto", "dev"] {
+        let scratch = Scratch::with_image();
+        scratch.mount(&format!("commit=3600,transport={transport}"));
+        fs::create_dir(scratch.mountpoint().join("d")).expect("made");
+        fs::write(scratch.mountpoint().join("d/f"), [7; 100_000]).expect("written");
+        make_durable(&scratch);
+        kill_server(&scratch);
+        let output = scratch.cffs(["umount"]).arg(scratch.mountpoint()).output();
+        assert_eq!(output.expect("it starts").status.code(), Some(1), "the server has died");
+        succeed_with(&[0, 1], scratch.cffs(["fsck", "-p"]).arg(scratch.image()));
+        let output = scratch.cffs(["cat"]).arg(scratch.image()).arg("d/f").output();
+        assert_eq!(output.expect("it starts").stdout, [7; 100_000]);
+        scratch.assert_clean();
+    }
+}
+
+fn succeed_with(codes: &[i32], command: &mut Command) {
+    let output = command.output().expect("it starts");
+    assert!(output.status.code().is_some_and(|code| codes.contains(&code)), "{output:?}");
+}
+
+#[test]
+fn sync_1_is_durable_on_a_block_device() {
+    if !is_root() || !passes_sync_on() || !has_loop_devices() {
+        return;
+    }
+    survives_a_kill(|_| drop(succeed(&mut Command::new("sync"))));
+}
+
+#[test]
+fn syncfs_2_is_durable_on_a_block_device() {
+    if !is_root() || !passes_sync_on() || !has_loop_devices() {
+        return;
+    }
+    survives_a_kill(|scratch| {
+        succeed(Command::new("sync").arg("-f").arg(scratch.mountpoint()));
+    });
+    survives_a_kill(|scratch| {
+        let root = fs::File::open(scratch.mountpoint()).expect("open");
+        rustix::fs::syncfs(&root).expect("synced");
+    });
+}
+
+#[test]
+fn cffs_sync_is_durable_on_every_mount() {
+    if !can_mount() {
+        return;
+    }
+    survives_a_kill(|scratch| drop(succeed(scratch.cffs(["sync"]).arg(scratch.mountpoint()))));
+}
+
+/// The kernel asks a mount of type fuse nothing at sync(2). This test fails once a kernel does.
+#[test]
+fn sync_does_not_reach_a_mount_of_type_fuse() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("fuseblk=no,commit=3600");
+    fs::write(scratch.mountpoint().join("f"), b"in memory").expect("written");
+    succeed(Command::new("sync").arg("-f").arg(scratch.mountpoint()));
+    let stats = succeed(scratch.cffs(["stats", "--json"]).arg(scratch.mountpoint()));
+    let stats: serde_json::Value = serde_json::from_str(&stats).expect("it is JSON");
+    assert!(stats["requests"]["syncfs"].is_null(), "{stats}");
+    scratch.umount();
+}
+
+#[test]
+fn an_image_can_be_copied_as_soon_as_umount_8_has_returned_from_a_block_device() {
+    if !is_root() || !has_loop_devices() {
+        return;
+    }
+    for transport in ["auto", "dev"] {
+        let scratch = Scratch::with_image();
+        scratch.mount(&format!("commit=3600,clean=never,transport={transport}"));
+        for index in 0..300 {
+            let contents = vec![index as u8; 10_000];
+            fs::write(scratch.mountpoint().join(index.to_string()), contents).expect("written");
+        }
+        succeed(Command::new("umount").arg(scratch.mountpoint()));
+        let copy = Scratch::new();
+        fs::copy(scratch.image(), copy.image()).expect("copied");
+        copy.assert_clean();
+        assert_eq!(succeed(copy.cffs(["ls"]).arg(copy.image())).lines().count(), 300);
+        // Nobody is waited for, and nothing is said of it.
+        let output = scratch.cffs(["info"]).arg(scratch.image()).output().expect("it starts");
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        assert_eq!(loop_devices(&scratch.image()), "");
+    }
+}
+
+#[test]
+fn umount_fails_while_a_bind_mount_keeps_the_volume_and_names_it() {
+    if !is_root() {
+        return;
+    }
+    for options in ["fuseblk=auto", "fuseblk=no"] {
+        let scratch = Scratch::with_image();
+        scratch.mount(options);
+        let bound = scratch.path().join("bound");
+        fs::create_dir(&bound).expect("made");
+        succeed(Command::new("mount").arg("--bind").arg(scratch.mountpoint()).arg(&bound));
+        let said = fail(1, scratch.cffs(["umount"]).arg(scratch.mountpoint()));
+        assert!(said.contains("is still mounted on"), "{said}");
+        assert!(said.contains(&*bound.to_string_lossy()), "{said}");
+        fs::write(bound.join("f"), b"it is still there").expect("written");
+        succeed(scratch.cffs(["umount"]).arg(&bound));
+        scratch.assert_clean();
+    }
+}
+
+#[test]
+fn umount_fails_while_another_namespace_keeps_the_volume_and_names_a_process() {
+    if !is_root() {
+        return;
+    }
+    for options in ["fuseblk=auto", "fuseblk=no"] {
+        let scratch = Scratch::with_image();
+        scratch.mount(options);
+        let mut command = Command::new("unshare");
+        command.args(["-m", "--propagation", "private", "sh", "-c", "echo; exec sleep 1000"]);
+        let mut other = command.stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut line = [0];
+        let told = other.stdout.as_mut().map(|out| std::io::Read::read_exact(out, &mut line));
+        told.expect("there is a pipe").expect("it has a namespace of its own");
+        let begun = Instant::now();
+        let said = fail(1, scratch.cffs(["umount"]).arg(scratch.mountpoint()));
+        assert!(begun.elapsed() < Duration::from_secs(30), "it does not wait for others");
+        let process = format!("process {} (", other.id());
+        assert!(said.contains("still mounted") && said.contains(&process), "{said}");
+        other.kill().expect("killed");
+        other.wait().expect("gone");
+        // The namespace goes with its last process, and the mount with it.
+        let begun = Instant::now();
+        while !scratch
+            .cffs(["info"])
+            .arg(scratch.image())
+            .output()
+            .expect("it starts")
+            .status
+            .success()
+        {
+            assert!(begun.elapsed() < Duration::from_secs(20), "the image is still in use");
+        }
+        scratch.assert_clean();
+    }
+}
+
+#[test]
+fn a_read_only_mount_of_a_volume_that_was_not_left_clean_unmounts_with_0() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw,clean=never");
+    fs::write(scratch.mountpoint().join("f"), b"durable").expect("written");
+    succeed(scratch.cffs(["sync"]).arg(scratch.mountpoint()));
+    kill_server(&scratch);
+    fail(1, scratch.cffs(["umount"]).arg(scratch.mountpoint()));
+    scratch.mount("ro");
+    assert_eq!(fs::read(scratch.mountpoint().join("f")).expect("read"), b"durable");
+    scratch.umount();
+    let info = succeed(scratch.cffs(["info"]).arg(scratch.image()));
+    assert!(info.contains("in use"), "it was dirty, and still is: {info}");
+}
+
+#[test]
+fn a_mount_whose_server_died_makes_way_for_the_next() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    for options in ["rw", "fuseblk=no"] {
+        scratch.mount(options);
+        fs::write(scratch.mountpoint().join(options), b"x").expect("written");
+        succeed(scratch.cffs(["sync"]).arg(scratch.mountpoint()));
+        kill_server(&scratch);
+        let output = scratch.mount_command(options).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.contains("its server had died"), "{said}");
+        assert_eq!(fs::read(scratch.mountpoint().join(options)).expect("read"), b"x");
+        let table = fs::read_to_string("/proc/self/mountinfo").expect("readable");
+        let mountpoint = format!(" {} ", scratch.mountpoint().display());
+        assert_eq!(table.matches(&mountpoint).count(), 1, "the dead one is gone");
+        scratch.umount();
+    }
+    scratch.assert_clean();
+}
+
+/// What the mount table says of a mount: its own options, and the volume's.
+fn options_of(directory: &Path) -> (String, bool) {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("readable");
+    let directory = directory.display().to_string();
+    let line = table.lines().find(|line| line.split(' ').nth(4) == Some(&directory));
+    let line = line.expect("it is mounted");
+    let options = line.split(' ').nth(5).expect("it has options").to_owned();
+    (options, line.rsplit(' ').next().expect("it has options").starts_with("ro"))
+}
+
+/// `nobody` had mounted an image with set-user-id programs in it; root remounted it, and they ran as
+/// root.
+#[test]
+fn remount_keeps_what_nobody_asked_it_to_change() {
+    if !is_root() {
+        return;
+    }
+    for type_option in ["fuseblk=auto", "fuseblk=no"] {
+        let scratch = Scratch::with_image();
+        let dir = scratch.mountpoint();
+        scratch.mount(&format!("nosuid,nodev,noexec,nosymfollow,noatime,{type_option}"));
+        let hardened = "nosuid,nodev,noexec,noatime,nosymfollow";
+        assert_eq!(options_of(&dir), (format!("rw,{hardened}"), false));
+        scratch.mount("remount,ro");
+        assert_eq!(options_of(&dir), (format!("ro,{hardened}"), true));
+        scratch.mount("remount,rw");
+        assert_eq!(options_of(&dir), (format!("rw,{hardened}"), false));
+        scratch.mount("remount,exec,dev");
+        assert_eq!(options_of(&dir), (String::from("rw,nosuid,noatime,nosymfollow"), false));
+        scratch.mount("remount");
+        assert_eq!(options_of(&dir), (String::from("rw,nosuid,noatime,nosymfollow"), false));
+
+        // A bind mount has options of its own, and takes none from the others.
+        let bound = scratch.path().join("bound");
+        fs::create_dir(&bound).expect("made");
+        succeed(Command::new("mount").arg("--bind").arg(&dir).arg(&bound));
+        succeed(Command::new("mount").args(["-i", "-o", "remount,bind,ro,nodev"]).arg(&bound));
+        let (before, _) = options_of(&bound);
+        let mut command = scratch.cffs(["mount", "-o", "remount,noexec"]);
+        succeed(command.arg(scratch.image()).arg(&bound));
+        let (after, volume_is_read_only) = options_of(&bound);
+        assert!(
+            before.starts_with("ro,nosuid,nodev") && after.contains("noexec"),
+            "{before} {after}"
+        );
+        assert_eq!(after.replace(",noexec", ""), before);
+        assert!(!volume_is_read_only);
+        assert_eq!(options_of(&dir), (String::from("rw,nosuid,noatime,nosymfollow"), false));
+        succeed(Command::new("umount").arg(&bound));
+        scratch.umount();
+    }
+}
+
+#[test]
+fn nosymfollow_is_honoured() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("nosymfollow");
+    fs::write(scratch.mountpoint().join("f"), b"x").expect("written");
+    std::os::unix::fs::symlink("f", scratch.mountpoint().join("l")).expect("linked");
+    assert!(fs::read(scratch.mountpoint().join("l")).is_err());
+    assert!(fs::read_link(scratch.mountpoint().join("l")).is_ok());
+    scratch.mount("remount,symfollow");
+    assert_eq!(fs::read(scratch.mountpoint().join("l")).expect("followed"), b"x");
+    scratch.umount();
+}
+
+#[test]
+fn a_volume_is_not_mounted_by_a_label_and_what_to_do_is_said() {
+    let scratch = Scratch::new();
+    for tag in ["LABEL=data", "UUID=0b0f"] {
+        let said = fail(32, scratch.cffs(["mount", tag]).arg(scratch.mountpoint()));
+        assert!(said.contains(tag) && said.contains("name the image or the device"), "{said}");
+    }
+}
+
+/// Relative paths lead to the same place before and after the server leaves the caller's directory.
+#[test]
+fn relative_paths_work() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let here = |arguments: &[&str]| {
+        let mut command = Command::new(harness::CFFS);
+        command.args(arguments).current_dir(scratch.path()).stdin(Stdio::null()).process_group(0);
+        succeed(&mut command)
+    };
+    here(&["mount", "-o", "log=log", "image.cffs", "mnt"]);
+    fs::write(scratch.mountpoint().join("f"), b"x").expect("written");
+    here(&["sync", "mnt"]);
+    assert!(here(&["info", "mnt"]).contains("image.cffs"));
+    here(&["umount", "mnt"]);
+    assert_eq!(here(&["cat", "image.cffs", "f"]), "x");
+    assert!(scratch.path().join("log").exists());
+}

@@ -1,0 +1,83 @@
+//! Closing the volume of a mount, once, and what is said about it.
+//!
+//! ```text
+//!   kernel waits (block device): DESTROY ──┐
+//!                                          ├──▶ volume closed ──▶ device released ──▶ last word
+//!   the connection has ended: serve() ─────┘
+//! ```
+//!
+//! When the kernel has its answer, the unmount returns, and anybody may have the image. So the device
+//! is given back before that, though the server's process is still about to end.
+
+use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::time::Duration;
+
+use cffs::device::file::FileDevice;
+use cffs::error::Error;
+use cffs::vfs::Volume;
+
+use super::farewell::{Farewells, Word};
+
+/// The end of a mounted volume.
+pub(super) struct Closing {
+    volume: Arc<Volume>,
+    device: Option<Arc<FileDevice>>,
+    farewells: Arc<Farewells>,
+    once: Once,
+    failure: Mutex<Option<Error>>,
+}
+
+impl Closing {
+    pub fn new(
+        volume: Arc<Volume>,
+        device: Option<Arc<FileDevice>>,
+        farewells: Arc<Farewells>,
+    ) -> Closing {
+        Closing { volume, device, farewells, once: Once::new(), failure: Mutex::default() }
+    }
+
+    /// Closes the volume and gives the device back. Who calls this while it is under way waits.
+    pub fn run(&self) {
+        self.once.call_once(|| {
+            self.farewells.say(&Word::Closing);
+            let closed = self.volume.close();
+            if let Some(Err(error)) = self.device.as_ref().map(|device| device.release()) {
+                tracing::warn!(%error, "the lock on the volume stays until the server has ended");
+            }
+            let Err(error) = closed else {
+                tracing::info!("closed");
+                self.farewells.say(&Word::Closed);
+                return;
+            };
+            let failure = failure(&self.volume, &error);
+            tracing::error!("not closed: {failure}");
+            self.farewells.say(&Word::Failed(failure));
+            *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        });
+    }
+
+    /// Why closing failed, once it has.
+    pub fn take_failure(&self) -> Option<Error> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Why the volume could not be written, and what that means for those who changed it.
+pub(super) fn failure(volume: &Volume, error: &Error) -> String {
+    let why = volume.latched().unwrap_or_else(|| error.to_string());
+    let lost = match volume.lost() {
+        Some(since) => format!(
+            "what was changed in the {} before and was not made durable by fsync is lost",
+            in_words(since)
+        ),
+        None => String::from("no change is lost"),
+    };
+    format!("writing to the device failed ({why}); {lost}; see to the device, then: cffs fsck -p")
+}
+
+fn in_words(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ ..120 => format!("{} seconds", seconds + 1),
+        seconds => format!("{} minutes", seconds.div_ceil(60)),
+    }
+}

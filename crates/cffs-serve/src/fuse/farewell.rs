@@ -1,0 +1,167 @@
+//! What a server says of its end to those who asked for it.
+//!
+//! Whoever unmounts a volume wants to know what became of it, but the mount through which one talks to
+//! the server is gone by then, and what the device says may be older: a volume that could not be
+//! written at all still looks as it did before. So the one who is about to unmount listens on a socket
+//! of its own, and has the server connect to it by way of the mount. The socket has a name that is in
+//! no directory, and goes with its listener.
+//!
+//! ```text
+//!   Farewell::ask: listen ──attribute──▶ server connects
+//!   unmount(2)                           Serving ▶ Closing ▶ Closed | Failed, or the end of the stream
+//! ```
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::lgetxattr;
+use serde::{Deserialize, Serialize};
+
+/// What the attribute's name begins with by which a server is asked; the number of the socket follows.
+const ATTRIBUTE: &str = "system.cffs.farewell.";
+/// Those who may listen to one server at once.
+const LISTENERS_MAX: usize = 16;
+/// Numbers that may be taken by somebody else.
+const ATTEMPTS: u32 = 100;
+
+/// What a server says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Word {
+    /// The volume is still mounted somewhere.
+    Serving,
+    /// The volume is being completed.
+    Closing,
+    /// What it has been waiting for, and for how long.
+    Waiting(String),
+    /// The image is complete, and free for others.
+    Closed,
+    /// It could not be completed: why, and what is lost.
+    Failed(String),
+}
+
+/// The server's side.
+#[derive(Default)]
+pub(super) struct Farewells(Mutex<Vec<UnixStream>>);
+
+impl Farewells {
+    /// The number of the socket, if the attribute with this name asks for a farewell.
+    pub fn number(name: &[u8]) -> Option<u32> {
+        let number = name.strip_prefix(ATTRIBUTE.as_bytes())?;
+        std::str::from_utf8(number).ok()?.parse().ok()
+    }
+
+    /// Connects to somebody who listens.
+    pub fn connect(&self, number: u32) -> io::Result<()> {
+        let stream = UnixStream::connect_addr(&address(number)?)?;
+        // Who does not listen does not keep the server waiting.
+        stream.set_nonblocking(true)?;
+        let mut streams = self.lock();
+        if streams.len() == LISTENERS_MAX {
+            streams.remove(0);
+        }
+        streams.push(stream);
+        drop(streams);
+        self.say(&Word::Serving);
+        Ok(())
+    }
+
+    /// Says something to all who listen.
+    pub fn say(&self, word: &Word) {
+        let Ok(mut line) = serde_json::to_vec(word) else { return };
+        line.push(b'\n');
+        self.lock().retain_mut(|stream| stream.write_all(&line).is_ok());
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<UnixStream>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What comes of listening for a while.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// The server said something.
+    Word(Word),
+    /// Nothing was said.
+    Nothing,
+    /// The server has ended.
+    End,
+}
+
+/// The listener's side.
+pub struct Farewell {
+    stream: BufReader<UnixStream>,
+    line: Vec<u8>,
+}
+
+impl Heard {
+    /// Whether nothing will be said after this.
+    pub fn is_last(&self) -> bool {
+        matches!(self, Heard::Word(Word::Closed | Word::Failed(_)) | Heard::End)
+    }
+}
+
+impl Farewell {
+    /// Has the server of the volume to which `path` belongs, which is a process of the user `uid`, say
+    /// what becomes of it. Only root and that user may ask.
+    pub fn ask(path: &Path, uid: u32) -> io::Result<Farewell> {
+        let (listener, number) = listen()?;
+        let name = format!("{ATTRIBUTE}{number}");
+        lgetxattr(path, name, &mut [0_u8; 64])?;
+        listener.set_nonblocking(true)?;
+        // The server has connected before it answered. Others may have, too.
+        loop {
+            let (stream, _) = listener.accept()?;
+            let peer = rustix::net::sockopt::socket_peercred(&stream)?;
+            if peer.uid.as_raw() == uid {
+                stream.set_nonblocking(false)?;
+                return Ok(Farewell { stream: BufReader::new(stream), line: Vec::new() });
+            }
+        }
+    }
+
+    /// Listens for at most `timeout`.
+    pub fn listen(&mut self, timeout: Duration) -> Heard {
+        if self.stream.get_ref().set_read_timeout(Some(timeout)).is_err() {
+            return Heard::End;
+        }
+        match self.stream.read_until(b'\n', &mut self.line) {
+            Ok(0) => Heard::End,
+            Ok(_) => {
+                let line = std::mem::take(&mut self.line);
+                // Something that a newer server says.
+                serde_json::from_slice(&line).map_or(Heard::Nothing, Heard::Word)
+            }
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock
+                | io::ErrorKind::TimedOut
+                | io::ErrorKind::Interrupted => Heard::Nothing,
+                _ => Heard::End,
+            },
+        }
+    }
+}
+
+fn listen() -> io::Result<(UnixListener, u32)> {
+    let mut taken = io::Error::from(io::ErrorKind::AddrInUse);
+    for attempt in 0..ATTEMPTS {
+        let number = std::process::id().wrapping_add(attempt.wrapping_mul(1 << 22));
+        match UnixListener::bind_addr(&address(number)?) {
+            Ok(listener) => return Ok((listener, number)),
+            Err(error) => taken = error,
+        }
+    }
+    Err(taken)
+}
+
+fn address(number: u32) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("cffs-farewell-{number}"))
+}
+
+#[cfg(test)]
+mod tests;

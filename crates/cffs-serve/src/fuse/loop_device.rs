@@ -1,0 +1,136 @@
+//! A loop device over an image, for the kernel to mount.
+//!
+//! The mount needs a block device to stand on; what is read and written goes to the image all the
+//! same. So the loop device carries no requests of ours, and its size, which is the image's rounded
+//! down to 512 bytes, does not matter. It clears itself when the mount goes (*autoclear*), however that
+//! goes, and holds no lock: an image whose server has died can be opened again.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, Setter, ioctl};
+
+/// How often somebody else may take the device that was free a moment ago.
+const ATTEMPTS: usize = 16;
+
+/// `LO_FLAGS_READ_ONLY`: nothing is written through the device.
+const READ_ONLY: u32 = 1;
+/// `LO_FLAGS_AUTOCLEAR`: the device goes with its last user. `LO_FLAGS_PARTSCAN` is not set, so the
+/// kernel looks for no partitions in the image.
+const AUTOCLEAR: u32 = 4;
+
+/// A loop device, which stays until this is dropped and no mount holds it.
+pub(super) struct LoopDevice {
+    path: PathBuf,
+    /// Keeps the device until there is a mount on it.
+    _file: File,
+}
+
+impl LoopDevice {
+    /// Sets one up over an open image, which is shown under the name `image`.
+    pub fn over(file: &File, image: &Path, read_only: bool) -> io::Result<LoopDevice> {
+        let control = File::options().read(true).write(true).open("/dev/loop-control")?;
+        for _ in 0..ATTEMPTS {
+            // SAFETY: LOOP_CTL_GET_FREE takes no argument and returns a number.
+            let number = unsafe { ioctl(&control, GetFree) }?;
+            let path = PathBuf::from(format!("/dev/loop{number}"));
+            let device = File::options().read(true).write(!read_only).open(&path)?;
+            let request = Config::new(file.as_raw_fd(), image, read_only);
+            // SAFETY: LOOP_CONFIGURE reads a `struct loop_config` through its argument, which
+            // `Config` is, and writes nothing.
+            match unsafe { ioctl(&device, Setter::<CONFIGURE, Config>::new(request)) } {
+                Ok(()) => return Ok(LoopDevice { path, _file: device }),
+                Err(Errno::BUSY) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Err(Errno::BUSY.into())
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// `LOOP_CTL_GET_FREE`: the number of a free device, which is made if there is none.
+struct GetFree;
+
+// SAFETY: the request passes no pointer, and what it returns is a plain number.
+unsafe impl Ioctl for GetFree {
+    type Output = i32;
+
+    const IS_MUTATING: bool = false;
+
+    fn opcode(&self) -> Opcode {
+        0x4c82
+    }
+
+    fn as_ptr(&mut self) -> *mut rustix::ffi::c_void {
+        std::ptr::null_mut()
+    }
+
+    unsafe fn output_from_ptr(
+        number: IoctlOutput,
+        _: *mut rustix::ffi::c_void,
+    ) -> rustix::io::Result<i32> {
+        Ok(number)
+    }
+}
+
+/// `LOOP_CONFIGURE` (Linux 5.8).
+const CONFIGURE: Opcode = 0x4c0a;
+
+/// `struct loop_config` with the `struct loop_info64` in it.
+#[repr(C)]
+struct Config {
+    fd: RawFd,
+    block_bytes: u32,
+    device: u64,
+    inode: u64,
+    rdevice: u64,
+    offset: u64,
+    size_limit: u64,
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    file_name: [u8; 64],
+    crypt_name: [u8; 64],
+    encrypt_key: [u8; 32],
+    init: [u64; 2],
+    reserved: [u64; 8],
+}
+
+const _: () = assert!(size_of::<Config>() == 304);
+
+impl Config {
+    fn new(fd: RawFd, image: &Path, read_only: bool) -> Config {
+        let mut file_name = [0; 64];
+        let name = image.as_os_str().as_bytes();
+        // The last byte stays zero. What is cut off can still be seen in sysfs.
+        let len = name.len().min(file_name.len() - 1);
+        file_name[..len].copy_from_slice(&name[..len]);
+        Config {
+            fd,
+            block_bytes: 0,
+            device: 0,
+            inode: 0,
+            rdevice: 0,
+            offset: 0,
+            size_limit: 0,
+            number: 0,
+            encrypt_type: 0,
+            encrypt_key_size: 0,
+            flags: if read_only { AUTOCLEAR | READ_ONLY } else { AUTOCLEAR },
+            file_name,
+            crypt_name: [0; 64],
+            encrypt_key: [0; 32],
+            init: [0; 2],
+            reserved: [0; 8],
+        }
+    }
+}
