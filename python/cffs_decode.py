@@ -409,9 +409,9 @@ class Volume:
             data = block[AttributeBlock.size:AttributeBlock.size + header.list_bytes]
         xattrs, at = {}, 0
         while at < len(data):
-            name_len, value_len = struct.unpack_from("<BH", data, at)
-            value_at = at + 3 + name_len
-            at = value_at + value_len
+            long, head = data[at] == 0, data[at:at + 3].ljust(3, b"\0")
+            name_len, value_len = (head[1], 65536) if long else struct.unpack("<BH", head)
+            at = (value_at := at + 3 - long + name_len) + value_len
             if not name_len or at > len(data):
                 raise Bad(f"inode {file.ino}: bad list of attributes")
             xattrs[data[value_at - name_len:value_at]] = data[value_at:at]

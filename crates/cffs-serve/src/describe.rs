@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 
 use crate::fuse::control::Identity;
 
+#[cfg(test)]
+mod tests;
+
 /// A superblock: sizes in bytes, times in seconds since 1970.
 pub fn superblock(superblock: &Superblock) -> Value {
     let has_seed = superblock.incompat.contains(Incompat::CHECKSUM_SEED);
@@ -192,7 +195,7 @@ pub fn stats(stats: &Stats, uses: &[MemoryUse], requests: Value) -> Value {
 
 /// More neighbours than this are only counted, so that the answer stays short.
 const NEIGHBOURS_SHOWN_MAX: usize = 100;
-/// More pieces than this are only counted.
+/// More pieces than this are only counted, and so are segments.
 const PIECES_SHOWN_MAX: usize = 400;
 
 /// Where a file lies: blocks, fragments and segments are counted from the start of the volume.
@@ -210,6 +213,7 @@ pub fn placement(placement: &Placement) -> Value {
             })
         })
         .collect();
+    let segments = &placement.segments[..placement.segments.len().min(PIECES_SHOWN_MAX)];
     let neighbours: Vec<u64> =
         placement.shares_with.iter().take(NEIGHBOURS_SHOWN_MAX).map(|ino| ino.0).collect();
     json!({
@@ -219,7 +223,8 @@ pub fn placement(placement: &Placement) -> Value {
         "contents_in_inode": placement.inline,
         "pieces": placement.pieces.len(),
         "bytes_in_memory_only": placement.unplaced_bytes,
-        "segments": placement.segments,
+        "segment_count": placement.segments.len(),
+        "segments": segments,
         "files_in_the_same_segments": placement.shares_with.len(),
         "cold_requests": placement.cold_requests,
         "neighbours": neighbours,

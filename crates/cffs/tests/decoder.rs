@@ -14,7 +14,7 @@ use cffs::format::superblock::Incompat;
 use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::MkfsOptions;
 use cffs::units::InodeNo;
-use cffs::vfs::{NewKind, Volume, read_superblock};
+use cffs::vfs::{NewKind, Volume, XattrMode, read_superblock};
 
 #[test]
 fn an_empty_volume_is_in_order() {
@@ -72,6 +72,9 @@ fn fill_large(volume: &Volume) -> Result<()> {
         sample::make(volume, dir, format!("name {number}").as_bytes(), NewKind::Regular)?;
     }
     let file = sample::make(volume, InodeNo::ROOT, b"file", NewKind::Regular)?;
+    for (name, len) in [("user.longest", 65_536), ("user.long", 65_535), ("user.none", 0)] {
+        volume.set_xattr(file, name.as_bytes(), &vec![b'v'; len], XattrMode::Any)?;
+    }
     for piece in (0u64..700).rev() {
         volume.write(file, piece * 8192, b"piece")?;
         if piece % 100 == 0 {

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use cffs::error::Error;
 use cffs::units::InodeNo;
-use cffs::vfs::types::{self, NewFile, NewKind};
+use cffs::vfs::types::{self, NewFile, NewKind, Unprivileged};
 use cffs::vfs::{self, Volume};
 use fuse_ring::protocol::{
     AttrReply, Context, CopyFileRange, Create, Entry, Fallocate, FileHandle, Ioctl, Listing,
@@ -20,6 +20,7 @@ use fuse_ring::{CachedData, Errno, Handler, Notifier};
 use super::closing::Closing;
 use super::control::{self, Control, Request};
 use super::farewell::Farewells;
+use super::groups;
 use super::ioctl;
 use super::translate::{self, TTL};
 
@@ -89,12 +90,13 @@ impl Adapter {
 
     /// Takes set-id bits from a file that somebody unprivileged writes to. The kernel does not ask
     /// for the mode again after a write, and would go on to honour the bits.
-    fn clear_privileges(&self, node: NodeId) -> Result<()> {
+    fn clear_privileges(&self, cx: &Context<'_>, node: NodeId) -> Result<()> {
         let attr = self.volume.attr(ino(node)).map_err(errno("write"))?;
         if attr.permissions & SET_ID_BITS == 0 {
             return Ok(());
         }
-        let changes = types::SetAttr { clear_privileges: true, ..types::SetAttr::default() };
+        let clear_privileges = Some(unprivileged(cx, &attr));
+        let changes = types::SetAttr { clear_privileges, ..types::SetAttr::default() };
         self.volume.set_attr(ino(node), &changes).map_err(errno("write"))?;
         if let Some(notifier) = self.notifier.get()
             && let Err(error) = notifier.inval_inode(node, CachedData::Keep)
@@ -103,6 +105,12 @@ impl Adapter {
         }
         Ok(())
     }
+}
+
+/// How a caller without privileges stands to the group of a file, as far as it counts.
+fn unprivileged(cx: &Context<'_>, attr: &types::Attr) -> Unprivileged {
+    let is_member = attr.permissions & SET_GROUP_ID_BIT == 0 || groups::has(cx, attr.gid);
+    if is_member { Unprivileged::Member } else { Unprivileged::Stranger }
 }
 
 fn ino(node: NodeId) -> InodeNo {
@@ -183,8 +191,17 @@ impl Handler for Adapter {
         })
     }
 
-    fn setattr(&self, _: &Context<'_>, node: NodeId, change: &SetAttr) -> Result<AttrReply> {
-        let changes = translate::set_attr(change);
+    fn setattr(&self, cx: &Context<'_>, node: NodeId, change: &SetAttr) -> Result<AttrReply> {
+        let mut caller = Unprivileged::Member;
+        if change.kill_suid_sgid {
+            // A change of owner says so whoever makes it, root too.
+            let changes_owner = change.uid.is_some() || change.gid.is_some();
+            let attr = self.volume.attr(ino(node)).map_err(errno("setattr"))?;
+            if cx.uid != 0 || !changes_owner {
+                caller = unprivileged(cx, &attr);
+            }
+        }
+        let changes = translate::set_attr(change, caller);
         let attr = self.volume.set_attr(ino(node), &changes).map_err(errno("setattr"))?;
         Ok(self.attr_reply(&attr))
     }
@@ -254,9 +271,9 @@ impl Handler for Adapter {
         Ok(self.entry(&attr))
     }
 
-    fn open(&self, _: &Context<'_>, node: NodeId, open: &Open) -> Result<Opened> {
+    fn open(&self, cx: &Context<'_>, node: NodeId, open: &Open) -> Result<Opened> {
         if open.kill_suid_sgid {
-            self.clear_privileges(node)?;
+            self.clear_privileges(cx, node)?;
         }
         Ok(Opened { handle: FileHandle(0), flags: OpenFlags::KEEP_CACHE })
     }
@@ -276,7 +293,7 @@ impl Handler for Adapter {
                 if create.flags & O_TRUNC != 0 {
                     let changes = types::SetAttr {
                         size: Some(0),
-                        clear_privileges: create.kill_suid_sgid,
+                        clear_privileges: create.kill_suid_sgid.then(|| unprivileged(cx, &attr)),
                         ..types::SetAttr::default()
                     };
                     let cut = self.volume.set_attr(attr.ino, &changes);
@@ -307,9 +324,9 @@ impl Handler for Adapter {
         self.volume.read(ino(node), read.offset, buf).map_err(errno("read"))
     }
 
-    fn write(&self, _: &Context<'_>, node: NodeId, write: &Write<'_>) -> Result<usize> {
+    fn write(&self, cx: &Context<'_>, node: NodeId, write: &Write<'_>) -> Result<usize> {
         if write.kill_suid_sgid {
-            self.clear_privileges(node)?;
+            self.clear_privileges(cx, node)?;
         }
         let written =
             self.volume.write(ino(node), write.offset, write.data).map_err(errno("write"))?;
@@ -459,7 +476,7 @@ impl Handler for Adapter {
         let mode = translate::allocate_mode(what.mode)?;
         // A change of contents, as a write is; but the request carries no flag for that.
         if cx.uid != 0 {
-            self.clear_privileges(node)?;
+            self.clear_privileges(cx, node)?;
         }
         self.volume.allocate(ino(node), what.offset, what.length, mode).map_err(errno("fallocate"))
     }
@@ -488,7 +505,7 @@ impl Handler for Adapter {
 
     fn copy_file_range(&self, cx: &Context<'_>, node: NodeId, copy: &CopyFileRange) -> Result<u64> {
         if cx.uid != 0 {
-            self.clear_privileges(copy.node_out)?;
+            self.clear_privileges(cx, copy.node_out)?;
         }
         let from = (ino(node), copy.offset_in);
         let to = (ino(copy.node_out), copy.offset_out);

@@ -36,6 +36,7 @@ mod closing;
 pub mod control;
 mod device;
 pub mod farewell;
+mod groups;
 mod ioctl;
 mod loop_device;
 mod requests;

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use cffs::clock::Timestamp;
-use cffs::vfs::types::{self, AllocateMode, NewKind, RenameMode, SeekFor, StatFs, XattrMode};
+use cffs::vfs::types::{
+    self, AllocateMode, NewKind, RenameMode, SeekFor, StatFs, Unprivileged, XattrMode,
+};
 use fuse_ring::Errno;
 use fuse_ring::protocol::{self, Entry, NodeId};
 
@@ -72,8 +74,8 @@ fn set_time(time: protocol::SetTime) -> types::SetTime {
     }
 }
 
-/// The changes that a `SETATTR` asks for.
-pub fn set_attr(change: &protocol::SetAttr) -> types::SetAttr {
+/// The changes that a `SETATTR` asks for; `caller` is who loses the set-id bits if it says so.
+pub fn set_attr(change: &protocol::SetAttr, caller: Unprivileged) -> types::SetAttr {
     types::SetAttr {
         permissions: change.mode.map(|mode| mode & PERMISSIONS_MASK),
         uid: change.uid,
@@ -82,7 +84,7 @@ pub fn set_attr(change: &protocol::SetAttr) -> types::SetAttr {
         atime: change.atime.map(set_time),
         mtime: change.mtime.map(set_time),
         ctime: change.ctime.map(time_from),
-        clear_privileges: change.kill_suid_sgid,
+        clear_privileges: change.kill_suid_sgid.then_some(caller),
     }
 }
 

@@ -1,7 +1,8 @@
 //! Extended attributes, in the inode or in a block of their own (FORMAT: extended attributes).
 //!
 //! A list is a sequence of: length of the name (one byte), length of the value (two bytes), name,
-//! value. The block is a run of fragments with a header before the list.
+//! value. A value of the longest length has a zero byte and the length of the name in their place. The
+//! block is a run of fragments with a header before the list.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -13,7 +14,7 @@ use crate::units::{FragNo, InodeNo};
 /// All attributes of an inode take at most this many bytes, encoded.
 pub const XATTR_LIST_BYTES_MAX: usize = 256 << 10;
 /// The longest value, in bytes: the kernel's own limit.
-pub const XATTR_VALUE_BYTES_MAX: usize = 65536 - 1;
+pub const XATTR_VALUE_BYTES_MAX: usize = 65536;
 
 /// The bytes of the header of an attribute block.
 pub const HEADER_BYTES: usize = 32;
@@ -41,8 +42,12 @@ pub fn encoded_len(name: &[u8], value: &[u8]) -> usize {
 
 /// Appends an attribute to an encoded list.
 pub fn push(list: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    list.push(name.len() as u8);
-    list.extend_from_slice(&(value.len() as u16).to_le_bytes());
+    if value.len() == XATTR_VALUE_BYTES_MAX {
+        list.extend_from_slice(&[0, name.len() as u8]);
+    } else {
+        list.push(name.len() as u8);
+        list.extend_from_slice(&(value.len() as u16).to_le_bytes());
+    }
     list.extend_from_slice(name);
     list.extend_from_slice(value);
 }
@@ -65,9 +70,15 @@ pub fn iter(mut list: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8]), &'st
 type Split<'a> = ((&'a [u8], &'a [u8]), &'a [u8]);
 
 fn split_first(list: &[u8]) -> Option<Split<'_>> {
-    let (head, rest) = list.split_at_checked(3)?;
-    let (name, rest) = rest.split_at_checked(head[0].into())?;
-    let (value, rest) = rest.split_at_checked(u16::from_le_bytes([head[1], head[2]]).into())?;
+    let (name_len, value_len, rest) = match *list {
+        [0, name_len, ref rest @ ..] => (name_len, XATTR_VALUE_BYTES_MAX, rest),
+        [name_len, low, high, ref rest @ ..] => {
+            (name_len, u16::from_le_bytes([low, high]).into(), rest)
+        }
+        _ => return None,
+    };
+    let (name, rest) = rest.split_at_checked(name_len.into())?;
+    let (value, rest) = rest.split_at_checked(value_len)?;
     (!name.is_empty()).then_some(((name, value), rest))
 }
 

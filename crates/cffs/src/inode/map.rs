@@ -91,6 +91,11 @@ impl ExtentMap {
         self.inner.iter().copied().chain(self.leaves.values().filter_map(|leaf| leaf.block))
     }
 
+    /// The fragments that contents are mapped to.
+    pub fn mapped(&self) -> u64 {
+        self.mapped
+    }
+
     /// The fragments that the file occupies, its tree included.
     pub fn fragments(&self, block_fragments: u32) -> u64 {
         if self.leaves.is_empty() {

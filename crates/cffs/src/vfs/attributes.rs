@@ -1,11 +1,11 @@
 //! Attributes of files.
 
 use super::data::written;
-use super::{Attr, SetAttr, SetTime, Volume, acl};
+use super::{Attr, SetAttr, SetTime, Unprivileged, Volume, acl};
 use crate::error::{Error, Result};
-use crate::format::FILE_BYTES_MAX;
 use crate::format::inode::FileType;
-use crate::inode::{Changed, Content, Locked, Store, VnodeState};
+use crate::format::{FILE_BYTES_MAX, Layout};
+use crate::inode::{Changed, Content, Locked, Mapping, Store, VnodeState};
 use crate::units::InodeNo;
 
 const SET_UID: u32 = 0o4000;
@@ -17,14 +17,10 @@ impl Volume {
     pub(super) fn attr_of(&self, file: &VnodeState) -> Attr {
         let inode = &file.inode;
         let layout = &self.store().layout;
-        let tree = inode.map().map_or(0, |map| map.fragments(layout.block_fragments()));
-        // What is not placed yet counts with what it will take.
-        let promised = match file.reserved {
-            0 => 0,
-            reserved => reserved.min(layout.fragments_for(inode.size)),
-        };
+        // What an epoch does by itself must not change the sum, since nobody is told of it: contents
+        // count whether they are placed or not, extent blocks and attributes do not.
         let waiting = file.reserved_blocks * u64::from(layout.block_fragments());
-        let fragments = tree.max(promised) + waiting + u64::from(inode.xattr_block.len);
+        let fragments = contents_fragments(layout, file) + waiting;
         // Contents in the inode count too: a file with a size and no blocks is a hole for tar and others,
         // who then do not read it.
         let inline_bytes = match &inode.content {
@@ -110,6 +106,22 @@ impl Volume {
     }
 }
 
+/// The fragments that the contents of a file have, with those that its changed pages will be given.
+fn contents_fragments(layout: &Layout, file: &VnodeState) -> u64 {
+    let Some(map) = file.inode.map() else { return 0 };
+    if file.reserved == 0 {
+        return map.mapped();
+    }
+    let per_block = u64::from(layout.block_fragments());
+    let end = layout.fragments_for(file.inode.size);
+    let unmapped = |page: u64| {
+        let fragments = page * per_block..end.min((page + 1) * per_block);
+        fragments.filter(|fragment| matches!(map.find(*fragment), Mapping::Hole(_))).count()
+    };
+    let waiting: usize = file.pages.dirty_in(0..u64::MAX).map(unmapped).sum();
+    map.mapped() + waiting as u64
+}
+
 fn apply(store: &Store, file: &mut Locked<'_>, changes: &SetAttr) {
     let now = store.clock.now();
     let inode = &mut file.inode;
@@ -119,9 +131,11 @@ fn apply(store: &Store, file: &mut Locked<'_>, changes: &SetAttr) {
         inode.permissions = permissions & 0o7777;
         has_acl = acl::follow_mode(inode);
     }
-    if changes.clear_privileges && inode.file_type == FileType::Regular {
+    if let Some(caller) = changes.clear_privileges
+        && inode.file_type == FileType::Regular
+    {
         inode.permissions &= !SET_UID;
-        if inode.permissions & GROUP_EXECUTE != 0 {
+        if inode.permissions & GROUP_EXECUTE != 0 || caller == Unprivileged::Stranger {
             inode.permissions &= !SET_GID;
         }
     }

@@ -75,9 +75,17 @@ pub struct SetAttr {
     pub mtime: Option<SetTime>,
     /// Last change of the inode, if not now.
     pub ctime: Option<Timestamp>,
-    /// Clears set-user-ID, and set-group-ID if the group may execute, as a write or a change of
-    /// owner by an unprivileged user does.
-    pub clear_privileges: bool,
+    /// Clears set-id bits as a write or a change of owner does by somebody without privileges.
+    pub clear_privileges: Option<Unprivileged>,
+}
+
+/// Somebody without the privilege to change a file that has set-id bits and leave them on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unprivileged {
+    /// A member of the file's group: clears set-user-ID, and set-group-ID if the group may execute.
+    Member,
+    /// Anybody else: clears both.
+    Stranger,
 }
 
 /// What a new file is to be.

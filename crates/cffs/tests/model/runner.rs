@@ -494,7 +494,7 @@ impl Runner {
         let got = self.volume.set_xattr(ino, name, &value, mode);
         let mut next = self.reference.clone();
         let expected = check_xattr_name(name).and_then(|()| {
-            if len > 65_535 {
+            if len > 65_536 {
                 return Err(Kind::Range);
             }
             let node = next.node_mut(ino)?;

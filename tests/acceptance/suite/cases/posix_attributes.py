@@ -175,6 +175,21 @@ class Permissions(PosixTest):
             self.trial.volume.sync()
             self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o777, name)
 
+    def test_a_stranger_clears_setgid_without_group_execution(self):
+        actions = {
+            "write": append, "truncate": lambda path: os.truncate(path, 1), "fallocate": allocate,
+            "open": lambda path: os.close(os.open(path, os.O_WRONLY | os.O_TRUNC)),
+            "direct": lambda path: os.close(os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CREAT)),
+        }
+        for name, action in actions.items():
+            for groups, kept in (((GROUP,), False), ((GROUP + 5,), True), ((GROUP, GROUP + 5), True)):
+                path = self.make(f"{name}{len(groups)}{kept}", b"not a program")
+                os.chown(path, 0, GROUP + 5)
+                os.chmod(path, 0o2666)
+                in_child(lambda action=action, path=path: action(path), USER, groups=groups)
+                mode = stat.S_IMODE(os.stat(path).st_mode)
+                self.assertEqual(mode, 0o2666 if kept else 0o666, f"{name} by groups {groups}")
+
     def test_root_keeps_setuid_when_writing(self):
         path = self.make("file")
         os.chmod(path, 0o4755)

@@ -82,10 +82,10 @@ fn changes_of_attributes_keep_what_is_not_named() {
     let expected = types::SetAttr {
         permissions: Some(0o7755),
         mtime: Some(types::SetTime::Now),
-        clear_privileges: true,
+        clear_privileges: Some(types::Unprivileged::Stranger),
         ..types::SetAttr::default()
     };
-    assert_eq!(set_attr(&change), expected);
+    assert_eq!(set_attr(&change, types::Unprivileged::Stranger), expected);
 }
 
 #[test]
