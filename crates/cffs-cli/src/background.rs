@@ -1,32 +1,58 @@
 //! A server in the background.
 //!
-//! The command starts itself once more, with a pipe as the child's standard output. Until the
-//! child is ready it writes to the caller's standard error and the caller waits; then it writes a
-//! byte to the pipe, lets go of the terminal, and the caller ends. A child that fails ends without
-//! that byte, after it has said why. So no process is forked with threads in it.
+//! The command starts itself once more as a *monitor*, and that itself as the *server*, each with a pipe
+//! as its standard output. Until the server is ready it writes to the caller's standard error and the
+//! caller waits; then it writes a byte to its pipe, the monitor one to the caller's, both let go of the
+//! terminal, and the caller ends. A server that fails ends without that byte, after it has said why. So no
+//! process is forked with threads in it.
+//!
+//! The monitor stays until the server has ended. What that writes to standard error goes to the monitor,
+//! which logs it, and how it ended, if that was not by an unmount: a process that is killed cannot log
+//! that itself.
 //!
 //! ```text
-//!   caller ──spawn──▶ child: opens, mounts ──ready()──▶ serves, detached
-//!     └────── reads the pipe ──── byte: ends with 0
-//!                                 end of file: ends as the child did
+//!   caller ──spawn──▶ monitor ──spawn──▶ server: opens, mounts ──ready()──▶ serves, detached
+//!     └─ reads the pipe ─┴─ reads the pipe ── byte: the caller ends with 0; then last words
+//!                                             end of file: ends as the server did
 //! ```
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::process::{Command, ExitCode, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// In the environment of a child, so that it knows what it is.
-const CHILD_VARIABLE: &str = "CFFS_BACKGROUND_CHILD";
+use crate::last_words;
 
-/// Whether this process is the child.
-pub fn is_child() -> bool {
-    std::env::var_os(CHILD_VARIABLE).is_some()
+/// In the environment of monitor and server, so that they know what they are.
+const ROLE_VARIABLE: &str = "CFFS_BACKGROUND_ROLE";
+
+/// What this process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// What a user called.
+    Caller,
+    /// What waits for the end of the server.
+    Monitor,
+    /// What serves in the background.
+    Server,
 }
 
-/// Starts this command again as a child in the background and waits until it is ready or fails.
-pub fn start() -> anyhow::Result<ExitCode> {
+/// What this process is.
+pub fn role() -> Role {
+    match std::env::var_os(ROLE_VARIABLE).as_deref().and_then(|role| role.to_str()) {
+        Some("monitor") => Role::Monitor,
+        Some("server") => Role::Server,
+        _ => Role::Caller,
+    }
+}
+
+/// Starts this command again in another role, its standard output a pipe.
+fn again(role: &str) -> anyhow::Result<Child> {
     let program = std::env::current_exe().context("finding the program itself")?;
     let mut arguments = std::env::args_os();
     let mut command = Command::new(program);
@@ -34,27 +60,64 @@ pub fn start() -> anyhow::Result<ExitCode> {
         // The name decides what the program does.
         std::os::unix::process::CommandExt::arg0(&mut command, name);
     }
-    let mut child = command
+    command
         .args(arguments)
-        .env(CHILD_VARIABLE, "1")
+        .env(ROLE_VARIABLE, role)
         // A server has a thread for each core and frees in one what another took. With a heap for
         // each thread, glibc keeps twice the memory that is in use.
         .env("MALLOC_ARENA_MAX", "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .context("starting the server")?;
-    let mut ready = [0];
-    let read = match child.stdout.as_mut() {
-        Some(pipe) => pipe.read(&mut ready)?,
-        None => 0,
-    };
-    if read == 1 {
+        .with_context(|| format!("starting the {role}"))
+}
+
+/// Waits for the byte that says that a child is ready; false if it ended without.
+fn is_ready(pipe: &mut Option<impl Read>) -> io::Result<bool> {
+    let mut byte = [0];
+    pipe.as_mut().map_or(Ok(false), |pipe| Ok(pipe.read(&mut byte)? == 1))
+}
+
+/// The exit code of a child that did not get ready.
+fn failure(status: ExitStatus) -> ExitCode {
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0);
+    ExitCode::from(code.unwrap_or(32))
+}
+
+/// Starts this command again in the background and waits until it serves or fails.
+pub fn start() -> anyhow::Result<ExitCode> {
+    let mut monitor = again("monitor")?;
+    if is_ready(&mut monitor.stdout)? {
         return Ok(ExitCode::SUCCESS);
     }
-    let status = child.wait()?;
-    let code = status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0);
-    Ok(ExitCode::from(code.unwrap_or(32)))
+    Ok(failure(monitor.wait()?))
+}
+
+/// Starts the server of this image and waits for its end, of which the log is told unless it ended
+/// by itself.
+pub fn watch(image: &Path) -> anyhow::Result<ExitCode> {
+    let mut server = again("server")?;
+    let pid = server.id();
+    if !is_ready(&mut server.stdout)? {
+        let status = server.wait()?;
+        last_words::log_end(image, pid, status);
+        return Ok(failure(status));
+    }
+    // Who ends all processes of a service waits for the server, and so for the monitor.
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+    }
+    say_ready()?;
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    std::env::set_current_dir("/")?;
+    if let Some(pipe) = server.stdout.take() {
+        last_words::log_all(pipe);
+    }
+    let status = server.wait()?;
+    last_words::log_end(image, pid, status);
+    Ok(if status.success() { ExitCode::SUCCESS } else { failure(status) })
 }
 
 /// Leaves the caller's session, so that its end does not end the server.
@@ -63,17 +126,20 @@ pub fn leave_session() {
     let _ = rustix::process::setsid();
 }
 
-/// Tells the caller that all is well, and lets go of its terminal and directory.
+/// Tells the monitor that all is well, and lets go of the caller's terminal and directory. What is
+/// written to standard error from now on goes to the monitor.
 pub fn ready() -> anyhow::Result<()> {
-    let told = io::stdout().write_all(b"\n").and_then(|()| io::stdout().flush());
-    match told {
-        // The caller was killed meanwhile. Nobody waits, but the volume is mounted.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        told => told?,
-    }
-    let null = File::options().read(true).write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&null)?;
+    say_ready()?;
+    rustix::stdio::dup2_stderr(io::stdout())?;
     std::env::set_current_dir("/")?;
     Ok(())
+}
+
+fn say_ready() -> io::Result<()> {
+    let said = io::stdout().write_all(b"\n").and_then(|()| io::stdout().flush());
+    match said {
+        // The caller was killed meanwhile. Nobody waits, but the volume is mounted.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        said => said,
+    }
 }

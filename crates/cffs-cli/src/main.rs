@@ -11,6 +11,7 @@ mod cli;
 mod commands;
 mod exit;
 mod image;
+mod last_words;
 mod log;
 mod man;
 mod mount_options;

@@ -13,6 +13,7 @@ use crate::protocol::{
     Context, Dialect, Frame, Granted, Listing, ListingPlus, NodeId, Operation, Read, Request,
     encode,
 };
+use crate::serving::Serving;
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +64,7 @@ impl<H: Handler> Dispatcher<H> {
                 return Outcome::Reply(Err(Errno::IO));
             }
         };
+        let _serving = Serving::begin(frame.opcode(), request.node);
         let result = if self.panicked() {
             Err(Errno::IO)
         } else {

@@ -78,6 +78,7 @@ mod handler;
 mod mount;
 mod notify;
 pub mod protocol;
+mod serving;
 mod session;
 mod transport;
 
@@ -85,6 +86,7 @@ pub use handler::Handler;
 pub use mount::{MountOptions, Unmount};
 pub use notify::{CachedData, CachedName, Notifier};
 pub use rustix::io::Errno;
+pub use serving::current_request;
 pub use session::{
     Config, Connection, Ended, READERS_MIN, SPARES, Session, Suspender, THREADS_PER_CORE,
     Transport, TransportChoice, Unmounter, will_wait,

@@ -16,8 +16,9 @@ use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::{remount, umount};
+use crate::background::{self, Role};
 use crate::mount_options::MountOptions;
-use crate::{background, image, log, mounts};
+use crate::{image, last_words, log, mounts};
 
 /// Mount a volume on a directory
 ///
@@ -105,16 +106,22 @@ impl Mount {
         if options.remount {
             return remount::remount(&self.directory, &options).map(|()| ExitCode::SUCCESS);
         }
-        let in_background = background::is_child();
-        if !self.foreground && !in_background {
-            return background::start();
-        }
-        if in_background {
-            background::leave_session();
-            log::to_background(options.log.as_deref())?;
-        } else {
-            log::to_stderr();
-        }
+        let in_background = match background::role() {
+            Role::Caller if !self.foreground => return background::start(),
+            Role::Caller => {
+                log::to_stderr();
+                false
+            }
+            role => {
+                background::leave_session();
+                log::to_background(options.log.as_deref())?;
+                if role == Role::Monitor {
+                    return background::watch(&self.source);
+                }
+                last_words::log_panics();
+                true
+            }
+        };
         self.serve(&options, in_background)
     }
 

@@ -49,6 +49,7 @@ use control::{Control, Identity};
 pub use device::ServingDevice;
 use farewell::Farewells;
 use loop_device::LoopDevice;
+pub use requests::current_request;
 
 /// The subtype of the mount: its type is shown as `fuseblk.cffs` or as `fuse.cffs`.
 pub const SUBTYPE: &str = "cffs";

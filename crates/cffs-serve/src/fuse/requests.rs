@@ -8,6 +8,12 @@ use serde_json::Value;
 /// Room for the numbers of all operations.
 const SLOTS: usize = 64;
 
+/// What this thread is serving, for the report of a panic.
+pub fn current_request() -> Option<String> {
+    let (opcode, node) = fuse_ring::current_request()?;
+    Some(format!("{} of inode {}", format!("{opcode:?}").to_lowercase(), node.0))
+}
+
 /// Requests, counted by operation.
 pub struct Requests([AtomicU64; SLOTS]);
 

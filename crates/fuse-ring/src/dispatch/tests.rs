@@ -205,3 +205,22 @@ fn a_handler_that_panicked_is_left_alone() {
     assert_eq!(dispatcher.destroy(), Err(Errno::IO));
     assert_eq!(dispatcher.handler.calls.load(Ordering::Relaxed), 0);
 }
+
+#[test]
+fn a_panic_is_reported_while_its_request_is_known() {
+    let before = std::panic::take_hook();
+    let (sender, reported) = std::sync::mpsc::channel();
+    let sender = std::sync::Mutex::new(sender);
+    let mine = std::thread::current().id();
+    std::panic::set_hook(Box::new(move |_| {
+        if std::thread::current().id() == mine {
+            let _ = sender.lock().map(|sender| sender.send(crate::current_request()));
+        }
+    }));
+    let result = serve(&dispatcher(0), 10, &[], b"name\0");
+    std::panic::set_hook(before);
+    assert_eq!(result, Some(Err(Errno::IO)));
+    let request = reported.try_recv().expect("it panicked");
+    assert_eq!(request.map(|(opcode, _)| opcode), Some(crate::protocol::Opcode::Unlink));
+    assert_eq!(crate::current_request(), None, "it is over");
+}
