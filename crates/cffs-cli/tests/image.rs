@@ -254,3 +254,48 @@ fn man_pages_and_completions_come_from_the_same_definition() {
         assert!(text.contains("strictatime") || text.contains("umount"), "{completion}");
     }
 }
+
+#[test]
+fn info_gives_udev_its_properties_also_while_the_volume_is_in_use() {
+    let scratch = Scratch::new();
+    let uuid = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0";
+    let mut mkfs = scratch.cffs(["mkfs", "-q", "--size", "64M", "-L", "my tree", "-U", uuid]);
+    succeed(mkfs.arg(scratch.image()));
+    let held = fs::File::open(scratch.image()).expect("opened");
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).expect("locked");
+    let properties = succeed(scratch.cffs(["info", "--udev"]).arg(scratch.image()));
+    assert_eq!(
+        properties,
+        format!(
+            "ID_FS_TYPE=cffs\nID_FS_USAGE=filesystem\nID_FS_VERSION=1\nID_FS_UUID={uuid}\n\
+             ID_FS_UUID_ENC={uuid}\nID_FS_LABEL=my_tree\nID_FS_LABEL_ENC=my\\x20tree\n"
+        )
+    );
+    fs::write(scratch.image(), vec![0x55; 4096]).expect("written");
+    let mut command = scratch.cffs(["info", "--udev"]);
+    let output = command.arg(scratch.image()).output().expect("it starts");
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "nothing is imported");
+}
+
+#[test]
+fn a_dry_run_of_an_import_changes_nothing_and_says_whether_it_fits() {
+    let scratch = Scratch::with_image();
+    let source = scratch.path().join("source");
+    fs::create_dir(&source).expect("made");
+    fs::write(source.join("small"), b"contents").expect("written");
+    let image = fs::read(scratch.image()).expect("read");
+    let import = |arguments: &[&str]| {
+        let mut command = scratch.cffs(["import", "--dry-run"]);
+        command.args(arguments).arg(scratch.image()).arg(&source).arg("/in");
+        command
+    };
+    let told = succeed(&mut import(&[]));
+    assert!(told.starts_with("would copy 1 file (8 B), 1 directory"), "{told}");
+    assert!(told.trim_end().ends_with(": fits"), "{told}");
+    fs::write(source.join("large"), vec![1; 300 << 20]).expect("written");
+    let output = import(&["--json"]).output().expect("it starts");
+    assert_eq!(output.status.code(), Some(1));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    assert_eq!((&told["files"], &told["fits"]), (&2.into(), &false.into()));
+    assert!(fs::read(scratch.image()).expect("read") == image, "the image is as it was");
+}

@@ -25,7 +25,8 @@ use crate::{image, output, progress, size};
 Examples:
   cffs import tree.cffs ~/src              into the root
   cffs import tree.cffs ~/src /home/src
-  cffs import tree.cffs notes.txt /home    one file into a directory")]
+  cffs import tree.cffs notes.txt /home    one file into a directory
+  cffs import --dry-run tree.cffs ~/src    see first what it would do, and whether it fits")]
 pub struct Import {
     /// The image or the device.
     #[arg(value_name = "IMAGE|DEVICE")]
@@ -35,6 +36,10 @@ pub struct Import {
     /// Where to, within the volume.
     #[arg(default_value = "/")]
     target: OsString,
+    /// Change nothing: print what would be copied, what could not be and why, and the space it takes.
+    /// Ends with 1 if something could not be copied or would not fit.
+    #[arg(short = 'n', long)]
+    dry_run: bool,
     #[command(flatten)]
     how: CopyFlags,
 }
@@ -62,6 +67,9 @@ pub struct CopyFlags {
 impl Import {
     /// Copies, and closes the image.
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        if self.dry_run {
+            return self.survey();
+        }
         let files = image::open_files(&self.image, OpenOptions::default())?;
         let watcher = Watcher::new("importing", self.how.is_silent());
         let options = self.how.options();
@@ -72,6 +80,42 @@ impl Import {
         let summary = copied?;
         closed?;
         self.how.tell(&summary)
+    }
+
+    fn survey(&self) -> anyhow::Result<ExitCode> {
+        let files = image::open_files(&self.image, image::read_only())?;
+        let watcher = Watcher::new("looking", self.how.is_silent());
+        let options = self.how.options();
+        let surveyed =
+            files::survey(&files, &self.source, self.target.as_bytes(), &options, &watcher);
+        watcher.finish();
+        let survey = surveyed?;
+        if self.how.json {
+            let mut shown = as_json(&survey.summary);
+            shown["replaced"] = survey.replaced.into();
+            shown["needed_bytes"] = survey.needed_bytes.into();
+            shown["available_bytes"] = survey.available_bytes.into();
+            shown["fits"] = survey.fits().into();
+            output::json(&shown)?;
+        } else if !self.how.quiet {
+            println!(
+                "would copy {}; would replace {}",
+                shown(&survey.summary),
+                counted(survey.replaced, "file")
+            );
+            println!(
+                "takes about {} of {} that are free: {}",
+                size::show(survey.needed_bytes),
+                size::show(survey.available_bytes),
+                if survey.fits() { "fits" } else { "does not fit" }
+            );
+        }
+        let is_well = survey.fits() && survey.summary.failures == 0;
+        if survey.summary.failures > 0 {
+            let failed = counted(survey.summary.failures, "file");
+            eprintln!("cffs: {failed} could not be copied");
+        }
+        Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
@@ -91,15 +135,7 @@ impl CopyFlags {
         if self.json {
             output::json(&as_json(summary))?;
         } else if !self.quiet {
-            println!(
-                "{} ({}), {}, {}, {}, {} special",
-                counted(summary.files, "file"),
-                size::show(summary.bytes),
-                counted(summary.directories, "directory"),
-                counted(summary.symlinks, "symbolic link"),
-                counted(summary.hard_links, "further name"),
-                summary.special
-            );
+            println!("{}", shown(summary));
         }
         if summary.failures > 0 {
             let failed = counted(summary.failures, "file");
@@ -108,6 +144,18 @@ impl CopyFlags {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+fn shown(summary: &Summary) -> String {
+    format!(
+        "{} ({}), {}, {}, {}, {} special",
+        counted(summary.files, "file"),
+        size::show(summary.bytes),
+        counted(summary.directories, "directory"),
+        counted(summary.symlinks, "symbolic link"),
+        counted(summary.hard_links, "further name"),
+        summary.special
+    )
 }
 
 fn as_json(summary: &Summary) -> Value {

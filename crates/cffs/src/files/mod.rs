@@ -41,6 +41,7 @@ mod file;
 mod host;
 mod import;
 mod resolve;
+mod survey;
 mod walk;
 
 #[cfg(test)]
@@ -50,6 +51,7 @@ pub use copy::{CopyError, CopyOptions, Observer, Summary};
 pub use export::export;
 pub use file::{File, Node};
 pub use import::import;
+pub use survey::{Survey, survey};
 pub use walk::{Walk, WalkEntry};
 
 /// An entry of a directory, with all that is known of it.
