@@ -7,6 +7,9 @@ SBINDIR ?= $(PREFIX)/sbin
 MANDIR ?= $(PREFIX)/share/man
 # mount(8) looks for its helpers in /sbin alone, wherever the rest is installed.
 MOUNTDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/sbin,$(SBINDIR))
+SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
+UDEVDIR ?= $(PREFIX)/lib/udev/rules.d
+UNITDIR ?= $(PREFIX)/lib/systemd/system
 BASHDIR ?= $(PREFIX)/share/bash-completion/completions
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
@@ -29,6 +32,7 @@ SOAK_SEED ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build run test test-quick fmt lint install uninstall
+.PHONY: deb test-deb clean-room
 .PHONY: fuzz soak fsck-scale bench bench-quick deny clean
 
 help: ## List what can be done
@@ -70,6 +74,7 @@ install: ## Install cffs, its links, man pages and completions below PREFIX (and
 	$(BINARY) generate completions $(GENERATED)/completions
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(SBINDIR) $(MOUNTDIR) $(BASHDIR) $(ZSHDIR) $(FISHDIR))
 	install -d $(addprefix $(DESTDIR)$(MANDIR)/,man1 man8)
+	install -d $(addprefix $(DESTDIR),$(UDEVDIR) $(UNITDIR) $(SYSCONFDIR)/logrotate.d $(SYSCONFDIR)/cffs)
 	install -m 755 $(BINARY) $(DESTDIR)$(BINDIR)/cffs
 	for name in $(SBINNAMES); do ln -sf $(BINDIR)/cffs $(DESTDIR)$(SBINDIR)/$$name || exit; done
 	for name in $(MOUNTNAMES); do ln -sf $(BINDIR)/cffs $(DESTDIR)$(MOUNTDIR)/$$name || exit; done
@@ -78,6 +83,10 @@ install: ## Install cffs, its links, man pages and completions below PREFIX (and
 	install -m 644 $(GENERATED)/completions/cffs.bash $(DESTDIR)$(BASHDIR)/cffs
 	install -m 644 $(GENERATED)/completions/_cffs $(DESTDIR)$(ZSHDIR)/_cffs
 	install -m 644 $(GENERATED)/completions/cffs.fish $(DESTDIR)$(FISHDIR)/cffs.fish
+	sed 's|@BINDIR@|$(BINDIR)|' packaging/udev/61-cffs.rules >$(DESTDIR)$(UDEVDIR)/61-cffs.rules
+	sed 's|@BINDIR@|$(BINDIR)|; s|@SYSCONFDIR@|$(SYSCONFDIR)|' packaging/systemd/cffs@.service \
+		>$(DESTDIR)$(UNITDIR)/cffs@.service
+	install -m 644 packaging/logrotate/cffs $(DESTDIR)$(SYSCONFDIR)/logrotate.d/cffs
 
 uninstall: ## Remove what `make install` with the same PREFIX and DESTDIR has installed
 	rm -f $(DESTDIR)$(BINDIR)/cffs
@@ -86,6 +95,19 @@ uninstall: ## Remove what `make install` with the same PREFIX and DESTDIR has in
 	rm -f $(DESTDIR)$(MANDIR)/man1/cffs.1 $(DESTDIR)$(MANDIR)/man1/cffs-*.1
 	rm -f $(patsubst %,$(DESTDIR)$(MANDIR)/man8/%.8,$(SBINNAMES) $(MOUNTNAMES))
 	rm -f $(DESTDIR)$(BASHDIR)/cffs $(DESTDIR)$(ZSHDIR)/_cffs $(DESTDIR)$(FISHDIR)/cffs.fish
+	rm -f $(DESTDIR)$(UDEVDIR)/61-cffs.rules $(DESTDIR)$(UNITDIR)/cffs@.service
+	rm -f $(DESTDIR)$(SYSCONFDIR)/logrotate.d/cffs
+	rmdir $(DESTDIR)$(SYSCONFDIR)/cffs 2>/dev/null || true
+
+deb: build ## Make a Debian package, target/deb/cffs_VERSION_ARCHITECTURE.deb
+	scripts/setup.sh deb
+	scripts/deb.sh
+
+test-deb: deb ## Install, use, upgrade and remove the package in a Debian chroot (root, network; minutes)
+	scripts/test-deb.sh
+
+clean-room: ## Run what README shows in a Debian chroot that has only Rust and make (root, network; hours)
+	scripts/clean-room.sh
 
 fuzz: ## Fuzz every target for FUZZ_SECONDS, guided by coverage (needs a nightly compiler)
 	scripts/fuzz.sh $(FUZZ_SECONDS)

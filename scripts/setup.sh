@@ -2,7 +2,7 @@
 # Makes a Debian machine ready for a purpose: installs the programs that are missing, and, for tests as
 # root, adds the user "tests".
 #
-# usage: scripts/setup.sh [build|lint|test-quick|test]      (test by default, which includes the others)
+# usage: scripts/setup.sh [build|lint|deb|test-quick|test]      (test by default, which includes the others)
 #
 # Quick, and without effect, when nothing is missing. Packages are installed by apt-get as root. Where
 # that cannot be: fails if building or every run of the tests needs them, and otherwise prints which
@@ -19,6 +19,11 @@ export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin:$HOME/.cargo/bin"
 for_building="
     cc           build-essential
     make         make
+"
+for_packages="
+    dpkg-deb          dpkg
+    dpkg-shlibdeps    dpkg-dev
+    strip             binutils
 "
 for_quick_tests="
     python3      python3
@@ -39,7 +44,6 @@ for_all_tests="
     fio          fio
     stress-ng    stress-ng
     man          man-db
-    dpkg-deb     dpkg
 "
 
 fail() {
@@ -104,19 +108,22 @@ install_test_programs() {
 }
 
 case $purpose in
-    build | lint | test-quick | test) ;;
-    *) fail "no purpose '$purpose'; there are build, lint, test-quick and test" ;;
+    build | lint | deb | test-quick | test) ;;
+    *) fail "no purpose '$purpose'; there are build, lint, deb, test-quick and test" ;;
 esac
 check_rust
 install_packages needed "$for_building"
 if [[ $purpose == lint ]]; then
     check_components
+elif [[ $purpose == deb ]]; then
+    install_packages needed "$for_packages"
 elif [[ $purpose == test* ]]; then
     install_packages needed "$for_quick_tests"
 fi
 if [[ $purpose == test ]]; then
     check_components
     install_packages wanted "$for_all_tests"
+    [[ ! -e /etc/debian_version ]] || install_packages wanted "$for_packages"
     add_user
     install_test_programs
 fi

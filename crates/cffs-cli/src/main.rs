@@ -18,7 +18,9 @@ mod mount_options;
 mod mounts;
 mod output;
 mod progress;
+mod service_manager;
 mod size;
+mod udev;
 
 use std::process::ExitCode;
 

@@ -1,5 +1,6 @@
 //! The program with a real mount. Where mounting is impossible the tests say so and pass.
 
+mod exposition;
 mod harness;
 
 use std::collections::BTreeMap;
@@ -524,4 +525,34 @@ fn a_file_costs_few_round_trips() {
     is(&gone, &["lookup"], "stat what was removed");
     is(&gone, &[], "stat it again");
     scratch.umount();
+}
+
+#[test]
+fn metrics_of_a_mounted_volume_have_the_format_of_prometheus() {
+    if !harness::can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    succeed(scratch.cffs(["mkfs", "-q", "--size", "64M", "-L", "a \"b\" \\"]).arg(scratch.image()));
+    scratch.mount("rw");
+    fs::write(scratch.mountpoint().join("file"), b"contents").expect("written");
+    let text = succeed(scratch.cffs(["stats", "--prometheus"]).arg(scratch.mountpoint()));
+    scratch.umount();
+    let metrics = exposition::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
+    for (name, kind) in [
+        ("cffs_calls_creates_total", "counter"),
+        ("cffs_cache_hits_total", "counter"),
+        ("cffs_device_written_bytes_total", "counter"),
+        ("cffs_epochs_written_total", "counter"),
+        ("cffs_memory_dirty_bytes", "gauge"),
+        ("cffs_requests_total", "counter"),
+        ("cffs_volume_free_bytes", "gauge"),
+        ("cffs_volume_info", "gauge"),
+    ] {
+        assert_eq!(metrics.get(name).map(|metric| metric.kind.as_str()), Some(kind), "{name}");
+    }
+    assert_eq!(metrics["cffs_calls_creates_total"].samples[0].1, 1.0);
+    assert_eq!(metrics["cffs_volume_size_bytes"].samples[0].1, f64::from(64 << 20));
+    let label = ("label".to_owned(), "a \"b\" \\".to_owned());
+    assert!(metrics.values().all(|m| m.samples.iter().all(|(labels, _)| labels.contains(&label))));
 }

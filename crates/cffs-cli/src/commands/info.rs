@@ -1,21 +1,29 @@
 //! `cffs info`: what a volume is.
 
+use std::fs::File;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use cffs::device::file::Access;
+use cffs::format::Superblock;
+use cffs::format::superblock::SUPERBLOCK_BYTES;
 use cffs_serve::describe;
 use cffs_serve::fuse::control::{self, Question};
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::inspect::reader::Reader;
-use crate::{image, mounts, output};
+use crate::{image, mounts, output, udev};
 
 /// Show what a volume is: sizes, features, state, and who has it mounted
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  cffs info tree.cffs\n  cffs info --json mnt")]
+#[command(after_help = "\
+Examples:
+  cffs info tree.cffs
+  cffs info --json mnt
+  cffs info --udev /dev/sdb1       what udev's rule for C-FFS reads")]
 pub struct Info {
     /// An image, a device, or a directory on a mounted volume.
     #[arg(value_name = "IMAGE|DEVICE|DIR")]
@@ -23,17 +31,34 @@ pub struct Info {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    /// Print type, UUID and label as udev properties; waits for nobody who has the device.
+    #[arg(long, conflicts_with = "json")]
+    udev: bool,
 }
 
 impl Info {
     /// Asks the server if there is one, else reads the superblock.
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        if self.udev {
+            let superblock = self.superblock().with_context(|| self.path.display().to_string())?;
+            let mut out = output::stdout();
+            out.write_all(udev::properties(&superblock).as_bytes())?;
+            out.flush()?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let answer = self.answer().with_context(|| self.path.display().to_string())?;
         match self.json {
             true => output::json(&answer)?,
             false => output::key_values(&answer)?,
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// The superblock alone, without a lock: the rules of udev also run while the volume is in use.
+    fn superblock(&self) -> anyhow::Result<Superblock> {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        File::open(&self.path)?.read_exact(&mut bytes)?;
+        Ok(Superblock::decode(&bytes, 0)?)
     }
 
     fn answer(&self) -> anyhow::Result<Value> {

@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use super::{remount, umount};
 use crate::background::{self, Role};
 use crate::mount_options::MountOptions;
-use crate::{image, last_words, log, mounts};
+use crate::{image, last_words, log, mounts, service_manager};
 
 /// Mount a volume on a directory
 ///
@@ -186,6 +186,8 @@ impl Mount {
         }
         if in_background {
             background::ready()?;
+        } else {
+            service_manager::ready();
         }
         server.serve().inspect_err(|error| {
             tracing::error!(image = %source.display(), %error, "ended");

@@ -12,6 +12,8 @@ use serde_json::Value;
 
 use crate::output;
 
+mod prometheus;
+
 /// Show what a mounted volume has cost: requests, bytes, hit rates
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -29,7 +31,10 @@ The memory of the server is shown by kind, with the limit that follows from the 
 Examples:
   cffs stats mnt
   cffs stats --watch mnt          what happens each second
-  cffs stats --json mnt | jq .")]
+  cffs stats --json mnt | jq .
+For Prometheus, from cron, where its node exporter collects text files:
+  cd /var/lib/prometheus/node-exporter && cffs stats --prometheus /srv/tree > tree.new
+  mv tree.new tree.prom")]
 pub struct Stats {
     /// The directory, or any file on the volume.
     #[arg(value_name = "DIR")]
@@ -37,6 +42,9 @@ pub struct Stats {
     /// Print JSON; with --watch, one object per line.
     #[arg(long)]
     json: bool,
+    /// Print metrics in the text format of Prometheus.
+    #[arg(long, conflicts_with_all = ["json", "watch"])]
+    prometheus: bool,
     /// Go on, and show how much each counter rose, every so many seconds.
     #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
           default_missing_value = "1", value_parser = clap::value_parser!(u64).range(1..))]
@@ -46,7 +54,15 @@ pub struct Stats {
 impl Stats {
     /// Prints the counters, once or again and again.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let mut last = self.ask()?;
+        if self.prometheus {
+            let metrics =
+                prometheus::render(&self.ask(Question::Stats)?, &self.ask(Question::Info)?);
+            let mut out = output::stdout();
+            out.write_all(metrics.as_bytes())?;
+            out.flush()?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut last = self.ask(Question::Stats)?;
         let Some(seconds) = self.watch else {
             match self.json {
                 true => output::json(&last)?,
@@ -56,7 +72,7 @@ impl Stats {
         };
         loop {
             std::thread::sleep(Duration::from_secs(seconds));
-            let next = self.ask()?;
+            let next = self.ask(Question::Stats)?;
             let rise = rise(&last, &next);
             if self.json {
                 let mut out = output::stdout();
@@ -70,8 +86,8 @@ impl Stats {
         }
     }
 
-    fn ask(&self) -> anyhow::Result<Value> {
-        control::ask(&self.path, Question::Stats).with_context(|| self.path.display().to_string())
+    fn ask(&self, question: Question) -> anyhow::Result<Value> {
+        control::ask(&self.path, question).with_context(|| self.path.display().to_string())
     }
 }
 

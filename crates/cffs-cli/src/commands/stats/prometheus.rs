@@ -1,0 +1,134 @@
+//! The counters in the text format of Prometheus (version 0.0.4).
+//!
+//! Each number of the server's answer becomes a metric `cffs_SECTION_NAME`, with the volume's label and
+//! UUID as labels. What only rises since the mount is a counter and ends in `_total`.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value};
+
+#[cfg(test)]
+mod tests;
+
+/// A section of the server's answer: what it counts, and whether that only rises.
+struct Section {
+    name: &'static str,
+    help: &'static str,
+    is_counter: bool,
+}
+
+const fn counter(name: &'static str, help: &'static str) -> Section {
+    Section { name, help, is_counter: true }
+}
+
+/// What is not listed here is shown as a gauge.
+const SECTIONS: [Section; 5] = [
+    counter("calls", "Calls of the file system's operations"),
+    counter("cache", "Blocks asked of the block cache"),
+    counter("device", "What was asked of the device"),
+    counter("epochs", "Epochs, the units in which changes are written"),
+    Section { name: "memory", help: "What is in memory now", is_counter: false },
+];
+
+/// Requests of the kernel have a metric together, with a label for each kind.
+const REQUESTS: &str = "requests";
+/// Figures that follow from others.
+const DERIVED: [&str; 1] = ["hit_percent"];
+/// Figures of a volume, from what it is and not from what it did: gauges.
+const VOLUME: [(&str, &str); 3] = [
+    ("size_bytes", "Size of the volume"),
+    ("free_bytes", "Space that is free"),
+    ("inodes", "Inodes in use"),
+];
+
+/// The metrics of a volume, from the answers to what it has done and what it is.
+pub fn render(stats: &Value, info: &Value) -> String {
+    let superblock = &info["superblock"];
+    let server = &info["server"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let volume = [("label", text(&superblock["label"])), ("uuid", text(&superblock["uuid"]))];
+    let mut out = String::new();
+
+    let mut labels = volume.to_vec();
+    labels.push(("directory", text(&server["directory"])));
+    labels.push(("image", text(&server["image"])));
+    labels.push(("version", env!("CARGO_PKG_VERSION").to_owned()));
+    header(&mut out, "cffs_volume_info", "A mounted volume, always 1", false);
+    sample(&mut out, "cffs_volume_info", &labels, &Value::from(1));
+    let is_read_only = u64::from(server["read_only"] == true);
+    header(
+        &mut out,
+        "cffs_volume_read_only",
+        "Whether the volume is mounted without writes",
+        false,
+    );
+    sample(&mut out, "cffs_volume_read_only", &volume, &Value::from(is_read_only));
+    for (name, help) in VOLUME {
+        let metric = format!("cffs_volume_{name}");
+        if superblock[name].is_number() {
+            header(&mut out, &metric, help, false);
+            sample(&mut out, &metric, &volume, &superblock[name]);
+        }
+    }
+    for (name, section) in stats.as_object().into_iter().flatten() {
+        match section {
+            Value::Object(kinds) if name == REQUESTS => requests(&mut out, kinds, &volume),
+            section => numbers(&mut out, name, section, &volume),
+        }
+    }
+    out
+}
+
+fn requests(out: &mut String, kinds: &Map<String, Value>, volume: &[(&str, String)]) {
+    let metric = "cffs_requests_total";
+    header(out, metric, "Requests of the kernel", true);
+    for (kind, count) in kinds.iter().filter(|(_, count)| count.is_number()) {
+        let mut labels = volume.to_vec();
+        labels.push(("operation", kind.clone()));
+        sample(out, metric, &labels, count);
+    }
+}
+
+/// Every number in a section, also in parts of it.
+fn numbers(out: &mut String, path: &str, value: &Value, volume: &[(&str, String)]) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields.iter().filter(|(name, _)| !DERIVED.contains(&&***name)) {
+                numbers(out, &format!("{path} {name}"), value, volume);
+            }
+        }
+        Value::Number(_) => {
+            let name = path.split(' ').next().unwrap_or(path);
+            let section = SECTIONS.iter().find(|section| section.name == name);
+            let is_counter = section.is_some_and(|section| section.is_counter);
+            let end = if is_counter { "_total" } else { "" };
+            let metric = format!("cffs_{}{end}", metric_name(path));
+            let what = path.strip_prefix(name).unwrap_or_default().replace('_', " ");
+            let help = format!("{}:{what}", section.map_or(name, |section| section.help));
+            header(out, &metric, &help, is_counter);
+            sample(out, &metric, volume, value);
+        }
+        _ => {}
+    }
+}
+
+/// Only letters, digits and underscores make a name.
+fn metric_name(path: &str) -> String {
+    path.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+}
+
+fn header(out: &mut String, metric: &str, help: &str, is_counter: bool) {
+    let kind = if is_counter { "counter" } else { "gauge" };
+    // Writing to a string cannot fail.
+    let _ = write!(out, "# HELP {metric} {help}.\n# TYPE {metric} {kind}\n");
+}
+
+fn sample(out: &mut String, metric: &str, labels: &[(&str, String)], value: &Value) {
+    let labels: Vec<String> =
+        labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+    let _ = writeln!(out, "{metric}{{{}}} {value}", labels.join(","));
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
