@@ -21,7 +21,7 @@ from collections import Counter, namedtuple
 
 ROOT, LOCATOR, EXTERNAL, SYSTEM, FIRST_USER = 1, 2, 3, 4, 16
 CLEAN = 1
-EMBED, INLINE_FEATURE, CHECKSUM_SEED = 1, 2, 4
+EMBED, INLINE_FEATURE, CHECKSUM_SEED, BUSY_LOG_BLOCKS = 1, 2, 4, 8
 INLINE, CONTENT_CHECKSUM, INDEXED = 1, 2, 4
 DIRECTORY, REGULAR, SYMLINK = 4, 8, 10
 TYPES = {1: "p", 2: "c", 4: "d", 6: "b", 8: "-", 10: "l", 12: "s"}
@@ -104,14 +104,14 @@ def table(name, layout, fields):
 
 
 Superblock = table("Superblock", "8sII16s64sIIIIIIIHBBQIIQQQQQII16sQQ"
-                   "16s16s16s32sIIQBBHIQQQQIIQII16s16s96s", """magic checksum version
+                   "16s16s16s32sIIQBBHIQQQQIIQII16s16sI92s", """magic checksum version
     uuid label compat ro_compat incompat block_bytes fragment_bytes sector_bytes segment_bytes
     inline_bytes_max policy state blocks cg_blocks cgs_made generation epoch free_fragments inodes
     inode_rotor cg_rotor mounts hash_seed made_at mounted_at
     checksum_seed holder_host holder_boot holder_name holder_pid holder_flags holder_started
     errors_policy error_flags error_code error_count error_first_at error_last_at error_ino
     reserve_fragments reserve_uid reserve_gid log_start log_blocks log_flags log_uuid object_id
-    reserved""")
+    busy_log_blocks reserved""")
 CylinderGroup = table("CylinderGroup", "4sIIIIIQ",
                       "magic checksum cg free_fragments rotor bitmap_checksum generation")
 Sector = table("Sector", "4sIQIIQHHHH",
@@ -174,8 +174,8 @@ class Volume:
         self.cgs = -(-sb.blocks // sb.cg_blocks)
         bits = sb.cg_blocks * self.block_fragments
         self.bitmap_blocks = -(-bits // (8 * sb.block_bytes))
-        limit = min((1 << 19) // sb.block_bytes, sb.cg_blocks // 8)
-        self.busy_log_blocks = min(max(sb.blocks // 1024, 2), limit) // 2 * 2
+        usual = min(max(sb.blocks // 1024, 2), (1 << 19) // sb.block_bytes, sb.cg_blocks // 8) // 2 * 2
+        self.busy_log_blocks = 2 * sb.busy_log_blocks if sb.incompat & BUSY_LOG_BLOCKS else usual
         self.used = {}
 
     def problem(self, text):
@@ -206,7 +206,7 @@ class Volume:
         if sb.magic != b"CFFS\r\n\x1a\n":
             raise Bad(f"no superblock at byte {offset}")
         self.sealed(data, f"superblock at byte {offset}", at=8, seed=crc32c(sb.uuid))
-        if sb.version != 1 or sb.incompat & ~(EMBED | INLINE_FEATURE | CHECKSUM_SEED):
+        if sb.version != 1 or sb.incompat > EMBED | INLINE_FEATURE | CHECKSUM_SEED | BUSY_LOG_BLOCKS:
             raise Bad("a version or a feature that this program does not know")
         fragments = sb.blocks * (sb.block_bytes // sb.fragment_bytes)
         if sb.errors_policy > 2 or sb.reserve_fragments >= fragments:
@@ -538,8 +538,8 @@ class Volume:
         sb = self.superblock
         for block in self.copies():
             copy = self.read_superblock(block * sb.block_bytes)
-            fixed = "block_bytes fragment_bytes sector_bytes blocks cg_blocks hash_seed"
-            if metadata_seed(copy) != metadata_seed(sb) or any(
+            fixed = "block_bytes fragment_bytes sector_bytes cg_blocks hash_seed"
+            if metadata_seed(copy) != metadata_seed(sb) or copy.blocks < sb.blocks or any(
                     getattr(copy, field) != getattr(sb, field) for field in fixed.split()):
                 self.problem(f"the copy in block {block} is another volume's")
             self.system_files(block + 1)

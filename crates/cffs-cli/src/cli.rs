@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    cat, explain, export, fsck, generate, import, info, inspect, ls, mkfs, mount, scrub, stats,
-    sync, trim, umount,
+    cat, explain, export, fsck, generate, grow, import, info, inspect, ls, mkfs, mount, scrub,
+    stats, sync, trim, tune, umount,
 };
 use crate::exit::Kind;
 
@@ -51,6 +51,8 @@ pub enum Command {
     Sync(sync::Sync),
     Fsck(fsck::Fsck),
     Scrub(scrub::Scrub),
+    Grow(grow::Grow),
+    Tune(tune::Tune),
     Trim(trim::Trim),
     Info(info::Info),
     Ls(ls::Ls),
@@ -74,6 +76,8 @@ impl Command {
             Command::Sync(_) => "sync",
             Command::Fsck(_) => "fsck",
             Command::Scrub(_) => "scrub",
+            Command::Grow(_) => "grow",
+            Command::Tune(_) => "tune",
             Command::Trim(_) => "trim",
             Command::Info(_) => "info",
             Command::Ls(_) => "ls",
@@ -105,6 +109,8 @@ impl Command {
             Command::Sync(command) => command.run(),
             Command::Fsck(command) => command.run(),
             Command::Scrub(command) => command.run(),
+            Command::Grow(command) => command.run(),
+            Command::Tune(command) => command.run(),
             Command::Trim(command) => command.run(),
             Command::Info(command) => command.run(),
             Command::Ls(command) => command.run(),

@@ -48,3 +48,33 @@ pub fn show(bytes: u64) -> String {
     let letter = letter.to_ascii_uppercase();
     format!("{value:.decimals$} {letter}iB")
 }
+
+/// A part of a volume: a size, or a share of the whole.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Portion {
+    /// So many bytes.
+    Bytes(u64),
+    /// So many percent of it.
+    Percent(f64),
+}
+
+impl Portion {
+    /// Parses `5%`, or what [`parse`] takes.
+    pub fn parse(text: &str) -> Result<Portion, String> {
+        let Some(number) = text.strip_suffix('%') else {
+            return parse(text).map(Portion::Bytes);
+        };
+        match number.parse() {
+            Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(Portion::Percent(percent)),
+            _ => Err(format!("'{text}' is not a share from 0% to 100%")),
+        }
+    }
+
+    /// Its bytes, of a whole of so many.
+    pub fn of(self, total_bytes: u64) -> u64 {
+        match self {
+            Portion::Bytes(bytes) => bytes,
+            Portion::Percent(percent) => (total_bytes as f64 * percent / 100.0) as u64,
+        }
+    }
+}

@@ -53,7 +53,7 @@ pub fn superblock(data: &[u8]) {
     } else {
         bytes = valid_superblock().encode();
         // What is reserved at its end is not looked at.
-        input.damage(&mut bytes[..416]);
+        input.damage(&mut bytes[..420]);
     }
     let uuid: [u8; 16] = std::array::from_fn(|at| bytes[16 + at]);
     Checksum::new(&uuid).seal(&mut bytes, 8);
@@ -111,6 +111,7 @@ fn valid_superblock() -> Superblock {
         reserve: Reserve { fragments: 100, uid: 1, gid: 2 },
         log: LogArea::default(),
         object_id: [6; 16],
+        busy_log_blocks: 16,
     }
 }
 

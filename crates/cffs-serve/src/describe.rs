@@ -24,6 +24,7 @@ pub fn superblock(superblock: &Superblock) -> Value {
         (superblock.incompat.contains(Incompat::EMBED), "embed"),
         (superblock.incompat.contains(Incompat::INLINE), "inline"),
         (has_seed, "checksum-seed"),
+        (superblock.incompat.contains(Incompat::BUSY_LOG_BLOCKS), "busy-log-blocks"),
         (superblock.ro_compat.contains(RoCompat::DIR_INDEX), "dir-index"),
         (superblock.ro_compat.contains(RoCompat::CONTENT_CHECKSUM), "content-checksum"),
     ] {

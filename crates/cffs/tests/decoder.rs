@@ -8,9 +8,10 @@ mod sample;
 
 use std::io::IoSlice;
 
-use cffs::device::{BlockDevice, Image, MemoryDevice};
+use cffs::device::{BlockDevice, Geometry, Image, MemoryDevice};
 use cffs::error::Result;
 use cffs::format::superblock::Incompat;
+use cffs::format::{Layout, Superblock};
 use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::MkfsOptions;
 use cffs::units::InodeNo;
@@ -105,6 +106,41 @@ fn a_seed_that_is_not_the_uuid_is_understood() {
     let options = CheckOptions { force: true, contents: true, ..CheckOptions::default() };
     let report = fsck::check(&MemoryDevice::from_image(image), &options, &()).unwrap();
     assert!(report.problems.is_empty(), "{:?}", report.problems);
+}
+
+/// A volume that was small and has grown: its busy log is not as long as its size says, and a copy tells
+/// the next size, to which growing was cut short.
+#[test]
+fn a_volume_that_has_grown_is_read_too() {
+    for (name, options) in sample::kinds() {
+        let small = sample::full(&options).unwrap();
+        let old = read_superblock(&MemoryDevice::from_image(small.clone())).unwrap();
+        let large =
+            MemoryDevice::with_geometry(Geometry { size_bytes: 64 << 20, ..small.geometry() });
+        let mut bytes = vec![0; small.geometry().size_bytes as usize];
+        small.read(0, &mut bytes).unwrap();
+        large.write_at(0, &[IoSlice::new(&bytes)]).unwrap();
+        let (device, volume) = sample::open(&large.snapshot(), false).unwrap();
+        let size_bytes = volume.grow(Some(60 << 20)).unwrap();
+        sample::make(&volume, InodeNo::ROOT, b"made after", NewKind::Regular).unwrap();
+        volume.close().unwrap();
+        let superblock = volume.superblock();
+        assert!(superblock.incompat.contains(Incompat::BUSY_LOG_BLOCKS), "{name}");
+        assert_eq!(superblock.blocks * u64::from(superblock.block_bytes), size_bytes);
+        assert!(superblock.blocks > old.blocks);
+
+        let blocks = superblock.blocks + u64::from(superblock.cg_blocks);
+        let larger = Superblock { blocks, ..superblock.clone() };
+        let copy = Layout::new(&superblock).superblock_copies()[0];
+        let offset = Layout::new(&superblock).block_offset(copy);
+        device.write_at(offset, &[IoSlice::new(&larger.encode())]).unwrap();
+        let image = device.snapshot();
+        let (_, volume) = sample::open(&image, true).unwrap();
+        assert_eq!(listing::decoded(&image), listing::of(&volume).unwrap(), "{name}");
+        let options = CheckOptions { force: true, contents: true, ..CheckOptions::default() };
+        let report = fsck::check(&MemoryDevice::from_image(image), &options, &()).unwrap();
+        assert!(report.problems.is_empty(), "{name}: {:?}", report.problems);
+    }
 }
 
 /// A decoder that found nothing wrong with anything would be of no use.

@@ -13,6 +13,8 @@ use cffs::format::superblock::{Incompat, MAGIC, Policy};
 use cffs::mkfs::{self, MkfsOptions};
 use clap::{Args, ValueEnum};
 
+use super::tune::Errors;
+use crate::size::Portion;
 use crate::{image, output, size};
 
 /// How much of a device is looked at for signs of something valuable.
@@ -27,7 +29,7 @@ const SIGNATURE_BYTES: usize = 128 << 10;
 #[command(after_help = "\
 Examples:
   cffs mkfs --size 4G tree.cffs
-  cffs mkfs -L photos /dev/sdb1
+  cffs mkfs -L photos --reserve 5% /dev/sdb1
   cffs mkfs --size 1G --features ^embed,^inline --policy none plain.cffs
       conventional allocation, to compare with")]
 pub struct Mkfs {
@@ -64,6 +66,12 @@ pub struct Mkfs {
     /// How files find their neighbours.
     #[arg(long, value_enum, default_value_t = PolicyName::Directory)]
     policy: PolicyName,
+    /// Space that only root may use, in bytes or as a part of the volume, for instance 1G or 5%.
+    #[arg(long, value_name = "SIZE|PERCENT", default_value = "0", value_parser = Portion::parse)]
+    reserve: Portion,
+    /// What a mount does when it meets damage, unless -o errors= tells otherwise.
+    #[arg(long, value_enum, default_value_t = Errors::Default)]
+    errors: Errors,
     /// Overwrite what is there.
     #[arg(short, long, visible_short_alias = 'F')]
     force: bool,
@@ -119,7 +127,7 @@ impl Mkfs {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let existed = self.target.exists();
         let device = self.device(existed)?;
-        let made = mkfs::make(&device, &self.options());
+        let made = mkfs::make(&device, &self.options(device.geometry().size_bytes));
         if made.is_err() && !existed {
             // An image that is no volume is of no use to anybody.
             let _ = fs::remove_file(&self.target);
@@ -169,7 +177,7 @@ impl Mkfs {
         Ok(device)
     }
 
-    fn options(&self) -> MkfsOptions {
+    fn options(&self, size_bytes: u64) -> MkfsOptions {
         let mut options = MkfsOptions {
             label: self.label.clone().unwrap_or_default().into_bytes(),
             uuid: self.uuid.map(uuid::Uuid::into_bytes),
@@ -178,6 +186,8 @@ impl Mkfs {
             sector_bytes: self.sector_size,
             segment_bytes: self.segment_size,
             inline_bytes_max: self.inline_max,
+            reserve_bytes: self.reserve.of(size_bytes),
+            errors: self.errors.policy(),
             policy: match self.policy {
                 PolicyName::Directory => Policy::Directory,
                 PolicyName::Hint => Policy::Hint,

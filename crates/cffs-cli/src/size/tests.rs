@@ -1,4 +1,4 @@
-use super::{parse, parse_u32, show};
+use super::{Portion, parse, parse_u32, show};
 
 #[test]
 fn sizes_parse_as_people_write_them() {
@@ -27,6 +27,16 @@ fn what_is_no_size_is_refused() {
     }
     assert!(parse_u32("4G").is_err());
     assert_eq!(parse_u32("64k"), Ok(65536));
+}
+
+#[test]
+fn a_portion_is_a_size_or_a_share() {
+    assert_eq!(Portion::parse("1G"), Ok(Portion::Bytes(1 << 30)));
+    assert_eq!(Portion::parse("5%").map(|portion| portion.of(1000)), Ok(50));
+    assert_eq!(Portion::parse("0.5%").map(|portion| portion.of(1000)), Ok(5));
+    for text in ["", "%", "x%", "-1%", "101%", "NaN%", "5 %x"] {
+        assert!(Portion::parse(text).is_err(), "{text}");
+    }
 }
 
 #[test]

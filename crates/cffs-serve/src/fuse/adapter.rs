@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use cffs::error::Error;
 use cffs::units::InodeNo;
 use cffs::vfs::types::{self, NewFile, NewKind, Unprivileged};
-use cffs::vfs::{self, Volume};
+use cffs::vfs::{self, AsUser, Volume};
 use fuse_ring::protocol::{
     AttrReply, Context, CopyFileRange, Create, Entry, Fallocate, FileHandle, Ioctl, Listing,
     ListingPlus, NodeId, Opcode, Open, OpenFlags, Opened, Read, Rename, SetAttr, SetXattr, Statfs,
@@ -74,6 +74,12 @@ impl Adapter {
         AttrReply { attr: translate::attr(attr, self.block_bytes), ttl: TTL }
     }
 
+    /// The volume as the caller has it. What the kernel writes back of a mapped file is root's, wherever
+    /// it comes from: nobody could be told that there is no space for it.
+    fn as_user(&self, cx: &Context<'_>) -> AsUser<'_> {
+        self.volume.as_user(cx.uid, cx.gid)
+    }
+
     fn make(
         &self,
         cx: &Context<'_>,
@@ -84,7 +90,7 @@ impl Adapter {
         umask: u32,
     ) -> Result<Entry> {
         let new = new_file(cx, kind, mode, umask);
-        let attr = self.volume.make(ino(parent), name, &new).map_err(errno("create"))?;
+        let attr = self.as_user(cx).make(ino(parent), name, &new).map_err(errno("create"))?;
         Ok(self.entry(&attr))
     }
 
@@ -316,7 +322,7 @@ impl Handler for Adapter {
         create: &Create,
     ) -> Result<(Entry, Opened)> {
         let new = new_file(cx, NewKind::Regular, create.mode, create.umask);
-        let attr = self.volume.make_unnamed(ino(parent), &new).map_err(errno("tmpfile"))?;
+        let attr = self.as_user(cx).make_unnamed(ino(parent), &new).map_err(errno("tmpfile"))?;
         Ok((self.entry(&attr), opened(create)))
     }
 
@@ -329,7 +335,7 @@ impl Handler for Adapter {
             self.clear_privileges(cx, node)?;
         }
         let written =
-            self.volume.write(ino(node), write.offset, write.data).map_err(errno("write"))?;
+            self.as_user(cx).write(ino(node), write.offset, write.data).map_err(errno("write"))?;
         // Through the page cache, one call of a program may take many requests, and the kernel sends an
         // `FSYNC` after the last of them. Past it, it sends none.
         if write.handle == UNCACHED && write.flags & O_DSYNC != 0 {
@@ -420,7 +426,9 @@ impl Handler for Adapter {
             return request.and_then(carry_out).map_err(errno("control"));
         }
         let mode = translate::xattr_mode(set.flags)?;
-        self.volume.set_xattr(ino(node), set.name, set.value, mode).map_err(errno("setxattr"))?;
+        self.as_user(cx)
+            .set_xattr(ino(node), set.name, set.value, mode)
+            .map_err(errno("setxattr"))?;
         if set.kill_sgid {
             let attr = self.volume.attr(ino(node)).map_err(errno("setxattr"))?;
             let permissions = Some(attr.permissions & !SET_GROUP_ID_BIT);
@@ -478,7 +486,9 @@ impl Handler for Adapter {
         if cx.uid != 0 {
             self.clear_privileges(cx, node)?;
         }
-        self.volume.allocate(ino(node), what.offset, what.length, mode).map_err(errno("fallocate"))
+        self.as_user(cx)
+            .allocate(ino(node), what.offset, what.length, mode)
+            .map_err(errno("fallocate"))
     }
 
     fn lseek(
@@ -509,7 +519,7 @@ impl Handler for Adapter {
         }
         let from = (ino(node), copy.offset_in);
         let to = (ino(copy.node_out), copy.offset_out);
-        self.volume.copy(from, to, copy.length).map_err(errno("copy_file_range"))
+        self.as_user(cx).copy(from, to, copy.length).map_err(errno("copy_file_range"))
     }
 }
 

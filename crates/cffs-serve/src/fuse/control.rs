@@ -15,13 +15,15 @@
 //! | `system.cffs.farewell.N` | read: has the server connect to socket N ([`farewell`](super::farewell)) |
 //! | `system.cffs.scrub` | read: how a scrub stands; set to `start RATE` or `stop` |
 //! | `system.cffs.fsck` | read: how a check stands; set to `start` or `start contents` |
+//! | `system.cffs.grow` | set to a size in bytes, or to `device` |
+//! | `system.cffs.tune` | set to what is to change |
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use cffs::error::{Error, Result};
 use cffs::units::InodeNo;
-use cffs::vfs::Volume;
+use cffs::vfs::{SetVolume, Volume};
 use fuse_ring::protocol::Opcode;
 use rustix::fs::{Mode, OFlags, XattrFlags, lgetxattr, open, setxattr};
 use rustix::io::Errno;
@@ -36,6 +38,7 @@ use super::ioctl::FstrimRange;
 use super::requests::Requests;
 use super::scrubbing::Scrubbing;
 pub use super::scrubbing::{Pace, ScrubStatus, Stage};
+use super::tuning;
 use crate::describe;
 
 /// The longest value of an attribute, which is the kernel's.
@@ -66,7 +69,7 @@ pub struct Durability {
 }
 
 /// What the server can be told to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Verify all checksums, at so many bytes per second, 0 for no limit. Does nothing while a
     /// scrub is under way.
@@ -79,10 +82,16 @@ pub enum Request {
         /// Whether contents are read, too.
         contents: bool,
     },
+    /// Make the volume so many bytes long, or as long as its device.
+    Grow(Option<u64>),
+    /// Change properties of the volume.
+    Tune(SetVolume),
 }
 
 const SCRUB_NAME: &str = "system.cffs.scrub";
 const FSCK_NAME: &str = "system.cffs.fsck";
+const GROW_NAME: &str = "system.cffs.grow";
+const TUNE_NAME: &str = "system.cffs.tune";
 
 impl Question {
     const ALL: [Question; 6] = [
@@ -107,12 +116,15 @@ impl Question {
 }
 
 impl Request {
-    fn to_attribute(self) -> (&'static str, String) {
+    fn to_attribute(&self) -> (&'static str, String) {
         match self {
             Request::StartScrub(bytes_per_sec) => (SCRUB_NAME, format!("start {bytes_per_sec}")),
             Request::StopScrub => (SCRUB_NAME, String::from("stop")),
             Request::StartCheck { contents: false } => (FSCK_NAME, String::from("start")),
             Request::StartCheck { contents: true } => (FSCK_NAME, String::from("start contents")),
+            Request::Grow(None) => (GROW_NAME, String::from("device")),
+            Request::Grow(Some(bytes)) => (GROW_NAME, bytes.to_string()),
+            Request::Tune(changes) => (TUNE_NAME, tuning::to_text(changes)),
         }
     }
 
@@ -127,6 +139,17 @@ impl Request {
                 _ => None,
             };
             return Some(request.ok_or(Error::Invalid("neither 'start' nor 'start contents'")));
+        }
+        if name == GROW_NAME.as_bytes() {
+            let request = match value {
+                "device" => Some(Request::Grow(None)),
+                bytes => bytes.parse().ok().map(|bytes| Request::Grow(Some(bytes))),
+            };
+            return Some(request.ok_or(Error::Invalid("neither 'device' nor a number of bytes")));
+        }
+        if name == TUNE_NAME.as_bytes() {
+            let request = tuning::from_text(value).map(Request::Tune);
+            return Some(request.ok_or(Error::Invalid("no changes of a volume")));
         }
         if name != SCRUB_NAME.as_bytes() {
             return None;
@@ -222,9 +245,19 @@ impl Control {
             Request::StartScrub(bytes_per_sec) => self.scrubbing.start(volume, bytes_per_sec),
             Request::StopScrub => self.scrubbing.stop(),
             Request::StartCheck { contents } => self.checking.start(volume, contents),
+            Request::Grow(size_bytes) => drop(logged("growing", volume.grow(size_bytes))?),
+            Request::Tune(changes) => drop(logged("tuning", volume.tune(&changes))?),
         }
         Ok(())
     }
+}
+
+/// Has the log say why something failed: an error number tells too little of it.
+fn logged<T>(what: &str, result: Result<T>) -> Result<T> {
+    if let Err(error) = &result {
+        tracing::error!(%error, "{what} failed");
+    }
+    result
 }
 
 /// Whether the user is root, or the one who mounted the volume.

@@ -38,6 +38,10 @@ impl<D: BlockDevice> BlockDevice for ServingDevice<D> {
         self.0.discard(offset, len)
     }
 
+    fn grow(&self, size_bytes: u64) -> io::Result<()> {
+        self.0.grow(size_bytes)
+    }
+
     fn expect_chosen_reads(&self) {
         self.0.expect_chosen_reads();
     }

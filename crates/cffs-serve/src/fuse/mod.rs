@@ -42,6 +42,7 @@ mod loop_device;
 mod requests;
 mod scrubbing;
 mod translate;
+mod tuning;
 
 use adapter::Adapter;
 use closing::Closing;

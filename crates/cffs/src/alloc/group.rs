@@ -242,6 +242,15 @@ impl Group {
         (0..self.free_bits.len()).map(whole).sum()
     }
 
+    /// Makes the group so many fragments long; those that it gains are in use.
+    pub fn extend(&mut self, len: u32) {
+        let words = len.div_ceil(64) as usize;
+        for bits in [&mut self.free_bits, &mut self.held_bits, &mut self.told_bits] {
+            bits.resize(words, 0);
+        }
+        self.len = len;
+    }
+
     /// Takes free fragments into use; they are held no longer.
     pub fn take(&mut self, start: u32, len: u32) {
         for (index, mask) in masks(start, len) {

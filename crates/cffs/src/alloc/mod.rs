@@ -35,6 +35,7 @@
 mod conventional;
 mod free_space;
 mod group;
+mod grow;
 mod owner;
 mod place;
 mod promise;
@@ -50,6 +51,7 @@ use parking_lot::Mutex;
 pub use group::Group;
 pub use owner::{Class, Owner};
 pub use place::{Kind, Request};
+pub use promise::Spender;
 use promise::WholeBlocks;
 pub use store::Changes;
 use territory::Territory;
@@ -57,7 +59,7 @@ use territory::Territory;
 use crate::cache::BufferCache;
 use crate::error::{Corruption, Result};
 use crate::format::superblock::Policy;
-use crate::format::{Layout, Superblock};
+use crate::format::{LiveLayout, Superblock};
 use crate::units::{BlockNo, CgIndex, FragNo, FragRun};
 
 /// A run that is set aside for an owner, who takes it from its beginning on.
@@ -77,6 +79,8 @@ struct State {
     free: u64,
     /// Fragments promised to changes that are still in memory.
     reserved: u64,
+    /// Fragments that only some may use.
+    kept: u64,
     /// Whole blocks promised to metadata that is still in memory.
     reserved_blocks: u64,
     /// Whole blocks promised to what may not find room beside an inode.
@@ -100,11 +104,10 @@ struct State {
 /// Finds, reserves and gives back space.
 pub struct Allocator {
     cache: Arc<BufferCache>,
-    layout: Layout,
+    layout: LiveLayout,
     checksum: crate::format::Checksum,
     policy: Policy,
     state: Mutex<State>,
-    pool_blocks: usize,
 }
 
 /// What the allocator knows of the volume's space, in fragments.
@@ -114,27 +117,25 @@ pub struct Space {
     pub total: u64,
     /// Free ones; what is freed but not yet allocatable counts as free, what is promised as used.
     pub free: u64,
-    /// Free ones that files may have.
+    /// Free ones that files of anybody may have: not what is for metadata, and not the reserve.
     pub available: u64,
 }
 
 impl Allocator {
     /// The allocator of a clean volume.
     pub fn new(cache: Arc<BufferCache>, superblock: &Superblock) -> Allocator {
-        let layout = Layout::new(superblock);
-        // A volume of any size keeps enough for an epoch's metadata, a tiny one in proportion.
-        let pool_blocks = (layout.blocks / 64).clamp(8, 512) as usize;
+        let layout = cache.layout().clone();
         let free = superblock.free_fragments.min(layout.allocatable_fragments());
         Allocator {
             cache,
             layout,
             checksum: superblock.checksum(),
             policy: superblock.policy,
-            pool_blocks,
             state: Mutex::new(State {
                 groups: BTreeMap::new(),
                 free,
                 reserved: 0,
+                kept: superblock.reserve.fragments,
                 reserved_blocks: 0,
                 spill_blocks: 0,
                 whole: WholeBlocks::default(),
@@ -151,8 +152,14 @@ impl Allocator {
         }
     }
 
+    /// How many blocks are set aside for metadata: a volume of any size keeps enough for an epoch's, a
+    /// tiny one in proportion.
+    fn pool_blocks(&self) -> usize {
+        (self.layout.blocks / 64).clamp(8, 512) as usize
+    }
+
     fn pool_fragments(&self) -> u64 {
-        self.pool_blocks as u64 * u64::from(self.layout.block_fragments())
+        self.pool_blocks() as u64 * u64::from(self.layout.block_fragments())
     }
 
     /// The volume's space as of now.
@@ -161,7 +168,7 @@ impl Allocator {
         let pending = |runs: &[FragRun]| runs.iter().map(|run| u64::from(run.len)).sum::<u64>();
         let free = (state.free + pending(&state.freed) + pending(&state.freeing))
             .saturating_sub(state.reserved);
-        let available = free.saturating_sub(self.pool_fragments());
+        let available = free.saturating_sub(self.pool_fragments() + state.kept);
         Space { total: self.layout.allocatable_fragments(), free, available }
     }
 

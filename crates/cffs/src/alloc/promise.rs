@@ -10,6 +10,16 @@ use crate::error::{Error, Result};
 use crate::format::Layout;
 use crate::units::{BlockNo, CgIndex, FragNo};
 
+/// On whose behalf space is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spender {
+    /// Somebody from whom the reserve is kept.
+    Anyone,
+    /// Root, who else may use the reserve, or the file system itself.
+    #[default]
+    Privileged,
+}
+
 /// How many free whole blocks the allocator knows of, at least.
 #[derive(Debug, Default)]
 pub(super) struct WholeBlocks {
@@ -27,12 +37,12 @@ impl WholeBlocks {
 
 impl Allocator {
     /// Promises fragments for file data that is still in memory.
-    pub fn reserve(&self, fragments: u64) -> Result<()> {
+    pub fn reserve(&self, fragments: u64, spender: Spender) -> Result<()> {
         let mut state = self.state.lock();
-        self.check_free(&state, fragments)?;
+        self.check_free(&state, fragments, spender)?;
         state.reserved += fragments;
         // The blocks that were promised must be there also when this data has been placed.
-        let backed = self.back(&mut state, 0, self.pool_blocks / 2);
+        let backed = self.back(&mut state, 0, self.pool_blocks() / 2);
         if backed.is_err() {
             state.reserved -= fragments;
         }
@@ -46,11 +56,11 @@ impl Allocator {
     }
 
     /// Promises whole blocks for metadata that is still in memory.
-    pub fn reserve_blocks(&self, blocks: u64) -> Result<()> {
+    pub fn reserve_blocks(&self, blocks: u64, spender: Spender) -> Result<()> {
         let fragments = blocks * u64::from(self.layout.block_fragments());
         let mut state = self.state.lock();
-        self.check_free(&state, fragments)?;
-        self.back(&mut state, blocks, self.pool_blocks / 2)?;
+        self.check_free(&state, fragments, spender)?;
+        self.back(&mut state, blocks, self.pool_blocks() / 2)?;
         state.reserved += fragments;
         state.reserved_blocks += blocks;
         Ok(())
@@ -68,12 +78,12 @@ impl Allocator {
     /// Promises whole blocks for what may not find room beside an inode. Most of these promises are
     /// never used, so `df` does not count them as used. What frees space may take from the blocks
     /// that are set aside, so that a full volume can be emptied.
-    pub fn promise_spill(&self, blocks: u64, frees_space: bool) -> Result<()> {
+    pub fn promise_spill(&self, blocks: u64, frees_space: bool, spender: Spender) -> Result<()> {
         let mut state = self.state.lock();
-        let margin = if frees_space { 0 } else { self.pool_blocks / 2 };
+        let margin = if frees_space { 0 } else { self.pool_blocks() / 2 };
         self.back(&mut state, blocks, margin)?;
         state.spill_blocks += blocks;
-        let free = if frees_space { Ok(()) } else { self.check_free(&state, 0) };
+        let free = if frees_space { Ok(()) } else { self.check_free(&state, 0, spender) };
         if free.is_err() {
             state.spill_blocks -= blocks;
             self.trim_pool(&mut state);
@@ -90,12 +100,24 @@ impl Allocator {
         }
     }
 
-    /// Fails unless so many fragments are free that nobody has been promised. Half of the pool is for
-    /// blocks that are promised to what may not find room beside an inode.
-    fn check_free(&self, state: &State, fragments: u64) -> Result<()> {
-        let beyond_pool = state.spill_blocks.saturating_sub(self.pool_blocks as u64 / 2);
+    /// Keeps so many fragments for those who may use the reserve.
+    pub fn set_reserve(&self, fragments: u64) {
+        self.state.lock().kept = fragments;
+    }
+
+    /// Fails unless there is a block for a new file.
+    pub fn check_room(&self, spender: Spender) -> Result<()> {
+        self.check_free(&self.state.lock(), self.layout.block_fragments().into(), spender)
+    }
+
+    /// Fails unless so many fragments are free that nobody has been promised, and that are not kept from
+    /// the spender. Half of the pool is for blocks that are promised to what may not find room beside an
+    /// inode.
+    fn check_free(&self, state: &State, fragments: u64, spender: Spender) -> Result<()> {
+        let beyond_pool = state.spill_blocks.saturating_sub(self.pool_blocks() as u64 / 2);
         let spill = beyond_pool * u64::from(self.layout.block_fragments());
-        let promised = state.reserved + spill + self.pool_fragments();
+        let kept = if spender == Spender::Anyone { state.kept } else { 0 };
+        let promised = state.reserved + spill + self.pool_fragments() + kept;
         if promised + fragments > state.free { Err(Error::NoSpace) } else { Ok(()) }
     }
 
@@ -164,7 +186,7 @@ impl Allocator {
         let mut state = self.state.lock();
         // Made groups alone, so that this makes none.
         let groups = state.cgs_made.max(1).min(self.layout.cgs());
-        self.hold_blocks(&mut state, groups, self.pool_blocks)
+        self.hold_blocks(&mut state, groups, self.pool_blocks())
     }
 
     /// The end of what was ever used of the volume, as far as the last group tells that was made.
@@ -201,7 +223,7 @@ impl Allocator {
     /// Lets go what is set aside beyond what was promised.
     fn trim_pool(&self, state: &mut State) {
         let promised = (state.reserved_blocks + state.spill_blocks) as usize;
-        while state.pool.len() > self.pool_blocks.max(self.pool_blocks / 2 + promised) {
+        while state.pool.len() > self.pool_blocks().max(self.pool_blocks() / 2 + promised) {
             let Some(number) = state.pool.pop() else { return };
             let start: FragNo = self.layout.block_start(number);
             let cg = self.layout.cg_of_fragment(start);

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::device::{BlockDevice, MemoryDevice};
+use crate::format::Layout;
 use crate::mkfs::{self, MkfsOptions};
 use crate::units::Key;
 
@@ -85,7 +86,7 @@ fn a_policy_tells_how_files_lie() {
 /// Every other fragment of what is left is given back, so that no block is whole any more.
 fn in_pieces(allocator: &Allocator) {
     let mut taken = Vec::new();
-    while allocator.reserve(1).is_ok() {
+    while allocator.reserve(1, Spender::Privileged).is_ok() {
         allocator.unreserve(1);
         taken.push(place(allocator, Kind::Small, 1).unwrap());
     }
@@ -101,10 +102,10 @@ fn no_more_blocks_are_promised_than_there_are() {
     in_pieces(&allocator);
     assert!(allocator.space().available > 1000);
     let mut promised = 0;
-    while promised < 2000 && allocator.reserve_blocks(1).is_ok() {
+    while promised < 2000 && allocator.reserve_blocks(1, Spender::Privileged).is_ok() {
         promised += 1;
     }
-    assert!((1..allocator.pool_blocks as u64).contains(&promised), "{promised}");
+    assert!((1..allocator.pool_blocks() as u64).contains(&promised), "{promised}");
     for _ in 0..promised {
         allocator.unreserve_blocks(1);
         assert_eq!(place(&allocator, Kind::Metadata, 4).unwrap().len, 4);
@@ -117,10 +118,10 @@ fn blocks_that_were_promised_are_there_when_data_has_been_placed() {
     let (allocator, _) = volume(8 << 20);
     let mut blocks = 0;
     let mut fragments = 0;
-    while allocator.promise_spill(1, false).is_ok() && blocks < 300 {
+    while allocator.promise_spill(1, false, Spender::Privileged).is_ok() && blocks < 300 {
         blocks += 1;
     }
-    while allocator.reserve(3).is_ok() {
+    while allocator.reserve(3, Spender::Privileged).is_ok() {
         fragments += 3;
     }
     assert!(blocks == 300 && fragments > 1000, "{blocks} blocks, {fragments} fragments");
@@ -128,7 +129,7 @@ fn blocks_that_were_promised_are_there_when_data_has_been_placed() {
     while left > 0 {
         allocator.unreserve(left.min(3));
         let run = place(&allocator, Kind::Small, left.min(3) as u32).unwrap();
-        allocator.reserve(left.min(3) - u64::from(run.len)).unwrap();
+        allocator.reserve(left.min(3) - u64::from(run.len), Spender::Privileged).unwrap();
         left -= u64::from(run.len);
     }
     for _ in 0..blocks {
@@ -177,7 +178,7 @@ fn sectors_lie_in_the_zone_and_files_behind_it() {
 fn files_take_the_zone_when_nothing_else_is_left() {
     let (allocator, _) = volume(64 << 20);
     let mut in_zone = 0;
-    while allocator.reserve(1).is_ok() {
+    while allocator.reserve(1, Spender::Privileged).is_ok() {
         allocator.unreserve(1);
         let run = place(&allocator, Kind::Small, 1).unwrap();
         in_zone += u64::from(run.start.0 < ZONE_END);
@@ -263,7 +264,7 @@ fn reservations_shrink_before_they_are_gone() {
         assert_eq!(next.start, last.end(), "key {key}");
         *last = next;
     }
-    while allocator.reserve(1).is_ok() {
+    while allocator.reserve(1, Spender::Privileged).is_ok() {
         allocator.unreserve(1);
         place(&allocator, Kind::Small, 1).unwrap();
     }

@@ -35,7 +35,7 @@ pub use write_set::{Phase, WriteSet};
 
 use crate::device::BlockDevice;
 use crate::error::Result;
-use crate::format::Layout;
+use crate::format::LiveLayout;
 use crate::units::BlockNo;
 use behind::{Behind, order_blocks};
 use regions::Regions;
@@ -119,7 +119,7 @@ struct Fetched<'a> {
 /// The cache of blocks that are the same on the device, and the way to the device.
 pub struct BufferCache {
     device: Arc<dyn BlockDevice>,
-    layout: Layout,
+    layout: LiveLayout,
     clean: quick_cache::sync::Cache<BlockNo, Arc<Block>>,
     /// By segment: how often blocks of it were replaced by a write. Held while a segment is read.
     segments: Vec<Mutex<()>>,
@@ -139,16 +139,16 @@ impl BufferCache {
     /// A cache of at most `bytes` over the device. With `groups`, a miss reads neighbours as well.
     pub fn new(
         device: Arc<dyn BlockDevice>,
-        layout: Layout,
+        layout: impl Into<LiveLayout>,
         bytes: u64,
         groups: bool,
     ) -> BufferCache {
+        let layout = layout.into();
         let blocks = (bytes / u64::from(layout.block_bytes)).max(16) as usize;
         let order_blocks =
             order_blocks(device.longest_request(), layout.block_bytes, blocks as u64);
         BufferCache {
             device,
-            layout,
             clean: clean_blocks(blocks),
             bytes,
             horizon: AtomicU64::new(layout.blocks),
@@ -158,6 +158,7 @@ impl BufferCache {
             streams: Streams::new(layout.segment_blocks(), blocks as u64, order_blocks),
             regions: Regions::new(layout.block_bytes, blocks as u64),
             behind: Behind::new(order_blocks),
+            layout,
             counters: Counters::default(),
         }
     }
@@ -165,6 +166,11 @@ impl BufferCache {
     /// The device below.
     pub fn device(&self) -> &dyn BlockDevice {
         &*self.device
+    }
+
+    /// Where things lie on the volume. All who use the volume share it.
+    pub fn layout(&self) -> &LiveLayout {
+        &self.layout
     }
 
     /// What the cache did so far.
@@ -466,6 +472,17 @@ impl BufferCache {
         self.horizon.fetch_max(first.0 + images.len() as u64, Ordering::Relaxed);
         let bytes = images.len() as u64 * u64::from(self.layout.block_bytes);
         count(&self.counters.written_bytes, bytes);
+        Ok(())
+    }
+
+    /// Writes whole blocks past the cache, which nobody reads through it while the volume is open.
+    pub fn write_uncached(&self, first: BlockNo, bytes: &[u8]) -> Result<()> {
+        self.device.write_at(self.layout.block_offset(first), &[IoSlice::new(bytes)])?;
+        count(&self.counters.writes, 1);
+        count(&self.counters.written_bytes, bytes.len() as u64);
+        for number in first.0..first.0 + bytes.len() as u64 / u64::from(self.layout.block_bytes) {
+            self.forget(BlockNo(number));
+        }
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::device::{Geometry, MemoryDevice};
+use crate::format::Layout;
 
 const BLOCK: u32 = 4096;
 const BLOCKS: u64 = 4096;
@@ -79,6 +80,7 @@ fn cache_with(
         segment_bytes: 16 * BLOCK,
         blocks: BLOCKS,
         cg_blocks: BLOCKS as u32,
+        busy_log_half_blocks: 1,
     };
     let cache = BufferCache::new(device.clone(), layout, blocks * u64::from(BLOCK), groups);
     (device, cache)

@@ -84,4 +84,8 @@ impl BlockDevice for CrashingDevice {
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.inner.discard(offset, len)
     }
+
+    fn grow(&self, size_bytes: u64) -> io::Result<()> {
+        self.inner.grow(size_bytes)
+    }
 }

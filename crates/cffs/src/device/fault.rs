@@ -255,4 +255,8 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.pass(Request::discard(offset, len), || self.inner.discard(offset, len))
     }
+
+    fn grow(&self, size_bytes: u64) -> io::Result<()> {
+        self.inner.grow(size_bytes)
+    }
 }

@@ -99,6 +99,14 @@ pub trait BlockDevice: Send + Sync {
     /// anything. A hint: a device that cannot use it ignores it.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
 
+    /// Makes the device so many bytes long, where its length is a matter of saying so (an image file);
+    /// else looks how long it is by now. [`geometry`](BlockDevice::geometry) tells the outcome. A
+    /// device never becomes shorter.
+    fn grow(&self, size_bytes: u64) -> io::Result<()> {
+        let _ = size_bytes;
+        Ok(())
+    }
+
     /// Tells that from now on its user chooses what is read ahead, so that nobody need guess. A hint.
     fn expect_chosen_reads(&self) {}
 
@@ -132,6 +140,9 @@ macro_rules! forward {
             }
             fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
                 (**self).discard(offset, len)
+            }
+            fn grow(&self, size_bytes: u64) -> io::Result<()> {
+                (**self).grow(size_bytes)
             }
             fn expect_chosen_reads(&self) {
                 (**self).expect_chosen_reads();

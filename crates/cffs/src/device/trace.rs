@@ -242,4 +242,8 @@ impl<D: BlockDevice> BlockDevice for TraceDevice<D> {
         });
         Ok(())
     }
+
+    fn grow(&self, size_bytes: u64) -> io::Result<()> {
+        self.inner.grow(size_bytes)
+    }
 }

@@ -6,6 +6,7 @@
 //! two blocks of the volume are one more copy of the superblock and the system area.
 
 use super::Superblock;
+use super::superblock::Incompat;
 use crate::units::{BlockNo, CgIndex, Container, FragNo, InodeNo, SectorIndex};
 
 /// The geometry of a volume. Cheap to copy.
@@ -23,6 +24,8 @@ pub struct Layout {
     pub blocks: u64,
     /// Blocks per cylinder group; the last may be shorter.
     pub cg_blocks: u32,
+    /// The blocks of each of the two halves of the busy log.
+    pub busy_log_half_blocks: u32,
 }
 
 /// Blocks at the head of each group before its bitmaps: superblock, system area, header.
@@ -37,6 +40,10 @@ const TAIL_BLOCKS: u64 = 2;
 impl Layout {
     /// The geometry that a checked superblock describes.
     pub fn new(superblock: &Superblock) -> Layout {
+        let busy_log_half_blocks = match superblock.incompat.contains(Incompat::BUSY_LOG_BLOCKS) {
+            true => superblock.busy_log_blocks,
+            false => Layout::usual_busy_log_half_blocks(superblock),
+        };
         Layout {
             block_bytes: superblock.block_bytes,
             fragment_bytes: superblock.fragment_bytes,
@@ -44,7 +51,24 @@ impl Layout {
             segment_bytes: superblock.segment_bytes,
             blocks: superblock.blocks,
             cg_blocks: superblock.cg_blocks,
+            busy_log_half_blocks,
         }
+    }
+
+    /// The blocks of half the busy log of a volume that was made as large as it is.
+    pub fn usual_busy_log_half_blocks(superblock: &Superblock) -> u32 {
+        let max = Layout::busy_log_half_blocks_max(superblock.block_bytes, superblock.cg_blocks);
+        (superblock.blocks / 1024 / 2).clamp(1, max.into()) as u32
+    }
+
+    /// The most blocks that half the busy log has.
+    pub(super) fn busy_log_half_blocks_max(block_bytes: u32, cg_blocks: u32) -> u32 {
+        (BUSY_LOG_BYTES_MAX / block_bytes).min(cg_blocks / 8) / 2
+    }
+
+    /// The same volume with another size.
+    pub fn with_blocks(self, blocks: u64) -> Layout {
+        Layout { blocks, ..self }
     }
 
     /// Fragments per block.
@@ -153,21 +177,15 @@ impl Layout {
         BlockNo(CG_HEAD_BLOCKS + 2 * u64::from(self.bitmap_blocks()))
     }
 
-    /// The blocks of each of the two halves of the busy log.
-    pub fn busy_log_half_blocks(&self) -> u32 {
-        let limit = (BUSY_LOG_BYTES_MAX / self.block_bytes).min(self.cg_blocks / 8);
-        (self.blocks / 1024).clamp(2, limit.into()) as u32 / 2
-    }
-
     /// The first block of the half of the busy log in which marks of a generation are.
     pub fn busy_log_half(&self, generation: u64) -> BlockNo {
         let half = generation % 2;
-        BlockNo(self.busy_log().0 + half * u64::from(self.busy_log_half_blocks()))
+        BlockNo(self.busy_log().0 + half * u64::from(self.busy_log_half_blocks))
     }
 
     /// The blocks at the head of a group that it never gives out.
     pub fn cg_reserved_blocks(&self, cg: CgIndex) -> u32 {
-        let log = if cg.0 == 0 { 2 * self.busy_log_half_blocks() } else { 0 };
+        let log = if cg.0 == 0 { 2 * self.busy_log_half_blocks } else { 0 };
         let head = CG_HEAD_BLOCKS as u32 + 2 * self.bitmap_blocks() + log;
         head.min(self.cg_len_blocks(cg))
     }

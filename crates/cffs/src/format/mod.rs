@@ -18,6 +18,7 @@ pub mod extent;
 pub mod index;
 pub mod inode;
 pub mod layout;
+mod live;
 pub mod locator;
 pub mod sector;
 pub mod superblock;
@@ -25,6 +26,7 @@ pub mod xattr;
 
 pub use checksum::Checksum;
 pub use layout::Layout;
+pub use live::LiveLayout;
 pub use superblock::Superblock;
 
 /// The longest name of a file, in bytes.

@@ -36,6 +36,8 @@ bitflags::bitflags! {
         /// Checksums of metadata are seeded with `checksum_seed` instead of the UUID, so that the
         /// UUID can change.
         const CHECKSUM_SEED = 1 << 2;
+        /// The size of the busy log does not follow from that of the volume, which has grown.
+        const BUSY_LOG_BLOCKS = 1 << 3;
     }
 }
 
@@ -162,6 +164,8 @@ pub struct Superblock {
     pub log: LogArea,
     /// Left for volumes in object stores: which objects are the volume's.
     pub object_id: [u8; 16],
+    /// The blocks of half the busy log with [`Incompat::BUSY_LOG_BLOCKS`]; else 0.
+    pub busy_log_blocks: u32,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -212,7 +216,8 @@ struct DiskSuperblock {
     log_flags: U32,
     log_uuid: [u8; 16],
     object_id: [u8; 16],
-    reserved: [u8; 96],
+    busy_log_blocks: U32,
+    reserved: [u8; 92],
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -230,7 +235,7 @@ const _: () = assert!(size_of::<DiskSuperblock>() == SUPERBLOCK_BYTES);
 const _: () = assert!(std::mem::offset_of!(DiskSuperblock, checksum) == CHECKSUM_AT);
 const _: () = assert!(std::mem::offset_of!(DiskSuperblock, checksum_seed) == 224);
 const _: () = assert!(std::mem::offset_of!(DiskSuperblock, errors_policy) == 320);
-const _: () = assert!(std::mem::offset_of!(DiskSuperblock, reserved) == 416);
+const _: () = assert!(std::mem::offset_of!(DiskSuperblock, reserved) == 420);
 
 impl Superblock {
     /// Decodes the superblock that was read from byte `offset` of the device.
@@ -303,6 +308,7 @@ impl Superblock {
                 uuid: disk.log_uuid,
             },
             object_id: disk.object_id,
+            busy_log_blocks: disk.busy_log_blocks.get(),
         };
         superblock.check()?;
         Ok(superblock)
@@ -361,7 +367,8 @@ impl Superblock {
             log_flags: self.log.flags.into(),
             log_uuid: self.log.uuid,
             object_id: self.object_id,
-            reserved: [0; 96],
+            busy_log_blocks: self.busy_log_blocks.into(),
+            reserved: [0; 92],
         };
         let mut bytes = [0; SUPERBLOCK_BYTES];
         bytes.copy_from_slice(disk.as_bytes());
@@ -424,6 +431,14 @@ impl Superblock {
         below("cg_rotor", self.cg_rotor.into(), cgs)?;
         let fragments = self.blocks * u64::from(self.block_bytes / self.fragment_bytes);
         below("reserve_fragments", self.reserve.fragments, fragments)?;
+        if self.incompat.contains(Incompat::BUSY_LOG_BLOCKS) {
+            let value = self.busy_log_blocks.into();
+            if value == 0 {
+                return Err(Corruption::SuperblockField { field: "busy_log_blocks", value });
+            }
+            let limit = Layout::busy_log_half_blocks_max(self.block_bytes, self.cg_blocks);
+            below("busy_log_blocks", value, u64::from(limit) + 1)?;
+        }
         let layout = Layout::new(self);
         for cg in [CgIndex(0), CgIndex(layout.cgs() - 1)] {
             // A group has room for what lies at its head and, if last, for what ends the volume.

@@ -75,6 +75,7 @@ fn superblock() -> Superblock {
         reserve: Reserve { fragments: 33, uid: 1001, gid: 1002 },
         log: LogArea { start: 444_444, blocks: 2048, flags: 0x0a0b, uuid: *b"UUID of some log" },
         object_id: *b"a heap of object",
+        busy_log_blocks: 0x0c0d,
     }
 }
 

@@ -119,12 +119,15 @@ impl Checker<'_> {
         }
     }
 
+    /// Whether a copy describes this volume, perhaps under another name. It may tell a larger size:
+    /// growing was cut short before the superblock itself told it.
     fn is_same_volume(&self, copy: &Superblock) -> bool {
         let own = &self.superblock;
-        Layout::new(copy) == self.layout
+        let may_differ = Incompat::CHECKSUM_SEED | Incompat::BUSY_LOG_BLOCKS;
+        copy.blocks >= own.blocks
+            && Layout::new(copy).with_blocks(own.blocks) == self.layout
             && copy.metadata_seed() == own.metadata_seed()
-            && copy.incompat.difference(Incompat::CHECKSUM_SEED)
-                == own.incompat.difference(Incompat::CHECKSUM_SEED)
+            && copy.incompat.difference(may_differ) == own.incompat.difference(may_differ)
             && copy.hash_seed == own.hash_seed
     }
 

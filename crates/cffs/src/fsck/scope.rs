@@ -62,7 +62,7 @@ impl Scope {
         scope.end.0 = position;
         // What the epoch that was in motion tells counts only when all of it is there.
         let mut untold = Vec::new();
-        let bytes = layout.busy_log_half_blocks() * layout.block_bytes;
+        let bytes = layout.busy_log_half_blocks * layout.block_bytes;
         for at in (0..bytes).step_by(STEP_BYTES as usize) {
             let len = STEP_BYTES.min(bytes - at) as usize;
             let chunk = disk.read(start + u64::from(at), len);

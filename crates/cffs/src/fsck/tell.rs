@@ -34,7 +34,7 @@ impl Checker<'_> {
     fn append_to_log(&mut self, records: &[Record]) {
         let Some(scope) = &self.scope else { return };
         let (mut position, told) = scope.end.clone();
-        let sectors_max = self.layout.busy_log_half_blocks() * self.layout.block_sectors();
+        let sectors_max = self.layout.busy_log_half_blocks * self.layout.block_sectors();
         let len = self.layout.sector_bytes as usize;
         let start = self.layout.block_offset(self.layout.busy_log_half(position.generation));
         let offset = start + u64::from(position.sequence) * u64::from(self.layout.sector_bytes);

@@ -133,7 +133,7 @@ impl Busy {
     }
 
     fn sectors_max(&self) -> u32 {
-        self.layout.busy_log_half_blocks() * self.layout.block_sectors()
+        self.layout.busy_log_half_blocks * self.layout.block_sectors()
     }
 
     /// Notes that a block of a container is about to change; `block` is its contents, `None` if it

@@ -244,7 +244,7 @@ impl Store {
 
     /// Makes sure that write-back finds space for fragments that go to a new place.
     fn promise_move(&self, file: &mut Locked<'_>, fragments: u64) -> Result<()> {
-        self.alloc.reserve(fragments)?;
+        self.alloc.reserve(fragments, file.spender)?;
         // Their extents may go, and others may come.
         let promised = self.promise_spill(file, 2 * fragments, false);
         match promised {
@@ -512,7 +512,7 @@ impl Store {
         let range =
             offset / block_bytes * fragments..(offset + len).div_ceil(block_bytes) * fragments;
         let missing = self.holes(file, range.clone());
-        self.alloc.reserve(missing)?;
+        self.alloc.reserve(missing, file.spender)?;
         let mut new = Vec::new();
         let mut mapped = self.map_holes(file, range, &mut new);
         self.alloc.unreserve(missing);

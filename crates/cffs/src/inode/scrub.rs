@@ -147,7 +147,7 @@ impl<'s> Scrubber<'s> {
         let Some((map, root)) = inode.map().and_then(|map| Some((map, map.root()?))) else {
             return Ok(());
         };
-        let layout = self.store.layout;
+        let layout = *self.store.layout;
         let mut todo = vec![(root, map.depth())];
         while let Some((block, depth)) = todo.pop() {
             let start = layout.block_start(block);
@@ -193,7 +193,7 @@ impl<'s> Scrubber<'s> {
     }
 
     fn block(&mut self, inode: &Inode, position: u64, start: FragNo) -> Result<()> {
-        let layout = self.store.layout;
+        let layout = *self.store.layout;
         let (ino, generation, checksum) = (inode.ino, inode.generation, self.store.checksum);
         let bytes = self.read(start, layout.block_bytes.into())?;
         let base = index::index_base(layout.block_bytes);
@@ -213,7 +213,7 @@ impl<'s> Scrubber<'s> {
     }
 
     fn contents(&mut self, inode: &Inode, expected: u32) -> Result<()> {
-        let layout = self.store.layout;
+        let layout = *self.store.layout;
         let bad = Corruption::Contents { ino: inode.ino };
         if inode.size > self.store.small_bytes_max() {
             return Err(bad.into());

@@ -21,7 +21,8 @@ impl Store {
         let changes = file.map_changes + changes;
         let needed = self.spill_blocks_max(file, changes);
         if needed > file.spill_blocks {
-            self.alloc.promise_spill(needed - file.spill_blocks, frees_space)?;
+            let more = needed - file.spill_blocks;
+            self.alloc.promise_spill(more, frees_space, file.spender)?;
             file.spill_blocks = needed;
         }
         file.map_changes = changes;
@@ -32,7 +33,7 @@ impl Store {
     /// map.
     pub fn promise_block(&self, file: &mut Locked<'_>) -> Result<()> {
         self.promise_spill(file, 1, false)?;
-        self.alloc.reserve_blocks(1)?;
+        self.alloc.reserve_blocks(1, file.spender)?;
         file.reserved_blocks += 1;
         Ok(())
     }

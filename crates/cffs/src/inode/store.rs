@@ -16,7 +16,7 @@ use crate::format::extent::Extent;
 use crate::format::inode::{DISK_INODE_BYTES, FileType};
 use crate::format::sector::{self, Sector};
 use crate::format::superblock::{Incompat, Policy, RoCompat};
-use crate::format::{Checksum, Layout, NAME_BYTES_MAX, Superblock};
+use crate::format::{Checksum, Layout, LiveLayout, NAME_BYTES_MAX, Superblock};
 use crate::memory::{Held, Kind, Memory};
 use crate::units::{Container, EpochNo, InodeNo, SectorIndex};
 
@@ -47,7 +47,7 @@ pub fn body_bytes_max(layout: &Layout) -> usize {
 /// Owns all vnodes and the way to the device.
 pub struct Store {
     /// Where things lie.
-    pub layout: Layout,
+    pub layout: LiveLayout,
     /// The volume's checksum.
     pub checksum: Checksum,
     /// What mkfs decided.
@@ -92,11 +92,10 @@ impl Store {
         clock: Arc<dyn Clock>,
         memory: Arc<Memory>,
     ) -> Result<Store> {
-        let layout = Layout::new(superblock);
+        let layout = cache.layout().clone();
         let inline = superblock.incompat.contains(Incompat::INLINE);
         let contents_max = body_bytes_max(&layout).saturating_sub(DISK_INODE_BYTES);
         let store = Store {
-            layout,
             checksum: superblock.checksum(),
             features: Features {
                 embed: superblock.incompat.contains(Incompat::EMBED),
@@ -114,12 +113,13 @@ impl Store {
             cache,
             clock,
             locator: Locator::new(superblock),
-            busy: Busy::new(layout, superblock.checksum(), superblock.generation),
+            busy: Busy::new(*layout, superblock.checksum(), superblock.generation),
             vnodes: VnodeTable::new(memory.clone()),
             memory,
             queue: Mutex::default(),
             epoch: AtomicU64::new(superblock.epoch.wrapping_add(1)),
             ahead: Ahead::default(),
+            layout,
         };
         store.open_system()?;
         Ok(store)

@@ -8,6 +8,7 @@ use foldhash::HashSet;
 use parking_lot::{RwLock, RwLockWriteGuard};
 
 use super::{Attributes, Content, ExtentMap, Inode};
+use crate::alloc::Spender;
 use crate::cache::Pages;
 use crate::format::inode::LinkTag;
 use crate::memory::{Charge, Memory, Weight};
@@ -206,12 +207,19 @@ pub struct Locked<'a> {
     /// The vnode.
     pub vnode: &'a Arc<Vnode>,
     state: RwLockWriteGuard<'a, VnodeState>,
+    /// On whose behalf the file is changed.
+    pub spender: Spender,
 }
 
 impl<'a> Locked<'a> {
     /// Waits for the lock.
     pub fn new(vnode: &'a Arc<Vnode>) -> Locked<'a> {
-        Locked { vnode, state: vnode.state.write() }
+        Locked::by(vnode, Spender::Privileged)
+    }
+
+    /// Waits for the lock, for a change on behalf of somebody from whom space may be kept.
+    pub fn by(vnode: &'a Arc<Vnode>, spender: Spender) -> Locked<'a> {
+        Locked { vnode, state: vnode.state.write(), spender }
     }
 }
 

@@ -377,7 +377,7 @@ impl Store {
         if bytes <= u64::from(self.layout.block_bytes) || len <= file.xattr_space.len {
             return Ok(());
         }
-        self.alloc.reserve(len.into())?;
+        self.alloc.reserve(len.into(), file.spender)?;
         self.alloc.unreserve(len.into());
         let run = self.place_xattrs(file, len)?;
         self.alloc.free(std::mem::replace(&mut file.xattr_space, run));

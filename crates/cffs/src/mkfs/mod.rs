@@ -26,6 +26,7 @@ mod options;
 mod tests;
 
 pub use options::{LABEL_BYTES_MAX, MkfsOptions};
+pub(crate) use options::{blocks_of, check_label, check_reserve};
 
 /// The head of a device, in which every file system has its signature. What another one left there
 /// would have programs such as blkid(8) in doubt.

@@ -53,6 +53,15 @@ pub struct MkfsOptions {
     pub root_gid: u32,
     /// Whether to discard the whole device first.
     pub discard: bool,
+    /// Bytes that are kept for root, at most half of the volume. None by default: a volume is mostly an
+    /// image that belongs to a user, and holds nothing that the host needs to keep running.
+    pub reserve_bytes: u64,
+    /// A user who may use the reserve beside root; 0 for none.
+    pub reserve_uid: u32,
+    /// A group whose members may use it; 0 for none.
+    pub reserve_gid: u32,
+    /// What a mount does when it meets damage, unless it is told otherwise.
+    pub errors: ErrorsPolicy,
 }
 
 impl Default for MkfsOptions {
@@ -74,6 +83,10 @@ impl Default for MkfsOptions {
             root_uid: 0,
             root_gid: 0,
             discard: false,
+            reserve_bytes: 0,
+            reserve_uid: 0,
+            reserve_gid: 0,
+            errors: ErrorsPolicy::Default,
         }
     }
 }
@@ -81,7 +94,7 @@ impl Default for MkfsOptions {
 impl MkfsOptions {
     /// The superblock of the volume that these options make of a device, or why they cannot.
     pub fn plan(&self, device: Geometry) -> Result<Superblock> {
-        self.check_label()?;
+        check_label(&self.label)?;
         power("block", self.block_bytes, 4096, 65536)?;
         let fragment_bytes_min = (self.block_bytes / 64).max(512);
         power("fragment", self.fragment_bytes, fragment_bytes_min, self.block_bytes)?;
@@ -102,22 +115,14 @@ impl MkfsOptions {
         let mut superblock = self.superblock(sector_bytes);
         superblock.blocks = blocks_of(&superblock, device.size_bytes)?;
         superblock.free_fragments = Layout::new(&superblock).allocatable_fragments();
+        superblock.reserve = Reserve {
+            fragments: self.reserve_bytes.div_ceil(self.fragment_bytes.into()),
+            uid: self.reserve_uid,
+            gid: self.reserve_gid,
+        };
+        check_reserve(&superblock, superblock.reserve.fragments)?;
         superblock.check()?;
         Ok(superblock)
-    }
-
-    fn check_label(&self) -> Result<()> {
-        if self.label.len() > LABEL_BYTES_MAX {
-            return refuse(format!(
-                "the label has {} bytes, more than {LABEL_BYTES_MAX}",
-                self.label.len()
-            ));
-        }
-        // The label is padded with zeros, so a zero would end it.
-        if self.label.contains(&0) {
-            return refuse("the label contains a zero byte".into());
-        }
-        Ok(())
     }
 
     fn sector_bytes(&self, device: Geometry) -> Result<u32> {
@@ -177,18 +182,43 @@ impl MkfsOptions {
             mounts: 0,
             checksum_seed: [0; 16],
             holder: None,
-            errors_policy: ErrorsPolicy::Default,
+            errors_policy: self.errors,
             damage: None,
             reserve: Reserve::default(),
             log: LogArea::default(),
             object_id: [0; 16],
+            busy_log_blocks: 0,
         }
     }
 }
 
+/// Refuses a label that a superblock has no room for.
+pub(crate) fn check_label(label: &[u8]) -> Result<()> {
+    if label.len() > LABEL_BYTES_MAX {
+        return refuse(format!("the label has {} bytes, more than {LABEL_BYTES_MAX}", label.len()));
+    }
+    // The label is padded with zeros, so a zero would end it.
+    if label.contains(&0) {
+        return refuse("the label contains a zero byte".into());
+    }
+    Ok(())
+}
+
+/// Refuses a reserve of more than half of the volume.
+pub(crate) fn check_reserve(superblock: &Superblock, fragments: u64) -> Result<()> {
+    let max = Layout::new(superblock).allocatable_fragments() / 2;
+    if fragments > max {
+        return refuse(format!(
+            "a reserve of {} bytes is more than half of the volume",
+            fragments.saturating_mul(superblock.fragment_bytes.into())
+        ));
+    }
+    Ok(())
+}
+
 /// The blocks of a volume on `size_bytes` bytes. A last group that is too short for its fixed
 /// blocks is left out.
-fn blocks_of(superblock: &Superblock, size_bytes: u64) -> Result<u64> {
+pub(crate) fn blocks_of(superblock: &Superblock, size_bytes: u64) -> Result<u64> {
     let cg_blocks = u64::from(superblock.cg_blocks);
     let all = size_bytes / u64::from(superblock.block_bytes);
     if all >= 1 << 40 || all.div_ceil(cg_blocks) >= 1 << 31 {

@@ -62,7 +62,7 @@ fn check(device: &dyn BlockDevice, superblock: &Superblock) {
         }
     }
     let busy = block(layout.cg_busy_bitmap(cg), layout.bitmap_blocks() as usize);
-    let log = block(layout.busy_log(), 2 * layout.busy_log_half_blocks() as usize);
+    let log = block(layout.busy_log(), 2 * layout.busy_log_half_blocks as usize);
     assert!(busy.iter().chain(&log).all(|byte| *byte == 0));
 }
 

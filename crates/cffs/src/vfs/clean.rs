@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::discard::Trimmed;
-use super::epoch::{EpochKind, Progress};
+use super::epoch::{EpochKind, Prepared, Progress};
 use super::{Volume, count};
 use crate::cache::{Block, Phase, WriteSet};
 use crate::device::BlockDevice;
@@ -153,6 +153,22 @@ impl Volume {
         progress.attempt = Some(Attempt { ended, cost: ended - started });
         count(&self.calls.clean_points);
         Ok(())
+    }
+
+    /// With the gate closed, prepares an epoch after which everything that is derived is on the device,
+    /// and the superblock that tells so, with a change of it.
+    pub(super) fn prepare_clean_point(
+        &self,
+        progress: &mut Progress,
+        change: impl FnOnce(&mut Superblock),
+    ) -> Result<Prepared> {
+        let mut prepared = self.prepare(progress, EpochKind::CleanPoint)?;
+        let mut next = self.superblock();
+        next.state = State::InUse;
+        change(&mut next);
+        self.collect_derived(prepared.epoch, &mut prepared.writes, &mut next)?;
+        prepared.superblock = Some(next);
+        Ok(prepared)
     }
 
     pub(super) fn reach_clean_point(&self, progress: &mut Progress) -> Result<bool> {

@@ -7,6 +7,7 @@
 
 use super::data::{CAPABILITY, check_regular, written};
 use super::{Volume, count};
+use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
 use crate::inode::Content;
@@ -19,7 +20,7 @@ const BYTES_MAX: u64 = 16 << 20;
 const PIECE_BYTES: u64 = 256 << 10;
 
 /// A place in a file.
-type Place = (InodeNo, u64);
+pub(super) type Place = (InodeNo, u64);
 
 /// A stretch of a file that is a hole, or is not; where it ends.
 struct Stretch {
@@ -33,6 +34,16 @@ impl Volume {
     /// source; and fewer than there are if the copy is a long one, or something went wrong on the
     /// way, of which a call for the rest tells.
     pub fn copy(&self, from: Place, to: Place, len: u64) -> Result<u64> {
+        self.copy_by(Spender::Privileged, from, to, len)
+    }
+
+    pub(super) fn copy_by(
+        &self,
+        spender: Spender,
+        from: Place,
+        to: Place,
+        len: u64,
+    ) -> Result<u64> {
         let len = len.min(self.bytes_from(from)?);
         if len == 0 {
             return Ok(0);
@@ -49,7 +60,8 @@ impl Volume {
         let (mut done, mut moved) = (0, 0);
         while done < len && moved < BYTES_MAX {
             let (source, target) = ((from.0, from.1 + done), (to.0, to.1 + done));
-            match self.copy_piece(source, target, len - done, &mut stretch, &mut buffer) {
+            let write = |at: u64, piece: &[u8]| self.write_by(spender, to.0, at, piece);
+            match self.copy_piece(source, target, len - done, &mut stretch, &mut buffer, write) {
                 Ok(0) => break,
                 Ok(bytes) => {
                     done += bytes;
@@ -77,6 +89,7 @@ impl Volume {
         len: u64,
         stretch: &mut Stretch,
         buffer: &mut [u8],
+        write: impl Fn(u64, &[u8]) -> Result<usize>,
     ) -> Result<u64> {
         if from.1 >= stretch.end {
             *stretch = self.stretch(from)?;
@@ -93,7 +106,7 @@ impl Volume {
         }
         let piece = &mut buffer[..len.min(PIECE_BYTES) as usize];
         let read = self.read(from.0, from.1, piece)?;
-        Ok(self.write(to.0, to.1, &piece[..read])? as u64)
+        Ok(write(to.1, &piece[..read])? as u64)
     }
 
     /// Whether a file is a hole at a place, and how far.

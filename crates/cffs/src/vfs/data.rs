@@ -1,6 +1,7 @@
 //! Contents of files: read, write, allocate, seek.
 
 use super::{AllocateMode, AtimeMode, SeekFor, Volume, count};
+use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
 use crate::format::inode::FileType;
@@ -78,6 +79,16 @@ impl Volume {
 
     /// Writes to a regular file and returns how many bytes: fewer than given only if space ran out.
     pub fn write(&self, ino: InodeNo, offset: u64, data: &[u8]) -> Result<usize> {
+        self.write_by(Spender::Privileged, ino, offset, data)
+    }
+
+    pub(super) fn write_by(
+        &self,
+        spender: Spender,
+        ino: InodeNo,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize> {
         count(&self.calls.writes);
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > FILE_BYTES_MAX) {
             return Err(Error::TooLarge);
@@ -85,30 +96,36 @@ impl Volume {
         let mut done = 0;
         for piece in data.chunks(WRITE_BYTES_MAX) {
             let at = offset + done as u64;
-            match self.write_piece(ino, at, piece) {
+            match self.write_piece(spender, ino, at, piece) {
                 Ok(()) => done += piece.len(),
                 Err(Error::NoSpace) if done > 0 => return Ok(done),
-                Err(Error::NoSpace) => return self.write_pages(ino, at, piece),
+                Err(Error::NoSpace) => return self.write_pages(spender, ino, at, piece),
                 Err(error) => return Err(error),
             }
         }
         Ok(done)
     }
 
-    fn write_piece(&self, ino: InodeNo, offset: u64, data: &[u8]) -> Result<()> {
+    fn write_piece(&self, spender: Spender, ino: InodeNo, offset: u64, data: &[u8]) -> Result<()> {
         if self.write_inline(ino, offset, data)? {
             return Ok(());
         }
-        match self.write_in_pages(ino, offset, data) {
+        match self.write_in_pages(spender, ino, offset, data) {
             Err(Error::NoSpace) if self.give_up_checksum(ino, offset, data.len())? => {
-                self.write_in_pages(ino, offset, data)
+                self.write_in_pages(spender, ino, offset, data)
             }
             other => other,
         }
     }
 
-    fn write_in_pages(&self, ino: InodeNo, offset: u64, data: &[u8]) -> Result<()> {
-        self.change_inode(ino, |store, file| {
+    fn write_in_pages(
+        &self,
+        spender: Spender,
+        ino: InodeNo,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        self.change_inode_by(spender, ino, |store, file| {
             check_regular(&file.inode)?;
             store.leave_inline(file)?;
             store.write(file, offset, data)?;
@@ -118,13 +135,19 @@ impl Volume {
     }
 
     /// Page by page, when space runs out in the middle of a piece.
-    fn write_pages(&self, ino: InodeNo, offset: u64, data: &[u8]) -> Result<usize> {
+    fn write_pages(
+        &self,
+        spender: Spender,
+        ino: InodeNo,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize> {
         let block_bytes = self.store().layout.block_bytes as usize;
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
             let len = (block_bytes - (at % block_bytes as u64) as usize).min(data.len() - done);
-            match self.write_in_pages(ino, at, &data[done..done + len]) {
+            match self.write_in_pages(spender, ino, at, &data[done..done + len]) {
                 Ok(()) => done += len,
                 Err(Error::NoSpace) if done > 0 => break,
                 Err(error) => return Err(error),
@@ -207,12 +230,23 @@ impl Volume {
 
     /// Reserves, frees or zeroes a range of a regular file.
     pub fn allocate(&self, ino: InodeNo, offset: u64, len: u64, mode: AllocateMode) -> Result<()> {
+        self.allocate_by(Spender::Privileged, ino, offset, len, mode)
+    }
+
+    pub(super) fn allocate_by(
+        &self,
+        spender: Spender,
+        ino: InodeNo,
+        offset: u64,
+        len: u64,
+        mode: AllocateMode,
+    ) -> Result<()> {
         if len == 0 {
             return Err(Error::Invalid("an empty range"));
         }
         let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or(Error::TooLarge)?;
-        self.change_inode(ino, |store, file| {
+        self.change_inode_by(spender, ino, |store, file| {
             check_regular(&file.inode)?;
             store.leave_inline(file)?;
             let grows = match mode {

@@ -24,7 +24,6 @@ use super::{Volume, count};
 use crate::cache::{Block, Phase, WriteSet};
 use crate::error::{Corruption, Result};
 use crate::format::sector::{self, Sector};
-use crate::format::superblock::State;
 use crate::format::{Checksum, Superblock, index, locator};
 use crate::inode::{Locked, Store, Vnode};
 use crate::units::{BlockNo, EpochNo, InodeNo, Key};
@@ -88,14 +87,14 @@ pub(super) enum EpochKind {
 pub(super) type InFlight = Vec<(Arc<Vnode>, Vec<u64>)>;
 
 /// An epoch that was prepared: what to write, and which pages are in flight.
-struct Prepared {
-    epoch: EpochNo,
-    writes: WriteSet,
+pub(super) struct Prepared {
+    pub(super) epoch: EpochNo,
+    pub(super) writes: WriteSet,
     in_flight: InFlight,
     /// The files that wait for a later epoch.
     left: HashSet<InodeNo>,
     /// The superblock to be written after, if this is a clean point.
-    superblock: Option<Superblock>,
+    pub(super) superblock: Option<Superblock>,
 }
 
 impl Volume {
@@ -151,14 +150,10 @@ impl Volume {
     fn try_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
         let prepared = {
             let _gate = self.gate.write();
-            let mut prepared = self.preparation(progress, kind).run()?;
-            if kind == EpochKind::CleanPoint {
-                let mut next = self.superblock();
-                next.state = State::InUse;
-                self.collect_derived(prepared.epoch, &mut prepared.writes, &mut next)?;
-                prepared.superblock = Some(next);
+            match kind {
+                EpochKind::CleanPoint => self.prepare_clean_point(progress, |_| {})?,
+                _ => self.prepare(progress, kind)?,
             }
-            prepared
         };
         self.taken_over();
         self.complete(progress, prepared)
@@ -167,11 +162,11 @@ impl Volume {
     /// With the gate closed, writes an epoch with everything that is derived.
     pub(super) fn write_all(&self, progress: &mut Progress) -> Result<()> {
         progress.waited_from = Instant::now();
-        let prepared = self.preparation(progress, EpochKind::Derived).run()?;
+        let prepared = self.prepare(progress, EpochKind::Derived)?;
         self.complete(progress, prepared)
     }
 
-    fn preparation(&self, progress: &mut Progress, kind: EpochKind) -> Preparation<'_> {
+    pub(super) fn prepare(&self, progress: &mut Progress, kind: EpochKind) -> Result<Prepared> {
         let wanted = self.callers.take();
         let leaves_bytes = self.options.fsync_leaves_bytes;
         Preparation {
@@ -187,10 +182,11 @@ impl Volume {
             with_derived: matches!(kind, EpochKind::Derived | EpochKind::CleanPoint),
             derived_bytes_max: DERIVED_BYTES_MAX.min(self.options.dirty_bytes_max / 4),
         }
+        .run()
     }
 
     /// Writes an epoch that was prepared.
-    fn complete(&self, progress: &mut Progress, prepared: Prepared) -> Result<()> {
+    pub(super) fn complete(&self, progress: &mut Progress, prepared: Prepared) -> Result<()> {
         let store = self.store();
         let Prepared { epoch, mut writes, in_flight, left, superblock } = prepared;
         if !writes.is_empty() {

@@ -25,11 +25,14 @@ mod epoch;
 pub mod errno;
 mod explain;
 mod fsync;
+mod grow;
 mod names;
 mod placing;
 mod references;
+mod reserve;
 mod scrub;
 mod throttle;
+mod tune;
 pub mod types;
 mod xattr;
 
@@ -42,9 +45,12 @@ use parking_lot::{Mutex, RwLock};
 pub use discard::Trimmed;
 pub use errno::errno;
 pub use explain::{Piece, Placement};
+pub use reserve::AsUser;
 pub use scrub::ScrubProgress;
+pub use tune::SetVolume;
 pub use types::*;
 
+use crate::alloc::Spender;
 use crate::cache::BufferCache;
 use crate::clock::Clock;
 use crate::device::BlockDevice;
@@ -58,6 +64,7 @@ use crate::namespace::Namespace;
 use crate::units::{EpochNo, InodeNo};
 use damage::DamageRecord;
 use references::References;
+use reserve::ReserveUsers;
 use throttle::Throttle;
 
 /// Names that are kept at hand, per MiB of cache.
@@ -159,6 +166,7 @@ pub struct Volume {
     callers: fsync::Callers,
     throttle: Throttle,
     references: References,
+    reserve: ReserveUsers,
     latched: Mutex<Option<String>>,
     /// Whether the epoch that failed had changes in it.
     loses_changes: AtomicBool,
@@ -217,6 +225,7 @@ impl Volume {
         // no number is used twice, whatever a crash lost.
         superblock.epoch = (superblock.epoch >> 32).wrapping_add(1) << 32;
         let layout = Layout::new(&superblock);
+        let reserve = superblock.reserve;
         let cache = Arc::new(BufferCache::new(
             device,
             layout,
@@ -239,6 +248,7 @@ impl Volume {
             callers: fsync::Callers::new(done, fsync::COMPANY_PATIENCE),
             throttle,
             references: References::default(),
+            reserve: ReserveUsers::new(reserve),
             latched: Mutex::new(None),
             loses_changes: AtomicBool::new(false),
             durable_until: Mutex::new(Instant::now()),
@@ -373,8 +383,18 @@ impl Volume {
         ino: InodeNo,
         change: impl Fn(&Store, &mut Locked<'_>) -> Result<T>,
     ) -> Result<T> {
+        self.change_inode_by(Spender::Privileged, ino, change)
+    }
+
+    /// The same on behalf of somebody from whom space may be kept.
+    fn change_inode_by<T>(
+        &self,
+        spender: Spender,
+        ino: InodeNo,
+        change: impl Fn(&Store, &mut Locked<'_>) -> Result<T>,
+    ) -> Result<T> {
         let vnode = self.vnode(ino)?;
-        self.change(|names| change(&names.store, &mut Locked::new(&vnode)))
+        self.change(|names| change(&names.store, &mut Locked::by(&vnode, spender)))
     }
 
     /// What the volume did since it was opened.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{Attr, DirEntry, NewFile, NewKind, RenameMode, Volume, acl, count};
+use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::SYMLINK_BYTES_MAX;
 use crate::format::inode::FileType;
@@ -72,12 +73,23 @@ impl Volume {
 
     /// Makes a file with a name. Takes one reference.
     pub fn make(&self, dir: InodeNo, name: &[u8], new: &NewFile<'_>) -> Result<Attr> {
+        self.make_by(Spender::Privileged, dir, name, new)
+    }
+
+    pub(super) fn make_by(
+        &self,
+        spender: Spender,
+        dir: InodeNo,
+        name: &[u8],
+        new: &NewFile<'_>,
+    ) -> Result<Attr> {
         count(&self.calls.creates);
         if let NewKind::Symlink(target) = new.kind {
             check_target(target)?;
         }
         let parent = self.vnode(dir)?;
         let vnode = self.change(|names| {
+            names.store.alloc.check_room(spender)?;
             let build = |ino, generation, parent: &Inode| self.build(ino, generation, parent, new);
             let vnode = names.create(&parent, name, build)?;
             if let Err(error) = self.fill_long_target(&vnode, new) {
@@ -93,9 +105,19 @@ impl Volume {
     /// Makes a file without a name, to be given one by `link` or to vanish with its last
     /// reference. Takes one reference.
     pub fn make_unnamed(&self, dir: InodeNo, new: &NewFile<'_>) -> Result<Attr> {
+        self.make_unnamed_by(Spender::Privileged, dir, new)
+    }
+
+    pub(super) fn make_unnamed_by(
+        &self,
+        spender: Spender,
+        dir: InodeNo,
+        new: &NewFile<'_>,
+    ) -> Result<Attr> {
         count(&self.calls.creates);
         let parent = self.vnode(dir)?;
         let vnode = self.change(|names| {
+            names.store.alloc.check_room(spender)?;
             let vnode = names.create_unnamed(&parent, |ino, generation, parent: &Inode| {
                 self.build(ino, generation, parent, new)
             })?;

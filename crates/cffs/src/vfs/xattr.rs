@@ -1,6 +1,7 @@
 //! Extended attributes.
 
 use super::{Volume, XattrMode, acl};
+use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::checksum;
 use crate::format::xattr::{self, XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
@@ -72,11 +73,22 @@ impl Volume {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
+        self.set_xattr_by(Spender::Privileged, ino, name, value, mode)
+    }
+
+    pub(super) fn set_xattr_by(
+        &self,
+        spender: Spender,
+        ino: InodeNo,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
         check_name(name)?;
         if value.len() > XATTR_VALUE_BYTES_MAX {
             return Err(Error::Range);
         }
-        self.change_inode(ino, |store, file| {
+        self.change_inode_by(spender, ino, |store, file| {
             store.load_attributes(file)?;
             let exists = file.inode.attributes().has(name);
             match mode {

@@ -17,7 +17,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -51,7 +51,10 @@ const VECTOR_MAX: usize = 1024;
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
+    /// As it was when the device was opened.
     geometry: Geometry,
+    /// The size to which it has grown since; 0 if it has not.
+    grown_bytes: AtomicU64,
     access: Access,
     is_block_device: bool,
     /// Of a block device that is open for writing, unless it is lent.
@@ -154,21 +157,22 @@ impl FileDevice {
 
 impl BlockDevice for FileDevice {
     fn geometry(&self) -> Geometry {
-        self.geometry
+        let size_bytes = self.geometry.size_bytes.max(self.grown_bytes.load(Ordering::Acquire));
+        Geometry { size_bytes, ..self.geometry }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.geometry.check(offset, buf.len() as u64)?;
+        self.geometry().check(offset, buf.len() as u64)?;
         match &self.direct {
             None if self.long().is_some_and(|long| long.read(offset, buf)) => Ok(()),
             None => self.file.read_exact_at(buf, offset),
-            Some(alignment) => alignment.read(&self.file, self.geometry.size_bytes, offset, buf),
+            Some(alignment) => alignment.read(&self.file, self.geometry().size_bytes, offset, buf),
         }
     }
 
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
         self.check_writable()?;
-        self.geometry.check(offset, total_len(bufs))?;
+        self.geometry().check(offset, total_len(bufs))?;
         match &self.direct {
             None => match self.long().and_then(|long| long.write(offset, bufs)) {
                 Some(written) => written,
@@ -178,7 +182,9 @@ impl BlockDevice for FileDevice {
                     Ok(())
                 }
             },
-            Some(alignment) => alignment.write(&self.file, self.geometry.size_bytes, offset, bufs),
+            Some(alignment) => {
+                alignment.write(&self.file, self.geometry().size_bytes, offset, bufs)
+            }
         }
     }
 
@@ -195,7 +201,7 @@ impl BlockDevice for FileDevice {
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.check_writable()?;
-        self.geometry.check(offset, len)?;
+        self.geometry().check(offset, len)?;
         if len == 0 {
             return Ok(());
         }
@@ -209,6 +215,21 @@ impl BlockDevice for FileDevice {
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
+    }
+
+    fn grow(&self, size_bytes: u64) -> io::Result<()> {
+        self.check_writable()?;
+        let there = if self.is_block_device {
+            open::block_device_size(&self.file)?
+        } else {
+            let there = self.file.metadata()?.len();
+            if there < size_bytes {
+                self.file.set_len(size_bytes)?;
+            }
+            there.max(size_bytes)
+        };
+        self.grown_bytes.fetch_max(there, Ordering::AcqRel);
+        Ok(())
     }
 
     /// The kernel would read on where it sees a pattern, beside and beyond what was chosen.

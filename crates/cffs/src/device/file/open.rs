@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -143,6 +143,7 @@ impl OpenOptions {
         Ok(FileDevice {
             file,
             geometry,
+            grown_bytes: AtomicU64::new(0),
             access: self.access,
             is_block_device,
             claim: Mutex::new(opened.claim),
@@ -203,7 +204,7 @@ struct Opened {
 
 type OpenResult = Result<Opened, OpenError>;
 
-fn block_device_size(file: &File) -> io::Result<u64> {
+pub(super) fn block_device_size(file: &File) -> io::Result<u64> {
     const BLKGETSIZE64: ioctl::Opcode = ioctl::opcode::read::<usize>(0x12, 114);
     // SAFETY: BLKGETSIZE64 writes one u64, the size in bytes, through its argument. Its opcode
     // encodes a size_t, which is what the kernel's headers do, too.

@@ -195,6 +195,7 @@ fn a_full_host_is_an_error_of_the_write() {
     let open = || File::options().read(true).write(true).open("/dev/full").unwrap();
     let full = FileDevice {
         file: open(),
+        grown_bytes: AtomicU64::new(0),
         geometry: Geometry { size_bytes: 4 << 20, sector_bytes: 4096 },
         access: Access::ReadWrite,
         is_block_device: false,

@@ -167,6 +167,7 @@ fn superblock_sample() -> Sample {
         .number("log_flags", s.log.flags.into())
         .bytes("log_uuid", &s.log.uuid)
         .bytes("object_id", &s.object_id)
+        .number("busy_log_blocks", s.busy_log_blocks.into())
 }
 
 fn busy_log_sample() -> Sample {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::format::Layout;
+use crate::format::{Layout, LiveLayout};
 use crate::units::{BlockNo, CgIndex, FragNo};
 
 /// Small volumes of every shape, so that each block can be looked at.
@@ -61,7 +61,7 @@ proptest! {
                 layout.bitmap_blocks() * layout.block_bytes * 8 >= layout.cg_fragments(cg)
             );
         }
-        let halves = 2 * u64::from(layout.busy_log_half_blocks());
+        let halves = 2 * u64::from(layout.busy_log_half_blocks);
         fixed.extend((0..halves).map(|b| BlockNo(layout.busy_log().0 + b)));
         for block in &fixed {
             prop_assert!(layout.is_reserved(*block), "{block:?}");
@@ -110,6 +110,19 @@ fn copies_lie_in_group_1_and_the_powers_of_3_5_and_7_and_at_the_end() {
     expected.push(blocks - 2);
     let copies = Layout::new(&superblock).superblock_copies();
     assert_eq!(copies, expected.into_iter().map(BlockNo).collect::<Vec<_>>());
+}
+
+#[test]
+fn who_shares_a_layout_sees_it_grow() {
+    let layout = Layout::new(&superblock());
+    let live = LiveLayout::from(layout);
+    let shared = live.clone();
+    live.grow(2_000_000);
+    live.grow(3_000_000);
+    assert_eq!(*shared, layout.with_blocks(3_000_000));
+    live.grow(2_500_000);
+    assert_eq!(shared.blocks, 3_000_000, "it never shrinks");
+    assert_eq!(*LiveLayout::from(layout), layout);
 }
 
 #[test]

@@ -133,6 +133,15 @@ fn each_field_is_held_to_its_range() {
     refused("blocks", |s| (s.blocks, s.cg_rotor) = (32768 * 3 + 8, 0));
     refused("cgs_made", |s| s.cgs_made = 32);
     refused("cg_rotor", |s| s.cg_rotor = 31);
+    fn log(s: &mut Superblock, blocks: u32) {
+        s.incompat |= Incompat::BUSY_LOG_BLOCKS;
+        s.busy_log_blocks = blocks;
+    }
+    refused("busy_log_blocks", |s| log(s, 0));
+    refused("busy_log_blocks", |s| log(s, 33));
+    let mut largest = superblock();
+    log(&mut largest, 32);
+    assert_eq!(Superblock::decode(&largest.encode(), 0).unwrap(), largest);
     refused("reserve_fragments", |s| s.reserve.fragments = 8_000_000);
     for (at, field, wrong) in [
         (126, "policy", [0, 5, 255]),

@@ -1,0 +1,133 @@
+//! `cffs grow`: makes a volume larger.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use cffs::device::file::{Access, FileDevice, OpenError};
+use cffs::vfs::types::OpenOptions;
+use cffs_serve::fuse::control::{self, Question, Request};
+use clap::Args;
+use serde_json::json;
+
+use crate::{image, mounts, output, size};
+
+/// Make a volume larger
+///
+/// Without a size the volume takes all of its device or image file. With one an image file is extended
+/// first, sparsely; a device has to be made larger before, by whoever makes devices larger (lvextend,
+/// losetup -c). A mounted volume is grown by its server and can be used meanwhile. If it is cut short, the
+/// volume has its old size or its new one. Volumes do not shrink.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cffs grow tree.cffs +10G
+  cffs grow mnt 1T               while it is mounted
+  lvextend -L +100G /dev/vg/tree && cffs grow /dev/vg/tree")]
+pub struct Grow {
+    /// An image, a device, or a directory on a mounted volume.
+    #[arg(value_name = "IMAGE|DEVICE|DIR")]
+    target: PathBuf,
+    /// The size that the volume is to have, or, after a +, by how much it is to grow.
+    #[arg(value_name = "SIZE", value_parser = parse)]
+    size: Option<NewSize>,
+    /// Say nothing.
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What stands for the size on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NewSize {
+    /// So many bytes.
+    To(u64),
+    /// So many bytes more.
+    By(u64),
+}
+
+fn parse(text: &str) -> Result<NewSize, String> {
+    match text.strip_prefix('+') {
+        Some(more) => size::parse(more).map(NewSize::By),
+        None if text.starts_with('-') => Err(String::from("a volume does not shrink")),
+        None => size::parse(text).map(NewSize::To),
+    }
+}
+
+/// How large the volume was and is, in bytes.
+struct Grown {
+    from: u64,
+    to: u64,
+}
+
+impl Grow {
+    /// Grows the volume, and says how large it is.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let grown = self.grow().with_context(|| self.target.display().to_string())?;
+        if self.json {
+            output::json(&json!({ "from_bytes": grown.from, "size_bytes": grown.to }))?;
+        } else if !self.quiet {
+            let (name, to) = (self.target.display(), size::show(grown.to));
+            match grown.to - grown.from {
+                0 => println!("{name}: has {to} already, all that it can have"),
+                gained => println!("{name}: {to}, {} more", size::show(gained)),
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn grow(&self) -> anyhow::Result<Grown> {
+        if self.target.is_dir() {
+            return self.grow_mounted(&self.target);
+        }
+        let device = match FileDevice::open(&self.target, Access::ReadWrite) {
+            Err(OpenError::InUse { .. }) => match mounts::of_source(&self.target) {
+                Some(mounted) => return self.grow_mounted(&mounted.directory),
+                None => image::open_device(&self.target, Access::ReadWrite)?,
+            },
+            opened => opened?,
+        };
+        let volume = image::open_volume(&self.target, device, OpenOptions::default())?;
+        let superblock = volume.superblock();
+        let from = superblock.blocks * u64::from(superblock.block_bytes);
+        let wanted = self.wanted(from);
+        let grown = wanted.and_then(|wanted| Ok(volume.grow(wanted)?));
+        let closed = volume.close();
+        let to = grown?;
+        closed.context("the volume has grown, but closing it failed")?;
+        Ok(Grown { from, to })
+    }
+
+    fn grow_mounted(&self, directory: &Path) -> anyhow::Result<Grown> {
+        let from = size_of(directory)?;
+        let wanted = self.wanted(from)?;
+        control::tell(directory, Request::Grow(wanted))
+            .context("the server's log says what stood in the way")?;
+        Ok(Grown { from, to: size_of(directory)? })
+    }
+
+    /// The size to ask for, of a volume that has `from` bytes.
+    fn wanted(&self, from: u64) -> anyhow::Result<Option<u64>> {
+        match self.size {
+            Some(NewSize::To(bytes)) if bytes < from => bail!(
+                "it has {}, and volumes do not shrink to {}; make a smaller one and copy the files",
+                size::show(from),
+                size::show(bytes)
+            ),
+            Some(NewSize::To(bytes)) => Ok(Some(bytes)),
+            Some(NewSize::By(bytes)) => match from.checked_add(bytes) {
+                Some(sum) => Ok(Some(sum)),
+                None => bail!("more than 16 EiB"),
+            },
+            None => Ok(None),
+        }
+    }
+}
+
+/// The size of a mounted volume in bytes.
+fn size_of(directory: &Path) -> anyhow::Result<u64> {
+    let info = control::ask(directory, Question::Info)?;
+    info["superblock"]["size_bytes"].as_u64().context("its server does not say how large it is")
+}

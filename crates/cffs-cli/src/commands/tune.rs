@@ -1,0 +1,162 @@
+//! `cffs tune`: changes what mkfs decided, as far as that can change.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use cffs::device::file::{Access, FileDevice, OpenError};
+use cffs::format::superblock::{ErrorsPolicy, Reserve};
+use cffs::vfs::SetVolume;
+use cffs::vfs::types::OpenOptions;
+use cffs_serve::describe;
+use cffs_serve::fuse::control::{self, Question, Request};
+use clap::{ArgGroup, Args, ValueEnum};
+use serde_json::Value;
+
+use crate::size::Portion;
+use crate::{image, mounts, output};
+
+/// Change the label, the UUID, the error policy and the reserve of a volume
+///
+/// Nothing else is touched, so this takes no time, whatever the size of the volume. A mounted volume is
+/// tuned by its server and can be used meanwhile. If this is cut short, all of what was asked for is
+/// changed, or nothing. Programs of version 0.1 refuse a volume whose UUID was changed.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("changes").required(true).multiple(true)
+    .args(["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group"]))]
+#[command(after_help = "\
+Examples:
+  cffs tune --label photos tree.cffs
+  cffs tune --uuid random copy.cffs      tell a copied image from its original
+  cffs tune --reserve 5% /dev/sdb1       keep a twentieth of the space for root
+  cffs tune --errors remount-ro mnt")]
+pub struct Tune {
+    /// An image, a device, or a directory on a mounted volume.
+    #[arg(value_name = "IMAGE|DEVICE|DIR")]
+    target: PathBuf,
+    /// The volume's name, at most 64 bytes; '' for none.
+    #[arg(short = 'L', long)]
+    label: Option<String>,
+    /// The volume's UUID, or 'random' for a new one.
+    #[arg(short = 'U', long, value_parser = parse_uuid)]
+    uuid: Option<uuid::Uuid>,
+    /// What a mount does when it meets damage, unless -o errors= tells otherwise.
+    #[arg(short, long, value_enum)]
+    errors: Option<Errors>,
+    /// Space that only root may use, in bytes or as a part of the volume, for instance 1G or 5%.
+    #[arg(short, long, value_name = "SIZE|PERCENT", value_parser = Portion::parse)]
+    reserve: Option<Portion>,
+    /// The number of a user who may use the reserve, too; 0 for none.
+    #[arg(long, value_name = "UID")]
+    reserve_user: Option<u32>,
+    /// The number of a group whose members may use the reserve, too; 0 for none.
+    #[arg(long, value_name = "GID")]
+    reserve_group: Option<u32>,
+    /// Say nothing.
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print the superblock as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The error policies by name.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Errors {
+    /// What the program does by itself: it continues.
+    Default,
+    /// The call that met the damage fails, and all else goes on.
+    Continue,
+    /// The volume refuses changes from then on.
+    RemountRo,
+}
+
+impl Errors {
+    /// The policy as the superblock has it.
+    pub fn policy(self) -> ErrorsPolicy {
+        match self {
+            Errors::Default => ErrorsPolicy::Default,
+            Errors::Continue => ErrorsPolicy::Continue,
+            Errors::RemountRo => ErrorsPolicy::RemountReadOnly,
+        }
+    }
+}
+
+fn parse_uuid(text: &str) -> Result<uuid::Uuid, String> {
+    match text {
+        "random" => Ok(uuid::Uuid::new_v4()),
+        _ => text.parse().map_err(|why| format!("{why}; or 'random'")),
+    }
+}
+
+impl Tune {
+    /// Changes the volume, and says what it is now.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let superblock = self.tune().with_context(|| self.target.display().to_string())?;
+        if self.json {
+            output::json(&superblock)?;
+        } else if !self.quiet {
+            self.tell(&superblock)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn tune(&self) -> anyhow::Result<Value> {
+        if self.target.is_dir() {
+            return self.tune_mounted(&self.target);
+        }
+        let device = match FileDevice::open(&self.target, Access::ReadWrite) {
+            Err(OpenError::InUse { .. }) => match mounts::of_source(&self.target) {
+                Some(mounted) => return self.tune_mounted(&mounted.directory),
+                None => image::open_device(&self.target, Access::ReadWrite)?,
+            },
+            opened => opened?,
+        };
+        let volume = image::open_volume(&self.target, device, OpenOptions::default())?;
+        let changes = self.changes(&describe::superblock(&volume.superblock()));
+        let tuned = changes.and_then(|changes| Ok(volume.tune(&changes)?));
+        let closed = volume.close();
+        let tuned = tuned?;
+        closed.context("the volume was changed, but closing it failed")?;
+        Ok(describe::superblock(&tuned))
+    }
+
+    fn tune_mounted(&self, directory: &Path) -> anyhow::Result<Value> {
+        let ask = || control::ask(directory, Question::Info);
+        let changes = self.changes(&ask()?["superblock"])?;
+        control::tell(directory, Request::Tune(changes))
+            .context("the server's log says what stood in the way")?;
+        Ok(ask()?["superblock"].take())
+    }
+
+    /// What is asked for, of a volume that is described so now.
+    fn changes(&self, now: &Value) -> anyhow::Result<SetVolume> {
+        let number = |value: &Value| value.as_u64().context("its size is not known");
+        let fragment_bytes = number(&now["fragment_bytes"])?;
+        let total_bytes = number(&now["size_bytes"])?;
+        let old = &now["reserve"];
+        let old_id = |name: &str| old[name].as_u64().unwrap_or(0) as u32;
+        let old_bytes = old["bytes"].as_u64().unwrap_or(0);
+        let reserve_bytes = self.reserve.map_or(old_bytes, |portion| portion.of(total_bytes));
+        let changes_reserve =
+            self.reserve.is_some() || self.reserve_user.is_some() || self.reserve_group.is_some();
+        Ok(SetVolume {
+            label: self.label.as_ref().map(|label| label.clone().into_bytes()),
+            uuid: self.uuid.map(uuid::Uuid::into_bytes),
+            errors: self.errors.map(Errors::policy),
+            reserve: changes_reserve.then(|| Reserve {
+                fragments: reserve_bytes.div_ceil(fragment_bytes.max(1)),
+                uid: self.reserve_user.unwrap_or_else(|| old_id("uid")),
+                gid: self.reserve_group.unwrap_or_else(|| old_id("gid")),
+            }),
+        })
+    }
+
+    /// Prints what can be tuned, as it is now.
+    fn tell(&self, superblock: &Value) -> anyhow::Result<()> {
+        let shown = ["label", "uuid", "errors", "reserve"];
+        let shown: serde_json::Map<String, Value> =
+            shown.iter().map(|name| ((*name).to_owned(), superblock[*name].clone())).collect();
+        output::key_values(&Value::Object(shown))
+    }
+}

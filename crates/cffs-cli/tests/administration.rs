@@ -1,0 +1,321 @@
+//! What administrators do to a volume: `cffs tune`, `cffs grow`, mounted or not, and on devices that
+//! fail. (`cffs trim` has its tests beside those of images and mounts.)
+
+mod harness;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use harness::{CFFS, Scratch, can_mount, fail, succeed};
+use serde_json::Value;
+
+const MIB: u64 = 1 << 20;
+
+fn json(command: &mut Command) -> Value {
+    serde_json::from_str(&succeed(command)).expect("it is JSON")
+}
+
+/// What `cffs info` says of an image or of a mounted volume.
+fn superblock(scratch: &Scratch, path: &Path) -> Value {
+    json(scratch.cffs(["info", "--json"]).arg(path))["superblock"].take()
+}
+
+/// Puts a tree into the image.
+fn import(scratch: &Scratch) {
+    let source = scratch.path().join("source");
+    fs::create_dir_all(source.join("d")).expect("made");
+    fs::write(source.join("d/small"), b"contents").expect("written");
+    fs::write(source.join("large"), vec![3; 3 << 20]).expect("written");
+    succeed(scratch.cffs(["import", "-q"]).arg(scratch.image()).arg(&source).arg("/in"));
+}
+
+fn assert_imported(scratch: &Scratch) {
+    let cat = |path| succeed(scratch.cffs(["cat"]).arg(scratch.image()).arg(path));
+    assert_eq!(cat("/in/d/small"), "contents");
+    assert_eq!(cat("/in/large").len(), 3 << 20);
+}
+
+#[test]
+fn a_volume_gets_another_name_and_another_identity() {
+    let scratch = Scratch::with_image();
+    import(&scratch);
+    let before = superblock(&scratch, &scratch.image());
+    let told = succeed(
+        scratch
+            .cffs(["tune", "--label", "holiday photos", "--uuid", "random"])
+            .args(["--errors", "remount-ro", "--reserve", "5%", "--reserve-user", "1000"])
+            .arg(scratch.image()),
+    );
+    assert!(told.contains("holiday photos") && told.contains("remount-ro"), "{told}");
+    let after = superblock(&scratch, &scratch.image());
+    assert_eq!(after["label"], "holiday photos");
+    assert_ne!(after["uuid"], before["uuid"]);
+    assert_eq!(after["checksum_seed"], before["uuid"], "what is on the volume keeps its checksums");
+    assert_eq!(after["errors"], "remount-ro");
+    assert_eq!(after["reserve"]["bytes"], 256 * MIB / 20 / 1024 * 1024 + 1024);
+    assert_eq!(after["reserve"]["uid"], 1000);
+    scratch.assert_clean();
+    assert_imported(&scratch);
+
+    // The copies tell it, too.
+    let mut image = fs::read(scratch.image()).expect("read");
+    image[..4096].fill(0);
+    fs::write(scratch.image(), image).expect("written");
+    succeed(
+        Command::new("sh")
+            .args(["-c", "\"$0\" fsck -y \"$1\"; test $? -eq 1", CFFS])
+            .arg(scratch.image()),
+    );
+    let restored = superblock(&scratch, &scratch.image());
+    for name in ["label", "uuid", "checksum_seed", "errors", "reserve"] {
+        assert_eq!(restored[name], after[name], "{name}");
+    }
+    assert_imported(&scratch);
+
+    // What is not named stays, and with its first UUID the volume is as it was.
+    let first = before["uuid"].as_str().expect("a UUID");
+    succeed(scratch.cffs(["tune", "-q", "--uuid", first, "--reserve", "0"]).arg(scratch.image()));
+    let last = superblock(&scratch, &scratch.image());
+    assert_eq!((&last["uuid"], &last["checksum_seed"]), (&before["uuid"], &Value::Null));
+    assert_eq!(last["label"], "holiday photos");
+    assert_eq!(last["features"], before["features"]);
+    scratch.assert_clean();
+    assert_imported(&scratch);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let scratch = Scratch::with_image();
+    let before = fs::read(scratch.image()).expect("read");
+    let said = fail(2, scratch.cffs(["tune"]).arg(scratch.image()));
+    assert!(said.contains("--label"), "{said}");
+    fail(2, scratch.cffs(["tune", "--uuid", "no UUID"]).arg(scratch.image()));
+    fail(2, scratch.cffs(["tune", "--reserve", "101%"]).arg(scratch.image()));
+    fail(2, scratch.cffs(["grow"]).arg(scratch.image()).arg("+more"));
+    assert!(fs::read(scratch.image()).expect("read") == before);
+    let long = "x".repeat(65);
+    let said = fail(1, scratch.cffs(["tune", "--label", &long]).arg(scratch.image()));
+    assert!(said.contains("more than 64"), "{said}");
+    let said = fail(1, scratch.cffs(["tune", "--reserve", "51%"]).arg(scratch.image()));
+    assert!(said.contains("more than half"), "{said}");
+    let said = fail(1, scratch.cffs(["grow"]).arg(scratch.image()).arg("255M"));
+    assert!(said.contains("do not shrink"), "{said}");
+    let told = succeed(scratch.cffs(["grow"]).arg(scratch.image()));
+    assert!(told.contains("already"), "{told}");
+    assert_eq!(superblock(&scratch, &scratch.image())["label"], "");
+    assert_eq!(superblock(&scratch, &scratch.image())["size_bytes"], 256 * MIB);
+    scratch.assert_clean();
+}
+
+#[test]
+fn an_image_grows_and_takes_no_space_for_it() {
+    use std::os::unix::fs::MetadataExt;
+    let scratch = Scratch::with_image();
+    import(&scratch);
+    let grown = json(scratch.cffs(["grow", "--json"]).arg(scratch.image()).arg("+10G"));
+    assert_eq!(grown["from_bytes"], 256 * MIB);
+    assert_eq!(grown["size_bytes"], (10 << 30) + 256 * MIB);
+    let metadata = fs::metadata(scratch.image()).expect("there");
+    assert_eq!(metadata.len(), (10 << 30) + 256 * MIB);
+    assert!(metadata.blocks() * 512 < 20 * MIB);
+    scratch.assert_clean();
+    assert_imported(&scratch);
+
+    // Somebody else made the file longer.
+    let file = fs::File::options().write(true).open(scratch.image()).expect("opened");
+    file.set_len(12 << 30).expect("extended");
+    drop(file);
+    succeed(scratch.cffs(["grow", "-q"]).arg(scratch.image()));
+    assert_eq!(superblock(&scratch, &scratch.image())["size_bytes"], 12_u64 << 30);
+    scratch.assert_clean();
+    assert_imported(&scratch);
+}
+
+#[test]
+fn a_mounted_volume_is_tuned_and_grown_while_it_is_used() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    import(&scratch);
+    scratch.mount("commit=1");
+    let dir = scratch.mountpoint();
+    let free = || rustix::fs::statvfs(&dir).expect("statvfs").f_bfree;
+    let before = free();
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for index in 0..200 {
+                fs::write(dir.join(format!("new {index}")), vec![index as u8; 9000])
+                    .expect("written");
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        succeed(scratch.cffs(["tune", "-q", "--label", "in use"]).arg(&dir));
+        succeed(scratch.cffs(["grow", "-q"]).arg(&dir).arg("1G"));
+        assert!(free() > before + (700 << 20) / 4096, "df shows it at once");
+        succeed(scratch.cffs(["grow", "-q"]).arg(scratch.image()).arg("+1G"));
+        writer.join().expect("wrote");
+    });
+    let shown = superblock(&scratch, &dir);
+    assert_eq!((&shown["label"], &shown["size_bytes"]), (&"in use".into(), &(2_u64 << 30).into()));
+    let said = fail(1, scratch.cffs(["grow"]).arg(&dir).arg("1G"));
+    assert!(said.contains("do not shrink"), "{said}");
+    // More than there was room for before.
+    fs::write(dir.join("large"), vec![7; 400 << 20]).expect("written");
+    scratch.umount();
+    scratch.assert_clean();
+    assert_imported(&scratch);
+    let names = succeed(scratch.cffs(["ls"]).arg(scratch.image()));
+    assert_eq!(names.lines().count(), 202);
+    let large = succeed(scratch.cffs(["cat"]).arg(scratch.image()).arg("/large"));
+    assert!(large.bytes().all(|byte| byte == 7) && large.len() == 400 << 20);
+}
+
+#[test]
+fn only_root_and_the_owner_tune_and_grow_a_mounted_volume() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o755)).expect("set");
+    fs::set_permissions(scratch.mountpoint(), PermissionsExt::from_mode(0o777)).expect("set");
+    for command in ["tune --label x", "grow"] {
+        let command = format!("{CFFS} {command} {}", scratch.mountpoint().display());
+        let mut by_another = Command::new("setpriv");
+        by_another.args(["--reuid=65534", "--clear-groups", "sh", "-c", &command]);
+        let said = fail(1, &mut by_another);
+        assert!(said.contains("not permitted"), "{said}");
+    }
+    assert_eq!(superblock(&scratch, &scratch.mountpoint())["label"], "");
+    scratch.umount();
+}
+
+#[test]
+fn a_reserve_is_kept_from_the_users_of_a_mount() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new();
+    succeed(scratch.cffs(["mkfs", "-q", "--size", "64M", "--reserve", "25%"]).arg(scratch.image()));
+    scratch.mount("rw");
+    let dir = scratch.mountpoint();
+    fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o755)).expect("set");
+    fs::set_permissions(&dir, PermissionsExt::from_mode(0o777)).expect("set");
+    let as_user = |script: &str| {
+        let mut command = Command::new("setpriv");
+        let script = format!("cd {} && {script}", dir.display());
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", &script]);
+        command
+    };
+    let said = fail(1, &mut as_user("dd if=/dev/zero of=user bs=64k"));
+    assert!(said.contains("No space left"), "{said}");
+    let taken = fs::metadata(dir.join("user")).expect("there").len();
+    assert!((36 * MIB..48 * MIB).contains(&taken), "{taken}");
+    let stat = rustix::fs::statvfs(&dir).expect("statvfs");
+    assert!(stat.f_bavail * stat.f_frsize < MIB && stat.f_bfree * stat.f_frsize >= 16 * MIB);
+    for script in ["touch new", "mkdir new", "cp user new", "fallocate -o 60M -l 1M user"] {
+        let said = fail(1, &mut as_user(script));
+        assert!(said.contains("No space left"), "{script}: {said}");
+    }
+    fs::write(dir.join("root"), vec![1; 10 << 20]).expect("root goes on");
+    succeed(&mut as_user("rm user && dd if=/dev/zero of=user bs=64k count=100 && mkdir new"));
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+/// A loop device, detached in the end.
+struct Loop(String);
+
+impl Loop {
+    fn over(image: &Path) -> Loop {
+        Loop(succeed(Command::new("losetup").args(["-f", "--show"]).arg(image)).trim().to_owned())
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_block_device_that_has_grown_is_taken_over() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    import(&scratch);
+    let backing = scratch.path().join("backing");
+    fs::rename(scratch.image(), &backing).expect("renamed");
+    let device = Loop::over(&backing);
+    let extend = |bytes| {
+        let file = fs::File::options().write(true).open(&backing).expect("opened");
+        file.set_len(bytes).expect("extended");
+        succeed(Command::new("losetup").args(["-c", &device.0]));
+    };
+    let said = fail(1, scratch.cffs(["grow"]).arg(&device.0).arg("512M"));
+    assert!(said.contains("make it larger first"), "{said}");
+    extend(512 * MIB);
+    succeed(scratch.cffs(["grow", "-q"]).arg(&device.0));
+    assert_eq!(superblock(&scratch, Path::new(&device.0))["size_bytes"], 512 * MIB);
+    succeed(scratch.cffs(["fsck", "-n", "-f"]).arg(&device.0));
+
+    let mountpoint = scratch.mountpoint();
+    let log = scratch.log_option();
+    succeed(scratch.cffs(["mount", "-o", &log]).arg(&device.0).arg(&mountpoint));
+    extend(1024 * MIB);
+    succeed(scratch.cffs(["grow", "-q"]).arg(&mountpoint));
+    fs::write(mountpoint.join("large"), vec![7; 300 << 20]).expect("written");
+    assert_eq!(superblock(&scratch, &mountpoint)["size_bytes"], 1024 * MIB);
+    scratch.umount();
+    succeed(scratch.cffs(["fsck", "-n", "-f"]).arg(&device.0));
+    drop(device);
+    fs::rename(&backing, scratch.image()).expect("renamed");
+    assert_imported(&scratch);
+}
+
+/// Writes fail from an offset of the image on. Nothing that failed says that it succeeded, and the
+/// volume is as it was.
+#[test]
+fn a_device_that_fails_is_told_of() {
+    let scratch = Scratch::with_image();
+    import(&scratch);
+    let before = superblock(&scratch, &scratch.image());
+    // The first copy of the superblock lies at 128 MiB, in units of 512 bytes here.
+    for (limit, arguments) in [
+        (1, vec!["tune", "--label", "x"]),
+        (200 << 10, vec!["tune", "--label", "x"]),
+        (1 << 19, vec!["grow", "+1G"]),
+        (2 << 19, vec!["grow", "+1G"]),
+        (1, vec!["trim"]),
+        (1, vec!["mkfs", "-q", "-f"]),
+        (200 << 10, vec!["mkfs", "-q", "-f"]),
+    ] {
+        let copy = scratch.path().join("copy");
+        succeed(Command::new("cp").arg("--sparse=always").arg(scratch.image()).arg(&copy));
+        let (verb, rest) = (arguments[0], &arguments[1..]);
+        let (flags, values): (Vec<&str>, Vec<&str>) =
+            rest.iter().partition(|a| !a.starts_with('+'));
+        let script = format!("trap '' XFSZ; ulimit -f {limit}; exec \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, "sh", CFFS, verb]).args(flags).arg(&copy).args(values);
+        let said = fail(1, &mut command);
+        assert!(said.contains(&*copy.display().to_string()), "{arguments:?}: {said}");
+        if verb == "mkfs" {
+            continue;
+        }
+        let recovered = scratch.cffs(["fsck", "-p"]).arg(&copy).output().expect("it starts");
+        assert!(matches!(recovered.status.code(), Some(0 | 1)), "{arguments:?}: {recovered:?}");
+        succeed(scratch.cffs(["fsck", "-n", "-f", "--contents"]).arg(&copy));
+        let after = superblock(&scratch, &copy);
+        for name in ["label", "uuid", "size_bytes"] {
+            assert_eq!(after[name], before[name], "{arguments:?}");
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! What is sent is what arrives.
+
+use super::*;
+
+#[test]
+fn changes_arrive_as_they_were_sent() {
+    let all = SetVolume {
+        label: Some(b"\xff \" name".to_vec()),
+        uuid: Some([7; 16]),
+        errors: Some(ErrorsPolicy::RemountReadOnly),
+        reserve: Some(Reserve { fragments: 1 << 40, uid: 3, gid: 4 }),
+    };
+    for changes in [SetVolume::default(), all] {
+        assert_eq!(from_text(&to_text(&changes)), Some(changes));
+    }
+    for wrong in ["", "{", "[]", "{\"label\": 3}", "{\"errors\": \"panic\"}"] {
+        assert_eq!(from_text(wrong), None, "{wrong}");
+    }
+}

@@ -1,0 +1,52 @@
+//! Growing: the allocator takes in what the volume gains.
+
+use super::group::Group;
+use super::promise::WholeBlocks;
+use super::{Allocator, State};
+use crate::error::Result;
+use crate::format::Layout;
+use crate::units::{BlockNo, CgIndex};
+
+impl Allocator {
+    /// Makes the volume so many blocks long, for everybody who shares its layout: what it gains is
+    /// free. For a moment at which no change is under way and nothing waits to be placed.
+    pub fn grow(&self, blocks: u64) -> Result<()> {
+        let mut state = self.state.lock();
+        let old: Layout = *self.layout;
+        let last = CgIndex(old.cgs() - 1);
+        if last.0 < state.cgs_made {
+            self.group(&mut state, last)?;
+        }
+        self.layout.grow(blocks);
+        // A group that was never used is made for the size that the volume has then.
+        if let Some(group) = state.groups.get_mut(&last) {
+            group.grow(last, &old, &self.layout);
+        }
+        let State { free, whole, .. } = &mut *state;
+        *free += self.layout.allocatable_fragments() - old.allocatable_fragments();
+        *whole = WholeBlocks::default();
+        Ok(())
+    }
+}
+
+impl Group {
+    /// Takes in what the volume's last group gains: the blocks after its end, and those in which the
+    /// volume ended.
+    fn grow(&mut self, cg: CgIndex, old: &Layout, new: &Layout) {
+        let per_block = new.block_fragments();
+        self.extend(new.cg_fragments(cg));
+        let start = new.cg_start(cg).0;
+        for block in (0..old.cg_len_blocks(cg)).rev() {
+            let number = BlockNo(start + u64::from(block));
+            if !old.is_reserved(number) || block < old.cg_reserved_blocks(cg) {
+                break;
+            }
+            self.give(block * per_block, per_block);
+        }
+        for block in old.cg_len_blocks(cg)..new.cg_len_blocks(cg) {
+            if !new.is_reserved(BlockNo(start + u64::from(block))) {
+                self.give(block * per_block, per_block);
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The layout of a volume that is open and may grow.
+
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use super::Layout;
+
+/// The layout of an open volume. Whoever has a clone of it sees when the volume grows; a call on it sees
+/// one size from its beginning to its end.
+///
+/// The sizes that the volume had are a list that only becomes longer, so that a reader needs no lock: a
+/// volume that never grows costs it one look.
+#[derive(Clone, Debug)]
+pub struct LiveLayout(Arc<Version>);
+
+#[derive(Debug)]
+struct Version {
+    layout: Layout,
+    next: OnceLock<Box<Version>>,
+}
+
+impl LiveLayout {
+    /// Gives the volume so many blocks, for everybody who has the layout. A volume does not shrink:
+    /// less than it has changes nothing.
+    pub fn grow(&self, blocks: u64) {
+        let mut version = &*self.0;
+        while version.layout.blocks < blocks {
+            let layout = version.layout.with_blocks(blocks);
+            version = version.next.get_or_init(|| Box::new(Version::new(layout)));
+        }
+    }
+}
+
+impl Version {
+    fn new(layout: Layout) -> Version {
+        Version { layout, next: OnceLock::new() }
+    }
+}
+
+impl From<Layout> for LiveLayout {
+    fn from(layout: Layout) -> LiveLayout {
+        LiveLayout(Arc::new(Version::new(layout)))
+    }
+}
+
+impl Deref for LiveLayout {
+    type Target = Layout;
+
+    fn deref(&self) -> &Layout {
+        let mut version = &*self.0;
+        while let Some(next) = version.next.get() {
+            version = next;
+        }
+        &version.layout
+    }
+}

@@ -1,0 +1,148 @@
+//! Growing: a volume takes in what its device gained, while it is open and used (FORMAT: growing).
+//!
+//! ```text
+//!   copies beyond the old end │ the other copies │ bitmap of the last group │ block 0 │ old last copy
+//!                           sync               sync                       sync      sync      erased
+//! ```
+//!
+//! Invariants: until block 0 is written, the volume has its old size in every respect, and nothing lies
+//! in what it gains: data is placed under the lock of epochs alone, which growing holds. What is
+//! reserved there meanwhile becomes part of the volume only with a later epoch.
+
+use super::Volume;
+use super::epoch::{EpochKind, Progress};
+use crate::error::{Error, Result};
+use crate::format::superblock::Incompat;
+use crate::format::{Layout, Superblock};
+use crate::mkfs;
+use crate::units::BlockNo;
+
+/// A volume grows by at least as many blocks as its last copy of the superblock has, so that the new
+/// one does not lie on the old one.
+const GAIN_BLOCKS_MIN: u64 = 2;
+
+/// Epochs that are written until nothing is left to place; it takes one.
+const EPOCHS_MAX: u32 = 16;
+
+impl Volume {
+    /// Makes the volume `size_bytes` long, or as long as its device is; an image file is extended
+    /// first. Returns the size that it has then: less where the last cylinder group would be too short
+    /// for its own structures, and the old size if there is nothing to gain.
+    ///
+    /// The volume can be used meanwhile. After a crash it has its old size or its new one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if the volume would shrink, the device is too short, or the size is more
+    /// than a volume can have; the volume is as it was then. [`Error::Io`] if the device could not be
+    /// extended; if it failed a write, the volume is [latched](Volume::latched) besides.
+    pub fn grow(&self, size_bytes: Option<u64>) -> Result<u64> {
+        self.check_writable()?;
+        let device = self.store().cache.device();
+        let old = self.superblock();
+        let old_bytes = old.blocks * u64::from(old.block_bytes);
+        if let Some(wanted) = size_bytes.filter(|wanted| *wanted < old_bytes) {
+            return Err(Error::Unsupported(format!(
+                "the volume has {old_bytes} bytes and cannot shrink to {wanted}; make a smaller one \
+                 and copy the files"
+            )));
+        }
+        device.grow(size_bytes.unwrap_or(0))?;
+        let there = device.geometry().size_bytes;
+        let wanted = size_bytes.unwrap_or(there);
+        if wanted > there {
+            return Err(Error::Unsupported(format!(
+                "the device has {there} bytes, less than {wanted}; make it larger first"
+            )));
+        }
+        let mut progress = self.epochs.lock();
+        let grown = self.try_grow(&mut progress, wanted);
+        if let Err(error) = &grown
+            && !matches!(error, Error::Unsupported(_) | Error::EpochNeeded)
+        {
+            self.latch(error);
+        }
+        grown
+    }
+
+    fn try_grow(&self, progress: &mut Progress, size_bytes: u64) -> Result<u64> {
+        let old = self.superblock();
+        let next = grown(&old, size_bytes)?;
+        if next.blocks >= old.blocks + GAIN_BLOCKS_MIN {
+            self.write_copies(&next, |copy| copy.0 >= old.blocks)?;
+            self.write_copies(&next, |copy| copy.0 < old.blocks - GAIN_BLOCKS_MIN)?;
+            self.take_in(progress, &next)?;
+            self.erase_copy(&old)?;
+            tracing::info!(from = old.blocks, to = next.blocks, "the volume has grown, in blocks");
+        }
+        let now = self.superblock();
+        Ok(now.blocks * u64::from(now.block_bytes))
+    }
+
+    /// Writes copies of the superblock and of the system area, and waits for them.
+    pub(super) fn write_copies(
+        &self,
+        superblock: &Superblock,
+        is_wanted: impl Fn(&BlockNo) -> bool,
+    ) -> Result<()> {
+        let cache = &self.store().cache;
+        let block = self.superblock_block(superblock);
+        let system_area = cache.read(self.store().layout.system_area())?;
+        let copy = [&block[..], &system_area[..]].concat();
+        let copies = Layout::new(superblock).superblock_copies();
+        for at in copies.into_iter().filter(is_wanted) {
+            cache.write_uncached(at, &copy)?;
+        }
+        cache.sync()
+    }
+
+    /// Erases what was the last copy of the superblock, in what is free space now: whoever looks for a
+    /// copy one day must not find a volume of the old size.
+    fn erase_copy(&self, old: &Superblock) -> Result<()> {
+        let cache = &self.store().cache;
+        let zeros = vec![0; GAIN_BLOCKS_MIN as usize * old.block_bytes as usize];
+        cache.write_uncached(BlockNo(old.blocks - GAIN_BLOCKS_MIN), &zeros)?;
+        cache.sync()
+    }
+
+    /// Reaches a clean point at which the volume has its new size.
+    fn take_in(&self, progress: &mut Progress, next: &Superblock) -> Result<()> {
+        // What takes long is done while changes go on.
+        self.run_epoch(progress, EpochKind::Derived)?;
+        let prepared = {
+            let _gate = self.gate.write();
+            for _ in 0..EPOCHS_MAX {
+                self.write_all(progress)?;
+                if self.store().queue_len() == 0 {
+                    break;
+                }
+            }
+            if self.store().queue_len() > 0 {
+                return Err(Error::EpochNeeded);
+            }
+            self.store().alloc.grow(next.blocks)?;
+            self.prepare_clean_point(progress, |superblock| {
+                superblock.blocks = next.blocks;
+                superblock.incompat = next.incompat;
+                superblock.busy_log_blocks = next.busy_log_blocks;
+            })?
+        };
+        self.complete(progress, prepared)
+    }
+}
+
+/// The superblock of the same volume on so many bytes.
+fn grown(old: &Superblock, size_bytes: u64) -> Result<Superblock> {
+    let half = Layout::new(old).busy_log_half_blocks;
+    let mut next = old.clone();
+    // The busy log lies before the first files, and so stays as it is.
+    next.incompat.insert(Incompat::BUSY_LOG_BLOCKS);
+    next.busy_log_blocks = half;
+    next.blocks = mkfs::blocks_of(&next, size_bytes)?.max(old.blocks);
+    if Layout::usual_busy_log_half_blocks(&next) == half {
+        next.incompat.remove(Incompat::BUSY_LOG_BLOCKS);
+        next.busy_log_blocks = 0;
+    }
+    next.check()?;
+    Ok(next)
+}

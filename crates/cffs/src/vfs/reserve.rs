@@ -1,0 +1,97 @@
+//! The reserve: the last part of the space, which is kept for root, so that whoever fills the volume does
+//! not keep the administrator from working on it.
+//!
+//! Offers [`Volume::as_user`], through which a front end makes the changes that take space. Calls on
+//! [`Volume`] itself may use all of it, as the library's user owns the image. Nobody is kept from what
+//! frees space, nor from changing what lies where it stays.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::copy::Place;
+use super::{AllocateMode, Attr, NewFile, Volume, XattrMode};
+use crate::alloc::Spender;
+use crate::error::Result;
+use crate::format::superblock::Reserve;
+use crate::units::InodeNo;
+
+/// A volume as a user has it: they get no space beyond what is kept from them. The functions are those
+/// of [`Volume`], with their errors; where only the reserve is left they fail with
+/// [`NoSpace`](crate::error::Error::NoSpace).
+#[derive(Clone, Copy)]
+pub struct AsUser<'a> {
+    volume: &'a Volume,
+    spender: Spender,
+}
+
+/// Who may use the reserve beside root: read by every change of a user, and so without a lock.
+#[derive(Debug, Default)]
+pub(super) struct ReserveUsers {
+    uid: AtomicU32,
+    gid: AtomicU32,
+}
+
+impl ReserveUsers {
+    pub(super) fn new(reserve: Reserve) -> ReserveUsers {
+        let users = ReserveUsers::default();
+        users.set(reserve);
+        users
+    }
+
+    pub(super) fn set(&self, reserve: Reserve) {
+        self.uid.store(reserve.uid, Ordering::Relaxed);
+        self.gid.store(reserve.gid, Ordering::Relaxed);
+    }
+
+    /// In both fields 0 stands for nobody but root.
+    fn is_for(&self, uid: u32, gid: u32) -> bool {
+        let group = self.gid.load(Ordering::Relaxed);
+        uid == 0 || uid == self.uid.load(Ordering::Relaxed) || group != 0 && group == gid
+    }
+}
+
+impl Volume {
+    /// The volume as this user has it, who belongs to this group.
+    pub fn as_user(&self, uid: u32, gid: u32) -> AsUser<'_> {
+        let spender =
+            if self.reserve.is_for(uid, gid) { Spender::Privileged } else { Spender::Anyone };
+        AsUser { volume: self, spender }
+    }
+}
+
+impl AsUser<'_> {
+    /// See [`Volume::make`].
+    pub fn make(&self, dir: InodeNo, name: &[u8], new: &NewFile<'_>) -> Result<Attr> {
+        self.volume.make_by(self.spender, dir, name, new)
+    }
+
+    /// See [`Volume::make_unnamed`].
+    pub fn make_unnamed(&self, dir: InodeNo, new: &NewFile<'_>) -> Result<Attr> {
+        self.volume.make_unnamed_by(self.spender, dir, new)
+    }
+
+    /// See [`Volume::write`].
+    pub fn write(&self, ino: InodeNo, offset: u64, data: &[u8]) -> Result<usize> {
+        self.volume.write_by(self.spender, ino, offset, data)
+    }
+
+    /// See [`Volume::allocate`].
+    pub fn allocate(&self, ino: InodeNo, offset: u64, len: u64, mode: AllocateMode) -> Result<()> {
+        self.volume.allocate_by(self.spender, ino, offset, len, mode)
+    }
+
+    /// See [`Volume::copy`].
+    pub fn copy(&self, from: Place, to: Place, len: u64) -> Result<u64> {
+        self.volume.copy_by(self.spender, from, to, len)
+    }
+
+    /// See [`Volume::set_xattr`].
+    pub fn set_xattr(
+        &self,
+        ino: InodeNo,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        self.volume.set_xattr_by(self.spender, ino, name, value, mode)
+    }
+}

@@ -1,0 +1,126 @@
+//! Changing the properties of a volume: with a crash at every barrier, and on a device that fails.
+
+use std::sync::Arc;
+
+use cffs::clock::TestClock;
+use cffs::device::fault::{Effect, Fault, Strike, Target};
+use cffs::device::{BlockDevice, CrashingDevice, FaultDevice, Image, MemoryDevice};
+use cffs::format::superblock::{ErrorsPolicy, Reserve};
+use cffs::format::{Layout, Superblock};
+use cffs::fsck::{self, CheckOptions};
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::units::InodeNo;
+use cffs::vfs::{NewFile, NewKind, OpenOptions, SetVolume, Volume, read_superblock};
+
+const MIB: u64 = 1 << 20;
+const FILE: NewFile<'static> =
+    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+
+fn open(device: Arc<dyn BlockDevice>) -> Volume {
+    let options = OpenOptions { cache_bytes: MIB, ..OpenOptions::default() };
+    cffs::open(device, Arc::new(TestClock::default()), options).expect("open")
+}
+
+fn made() -> Image {
+    let device = Arc::new(MemoryDevice::new(16 * MIB));
+    let options = MkfsOptions { cg_blocks: 512, label: b"old".to_vec(), ..MkfsOptions::default() };
+    mkfs::make(&*device, &options).expect("mkfs");
+    let volume = open(device.clone());
+    let ino = volume.make(InodeNo::ROOT, b"file", &FILE).expect("made").ino;
+    volume.write(ino, 0, &[5; 20_000]).expect("written");
+    volume.close().expect("closed");
+    device.snapshot()
+}
+
+fn changes() -> SetVolume {
+    SetVolume {
+        label: Some(b"new".to_vec()),
+        uuid: Some([9; 16]),
+        errors: Some(ErrorsPolicy::Continue),
+        reserve: Some(Reserve { fragments: 100, uid: 1, gid: 2 }),
+    }
+}
+
+fn is_new(superblock: &Superblock) -> bool {
+    let is_new = superblock.label == b"new";
+    assert_eq!(superblock.uuid == [9; 16], is_new);
+    assert_eq!(superblock.errors_policy == ErrorsPolicy::Continue, is_new);
+    assert_eq!(superblock.reserve.fragments == 100, is_new);
+    is_new
+}
+
+/// Checks the volume, and returns whether it has its new properties.
+fn look(device: &Arc<MemoryDevice>) -> bool {
+    open(device.clone()).close().expect("recovered");
+    let options = CheckOptions { force: true, contents: true, ..CheckOptions::default() };
+    let report = fsck::check(&**device, &options, &()).expect("checked");
+    assert!(report.problems.is_empty() && report.recovered.is_empty(), "{report:?}");
+    let volume = open(device.clone());
+    let ino = volume.lookup(InodeNo::ROOT, b"file").expect("there").ino;
+    let mut contents = vec![0; 20_001];
+    assert_eq!(volume.read(ino, 0, &mut contents).expect("read"), 20_000);
+    assert!(contents[..20_000].iter().all(|byte| *byte == 5));
+    is_new(&volume.superblock())
+}
+
+#[test]
+fn a_crash_leaves_all_old_properties_or_all_new_ones() {
+    let mut seen = [0; 2];
+    for seed in 0..10 {
+        let device = Arc::new(CrashingDevice::new(made(), 6, seed));
+        let volume = open(device.clone());
+        if seed % 2 == 0 {
+            assert!(volume.clean_point().expect("a clean point"));
+        }
+        device.take_images();
+        volume.tune(&changes()).expect("tuned");
+        for image in device.take_images() {
+            seen[usize::from(look(&Arc::new(MemoryDevice::from_image(image))))] += 1;
+        }
+        assert!(look(&Arc::new(MemoryDevice::from_image(device.inner().durable()))), "durable");
+    }
+    assert!(seen[0] > 20 && seen[1] > 5, "{seen:?}");
+}
+
+#[test]
+fn every_copy_has_the_new_properties() {
+    let device = Arc::new(MemoryDevice::from_image(made()));
+    let volume = open(device.clone());
+    let tuned = volume.tune(&changes()).expect("tuned");
+    assert!(is_new(&tuned));
+    volume.close().expect("closed");
+    let layout = Layout::new(&read_superblock(&*device).expect("a superblock"));
+    let copies = layout.superblock_copies();
+    assert!(copies.len() > 3);
+    for copy in copies {
+        let mut bytes = vec![0; 512];
+        let offset = layout.block_offset(copy);
+        device.read_at(offset, &mut bytes).expect("read");
+        assert!(is_new(&Superblock::decode(&bytes, offset).expect("a superblock")), "{copy}");
+    }
+    assert!(look(&device));
+}
+
+#[test]
+fn a_device_that_fails_is_told_of_and_nothing_is_changed_by_half() {
+    let image = made();
+    for target in [Target::writes(), Target::flushes()] {
+        for nth in 0.. {
+            let device = Arc::new(FaultDevice::new(MemoryDevice::from_image(image.clone()), 3));
+            let volume = open(device.clone());
+            let strike = Strike::From(nth);
+            device.arm(Fault { target: target.clone(), strike, effect: Effect::IO_ERROR });
+            let tuned = volume.tune(&changes());
+            let struck = device.struck();
+            device.disarm();
+            assert_eq!(tuned.is_err(), struck > 0, "request {nth} of {target:?}");
+            let _ = volume.close();
+            let inner = Arc::new(MemoryDevice::from_image(device.inner().snapshot()));
+            let is_new = look(&inner);
+            assert!(struck > 0 || is_new);
+            if struck == 0 {
+                break;
+            }
+        }
+    }
+}
