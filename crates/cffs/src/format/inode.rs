@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::clock::Timestamp;
 use crate::error::Corruption;
-use crate::units::{Container, EpochNo, InodeNo, SectorIndex};
+use crate::units::{Container, EpochNo, FragNo, FragRun, InodeNo, SectorIndex};
 
 /// The bytes of the fixed part.
 pub const DISK_INODE_BYTES: usize = 168;
@@ -18,6 +18,8 @@ pub const DISK_INODE_BYTES: usize = 168;
 pub const DATA_AREA_BYTES_MIN: usize = 32;
 /// The bytes of a linktag.
 pub const LINK_TAG_BYTES: usize = 28;
+/// The bits of the first fragment in the field of the attribute block; those above are the count.
+const ATTRIBUTE_START_BITS: u32 = 48;
 /// How many linktags an inode can carry at once.
 pub const LINK_TAGS_MAX: usize = 8;
 
@@ -187,6 +189,34 @@ impl DiskInode {
     /// The creation.
     pub fn btime(&self) -> Timestamp {
         time(self.btime_seconds, self.btime_nanoseconds)
+    }
+
+    /// The run of the attribute block, if there is one.
+    pub fn attribute_run(&self) -> Option<FragRun> {
+        let field = self.xattr_block.get();
+        let start = FragNo(field & ((1 << ATTRIBUTE_START_BITS) - 1));
+        (field != 0).then(|| FragRun::new(start, (field >> ATTRIBUTE_START_BITS) as u32))
+    }
+
+    /// Sets the run of the attribute block; it is less than 2^16 fragments long.
+    pub fn set_attribute_run(&mut self, run: Option<FragRun>) {
+        let field = run.map_or(0, |run| run.start.0 | u64::from(run.len) << ATTRIBUTE_START_BITS);
+        self.xattr_block = field.into();
+    }
+
+    /// A directory's count of entries.
+    pub fn entries(&self) -> u32 {
+        self.special.get() as u32
+    }
+
+    /// The buckets of a directory's index.
+    pub fn buckets(&self) -> u32 {
+        (self.special.get() >> 32) as u32
+    }
+
+    /// Sets a directory's count of entries and the buckets of its index.
+    pub fn set_entries(&mut self, entries: u32, buckets: u32) {
+        self.special = (u64::from(buckets) << 32 | u64::from(entries)).into();
     }
 
     /// Sets the times of the last change, of the contents and of the inode.

@@ -67,6 +67,11 @@ pub fn iter(mut list: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8]), &'st
     })
 }
 
+/// Whether a name can be one: not empty, and without a zero byte, which would end it.
+pub fn is_name(name: &[u8]) -> bool {
+    !name.is_empty() && !name.contains(&0)
+}
+
 type Split<'a> = ((&'a [u8], &'a [u8]), &'a [u8]);
 
 fn split_first(list: &[u8]) -> Option<Split<'_>> {

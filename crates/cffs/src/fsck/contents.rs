@@ -6,8 +6,9 @@ use super::editor::{Fix, Mend};
 use super::map::{MapCheck, PendingContents};
 use super::{Checker, Code, Phase, Place};
 use crate::format::checksum::contents;
-use crate::format::inode::{InodeFlags, Record};
-use crate::format::xattr;
+use crate::format::inode::{FileType, InodeFlags, Record};
+use crate::format::{SYMLINK_BYTES_MAX, xattr};
+use crate::units::InodeNo;
 
 /// What is read before any of it is looked at.
 const BATCH_BYTES: usize = 4 << 20;
@@ -15,6 +16,16 @@ const BATCH_BYTES: usize = 4 << 20;
 impl Checker<'_> {
     pub(super) fn remember_contents(&mut self, record: &Record<'_>, check: MapCheck) {
         let inode = record.inode;
+        if inode.file_type() == Some(FileType::Symlink) {
+            let (ino, size) = (inode.number(), inode.size.get());
+            if inode.inode_flags().contains(InodeFlags::INLINE) {
+                self.check_target(ino, record.data);
+            } else if !check.damaged && size > 0 && size <= SYMLINK_BYTES_MAX as u64 {
+                let link = PendingContents { ino, size, checksum: 0, extents: check.extents };
+                self.walk.pending_targets.push(link);
+            }
+            return;
+        }
         if self.options.contents
             && !check.damaged
             && inode.inode_flags().contains(InodeFlags::CONTENT_CHECKSUM)
@@ -44,6 +55,13 @@ impl Checker<'_> {
                     Err(error) => error.to_string(),
                     Ok(list) => match xattr::iter(list).find_map(Result::err) {
                         Some(what) => what.to_string(),
+                        None if has_bad_name(list) => {
+                            let message = "an attribute's name has a zero byte";
+                            self.problem(Code::AttributeList, Place::Inode(ino), message);
+                            let good = good_attributes(list);
+                            self.walk.fixes.push(Fix::SetAttributes(ino, good));
+                            continue;
+                        }
                         None => continue,
                     },
                 };
@@ -88,6 +106,37 @@ impl Checker<'_> {
         }
     }
 
+    /// Whether the contents of a file match its checksum.
+    pub(super) fn has_contents(&mut self, file: &PendingContents) -> bool {
+        let places = self.data_places(file);
+        let blobs = self.disk.read_many(&places);
+        self.contents_sum(file, &blobs) == file.checksum
+    }
+
+    /// Checks the targets of symbolic links that do not lie in their inodes.
+    pub(super) fn check_targets(&mut self) {
+        for link in std::mem::take(&mut self.walk.pending_targets) {
+            let places = self.data_places(&link);
+            let target = self.disk.read_many(&places).concat();
+            self.check_target(link.ino, &target);
+        }
+    }
+
+    /// Checks the target of a symbolic link: a path is not empty and has no zero byte.
+    pub(super) fn check_target(&mut self, ino: InodeNo, target: &[u8]) {
+        let len = target.iter().position(|byte| *byte == 0).unwrap_or(target.len());
+        if len == target.len() && len > 0 {
+            return;
+        }
+        let what = if target.is_empty() { "is empty" } else { "has a zero byte" };
+        let message = format!("the target of the symbolic link {what}");
+        self.problem(Code::SymlinkTarget, Place::Inode(ino), message);
+        self.walk.fixes.push(match len {
+            0 => Fix::Forget(ino),
+            len => Fix::CutTarget(ino, len),
+        });
+    }
+
     fn data_places(&self, file: &PendingContents) -> Vec<DiskPlace> {
         let written: Vec<_> = file.extents.iter().filter(|e| !e.unwritten).copied().collect();
         pieces(&written, 0, file.size, &self.layout)
@@ -107,10 +156,16 @@ impl Checker<'_> {
     }
 }
 
-/// The attributes before the first bad one.
+/// Whether an attribute has a name that no program can ask for.
+pub(super) fn has_bad_name(list: &[u8]) -> bool {
+    xattr::iter(list).filter_map(Result::ok).any(|(name, _)| !xattr::is_name(name))
+}
+
+/// The attributes before the place where the list does not add up, but for those whose names are bad.
 pub(super) fn good_attributes(list: &[u8]) -> Vec<u8> {
     let mut good = Vec::new();
-    for (name, value) in xattr::iter(list).map_while(Result::ok) {
+    let listed = xattr::iter(list).map_while(Result::ok);
+    for (name, value) in listed.filter(|(name, _)| xattr::is_name(name)) {
         xattr::push(&mut good, name, value);
     }
     good

@@ -1,6 +1,5 @@
 //! Repairs of the truth, made in the overlay.
 
-use super::map::attribute_run;
 use super::sectors::OwnedRecord;
 use super::{Checker, Code, Place};
 use crate::clock::Timestamp;
@@ -26,6 +25,10 @@ pub(super) enum Fix {
     DropIndex(InodeNo),
     /// Gives a file these extents, and only these. Another round.
     SetMap(InodeNo, Vec<Extent>),
+    /// Ends the target of a symbolic link after so many bytes. Another round.
+    CutTarget(InodeNo, usize),
+    /// Gives an inode a new attribute block with this list. Another round.
+    SetAttributes(InodeNo, Vec<u8>),
     /// Makes a sector empty. Another round.
     ResetSector(Container),
     /// Makes a sector of what is valid in the old one. Another round.
@@ -50,10 +53,25 @@ pub(super) enum Fix {
 
 impl Fix {
     fn needs_round(&self) -> bool {
-        !matches!(
-            self,
-            Fix::Mend(..) | Fix::RemoveEntry { .. } | Fix::ToReference { .. } | Fix::DropIndex(_)
-        )
+        match self {
+            Fix::Mend(..)
+            | Fix::RemoveEntry { .. }
+            | Fix::ToReference { .. }
+            | Fix::DropIndex(_) => false,
+            Fix::SetMap(..)
+            | Fix::CutTarget(..)
+            | Fix::SetAttributes(..)
+            | Fix::ResetSector(_)
+            | Fix::RebuildSector(_)
+            | Fix::FillHoles(..)
+            | Fix::Forget(_)
+            | Fix::Reconnect(_)
+            | Fix::Externalize(_)
+            | Fix::Resurrect { .. }
+            | Fix::RestoreSystem(_)
+            | Fix::RemakeSystem(_)
+            | Fix::Again => true,
+        }
     }
 }
 
@@ -61,6 +79,7 @@ impl Fix {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mend {
     pub nlink: Option<u32>,
+    pub generation: Option<u32>,
     pub parent: Option<InodeNo>,
     pub fragments: Option<u64>,
     pub size: Option<u64>,
@@ -72,6 +91,7 @@ pub(super) struct Mend {
     pub changed_by: Option<Timestamp>,
     pub clear_flags: InodeFlags,
     pub attributes: Option<Vec<u8>>,
+    pub attribute_block: Option<FragRun>,
     pub drop_attribute_block: bool,
     pub drop_hint: bool,
 }
@@ -80,6 +100,7 @@ impl Default for Mend {
     fn default() -> Mend {
         Mend {
             nlink: None,
+            generation: None,
             parent: None,
             fragments: None,
             size: None,
@@ -88,6 +109,7 @@ impl Default for Mend {
             changed_by: None,
             clear_flags: InodeFlags::empty(),
             attributes: None,
+            attribute_block: None,
             drop_attribute_block: false,
             drop_hint: false,
         }
@@ -96,10 +118,13 @@ impl Default for Mend {
 
 impl Mend {
     fn apply(&self, record: &mut OwnedRecord, layout: &crate::format::Layout) {
-        let dropped = self.drop_attribute_block.then(|| attribute_run(&record.as_record()));
+        let dropped = self.drop_attribute_block.then(|| record.inode.attribute_run());
         let inode = &mut record.inode;
         if let Some(nlink) = self.nlink {
             inode.nlink = nlink.into();
+        }
+        if let Some(generation) = self.generation {
+            inode.generation = generation.into();
         }
         if let Some(parent) = self.parent {
             inode.parent = parent.0.into();
@@ -114,7 +139,7 @@ impl Mend {
             inode.size = inode.size.get().max(size).into();
         }
         if let Some(entries) = self.entries {
-            inode.special = (inode.special.get() >> 32 << 32 | u64::from(entries)).into();
+            inode.set_entries(entries, inode.buckets());
         }
         if let Some(time) = self.changed_by {
             if time > inode.ctime() {
@@ -134,8 +159,11 @@ impl Mend {
         if let Some(attributes) = &self.attributes {
             record.xattrs.clone_from(attributes);
         }
+        if let Some(run) = self.attribute_block {
+            inode.set_attribute_run(Some(run));
+        }
         if let Some(Some(run)) = dropped {
-            inode.xattr_block = 0.into();
+            inode.set_attribute_run(None);
             if layout.is_allocatable(run.start, run.len) {
                 inode.fragments = inode.fragments.get().saturating_sub(run.len.into()).into();
             }
@@ -151,11 +179,11 @@ impl Checker<'_> {
         // Those that know an entry by its slot come before those that number the slots anew.
         let (late, early): (Vec<Fix>, Vec<Fix>) = fixes.into_iter().partition(Fix::needs_round);
         for fix in early {
-            self.apply_early(&fix);
+            self.apply(&fix);
         }
         for fix in late {
             again = true;
-            self.apply_late(&fix);
+            self.apply(&fix);
         }
         again
     }
@@ -165,27 +193,53 @@ impl Checker<'_> {
         self.walk.fixes.iter().any(Fix::needs_round)
     }
 
-    fn apply_early(&mut self, fix: &Fix) {
+    fn apply(&mut self, fix: &Fix) {
         match fix {
-            Fix::Mend(ino, mend) => {
-                self.mend(*ino, mend);
-            }
+            Fix::Mend(ino, mend) => drop(self.mend(*ino, mend)),
             Fix::RemoveEntry { container, slot } => {
                 self.edit(*container, |image| sector::remove(image, *slot));
             }
             Fix::ToReference { container, slot, ino, sector } => {
-                let body = Body::Reference { ino: *ino, sector: *sector };
-                let file_type = self.walk.census.get(*ino).map(|found| found.file_type);
-                self.edit(*container, |image| {
-                    sector::replace(image, *slot, &body);
-                    if let Some(file_type) = file_type {
-                        sector::set_file_type(image, *slot, file_type);
-                    }
-                });
+                self.make_reference(*container, *slot, *ino, *sector);
             }
             Fix::DropIndex(dir) => self.drop_index(*dir),
-            _ => {}
+            Fix::SetMap(ino, extents) => {
+                self.set_map(*ino, extents);
+                let clear_flags = InodeFlags::CONTENT_CHECKSUM;
+                self.mend(*ino, &Mend { clear_flags, ..Mend::default() });
+            }
+            Fix::CutTarget(ino, len) => self.cut_target(*ino, *len),
+            Fix::SetAttributes(ino, list) => self.set_attributes(*ino, list),
+            Fix::ResetSector(container) => self.reset_sector(*container),
+            Fix::RebuildSector(container) => self.rebuild_sector(*container),
+            Fix::FillHoles(ino, end) => self.fill_holes(*ino, *end),
+            Fix::Forget(ino) => self.remove_inode(*ino),
+            Fix::Reconnect(ino) => self.reconnect(*ino),
+            Fix::Externalize(ino) => self.externalize(*ino),
+            Fix::Resurrect { ino, generation, extents } => {
+                self.resurrect(*ino, *generation, extents);
+            }
+            Fix::RestoreSystem(index) => self.restore_system(*index),
+            Fix::RemakeSystem(ino) => self.remake_system(*ino),
+            Fix::Again => {}
         }
+    }
+
+    fn make_reference(
+        &mut self,
+        container: Container,
+        slot: u16,
+        ino: InodeNo,
+        sector: SectorIndex,
+    ) {
+        let body = Body::Reference { ino, sector };
+        let file_type = self.walk.census.get(ino).map(|found| found.file_type);
+        self.edit(container, |image| {
+            sector::replace(image, slot, &body);
+            if let Some(file_type) = file_type {
+                sector::set_file_type(image, slot, file_type);
+            }
+        });
     }
 
     pub(super) fn edit(&mut self, container: Container, change: impl FnOnce(&mut [u8])) -> bool {
@@ -229,7 +283,7 @@ impl Checker<'_> {
         self.edit_record(dir, |record| {
             let flags = record.inode.flags.get() & !InodeFlags::INDEXED.bits();
             record.inode.flags = flags.into();
-            record.inode.special = (record.inode.special.get() & u64::from(u32::MAX)).into();
+            record.inode.set_entries(record.inode.entries(), 0);
         });
     }
 
@@ -259,7 +313,7 @@ impl Checker<'_> {
             let start = self.layout.block_start(block);
             self.walk.used.release(FragRun::new(start, self.layout.block_fragments()));
         }
-        let attributes = attribute_run(&record.as_record()).map_or(0, |run| u64::from(run.len));
+        let attributes = record.inode.attribute_run().map_or(0, |run| u64::from(run.len));
         let space: u64 = extents.iter().map(|extent| u64::from(extent.len)).sum();
         let fragments = space + attributes + tree_blocks * u64::from(self.layout.block_fragments());
         self.edit_record(ino, |record| {

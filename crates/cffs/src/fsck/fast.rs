@@ -201,7 +201,7 @@ impl Checker<'_> {
     }
 
     /// Where the locator table says that an inode lies.
-    fn located(&mut self, ino: InodeNo) -> Option<Container> {
+    pub(super) fn located(&mut self, ino: InodeNo) -> Option<Container> {
         let (block, position) = locator::position(ino, self.layout.block_bytes);
         let bytes = self.locator_block(block)?;
         locator::get(&bytes, position).container

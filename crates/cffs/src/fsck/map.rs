@@ -80,12 +80,6 @@ struct TreeBlock {
     logical_end: u64,
 }
 
-/// The run of an inode's attribute block.
-pub(super) fn attribute_run(record: &Record<'_>) -> Option<FragRun> {
-    let field = record.inode.xattr_block.get();
-    (field != 0).then(|| FragRun::new(FragNo(field & ((1 << 48) - 1)), (field >> 48) as u32))
-}
-
 /// Tells apart two records of one inode that claim different space.
 pub(super) fn fingerprint(record: &Record<'_>) -> u32 {
     let inline = record.inode.inode_flags().contains(InodeFlags::INLINE);
@@ -105,7 +99,7 @@ impl Checker<'_> {
         for extent in extents {
             self.claim_extent(&mut pending, extent);
         }
-        if let Some(run) = attribute_run(record) {
+        if let Some(run) = record.inode.attribute_run() {
             self.claim_attributes(&mut pending, run);
         }
         pending
@@ -392,11 +386,12 @@ impl Checker<'_> {
         for extent in own {
             self.release(extent.run());
         }
-        if let Some(run) = attribute_run(record) {
+        if let Some(run) = record.inode.attribute_run() {
             self.release(run);
         }
         self.walk.pending_attributes.retain(|pending| pending.ino != ino);
         self.walk.pending_contents.retain(|pending| pending.ino != ino);
+        self.walk.pending_targets.retain(|pending| pending.ino != ino);
     }
 
     fn release(&mut self, run: FragRun) {

@@ -232,6 +232,10 @@ struct Checker<'c> {
     salvaged: bool,
     /// Lost directories for which a repair was tried.
     resurrected: HashSet<InodeNo>,
+    /// Directories that lack sectors, in all rounds.
+    incomplete: BTreeSet<InodeNo>,
+    /// Those of them that were given back what was found of them.
+    completed: HashSet<InodeNo>,
     /// Bitmaps from the device, of the groups in which a repair looked for space.
     old_bitmaps: HashMap<u32, Option<Vec<u8>>>,
     /// What is busy, if only that is checked.
@@ -258,10 +262,14 @@ struct Walk {
     pending_maps: Vec<map::PendingMap>,
     pending_attributes: Vec<map::PendingAttributes>,
     pending_contents: Vec<map::PendingContents>,
+    /// Symbolic links whose targets are to be read.
+    pending_targets: Vec<map::PendingContents>,
     /// Pairs of entries of one directory that have the same name.
     namesakes: Vec<(EntryPlace, EntryPlace)>,
     /// Entries that a repair removes.
     gone: HashSet<EntryPlace>,
+    /// Sectors of directories that are intact, and others'.
+    misfits: BTreeSet<Container>,
     epoch_max: u64,
     generation_max: u32,
     names: u64,
@@ -280,8 +288,10 @@ impl Walk {
             pending_maps: Vec::new(),
             pending_attributes: Vec::new(),
             pending_contents: Vec::new(),
+            pending_targets: Vec::new(),
             namesakes: Vec::new(),
             gone: HashSet::new(),
+            misfits: BTreeSet::new(),
             epoch_max: 0,
             generation_max: 0,
             names: 0,
@@ -317,6 +327,8 @@ impl<'c> Checker<'c> {
             system_searched: false,
             salvaged: false,
             resurrected: HashSet::new(),
+            incomplete: BTreeSet::new(),
+            completed: HashSet::new(),
             old_bitmaps: HashMap::new(),
             scope: None,
             doubts: None,

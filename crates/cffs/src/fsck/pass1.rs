@@ -3,23 +3,24 @@
 //! The external table is read first, then the directories from the root on, in the order in which
 //! they lie on the disk as far as they are known: the queue is swept as an elevator sweeps.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::census::{ContainerFile, Found, Reference, pieces};
-use super::contents::good_attributes;
+use super::contents::{good_attributes, has_bad_name};
 use super::disk::Place as DiskPlace;
 use super::editor::{Fix, Mend};
 use super::map::{MapCheck, PendingMap, fingerprint};
 use super::{Checker, Code, Phase, Place};
 use crate::error::Corruption;
 use crate::format::checksum::name_hash;
+use crate::format::extent::Extent;
 use crate::format::index::INDEX_OFFSET_BYTES;
 use crate::format::inode::{FileType, InodeFlags, Record};
 use crate::format::locator;
 use crate::format::sector::{Body, Sector};
 use crate::format::superblock::Incompat;
 use crate::format::xattr;
-use crate::units::{Container, InodeNo, SectorIndex};
+use crate::units::{Container, FragNo, InodeNo, SectorIndex};
 
 /// Sectors of one directory that are read at once.
 const JOB_BYTES: u32 = 256 << 10;
@@ -63,11 +64,13 @@ impl Checker<'_> {
             }
         }
         self.settle_namesakes();
+        self.let_misfits_go();
         let mut pending = std::mem::take(&mut self.walk.pending_maps);
         self.read_trees(&mut pending);
         for file in pending {
             self.finish_map(file);
         }
+        self.check_targets();
         self.check_attribute_blocks();
         if self.options.contents {
             self.check_contents();
@@ -162,7 +165,7 @@ impl Checker<'_> {
 
     fn read_sector(&mut self, queue: &mut Queue, container: Container, image: &[u8]) {
         if let Err(error) = self.verify_sector(image, container) {
-            self.bad_sector(container, &error);
+            self.bad_sector(container, image, &error);
             return;
         }
         let sector = Sector::new(image);
@@ -211,9 +214,11 @@ impl Checker<'_> {
         }
     }
 
-    fn bad_sector(&mut self, container: Container, error: &Corruption) {
+    fn bad_sector(&mut self, container: Container, image: &[u8], error: &Corruption) {
         let place = Place::Sector(container);
-        if matches!(error, Corruption::Entry { .. } | Corruption::Inode { .. }) {
+        let says = self.identify(image);
+        let is_own = says == Some((container, self.container_generation(container)));
+        if is_own || matches!(error, Corruption::Entry { .. } | Corruption::Inode { .. }) {
             self.problem(Code::BadEntry, place, error.to_string());
             self.walk.fixes.push(Fix::RebuildSector(container));
         } else {
@@ -222,7 +227,13 @@ impl Checker<'_> {
                 _ => Code::SectorLost,
             };
             self.problem(code, place, error.to_string());
-            self.walk.fixes.push(Fix::ResetSector(container));
+            if container.file != InodeNo::EXTERNAL && says.is_some() {
+                // Somebody's names are in it: what leads here is wrong.
+                self.walk.misfits.insert(container);
+            } else {
+                self.walk.fixes.push(Fix::ResetSector(container));
+            }
+            self.incomplete.insert(container.file);
         }
         self.lost_sectors.insert(container);
         self.touched.insert(container.file);
@@ -300,7 +311,9 @@ impl Checker<'_> {
     /// Claims the space of a user's file and checks what lies beside its inode.
     pub(super) fn claim_record(&mut self, record: &Record<'_>, parent: InodeNo) {
         let ino = record.inode.number();
-        if let Some(Err(what)) = xattr::iter(record.xattrs).find(Result::is_err) {
+        let broken = xattr::iter(record.xattrs).find_map(Result::err);
+        let named = has_bad_name(record.xattrs).then_some("an attribute's name has a zero byte");
+        if let Some(what) = broken.or(named) {
             self.problem(Code::AttributeList, Place::Inode(ino), what);
             let good = good_attributes(record.xattrs);
             let mend = Mend { attributes: Some(good), ..Mend::default() };
@@ -310,6 +323,9 @@ impl Checker<'_> {
         let pending = self.start_map(record);
         if record.inode.file_type() == Some(FileType::Directory) {
             let check = self.finish_at_once(pending);
+            if check.damaged {
+                self.incomplete.insert(ino);
+            }
             let file = self.container_file(record, check, parent);
             self.walk.census.containers.insert(ino, file);
         } else if pending.root.is_some() {
@@ -356,15 +372,14 @@ impl Checker<'_> {
     ) -> ContainerFile {
         let inode = record.inode;
         let size = self.check_container_size(inode.number(), inode.size.get(), &check);
-        let special = inode.special.get();
         ContainerFile {
             generation: inode.generation.get(),
             sectors: (size / u64::from(self.layout.sector_bytes)) as u32,
             map: check.extents,
             parent,
-            recorded_entries: special as u32,
+            recorded_entries: inode.entries(),
             changed: inode.ctime(),
-            buckets: (special >> 32) as u32,
+            buckets: inode.buckets(),
             indexed: inode.inode_flags().contains(InodeFlags::INDEXED),
             ..ContainerFile::default()
         }
@@ -379,15 +394,34 @@ impl Checker<'_> {
         let is_size = size.is_multiple_of(block) && size <= limit;
         let wanted = size.min(limit);
         let below = check.extents.iter().take_while(|e| e.logical * fragment < wanted);
-        let prefix = below.clone().try_fold(0, |at, extent| {
+        let sectors = check.extents.iter().take_while(|e| e.logical * fragment < limit);
+        let prefix = sectors.clone().try_fold(0, |at, extent| {
             if extent.logical == at { Ok(extent.logical_end()) } else { Err(at) }
         });
         let (Ok(prefix) | Err(prefix)) = prefix.map(|at| at * fragment).map_err(|at| at * fragment);
+        if is_size && prefix > size && self.is_own_sector(ino, size, &check.extents) {
+            let message = format!("its size is {size} bytes, its sectors go on to {prefix}");
+            self.problem(Code::DirectorySize, Place::Inode(ino), message);
+            let mend = Mend { size: Some(prefix), ..Mend::default() };
+            self.walk.fixes.push(Fix::Mend(ino, mend));
+            self.walk.fixes.push(Fix::Again);
+            return prefix;
+        }
         if is_size && prefix >= size {
             return size;
         }
         let message = format!("its size is {size} bytes, its blocks cover {prefix}");
         self.problem(Code::DirectorySize, Place::Inode(ino), message);
+        self.incomplete.insert(ino);
+        let kept: Vec<Extent> = check
+            .extents
+            .iter()
+            .filter(|extent| !self.is_misplaced(ino, extent))
+            .copied()
+            .collect();
+        if kept.len() < check.extents.len() {
+            self.walk.fixes.push(Fix::SetMap(ino, kept));
+        }
         let last = below.last().map_or(0, |extent| extent.logical_end() * fragment);
         let end = last.min(limit).next_multiple_of(block);
         let whole = prefix.min(limit) / block * block;
@@ -400,6 +434,59 @@ impl Checker<'_> {
             self.walk.fixes.push(Fix::Again);
             whole
         }
+    }
+
+    /// Whether a sector of the container lies at this byte of it.
+    fn is_own_sector(&mut self, ino: InodeNo, offset: u64, map: &[Extent]) -> bool {
+        let len = u64::from(self.layout.sector_bytes);
+        let image = self.disk.read_many(&pieces(map, offset, len, &self.layout)).concat();
+        let found = self.identify(&image).map(|(container, _)| container);
+        found == Some(Container { file: ino, sector: SectorIndex((offset / len) as u32) })
+    }
+
+    /// Whether a sector lies at the beginning of an extent that belongs to another place.
+    fn is_misplaced(&mut self, ino: InodeNo, extent: &Extent) -> bool {
+        let len = u64::from(self.layout.sector_bytes);
+        let image = self.disk.read(self.run_place(extent.run()).offset, len as usize);
+        let sector = extent.logical * u64::from(self.layout.fragment_bytes) / len;
+        let is_other =
+            |(found, _): (Container, u32)| found.file != ino || u64::from(found.sector.0) != sector;
+        self.identify(&image).is_some_and(is_other)
+    }
+
+    /// Takes the blocks from directories in which lie others' sectors, so that these are found as
+    /// theirs (see `search`).
+    fn let_misfits_go(&mut self) {
+        let per_block = self.layout.block_sectors();
+        let misfits = std::mem::take(&mut self.walk.misfits);
+        let dirs: BTreeSet<InodeNo> = misfits.iter().map(|container| container.file).collect();
+        for dir in dirs {
+            let Some(file) = self.walk.census.containers.get(&dir) else { continue };
+            let mut map = file.map.clone();
+            for misfit in misfits.iter().filter(|container| container.file == dir) {
+                self.cut_block(&mut map, u64::from(misfit.sector.0 / per_block));
+            }
+            self.walk.fixes.push(Fix::SetMap(dir, map));
+        }
+    }
+
+    /// Takes a block of a file out of its map.
+    pub(super) fn cut_block(&self, map: &mut Vec<Extent>, block: u64) {
+        let fragments = u64::from(self.layout.block_fragments());
+        let (from, to) = (block * fragments, (block + 1) * fragments);
+        let cut = |extent: Extent| {
+            let piece = |first: u64, end: u64| {
+                (first < end).then(|| Extent {
+                    logical: first,
+                    start: FragNo(extent.start.0 + (first - extent.logical)),
+                    len: (end - first) as u32,
+                    ..extent
+                })
+            };
+            let before = piece(extent.logical, extent.logical_end().min(from));
+            before.into_iter().chain(piece(extent.logical.max(to), extent.logical_end()))
+        };
+        *map = map.drain(..).flat_map(cut).collect();
     }
 
     /// Whether the locator table can have an entry for the number.

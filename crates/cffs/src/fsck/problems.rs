@@ -153,7 +153,7 @@ problems! {
     SharedFragments "CF0224" Loss
         "fragments used twice"
         "Two files, or two parts of one, claim the same fragments. Only one can be right."
-        "Each gets a copy of its own.";
+        "A file whose checksum shows them to be its own keeps them, and the others have a hole there, as has one whose checksum shows that they are not. Where no checksum tells, each gets a copy.";
     FragmentCount "CF0225" Damage
         "inode's count of fragments wrong"
         "The count in the inode is not that of its extents, extent blocks and attributes."
@@ -170,10 +170,14 @@ problems! {
         "fields of an inode contradict each other"
         "A file that is larger than a segment has a checksum of its contents, or the place where its neighbours lie is not on the volume."
         "The checksum is removed, or the place forgotten.";
+    SymlinkTarget "CF0229" Loss
+        "target of a symbolic link is no path"
+        "The target of a symbolic link is empty or has a zero byte, which no path has."
+        "The target ends before the zero byte; a link that has none then is removed.";
     AttributeList "CF0231" Loss
-        "list of attributes in the inode bad"
-        "The extended attributes in an inode do not add up."
-        "Those before the bad one are kept.";
+        "list of attributes bad"
+        "The extended attributes of an inode do not add up, or one has a name with a zero byte."
+        "Those before the place where the list breaks are kept, but for such with a bad name.";
     AttributeBlock "CF0232" Loss
         "attribute block lost"
         "The block of a file's extended attributes cannot be read, does not match its checksum or is another's."
@@ -207,6 +211,10 @@ problems! {
         "directory contains itself"
         "A name inside of a directory leads back to the directory or to one above it."
         "The name is removed.";
+    LostBlocks "CF0308" Damage
+        "blocks of a directory to which its inode does not lead"
+        "A directory lacks sectors, and they were found where nothing leads to: its number of blocks, its generation or the places of its blocks are wrong in its inode."
+        "The directory gets them back.";
 
     LocatorSize "CF0401" Derived
         "locator table's size wrong"

@@ -1,7 +1,9 @@
 //! Repairs after which the truth has to be walked anew.
 
-use super::editor::{Fix, Mend};
-use super::map::ClaimKind;
+use std::collections::HashMap;
+
+use super::editor::Mend;
+use super::map::{ClaimKind, PendingContents, Sharer};
 use super::pass0::system_sector;
 use super::sectors::OwnedRecord;
 use super::{Checker, Code, Place};
@@ -9,40 +11,19 @@ use crate::format::checksum::name_hash;
 use crate::format::extent::Extent;
 use crate::format::inode::{DiskInode, FileType, InodeFlags, Record};
 use crate::format::sector::{self, Body, Sector};
-use crate::units::{Container, FragRun, InodeNo, SectorIndex};
+use crate::format::xattr;
+use crate::units::{Container, FragNo, FragRun, InodeNo, SectorIndex};
 use zerocopy::FromZeros;
 
 impl Checker<'_> {
-    pub(super) fn apply_late(&mut self, fix: &Fix) {
-        match fix {
-            Fix::SetMap(ino, extents) => {
-                self.set_map(*ino, extents);
-                let clear_flags = InodeFlags::CONTENT_CHECKSUM;
-                self.mend(*ino, &Mend { clear_flags, ..Mend::default() });
-            }
-            Fix::ResetSector(container) => self.reset_sector(*container),
-            Fix::RebuildSector(container) => self.rebuild_sector(*container),
-            Fix::FillHoles(ino, end) => self.fill_holes(*ino, *end),
-            Fix::Forget(ino) => self.remove_inode(*ino),
-            Fix::Reconnect(ino) => self.reconnect(*ino),
-            Fix::Externalize(ino) => self.externalize(*ino),
-            Fix::Resurrect { ino, generation, extents } => {
-                self.resurrect(*ino, *generation, extents);
-            }
-            Fix::RestoreSystem(index) => self.restore_system(*index),
-            Fix::RemakeSystem(ino) => self.remake_system(*ino),
-            _ => {}
-        }
-    }
-
-    fn reset_sector(&mut self, container: Container) {
+    pub(super) fn reset_sector(&mut self, container: Container) {
         let mut image = vec![0; self.layout.sector_bytes as usize];
         sector::init(&mut image, container, self.container_generation(container));
         self.store_sector(container, &mut image);
     }
 
     /// Puts what is valid, or can be made valid, into a new image of the sector.
-    fn rebuild_sector(&mut self, container: Container) {
+    pub(super) fn rebuild_sector(&mut self, container: Container) {
         let Some(old) = self.load_sector(container) else { return };
         let generation = self.container_generation(container);
         let mut image = vec![0; old.len()];
@@ -55,7 +36,7 @@ impl Checker<'_> {
             };
             let inserted = match &entry.body {
                 Body::Embedded(record) => {
-                    let record = mended(record, entry.file_type);
+                    let record = self.mended(record, entry.file_type);
                     let file_type = record.inode.file_type().unwrap_or(entry.file_type);
                     let body = Body::Embedded(record.as_record());
                     sector::insert(&mut candidate, hash, entry.name, file_type, &body)
@@ -75,7 +56,7 @@ impl Checker<'_> {
         self.store_sector(container, &mut image);
     }
 
-    fn fill_holes(&mut self, ino: InodeNo, end: u64) {
+    pub(super) fn fill_holes(&mut self, ino: InodeNo, end: u64) {
         let Some(file) = self.walk.census.containers.get(&ino).cloned() else { return };
         let fragments = u64::from(self.layout.block_fragments());
         let mut map = file.map.clone();
@@ -116,7 +97,7 @@ impl Checker<'_> {
     }
 
     /// Removes an inode with its name or names.
-    fn remove_inode(&mut self, ino: InodeNo) {
+    pub(super) fn remove_inode(&mut self, ino: InodeNo) {
         let Some(found) = self.walk.census.get(ino).copied() else { return };
         let mut image = match self.load_good_sector(found.container) {
             Some(image) => image,
@@ -124,9 +105,50 @@ impl Checker<'_> {
         };
         sector::remove(&mut image, found.slot);
         self.store_sector(found.container, &mut image);
+        self.touched.insert(found.container.file);
     }
 
-    fn restore_system(&mut self, index: u32) {
+    /// Ends the target of a symbolic link early.
+    pub(super) fn cut_target(&mut self, ino: InodeNo, len: usize) {
+        let Some(record) = self.load_record(ino) else { return };
+        if record.inode.inode_flags().contains(InodeFlags::INLINE) {
+            self.edit_record(ino, |record| {
+                record.data.truncate(len);
+                record.inode.size = (record.data.len() as u64).into();
+            });
+            return;
+        }
+        let size = record.inode.size.get();
+        let extents = self.collect_map(&record.as_record()).extents;
+        let fragment = u64::from(self.layout.fragment_bytes);
+        for extent in extents.iter().filter(|extent| !extent.unwritten) {
+            let start = extent.logical * fragment;
+            let keeps = (len as u64).saturating_sub(start);
+            let place = self.run_place(extent.run());
+            let mut bytes = self.disk.read(place.offset, place.len);
+            if let Some(rest) = bytes.get_mut(keeps as usize..).filter(|_| start < size) {
+                rest.fill(0);
+                self.disk.change(place.offset, &bytes);
+            }
+        }
+        self.mend(ino, &Mend { size: Some(len as u64), ..Mend::default() });
+    }
+
+    /// Gives an inode an attribute block with this list, at a new place.
+    pub(super) fn set_attributes(&mut self, ino: InodeNo, list: &[u8]) {
+        let Some(record) = self.load_record(ino) else { return };
+        let Some(old) = record.inode.attribute_run() else { return };
+        let Some(start) = self.allocate(old.len) else { return self.no_space(ino) };
+        let new = FragRun::new(start, old.len);
+        let place = self.run_place(new);
+        let generation = record.inode.generation.get();
+        let block = xattr::encode_block(list, ino, generation, start, place.len, self.checksum);
+        self.disk.change(place.offset, &block);
+        self.walk.used.release(old);
+        self.mend(ino, &Mend { attribute_block: Some(new), ..Mend::default() });
+    }
+
+    pub(super) fn restore_system(&mut self, index: u32) {
         let container = system_sector(index);
         match self.system_sector_copy(index) {
             Some(mut image) => self.store_sector(container, &mut image),
@@ -134,7 +156,7 @@ impl Checker<'_> {
         }
     }
 
-    fn remake_system(&mut self, ino: InodeNo) {
+    pub(super) fn remake_system(&mut self, ino: InodeNo) {
         let container = self.layout.system_container(ino);
         let Some(mut image) = self.load_good_sector(container) else { return };
         let slot = Sector::new(&image).find_inode(ino).map(|entry| entry.slot);
@@ -182,21 +204,45 @@ impl Checker<'_> {
             merge_runs(&mut self.watched);
             return false;
         }
-        let mut sharers = std::mem::take(&mut self.walk.sharers);
-        // What knows its own address stays; of the others whoever was found first.
-        sharers.sort_by_key(|sharer| sharer.kind != ClaimKind::Fixed);
-        let mut kept: Vec<FragRun> = Vec::new();
-        for sharer in sharers {
+        let sharers = std::mem::take(&mut self.walk.sharers);
+        let mut proofs: HashMap<InodeNo, Proof> = HashMap::new();
+        for sharer in &sharers {
+            proofs.entry(sharer.ino).or_insert_with(|| self.proof_of(sharer.ino));
+        }
+        let mut ranked: Vec<(Rank, Sharer)> = sharers
+            .into_iter()
+            .map(|sharer| match sharer.kind {
+                // What knows its own address stays.
+                ClaimKind::Fixed => (Rank::Fixed, sharer),
+                ClaimKind::Data => (Rank::Data(proofs[&sharer.ino]), sharer),
+            })
+            .collect();
+        // Of equals whoever was found first.
+        ranked.sort_by_key(|(rank, _)| *rank);
+        let mut kept: Vec<(Rank, FragRun, InodeNo)> = Vec::new();
+        for (rank, sharer) in ranked {
             let run = sharer.run;
-            let is_taken = kept.iter().any(|k| k.start < run.end() && run.start < k.end());
-            if !is_taken {
-                kept.push(run);
+            let others: Vec<_> = kept
+                .iter()
+                .filter(|(_, kept, _)| kept.start < run.end() && run.start < kept.end())
+                .copied()
+                .collect();
+            let Some((best, _, owner)) = others.first().copied() else {
+                kept.push((rank, run, sharer.ino));
                 continue;
-            }
-            let message =
-                format!("fragments {} to {} have another user", run.start, run.end().0 - 1);
+            };
+            let range = format!("fragments {} to {}", run.start, run.end().0 - 1);
+            let is_anothers = best == Rank::Data(Proof::Right) || rank == Rank::Data(Proof::Wrong);
+            let message = match is_anothers {
+                true => format!("{range} have another user, inode {owner}, and are not its own"),
+                false => format!("{range} have another user, inode {owner}"),
+            };
             self.problem(Code::SharedFragments, Place::Inode(sharer.ino), message);
             match sharer.kind {
+                ClaimKind::Data if is_anothers => {
+                    let taken: Vec<FragRun> = others.iter().map(|(_, run, _)| *run).collect();
+                    self.leave_holes(sharer.ino, &taken);
+                }
                 ClaimKind::Data => self.copy_extent(sharer.ino, run),
                 // At most one of two such blocks is what it should be; the walk drops the other.
                 ClaimKind::Fixed => {}
@@ -204,6 +250,66 @@ impl Checker<'_> {
         }
         self.watched.clear();
         false
+    }
+
+    /// What a file's contents say of whether they are its own.
+    fn proof_of(&mut self, ino: InodeNo) -> Proof {
+        let Some(record) = self.load_record(ino) else { return Proof::None };
+        let inode = &record.inode;
+        if inode.file_type() == Some(FileType::Directory) {
+            return self.proof_of_directory(&record);
+        }
+        let has_checksum = inode.inode_flags().contains(InodeFlags::CONTENT_CHECKSUM)
+            && inode.size.get() <= self.layout.segment_bytes.into();
+        if !has_checksum {
+            return Proof::None;
+        }
+        let mut extents = self.collect_map(&record.as_record()).extents;
+        extents.sort_by_key(|extent| extent.logical);
+        let (size, checksum) = (inode.size.get(), inode.content_checksum.get());
+        match self.has_contents(&PendingContents { ino, size, checksum, extents }) {
+            true => Proof::Right,
+            false => Proof::Wrong,
+        }
+    }
+
+    fn proof_of_directory(&mut self, record: &OwnedRecord) -> Proof {
+        let extents = self.collect_map(&record.as_record()).extents;
+        let fragments = u64::from(self.layout.block_fragments());
+        let ino = record.inode.number();
+        let sector_bytes = self.layout.sector_bytes;
+        let (mut own, mut others) = (0u64, 0u64);
+        for extent in extents.iter().filter(|extent| extent.is_of_blocks(fragments as u32)) {
+            for at in (0..u64::from(extent.len)).step_by(fragments as usize) {
+                let run = FragRun::new(FragNo(extent.start.0 + at), fragments as u32);
+                let image = self.disk.read(self.run_place(run).offset, sector_bytes as usize);
+                let offset = (extent.logical + at) * u64::from(self.layout.fragment_bytes);
+                let sector = SectorIndex((offset / u64::from(sector_bytes)) as u32);
+                match self.identify(&image) {
+                    None => {}
+                    Some((found, _)) if found == (Container { file: ino, sector }) => own += 1,
+                    Some(_) => others += 1,
+                }
+            }
+        }
+        match (own, others) {
+            (_, 1..) => Proof::Wrong,
+            (1.., 0) => Proof::Right,
+            (0, 0) => Proof::None,
+        }
+    }
+
+    /// Takes fragments that are others' out of a file's map.
+    fn leave_holes(&mut self, ino: InodeNo, taken: &[FragRun]) {
+        let Some(record) = self.load_record(ino) else { return };
+        let mut extents = self.collect_map(&record.as_record()).extents;
+        extents.sort_by_key(|extent| extent.logical);
+        for run in taken {
+            extents = extents.into_iter().flat_map(|extent| without(extent, *run)).collect();
+        }
+        self.set_map(ino, &extents);
+        let clear_flags = InodeFlags::CONTENT_CHECKSUM;
+        self.mend(ino, &Mend { clear_flags, ..Mend::default() });
     }
 
     /// Gives a file a copy of an extent that it shares.
@@ -228,44 +334,95 @@ impl Checker<'_> {
         }
         self.set_map(ino, &extents);
     }
+
+    /// The record with what can be set right set right.
+    fn mended(&mut self, record: &Record<'_>, file_type: FileType) -> OwnedRecord {
+        let is_directory = self.has_own_sectors(record);
+        let mut record = OwnedRecord::new(record);
+        let inode = &mut record.inode;
+        if inode.file_type() != Some(file_type) {
+            // The type stands in two places; that of the mode counts if it is one, but a directory is
+            // known by its sectors.
+            let file_type = match is_directory {
+                true => FileType::Directory,
+                false => inode.file_type().unwrap_or(file_type),
+            };
+            let permissions = u32::from(inode.mode.get()) & 0o7777;
+            inode.mode = ((file_type.mode_bits() | permissions) as u16).into();
+        }
+        inode.flags = (inode.flags.get() & InodeFlags::all().bits()).into();
+        for nanoseconds in [
+            &mut inode.atime_nanoseconds,
+            &mut inode.mtime_nanoseconds,
+            &mut inode.ctime_nanoseconds,
+            &mut inode.btime_nanoseconds,
+        ] {
+            if nanoseconds.get() >= 1_000_000_000 {
+                *nanoseconds = 0.into();
+            }
+        }
+        let flags = inode.inode_flags();
+        let file_type = inode.file_type();
+        if flags.contains(InodeFlags::INLINE) {
+            inode.size = (record.data.len() as u64).into();
+            inode.map_root = 0.into();
+        }
+        if file_type != Some(FileType::Regular) {
+            let flags = inode.inode_flags() - InodeFlags::CONTENT_CHECKSUM;
+            inode.flags = flags.bits().into();
+        }
+        if file_type != Some(FileType::Directory) {
+            let flags = inode.inode_flags() - InodeFlags::INDEXED;
+            inode.flags = flags.bits().into();
+        }
+        record
+    }
+
+    /// Whether a file's contents begin with the first sector of a directory with its number.
+    fn has_own_sectors(&mut self, record: &Record<'_>) -> bool {
+        let extents = self.collect_map(record).extents;
+        let Some(first) = extents.iter().find(|extent| extent.logical == 0) else { return false };
+        if !self.layout.is_allocatable(first.start, first.len) {
+            return false;
+        }
+        let offset = self.run_place(first.run()).offset;
+        let image = self.disk.read(offset, self.layout.sector_bytes as usize);
+        let found = self.identify(&image).map(|(container, _)| container);
+        found == Some(Container { file: record.inode.number(), sector: SectorIndex(0) })
+    }
 }
 
-/// The record with what can be set right set right.
-fn mended(record: &Record<'_>, file_type: FileType) -> OwnedRecord {
-    let mut record = OwnedRecord::new(record);
-    let inode = &mut record.inode;
-    if inode.file_type() != Some(file_type) {
-        // The type stands in two places; that of the mode counts if it is one.
-        let file_type = inode.file_type().unwrap_or(file_type);
-        let permissions = u32::from(inode.mode.get()) & 0o7777;
-        inode.mode = ((file_type.mode_bits() | permissions) as u16).into();
-    }
-    inode.flags = (inode.flags.get() & InodeFlags::all().bits()).into();
-    for nanoseconds in [
-        &mut inode.atime_nanoseconds,
-        &mut inode.mtime_nanoseconds,
-        &mut inode.ctime_nanoseconds,
-        &mut inode.btime_nanoseconds,
-    ] {
-        if nanoseconds.get() >= 1_000_000_000 {
-            *nanoseconds = 0.into();
-        }
-    }
-    let flags = inode.inode_flags();
-    let file_type = inode.file_type();
-    if flags.contains(InodeFlags::INLINE) {
-        inode.size = (record.data.len() as u64).into();
-        inode.map_root = 0.into();
-    }
-    if file_type != Some(FileType::Regular) {
-        let flags = inode.inode_flags() - InodeFlags::CONTENT_CHECKSUM;
-        inode.flags = flags.bits().into();
-    }
-    if file_type != Some(FileType::Directory) {
-        let flags = inode.inode_flags() - InodeFlags::INDEXED;
-        inode.flags = flags.bits().into();
-    }
-    record
+/// What contents say of whether they are their file's, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Proof {
+    /// They match its checksum.
+    Right,
+    /// It has none.
+    None,
+    /// They do not.
+    Wrong,
+}
+
+/// Who of those that share fragments keeps them: the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Fixed,
+    Data(Proof),
+}
+
+/// What is left of an extent without the fragments of a run.
+fn without(extent: Extent, run: FragRun) -> impl Iterator<Item = Extent> {
+    let (first, end) = (extent.start.0, extent.run().end().0);
+    let piece = move |from: u64, to: u64| {
+        (from < to).then(|| Extent {
+            logical: extent.logical + (from - first),
+            start: FragNo(from),
+            len: (to - from) as u32,
+            ..extent
+        })
+    };
+    let before = piece(first, end.min(run.start.0));
+    before.into_iter().chain(piece(first.max(run.end().0), end))
 }
 
 fn merge_runs(runs: &mut Vec<FragRun>) {

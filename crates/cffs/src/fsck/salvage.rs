@@ -19,7 +19,12 @@ impl Checker<'_> {
         if std::mem::replace(&mut self.salvaged, true) {
             return;
         }
-        let found = self.search_sectors(&Wanted::Unknown);
+        let mut found = self.search_sectors(&Wanted::Unknown);
+        for ino in self.incomplete.clone() {
+            if let Some((generation, blocks)) = found.remove(&ino) {
+                self.complete_directory(ino, generation, &blocks);
+            }
+        }
         let children: BTreeMap<InodeNo, BTreeSet<InodeNo>> =
             found.iter().map(|(ino, (_, blocks))| (*ino, self.subdirectories(blocks))).collect();
         for ino in tops(&children) {

@@ -16,7 +16,7 @@ use crate::format::cylinder_group::{CgHeader, bitmap_checksum};
 use crate::format::extent::Extent;
 use crate::format::inode::{FileType, Record};
 use crate::format::{locator, sector};
-use crate::units::{CgIndex, Container, FragNo, FragRun, InodeNo};
+use crate::units::{CgIndex, Container, FragNo, FragRun, InodeNo, SectorIndex};
 
 use super::sectors::OwnedRecord;
 
@@ -35,7 +35,7 @@ type Missing = HashMap<InodeNo, Option<(Container, u32)>>;
 pub(super) enum Wanted {
     /// Those of these containers.
     Missing(Missing),
-    /// Those of all directories that the walk did not meet.
+    /// Those of all directories that the walk did not meet, or that lack some.
     Unknown,
 }
 
@@ -51,18 +51,21 @@ impl Checker<'_> {
         if !self.is_damaged() && !has_fewer {
             return;
         }
-        let missing = self.missing_inodes();
-        if missing.is_empty() {
+        let mut missing = self.missing_inodes();
+        if missing.is_empty() && self.incomplete.is_empty() {
             return;
         }
         let homes: HashMap<InodeNo, InodeNo> = missing
             .iter()
             .filter_map(|(ino, place)| place.map(|(container, _)| (*ino, container.file)))
             .collect();
+        missing.extend(self.incomplete.iter().map(|ino| (*ino, None)));
         let found = self.search_sectors(&Wanted::Missing(missing));
         for (ino, (generation, blocks)) in &found {
             let comes_with_other = homes.get(ino).is_some_and(|home| found.contains_key(home));
-            if !comes_with_other {
+            if self.walk.census.get(*ino).is_some() {
+                self.complete_directory(*ino, *generation, blocks);
+            } else if !comes_with_other {
                 self.take_lost_directory(*ino, *generation, blocks);
             }
         }
@@ -77,6 +80,41 @@ impl Checker<'_> {
         self.problem(Code::LostDirectory, Place::Inode(ino), message);
         let extents = self.claim_found(blocks, 0);
         self.walk.fixes.push(Fix::Resurrect { ino, generation, extents });
+    }
+
+    /// Gives a directory that lacks sectors those that were found; only once.
+    pub(super) fn complete_directory(&mut self, ino: InodeNo, generation: u32, blocks: &Blocks) {
+        let Some(file) = self.walk.census.containers.get(&ino).cloned() else { return };
+        if !self.completed.insert(ino) {
+            return;
+        }
+        let per_block = self.layout.block_sectors();
+        let fragments = self.layout.block_fragments();
+        let (mut map, mut end, mut count) = (file.map, 0, 0);
+        for (block, (start, _)) in blocks {
+            let first = *block as u32 * per_block;
+            let is_held = first < file.sectors
+                && (first..first + per_block)
+                    .map(SectorIndex)
+                    .any(|sector| !self.lost_sectors.contains(&Container { file: ino, sector }));
+            if is_held || !self.walk.used.claim(FragRun::new(*start, fragments)) {
+                continue;
+            }
+            self.cut_block(&mut map, *block);
+            let logical = block * u64::from(fragments);
+            let extent = Extent { logical, start: *start, len: fragments, unwritten: false };
+            map.insert(map.partition_point(|other| other.logical < logical), extent);
+            end = extent.logical_end() * u64::from(self.layout.fragment_bytes);
+            count += 1;
+        }
+        if count > 0 {
+            let message = format!("{count} blocks of it were found that it does not lead to");
+            self.problem(Code::LostBlocks, Place::Inode(ino), message);
+            let generation = (generation != file.generation).then_some(generation);
+            let mend = Mend { size_min: Some(end), generation, ..Mend::default() };
+            self.walk.fixes.push(Fix::SetMap(ino, map));
+            self.walk.fixes.push(Fix::Mend(ino, mend));
+        }
     }
 
     /// If the system area was lost: looks, once, for blocks of the root directory and the external
@@ -245,7 +283,10 @@ impl Checker<'_> {
             Wanted::Missing(missing) => missing.get(&file).is_some_and(|place| {
                 place.is_none_or(|(_, wanted_generation)| wanted_generation == generation)
             }),
-            Wanted::Unknown => !file.is_system() && self.walk.census.get(file).is_none(),
+            Wanted::Unknown => {
+                !file.is_system() && self.walk.census.get(file).is_none()
+                    || self.incomplete.contains(&file)
+            }
         };
         let per_block = self.layout.block_sectors();
         let within = container.sector.0 % per_block * self.layout.sector_bytes;

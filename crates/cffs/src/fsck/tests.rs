@@ -3,6 +3,7 @@
 mod corpus;
 mod damage;
 mod document;
+mod forged;
 mod image;
 mod random;
 mod salvage;

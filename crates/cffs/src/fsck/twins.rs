@@ -4,10 +4,11 @@
 //! one counts:
 //!
 //! 1. the inode with a linktag that names the other place, of two such the one of the later epoch;
-//! 2. the later generation of the inode number;
-//! 3. what lies in the sector that was written in the later epoch;
-//! 4. the record in the external table;
-//! 5. what was found first.
+//! 2. of a volume that was left clean, the place that the locator table tells;
+//! 3. the later generation of the inode number;
+//! 4. what lies in the sector that was written in the later epoch;
+//! 5. the record in the external table;
+//! 6. what was found first.
 
 use std::cmp::Reverse;
 
@@ -61,10 +62,13 @@ impl Checker<'_> {
         let OwnedEntry { record: Some(known), epoch: known_epoch, .. } = entry else { return };
         let a = Candidate { record: &known, container: first.container, epoch: known_epoch };
         let b = Candidate { record: &second, container, epoch };
+        // On a volume that was left clean, the locator table knows.
+        let located = if self.was_clean() { self.located(ino) } else { None };
         let rank = |one: &Candidate<'_>, other: &Candidate<'_>| {
             let generation = one.record.inode.generation.get();
             let is_external = one.container.file == InodeNo::EXTERNAL;
-            (one.moved_from(other.container), generation, one.epoch, is_external)
+            let is_located = located == Some(one.container);
+            (one.moved_from(other.container), is_located, generation, one.epoch, is_external)
         };
         let (rank_a, rank_b) = (rank(&a, &b), rank(&b, &a));
         let second_counts = rank_b > rank_a;
@@ -132,9 +136,13 @@ impl Checker<'_> {
             self.release_record(&known.as_record());
             self.claim_record(&record, container.file);
         }
+        if !is_directory {
+            // What was read by its number may be another's.
+            self.walk.census.containers.remove(&ino);
+        }
         if let Some(file) = self.walk.census.containers.get_mut(&ino) {
             file.parent = container.file;
-            file.recorded_entries = record.inode.special.get() as u32;
+            file.recorded_entries = record.inode.entries();
         }
         if let Some(found) = self.walk.census.get_mut(ino) {
             found.container = container;

@@ -372,5 +372,8 @@ fn check_target(target: &[u8]) -> Result<()> {
     if target.len() > SYMLINK_BYTES_MAX {
         return Err(Error::NameTooLong);
     }
+    if target.contains(&0) {
+        return Err(Error::Invalid("the target of a symbolic link with a zero byte"));
+    }
     Ok(())
 }

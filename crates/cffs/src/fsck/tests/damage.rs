@@ -8,7 +8,7 @@ use crate::format::checksum::name_hash;
 use crate::format::extent::{EXTENT_BYTES, Extent};
 use crate::format::inode::{FileType, InodeFlags};
 use crate::format::sector::{self, Body, Sector};
-use crate::format::{cylinder_group, index, locator};
+use crate::format::{cylinder_group, index, locator, xattr};
 use crate::fsck::Code::{self, *};
 use crate::fsck::census::pieces;
 use crate::fsck::editor::Mend;
@@ -64,6 +64,13 @@ cases! {
     contents_changed true [Contents] ["/dir/a"];
     unexpected_space true [UnexpectedSpace] [];
     fields true [Fields] [];
+    symlink_target true [SymlinkTarget] ["/symlink"];
+    symlink_target_in_block true [SymlinkTarget] ["/long"];
+    symlink_without_target true [SymlinkTarget] ["/symlink"];
+    attribute_name true [AttributeList] ["/small"];
+    attribute_name_in_block true [AttributeList] ["/attributes"];
+    lost_blocks true [SectorLost, DirectorySize, LostBlocks] [];
+    stale_inode true [SharedFragments, Contents] ["/dir/a"];
     attribute_list true [AttributeList] ["/small"];
     attribute_block true [AttributeBlock] ["/attributes"];
     link_count true [LinkCount] [];
@@ -360,7 +367,75 @@ fn shared_fragments(image: &Image) -> Vec<(Code, Place)> {
         set_extent(c, a, |extent| extent.start = start);
         c.mend(a, &Mend { clear_flags: InodeFlags::CONTENT_CHECKSUM, ..Mend::default() });
     });
-    vec![(SharedFragments, Place::Inode(b))]
+    vec![(SharedFragments, Place::Inode(a))]
+}
+
+/// An inode from before another file was given its space: its checksum shows that the contents are
+/// not its own. Once, the repair dropped the checksum and showed the other file's bytes.
+fn stale_inode(image: &Image) -> Vec<(Code, Place)> {
+    let (a, b) = (image.ino("/dir/a"), image.ino("/dir/b"));
+    image.with(|c| {
+        let record = c.load_record(b).expect("a record");
+        let start = Extent::decode_list(&record.data).next().expect("an extent").start;
+        set_extent(c, a, |extent| extent.start = start);
+    });
+    vec![(Contents, Place::Inode(a)), (SharedFragments, Place::Inode(a))]
+}
+
+fn lost_blocks(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/dir");
+    image.with(|c| c.mend(ino, &Mend { generation: Some(77), ..Mend::default() }));
+    let sector = Container { file: ino, sector: SectorIndex(0) };
+    vec![
+        (SectorLost, Place::Sector(sector)),
+        (DirectorySize, Place::Inode(ino)),
+        (LostBlocks, Place::Inode(ino)),
+    ]
+}
+
+fn symlink_target(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/symlink");
+    image.with(|c| c.edit_record(ino, |record| record.data[700] = 0));
+    vec![(SymlinkTarget, Place::Inode(ino))]
+}
+
+fn symlink_without_target(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/symlink");
+    image.with(|c| c.edit_record(ino, |record| record.data[0] = 0));
+    vec![(SymlinkTarget, Place::Inode(ino))]
+}
+
+fn symlink_target_in_block(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/long");
+    image.with(|c| {
+        let record = c.load_record(ino).expect("a record");
+        assert!(!record.inode.inode_flags().contains(InodeFlags::INLINE));
+        let start = Extent::decode_list(&record.data).next().expect("an extent").start;
+        let offset = start.0 * u64::from(c.layout.fragment_bytes);
+        let mut bytes = c.disk.read(offset, 1024);
+        bytes[700] = 0;
+        c.disk.change(offset, &bytes);
+    });
+    vec![(SymlinkTarget, Place::Inode(ino))]
+}
+
+fn attribute_name(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/small");
+    image.with(|c| c.edit_record(ino, |record| record.xattrs[9] = 0));
+    vec![(AttributeList, Place::Inode(ino))]
+}
+
+fn attribute_name_in_block(image: &Image) -> Vec<(Code, Place)> {
+    let ino = image.ino("/attributes");
+    image.with(|c| {
+        let record = c.load_record(ino).expect("a record");
+        let place = c.run_place(record.inode.attribute_run().expect("a block"));
+        let mut bytes = c.disk.read(place.offset, place.len);
+        bytes[xattr::HEADER_BYTES + 9] = 0;
+        c.checksum.seal(&mut bytes, 4);
+        c.disk.change(place.offset, &bytes);
+    });
+    vec![(AttributeList, Place::Inode(ino))]
 }
 
 fn fragment_count(image: &Image) -> Vec<(Code, Place)> {
@@ -403,7 +478,7 @@ fn attribute_block(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/attributes");
     let offset = image.with(|c| {
         let record = c.load_record(ino).expect("a record");
-        let run = crate::fsck::map::attribute_run(&record.as_record()).expect("a block");
+        let run = record.inode.attribute_run().expect("a block");
         run.start.0 * u64::from(c.layout.fragment_bytes)
     });
     flip(image, offset + 100);

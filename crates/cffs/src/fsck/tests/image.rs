@@ -74,6 +74,7 @@ fn fill(volume: &Volume) {
     file(inner, "deep", &contents(3, 3000));
     file(deeper, "deepest", &contents(4, 30));
     volume.make(ROOT, b"symlink", &new_file(NewKind::Symlink(&[b'x'; 900]))).unwrap();
+    volume.make(ROOT, b"long", &new_file(NewKind::Symlink(&[b'y'; 4000]))).unwrap();
     volume.make(ROOT, b"pipe", &new_file(NewKind::Fifo)).unwrap();
     let small = file(ROOT, "small", &contents(5, 300));
     volume.set_xattr(small, b"user.in", b"the inode", XattrMode::Any).unwrap();

@@ -9,7 +9,6 @@ use super::salvage::salvage;
 use super::volumes::{open, run};
 use crate::device::BlockDevice;
 use crate::format::Superblock;
-use crate::fsck::map::attribute_run;
 use crate::fsck::{Code, Repair};
 use crate::mkfs::MkfsOptions;
 use crate::units::{CgIndex, InodeNo};
@@ -101,7 +100,7 @@ fn needed_blocks(image: &Image) -> BTreeMap<InodeNo, BTreeSet<u64>> {
             let map = c.collect_map(&record.as_record());
             places.extend(map.extents.iter().map(|extent| c.run_place(extent.run())));
             places.extend(map.tree_blocks.iter().map(|block| c.block_place(*block)));
-            let attributes = attribute_run(&record.as_record());
+            let attributes = record.inode.attribute_run();
             places.extend(attributes.map(|run| c.run_place(run)));
             let blocks = places.iter().flat_map(|place| {
                 place.offset / block..(place.offset + place.len as u64).div_ceil(block)
