@@ -81,6 +81,16 @@ check_rust() {
     command -v cargo >/dev/null || fail "please install Rust from https://rustup.rs"
 }
 
+# Every version of Rust has warnings of its own; the source is kept free of those of this one.
+lint_rust=1.95
+
+note_version() {
+    local version
+    version=$(rustc --version | cut -d ' ' -f 2)
+    [[ $version == "$lint_rust".* ]] ||
+        echo "lint: this is Rust $version, and warnings are held to Rust $lint_rust: some may differ"
+}
+
 check_components() {
     local component
     for component in fmt clippy; do
@@ -115,6 +125,7 @@ check_rust
 install_packages needed "$for_building"
 if [[ $purpose == lint ]]; then
     check_components
+    note_version
 elif [[ $purpose == deb ]]; then
     install_packages needed "$for_packages"
 elif [[ $purpose == test* ]]; then
