@@ -32,7 +32,7 @@ pub use locator::Locator;
 pub use map::{ExtentMap, Mapping};
 pub use scrub::Scrubber;
 pub use store::{Features, SectorImage, Store, body_bytes_max};
-pub use vnode::{Changed, Locked, Vnode, VnodeState};
+pub use vnode::{Changed, DirState, Locked, Motion, Vnode, VnodeState};
 pub use write_back::Neighbours;
 
 use crate::clock::Timestamp;

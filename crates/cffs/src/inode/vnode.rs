@@ -32,7 +32,7 @@ pub struct Vnode {
 
 /// What a vnode takes by itself, with its place in the table.
 const VNODE_BYTES: u64 = size_of::<Vnode>() as u64 + 32;
-/// What a hash in [`VnodeState::leaving`] takes.
+/// What a hash in [`DirState::leaving`] takes.
 const LEAVING_BYTES: u64 = 5;
 
 /// What changed of a file since its inode was last encoded: the most of it.
@@ -62,13 +62,8 @@ pub struct VnodeState {
     pub dirty: bool,
     /// In what it differs.
     pub changed: Changed,
-    /// Linktags of the open epoch.
-    pub tags: Vec<LinkTag>,
-    /// The last epoch in which the inode was given a further name.
-    pub gained_name: Option<EpochNo>,
-    /// The last epoch in which a name of it went, moved, or became that of another file, while the
-    /// device had the inode in the external table.
-    pub lost_name: Option<EpochNo>,
+    /// What of it moves between sectors or names in the open epoch.
+    pub motion: Motion,
     /// Fragments promised to the file's changed pages.
     pub reserved: u64,
     /// Blocks promised to the directory's new sectors.
@@ -89,16 +84,35 @@ pub struct VnodeState {
     pub xattr_space: FragRun,
     /// The contents matched their checksum since the inode was read.
     pub verified: AtomicBool,
-    /// Of a directory: hashes of the names whose entries leave the device in the last phase of the
-    /// open epoch, or whose files have another name then. Such a name cannot be given again before: the
-    /// device could have it twice.
-    pub leaving: HashSet<u32>,
-    /// Of a directory: no sector before this one has room for an entry of usual size.
-    pub room_from: u32,
+    /// What is known of its entries, if it is a directory.
+    pub entries: DirState,
     /// What the vnode is charged with.
     charge: Charge,
-    /// Of a directory: the length of the inline contents last written in it, for which the next
-    /// new file leaves room.
+}
+
+/// What of an inode moves between sectors or names, so that recovery can complete it.
+#[derive(Debug, Default)]
+pub struct Motion {
+    /// Linktags of the open epoch.
+    pub tags: Vec<LinkTag>,
+    /// The last epoch in which the inode was given a further name.
+    pub gained_name: Option<EpochNo>,
+    /// The last epoch in which a name of it went, moved, or became that of another file, while the
+    /// device had the inode in the external table.
+    pub lost_name: Option<EpochNo>,
+}
+
+/// What is known of a directory's entries.
+#[derive(Debug, Default)]
+pub struct DirState {
+    /// Hashes of the names whose entries leave the device in the last phase of the open epoch, or whose
+    /// files have another name then. Such a name cannot be given again before: the device could have
+    /// it twice.
+    pub leaving: HashSet<u32>,
+    /// No sector before this one has room for an entry of usual size.
+    pub room_from: u32,
+    /// The length of the inline contents last written in the directory, for which the next new file
+    /// leaves room.
     pub inline_len: u16,
 }
 
@@ -109,6 +123,11 @@ impl VnodeState {
         self.changed = Changed::Times;
         self.moves = false;
         self.weigh();
+    }
+
+    /// Whether space is promised to the file, or taken for it in advance.
+    fn holds_promises(&self) -> bool {
+        self.reserved + self.reserved_blocks + self.spill_blocks > 0 || self.xattr_space.len > 0
     }
 
     /// Charges the vnode to an account from now on.
@@ -123,7 +142,7 @@ impl VnodeState {
             Content::Inline(bytes) => bytes.capacity() as u64,
             Content::Map(_) => 0,
         };
-        let leaving = self.leaving.capacity() as u64 * LEAVING_BYTES;
+        let leaving = self.entries.leaving.capacity() as u64 * LEAVING_BYTES;
         self.charge.set(Weight {
             inode: VNODE_BYTES + inline + leaving,
             attributes: self.inode.known_attributes().map_or(0, Attributes::memory_bytes),
@@ -148,9 +167,7 @@ impl Vnode {
                 durable: container.filter(|_| durable),
                 dirty: false,
                 changed: Changed::Times,
-                tags: Vec::new(),
-                gained_name: None,
-                lost_name: None,
+                motion: Motion::default(),
                 reserved: 0,
                 reserved_blocks: 0,
                 tail_unpromised: false,
@@ -160,10 +177,8 @@ impl Vnode {
                 xattrs_changed: false,
                 xattr_space: FragRun::default(),
                 verified: AtomicBool::new(false),
-                leaving: HashSet::default(),
-                room_from: 0,
+                entries: DirState::default(),
                 charge: Charge::default(),
-                inline_len: 0,
             }),
         }
     }
@@ -187,7 +202,12 @@ impl Vnode {
     /// is found again.
     pub(super) fn is_evictable(&self) -> bool {
         let Some(state) = self.state.try_read() else { return false };
-        !self.is_queued() && !state.dirty && state.pages.is_empty() && state.container.is_some()
+        let equals_device = !state.dirty && state.pages.is_empty() && state.container.is_some();
+        let goes = !self.is_queued() && equals_device;
+        debug_assert!(!goes || !state.holds_promises(), "inode {}: a promise is lost", self.ino);
+        debug_assert!(!goes || state.motion.tags.is_empty(), "inode {}: a tag is lost", self.ino);
+        debug_assert!(!goes || state.container == state.durable, "inode {} is not there", self.ino);
+        goes
     }
 }
 

@@ -302,7 +302,7 @@ impl Store {
                 (DIRECT_EXTENTS_MIN * EXTENT_BYTES, DIRECT_EXTENTS_MAX * EXTENT_BYTES)
             }
         };
-        let tags = file.tags.clone();
+        let tags = file.motion.tags.clone();
         let smallest = Record::encoded_len(data_min, 0, 0);
         let tags_fit = room.saturating_sub(smallest) / LINK_TAG_BYTES;
         let is_external = file.container.is_some_and(|place| place.file == InodeNo::EXTERNAL);

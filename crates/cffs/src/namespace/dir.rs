@@ -80,7 +80,7 @@ impl Namespace {
         dir: &mut Locked<'_>,
         entry: &NewEntry<'_>,
     ) -> Result<(SectorIndex, u16)> {
-        if dir.leaving.contains(&entry.hash) && !entry.name.is_empty() {
+        if dir.entries.leaving.contains(&entry.hash) && !entry.name.is_empty() {
             return Err(Error::EpochNeeded);
         }
         let index = self.sector_with_room(dir, entry.len() + entry.slack)?;
@@ -153,11 +153,11 @@ impl Namespace {
         let image = self.store.sector_mut(dir, index)?;
         if deferred {
             sector::defer_removal(image, slot);
-            dir.leaving.insert(hash);
+            dir.entries.leaving.insert(hash);
         } else {
             sector::remove(image, slot);
         }
-        dir.room_from = dir.room_from.min(index.0);
+        dir.entries.room_from = dir.entries.room_from.min(index.0);
         if dir.inode.is_dir() {
             let count = dir.inode.entry_count().saturating_sub(1);
             dir.inode.set_entry_count(count);
@@ -174,7 +174,7 @@ impl Namespace {
         old: &Found,
         entry: &NewEntry<'_>,
     ) -> Result<bool> {
-        if dir.leaving.contains(&entry.hash) {
+        if dir.entries.leaving.contains(&entry.hash) {
             return Err(Error::EpochNeeded);
         }
         let room = {
@@ -208,17 +208,17 @@ impl Namespace {
         if count > 0 && has_room(dir, count - 1)? {
             return self.first_empty_of_last_block(dir, count, len);
         }
-        let from = dir.room_from.min(count);
+        let from = dir.entries.room_from.min(count);
         let to = count.min(from + HOLE_SEARCH_SECTORS_MAX);
         for index in from..to {
             if has_room(dir, index)? {
-                dir.room_from = index;
+                dir.entries.room_from = index;
                 return Ok(SectorIndex(index));
             }
         }
         // What was passed over has less room than an entry like this one takes. An entry of
         // another length may find less than there is, and a removal lowers the mark again.
-        dir.room_from = to;
+        dir.entries.room_from = to;
         self.store.append_sectors(dir)
     }
 
@@ -248,7 +248,7 @@ impl Namespace {
             return Ok(());
         }
         dir.inode.set_bucket_count(0);
-        dir.room_from = 0;
+        dir.entries.room_from = 0;
         self.store.set_size(dir, 0)
     }
 

@@ -80,7 +80,8 @@ impl Namespace {
         let encoded = self.encode_new(&file);
         let container = if self.store.features.embed {
             let body = Body::Embedded(encoded.record());
-            let slack = if file_type == FileType::Regular { dir.inline_len.into() } else { 0 };
+            let slack =
+                if file_type == FileType::Regular { dir.entries.inline_len.into() } else { 0 };
             let entry = NewEntry { name, hash, file_type, body, slack };
             let (sector, _) = self.insert_entry(dir, &entry)?;
             Container { file: dir.inode.ino, sector }
@@ -245,14 +246,14 @@ impl Namespace {
     /// Fails if the file lost or exchanged a name in the open epoch, and lies in the external table
     /// on the device: recovery completes one such change of a file, not several.
     pub(super) fn check_names_settled(&self, vnode: &Arc<Vnode>) -> Result<()> {
-        let lost = vnode.state.read().lost_name;
+        let lost = vnode.state.read().motion.lost_name;
         if lost == Some(self.store.epoch()) { Err(Error::EpochNeeded) } else { Ok(()) }
     }
 
     /// Notes that a name of the file is in motion, if recovery would have to find out which.
     pub(super) fn note_lost_name(&self, file: &mut Locked<'_>) {
         if file.durable.is_some_and(|place| place.file == InodeNo::EXTERNAL) {
-            file.lost_name = Some(self.store.epoch());
+            file.motion.lost_name = Some(self.store.epoch());
         }
     }
 
@@ -265,7 +266,7 @@ impl Namespace {
         count: u32,
     ) {
         let tag = LinkTag { epoch: self.store.epoch(), kind, place, count };
-        file.tags.push(tag);
+        file.motion.tags.push(tag);
     }
 
     /// Gives a file another name. No other change is under way.
@@ -321,7 +322,7 @@ impl Namespace {
         file.inode.nlink += 1;
         let now = self.store.clock.now();
         file.inode.touch(now);
-        file.gained_name = Some(self.store.epoch());
+        file.motion.gained_name = Some(self.store.epoch());
         self.store.mark_dirty(&mut file);
         self.names_changed(&mut dir, file_type);
         Ok(())
@@ -334,7 +335,7 @@ impl Namespace {
         let mut file = Locked::new(vnode);
         // The device has it under a name that is about to go, or has another file under the name that
         // it took: recovery could not tell these from a name that the inode is to keep.
-        if file.durable.is_some_and(|durable| durable != from) || !file.tags.is_empty() {
+        if file.durable.is_some_and(|durable| durable != from) || !file.motion.tags.is_empty() {
             return Err(Error::EpochNeeded);
         }
         let ino = file.inode.ino;
@@ -345,12 +346,12 @@ impl Namespace {
             (entry.slot, EncodedInode::from_record(&record))
         };
         self.tag_move(&mut file);
-        encoded.set_tags(&file.tags);
+        encoded.set_tags(&file.motion.tags);
         let place = match self.insert_external(&encoded, file.inode.file_type) {
             Ok(place) => place,
             Err(error) => {
                 // The inode did not move: with the tag it would wait for an epoch that writes it.
-                file.tags.clear();
+                file.motion.tags.clear();
                 return Err(error);
             }
         };
@@ -366,7 +367,7 @@ impl Namespace {
 
     /// Tags an inode that is about to move with the place where the device has it.
     pub(super) fn tag_move(&self, file: &mut Locked<'_>) {
-        file.tags.retain(|tag| tag.kind != LinkTagKind::MovedFrom);
+        file.motion.tags.retain(|tag| tag.kind != LinkTagKind::MovedFrom);
         if let Some(durable) = file.durable {
             let count = file.inode.nlink;
             self.tag(file, LinkTagKind::MovedFrom, durable, count);
@@ -411,13 +412,13 @@ impl Namespace {
                 _ => return Err(Error::Stale),
             }
         };
-        let tags_before = file.tags.clone();
+        let tags_before = file.motion.tags.clone();
         self.tag_move(&mut file);
-        encoded.set_tags(&file.tags);
+        encoded.set_tags(&file.motion.tags);
         let fits = encoded.record().len() <= self.body_room(name);
         let image = self.store.sector_mut(&mut dir, found.sector)?;
         if !fits || !sector::replace(image, found.slot, &Body::Embedded(encoded.record())) {
-            file.tags = tags_before;
+            file.motion.tags = tags_before;
             return Ok(());
         }
         let deferred = file.durable == Some(place);
@@ -442,7 +443,7 @@ impl Namespace {
         // Attributes that lie in a block of their own stay there.
         let beside = file.inode.xattr_block.len == 0;
         let fragments = self.store.layout.block_fragments();
-        let encoded = file.inode.encode(beside, &file.tags, fragments);
+        let encoded = file.inode.encode(beside, &file.motion.tags, fragments);
         let len = encoded.record().len();
         let mut fits = len <= body_bytes_max(&self.store.layout);
         if place.file == InodeNo::EXTERNAL {
@@ -452,7 +453,7 @@ impl Namespace {
         }
         let image = self.store.sector_mut(container, place.sector)?;
         if fits && sector::replace(image, slot, &Body::Embedded(encoded.record())) {
-            container.inline_len = contents_len as u16;
+            container.entries.inline_len = contents_len as u16;
             self.store.mark_dirty(file);
             return Ok(true);
         }

@@ -141,7 +141,7 @@ impl Namespace {
 
     /// Whether the file was given a further name in the open epoch.
     fn gained_name(&self, vnode: &Arc<Vnode>) -> bool {
-        vnode.state.read().gained_name == Some(self.store.epoch())
+        vnode.state.read().motion.gained_name == Some(self.store.epoch())
     }
 
     /// Fails if `dir` is the directory `ino` or lies below it.
@@ -187,22 +187,22 @@ impl Namespace {
         let old_place = Container { file: names.from.ino, sector: source.sector };
         let mut file = Locked::new(vnode);
         let durable = file.durable;
-        let tags_before = file.tags.clone();
+        let tags_before = file.motion.tags.clone();
         let encoded = match source.reference {
             Some(_) => None,
             None => {
                 self.tag_move(&mut file);
-                file.tags.retain(|tag| tag.kind != LinkTagKind::Replaced);
+                file.motion.tags.retain(|tag| tag.kind != LinkTagKind::Replaced);
                 if let Some((target, _)) = target {
                     let place = Container { file: names.to.ino, sector: target.sector };
                     let count = file.inode.nlink;
                     self.tag(&mut file, LinkTagKind::Replaced, place, count);
                 }
-                let encoded = self.moving_record(names.from, source, &file.tags)?;
+                let encoded = self.moving_record(names.from, source, &file.motion.tags)?;
                 if encoded.record().len() > self.body_room(names.new_name) {
                     // The tags have no room beside a long name in a small sector. In the external
                     // table they have, from the next epoch on.
-                    file.tags = tags_before;
+                    file.motion.tags = tags_before;
                     drop(file);
                     self.move_out(vnode, old_place)?;
                     return Err(Error::EpochNeeded);
@@ -217,7 +217,7 @@ impl Namespace {
         let sector = match self.put_new_entry(names.to, &entry, target) {
             Ok(sector) => sector,
             Err(error) => {
-                Locked::new(vnode).tags = tags_before;
+                Locked::new(vnode).motion.tags = tags_before;
                 return Err(error);
             }
         };
@@ -234,7 +234,7 @@ impl Namespace {
         if on_device {
             // Given again in another sector, the name could be there for both files, and recovery
             // would take it from the one that has no other there.
-            from.leaving.insert(source.hash);
+            from.entries.leaving.insert(source.hash);
         }
         drop(from);
         let mut file = Locked::new(vnode);
@@ -260,7 +260,7 @@ impl Namespace {
         vnode: &Arc<Vnode>,
     ) -> Result<bool> {
         let hash = self.hash(names.new_name)?;
-        let mut tags = vnode.state.read().tags.clone();
+        let mut tags = vnode.state.read().motion.tags.clone();
         let encoded = match source.reference {
             Some(_) => None,
             None => {
@@ -278,12 +278,12 @@ impl Namespace {
         let mut file = Locked::new(vnode);
         if file.durable.is_some() {
             // Given again in another sector, the name could be there for both files.
-            dir.leaving.insert(source.hash);
+            dir.entries.leaving.insert(source.hash);
         }
         if source.reference.is_some() {
             self.note_lost_name(&mut file);
         }
-        file.tags = tags;
+        file.motion.tags = tags;
         file.inode.touch(self.store.clock.now());
         self.store.mark_dirty(&mut file);
         Ok(true)

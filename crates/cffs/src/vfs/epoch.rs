@@ -406,7 +406,7 @@ impl Preparation<'_> {
                     let mut file = Locked::new(vnode);
                     self.encode_into(&mut holder, &mut file, container.sector)?;
                     file.durable = Some(container);
-                    file.tags.clear();
+                    file.motion.tags.clear();
                     file.set_encoded();
                 }
                 // An inode without a name stays in memory until nobody uses it.
@@ -453,7 +453,7 @@ impl Preparation<'_> {
             if kind == PageKind::Data {
                 continue;
             }
-            file.leaving.clear();
+            file.entries.leaving.clear();
             let sectors_end = if kind == PageKind::Sectors { base } else { 0 };
             let positions: Vec<u64> = file.pages.dirty_in(0..u64::MAX).collect();
             let mut taken = Vec::with_capacity(positions.len());
@@ -539,7 +539,7 @@ impl Preparation<'_> {
         let Some(page) = dir.pages.get(position).filter(|_| is_external) else { return false };
         let moved = |ino| {
             let vnode = self.store.peek(ino);
-            vnode.is_some_and(|vnode| vnode.state.read().lost_name == Some(self.epoch))
+            vnode.is_some_and(|vnode| vnode.state.read().motion.lost_name == Some(self.epoch))
         };
         page.chunks_exact(self.store.layout.sector_bytes as usize).any(|image| {
             let mut entries = Sector::new(image).entries();
