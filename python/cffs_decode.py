@@ -108,8 +108,8 @@ Superblock = table("Superblock", "8sII16s64sIIIIIIIHBBQIIQQQQQII16sQQ"
     uuid label compat ro_compat incompat block_bytes fragment_bytes sector_bytes segment_bytes
     inline_bytes_max policy state blocks cg_blocks cgs_made generation epoch free_fragments inodes
     inode_rotor cg_rotor mounts hash_seed made_at mounted_at
-    checksum_seed holder_host holder_boot holder_name holder_pid holder_flags holder_started
-    errors_policy error_flags error_code error_count error_first_at error_last_at error_ino
+    checksum_seed holder_host holder_boot holder_name holder_pid holder_process_started
+    holder_started errors_policy error_flags error_code error_count error_first_at error_last_at error_ino
     reserve_fragments reserve_uid reserve_gid log_start log_blocks log_flags log_uuid object_id
     busy_log_blocks reserved""")
 CylinderGroup = table("CylinderGroup", "4sIIIIIQ",

@@ -24,11 +24,12 @@ enum Uses {
 }
 
 /// The modules above the base, from the bottom.
-const LAYERS: [(&str, Uses); 12] = [
+const LAYERS: [(&str, Uses); 13] = [
     ("device", Uses::Below),
     // Codecs do no I/O, so they do not even see a device.
     ("format", Uses::Only(&[])),
     ("memory", Uses::Only(&[])),
+    ("host", Uses::Only(&["format"])),
     ("cache", Uses::Below),
     ("alloc", Uses::Below),
     ("inode", Uses::Below),

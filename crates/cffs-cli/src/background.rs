@@ -26,7 +26,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::last_words;
+use crate::{last_words, privileges};
 
 /// In the environment of monitor and server, so that they know what they are.
 const ROLE_VARIABLE: &str = "CFFS_BACKGROUND_ROLE";
@@ -112,6 +112,9 @@ pub fn watch(image: &Path) -> anyhow::Result<ExitCode> {
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
     std::env::set_current_dir("/")?;
+    if let Err(error) = privileges::give_up() {
+        tracing::warn!("{error:#}");
+    }
     if let Some(pipe) = server.stdout.take() {
         last_words::log_all(pipe);
     }

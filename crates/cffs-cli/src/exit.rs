@@ -114,7 +114,21 @@ fn advice(kind: Kind, cause: &(dyn std::error::Error + 'static)) -> Option<&'sta
     if let Some(OpenError::NotADevice { .. }) = open {
         return Some("name the image, or the device with the volume");
     }
+    if let Some(OpenError::WriteProtected { .. }) = open {
+        return Some(match kind {
+            Kind::Mount => "mount it read-only: -o ro",
+            Kind::Fsck => "cffs fsck -n checks it without writing",
+            Kind::Ordinary => "it can be read, or mounted with -o ro",
+        });
+    }
     match cause.downcast_ref::<Error>()? {
+        Error::InUse(_) => Some(match kind {
+            Kind::Mount => "if that is certainly gone, or this is a copy: -o takeover",
+            Kind::Fsck => "if that is certainly gone, or this is a copy: --take-over",
+            Kind::Ordinary => {
+                "if that is certainly gone, or this is a copy: cffs fsck -p --take-over"
+            }
+        }),
         Error::Corruption(Corruption::SuperblockMagic { .. }) => Some(match kind {
             Kind::Fsck => "there is no copy of one either: this is no C-FFS volume",
             _ => "this is no C-FFS volume, or its beginning is lost (cffs fsck looks for a copy)",

@@ -1,23 +1,24 @@
 //! Opening an image or a device that others may have in use.
 
-use std::os::linux::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fs, io};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use cffs::clock::SystemClock;
 use cffs::device::BlockDevice;
-use cffs::device::file::{Access, FileDevice, OpenError};
+use cffs::device::file::{Access, FileDevice, OpenError, Process, User};
 use cffs::files::Files;
-use cffs::vfs::Volume;
+use cffs::format::Superblock;
+use cffs::host::SystemHost;
 use cffs::vfs::types::OpenOptions;
+use cffs::vfs::{Volume, mark};
+use cffs_serve::fuse::control;
 
-use crate::mounts;
+use crate::mounts::{self, Mounted};
 
-/// How long a command waits for whoever has the image: a server that is closing it, or another
-/// command.
+/// How long a command waits for a program that writes the image: a server that is closing it, or
+/// another command.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How much of that goes without a word: a server of a mount of type fuse completes the image after
 /// umount(8) has returned.
@@ -25,47 +26,74 @@ const QUIET: Duration = Duration::from_secs(3);
 
 /// Opens an image or a device, alone (or, to read, beside other readers).
 ///
-/// Where it is mounted, this fails at once and says where. Where it is in use otherwise, the
-/// server is about to close it or another command is at work: that is waited for, with a note.
+/// Where it is mounted, this fails at once and says where. Where it is written otherwise, the server is
+/// about to close it or another command is at work: that is waited for, with a note. One that reads it
+/// is not waited for for long, since anybody who may read the image can do that.
 pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
-    match FileDevice::open(path, access) {
-        Err(OpenError::InUse { .. }) => {}
+    let user = match FileDevice::open(path, access) {
+        Err(OpenError::InUse { by, .. }) => by,
         outcome => return Ok(outcome?),
-    }
-    if let Some(mounted) = mounts::of_source(path) {
-        return Err(anyhow!(
+    };
+    if let Some(mounted) = mounts::of_source(path).or_else(|| served_by(&user)) {
+        bail!(
             "{} is mounted on {}{}; unmount it first: cffs umount {}",
             path.display(),
             mounted.directory.display(),
-            held_by(path),
+            process(&user)
+                .map(|process| format!(" by process {}", process.pid))
+                .unwrap_or_default(),
             mounted.directory.display(),
-        ));
+        );
     }
     match FileDevice::open_waiting(path, access, QUIET) {
         Err(OpenError::InUse { .. }) => {}
         outcome => return Ok(outcome?),
     }
-    eprintln!("cffs: {} is in use{}; waiting for it", path.display(), held_by(path));
+    eprintln!("cffs: {} is {user}; waiting for it", path.display());
     match FileDevice::open_waiting(path, access, PATIENCE) {
-        Err(OpenError::InUse { .. }) => bail!(
-            "{} is still in use{} after {} seconds",
-            path.display(),
-            held_by(path),
-            PATIENCE.as_secs()
-        ),
+        Err(OpenError::InUse { by, .. }) => bail!("{} is still {by}", path.display()),
         outcome => Ok(outcome?),
     }
+}
+
+fn process(user: &User) -> Option<&Process> {
+    match user {
+        User::Writer(process) | User::Reader(process) => process.as_ref(),
+        User::Claim(_) => None,
+    }
+}
+
+/// The mount that a process serves, perhaps from an image that has another path.
+fn served_by(user: &User) -> Option<Mounted> {
+    let pid = process(user)?.pid;
+    let serves = |mounted: &Mounted| {
+        control::identity(&mounted.directory).is_ok_and(|identity| identity.pid == pid)
+    };
+    mounts::all().ok()?.into_iter().find(serves)
 }
 
 /// Opens the volume on a device.
 pub fn open_volume(
     path: &Path,
     device: impl BlockDevice + 'static,
-    options: OpenOptions,
+    mut options: OpenOptions,
 ) -> anyhow::Result<Arc<Volume>> {
+    options.host.get_or_insert_with(|| Arc::new(SystemHost));
+    let read_only = options.read_only;
     let volume = cffs::open(Arc::new(device), Arc::new(SystemClock), options)
         .with_context(|| path.display().to_string())?;
+    if read_only {
+        warn_of_writer(path, &volume.superblock());
+    }
     Ok(Arc::new(volume))
+}
+
+/// Says that what is read may be changing: by another host, which no lock keeps away, or beside a copy of
+/// this volume.
+pub fn warn_of_writer(path: &Path, superblock: &Superblock) {
+    if let Some(user) = mark::user(superblock, &SystemHost, true) {
+        eprintln!("cffs: {}: {user}; what is read may not fit together", path.display());
+    }
 }
 
 /// Opens the files of an image.
@@ -78,29 +106,4 @@ pub fn open_files(path: &Path, options: OpenOptions) -> anyhow::Result<Files> {
 /// Options for a command that only reads.
 pub fn read_only() -> OpenOptions {
     OpenOptions { read_only: true, ..OpenOptions::default() }
-}
-
-/// " by process N", as far as it can be found out.
-fn held_by(path: &Path) -> String {
-    match lock_holder(path) {
-        Ok(Some(pid)) => format!(" by process {pid}"),
-        _ => String::new(),
-    }
-}
-
-/// The process that holds the lock of a file, from lines such as
-/// `1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF`.
-fn lock_holder(path: &Path) -> io::Result<Option<u32>> {
-    let metadata = fs::metadata(path)?;
-    let device = metadata.st_dev();
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let file = format!("{major:02x}:{minor:02x}:{}", metadata.st_ino());
-    let table = fs::read_to_string("/proc/locks")?;
-    let holder = table.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let at = fields.iter().position(|field| *field == file)?;
-        let is_waiting = fields.get(1) == Some(&"->");
-        if is_waiting { None } else { fields.get(at.checked_sub(1)?)?.parse().ok() }
-    });
-    Ok(holder)
 }

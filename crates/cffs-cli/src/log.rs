@@ -1,18 +1,39 @@
 //! The log of a server in the background: a file, or the system's log.
+//!
+//! Servers of several volumes share a log, so each line names its volume. What repeats itself is
+//! counted instead of written ([`limit`]).
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::Instant;
 
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use tracing::callsite::Identifier;
+use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::registry::LookupSpan;
+
+use self::limit::{Admission, Limit};
+
+mod limit;
+#[cfg(test)]
+mod tests;
 
 /// Where journald and syslogd listen.
 const SYSTEM_LOG: &str = "/dev/log";
 /// Facility daemon, severity notice.
 const PRIORITY: u32 = 3 << 3 | 5;
+/// Others need not read which files of a volume are damaged.
+const LOG_MODE: u32 = 0o600;
 
 /// Which messages are logged, in the terms of `tracing`, for instance `debug`.
 const FILTER_VARIABLE: &str = "CFFS_LOG";
@@ -24,54 +45,132 @@ pub fn to_stderr() {
     let _ = builder.try_init();
 }
 
-/// Sends messages to `file` or, without one, to the system's log; where nobody listens there, to a
-/// file of our own. Returns the name of what was chosen.
-pub fn to_background(file: Option<&Path>) -> anyhow::Result<String> {
-    if let Some(path) = file {
-        return to_file(path);
+/// Sends messages about a volume to `file` or, without one, to the system's log; where nobody listens
+/// there, to a file of our own. A log that cannot be written is no reason not to serve the volume: that
+/// is said on standard error, and there is no log.
+pub fn to_background(file: Option<&Path>, volume: &Path) {
+    let volume = volume.to_path_buf();
+    if file.is_none()
+        && let Some(socket) = system_log()
+    {
+        let lines = Lines::new(volume, false);
+        let builder = tracing_subscriber::fmt().with_env_filter(filter()).event_format(lines);
+        let _ = builder.with_writer(SystemLog(socket)).try_init();
+        return;
     }
-    let socket = UnixDatagram::unbound()?;
-    if socket.connect(SYSTEM_LOG).is_ok() {
-        let builder = tracing_subscriber::fmt()
-            .with_env_filter(filter())
-            .with_ansi(false)
-            .without_time()
-            .with_writer(SystemLog(socket));
-        let _ = builder.try_init();
-        return Ok(String::from("the system's log"));
+    let Some(path) = file.map(Path::to_path_buf).or_else(own_file) else {
+        eprintln!(
+            "cffs: there is no log: no system log listens, and neither XDG_STATE_HOME, HOME nor \
+             XDG_RUNTIME_DIR says where one may be; -o log=FILE names one"
+        );
+        return;
+    };
+    match open(&path) {
+        Ok(file) => {
+            let lines = Lines::new(volume, true);
+            let builder = tracing_subscriber::fmt().with_env_filter(filter()).event_format(lines);
+            let _ = builder.with_writer(Mutex::new(file)).try_init();
+        }
+        Err(error) => eprintln!(
+            "cffs: there is no log: {}: {error}; the volume is served without one",
+            path.display()
+        ),
     }
-    to_file(&own_file()?)
+}
+
+fn system_log() -> Option<UnixDatagram> {
+    let socket = UnixDatagram::unbound().ok()?;
+    socket.connect(SYSTEM_LOG).ok()?;
+    Some(socket)
 }
 
 fn filter() -> EnvFilter {
     EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| EnvFilter::new("info"))
 }
 
-fn to_file(path: &Path) -> anyhow::Result<String> {
-    use anyhow::Context;
-    let file = File::options().create(true).append(true).open(path);
-    let file = file.with_context(|| format!("log file {}", path.display()))?;
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter())
-        .with_ansi(false)
-        .with_writer(Mutex::new(file));
-    let _ = builder.try_init();
-    Ok(path.display().to_string())
+/// Opens a log for appending. A symbolic link that waits where a log should be is not followed.
+fn open(path: &Path) -> io::Result<File> {
+    let opened = File::options()
+        .create(true)
+        .append(true)
+        .mode(LOG_MODE)
+        .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+        .open(path);
+    opened.map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::LOOP) => io::Error::other("it is a symbolic link; name the file itself"),
+        _ => error,
+    })
 }
 
-/// `/var/log/cffs.log` for root, a file in the directory of the user's state for others.
-fn own_file() -> io::Result<PathBuf> {
+/// `/var/log/cffs.log` for root; a file in the directory of the user's state, or of their session, for
+/// others. Never in a directory that others can write, where something may wait under its name.
+fn own_file() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
-        return Ok(PathBuf::from("/var/log/cffs.log"));
+        return Some(PathBuf::from("/var/log/cffs.log"));
     }
-    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
-    let dir = state.or_else(home).unwrap_or_else(std::env::temp_dir).join("cffs");
-    std::fs::create_dir_all(&dir)?;
-    Ok(dir.join("cffs.log"))
+    let dir = own_dir(|name| std::env::var_os(name).map(PathBuf::from))?.join("cffs");
+    // If it cannot be made, opening the log says why.
+    let _ = std::fs::create_dir_all(&dir);
+    Some(dir.join("cffs.log"))
 }
 
-/// Writes each message as one datagram of the syslog protocol.
+fn own_dir(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    // A path that is not absolute says nothing (XDG Base Directory Specification).
+    let variable = |name| variable(name).filter(|path| path.is_absolute());
+    variable("XDG_STATE_HOME")
+        .or_else(|| variable("HOME").map(|home| home.join(".local/state")))
+        .or_else(|| variable("XDG_RUNTIME_DIR"))
+}
+
+/// One message a line: time, level, volume, text and fields.
+struct Lines {
+    volume: String,
+    has_time: bool,
+    limit: Limit<Identifier>,
+}
+
+impl Lines {
+    fn new(volume: PathBuf, has_time: bool) -> Lines {
+        let volume = volume.display().to_string().escape_debug().to_string();
+        Lines { volume, has_time, limit: Limit::new() }
+    }
+
+    fn head(&self, level: tracing::Level, out: &mut Writer<'_>) -> fmt::Result {
+        if self.has_time {
+            SystemTime.format_time(out)?;
+            out.write_char(' ')?;
+        }
+        write!(out, "{level:>5} {}: ", self.volume)
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut out: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let metadata = event.metadata();
+        let Admission::Written { left_out } = self.limit.admit(metadata.callsite(), Instant::now())
+        else {
+            return Ok(());
+        };
+        if left_out > 0 {
+            self.head(tracing::Level::WARN, &mut out)?;
+            writeln!(out, "{left_out} messages like one above were left out")?;
+        }
+        self.head(*metadata.level(), &mut out)?;
+        context.format_fields(out.by_ref(), event)?;
+        writeln!(out)
+    }
+}
+
+/// Writes each line as one datagram of the syslog protocol.
 struct SystemLog(UnixDatagram);
 
 impl<'a> MakeWriter<'a> for SystemLog {
@@ -101,9 +200,11 @@ impl Write for Message<'_> {
 
 impl Drop for Message<'_> {
     fn drop(&mut self) {
-        let mut datagram = format!("<{PRIORITY}>cffs[{}]: ", std::process::id()).into_bytes();
-        datagram.extend_from_slice(self.text.trim_ascii_end());
-        // There is nobody left to tell if the log itself fails.
-        let _ = self.socket.send(&datagram);
+        for line in self.text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let mut datagram = format!("<{PRIORITY}>cffs[{}]: ", std::process::id()).into_bytes();
+            datagram.extend_from_slice(line);
+            // There is no other place to say that the log itself fails.
+            let _ = self.socket.send(&datagram);
+        }
     }
 }

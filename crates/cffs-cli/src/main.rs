@@ -17,6 +17,7 @@ mod man;
 mod mount_options;
 mod mounts;
 mod output;
+mod privileges;
 mod progress;
 mod service_manager;
 mod size;

@@ -113,6 +113,7 @@ impl MountOptions {
             "dirty" => self.open.dirty_bytes_max = bytes(name, needed()?)?,
             "commit" => self.open.epoch_interval = seconds(name, needed()?)?,
             "remount" => self.remount = true,
+            "takeover" => self.open.take_over = true,
             "clean" if value == Some("never") => self.open.clean_after = Duration::MAX,
             "clean" => self.open.clean_after = seconds(name, needed()?)?,
             "clean_share" => self.open.clean_share_percent = percent(name, needed()?)?,

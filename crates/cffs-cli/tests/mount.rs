@@ -42,11 +42,13 @@ fn a_mount_keeps_what_is_written() {
     scratch.umount();
 }
 
-/// What a crash would leave at this moment: the image, copied while it is mounted.
+/// What a crash would leave at this moment: the image, copied while it is mounted. The mark in the copy
+/// says that the server has it open.
 fn copied_image(scratch: &Scratch) -> Scratch {
     let copy = Scratch::new();
     succeed(Command::new("cp").arg("--sparse=always").args([scratch.image(), copy.image()]));
-    let recovery = copy.cffs(["fsck", "-p"]).arg(copy.image()).output().expect("it starts");
+    let recovery =
+        copy.cffs(["fsck", "-p", "--take-over"]).arg(copy.image()).output().expect("it starts");
     assert!(matches!(recovery.status.code(), Some(0 | 1)), "{recovery:?}");
     copy.assert_clean();
     copy
@@ -555,4 +557,101 @@ fn metrics_of_a_mounted_volume_have_the_format_of_prometheus() {
     assert_eq!(metrics["cffs_volume_size_bytes"].samples[0].1, f64::from(64 << 20));
     let label = ("label".to_owned(), "a \"b\" \\".to_owned());
     assert!(metrics.values().all(|m| m.samples.iter().all(|(labels, _)| labels.contains(&label))));
+}
+
+/// A mount is seen from containers and by users who must not know where on the host its image lies.
+#[test]
+fn where_the_image_lies_is_for_its_owner() {
+    use std::os::unix::process::CommandExt;
+
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).expect("set");
+    scratch.mount("rw");
+    let info = |uid: u32| {
+        let mut command = Command::new("python3");
+        let script = "import os, sys; print(os.getxattr(sys.argv[1], 'system.cffs.info').decode())";
+        command.args(["-c", script]).arg(scratch.mountpoint()).uid(uid);
+        let shown = succeed(&mut command);
+        let shown: serde_json::Value = serde_json::from_str(&shown).expect("it is JSON");
+        shown["server"].clone()
+    };
+    let own = info(0);
+    assert_eq!(own["image"].as_str(), Some(&*scratch.image().to_string_lossy()));
+    assert_eq!(own["directory"].as_str(), Some(&*scratch.mountpoint().to_string_lossy()));
+    let others = info(65534);
+    assert_eq!((&others["image"], &others["directory"]), (&().into(), &().into()), "{others}");
+    assert_eq!(others["pid"], own["pid"]);
+    scratch.umount();
+}
+
+/// Each thread has its own, and all must be without them.
+#[test]
+fn a_server_keeps_no_rights_but_that_to_unmount() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    for transport in ["auto", "dev"] {
+        scratch.mount(&format!("transport={transport}"));
+        fs::write(scratch.mountpoint().join("f"), vec![1; 100_000]).expect("written");
+        let info = succeed(scratch.cffs(["info", "--json"]).arg(scratch.mountpoint()));
+        let info: serde_json::Value = serde_json::from_str(&info).expect("it is JSON");
+        let tasks = format!("/proc/{}/task", info["server"]["pid"]);
+        let mut threads = 0;
+        for task in fs::read_dir(tasks).expect("it runs") {
+            let status = task.expect("readable").path().join("status");
+            let Ok(status) = fs::read_to_string(status) else { continue };
+            let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
+            let set = |name| u64::from_str_radix(field(name).expect("there").trim(), 16);
+            const SYS_ADMIN: u64 = 1 << 21;
+            for name in ["CapEff:", "CapPrm:", "CapBnd:"] {
+                assert_eq!(set(name), Ok(SYS_ADMIN), "{name} {status}");
+            }
+            assert_eq!(set("CapInh:"), Ok(0));
+            assert_eq!(field("NoNewPrivs:").map(str::trim), Some("1"));
+            threads += 1;
+        }
+        assert!(threads > 1);
+        scratch.umount();
+        scratch.assert_clean();
+    }
+}
+
+#[test]
+fn a_log_that_cannot_be_written_does_not_keep_a_volume_from_being_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let log = scratch.path().join("no/such/log");
+    let mount = scratch
+        .cffs(["mount", "-o", &format!("log={}", log.display())])
+        .arg(scratch.image())
+        .arg(scratch.mountpoint())
+        .output()
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&mount.stderr).into_owned();
+    assert!(mount.status.success(), "{said}");
+    assert!(said.contains("there is no log") && said.contains("no/such/log"), "{said}");
+    fs::write(scratch.mountpoint().join("f"), b"served").expect("written");
+    scratch.umount();
+}
+
+#[test]
+fn the_log_names_the_volume() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    scratch.umount();
+    let log = fs::read_to_string(scratch.path().join("log")).expect("there");
+    let volume = scratch.image().display().to_string();
+    assert!(log.contains("mounted"), "{log}");
+    for line in log.lines() {
+        assert!(line.contains(&volume), "{line}");
+    }
 }

@@ -93,7 +93,7 @@ fn holder(holder: &Holder) -> Value {
         "started": holder.started,
         "host": dashed(&holder.host),
         "boot": dashed(&holder.boot),
-        "flags": holder.flags,
+        "process_started": holder.process_started,
     })
 }
 

@@ -7,6 +7,7 @@
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cffs::files::{self, CopyError, CopyOptions, Files, Observer};
@@ -30,7 +31,17 @@ impl Observer for Watcher {
     }
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("import: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args_os().skip(1).map(PathBuf::from);
     let (Some(image), Some(source)) = (arguments.next(), arguments.next()) else {
         return Err("usage: import IMAGE DIRECTORY".into());

@@ -8,11 +8,22 @@
 use std::error::Error;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use cffs::files::Files;
 use cffs::vfs::types::OpenOptions;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tour: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let image = std::env::args_os().nth(1).map(PathBuf::from);
     let image = image.ok_or("usage: tour IMAGE")?;
     let files = Files::open_image(&image, OpenOptions::default())?;

@@ -3,6 +3,7 @@
 //! The core never asks the system for the time: it asks its [`Clock`], so that a test decides what
 //! time it is and runs are reproducible.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,6 +14,24 @@ pub struct Timestamp {
     pub seconds: i64,
     /// Nanoseconds past the second, below 1,000,000,000.
     pub nanoseconds: u32,
+}
+
+/// A date of the Gregorian calendar, in UTC, to the minute: days since 1970 are counted in eras of 400
+/// years that begin in March, so that the leap day is the last of its year.
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let days = self.seconds.div_euclid(86400) + 719_468;
+        let second = self.seconds.rem_euclid(86400);
+        let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+        let year_of_era =
+            (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month_from_march = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+        let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+        let year = era * 400 + year_of_era + i64::from(month <= 2);
+        write!(f, "{year:04}-{month:02}-{day:02} {:02}:{:02}", second / 3600, second / 60 % 60)
+    }
 }
 
 /// Where the core gets the time from.
@@ -56,3 +75,6 @@ impl Clock for TestClock {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,6 +36,10 @@ pub enum Error {
     /// The volume was opened read-only.
     #[error("the volume is read-only")]
     ReadOnly,
+    /// The mark on the volume says that another process, on this host or on another, has it open for
+    /// writing.
+    #[error("{0}")]
+    InUse(String),
     /// No space is left for the operation.
     #[error("no space left on the volume")]
     NoSpace,

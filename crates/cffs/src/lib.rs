@@ -8,6 +8,7 @@ pub mod error;
 pub mod files;
 pub mod format;
 pub mod fsck;
+pub mod host;
 pub mod inode;
 pub mod memory;
 pub mod mkfs;

@@ -13,30 +13,54 @@ use crate::device::BlockDevice;
 use crate::error::{Corruption, Error, Result};
 use crate::format::superblock::{Damage, State};
 use crate::fsck::{self, CheckOptions, Progress, Repair, Report};
-use crate::vfs::{OpenOptions, Volume, read_superblock};
+use crate::vfs::{OpenOptions, Volume, mark, read_superblock};
 
 /// Opens the volume on a device, and recovers it first if it is to be written and was not left
-/// clean.
+/// clean. Before that, it is marked as this process's, if the options name a host.
+///
+/// # Errors
+///
+/// [`Error::InUse`] if another process has it open for writing; [`Error::Unsupported`] if it has
+/// features that are not known, or damage that a crash does not explain;
+/// [`Error::Corruption`] if there is no volume.
 pub fn open(
     device: Arc<dyn BlockDevice>,
     clock: Arc<dyn Clock>,
     options: OpenOptions,
 ) -> Result<Volume> {
-    let read_only = options.read_only;
-    if !read_only && read_superblock(&*device)?.state != State::Clean {
-        recover(&*device)?;
+    let superblock = match &options.host {
+        Some(host) if !options.read_only => {
+            mark::claim(&*device, &**host, clock.now(), options.take_over)?
+        }
+        _ => read_superblock(&*device)?,
+    };
+    let (host, read_only) = (options.host.clone(), options.read_only);
+    let user = host.as_ref().and_then(|host| mark::user(&superblock, &**host, true));
+    if let (Some(user), true) = (user, read_only) {
+        tracing::warn!("{user}; what is read beside it may not fit together");
     }
-    let opened = Volume::open(device.clone(), clock.clone(), options);
-    match &opened {
-        Ok(volume) => {
+    let recovered = match superblock.state {
+        State::InUse | State::Damaged if !read_only => recover(&*device),
+        _ => Ok(()),
+    };
+    let opened =
+        recovered.and_then(|()| Volume::open(Arc::clone(&device), Arc::clone(&clock), options));
+    match (&opened, host) {
+        (Ok(volume), _) => {
             if let Some(damage) = volume.superblock().damage {
                 tracing::warn!("{damage}; cffs fsck on the unmounted volume checks and mends it");
             }
         }
-        Err(Error::Corruption(corruption)) if !read_only => {
-            remember(&*device, corruption, &*clock)?;
+        (Err(error), host) if !read_only => {
+            if let Error::Corruption(corruption) = error {
+                remember(&*device, corruption, &*clock)?;
+            }
+            if let Some(host) = host {
+                // Why it did not open is what matters.
+                let _ = mark::release(&*device, &*host);
+            }
         }
-        Err(_) => {}
+        (Err(_), _) => {}
     }
     opened
 }

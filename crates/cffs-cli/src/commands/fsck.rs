@@ -7,8 +7,14 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use cffs::device::file::Access;
+use cffs::clock::{Clock, SystemClock};
+use cffs::device::BlockDevice;
+use cffs::device::file::{Access, FileDevice};
+use cffs::error::Error;
+use cffs::format::superblock::State;
 use cffs::fsck::{self, CheckOptions, Phase, Progress, Repair, Report};
+use cffs::host::SystemHost;
+use cffs::vfs::{mark, read_superblock};
 use cffs_serve::describe::{self, CheckProblem, CheckReport};
 use cffs_serve::fuse::control::{self, Request, Stage};
 use clap::Args;
@@ -65,6 +71,10 @@ pub struct Fsck {
     /// Search the whole device for directories that nothing leads to; deleted ones are found, too.
     #[arg(long, conflicts_with = "preen")]
     salvage: bool,
+    /// Check and repair it though it is marked as in use by another host, or by a process that no lock
+    /// tells of, and take the mark away. Only if that is certainly gone.
+    #[arg(long, requires = "repair", conflicts_with = "no")]
+    take_over: bool,
     /// Show progress with --json, too. Nothing is shown where standard error is no terminal.
     #[arg(long)]
     progress: bool,
@@ -124,10 +134,40 @@ impl Fsck {
             threads: self.threads.max(1),
             ..CheckOptions::default()
         };
+        self.claim(&device, &options).with_context(|| self.target.display().to_string())?;
         let bars = Bars::new(self.is_quiet());
         let report = fsck::check(&device, &options, &bars);
         bars.finish();
+        if repair != Repair::No && report.is_ok() {
+            // A superblock that is still damaged has no mark that could be taken away.
+            match mark::release(&device, &SystemHost) {
+                Err(Error::Corruption(_)) => {}
+                released => released.with_context(|| self.target.display().to_string())?,
+            }
+        }
         report.with_context(|| self.target.display().to_string())
+    }
+
+    /// Marks the volume as this process's before it is repaired; one that preening passes over is only
+    /// looked at. A superblock that is damaged has no mark.
+    fn claim(&self, device: &FileDevice, options: &CheckOptions) -> Result<(), Error> {
+        let superblock = match read_superblock(device) {
+            Ok(superblock) => superblock,
+            Err(Error::Corruption(_) | Error::Unsupported(_)) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let is_passed_over = options.repair == Repair::Preen
+            && !options.force
+            && superblock.state == State::Clean
+            && !self.take_over;
+        if options.repair == Repair::No {
+            image::warn_of_writer(&self.target, &superblock);
+        } else if !is_passed_over {
+            mark::claim(device, &SystemHost, SystemClock.now(), self.take_over)?;
+        } else if let Some(user) = mark::user(&superblock, &SystemHost, device.is_exclusive()) {
+            return Err(Error::InUse(user));
+        }
+        Ok(())
     }
 
     /// Has the server of a mounted volume check it, and waits for the report.

@@ -1,6 +1,7 @@
 //! `cffs import`: a tree into an image.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -135,7 +136,9 @@ impl CopyFlags {
         if self.json {
             output::json(&as_json(summary))?;
         } else if !self.quiet {
-            println!("{}", shown(summary));
+            let mut out = output::stdout();
+            writeln!(out, "{}", shown(summary))?;
+            out.flush()?;
         }
         if summary.failures > 0 {
             let failed = counted(summary.failures, "file");

@@ -109,7 +109,7 @@ impl Ls {
                 attr.uid,
                 attr.gid,
                 size_or_device(attr),
-                date(attr.mtime)
+                attr.mtime
             )?;
         }
         out.write_all(shown)?;
@@ -173,22 +173,3 @@ fn size_or_device(attr: &Attr) -> String {
         _ => attr.size.to_string(),
     }
 }
-
-/// A date of the Gregorian calendar, in UTC: days since 1970 are counted in eras of 400 years that
-/// begin in March, so that the leap day is the last of its year.
-fn date(time: Timestamp) -> String {
-    let days = time.seconds.div_euclid(86400) + 719_468;
-    let second = time.seconds.rem_euclid(86400);
-    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", second / 3600, second / 60 % 60)
-}
-
-#[cfg(test)]
-mod tests;

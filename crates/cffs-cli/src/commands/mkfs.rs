@@ -8,9 +8,12 @@ use anyhow::{Context, bail};
 use cffs::clock::{Clock, SystemClock};
 use cffs::device::BlockDevice;
 use cffs::device::file::{Access, FileDevice};
+use cffs::error::Error;
 use cffs::format::Superblock;
 use cffs::format::superblock::{Incompat, MAGIC, Policy};
+use cffs::host::SystemHost;
 use cffs::mkfs::{self, MkfsOptions};
+use cffs::vfs::{mark, read_superblock};
 use clap::{Args, ValueEnum};
 
 use super::tune::Errors;
@@ -75,6 +78,10 @@ pub struct Mkfs {
     /// Overwrite what is there.
     #[arg(short, long, visible_short_alias = 'F')]
     force: bool,
+    /// Overwrite it also where it is a volume that is marked as in use by another host, or by a process
+    /// that no lock tells of. Only if that is certainly gone.
+    #[arg(long)]
+    take_over: bool,
     /// Discard the whole device first.
     #[arg(long)]
     discard: bool,
@@ -144,6 +151,7 @@ impl Mkfs {
             if let Some(what) = contents(&device)?.filter(|_| !self.force) {
                 bail!("{} has {what} on it already; --force overwrites it", target.display());
             }
+            self.check_mark(&device).with_context(|| target.display().to_string())?;
             let Some(size_bytes) = self.size.filter(|_| !device.is_block_device()) else {
                 return self.check_size(device);
             };
@@ -158,6 +166,16 @@ impl Mkfs {
             None => {
                 bail!("{} does not exist; tell its size to make it: --size 4G", target.display())
             }
+        }
+    }
+
+    /// What another host has open is not overwritten, --force or not.
+    fn check_mark(&self, device: &FileDevice) -> Result<(), Error> {
+        // What cannot be read is no volume that anybody has open.
+        let Ok(superblock) = read_superblock(device) else { return Ok(()) };
+        match mark::user(&superblock, &SystemHost, device.is_exclusive()) {
+            Some(user) if !self.take_over => Err(Error::InUse(user)),
+            _ => Ok(()),
         }
     }
 

@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use super::{remount, umount};
 use crate::background::{self, Role};
 use crate::mount_options::MountOptions;
-use crate::{image, last_words, log, mounts, service_manager};
+use crate::{image, last_words, log, mounts, privileges, service_manager};
 
 /// Mount a volume on a directory
 ///
@@ -46,6 +46,8 @@ Options for -o, comma-separated:
   [no]allow_other        whether other users may enter; root's mounts let them, others' do not
   [no]suid, [no]dev, [no]exec, [no]symfollow
                          as for mount(8); nosymfollow is for root
+  takeover               open the volume though it is marked as in use by another host, or by a
+                         process that no lock tells of: only if that is certainly gone
   remount                change ro, rw, suid, dev, exec and symfollow of a mount that is there, and
                          nothing else (root)
   fuseblk=auto|no        whether root's mount stands on a block device, for an image on a loop device:
@@ -114,7 +116,8 @@ impl Mount {
             }
             role => {
                 background::leave_session();
-                log::to_background(options.log.as_deref())?;
+                let volume = self.source.canonicalize().unwrap_or_else(|_| self.source.clone());
+                log::to_background(options.log.as_deref(), &volume);
                 if role == Role::Monitor {
                     return background::watch(&self.source);
                 }
@@ -177,6 +180,10 @@ impl Mount {
                 return Err(error).with_context(|| no_mount(&self.directory));
             }
         };
+        // Before any thread is started, since each has its own.
+        if let Err(error) = privileges::give_up() {
+            tracing::warn!("{error:#}");
+        }
         stop_on_signals(server.stopper())?;
         if let Some(why) = server.why_no_block_device() {
             eprintln!("cffs mount: mounted as fuse, so that sync(2) does not reach it: {why}");

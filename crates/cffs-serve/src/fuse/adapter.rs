@@ -450,7 +450,7 @@ impl Handler for Adapter {
             return promised.map(|()| 0).map_err(errno("control"));
         }
         let value = match Control::question(name) {
-            Some(question) => self.control.answer(&self.volume, ino(node), question),
+            Some(question) => self.control.answer(&self.volume, ino(node), question, cx.uid),
             None => self.volume.xattr(ino(node), name),
         };
         let value = value.map_err(errno("getxattr"))?;

@@ -166,10 +166,12 @@ impl Request {
 /// Who serves what.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Identity {
-    /// The image or device; lossy where its path is not text.
-    pub image: String,
-    /// The directory on which it was mounted.
-    pub directory: String,
+    /// The image or device; lossy where its path is not text. Not for everybody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// The directory on which it was mounted. Not for everybody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
     /// The server's process, as it sees itself.
     pub pid: u32,
     /// The user whose process it is.
@@ -182,6 +184,17 @@ pub struct Identity {
     pub transport: String,
     /// The type of the mount, and why it is not `fuseblk` if it is not.
     pub mount_type: String,
+}
+
+impl Identity {
+    /// Where the image lies, and under which path it is mounted, is for root and the user who mounted
+    /// it: a mount can be seen from containers that must not know.
+    fn shown_to(&self, uid: u32) -> Identity {
+        match is_owner(uid) {
+            true => self.clone(),
+            false => Identity { image: None, directory: None, ..self.clone() },
+        }
+    }
 }
 
 /// The server's side.
@@ -215,10 +228,19 @@ impl Control {
         Question::ALL.into_iter().find(|question| question.name().as_bytes() == name)
     }
 
-    /// The answer, about the file `ino` if it is about a file.
-    pub fn answer(&self, volume: &Volume, ino: InodeNo, question: Question) -> Result<Vec<u8>> {
+    /// The answer for the user `uid`, about the file `ino` if it is about a file.
+    pub fn answer(
+        &self,
+        volume: &Volume,
+        ino: InodeNo,
+        question: Question,
+        uid: u32,
+    ) -> Result<Vec<u8>> {
         let value = match question {
-            Question::Info => describe::mounted(volume, self.identity.get()),
+            Question::Info => {
+                let identity = self.identity.get().map(|identity| identity.shown_to(uid));
+                describe::mounted(volume, identity.as_ref())
+            }
             Question::Stats => {
                 describe::stats(&volume.stats(), &volume.memory(), self.requests.describe())
             }

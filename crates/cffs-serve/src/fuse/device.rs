@@ -53,4 +53,12 @@ impl<D: BlockDevice> BlockDevice for ServingDevice<D> {
     fn longest_request(&self) -> Option<u64> {
         self.0.longest_request()
     }
+
+    fn drop_cached(&self, offset: u64, len: u64) {
+        self.0.drop_cached(offset, len);
+    }
+
+    fn is_exclusive(&self) -> bool {
+        self.0.is_exclusive()
+    }
 }

@@ -166,8 +166,8 @@ impl Server {
         // Both are new here, so neither can be taken already.
         let _ = notifier.set(session.notifier());
         let _ = identity.set(Identity {
-            image: options.source.to_string_lossy().into_owned(),
-            directory: session.path().to_string_lossy().into_owned(),
+            image: Some(options.source.to_string_lossy().into_owned()),
+            directory: Some(session.path().to_string_lossy().into_owned()),
             pid: std::process::id(),
             uid: rustix::process::geteuid().as_raw(),
             read_only: options.read_only,

@@ -118,6 +118,17 @@ pub trait BlockDevice: Send + Sync {
     fn longest_request(&self) -> Option<u64> {
         None
     }
+
+    /// Has the next read of this range come from the device itself, where another host may have
+    /// written it, and not from what this host keeps of it. A hint.
+    fn drop_cached(&self, offset: u64, len: u64) {
+        let _ = (offset, len);
+    }
+
+    /// Whether no other program of this host can have the device open for writing, by any path.
+    fn is_exclusive(&self) -> bool {
+        true
+    }
 }
 
 macro_rules! forward {
@@ -152,6 +163,12 @@ macro_rules! forward {
             }
             fn longest_request(&self) -> Option<u64> {
                 (**self).longest_request()
+            }
+            fn drop_cached(&self, offset: u64, len: u64) {
+                (**self).drop_cached(offset, len);
+            }
+            fn is_exclusive(&self) -> bool {
+                (**self).is_exclusive()
             }
         }
     };

@@ -17,7 +17,8 @@ pub struct CopyOptions {
     pub threads: Option<NonZeroUsize>,
     /// Whether extended attributes are copied, ACLs among them.
     pub xattrs: bool,
-    /// Whether owner and group are copied. On the way out of a volume that takes privileges.
+    /// Whether owner and group are copied. On the way out of a volume that takes privileges. Without
+    /// them, copies belong to whom the place belongs to, and have no set-id bits or capabilities.
     pub owner: bool,
 }
 
@@ -47,10 +48,17 @@ impl Observer for () {}
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {cause}", path.display())]
 pub struct CopyError {
-    /// The file's path outside of the volume.
+    /// The file's path outside of the volume; where the copy could not begin, the path that could not
+    /// be used, on either side.
     pub path: PathBuf,
     /// What went wrong.
     pub cause: CopyCause,
+}
+
+impl CopyError {
+    pub(super) fn new(path: &Path, cause: impl Into<CopyCause>) -> CopyError {
+        CopyError { path: path.to_owned(), cause: cause.into() }
+    }
 }
 
 /// Which side failed.
@@ -101,6 +109,17 @@ pub struct Summary {
     pub failures: u64,
 }
 
+/// The permissions of a copy that has another owner: a program that ran with the rights of its owner
+/// or group must not run with those of another.
+pub(super) fn without_privileges(permissions: u32) -> u32 {
+    permissions & !0o6000
+}
+
+/// Whether an extended attribute gives rights to those who run the file, as set-id bits do.
+pub(super) fn is_privilege(xattr: &[u8]) -> bool {
+    xattr == b"security.capability"
+}
+
 /// The copy in work, shared by its threads.
 pub(super) struct Job<'a> {
     pub(super) options: CopyOptions,
@@ -136,7 +155,7 @@ impl<'a> Job<'a> {
 
     /// Takes note of a failure.
     pub(super) fn failed(&self, path: &Path, cause: impl Into<CopyCause>) {
-        let error = CopyError { path: path.to_owned(), cause: cause.into() };
+        let error = CopyError::new(path, cause);
         self.counts[Count::Failures as usize].fetch_add(1, Ordering::Relaxed);
         self.observer.failed(&error);
         if error.cause.is_final() {

@@ -1,21 +1,22 @@
 //! A tree from a volume to outside.
 //!
 //! The unit of work is a directory, as on the way in. Directories get their own modes and times at
-//! the very end, so that one without permissions can be filled.
+//! the very end, so that one without permissions can be filled. Whoever can change the target
+//! meanwhile cannot lead the copy out of it ([`host`]).
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::fs::{self, Permissions};
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
-use rustix::fs::{CWD, FileType as HostType, Mode};
+use rustix::fs::FileType as HostType;
 
-use super::copy::{CopyCause, Count, Job, Queue};
-use super::{CopyError, CopyOptions, Files, Node, Observer, Summary, host};
+use super::copy::{CopyCause, Count, Job, Queue, is_privilege, without_privileges};
+use super::host::{self, Entry, Identity};
+use super::{CopyError, CopyOptions, Files, Node, Observer, Summary};
 use crate::error::Error;
 use crate::format::inode::FileType;
 use crate::units::InodeNo;
@@ -27,7 +28,14 @@ const COPY_BYTES: usize = 1 << 20;
 ///
 /// What is in the directory `source` comes into the directory `target`, which is made if it is
 /// missing. A `source` that is not a directory becomes the file `target`, or a file in it if that
-/// is a directory. Files that exist give way.
+/// is a directory. Files that exist give way. When it returns, everything is on the host's device.
+///
+/// # Errors
+///
+/// A file that cannot be copied whole is reported to the observer and counted in
+/// [`Summary::failures`]. An error is returned where the copy could not begin or could not go on: there
+/// is no `source`, the `target` cannot be made, either side has no space left, or the host could not
+/// write everything to its device.
 pub fn export(
     files: &Files,
     source: &[u8],
@@ -35,191 +43,234 @@ pub fn export(
     options: &CopyOptions,
     observer: &dyn Observer,
 ) -> Result<Summary, CopyError> {
+    let of_source = |error| CopyError::new(Path::new(OsStr::from_bytes(source)), error);
+    let node = files.node_itself(source).map_err(of_source)?;
+    let attr = node.attr().map_err(of_source)?;
+    let is_dir = attr.file_type == FileType::Directory;
+    let (root, path, name) =
+        open_target(source, is_dir, target).map_err(|error| CopyError::new(target, error))?;
+
     let job = Job::new(options, observer);
     let export = Export {
         job: &job,
+        root,
+        path,
         first_names: Mutex::new(HashMap::new()),
         directories: Mutex::new(Vec::new()),
     };
-    match export.begin(files, source, target) {
-        Ok(Some(task)) => job.run(task, |task, queue| export.directory(task, queue)),
-        Ok(None) => {}
-        Err(cause) => return Err(CopyError { path: target.to_owned(), cause }),
+    match name {
+        None => {
+            let first = Task { source: node, place: PathBuf::new() };
+            job.run(first, |task, queue| export.directory(task, queue));
+        }
+        Some(name) => {
+            let place = Path::new(&name);
+            if let Err(cause) = export.entry(&node, &attr, &export.root, place) {
+                return Err(CopyError { path: export.path.join(place), cause });
+            }
+        }
     }
     export.finish_directories();
-    job.finish()
+    let synced = export.root.sync_file_system();
+    let summary = job.finish()?;
+    synced.map_err(|error| CopyError::new(target, error))?;
+    Ok(summary)
+}
+
+/// The directory outside that everything is made in, its path, and the name in it of what is not a
+/// directory.
+fn open_target(
+    source: &[u8],
+    is_dir: bool,
+    target: &Path,
+) -> io::Result<(Entry, PathBuf, Option<OsString>)> {
+    if is_dir {
+        std::fs::create_dir_all(target)?;
+        return Ok((Entry::dir_at(target)?, target.to_owned(), None));
+    }
+    let own_name = Path::new(OsStr::from_bytes(source)).file_name();
+    match (Entry::dir_at(target), own_name) {
+        (Ok(dir), Some(name)) => Ok((dir, target.to_owned(), Some(name.to_owned()))),
+        _ => {
+            let (dir, name) = host::parent(target)?;
+            let path = target.parent().unwrap_or(Path::new("")).to_owned();
+            Ok((dir, path, Some(name)))
+        }
+    }
 }
 
 struct Export<'a> {
     job: &'a Job<'a>,
-    /// The first name outside of each file that has more than one.
-    first_names: Mutex<HashMap<InodeNo, PathBuf>>,
+    /// The directory in which everything is made; places are paths below it.
+    root: Entry,
+    /// Its path, for messages.
+    path: PathBuf,
+    /// The first place of each file that has more than one name, and which file it became.
+    first_names: Mutex<HashMap<InodeNo, (PathBuf, Identity)>>,
     /// Directories whose attributes are still to be set.
-    directories: Mutex<Vec<(PathBuf, Node)>>,
+    directories: Mutex<Vec<Made>>,
 }
 
-/// A directory to copy: the one in the volume, and what it became.
+/// A directory to copy: the one in the volume, and its place outside.
 struct Task {
     source: Node,
-    target: PathBuf,
+    place: PathBuf,
+}
+
+/// A directory that was copied.
+struct Made {
+    source: Node,
+    place: PathBuf,
+    identity: Identity,
 }
 
 impl Export<'_> {
-    fn begin(
-        &self,
-        files: &Files,
-        source: &[u8],
-        target: &Path,
-    ) -> Result<Option<Task>, CopyCause> {
-        let node = files.node_itself(source)?;
-        let attr = node.attr()?;
-        if attr.file_type == FileType::Directory {
-            fs::create_dir_all(target)?;
-            return Ok(Some(Task { source: node, target: target.to_owned() }));
-        }
-        let name = Path::new(OsStr::from_bytes(source));
-        let target = match (target.is_dir(), name.file_name()) {
-            (true, Some(name)) => target.join(name),
-            _ => target.to_owned(),
-        };
-        self.entry(&node, &attr, &target)?;
-        Ok(None)
-    }
-
     fn directory(&self, task: Task, queue: &Queue<Task>) {
         let mut found = Vec::new();
+        let path = self.path.join(&task.place);
         match self.fill(&task, &mut found) {
-            Ok(()) => {
-                self.job.copied(Count::Directories, &task.target, 0);
-                self.directories.lock().push((task.target, task.source));
+            Ok(identity) => {
+                self.job.copied(Count::Directories, &path, 0);
+                let Task { source, place } = task;
+                self.directories.lock().push(Made { source, place, identity });
             }
-            Err(cause) => self.job.failed(&task.target, cause),
+            Err(cause) => self.job.failed(&path, cause),
         }
         queue.add(found.into_iter().rev());
     }
 
-    fn fill(&self, task: &Task, found: &mut Vec<Task>) -> Result<(), CopyCause> {
+    fn fill(&self, task: &Task, found: &mut Vec<Task>) -> Result<Identity, CopyCause> {
+        let dir = self.root.dir_below(&task.place)?;
         for item in task.source.entries()? {
             if self.job.has_ended() {
-                return Ok(());
+                break;
             }
-            let target = task.target.join(OsStr::from_bytes(&item.name));
+            let name = OsStr::from_bytes(&item.name);
+            let place = task.place.join(name);
             let copied = task.source.lookup(&item.name).map_err(CopyCause::from).and_then(|node| {
                 if item.attr.file_type == FileType::Directory {
-                    make_dir(&target)?;
+                    dir.make_dir(name)?;
                     return Ok(Some(node));
                 }
-                self.entry(&node, &item.attr, &target).map(|()| None)
+                self.entry(&node, &item.attr, &dir, &place).map(|()| None)
             });
             match copied {
-                Ok(Some(source)) => found.push(Task { source, target }),
+                Ok(Some(source)) => found.push(Task { source, place }),
                 Ok(None) => {}
-                Err(cause) => self.job.failed(&target, cause),
+                Err(cause) => self.job.failed(&self.path.join(&place), cause),
             }
         }
-        Ok(())
+        Ok(dir.identity()?)
     }
 
-    /// Copies what is not a directory.
-    fn entry(&self, node: &Node, attr: &Attr, target: &Path) -> Result<(), CopyCause> {
+    /// Copies what is not a directory to a place in a directory that is open.
+    fn entry(&self, node: &Node, attr: &Attr, dir: &Entry, place: &Path) -> Result<(), CopyCause> {
         if attr.nlink < 2 {
-            return self.make(node, attr, target);
+            return self.make(node, attr, dir, place).map(drop);
         }
         let mut first_names = self.first_names.lock();
-        if let Some(first) = first_names.get(&attr.ino) {
-            remove_existing(target)?;
-            fs::hard_link(first, target)?;
-            self.job.copied(Count::HardLinks, target, 0);
+        if let Some((first, identity)) = first_names.get(&attr.ino) {
+            let name = last_name(place);
+            let from = self.root.dir_below(first.parent().unwrap_or(Path::new("")))?;
+            dir.remove(name)?;
+            dir.hard_link(name, (&from, last_name(first)), *identity)?;
+            self.job.copied(Count::HardLinks, &self.path.join(place), 0);
             return Ok(());
         }
         // Made under the lock, so that no other thread links to it before it is there.
-        self.make(node, attr, target)?;
-        first_names.insert(attr.ino, target.to_owned());
+        let identity = self.make(node, attr, dir, place)?;
+        first_names.insert(attr.ino, (place.to_owned(), identity));
         Ok(())
     }
 
-    fn make(&self, node: &Node, attr: &Attr, target: &Path) -> Result<(), CopyCause> {
-        remove_existing(target)?;
+    fn make(
+        &self,
+        node: &Node,
+        attr: &Attr,
+        dir: &Entry,
+        place: &Path,
+    ) -> Result<Identity, CopyCause> {
+        let name = last_name(place);
+        dir.remove(name)?;
         let special = |kind| {
             let (major, minor) = ((attr.device >> 32) as u32, attr.device as u32);
-            let device = rustix::fs::makedev(major, minor);
-            rustix::fs::mknodat(CWD, target, kind, Mode::from_raw_mode(0o600), device)
+            let made = dir.make_special(name, kind, rustix::fs::makedev(major, minor));
+            made.map(|made| (Count::Special, made))
         };
         let mut bytes = 0;
-        let count = match attr.file_type {
+        let (count, made) = match attr.file_type {
             FileType::Regular => {
-                bytes = contents(node, attr, target)?;
-                Count::Files
+                let made = dir.make_file(name)?;
+                bytes = contents(node, attr, made.file())?;
+                (Count::Files, made)
             }
             FileType::Symlink => {
                 let link = node.volume().read_link(node.ino())?;
-                std::os::unix::fs::symlink(OsStr::from_bytes(&link), target)?;
-                Count::Symlinks
+                (Count::Symlinks, dir.make_link(name, &link)?)
             }
-            FileType::Fifo => special(HostType::Fifo).map(|()| Count::Special)?,
-            FileType::Socket => special(HostType::Socket).map(|()| Count::Special)?,
-            FileType::CharDevice => special(HostType::CharacterDevice).map(|()| Count::Special)?,
-            FileType::BlockDevice => special(HostType::BlockDevice).map(|()| Count::Special)?,
+            FileType::Fifo => special(HostType::Fifo)?,
+            FileType::Socket => special(HostType::Socket)?,
+            FileType::CharDevice => special(HostType::CharacterDevice)?,
+            FileType::BlockDevice => special(HostType::BlockDevice)?,
             FileType::Directory => return Err(Error::IsDirectory.into()),
         };
-        self.attributes(node, attr, target)?;
-        self.job.copied(count, target, bytes);
-        Ok(())
+        self.attributes(node, attr, &made)?;
+        let identity = made.identity()?;
+        made.close()?;
+        self.job.copied(count, &self.path.join(place), bytes);
+        Ok(identity)
     }
 
-    /// The owner comes first, since changing it clears set-id bits; the times come last.
-    fn attributes(&self, node: &Node, attr: &Attr, target: &Path) -> Result<(), CopyCause> {
-        if self.job.options.owner {
-            std::os::unix::fs::lchown(target, Some(attr.uid), Some(attr.gid))?;
-        }
-        if attr.file_type != FileType::Symlink {
-            fs::set_permissions(target, Permissions::from_mode(attr.permissions))?;
+    /// The owner comes first, since changing it clears set-id bits and capabilities; the mode comes
+    /// after the attributes, which cannot be set on a file that may not be written; the times last.
+    fn attributes(&self, node: &Node, attr: &Attr, made: &Entry) -> Result<(), CopyCause> {
+        let owner = self.job.options.owner;
+        if owner {
+            made.set_owner(attr.uid, attr.gid)?;
         }
         if self.job.options.xattrs {
             for name in node.volume().xattr_names(node.ino())? {
-                let value = node.volume().xattr(node.ino(), &name)?;
-                host::set_xattr(target, &name, &value)?;
+                if owner || !is_privilege(&name) {
+                    let value = node.volume().xattr(node.ino(), &name)?;
+                    made.set_xattr(&name, &value)?;
+                }
             }
         }
-        Ok(host::set_times(target, attr.atime, attr.mtime)?)
+        if attr.file_type != FileType::Symlink {
+            made.set_permissions(match owner {
+                true => attr.permissions,
+                false => without_privileges(attr.permissions),
+            })?;
+        }
+        Ok(made.set_times(attr.atime, attr.mtime)?)
     }
 
     /// Sets the attributes of the directories, those below first.
     fn finish_directories(&self) {
         let mut directories = std::mem::take(&mut *self.directories.lock());
-        directories.sort_by_key(|(path, _)| std::cmp::Reverse(path.components().count()));
-        for (path, node) in directories {
-            let set = node
-                .attr()
-                .map_err(CopyCause::from)
-                .and_then(|attr| self.attributes(&node, &attr, &path));
-            if let Err(cause) = set {
-                self.job.failed(&path, cause);
+        directories.sort_by_key(|made| std::cmp::Reverse(made.place.components().count()));
+        for made in directories {
+            if let Err(cause) = self.finish_directory(&made) {
+                self.job.failed(&self.path.join(&made.place), cause);
             }
         }
     }
-}
 
-fn make_dir(path: &Path) -> io::Result<()> {
-    match fs::create_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // A symbolic link to a directory would lead the copy elsewhere.
-            if fs::symlink_metadata(path)?.is_dir() { Ok(()) } else { Err(error) }
+    fn finish_directory(&self, made: &Made) -> Result<(), CopyCause> {
+        let dir = self.root.dir_below(&made.place)?;
+        if dir.identity()? != made.identity {
+            return Err(host::replaced().into());
         }
-        made => made,
+        self.attributes(&made.source, &made.source.attr()?, &dir)
     }
 }
 
-fn remove_existing(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+fn last_name(place: &Path) -> &OsStr {
+    place.file_name().unwrap_or_default()
 }
 
 /// Copies what is not a hole and returns how much that was.
-fn contents(node: &Node, attr: &Attr, target: &Path) -> Result<u64, CopyCause> {
-    let target = fs::File::options().write(true).create_new(true).mode(0o600).open(target)?;
+fn contents(node: &Node, attr: &Attr, target: &std::fs::File) -> Result<u64, CopyCause> {
     let mut buf = vec![0; COPY_BYTES.min(attr.size as usize)];
     let mut copied = 0;
     let mut at = 0;

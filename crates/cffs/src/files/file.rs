@@ -35,34 +35,58 @@ impl Node {
     }
 
     /// The attributes.
+    ///
+    /// # Errors
+    ///
+    /// See the [module](super#errors).
     pub fn attr(&self) -> Result<Attr> {
         self.volume.attr(self.ino)
     }
 
     /// What a name in this directory leads to.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`]; [`Error::NotDirectory`].
     pub fn lookup(&self, name: &[u8]) -> Result<Node> {
         let attr = self.volume.lookup(self.ino, name)?;
         Ok(Node::adopt(&self.volume, &attr))
     }
 
     /// Makes a file in this directory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Exists`]; [`Error::NotDirectory`].
     pub fn make(&self, name: &[u8], new: &NewFile<'_>) -> Result<Node> {
         let attr = self.volume.make(self.ino, name, new)?;
         Ok(Node::adopt(&self.volume, &attr))
     }
 
     /// Gives an inode a name in this directory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Exists`]; [`Error::NotPermitted`] for a directory; [`Error::TooManyLinks`].
     pub fn link(&self, node: &Node, name: &[u8]) -> Result<Node> {
         let attr = self.volume.link(node.ino, self.ino, name)?;
         Ok(Node::adopt(&self.volume, &attr))
     }
 
     /// The directory that contains this one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotDirectory`].
     pub fn parent(&self) -> Result<InodeNo> {
         self.volume.parent(self.ino)
     }
 
     /// The entries of this directory, in the order in which they were made.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotDirectory`].
     pub fn entries(&self) -> Result<Vec<DirItem>> {
         let mut items = Vec::new();
         let mut references = Vec::new();
@@ -114,6 +138,10 @@ pub struct File {
 
 impl File {
     /// The file that a handle keeps.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::IsDirectory`]; [`Error::Invalid`] for what else is no regular file.
     pub fn of(node: Node) -> Result<File> {
         match node.attr()?.file_type {
             FileType::Regular => Ok(File { node, position: 0 }),
@@ -128,16 +156,28 @@ impl File {
     }
 
     /// Reads from `offset` on and returns how much: less than asked for only at the end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] and [`Error::Corruption`].
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.node.read_at(offset, buf)
     }
 
     /// Writes all of `data` from `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSpace`] and [`Error::TooLarge`], after which a part may be written.
     pub fn write_all_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.node.write_all_at(offset, data)
     }
 
     /// The whole contents.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] and [`Error::Corruption`].
     pub fn contents(&self) -> Result<Vec<u8>> {
         let mut contents = Vec::new();
         let mut chunk = vec![0; (self.node.attr()?.size as usize).clamp(1, 1 << 20)];
@@ -150,12 +190,20 @@ impl File {
     }
 
     /// Cuts the file, or extends it with a hole.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`]; [`Error::NoSpace`].
     pub fn set_len(&self, size: u64) -> Result<()> {
         let changes = vfs::types::SetAttr { size: Some(size), ..Default::default() };
         self.node.volume.set_attr(self.node.ino, &changes).map(drop)
     }
 
     /// Makes contents and attributes durable.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps it from the device; then it may be lost, and the volume is latched.
     pub fn sync(&self) -> Result<()> {
         self.node.volume.sync_file(self.node.ino, false)
     }

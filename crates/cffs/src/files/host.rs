@@ -1,16 +1,20 @@
-//! Files outside of the volume: what `std::fs` does not reach.
+//! Files outside of the volume, by open directories and names.
+//!
+//! Others may change the tree while it is copied, and put a symbolic link in place of a file or a
+//! directory. So no path is looked up twice: each name is looked up in a directory that is open, no
+//! symbolic link is followed, and what is read or changed is what was opened.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, SeekFrom, Timespec, Timestamps, XattrFlags, lgetxattr, llistxattr, lsetxattr,
-    utimensat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, SeekFrom, Timespec, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
 
@@ -19,44 +23,280 @@ use crate::format::xattr::XATTR_VALUE_BYTES_MAX;
 
 /// The longest list of names that the kernel hands out.
 const XATTR_LIST_BYTES_MAX: usize = 64 << 10;
+/// What a new file may be used for until all of it is there.
+const OWNER_ALONE: u32 = 0o600;
 
-/// The extended attributes of a file, by name. Where the file system has none, none.
-pub fn xattrs(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let mut list = vec![0u8; XATTR_LIST_BYTES_MAX];
-    let len = match llistxattr(path, &mut list) {
-        Ok(len) => len,
-        Err(Errno::OPNOTSUPP) => 0,
-        Err(errno) => return Err(errno.into()),
-    };
-    let mut found = Vec::new();
-    for name in list[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let mut value = vec![0u8; XATTR_VALUE_BYTES_MAX + 1];
-        match lgetxattr(path, &CString::new(name)?, &mut value) {
-            Ok(len) => {
-                value.truncate(len);
-                found.push((name.to_vec(), value));
-            }
-            // It went meanwhile, or is not ours to read.
-            Err(Errno::NODATA | Errno::PERM | Errno::OPNOTSUPP) => {}
-            Err(errno) => return Err(errno.into()),
+/// A file of any kind, open.
+#[derive(Debug)]
+pub struct Entry {
+    file: File,
+    /// Only its place is open, as of what cannot be read or should not be.
+    is_path: bool,
+}
+
+/// Tells a file from every other of the host.
+pub type Identity = (u64, u64);
+
+impl Entry {
+    /// The directory at a path, which may lead over symbolic links.
+    pub fn dir_at(path: &Path) -> io::Result<Entry> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        open(CWD, path.as_os_str(), OFlags::RDONLY | OFlags::DIRECTORY)
+    }
+
+    /// The directory at a path; `None` if there is something else, a symbolic link among that.
+    pub fn dir_itself(path: &Path) -> io::Result<Option<Entry>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        match open(CWD, path.as_os_str(), flags) {
+            Ok(dir) => Ok(Some(dir)),
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::NOTDIR | Errno::LOOP) => Ok(None),
+                _ => Err(error),
+            },
         }
     }
-    Ok(found)
+
+    /// Another descriptor of the same.
+    pub fn try_clone(&self) -> io::Result<Entry> {
+        Ok(Entry { file: self.file.try_clone()?, is_path: self.is_path })
+    }
+
+    /// What has a name in this directory.
+    pub fn find(&self, name: &OsStr) -> io::Result<Entry> {
+        let found = rustix::fs::statat(&self.file, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let file_type = FileType::from_raw_mode(found.st_mode);
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let opened = match file_type {
+            FileType::Directory => open(&self.file, name, OFlags::DIRECTORY | flags),
+            FileType::RegularFile => match open(&self.file, name, OFlags::RDONLY | flags) {
+                // There is nothing in it to be read.
+                Err(error) if found.st_size == 0 && is_denied(&error) => {
+                    open(&self.file, name, OFlags::PATH | flags)
+                }
+                opened => opened,
+            },
+            _ => open(&self.file, name, OFlags::PATH | flags),
+        }?;
+        let now = rustix::fs::fstat(&opened.file)?;
+        if FileType::from_raw_mode(now.st_mode) == file_type { Ok(opened) } else { Err(replaced()) }
+    }
+
+    /// The directory with a name in this one.
+    pub fn dir(&self, name: &OsStr) -> io::Result<Entry> {
+        open(&self.file, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW)
+    }
+
+    /// The directory at a path below this one, which leads over directories alone.
+    pub fn dir_below(&self, path: &Path) -> io::Result<Entry> {
+        let mut dir = self.try_clone()?;
+        for name in path.iter() {
+            dir = dir.dir(name)?;
+        }
+        Ok(dir)
+    }
+
+    /// The names in this directory, in the order of their bytes.
+    pub fn names(&self) -> io::Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.file)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if name != b"." && name != b".." {
+                names.push(OsString::from_vec(name));
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// The attributes.
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        self.file.metadata()
+    }
+
+    /// What tells the file from every other.
+    pub fn identity(&self) -> io::Result<Identity> {
+        let metadata = self.metadata()?;
+        Ok((metadata.dev(), metadata.ino()))
+    }
+
+    /// The file, to be read or written.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The target of a symbolic link.
+    pub fn link_target(&self) -> io::Result<Vec<u8>> {
+        Ok(rustix::fs::readlinkat(&self.file, c"", Vec::new())?.into_bytes())
+    }
+
+    /// Makes a directory in this one, or takes the one that is there.
+    pub fn make_dir(&self, name: &OsStr) -> io::Result<()> {
+        match rustix::fs::mkdirat(&self.file, name, Mode::from_raw_mode(0o700)) {
+            // A symbolic link to a directory would lead the copy elsewhere.
+            Err(Errno::EXIST) => self.dir(name).map(drop),
+            made => Ok(made?),
+        }
+    }
+
+    /// Makes an empty file in this directory, to be written.
+    pub fn make_file(&self, name: &OsStr) -> io::Result<Entry> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        open(&self.file, name, flags)
+    }
+
+    /// Makes a symbolic link in this directory.
+    pub fn make_link(&self, name: &OsStr, target: &[u8]) -> io::Result<Entry> {
+        rustix::fs::symlinkat(target, &self.file, name)?;
+        self.made(name, |metadata| metadata.is_symlink())
+    }
+
+    /// Makes a pipe, a socket or a device in this directory.
+    pub fn make_special(&self, name: &OsStr, kind: FileType, device: u64) -> io::Result<Entry> {
+        let mode = Mode::from_raw_mode(OWNER_ALONE);
+        rustix::fs::mknodat(&self.file, name, kind, mode, device)?;
+        self.made(name, |metadata| {
+            let found = metadata.file_type();
+            let is_kind = match kind {
+                FileType::Fifo => found.is_fifo(),
+                FileType::Socket => found.is_socket(),
+                FileType::CharacterDevice => found.is_char_device(),
+                _ => found.is_block_device(),
+            };
+            is_kind && metadata.rdev() == device
+        })
+    }
+
+    /// Opens what was just made, which somebody may have replaced since.
+    fn made(&self, name: &OsStr, is_it: impl Fn(&Metadata) -> bool) -> io::Result<Entry> {
+        let made = open(&self.file, name, OFlags::PATH | OFlags::NOFOLLOW)?;
+        let metadata = made.metadata()?;
+        if metadata.nlink() == 1 && is_it(&metadata) { Ok(made) } else { Err(replaced()) }
+    }
+
+    /// Gives a file that has a name in `from` one in this directory.
+    pub fn hard_link(
+        &self,
+        name: &OsStr,
+        (from, from_name): (&Entry, &OsStr),
+        identity: Identity,
+    ) -> io::Result<()> {
+        rustix::fs::linkat(&from.file, from_name, &self.file, name, AtFlags::empty())?;
+        let made = open(&self.file, name, OFlags::PATH | OFlags::NOFOLLOW)?;
+        if made.identity()? == identity {
+            return Ok(());
+        }
+        self.remove(name)?;
+        Err(replaced())
+    }
+
+    /// Removes a name that is not a directory's, if it is there.
+    pub fn remove(&self, name: &OsStr) -> io::Result<()> {
+        match rustix::fs::unlinkat(&self.file, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// The extended attributes, by name. Where the file system has none, none.
+    pub fn xattrs(&self) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut list = vec![0u8; XATTR_LIST_BYTES_MAX];
+        let listed = match self.by_path() {
+            Some(path) => rustix::fs::listxattr(&path, &mut list),
+            None => rustix::fs::flistxattr(&self.file, &mut list),
+        };
+        let len = match listed {
+            Ok(len) => len,
+            Err(Errno::OPNOTSUPP) => 0,
+            Err(errno) => return Err(errno.into()),
+        };
+        let mut found = Vec::new();
+        for name in list[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            let mut value = vec![0u8; XATTR_VALUE_BYTES_MAX + 1];
+            let name = CString::new(name)?;
+            let read = match self.by_path() {
+                Some(path) => rustix::fs::getxattr(&path, &name, &mut value),
+                None => rustix::fs::fgetxattr(&self.file, &name, &mut value),
+            };
+            match read {
+                Ok(len) => {
+                    value.truncate(len);
+                    found.push((name.into_bytes(), value));
+                }
+                // It went meanwhile, or is not ours to read.
+                Err(Errno::NODATA | Errno::PERM | Errno::OPNOTSUPP) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Sets an extended attribute.
+    pub fn set_xattr(&self, name: &[u8], value: &[u8]) -> io::Result<()> {
+        let name = CString::new(name)?;
+        match self.by_path() {
+            Some(path) => rustix::fs::setxattr(&path, &name, value, XattrFlags::empty())?,
+            None => rustix::fs::fsetxattr(&self.file, &name, value, XattrFlags::empty())?,
+        }
+        Ok(())
+    }
+
+    /// Sets owner and group.
+    pub fn set_owner(&self, uid: u32, gid: u32) -> io::Result<()> {
+        let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+        Ok(rustix::fs::chownat(&self.file, c"", uid, gid, AtFlags::EMPTY_PATH)?)
+    }
+
+    /// Sets the lower 12 bits of the mode. Not of a symbolic link, which has none.
+    pub fn set_permissions(&self, permissions: u32) -> io::Result<()> {
+        let mode = Mode::from_raw_mode(permissions);
+        match self.by_path() {
+            Some(path) => rustix::fs::chmod(&path, mode)?,
+            None => rustix::fs::fchmod(&self.file, mode)?,
+        }
+        Ok(())
+    }
+
+    /// Sets the times of last access and last change of the contents.
+    pub fn set_times(&self, atime: Timestamp, mtime: Timestamp) -> io::Result<()> {
+        let time =
+            |time: Timestamp| Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() };
+        let times = Timestamps { last_access: time(atime), last_modification: time(mtime) };
+        match self.is_path {
+            true => rustix::fs::utimensat(&self.file, c"", &times, AtFlags::EMPTY_PATH)?,
+            false => rustix::fs::futimens(&self.file, &times)?,
+        }
+        Ok(())
+    }
+
+    /// Closes the file; some file systems tell only now that a write has failed.
+    pub fn close(self) -> io::Result<()> {
+        Ok(nix::unistd::close(self.file)?)
+    }
+
+    /// Writes everything of the file system on which this lies to its device.
+    pub fn sync_file_system(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(&self.file)?)
+    }
+
+    /// The way to what only its place is open of, by calls that take no descriptor of that kind.
+    fn by_path(&self) -> Option<String> {
+        self.is_path.then(|| format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
 }
 
-/// Sets an extended attribute.
-pub fn set_xattr(path: &Path, name: &[u8], value: &[u8]) -> io::Result<()> {
-    lsetxattr(path, &CString::new(name)?, value, XattrFlags::empty())?;
-    Ok(())
+fn open(dir: impl std::os::fd::AsFd, name: &OsStr, flags: OFlags) -> io::Result<Entry> {
+    let mode = Mode::from_raw_mode(OWNER_ALONE);
+    let file = rustix::fs::openat(dir, name, flags | OFlags::CLOEXEC, mode)?;
+    Ok(Entry { file: file.into(), is_path: flags.contains(OFlags::PATH) })
 }
 
-/// Sets the times of last access and last change of the contents.
-pub fn set_times(path: &Path, atime: Timestamp, mtime: Timestamp) -> io::Result<()> {
-    let time =
-        |time: Timestamp| Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() };
-    let times = Timestamps { last_access: time(atime), last_modification: time(mtime) };
-    utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?;
-    Ok(())
+fn is_denied(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+}
+
+/// The error of a copy that found another file than the one it had made or looked at.
+pub fn replaced() -> io::Error {
+    io::Error::other("somebody replaced it while it was being copied")
 }
 
 /// The ranges of a file that have data. Where the file system cannot tell, all of it.
@@ -82,7 +322,9 @@ pub fn data_ranges(file: &File, metadata: &Metadata) -> io::Result<Vec<Range<u64
     Ok(ranges)
 }
 
-/// The name as bytes.
-pub fn name_bytes(path: &Path) -> &[u8] {
-    path.file_name().map_or(b"", |name| name.as_bytes())
+/// The directory that has the last name of a path, and that name.
+pub fn parent(path: &Path) -> io::Result<(Entry, OsString)> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let dir = Entry::dir_at(path.parent().unwrap_or(Path::new("")))?;
+    Ok((dir, OsStr::from_bytes(name.as_bytes()).to_owned()))
 }

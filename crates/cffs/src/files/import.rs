@@ -1,19 +1,23 @@
 //! A tree from outside into a volume.
 //!
 //! The unit of work is a directory. Its entries are made in the order of their names, so that a
-//! later listing, and the data that lies in the order of the listing, has that order, too.
+//! later listing, and the data that lies in the order of the listing, has that order, too. Whoever can
+//! change the tree meanwhile cannot lead the copy out of it ([`host`]).
 
 use std::collections::HashMap;
-use std::fs::{self, Metadata};
+use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::copy::{CopyCause, Count, Job, Queue};
-use super::{CopyError, CopyOptions, Files, Node, Observer, Summary, host};
+use super::copy::{CopyCause, Count, Job, Queue, is_privilege, without_privileges};
+use super::host::{self, Entry, Identity};
+use super::{CopyError, CopyOptions, Files, Node, Observer, Summary};
 use crate::clock::Timestamp;
 use crate::error::Error;
 use crate::format::inode::FileType;
@@ -29,8 +33,35 @@ const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
 /// missing and takes on `source`'s attributes; other files in it stay. A `source` that is not a
 /// directory becomes the file `target`, or a file in it if that is a directory.
 ///
-/// A file that cannot be copied is told to the observer and counted; an error is returned where
-/// the copy as a whole ended.
+/// What is copied is in memory when it returns: [`Files::close`] makes it durable, or says that it is lost.
+///
+/// # Errors
+///
+/// A file that cannot be copied whole is reported to the observer and counted in
+/// [`Summary::failures`]. An error is returned where the copy could not begin or could not go on: the
+/// `source` cannot be read, the `target` cannot be made, either side has no space left, or the volume
+/// accepts no changes.
+///
+/// ```
+/// # use cffs::files::{Files, import, export};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = std::sync::Arc::new(cffs::device::MemoryDevice::new(16 << 20));
+/// # cffs::mkfs::make(&device, &Default::default())?;
+/// # let clock = std::sync::Arc::new(cffs::clock::SystemClock);
+/// # let files = Files::new(std::sync::Arc::new(cffs::open(device, clock, Default::default())?));
+/// # let scratch = tempfile::tempdir()?;
+/// # let host = scratch.path();
+/// std::fs::write(host.join("f"), b"contents")?;
+/// let summary = import(&files, host, b"/copy", &Default::default(), &())?;
+/// assert_eq!((summary.files, summary.failures), (1, 0));
+/// assert_eq!(files.read("/copy/f")?, b"contents");
+///
+/// let error = export(&files, b"/nope", host, &Default::default(), &()).unwrap_err();
+/// assert_eq!(error.to_string(), "/nope: no such file or directory");
+/// files.close()?;
+/// # Ok(())
+/// # }
+/// ```
 pub fn import(
     files: &Files,
     source: &Path,
@@ -40,14 +71,10 @@ pub fn import(
 ) -> Result<Summary, CopyError> {
     let job = Job::new(options, observer);
     let import = Import { files, job: &job, first_names: Mutex::new(HashMap::new()) };
-    match import.begin(source, target) {
-        Ok(Some(task)) => {
-            // What the background cannot write, the copy's own changes cannot either, and tell.
-            let run = || job.run(task, |task, queue| import.directory(task, queue));
-            files.volume().with_background(BACKGROUND_INTERVAL, drop, run);
-        }
-        Ok(None) => {}
-        Err(cause) => return Err(CopyError { path: source.to_owned(), cause }),
+    if let Some(task) = import.begin(source, target)? {
+        // What the background cannot write, the copy's own changes cannot either, and return.
+        let run = || job.run(task, |task, queue| import.directory(task, queue));
+        files.volume().with_background(BACKGROUND_INTERVAL, drop, run);
     }
     drop(import);
     job.finish()
@@ -57,78 +84,98 @@ struct Import<'a> {
     files: &'a Files,
     job: &'a Job<'a>,
     /// The inode of each file outside that has more than one name, by device and number.
-    first_names: Mutex<HashMap<(u64, u64), Node>>,
+    first_names: Mutex<HashMap<Identity, Node>>,
 }
 
-/// A directory to copy: its path outside, and what it became.
+/// A directory to copy, and what it became.
 struct Task {
-    source: PathBuf,
+    source: Source,
+    /// Where it is, for messages.
+    path: PathBuf,
     target: Node,
+}
+
+/// A directory outside: open, or as a name in one that is open.
+enum Source {
+    Open(Entry),
+    Named(Arc<Entry>, OsString),
 }
 
 impl Import<'_> {
     /// Copies a source that is not a directory; else makes the first directory.
-    fn begin(&self, source: &Path, target: &[u8]) -> Result<Option<Task>, CopyCause> {
-        let metadata = fs::symlink_metadata(source)?;
-        if metadata.is_dir() {
-            self.files.make_dir_all(target)?;
-            let target = self.files.node(target)?;
-            return Ok(Some(Task { source: source.to_owned(), target }));
+    fn begin(&self, source: &Path, target: &[u8]) -> Result<Option<Task>, CopyError> {
+        let of_source = |error| CopyError::new(source, error);
+        let of_target = |error| CopyError::new(Path::new(OsStr::from_bytes(target)), error);
+        if let Some(dir) = Entry::dir_itself(source).map_err(of_source)? {
+            self.files.make_dir_all(target).map_err(of_target)?;
+            let target = self.files.node(target).map_err(of_target)?;
+            let path = source.to_owned();
+            return Ok(Some(Task { source: Source::Open(dir), path, target }));
         }
-        let (dir, name) = match self.files.node(target) {
-            Ok(node) if node.attr()?.file_type == FileType::Directory => {
-                (node, host::name_bytes(source).to_vec())
-            }
-            _ => super::resolve::parent(self.files.volume(), target)?,
+        let (outside, name) = host::parent(source).map_err(of_source)?;
+        let found = outside.find(&name).map_err(of_source)?;
+        let (dir, target_name) = match self.files.node(target).and_then(|node| {
+            let is_dir = node.attr()?.file_type == FileType::Directory;
+            if is_dir { Ok(node) } else { Err(Error::NotDirectory) }
+        }) {
+            Ok(node) => (node, name.as_bytes().to_vec()),
+            Err(_) => super::resolve::parent(self.files.volume(), target).map_err(of_target)?,
         };
-        self.entry(source, &metadata, &dir, &name)?;
+        self.entry(source, &found, &dir, &target_name).map_err(|cause| {
+            let path = source.to_owned();
+            CopyError { path, cause }
+        })?;
         Ok(None)
     }
 
     fn directory(&self, task: Task, queue: &Queue<Task>) {
         let mut found = Vec::new();
         match self.fill(&task, &mut found) {
-            Ok(()) => self.job.copied(Count::Directories, &task.source, 0),
-            Err(cause) => self.job.failed(&task.source, cause),
+            Ok(()) => self.job.copied(Count::Directories, &task.path, 0),
+            Err(cause) => self.job.failed(&task.path, cause),
         }
         // The queue hands out the newest first.
         queue.add(found.into_iter().rev());
     }
 
     fn fill(&self, task: &Task, found: &mut Vec<Task>) -> Result<(), CopyCause> {
-        let mut paths = Vec::new();
-        for entry in fs::read_dir(&task.source)? {
-            paths.push(entry?.path());
-        }
-        paths.sort_unstable_by(|a, b| a.as_os_str().as_bytes().cmp(b.as_os_str().as_bytes()));
-        for path in paths {
+        let dir = Arc::new(match &task.source {
+            Source::Open(dir) => dir.try_clone()?,
+            Source::Named(above, name) => above.dir(name)?,
+        });
+        for name in dir.names()? {
             if self.job.has_ended() {
                 return Ok(());
             }
-            let copied =
-                fs::symlink_metadata(&path).map_err(CopyCause::from).and_then(|metadata| {
-                    self.entry(&path, &metadata, &task.target, host::name_bytes(&path))
-                });
+            let path = task.path.join(&name);
+            let copied = dir
+                .find(&name)
+                .map_err(CopyCause::from)
+                .and_then(|found| self.entry(&path, &found, &task.target, name.as_bytes()));
             match copied {
-                Ok(Some(target)) => found.push(Task { source: path, target }),
+                Ok(Some(target)) => {
+                    let source = Source::Named(Arc::clone(&dir), name);
+                    found.push(Task { source, path, target });
+                }
                 Ok(None) => {}
                 Err(cause) => self.job.failed(&path, cause),
             }
         }
         // Making the entries changed the directory's times, so its own come last.
-        self.attributes(&task.source, &fs::symlink_metadata(&task.source)?, &task.target, None)
+        self.attributes(&dir, &dir.metadata()?, &task.target, None)
     }
 
     /// Copies one entry; of a directory only makes it, and returns it.
     fn entry(
         &self,
         path: &Path,
-        metadata: &Metadata,
+        found: &Entry,
         dir: &Node,
         name: &[u8],
     ) -> Result<Option<Node>, CopyCause> {
+        let metadata = &found.metadata()?;
         if metadata.is_dir() {
-            let made = match dir.make(name, &new_file(NewKind::Directory, metadata)) {
+            let made = match dir.make(name, &self.new_file(NewKind::Directory, metadata, dir)?) {
                 Err(Error::Exists) => dir.lookup(name)?,
                 made => made?,
             };
@@ -139,10 +186,10 @@ impl Import<'_> {
         }
         let file_type = metadata.file_type();
         if file_type.is_symlink() {
-            let target = fs::read_link(path)?;
-            let kind = NewKind::Symlink(target.as_os_str().as_bytes());
-            let node = make_anew(dir, name, &new_file(kind, metadata))?;
-            self.attributes(path, metadata, &node, None)?;
+            let target = found.link_target()?;
+            let node =
+                make_anew(dir, name, &self.new_file(NewKind::Symlink(&target), metadata, dir)?)?;
+            self.attributes(found, metadata, &node, None)?;
             self.job.copied(Count::Symlinks, path, 0);
             return Ok(None);
         }
@@ -156,9 +203,9 @@ impl Import<'_> {
         let Some(node) = self.make_or_link(path, metadata, dir, name, kind)? else {
             return Ok(None);
         };
-        let bytes = if file_type.is_file() { contents(path, metadata, &node)? } else { 0 };
+        let bytes = if file_type.is_file() { contents(found, metadata, &node)? } else { 0 };
         let size = file_type.is_file().then_some(metadata.len());
-        self.attributes(path, metadata, &node, size)?;
+        self.attributes(found, metadata, &node, size)?;
         let count = if file_type.is_file() { Count::Files } else { Count::Special };
         self.job.copied(count, path, bytes);
         Ok(None)
@@ -173,7 +220,7 @@ impl Import<'_> {
         name: &[u8],
         kind: NewKind<'_>,
     ) -> Result<Option<Node>, CopyCause> {
-        let new = new_file(kind, metadata);
+        let new = self.new_file(kind, metadata, dir)?;
         if metadata.nlink() < 2 {
             return Ok(Some(make_anew(dir, name, &new)?));
         }
@@ -196,25 +243,49 @@ impl Import<'_> {
         Ok(Some(node))
     }
 
+    /// A file as it is outside. Without its owner it is its directory's owner's, and gives nobody
+    /// else's rights to those who run it.
+    fn new_file<'a>(
+        &self,
+        kind: NewKind<'a>,
+        metadata: &Metadata,
+        dir: &Node,
+    ) -> Result<NewFile<'a>, Error> {
+        let (uid, gid) = match self.job.options.owner {
+            true => (metadata.uid(), metadata.gid()),
+            false => dir.attr().map(|attr| (attr.uid, attr.gid))?,
+        };
+        Ok(NewFile { kind, permissions: self.permissions(metadata), umask: 0, uid, gid })
+    }
+
+    fn permissions(&self, metadata: &Metadata) -> u32 {
+        match self.job.options.owner {
+            true => metadata.mode() & 0o7777,
+            false => without_privileges(metadata.mode() & 0o7777),
+        }
+    }
+
     fn attributes(
         &self,
-        path: &Path,
+        found: &Entry,
         metadata: &Metadata,
         node: &Node,
         size: Option<u64>,
     ) -> Result<(), CopyCause> {
+        let owner = self.job.options.owner;
         if self.job.options.xattrs {
-            for (name, value) in host::xattrs(path)? {
-                node.volume().set_xattr(node.ino(), &name, &value, XattrMode::Any)?;
+            for (name, value) in found.xattrs()? {
+                if owner || !is_privilege(&name) {
+                    node.volume().set_xattr(node.ino(), &name, &value, XattrMode::Any)?;
+                }
             }
         }
         let is_symlink = metadata.file_type().is_symlink();
-        let owner = self.job.options.owner;
         let time = |seconds, nanoseconds: i64| {
             SetTime::To(Timestamp { seconds, nanoseconds: nanoseconds as u32 })
         };
         let changes = SetAttr {
-            permissions: (!is_symlink).then_some(metadata.mode() & 0o7777),
+            permissions: (!is_symlink).then_some(self.permissions(metadata)),
             uid: owner.then_some(metadata.uid()),
             gid: owner.then_some(metadata.gid()),
             size,
@@ -224,16 +295,6 @@ impl Import<'_> {
         };
         node.volume().set_attr(node.ino(), &changes)?;
         Ok(())
-    }
-}
-
-fn new_file<'a>(kind: NewKind<'a>, metadata: &Metadata) -> NewFile<'a> {
-    NewFile {
-        kind,
-        permissions: metadata.mode() & 0o7777,
-        umask: 0,
-        uid: metadata.uid(),
-        gid: metadata.gid(),
     }
 }
 
@@ -254,14 +315,14 @@ fn make_anew(dir: &Node, name: &[u8], new: &NewFile<'_>) -> Result<Node, Error> 
 }
 
 /// Copies what is not a hole and returns how much that was.
-fn contents(path: &Path, metadata: &Metadata, node: &Node) -> Result<u64, CopyCause> {
+fn contents(found: &Entry, metadata: &Metadata, node: &Node) -> Result<u64, CopyCause> {
     if metadata.len() == 0 {
         return Ok(0);
     }
-    let source = fs::File::open(path)?;
+    let source = found.file();
     let mut copied = 0;
     let mut buf = vec![0; COPY_BYTES.min(metadata.len() as usize)];
-    for range in host::data_ranges(&source, metadata)? {
+    for range in host::data_ranges(source, metadata)? {
         let mut at = range.start;
         while at < range.end {
             let wanted = buf.len().min((range.end - at) as usize);

@@ -23,6 +23,19 @@
 //! the root is where each begins. Symbolic links are followed within the volume. Nobody's
 //! permissions are checked: whoever opens an image may do anything in it. Everything here may be
 //! called from many threads at once.
+//!
+//! # Errors
+//!
+//! Every call that reads the volume can fail with [`Error::Io`], if the device does, with
+//! [`Error::Corruption`], if what it reads contradicts the format, and with [`Error::Stale`] after
+//! [`Files::close`]. Every call with a path can fail with [`Error::NotFound`] and [`Error::NotDirectory`], if
+//! the path leads nowhere or through a file, with [`Error::NameTooLong`], and with [`Error::Invalid`], if it
+//! leads over too many symbolic links. Every call that changes something can fail with
+//! [`Error::ReadOnly`], with [`Error::Latched`] or [`Error::Damaged`], if an earlier write failed or
+//! damage was met that forbids changes, and with [`Error::NoSpace`]. The functions document what else
+//! they return.
+//! A change that returned is in memory: it is lost, and said to be, where [`File::sync`] or
+//! [`Files::close`] fails.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,6 +44,7 @@ use crate::clock::SystemClock;
 use crate::device::{self, FileDevice};
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
+use crate::host::SystemHost;
 use crate::units::InodeNo;
 use crate::vfs::Volume;
 use crate::vfs::types::{Attr, NewFile, NewKind, OpenOptions, RenameMode, SetAttr};
@@ -76,7 +90,14 @@ impl Files {
     }
 
     /// Opens an image or a block device, alone (or, read-only, beside other readers).
-    pub fn open_image(path: &Path, options: OpenOptions) -> Result<Files> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] of the kind [`ResourceBusy`](std::io::ErrorKind::ResourceBusy) if another program of
+    /// this host has it open, and of others if it cannot be opened; those of
+    /// [`open`](crate::open::open()).
+    pub fn open_image(path: &Path, mut options: OpenOptions) -> Result<Files> {
+        options.host.get_or_insert_with(|| Arc::new(SystemHost));
         let access = match options.read_only {
             true => device::Access::ReadOnly,
             false => device::Access::ReadWrite,
@@ -92,36 +113,78 @@ impl Files {
     }
 
     /// Makes everything durable and closes the volume; later calls fail.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps something from the device, above all [`Error::Io`]. Then changes since the last sync
+    /// may be lost; the next opening recovers the volume.
     pub fn close(&self) -> Result<()> {
         self.volume.close()
     }
 
     /// The inode at a path; a symbolic link at its end is followed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`]; see the [module](self#errors).
     pub fn node(&self, path: impl AsRef<[u8]>) -> Result<Node> {
         resolve::node(&self.volume, path.as_ref(), true)
     }
 
     /// The inode at a path; a symbolic link at its end is the answer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`]; see the [module](self#errors).
     pub fn node_itself(&self, path: impl AsRef<[u8]>) -> Result<Node> {
         resolve::node(&self.volume, path.as_ref(), false)
     }
 
     /// The attributes of what a path leads to.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`]; see the [module](self#errors).
     pub fn stat(&self, path: impl AsRef<[u8]>) -> Result<Attr> {
         self.node(path)?.attr()
     }
 
     /// The attributes of what a path names, also if that is a symbolic link.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`]; see the [module](self#errors).
     pub fn stat_itself(&self, path: impl AsRef<[u8]>) -> Result<Attr> {
         self.node_itself(path)?.attr()
     }
 
     /// Opens a file to read and write.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::IsDirectory`]; [`Error::Invalid`] if it is neither that nor a regular file.
+    ///
+    /// ```
+    /// # use cffs::files::Files;
+    /// # use cffs::error::Error;
+    /// # let device = std::sync::Arc::new(cffs::device::MemoryDevice::new(16 << 20));
+    /// # cffs::mkfs::make(&device, &Default::default())?;
+    /// # let clock = std::sync::Arc::new(cffs::clock::SystemClock);
+    /// # let files = Files::new(std::sync::Arc::new(cffs::open(device, clock, Default::default())?));
+    /// files.make_dir("/d")?;
+    /// assert!(matches!(files.open("/d"), Err(Error::IsDirectory)));
+    /// assert!(matches!(files.open("/d/f"), Err(Error::NotFound)));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn open(&self, path: impl AsRef<[u8]>) -> Result<File> {
         File::of(self.node(path)?)
     }
 
     /// Makes an empty file, or empties the one that is there, and opens it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::IsDirectory`]; [`Error::Invalid`] if something else than a regular file has the name.
     pub fn create(&self, path: impl AsRef<[u8]>) -> Result<File> {
         let (dir, name) = resolve::parent(&self.volume, path.as_ref())?;
         let new = owned_by(&self.volume, dir.ino(), NewKind::Regular, 0o644)?;
@@ -136,21 +199,89 @@ impl Files {
     }
 
     /// The contents of a file.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Files::open`].
+    ///
+    /// ```
+    /// # use cffs::files::Files;
+    /// # use cffs::error::Error;
+    /// # let device = std::sync::Arc::new(cffs::device::MemoryDevice::new(16 << 20));
+    /// # cffs::mkfs::make(&device, &Default::default())?;
+    /// # let clock = std::sync::Arc::new(cffs::clock::SystemClock);
+    /// # let files = Files::new(std::sync::Arc::new(cffs::open(device, clock, Default::default())?));
+    /// files.write("/f", b"contents")?;
+    /// assert_eq!(files.read("/f")?, b"contents");
+    /// assert!(matches!(files.read("/f/"), Err(Error::NotDirectory)));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         self.open(path)?.contents()
     }
 
     /// Makes a file with these contents, or gives them to the one that is there.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Files::create`]. After [`Error::NoSpace`] the file has a part of the contents.
+    ///
+    /// ```
+    /// # use cffs::files::Files;
+    /// # use cffs::error::Error;
+    /// # let device = std::sync::Arc::new(cffs::device::MemoryDevice::new(16 << 20));
+    /// # cffs::mkfs::make(&device, &Default::default())?;
+    /// # let clock = std::sync::Arc::new(cffs::clock::SystemClock);
+    /// # let files = Files::new(std::sync::Arc::new(cffs::open(device, clock, Default::default())?));
+    /// assert!(matches!(files.write("/missing/f", b""), Err(Error::NotFound)));
+    /// let more_than_fits = vec![1; 32 << 20];
+    /// assert!(matches!(files.write("/f", &more_than_fits), Err(Error::NoSpace)));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn write(&self, path: impl AsRef<[u8]>, contents: &[u8]) -> Result<()> {
         self.create(path)?.write_all_at(0, contents)
     }
 
     /// Makes a directory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Exists`].
+    ///
+    /// ```
+    /// # use cffs::files::Files;
+    /// # use cffs::error::Error;
+    /// # let device = std::sync::Arc::new(cffs::device::MemoryDevice::new(16 << 20));
+    /// # cffs::mkfs::make(&device, &Default::default())?;
+    /// # let clock = std::sync::Arc::new(cffs::clock::SystemClock);
+    /// # let files = Files::new(std::sync::Arc::new(cffs::open(device, clock, Default::default())?));
+    /// files.make_dir("/d")?;
+    /// assert!(matches!(files.make_dir("/d"), Err(Error::Exists)));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn make_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
         self.make(path.as_ref(), NewKind::Directory, 0o755).map(drop)
     }
 
     /// Makes a directory and those above it, as far as they are missing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotDirectory`] if something else has one of the names.
+    ///
+    /// ```
+    /// # use cffs::files::Files;
+    /// # use cffs::error::Error;
+    /// # let device = std::sync::Arc::new(cffs::device::MemoryDevice::new(16 << 20));
+    /// # cffs::mkfs::make(&device, &Default::default())?;
+    /// # let clock = std::sync::Arc::new(cffs::clock::SystemClock);
+    /// # let files = Files::new(std::sync::Arc::new(cffs::open(device, clock, Default::default())?));
+    /// files.make_dir_all("/a/b/c")?;
+    /// files.make_dir_all("/a/b/c")?;
+    /// files.write("/a/f", b"")?;
+    /// assert!(matches!(files.make_dir_all("/a/f/c"), Err(Error::NotDirectory)));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn make_dir_all(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
         let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
@@ -167,16 +298,41 @@ impl Files {
     }
 
     /// Makes a symbolic link.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Exists`]; [`Error::NameTooLong`] if the target is longer than 4095 bytes.
     pub fn symlink(&self, target: &[u8], path: impl AsRef<[u8]>) -> Result<()> {
         self.make(path.as_ref(), NewKind::Symlink(target), 0o777).map(drop)
     }
 
     /// The target of a symbolic link.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if it is no symbolic link.
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         self.volume.read_link(self.node_itself(path)?.ino())
     }
 
     /// Gives a file another name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Exists`]; [`Error::NotPermitted`] for a directory; [`Error::TooManyLinks`].
+    ///
+    /// ```
+    /// # use cffs::files::Files;
+    /// # use cffs::error::Error;
+    /// # let device = std::sync::Arc::new(cffs::device::MemoryDevice::new(16 << 20));
+    /// # cffs::mkfs::make(&device, &Default::default())?;
+    /// # let clock = std::sync::Arc::new(cffs::clock::SystemClock);
+    /// # let files = Files::new(std::sync::Arc::new(cffs::open(device, clock, Default::default())?));
+    /// files.write("/f", b"")?;
+    /// files.hard_link("/f", "/g")?;
+    /// assert!(matches!(files.hard_link("/f", "/g"), Err(Error::Exists)));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn hard_link(&self, path: impl AsRef<[u8]>, new_path: impl AsRef<[u8]>) -> Result<()> {
         let node = self.node_itself(path)?;
         let (dir, name) = resolve::parent(&self.volume, new_path.as_ref())?;
@@ -184,6 +340,27 @@ impl Files {
     }
 
     /// Renames, and replaces what had the new name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotEmpty`] if a directory that has entries has the new name; [`Error::IsDirectory`] and
+    /// [`Error::NotDirectory`] if just one of the two is one; [`Error::Invalid`] if a directory would come
+    /// below itself.
+    ///
+    /// ```
+    /// # use cffs::files::Files;
+    /// # use cffs::error::Error;
+    /// # let device = std::sync::Arc::new(cffs::device::MemoryDevice::new(16 << 20));
+    /// # cffs::mkfs::make(&device, &Default::default())?;
+    /// # let clock = std::sync::Arc::new(cffs::clock::SystemClock);
+    /// # let files = Files::new(std::sync::Arc::new(cffs::open(device, clock, Default::default())?));
+    /// files.make_dir_all("/d/e")?;
+    /// files.write("/f", b"")?;
+    /// assert!(matches!(files.rename("/f", "/d"), Err(Error::IsDirectory)));
+    /// assert!(matches!(files.rename("/d", "/d/e/d"), Err(Error::Invalid(_))));
+    /// files.rename("/f", "/d/f")?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn rename(&self, path: impl AsRef<[u8]>, new_path: impl AsRef<[u8]>) -> Result<()> {
         let (dir, name) = resolve::parent(&self.volume, path.as_ref())?;
         let (new_dir, new_name) = resolve::parent(&self.volume, new_path.as_ref())?;
@@ -191,29 +368,78 @@ impl Files {
     }
 
     /// Removes a name that is not a directory's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::IsDirectory`].
     pub fn remove_file(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let (dir, name) = resolve::parent(&self.volume, path.as_ref())?;
         self.volume.unlink(dir.ino(), &name)
     }
 
     /// Removes an empty directory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotEmpty`]; [`Error::NotDirectory`].
+    ///
+    /// ```
+    /// # use cffs::files::Files;
+    /// # use cffs::error::Error;
+    /// # let device = std::sync::Arc::new(cffs::device::MemoryDevice::new(16 << 20));
+    /// # cffs::mkfs::make(&device, &Default::default())?;
+    /// # let clock = std::sync::Arc::new(cffs::clock::SystemClock);
+    /// # let files = Files::new(std::sync::Arc::new(cffs::open(device, clock, Default::default())?));
+    /// files.make_dir_all("/d/e")?;
+    /// assert!(matches!(files.remove_dir("/d"), Err(Error::NotEmpty)));
+    /// files.remove_dir("/d/e")?;
+    /// files.remove_dir("/d")?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn remove_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let (dir, name) = resolve::parent(&self.volume, path.as_ref())?;
         self.volume.remove_dir(dir.ino(), &name)
     }
 
     /// The entries of a directory, in the order in which they were made.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotDirectory`].
     pub fn read_dir(&self, path: impl AsRef<[u8]>) -> Result<Vec<DirItem>> {
         self.node(path)?.entries()
     }
 
     /// Everything at and below a path, each directory before what is in it. Symbolic links are
     /// told, not followed.
+    ///
+    /// # Errors
+    ///
+    /// Those of the first path. A directory below it that cannot be read is an item that is an error, and
+    /// the walk goes on after it.
+    ///
+    /// ```
+    /// # use cffs::files::Files;
+    /// # use cffs::error::Error;
+    /// # let device = std::sync::Arc::new(cffs::device::MemoryDevice::new(16 << 20));
+    /// # cffs::mkfs::make(&device, &Default::default())?;
+    /// # let clock = std::sync::Arc::new(cffs::clock::SystemClock);
+    /// # let files = Files::new(std::sync::Arc::new(cffs::open(device, clock, Default::default())?));
+    /// files.make_dir_all("/a/b")?;
+    /// let paths: Result<Vec<_>, Error> =
+    ///     files.walk("/a")?.map(|entry| entry.map(|entry| entry.path)).collect();
+    /// assert_eq!(paths?, [b"/a".to_vec(), b"/a/b".to_vec()]);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn walk(&self, path: impl AsRef<[u8]>) -> Result<Walk> {
         Walk::new(&self.volume, path.as_ref())
     }
 
     /// Changes attributes of what a path leads to.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::IsDirectory`] for a size of a directory; [`Error::TooLarge`] beyond the largest size.
     pub fn set_attr(&self, path: impl AsRef<[u8]>, changes: &SetAttr) -> Result<Attr> {
         self.volume.set_attr(self.node(path)?.ino(), changes)
     }

@@ -14,6 +14,9 @@ use crate::mkfs::{self, MkfsOptions};
 use crate::vfs::Volume;
 use crate::vfs::types::OpenOptions;
 
+mod failing;
+mod outside;
+
 fn files_of(size_bytes: u64) -> Files {
     let device = Arc::new(MemoryDevice::new(size_bytes));
     mkfs::make(&device, &MkfsOptions::default()).expect("the volume is made");

@@ -227,7 +227,7 @@ struct DiskHolder {
     boot: [u8; 16],
     name: [u8; HOLDER_NAME_BYTES],
     pid: U32,
-    flags: U32,
+    process_started: U32,
     started: U64,
 }
 
@@ -381,6 +381,15 @@ impl Superblock {
         RoCompat::from_bits(self.ro_compat.bits()).is_some()
     }
 
+    /// Fails if this program may not write to the volume.
+    pub fn check_writable(&self) -> Result<()> {
+        if self.writable() {
+            return Ok(());
+        }
+        let what = "the volume has features that this program cannot write; mount it read-only";
+        Err(Error::Unsupported(what.into()))
+    }
+
     /// The checksum of this volume's metadata. The superblock itself and its copies have one that
     /// is always seeded with the UUID that stands in them.
     pub fn checksum(&self) -> Checksum {
@@ -471,7 +480,7 @@ impl DiskHolder {
             boot: self.boot,
             name: unpadded(&self.name),
             pid: self.pid.get(),
-            flags: self.flags.get(),
+            process_started: self.process_started.get(),
             started: self.started.get(),
         })
     }
@@ -483,7 +492,7 @@ impl DiskHolder {
             boot: holder.boot,
             name: padded(&holder.name),
             pid: holder.pid.into(),
-            flags: holder.flags.into(),
+            process_started: holder.process_started.into(),
             started: holder.started.into(),
         }
     }

@@ -61,7 +61,7 @@ fn superblock() -> Superblock {
             boot: *b"one of its boots",
             name: b"host.example".to_vec(),
             pid: 4242,
-            flags: 0x5152_5354,
+            process_started: 0x5152_5354,
             started: 1_900_000_000,
         }),
         errors_policy: ErrorsPolicy::RemountReadOnly,

@@ -64,6 +64,7 @@ impl Volume {
         if let Some(why) = self.latched() {
             return Err(Error::Latched(why));
         }
+        self.latch_if_overtaken()?;
         // What cannot be deleted keeps the volume from being clean, and nothing from being written.
         let deleted: Vec<_> = self.references.end().iter().map(|ino| self.delete(*ino)).collect();
         let mut progress = self.epochs.lock();
@@ -148,6 +149,7 @@ impl Volume {
     /// clean point, while changes go on. The volume stays in use.
     pub(super) fn pass_clean_point(&self, progress: &mut Progress) -> Result<()> {
         let started = Instant::now();
+        self.latch_if_overtaken()?;
         self.run_epoch(progress, EpochKind::CleanPoint)?;
         let ended = Instant::now();
         progress.attempt = Some(Attempt { ended, cost: ended - started });
@@ -173,6 +175,7 @@ impl Volume {
 
     pub(super) fn reach_clean_point(&self, progress: &mut Progress) -> Result<bool> {
         let started = Instant::now();
+        self.latch_if_overtaken()?;
         self.run_epoch(progress, EpochKind::Derived)?;
         let result = self.mark_clean_unless_changed(progress);
         if let Err(error) = &result {
@@ -208,6 +211,7 @@ impl Volume {
         let mut writes = WriteSet::default();
         self.collect_derived(progress.done, &mut writes, &mut next)?;
         next.state = State::Clean;
+        next.holder = None;
         self.write_derived(writes, &next, true)
     }
 
@@ -281,6 +285,7 @@ impl Volume {
     }
 
     pub(super) fn write_superblock(&self, superblock: &Superblock, copies: bool) -> Result<()> {
+        self.check_mark()?;
         let store = self.store();
         let block = self.superblock_block(superblock);
         let mut writes = WriteSet::default();

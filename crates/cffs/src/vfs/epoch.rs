@@ -193,6 +193,7 @@ impl Volume {
             // What the first phase writes is nobody's yet, so the mark may be in motion with it.
             let mark = self.in_use();
             if let Some(mark) = &mark {
+                self.check_mark()?;
                 writes.put_block(Phase::New, BlockNo(0), self.superblock_block(mark));
             }
             if std::mem::take(&mut progress.early.is_in_motion) {

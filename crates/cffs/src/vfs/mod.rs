@@ -26,6 +26,7 @@ pub mod errno;
 mod explain;
 mod fsync;
 mod grow;
+pub mod mark;
 mod names;
 mod placing;
 mod references;
@@ -209,13 +210,17 @@ impl Volume {
         clock: Arc<dyn Clock>,
         options: OpenOptions,
     ) -> Result<Volume> {
-        let mut superblock = read_superblock(&*device)?;
-        if !options.read_only {
-            if !superblock.writable() {
-                let what = "the volume has features that this program cannot write; mount it \
-                            read-only";
-                return Err(Error::Unsupported(what.into()));
+        let mut superblock = match &options.host {
+            Some(host) if !options.read_only => {
+                mark::claim(&*device, &**host, clock.now(), options.take_over)?
             }
+            _ => read_superblock(&*device)?,
+        };
+        if options.host.is_none() {
+            superblock.holder = None;
+        }
+        if !options.read_only {
+            superblock.check_writable()?;
             if superblock.state != State::Clean {
                 let what = "the volume was not left clean; run cffs fsck on it";
                 return Err(Error::Unsupported(what.into()));

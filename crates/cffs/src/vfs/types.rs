@@ -1,10 +1,12 @@
 //! What the facade takes and gives: attributes, changes of them, new files, directory entries.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::format::inode::FileType;
 pub use crate::format::superblock::ErrorsPolicy;
+use crate::host::Host;
 use crate::units::InodeNo;
 
 /// The attributes of a file, as `stat` shows them.
@@ -259,6 +261,11 @@ pub struct OpenOptions {
     pub discard: bool,
     /// What happens when damage is met; by default what the superblock says, and else it goes on.
     pub errors: ErrorsPolicy,
+    /// Which process this is: while the volume is open for writing, a mark on it says so, and one of
+    /// another process keeps it from being opened. `None` for no mark, and none is looked for.
+    pub host: Option<Arc<dyn Host>>,
+    /// Opens the volume for writing though another process has it, or may have it.
+    pub take_over: bool,
 }
 
 impl Default for OpenOptions {
@@ -277,6 +284,8 @@ impl Default for OpenOptions {
             sync: false,
             discard: false,
             errors: ErrorsPolicy::Default,
+            host: None,
+            take_over: false,
         }
     }
 }

@@ -1,11 +1,9 @@
 //! A device that is an image file or a raw block device.
 //!
-//! One program at a time may write a volume: an open device holds a lock (`flock`, exclusive for
-//! writing, shared for reading) until it is [released](FileDevice::release) or dropped, and a raw block
-//! device that is opened for writing is [claimed](claim) besides, which keeps the kernel's own file
-//! systems away. The sector of an image
-//! file is 4 KiB, the page in which the host writes it; that of a block device is its physical
-//! block.
+//! One program at a time may write a volume, and while one does, none may read it: an open device
+//! holds locks and claims on all that it stands on ([`hold`]) until it is
+//! [released](FileDevice::release) or dropped. The sector of an image file is 4 KiB, the page in which
+//! the host writes it; that of a block device is its physical block.
 //!
 //! Writes go through the host's page cache unless [`OpenOptions::direct`] is set. A barrier is a
 //! sync here, because the host orders nothing by itself.
@@ -15,28 +13,31 @@ use std::io::{self, IoSlice};
 use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags};
+use rustix::fs::{Advice, FallocateFlags, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl;
 
 use super::{BlockDevice, Geometry, total_len};
 
-mod claim;
+mod beneath;
 mod direct;
+mod hold;
+mod lock;
 mod long;
 mod open;
 mod reopen;
 #[cfg(test)]
 mod tests;
 
-use claim::Claim;
 use direct::DirectAlignment;
+use hold::Hold;
+pub use hold::User;
+pub use lock::Process;
 use long::LongRequests;
 pub use open::{Access, OpenError, OpenOptions};
 
@@ -47,7 +48,7 @@ const IMAGE_READ_BYTES: u64 = 1 << 20;
 /// The most buffers that the kernel takes in one request (`IOV_MAX`).
 const VECTOR_MAX: usize = 1024;
 
-/// An image file or a raw block device, locked for this program.
+/// An image file or a raw block device, kept from other programs.
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
@@ -57,14 +58,14 @@ pub struct FileDevice {
     grown_bytes: AtomicU64,
     access: Access,
     is_block_device: bool,
-    /// Of a block device that is open for writing, unless it is lent.
-    claim: Mutex<Option<Claim>>,
     /// Set once others may have the device.
     released: AtomicBool,
     /// Set if the host's page cache is bypassed.
     direct: Option<DirectAlignment>,
     /// The same block device for long requests that bypass it, once a cache above chooses what is read.
     long: OnceLock<Option<LongRequests>>,
+    /// Stands last, and so goes last.
+    hold: Hold,
 }
 
 impl FileDevice {
@@ -99,27 +100,26 @@ impl FileDevice {
         self.access
     }
 
-    /// Lends the claim on a block device to the kernel, which needs it to mount the volume. The lock
-    /// stays. Does nothing on an image.
+    /// Lends the claim on a block device to the kernel, which needs it to mount the volume. The locks
+    /// stay, and keep other programs of C-FFS away. Does nothing on an image.
     pub fn lend_claim(&self) {
-        *self.claim.lock() = None;
+        self.hold.lend_claim();
     }
 
     /// Takes the claim back after the kernel did not mount the volume; fails if something else has
     /// claimed the device meanwhile.
     pub fn reclaim(&self) -> Result<(), OpenError> {
-        if self.is_block_device && self.access == Access::ReadWrite {
-            *self.claim.lock() = Some(Claim::on(&self.file).map_err(|source| self.failed(source))?);
+        match self.is_block_device && self.access == Access::ReadWrite {
+            true => self.hold.reclaim(&self.file).map_err(|refusal| refusal.at(&self.path())),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Gives the device back to others while this one is still open, to be called when the volume on
     /// it is closed. Every later write fails.
     pub fn release(&self) -> io::Result<()> {
         self.released.store(true, Ordering::Release);
-        self.lend_claim();
-        Ok(rustix::fs::flock(&self.file, FlockOperation::Unlock)?)
+        self.hold.release(&self.file)
     }
 
     /// Another descriptor of the same image or device, without the lock.
@@ -127,9 +127,9 @@ impl FileDevice {
         reopen::again(&self.file, self.access, OFlags::empty())
     }
 
-    fn failed(&self, source: io::Error) -> OpenError {
+    fn path(&self) -> PathBuf {
         let path = std::fs::read_link(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
-        OpenError::of(path.as_deref().unwrap_or(Path::new("the device")), source)
+        path.unwrap_or_else(|_| PathBuf::from("the device"))
     }
 
     /// Has the host send a long write to the device now, while the next one is copied: at the latest
@@ -247,6 +247,15 @@ impl BlockDevice for FileDevice {
             true => open::longest_request(&self.file).ok(),
             false => Some(IMAGE_READ_BYTES),
         }
+    }
+
+    fn drop_cached(&self, offset: u64, len: u64) {
+        // What waits to be written is not dropped, nor need it be: it is this host's.
+        let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), Advice::DontNeed);
+    }
+
+    fn is_exclusive(&self) -> bool {
+        self.access == Access::ReadWrite && self.hold.is_whole
     }
 }
 

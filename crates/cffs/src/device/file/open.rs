@@ -1,4 +1,4 @@
-//! Opening: which kind of file it is, its geometry, and the lock.
+//! Opening: which kind of file it is, its geometry, and that nobody else has it.
 
 use std::fs::File;
 use std::io;
@@ -8,22 +8,27 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-use rustix::fs::{FlockOperation, OFlags};
+use rustix::fs::{Advice, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl;
 
-use super::claim::Claim;
 use super::direct::DirectAlignment;
+use super::hold::{Hold, Refusal, User};
 use super::{FileDevice, Geometry};
 
 const IMAGE_SECTOR_BYTES: u32 = 4096;
 
-/// How long a block device is waited for at least. After someone wrote to a block device, udev
-/// looks at it for a moment and holds its lock meanwhile.
-const UDEV_PATIENCE: Duration = Duration::from_secs(2);
+/// The mode of an image that is made. Whoever may read an image reads all files in it.
+const IMAGE_MODE: u32 = 0o600;
+
+/// How long a program that reads the device is waited for at most.
+const READER_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a block device is waited for at least: somebody who opens another one over the same bytes
+/// claims it for a moment.
+const CLAIM_PATIENCE: Duration = Duration::from_millis(200);
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+const RETRY_INTERVAL_MAX: Duration = Duration::from_millis(160);
 
 /// What a device is opened for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +47,8 @@ pub struct OpenOptions {
     pub access: Access,
     /// Whether to bypass the host's page cache (`O_DIRECT`).
     pub direct: bool,
-    /// How long to wait for a lock that another program holds; zero fails at once.
+    /// How long to wait for a program that writes the device; zero fails at once. One that reads it
+    /// is waited for no longer than two seconds.
     pub wait: Duration,
 }
 
@@ -50,8 +56,16 @@ pub struct OpenOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another program has the volume open.
-    #[error("{}: in use by another cffs command or mount", path.display())]
+    #[error("{}: {by}", path.display())]
     InUse {
+        /// What was to be opened.
+        path: PathBuf,
+        /// Who has it.
+        by: User,
+    },
+    /// The device, or the file system on which the image lies, cannot be written.
+    #[error("{}: write-protected", path.display())]
+    WriteProtected {
         /// What was to be opened.
         path: PathBuf,
     },
@@ -71,12 +85,13 @@ pub enum OpenError {
     },
 }
 
-impl OpenError {
-    /// Why the system refused to open `path`.
-    pub(super) fn of(path: &Path, source: io::Error) -> OpenError {
-        match Errno::from_io_error(&source) {
-            Some(Errno::BUSY) => OpenError::InUse { path: path.to_owned() },
-            _ => OpenError::Io { path: path.to_owned(), source },
+impl Refusal {
+    /// The error of opening this path.
+    pub(super) fn at(self, path: &Path) -> OpenError {
+        let path = path.to_owned();
+        match self {
+            Refusal::InUse(by) => OpenError::InUse { path, by },
+            Refusal::Failed(source) => OpenError::Io { path, source },
         }
     }
 }
@@ -87,6 +102,7 @@ impl From<OpenError> for io::Error {
         let kind = match &error {
             OpenError::InUse { .. } => io::ErrorKind::ResourceBusy,
             OpenError::NotADevice { .. } => io::ErrorKind::InvalidInput,
+            OpenError::WriteProtected { .. } => io::ErrorKind::ReadOnlyFilesystem,
             OpenError::Io { source, .. } => source.kind(),
         };
         io::Error::new(kind, error)
@@ -102,14 +118,19 @@ impl From<OpenError> for crate::error::Error {
 impl OpenOptions {
     /// Opens an existing image or block device.
     pub fn open(&self, path: &Path) -> Result<FileDevice, OpenError> {
-        let failed = |source| OpenError::of(path, source);
+        let failed = |source| OpenError::Io { path: path.to_owned(), source };
         let file_type = std::fs::metadata(path).map_err(failed)?.file_type();
         let is_block_device = file_type.is_block_device();
         if !is_block_device && !file_type.is_file() {
             return Err(OpenError::NotADevice { path: path.to_owned() });
         }
-        let opened = self.open_locked(path, is_block_device, false)?;
-        self.finish(opened, is_block_device).map_err(failed)
+        let (file, hold) = self.open_held(path, is_block_device, false)?;
+        if is_block_device {
+            // Another host, or a loop device's file, may have changed since the kernel last read it.
+            // A hint: what is left in its cache is as old as before.
+            let _ = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
+        }
+        self.finish(file, hold, is_block_device).map_err(failed)
     }
 
     /// Makes a sparse image of `size_bytes` zeros and opens it. See [`FileDevice::create`].
@@ -119,15 +140,13 @@ impl OpenOptions {
             return Err(OpenError::NotADevice { path: path.to_owned() });
         }
         let options = OpenOptions { access: Access::ReadWrite, ..*self };
-        let opened = options.open_locked(path, false, true)?;
+        let (file, hold) = options.open_held(path, false, true)?;
         // Cutting the file to nothing first makes every byte of it read as zero.
-        let file = &opened.file;
         file.set_len(0).and_then(|()| file.set_len(size_bytes)).map_err(failed)?;
-        options.finish(opened, false).map_err(failed)
+        options.finish(file, hold, false).map_err(failed)
     }
 
-    fn finish(&self, opened: Opened, is_block_device: bool) -> io::Result<FileDevice> {
-        let file = opened.file;
+    fn finish(&self, file: File, hold: Hold, is_block_device: bool) -> io::Result<FileDevice> {
         let geometry = if is_block_device {
             Geometry {
                 size_bytes: block_device_size(&file)?,
@@ -146,63 +165,76 @@ impl OpenOptions {
             grown_bytes: AtomicU64::new(0),
             access: self.access,
             is_block_device,
-            claim: Mutex::new(opened.claim),
-            released: AtomicBool::new(false),
             direct,
             long: OnceLock::new(),
+            released: AtomicBool::new(false),
+            hold,
         })
     }
 
-    /// Tries to open and lock until it works or the time is over.
-    fn open_locked(&self, path: &Path, is_block_device: bool, create: bool) -> OpenResult {
-        let patience = if is_block_device { self.wait.max(UDEV_PATIENCE) } else { self.wait };
+    /// Tries to open and hold until it works or the time is over. What somebody writes is waited for as
+    /// long as asked; what somebody reads only for a moment, since that may be anybody who may read it.
+    fn open_held(&self, path: &Path, is_block_device: bool, create: bool) -> OpenResult {
         let begun = Instant::now();
+        let mut interval = RETRY_INTERVAL;
         loop {
-            match self.try_open_locked(path, is_block_device, create) {
-                Err(OpenError::InUse { .. }) if begun.elapsed() < patience => {
-                    std::thread::sleep(RETRY_INTERVAL);
-                }
+            let refused = match self.try_open_held(path, is_block_device, create) {
+                Err(OpenError::InUse { path, by }) => OpenError::InUse { path, by },
                 outcome => return outcome,
+            };
+            let patience = match &refused {
+                OpenError::InUse { by: User::Reader(_), .. } => self.wait.min(READER_PATIENCE),
+                OpenError::InUse { by: User::Claim(_), .. } => self.wait.max(CLAIM_PATIENCE),
+                _ => self.wait,
+            };
+            if begun.elapsed() >= patience {
+                return Err(refused);
             }
+            std::thread::sleep(interval);
+            interval = (interval * 2).min(RETRY_INTERVAL_MAX);
         }
     }
 
-    fn try_open_locked(&self, path: &Path, is_block_device: bool, create: bool) -> OpenResult {
+    fn try_open_held(&self, path: &Path, is_block_device: bool, create: bool) -> OpenResult {
+        let failed = |source| OpenError::Io { path: path.to_owned(), source };
+        let refused = |refusal: Refusal| refusal.at(path);
         let writing = self.access == Access::ReadWrite;
+        // Nothing is opened for writing before it is claimed: udev looks at a block device anew each
+        // time that one who may have written it closes it.
+        let hold = match is_block_device && writing {
+            true => Hold::claim(path).map_err(refused)?,
+            false => Hold::default(),
+        };
         let mut flags = OFlags::empty();
         flags.set(OFlags::DIRECT, self.direct);
-
         let file = File::options()
             .read(true)
             .write(writing)
             .create(create)
+            .mode(IMAGE_MODE)
             .custom_flags(flags.bits() as i32)
             .open(path)
-            .map_err(|error| OpenError::of(path, error))?;
-        let lock = match self.access {
-            Access::ReadWrite => FlockOperation::NonBlockingLockExclusive,
-            Access::ReadOnly => FlockOperation::NonBlockingLockShared,
-        };
-        match rustix::fs::flock(&file, lock) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(OpenError::InUse { path: path.to_owned() }),
-            Err(errno) => return Err(OpenError::of(path, errno.into())),
+            .map_err(|error| match Errno::from_io_error(&error) {
+                Some(Errno::ROFS) => OpenError::WriteProtected { path: path.to_owned() },
+                _ => failed(error),
+            })?;
+        // The kernel opens a read-only device for writing, and refuses only the writes.
+        if is_block_device && writing && is_read_only(&file).map_err(failed)? {
+            return Err(OpenError::WriteProtected { path: path.to_owned() });
         }
-        let claim = match is_block_device && writing {
-            true => Some(Claim::on(&file).map_err(|error| OpenError::of(path, error))?),
-            false => None,
-        };
-        Ok(Opened { file, claim })
+        let hold = hold.lock(&file, self.access).map_err(refused)?;
+        Ok((file, hold))
     }
 }
 
-/// An image or device that is locked, and claimed if that is needed.
-struct Opened {
-    file: File,
-    claim: Option<Claim>,
-}
+type OpenResult = Result<(File, Hold), OpenError>;
 
-type OpenResult = Result<Opened, OpenError>;
+fn is_read_only(device: &File) -> io::Result<bool> {
+    const BLKROGET: ioctl::Opcode = ioctl::opcode::none(0x12, 94);
+    // SAFETY: BLKROGET writes one int through its argument.
+    let flag = unsafe { ioctl::ioctl(device, ioctl::Getter::<BLKROGET, i32>::new())? };
+    Ok(flag != 0)
+}
 
 pub(super) fn block_device_size(file: &File) -> io::Result<u64> {
     const BLKGETSIZE64: ioctl::Opcode = ioctl::opcode::read::<usize>(0x12, 114);

@@ -1,4 +1,4 @@
-//! Tests of opening, locking, and what the host does with an image.
+//! Tests of opening, and of what the host does with an image.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use super::*;
 use crate::device::LongBuffer;
+
+mod exclusion;
 
 struct Scratch {
     directory: tempfile::TempDir,
@@ -81,12 +83,12 @@ fn one_writer_keeps_everyone_else_out() {
     writer.write_at(0, &[IoSlice::new(b"kept")]).unwrap();
     for access in [Access::ReadOnly, Access::ReadWrite] {
         let error = FileDevice::open(&scratch.path(), access).unwrap_err();
-        assert!(matches!(&error, OpenError::InUse { path } if *path == scratch.path()));
-        let text = error.to_string();
-        assert_eq!(
-            text,
-            format!("{}: in use by another cffs command or mount", scratch.path().display())
-        );
+        let OpenError::InUse { path, by: User::Writer(Some(process)) } = &error else {
+            panic!("{error:?}");
+        };
+        assert_eq!((path, process.pid), (&scratch.path(), std::process::id()));
+        let expected = format!("{}: in use by {process}", scratch.path().display());
+        assert_eq!(error.to_string(), expected);
         assert_eq!(io::Error::from(error).kind(), io::ErrorKind::ResourceBusy);
     }
     let error = FileDevice::create(&scratch.path(), 4096).unwrap_err();
@@ -103,7 +105,7 @@ fn readers_share_and_keep_writers_out() {
     let first = FileDevice::open(&scratch.path(), Access::ReadOnly).unwrap();
     let second = FileDevice::open(&scratch.path(), Access::ReadOnly).unwrap();
     let error = FileDevice::open(&scratch.path(), Access::ReadWrite).unwrap_err();
-    assert!(matches!(error, OpenError::InUse { .. }));
+    assert!(matches!(error, OpenError::InUse { by: User::Reader(Some(_)), .. }), "{error:?}");
     drop((first, second));
     FileDevice::open(&scratch.path(), Access::ReadWrite).unwrap();
 }
@@ -199,8 +201,8 @@ fn a_full_host_is_an_error_of_the_write() {
         geometry: Geometry { size_bytes: 4 << 20, sector_bytes: 4096 },
         access: Access::ReadWrite,
         is_block_device: false,
-        claim: Mutex::default(),
         released: AtomicBool::default(),
+        hold: Hold::default(),
         direct: None,
         long: OnceLock::from(Some(long_requests(open()))),
     };
@@ -358,7 +360,7 @@ fn a_block_device_is_read_written_discarded_and_claimed() {
         assert!(edge == pattern(100_000)[84_000..]);
 
         let error = FileDevice::open(&disk.path, Access::ReadWrite).unwrap_err();
-        assert!(matches!(error, OpenError::InUse { .. }));
+        assert!(matches!(error, OpenError::InUse { by: User::Claim(None), .. }), "{error:?}");
     }
     assert!(matches!(FileDevice::create(&disk.path, 4096), Err(OpenError::NotADevice { .. })));
 }

@@ -18,10 +18,11 @@ pub struct Holder {
     /// The host's name, for people, without the padding; what exceeds
     /// [`HOLDER_NAME_BYTES`] is not stored.
     pub name: Vec<u8>,
-    /// The process on that host.
+    /// The process on that host, by the number that it has for itself.
     pub pid: u32,
-    /// How it holds the volume.
-    pub flags: u32,
+    /// When the process started, in clock ticks since the host was booted: the lower 32 bits. A
+    /// later process with the same number has another one.
+    pub process_started: u32,
     /// When it opened the volume, in seconds since 1970.
     pub started: u64,
 }

@@ -150,7 +150,7 @@ fn superblock_sample() -> Sample {
         .bytes("holder_boot", &holder.boot)
         .bytes("holder_name", &holder.name)
         .number("holder_pid", holder.pid.into())
-        .number("holder_flags", holder.flags.into())
+        .number("holder_process_started", holder.process_started.into())
         .number("holder_started", holder.started)
         .number("errors_policy", 2)
         .number("error_flags", 1)

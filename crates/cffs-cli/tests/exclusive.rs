@@ -1,0 +1,234 @@
+//! One writer at a time, on this host and across hosts. Where mounting is impossible the tests of mounts
+//! say so and pass; those of loop devices need root besides.
+
+mod harness;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cffs::format::Superblock;
+use cffs::format::superblock::{Holder, SUPERBLOCK_BYTES};
+use harness::{CFFS, Scratch, can_mount, fail, succeed};
+
+/// A loop device over an image, detached in the end.
+struct Loop(PathBuf);
+
+impl Loop {
+    fn over(image: &Path) -> Loop {
+        let shown = succeed(Command::new("losetup").args(["--find", "--show"]).arg(image));
+        Loop(PathBuf::from(shown.trim()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// An image was mounted, and so was a loop device over it: when both were unmounted, one tree was gone.
+#[test]
+fn no_path_to_a_mounted_image_leads_to_a_second_writer() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    fs::write(scratch.mountpoint().join("f"), b"kept").expect("written");
+    let mountpoint = scratch.mountpoint().display().to_string();
+    let (first, second) = (Loop::over(&scratch.image()), Loop::over(&scratch.image()));
+    let over_first = Loop::over(&first.0);
+    let hard_link = scratch.path().join("hard.cffs");
+    fs::hard_link(scratch.image(), &hard_link).expect("linked");
+    let other = scratch.path().join("other");
+    fs::create_dir(&other).expect("made");
+
+    let begun = Instant::now();
+    for path in [&first.0, &second.0, &over_first.0, &hard_link] {
+        let said = fail(32, scratch.cffs(["mount"]).arg(path).arg(&other));
+        assert!(said.contains(&mountpoint), "{path:?}: {said}");
+        let said = fail(8, scratch.cffs(["fsck", "-y"]).arg(path));
+        assert!(said.contains(&mountpoint), "{path:?}: {said}");
+        let said = fail(1, scratch.cffs(["mkfs", "--force", "--take-over"]).arg(path));
+        assert!(said.contains(&mountpoint), "{path:?}: {said}");
+    }
+    // In a mount namespace of its own, under another path, and without a view of the mount.
+    let elsewhere = scratch.path().join("elsewhere");
+    fs::create_dir(&elsewhere).expect("made");
+    let script = format!(
+        "umount -l '{mountpoint}' && mount --bind '{}' '{}' && exec '{CFFS}' fsck -y '{}'",
+        scratch.path().display(),
+        elsewhere.display(),
+        elsewhere.join("image.cffs").display(),
+    );
+    let mut unseen = Command::new("unshare")
+        .args(["-m", "sh", "-c", &script])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let mut said = String::new();
+    let mut lines = BufReader::new(unseen.stderr.take().expect("a pipe"));
+    lines.read_line(&mut said).expect("readable");
+    unseen.kill().expect("killed");
+    unseen.wait().expect("ended");
+    assert!(said.contains("in use by process") && said.contains("(cffs, user 0)"), "{said}");
+    assert!(begun.elapsed() < Duration::from_secs(50));
+
+    assert_eq!(fs::read(scratch.mountpoint().join("f")).expect("read"), b"kept");
+    scratch.umount();
+    scratch.assert_clean();
+    let names = succeed(scratch.cffs(["ls"]).arg(&over_first.0));
+    assert_eq!(names, "f\n");
+}
+
+#[test]
+fn two_loop_devices_over_an_image_are_not_both_mounted() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let (first, second) = (Loop::over(&scratch.image()), Loop::over(&scratch.image()));
+    let other = scratch.path().join("other");
+    fs::create_dir(&other).expect("made");
+    let log = scratch.log_option();
+    let at = scratch.mountpoint();
+    succeed(scratch.cffs(["mount", "-o", &log]).arg(&first.0).arg(&at));
+    fs::write(at.join("f"), b"kept").expect("written");
+    for path in [&second.0, &scratch.image()] {
+        let said = fail(32, scratch.cffs(["mount", "-o", &log]).arg(path).arg(&other));
+        assert!(said.contains(&*at.to_string_lossy()), "{path:?}: {said}");
+        fail(8, scratch.cffs(["fsck", "-y"]).arg(path));
+    }
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+/// Changes the mark on an image as another host would leave it.
+fn mark(image: &Path, holder: Option<Holder>) {
+    let file = File::options().read(true).write(true).open(image).expect("opened");
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    file.read_exact_at(&mut bytes, 0).expect("read");
+    let mut superblock = Superblock::decode(&bytes, 0).expect("a superblock");
+    superblock.holder = holder;
+    file.write_all_at(&superblock.encode(), 0).expect("written");
+}
+
+fn marked(image: &Path) -> Option<Holder> {
+    let file = File::open(image).expect("opened");
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    file.read_exact_at(&mut bytes, 0).expect("read");
+    Superblock::decode(&bytes, 0).expect("a superblock").holder
+}
+
+fn foreign() -> Option<Holder> {
+    Some(Holder {
+        host: [1; 16],
+        boot: [2; 16],
+        name: b"attic".to_vec(),
+        pid: 4711,
+        process_started: 7,
+        started: 1_000_000_000,
+    })
+}
+
+#[test]
+fn a_volume_that_another_host_has_open_is_written_only_if_it_is_taken_over() {
+    let scratch = Scratch::with_image();
+    let image = scratch.image();
+    let source = scratch.path().join("source");
+    fs::create_dir(&source).expect("made");
+    fs::write(source.join("f"), b"contents").expect("written");
+    mark(&image, foreign());
+    let before = fs::read(&image).expect("read");
+    let names_it = |said: &str, way_out: &str| {
+        assert!(said.contains("host attic (process 4711)"), "{said}");
+        assert!(said.contains("since 2001-09-09 01:46 UTC"), "{said}");
+        assert!(said.contains(way_out), "{said}");
+    };
+    for how in ["-p", "-y"] {
+        names_it(&fail(8, scratch.cffs(["fsck", how]).arg(&image)), "--take-over");
+    }
+    names_it(&fail(1, scratch.cffs(["mkfs", "--force"]).arg(&image)), "--take-over");
+    names_it(&fail(1, scratch.cffs(["import"]).arg(&image).arg(&source)), "fsck -p --take-over");
+    if can_mount() {
+        let mount = &mut scratch.mount_command("rw");
+        names_it(&fail(32, mount), "-o takeover");
+    }
+    assert!(fs::read(&image).expect("read") == before, "nothing was written");
+
+    // Who only reads is warned.
+    for command in [&["ls"][..], &["fsck", "-n"]] {
+        let output = Command::new(CFFS).args(command).arg(&image).output().expect("it starts");
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        names_it(&said, "what is read may not fit together");
+    }
+
+    succeed(scratch.cffs(["fsck", "-p", "--take-over"]).arg(&image));
+    assert_eq!(marked(&image), None);
+    succeed(scratch.cffs(["import"]).arg(&image).arg(&source));
+    if can_mount() {
+        mark(&image, foreign());
+        scratch.mount("takeover");
+        let own = marked(&image).expect("there is one");
+        assert_ne!(own.host, [1; 16]);
+        assert_eq!(fs::read(scratch.mountpoint().join("f")).expect("read"), b"contents");
+        scratch.umount();
+        assert_eq!(marked(&image), None);
+    }
+    mark(&image, foreign());
+    succeed(scratch.cffs(["mkfs", "-q", "--force", "--take-over"]).arg(&image));
+    assert_eq!(marked(&image), None);
+}
+
+#[test]
+fn a_copy_of_a_volume_in_use_says_so() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let copy = Scratch::new();
+    fs::copy(scratch.image(), copy.image()).expect("copied");
+    let said = fail(32, &mut copy.mount_command("rw"));
+    assert!(said.contains("or has had what it was copied from"), "{said}");
+    assert!(said.contains("-o takeover"), "{said}");
+    copy.mount("takeover");
+    fs::write(copy.mountpoint().join("f"), b"its own").expect("written");
+    copy.umount();
+    copy.assert_clean();
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+#[test]
+fn a_device_that_is_write_protected_is_refused_with_what_to_do() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let shown = succeed(
+        Command::new("losetup").args(["--find", "--show", "--read-only"]).arg(scratch.image()),
+    );
+    let disk = Loop(PathBuf::from(shown.trim()));
+    let log = scratch.log_option();
+    let mount = |options: &str| {
+        let mut command = scratch.cffs(["mount", "-o", options, "-o", &log]);
+        command.arg(&disk.0).arg(scratch.mountpoint());
+        command
+    };
+    let said = fail(32, &mut mount("rw"));
+    assert!(said.contains("write-protected; mount it read-only: -o ro"), "{said}");
+    let said = fail(8, scratch.cffs(["fsck", "-y"]).arg(&disk.0));
+    assert!(said.contains("write-protected"), "{said}");
+    succeed(&mut mount("ro"));
+    scratch.umount();
+}

@@ -1,0 +1,173 @@
+//! Keeping other programs away from a device, by whatever path they come.
+//!
+//! | path | kept apart by |
+//! | --- | --- |
+//! | the image by another name, link, mount or mount namespace | a lock on the range of the inode |
+//! | a loop device over the image, or over a device | the same lock, on what the loop device stands on |
+//! | the block device by another node, its partitions, what the device mapper made of it, a mount | the kernel's claim (`O_EXCL`), along the whole chain |
+//! | a loop device over the same range that a mount or another program has claimed | the claim, which is tried |
+//!
+//! Nothing here waits: whoever comes second lets go of all it has and may try again. Claims come before
+//! locks, and both go only after the device's last descriptor is closed, by which the kernel has
+//! written what it held of it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::Access;
+use super::beneath::{self, Backing, Chain, loops_over};
+use super::lock::{self, Process, Span, Use};
+use super::reopen;
+
+/// What keeps others away for as long as it exists.
+#[derive(Debug, Default)]
+pub(super) struct Hold {
+    /// The device's own claim, if it is a block device that is written.
+    claim: Mutex<Option<File>>,
+    /// What lies beneath, claimed or locked.
+    beneath: Mutex<Vec<File>>,
+    /// Whether all that lies beneath is.
+    pub(super) is_whole: bool,
+}
+
+/// Who keeps a device from being opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum User {
+    /// A program that writes it; which one, where the system shows that.
+    Writer(Option<Process>),
+    /// A program that reads it and must not see it change.
+    Reader(Option<Process>),
+    /// A mount by the kernel, or a program that has claimed the block device; another device over the
+    /// same bytes if it is not this one.
+    Claim(Option<PathBuf>),
+}
+
+impl std::fmt::Display for User {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            User::Writer(None) => f.write_str("in use by another cffs command or mount"),
+            User::Writer(Some(process)) => write!(f, "in use by {process}"),
+            User::Reader(None) => f.write_str("being read by another program"),
+            User::Reader(Some(process)) => write!(f, "being read by {process}"),
+            User::Claim(None) => f.write_str("in use by a mount or another program"),
+            User::Claim(Some(path)) => {
+                write!(f, "in use through {}, by a mount or another program", path.display())
+            }
+        }
+    }
+}
+
+/// Why a device is not held.
+pub(super) enum Refusal {
+    InUse(User),
+    Failed(io::Error),
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Refusal {
+        Refusal::Failed(error)
+    }
+}
+
+impl Hold {
+    /// Claims a block device, so that neither a mount nor a program that asks for it has it.
+    pub(super) fn claim(path: &Path) -> Result<Hold, Refusal> {
+        let claim =
+            claim(|options| options.open(path))?.ok_or(Refusal::InUse(User::Claim(None)))?;
+        Ok(Hold { claim: Mutex::new(Some(claim)), ..Hold::default() })
+    }
+
+    /// Locks the file, and what it stands on if it is a block device.
+    pub(super) fn lock(mut self, file: &File, access: Access) -> Result<Hold, Refusal> {
+        take(file, Span::ALL, access)?;
+        self.is_whole = true;
+        let metadata = file.metadata()?;
+        let mut own = Vec::new();
+        let mut ground = Some((Backing::of(file)?, Span::ALL));
+        if metadata.file_type().is_block_device() {
+            let chain = Chain::below(file, metadata.rdev())?;
+            self.hold_chain(&chain, access)?;
+            ground = chain.ground();
+            own = chain.devices;
+        }
+        if let (Access::ReadWrite, Some((backing, span))) = (access, ground) {
+            let is_own = |number: u64| own.iter().any(|(device, _)| *device == number);
+            let others = loops_over(backing, span).into_iter();
+            for (path, _) in others.filter(|(_, number)| !is_own(*number)) {
+                // Let go of at once: it is enough that nobody else has it now.
+                if claim(|options| options.open(&path)).is_ok_and(|claimed| claimed.is_none()) {
+                    return Err(Refusal::InUse(User::Claim(Some(path))));
+                }
+            }
+        }
+        Ok(self)
+    }
+
+    fn hold_chain(&mut self, chain: &Chain, access: Access) -> Result<(), Refusal> {
+        for number in chain.to_claim.iter().filter(|_| access == Access::ReadWrite) {
+            match claim(|options| beneath::open_number_with(*number, options)) {
+                Ok(Some(claimed)) => self.beneath.get_mut().push(claimed),
+                Ok(None) => return Err(Refusal::InUse(User::Claim(None))),
+                Err(_) => self.is_whole = false,
+            }
+        }
+        let Some((backing, path, span)) = &chain.file else { return Ok(()) };
+        // The path is that of another mount namespace, perhaps, or of a file that was removed.
+        let open = File::options().read(true).write(access == Access::ReadWrite).open(path);
+        match open {
+            Ok(file) if Backing::of(&file)? == *backing => {
+                take(&file, *span, access)?;
+                self.beneath.get_mut().push(file);
+            }
+            _ => self.is_whole = false,
+        }
+        Ok(())
+    }
+
+    /// Lets go of the claim on the device itself: the kernel claims it for a mount.
+    pub(super) fn lend_claim(&self) {
+        *self.claim.lock() = None;
+    }
+
+    /// Claims the device itself again.
+    pub(super) fn reclaim(&self, device: &File) -> Result<(), Refusal> {
+        let again = claim(|_| reopen::again(device, Access::ReadOnly, OFlags::EXCL))?;
+        *self.claim.lock() = Some(again.ok_or(Refusal::InUse(User::Claim(None)))?);
+        Ok(())
+    }
+
+    /// Lets go of everything, while the file stays open.
+    pub(super) fn release(&self, file: &File) -> io::Result<()> {
+        self.lend_claim();
+        self.beneath.lock().clear();
+        lock::unlock(file, Span::ALL)
+    }
+}
+
+/// Locks a range, or tells who has it.
+fn take(file: &File, span: Span, access: Access) -> Result<(), Refusal> {
+    match lock::lock(file, span, access)? {
+        None => Ok(()),
+        Some(Use::Writes) => Err(Refusal::InUse(User::Writer(lock::holder(file, Use::Writes)))),
+        Some(Use::Reads) => Err(Refusal::InUse(User::Reader(lock::holder(file, Use::Reads)))),
+    }
+}
+
+/// Claims a block device; `None` where somebody else has.
+fn claim(
+    open: impl FnOnce(&std::fs::OpenOptions) -> io::Result<File>,
+) -> Result<Option<File>, io::Error> {
+    // Without O_CREAT, O_EXCL on a block device claims it as a mount by the kernel does.
+    let flags = OFlags::EXCL.bits() as i32;
+    match open(File::options().read(true).custom_flags(flags)) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

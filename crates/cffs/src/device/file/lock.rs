@@ -1,0 +1,145 @@
+//! Locks on ranges of a file, and the processes that hold them.
+//!
+//! The locks are those of open file descriptions (`F_OFD_SETLK`). They lie on the inode, so that the
+//! path, a link, a bind mount or another mount namespace makes no difference. A lock for writing takes
+//! a descriptor that is open for writing: whoever may only read the file cannot pass for a writer.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+
+use super::Access;
+
+/// A range of a file in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) start: u64,
+    /// `None` for all that follows, however long the file becomes.
+    pub(super) len: Option<u64>,
+}
+
+impl Span {
+    /// The whole of a file.
+    pub(super) const ALL: Span = Span { start: 0, len: None };
+
+    /// The part of this range that begins `start` bytes into it and has at most `len` bytes.
+    pub(super) fn part(self, start: u64, len: Option<u64>) -> Span {
+        let left = self.len.map(|all| all.saturating_sub(start));
+        let len = match (left, len) {
+            (Some(left), Some(len)) => Some(left.min(len)),
+            (left, len) => left.or(len),
+        };
+        Span { start: self.start.saturating_add(start), len }
+    }
+
+    pub(super) fn overlaps(self, other: Span) -> bool {
+        let end = |span: Span| span.len.map_or(u64::MAX, |len| span.start.saturating_add(len));
+        self.start < end(other) && other.start < end(self)
+    }
+
+    /// As the kernel takes it, which has a length of 0 for all that follows.
+    fn lock(self, kind: libc::c_int) -> libc::flock {
+        libc::flock {
+            l_type: kind as libc::c_short,
+            l_whence: libc::SEEK_SET as libc::c_short,
+            l_start: self.start.min(i64::MAX as u64) as i64,
+            l_len: self.len.unwrap_or(0).min(i64::MAX as u64) as i64,
+            l_pid: 0,
+        }
+    }
+}
+
+/// What another program does with a file that it has locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    Reads,
+    Writes,
+}
+
+/// Locks a range until the file is closed, shared for reading and alone for writing. Does not wait:
+/// where another lock is in the way, returns what its holder does.
+pub(super) fn lock(file: &File, span: Span, access: Access) -> io::Result<Option<Use>> {
+    let kind = match access {
+        Access::ReadOnly => libc::F_RDLCK,
+        Access::ReadWrite => libc::F_WRLCK,
+    };
+    match fcntl(file, FcntlArg::F_OFD_SETLK(&span.lock(kind))) {
+        Ok(_) => Ok(None),
+        Err(Errno::EAGAIN | Errno::EACCES) if is_written(file, span)? => Ok(Some(Use::Writes)),
+        Err(Errno::EAGAIN | Errno::EACCES) => Ok(Some(Use::Reads)),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Lets go of all locks that this open file has in a range.
+pub(super) fn unlock(file: &File, span: Span) -> io::Result<()> {
+    fcntl(file, FcntlArg::F_OFD_SETLK(&span.lock(libc::F_UNLCK)))?;
+    Ok(())
+}
+
+/// Whether another open file has a lock for writing in the range.
+fn is_written(file: &File, span: Span) -> io::Result<bool> {
+    let mut found = span.lock(libc::F_RDLCK);
+    fcntl(file, FcntlArg::F_OFD_GETLK(&mut found))?;
+    Ok(libc::c_int::from(found.l_type) != libc::F_UNLCK)
+}
+
+/// A process that has a device open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its number, as this process sees it.
+    pub pid: u32,
+    /// The name of its program.
+    pub name: String,
+    /// The user that it runs as.
+    pub uid: u32,
+}
+
+impl std::fmt::Display for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "process {} ({}, user {})", self.pid, self.name, self.uid)
+    }
+}
+
+/// The process that has a lock of this kind on the file, where the system shows it: a user sees their
+/// own processes, root all of them.
+pub(super) fn holder(file: &File, kind: Use) -> Option<Process> {
+    let wanted = file.metadata().ok()?;
+    let is_it = |process: &fs::DirEntry| has_lock(process, &wanted, kind) == Some(true);
+    let process = fs::read_dir("/proc").ok()?.flatten().find(is_it)?;
+    let pid = process.file_name().to_str()?.parse().ok()?;
+    let name = fs::read(process.path().join("comm")).unwrap_or_default();
+    let name = name.trim_ascii().escape_ascii().to_string();
+    Some(Process { pid, name, uid: process.metadata().ok()?.uid() })
+}
+
+fn has_lock(process: &fs::DirEntry, wanted: &fs::Metadata, kind: Use) -> Option<bool> {
+    process.file_name().to_str()?.parse::<u32>().ok()?;
+    for descriptor in fs::read_dir(process.path().join("fd")).ok()?.flatten() {
+        let Ok(open) = fs::metadata(descriptor.path()) else { continue };
+        if (open.dev(), open.ino()) != (wanted.dev(), wanted.ino()) {
+            continue;
+        }
+        let info = process.path().join("fdinfo").join(descriptor.file_name());
+        let Ok(info) = fs::read_to_string(info) else { continue };
+        if info.lines().any(|line| is_lock(line, kind)) {
+            return Some(true);
+        }
+    }
+    Some(false)
+}
+
+/// A line is `lock:  1: OFDLCK ADVISORY  WRITE -1 fe:00:1234 0 EOF`.
+fn is_lock(line: &str, kind: Use) -> bool {
+    let word = match kind {
+        Use::Reads => "READ",
+        Use::Writes => "WRITE",
+    };
+    let mut words = line.split_whitespace();
+    let is_record_lock = |word: &str| matches!(word, "OFDLCK" | "POSIX");
+    words.next() == Some("lock:") && words.any(is_record_lock) && words.any(|found| found == word)
+}

@@ -1,0 +1,267 @@
+//! Nobody opens a device for writing that another program has, by whatever path.
+//!
+//! Two loop devices, or an image and a loop device over it, could be mounted at the same time, and what
+//! was written through the one was lost when the other was unmounted.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::Command;
+
+use super::*;
+use crate::device::file::lock::Span;
+
+fn written_by_somebody(outcome: Result<FileDevice, OpenError>) {
+    match outcome {
+        Err(OpenError::InUse { by: User::Writer(Some(process)), .. }) => {
+            assert_eq!(process.pid, std::process::id());
+        }
+        outcome => panic!("{outcome:?}"),
+    }
+}
+
+fn claimed_through(outcome: Result<FileDevice, OpenError>, device: &Path) {
+    match outcome {
+        Err(OpenError::InUse { by: User::Claim(Some(path)), .. }) => assert_eq!(path, device),
+        outcome => panic!("{outcome:?}"),
+    }
+}
+
+#[test]
+fn another_name_of_an_image_leads_to_the_same_lock() {
+    let scratch = Scratch::new();
+    let _writer = scratch.create(8192);
+    let (hard, soft) =
+        (scratch.path().with_extension("hard"), scratch.path().with_extension("soft"));
+    std::fs::hard_link(scratch.path(), &hard).unwrap();
+    symlink(scratch.path(), &soft).unwrap();
+    for path in [hard, soft] {
+        for access in [Access::ReadOnly, Access::ReadWrite] {
+            written_by_somebody(FileDevice::open(&path, access));
+        }
+    }
+}
+
+/// `flock -x` on an image that anybody could read made the mount wait for a minute.
+#[test]
+fn who_may_only_read_an_image_cannot_pass_for_a_writer() {
+    let scratch = Scratch::new();
+    drop(scratch.create(8192));
+    let other = File::open(scratch.path()).unwrap();
+    rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    FileDevice::open(&scratch.path(), Access::ReadWrite).unwrap();
+
+    assert_eq!(lock::lock(&other, Span::ALL, Access::ReadOnly).unwrap(), None);
+    let begun = Instant::now();
+    let patient = Duration::from_secs(60);
+    let error = FileDevice::open_waiting(&scratch.path(), Access::ReadWrite, patient).unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(30), "readers are not waited for for long");
+    let OpenError::InUse { by: User::Reader(Some(process)), .. } = &error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(process.pid, std::process::id());
+    assert!(error.to_string().contains("being read by process"), "{error}");
+    // The lock that a writer takes is refused to it.
+    assert!(lock::lock(&other, Span::ALL, Access::ReadWrite).is_err());
+}
+
+#[test]
+fn an_image_is_made_for_its_owner_alone() {
+    let scratch = Scratch::new();
+    drop(scratch.create(8192));
+    let mode = std::fs::metadata(scratch.path()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o077, 0, "{mode:o}");
+    // One that was there keeps its mode.
+    std::fs::set_permissions(scratch.path(), std::fs::Permissions::from_mode(0o644)).unwrap();
+    drop(scratch.create(8192));
+    assert_eq!(std::fs::metadata(scratch.path()).unwrap().permissions().mode() & 0o777, 0o644);
+}
+
+#[test]
+fn spans_are_cut_to_what_they_are_part_of() {
+    let span = |start, len| Span { start, len };
+    assert_eq!(Span::ALL.part(10, Some(5)), span(10, Some(5)));
+    assert_eq!(span(100, Some(20)).part(10, None), span(110, Some(10)));
+    assert_eq!(span(100, Some(20)).part(10, Some(50)), span(110, Some(10)));
+    assert_eq!(span(100, Some(20)).part(30, None), span(130, Some(0)));
+    assert!(span(0, None).overlaps(span(5, Some(1))));
+    assert!(!span(0, Some(5)).overlaps(span(5, None)));
+    assert!(!span(9, None).overlaps(span(0, Some(9))));
+}
+
+impl Loop {
+    fn with(image: &Path, arguments: &[&str]) -> Loop {
+        let arguments = [&["--find", "--show"], arguments].concat();
+        Loop { path: PathBuf::from(run("losetup", &arguments, image).trim_end()) }
+    }
+}
+
+#[test]
+#[ignore = "needs root, for loop devices"]
+fn an_image_and_the_loop_devices_over_it_have_one_writer() {
+    let scratch = direct_scratch();
+    drop(scratch.create(16 << 20));
+    let image = scratch.path();
+    let (first, second) = (Loop::over(&image), Loop::over(&image));
+    let over_first = Loop::over(&first.path);
+    let paths = [&image, &first.path, &second.path, &over_first.path];
+    for writer in paths {
+        let device = FileDevice::open(writer, Access::ReadWrite).unwrap();
+        assert!(device.is_exclusive());
+        for other in paths {
+            for access in [Access::ReadOnly, Access::ReadWrite] {
+                let outcome = FileDevice::open(other, access);
+                let is_in_use = matches!(outcome, Err(OpenError::InUse { .. }));
+                assert!(is_in_use, "{writer:?} is written, {other:?}: {outcome:?}");
+            }
+        }
+    }
+    // Readers go together, and keep writers away.
+    let _reader = FileDevice::open(&over_first.path, Access::ReadOnly).unwrap();
+    FileDevice::open(&image, Access::ReadOnly).unwrap();
+    for path in paths {
+        let outcome = FileDevice::open(path, Access::ReadWrite);
+        assert!(matches!(outcome, Err(OpenError::InUse { .. })), "{path:?}: {outcome:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs root, for loop devices"]
+fn volumes_in_different_ranges_of_a_file_are_different_volumes() {
+    let scratch = direct_scratch();
+    drop(scratch.create(16 << 20));
+    let limit = (4_u64 << 20).to_string();
+    let head = Loop::with(&scratch.path(), &["--sizelimit", &limit]);
+    let next = Loop::with(&scratch.path(), &["--offset", &limit, "--sizelimit", &limit]);
+    let tail = Loop::with(&scratch.path(), &["--offset", &limit]);
+    let _head = FileDevice::open(&head.path, Access::ReadWrite).unwrap();
+    let next_device = FileDevice::open(&next.path, Access::ReadWrite).unwrap();
+    written_by_somebody(FileDevice::open(&tail.path, Access::ReadWrite));
+    written_by_somebody(FileDevice::open(&scratch.path(), Access::ReadWrite));
+    drop(next_device);
+    FileDevice::open(&tail.path, Access::ReadWrite).unwrap();
+}
+
+#[test]
+#[ignore = "needs root, for loop devices"]
+fn a_partition_and_what_it_is_a_part_of_have_one_writer() {
+    let scratch = direct_scratch();
+    drop(scratch.create(16 << 20));
+    let whole = Loop::with(&scratch.path(), &["--partscan"]);
+    let sectors = |bytes: u64| (bytes / 512).to_string();
+    let device = whole.path.to_str().unwrap();
+    let part = PathBuf::from(format!("{device}p1"));
+    let added = Command::new("addpart")
+        .args([device, "1", &sectors(1 << 20), &sectors(8 << 20)])
+        .status()
+        .unwrap();
+    assert!(added.success());
+    let number = std::fs::read_to_string(format!(
+        "/sys/class/block/{}/dev",
+        part.file_name().unwrap().display()
+    ));
+    assert!(number.is_ok());
+    let over_image = Loop::with(
+        &scratch.path(),
+        &["--offset", &(1 << 20).to_string(), "--sizelimit", &(8 << 20).to_string()],
+    );
+    let paths = [&part, &whole.path, &over_image.path, &scratch.path()];
+    for writer in paths {
+        let _device = FileDevice::open(writer, Access::ReadWrite).unwrap();
+        for other in paths {
+            let outcome = FileDevice::open(other, Access::ReadWrite);
+            let is_in_use = matches!(outcome, Err(OpenError::InUse { .. }));
+            assert!(is_in_use, "{writer:?} is written, {other:?}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root, for loop devices"]
+fn a_file_that_was_removed_still_has_one_writer() {
+    let scratch = direct_scratch();
+    drop(scratch.create(16 << 20));
+    let (first, second) = (Loop::over(&scratch.path()), Loop::over(&scratch.path()));
+    std::fs::remove_file(scratch.path()).unwrap();
+    let device = FileDevice::open(&first.path, Access::ReadWrite).unwrap();
+    assert!(!device.is_exclusive(), "its file cannot be locked");
+    claimed_through(FileDevice::open(&second.path, Access::ReadWrite), &first.path);
+}
+
+/// The kernel has it mounted; the server that holds the image made that loop device itself.
+#[test]
+#[ignore = "needs root, for a mount"]
+fn an_image_of_which_a_loop_device_is_mounted_is_in_use() {
+    let scratch = direct_scratch();
+    drop(scratch.create(16 << 20));
+    let disk = Loop::over(&scratch.path());
+    run("mkfs.ext4", &["-q"], &disk.path);
+    let mount_point = scratch.directory.path().join("mnt");
+    std::fs::create_dir(&mount_point).unwrap();
+    run("mount", &[disk.path.to_str().unwrap()], &mount_point);
+    let image = FileDevice::open(&scratch.path(), Access::ReadWrite);
+    let other = Loop::over(&scratch.path());
+    let through_other = FileDevice::open(&other.path, Access::ReadWrite);
+    run("umount", &[], &mount_point);
+    claimed_through(image, &disk.path);
+    claimed_through(through_other, &disk.path);
+}
+
+#[test]
+#[ignore = "needs root, for a mount"]
+fn the_kernel_can_claim_a_device_that_is_locked_on() {
+    let scratch = direct_scratch();
+    drop(scratch.create(16 << 20));
+    let disk = Loop::over(&scratch.path());
+    run("mkfs.ext4", &["-q"], &disk.path);
+    let mount_point = scratch.directory.path().join("mnt");
+    std::fs::create_dir(&mount_point).unwrap();
+    let device = FileDevice::open(&disk.path, Access::ReadWrite).unwrap();
+    let mount = |program: &str| {
+        Command::new(program).arg(&disk.path).arg(&mount_point).output().unwrap().status.success()
+    };
+    assert!(!mount("mount"), "the device is claimed");
+    device.lend_claim();
+    written_by_somebody(FileDevice::open(&scratch.path(), Access::ReadWrite));
+    let is_mounted = mount("mount");
+    if is_mounted {
+        run("umount", &[], &mount_point);
+    }
+    assert!(is_mounted);
+}
+
+#[test]
+#[ignore = "needs root, for a loop device"]
+fn what_is_write_protected_says_so() {
+    let scratch = direct_scratch();
+    drop(scratch.create(16 << 20));
+    let disk = Loop::with(&scratch.path(), &["--read-only"]);
+    let error = FileDevice::open(&disk.path, Access::ReadWrite).unwrap_err();
+    assert!(matches!(error, OpenError::WriteProtected { .. }), "{error:?}");
+    assert!(error.to_string().ends_with("write-protected"), "{error}");
+    FileDevice::open(&disk.path, Access::ReadOnly).unwrap();
+}
+
+/// The kernel remembers a block that it has read of a loop device, though its file was written since.
+#[test]
+#[ignore = "needs root, for a loop device"]
+fn what_was_written_beneath_is_seen_when_it_is_asked_for() {
+    let scratch = direct_scratch();
+    drop(scratch.create(16 << 20));
+    let disk = Loop::over(&scratch.path());
+    let device = FileDevice::open(&disk.path, Access::ReadOnly).unwrap();
+    let read = || {
+        let mut byte = [0];
+        device.read_at(0, &mut byte).unwrap();
+        byte[0]
+    };
+    assert_eq!(read(), 0);
+    let image = File::options().write(true).open(scratch.path()).unwrap();
+    image.write_all_at(&[1], 0).unwrap();
+    assert_eq!(read(), 0, "the kernel remembers");
+    device.drop_cached(0, 4096);
+    assert_eq!(read(), 1);
+    image.write_all_at(&[2], 0).unwrap();
+    let again = FileDevice::open(&disk.path, Access::ReadOnly).unwrap();
+    let mut byte = [0];
+    again.read_at(0, &mut byte).unwrap();
+    assert_eq!(byte, [2]);
+}

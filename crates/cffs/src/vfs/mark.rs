@@ -1,0 +1,147 @@
+//! The mark of who has a volume open for writing (FORMAT: superblock; decisions/015).
+//!
+//! Locks keep the programs of one host apart. The mark in the superblock is for what no lock covers:
+//! another host that reaches the same device, and a second path to it that the system does not show.
+//!
+//! ```text
+//!            nobody ── claim: write, sync, read again ──▶ this process ── close: cleared ──▶ nobody
+//!               ▲                                             │
+//!               │ gone: this host was booted since, or        │ crash
+//!               │ its process is not alive                    ▼
+//!               └──────────────────────────────────── left behind ── another host: take over, if told to
+//! ```
+//!
+//! Nothing is read or written for it while a volume is idle. A writer that was taken over notices before
+//! its next clean point, and before it next writes the superblock, and stops.
+
+use super::{Volume, read_superblock};
+use crate::clock::Timestamp;
+use crate::device::BlockDevice;
+use crate::error::{Error, Result};
+use crate::format::Superblock;
+use crate::format::superblock::Holder;
+use crate::host::{Host, Standing};
+
+/// Marks a volume as open for writing by this process, before anything else of it is changed.
+///
+/// # Errors
+///
+/// [`Error::InUse`] if another process has it, or may have it, unless `take_over` is set; what the
+/// device and the superblock make impossible.
+pub fn claim(
+    device: &dyn BlockDevice,
+    host: &dyn Host,
+    now: Timestamp,
+    take_over: bool,
+) -> Result<Superblock> {
+    let mut superblock = read_now(device)?;
+    superblock.check_writable()?;
+    if let Some(mark) = &superblock.holder {
+        match (host.standing(mark), user(&superblock, host, device.is_exclusive())) {
+            (Standing::Own, _) => return Ok(superblock),
+            (_, Some(user)) if take_over => {
+                tracing::warn!("{user}; it is taken over, as asked");
+            }
+            (_, Some(user)) => return Err(Error::InUse(user)),
+            _ => {}
+        }
+    }
+    let started = now.seconds.max(0) as u64;
+    superblock.holder = Some(Holder { started, ..host.holder() });
+    write(device, &superblock)?;
+    match read_now(device)?.holder {
+        found if found == superblock.holder => Ok(superblock),
+        found => Err(overtaken(found.as_ref())),
+    }
+}
+
+/// Takes the mark of this process away, once everything is on the device.
+///
+/// # Errors
+///
+/// Those of the device, and of a superblock that cannot be read.
+pub fn release(device: &dyn BlockDevice, host: &dyn Host) -> Result<()> {
+    let mut superblock = read_now(device)?;
+    let is_own = |mark: &Holder| host.standing(mark) == Standing::Own;
+    if superblock.holder.as_ref().is_some_and(is_own) {
+        superblock.holder = None;
+        write(device, &superblock)?;
+    }
+    Ok(())
+}
+
+/// Says who has the volume open for writing, or may have it, beside this process. `is_exclusive` tells
+/// that no other program of this host has the device itself.
+pub fn user(superblock: &Superblock, host: &dyn Host, is_exclusive: bool) -> Option<String> {
+    let mark = superblock.holder.as_ref()?;
+    let Holder { pid, started, .. } = mark;
+    let name = mark.name.escape_ascii();
+    let since = Timestamp { seconds: *started as i64, nanoseconds: 0 };
+    match host.standing(mark) {
+        Standing::Own | Standing::Gone => None,
+        Standing::Hidden if is_exclusive => None,
+        Standing::Alive => Some(format!(
+            "process {pid} of this host has had it open for writing since {since} UTC, or has had \
+             what it was copied from"
+        )),
+        Standing::Hidden => Some(format!(
+            "process {pid} of a container of this host has had it open for writing since {since} \
+             UTC, or ended without closing it"
+        )),
+        Standing::Foreign => Some(format!(
+            "host {name} (process {pid}) has had it open for writing since {since} UTC, or went down \
+             without closing it"
+        )),
+    }
+}
+
+impl Volume {
+    /// Before much is written: stops the volume for good if another process has taken it over.
+    pub(super) fn latch_if_overtaken(&self) -> Result<()> {
+        let checked = self.check_mark();
+        if let Err(error) = &checked {
+            self.latch(error);
+        }
+        checked
+    }
+
+    /// Fails if another process has taken the volume over: that one owns all that lies there now.
+    pub(super) fn check_mark(&self) -> Result<()> {
+        let own = self.superblock.lock().holder.clone();
+        if own.is_none() {
+            return Ok(());
+        }
+        match read_now(self.store().cache.device()) {
+            Ok(superblock) if superblock.holder != own => {
+                Err(overtaken(superblock.holder.as_ref()))
+            }
+            // One that cannot be read tells of nobody, and is about to be written anew.
+            Ok(_) | Err(Error::Corruption(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn overtaken(by: Option<&Holder>) -> Error {
+    Error::InUse(match by {
+        Some(Holder { name, pid, .. }) => {
+            format!("host {} (process {pid}) has taken the volume over", name.escape_ascii())
+        }
+        None => String::from("another program has taken the volume over, and closed it"),
+    })
+}
+
+/// The superblock as it is on the device now, whatever this host remembers of it.
+fn read_now(device: &dyn BlockDevice) -> Result<Superblock> {
+    device.drop_cached(0, device.geometry().sector_bytes.into());
+    read_superblock(device)
+}
+
+fn write(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
+    let mut sector = vec![0; device.geometry().sector_bytes as usize];
+    let bytes = superblock.encode();
+    sector.resize(sector.len().max(bytes.len()), 0);
+    sector[..bytes.len()].copy_from_slice(&bytes);
+    device.write_at(0, &[std::io::IoSlice::new(&sector)])?;
+    Ok(device.sync()?)
+}
