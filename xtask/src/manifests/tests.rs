@@ -51,6 +51,7 @@ fn nothing_depends_on_the_measurements() {
 #[test]
 fn what_is_allowed_is_silent() {
     assert!(manifest("cffs", "[dependencies]\nserde = \"1\"\n").is_empty());
+    assert!(manifest("cffs-cli", "[dev-dependencies]\nfuse-ring.workspace = true\n").is_empty());
     let both = "[dependencies]\ncffs.workspace = true\nfuse-ring.workspace = true\n";
     assert!(manifest("cffs-serve", both).is_empty());
     assert!(manifest("cffs-bench", both).is_empty());

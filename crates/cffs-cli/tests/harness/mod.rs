@@ -1,6 +1,8 @@
 //! What the tests of the program share: a scratch directory, the program, and mounts that go away.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub mod failing;
+
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -1,0 +1,275 @@
+//! What the commands of a mount say of a device that fails, at each step that they take: none of them
+//! returns 0 if a change is lost, and each says what became of it and what to do.
+
+mod harness;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use harness::failing::{FailingDisk, Fault};
+use harness::{CFFS, can_mount, succeed};
+
+const SIZE: u64 = 32 << 20;
+static CONTENTS: [u8; 50_000] = [7; 50_000];
+
+/// The steps after which the device fails: each of the first, and fewer of those that follow.
+const STEPS: [i64; 8] = [0, 1, 2, 3, 5, 8, 13, 24];
+
+/// A volume on a disk that can fail, and a directory to mount it on.
+struct Volume {
+    // Goes first: the server has the disk open.
+    mountpoint: Mountpoint,
+    disk: FailingDisk,
+}
+
+struct Mountpoint(tempfile::TempDir);
+
+impl Drop for Mountpoint {
+    fn drop(&mut self) {
+        let mut command = Command::new(CFFS);
+        let _ = command.args(["umount", "-l"]).arg(self.0.path().join("mnt")).output();
+    }
+}
+
+fn run(arguments: &[&str], path: PathBuf) -> Output {
+    let mut command = Command::new(CFFS);
+    command.args(arguments).arg(path).stdin(Stdio::null()).output().expect("it starts")
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+impl Volume {
+    fn new() -> Volume {
+        let mountpoint = Mountpoint(tempfile::tempdir().expect("a directory"));
+        fs::create_dir(mountpoint.0.path().join("mnt")).expect("made");
+        let volume = Volume { mountpoint, disk: FailingDisk::new(SIZE) };
+        let made = run(&["mkfs", "-q", "--size", "32M"], volume.disk.image());
+        assert!(made.status.success(), "{}", text(&made));
+        volume
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.mountpoint.0.path().join("mnt")
+    }
+
+    fn mount(&self, options: &str) -> Output {
+        let log = self.mountpoint.0.path().join("log");
+        let mut command = Command::new(CFFS);
+        command.args(["mount", "-o", options, "-o", &format!("log={}", log.display())]);
+        let command = command.arg(self.disk.image()).arg(self.dir()).stdin(Stdio::null());
+        command.output().expect("it starts")
+    }
+
+    fn mounted(options: &str) -> Volume {
+        let volume = Volume::new();
+        let output = volume.mount(options);
+        assert!(output.status.success(), "{}", text(&output));
+        volume
+    }
+
+    fn kill_server(&self) {
+        let info = run(&["info", "--json"], self.dir());
+        let info: serde_json::Value = serde_json::from_slice(&info.stdout).expect("it is JSON");
+        let pid = info["server"]["pid"].to_string();
+        succeed(Command::new("kill").args(["-9", &pid]));
+        while PathBuf::from(format!("/proc/{pid}")).exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        run(&["umount", "-l"], self.dir());
+    }
+
+    /// Whether the volume on the healed disk can be repaired, is sound then, and has the file whole.
+    fn has_file(&self) -> bool {
+        self.disk.heal();
+        let recovery = run(&["fsck", "-p"], self.disk.image());
+        assert!(matches!(recovery.status.code(), Some(0 | 1)), "{}", text(&recovery));
+        let check = run(&["fsck", "-n", "-f", "--contents"], self.disk.image());
+        assert!(check.status.success(), "{}", text(&check));
+        let mut command = Command::new(CFFS);
+        let output = command.arg("cat").arg(self.disk.image()).arg("f").output();
+        output.expect("it starts").stdout == CONTENTS
+    }
+}
+
+/// Runs a command on a device that fails after each number of steps, with a file in memory that must
+/// not be lost without a word. `has_failed` tells failing from succeeding by the exit code.
+fn table(fault: Fault, options: &str, failure: i32, command: impl Fn(&Volume) -> Output) {
+    let mut failures = 0;
+    for after in STEPS {
+        let volume = Volume::mounted(options);
+        fs::write(volume.dir().join("f"), CONTENTS).expect("written to memory");
+        volume.disk.fail(fault, after);
+        let output = command(&volume);
+        let place = format!("{fault:?} after {after}, {options}: {}", text(&output));
+        if output.status.success() {
+            // What succeeded holds, whatever becomes of the server.
+            volume.kill_server_if_mounted();
+            assert!(volume.has_file(), "{place}");
+            continue;
+        }
+        failures += 1;
+        assert_eq!(output.status.code(), Some(failure), "{place}");
+        let said = text(&output);
+        assert!(said.contains("is lost") && said.contains("cffs fsck"), "{place}");
+        volume.kill_server_if_mounted();
+        if said.contains("no change is lost") {
+            assert!(volume.has_file(), "{place}");
+        }
+    }
+    assert!(failures > 0, "{fault:?}, {options}: nothing failed");
+}
+
+impl Volume {
+    fn is_mounted(&self) -> bool {
+        let table = fs::read_to_string("/proc/self/mountinfo").expect("readable");
+        table.contains(&*self.dir().to_string_lossy())
+    }
+
+    fn kill_server_if_mounted(&self) {
+        if self.is_mounted() {
+            self.kill_server();
+        }
+    }
+}
+
+/// Mounts on which the commands are tried: with and without a block device, over both transports.
+fn mounts() -> Vec<&'static str> {
+    let all = ["commit=3600,clean=never", "commit=3600,clean=never,fuseblk=no,transport=dev"];
+    if can_mount() { all.to_vec() } else { Vec::new() }
+}
+
+#[test]
+fn umount_says_what_is_lost_on_a_device_that_fails() {
+    for options in mounts() {
+        for fault in [Fault::Write, Fault::Flush] {
+            table(fault, options, 1, |volume| run(&["umount"], volume.dir()));
+        }
+    }
+}
+
+#[test]
+fn sync_says_what_is_lost_on_a_device_that_fails() {
+    for options in mounts() {
+        for fault in [Fault::Write, Fault::Flush] {
+            table(fault, options, 1, |volume| run(&["sync"], volume.dir()));
+        }
+    }
+}
+
+#[test]
+fn remount_says_what_is_lost_on_a_device_that_fails() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not run: remounting needs root");
+        return;
+    }
+    for options in mounts() {
+        for fault in [Fault::Write, Fault::Flush] {
+            table(fault, options, 32, |volume| volume.mount("remount,ro"));
+        }
+    }
+}
+
+/// The kernel passes the failure on to syncfs(2).
+#[test]
+fn syncfs_2_fails_on_a_device_that_failed() {
+    let old = ["5.", "6.1.", "6.6.", "6.12."];
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    if !can_mount()
+        || !rustix::process::geteuid().is_root()
+        || old.iter().any(|v| release.starts_with(v))
+    {
+        eprintln!("not run: it needs root and Linux 6.18");
+        return;
+    }
+    let volume = Volume::mounted("commit=3600");
+    fs::write(volume.dir().join("f"), CONTENTS).expect("written to memory");
+    volume.disk.fail(Fault::Write, 0);
+    let root = fs::File::open(volume.dir()).expect("open");
+    assert!(rustix::fs::syncfs(&root).is_err());
+    drop(root);
+    assert_eq!(run(&["umount"], volume.dir()).status.code(), Some(1));
+}
+
+/// Once a write has failed, every later command says so as well, whatever it finds in memory.
+#[test]
+fn a_volume_that_refuses_changes_is_not_synced_and_says_why() {
+    for options in mounts() {
+        let volume = Volume::mounted(options);
+        fs::write(volume.dir().join("f"), CONTENTS).expect("written to memory");
+        volume.disk.fail(Fault::Write, 0);
+        for command in ["sync", "sync", "umount"] {
+            let output = run(&[command], volume.dir());
+            let said = text(&output);
+            assert_eq!(output.status.code(), Some(1), "{command}: {said}");
+            assert!(said.contains("what was changed in the") && said.contains("is lost"), "{said}");
+            // The device recovers, the changes do not.
+            volume.disk.heal();
+        }
+        assert!(!volume.is_mounted());
+        assert!(!volume.has_file());
+        let log = fs::read_to_string(volume.mountpoint.0.path().join("log")).expect("there");
+        assert!(log.contains("not closed") && log.contains("is lost"), "{log}");
+    }
+}
+
+/// The superblock said "clean" when writes began to fail, and still says so afterwards.
+#[test]
+fn a_file_made_after_a_clean_point_is_not_lost_without_a_word() {
+    for options in ["clean=1", "clean=1,fuseblk=no"] {
+        if !can_mount() {
+            return;
+        }
+        let volume = Volume::mounted(&format!("{options},commit=3600"));
+        fs::write(volume.dir().join("before"), b"x").expect("written");
+        succeed(Command::new(CFFS).arg("sync").arg(volume.dir()));
+        let state = || {
+            let info = run(&["info"], volume.dir());
+            String::from_utf8_lossy(&info.stdout).into_owned()
+        };
+        while !state().contains("clean") {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        volume.disk.fail(Fault::Write, 0);
+        fs::write(volume.dir().join("f"), CONTENTS).expect("written to memory");
+        let output = run(&["umount"], volume.dir());
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        assert!(text(&output).contains("is lost"), "{}", text(&output));
+        assert!(!volume.has_file());
+    }
+}
+
+/// A volume that needs recovery, on a device that fails at each step of it.
+#[test]
+fn mount_does_not_succeed_over_a_recovery_that_failed() {
+    if !can_mount() {
+        return;
+    }
+    for fault in [Fault::Read, Fault::Write, Fault::Flush] {
+        let mut failures = 0;
+        for after in STEPS {
+            let volume = Volume::mounted("clean=never");
+            fs::write(volume.dir().join("f"), CONTENTS).expect("written");
+            succeed(Command::new(CFFS).arg("sync").arg(volume.dir()));
+            volume.kill_server();
+            volume.disk.fail(fault, after);
+            let output = volume.mount("clean=never");
+            let place = format!("{fault:?} after {after}: {}", text(&output));
+            if output.status.success() {
+                // Without a read that fails, the file is there.
+                volume.disk.heal();
+                assert_eq!(fs::read(volume.dir().join("f")).expect("read"), CONTENTS, "{place}");
+                volume.kill_server();
+            } else {
+                failures += 1;
+                assert_eq!(output.status.code(), Some(32), "{place}");
+                assert!(!text(&output).is_empty() && !volume.is_mounted(), "{place}");
+            }
+            assert!(volume.has_file(), "{place}");
+        }
+        assert!(failures > 0, "{fault:?}: nothing failed");
+    }
+}

@@ -1,0 +1,192 @@
+//! A disk that fails when it is told to: one file, served over FUSE by the test itself.
+//!
+//! The program under test sees an ordinary image, by its ordinary command line. Nothing of it is cached on
+//! the way, so that each request that it makes arrives here, and fails or not.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fuse_ring::protocol::{
+    Attr, AttrReply, Context, Entry, FileHandle, NodeId, Open, OpenFlags, Opened, Read, SetAttr,
+    Write,
+};
+use fuse_ring::{
+    Config, Errno, Handler, MountOptions, Session, TransportChoice, Unmount, Unmounter,
+};
+
+const NAME: &str = "disk";
+const NODE: NodeId = NodeId(2);
+const TTL: Duration = Duration::from_secs(86_400);
+const NEVER: i64 = i64::MAX;
+
+/// What fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    Read,
+    Write,
+    Flush,
+}
+
+/// Requests of each kind that still succeed, and those that failed.
+struct Faults {
+    left: [AtomicI64; 3],
+    failed: AtomicU64,
+}
+
+impl Faults {
+    fn new() -> Faults {
+        Faults { left: [const { AtomicI64::new(NEVER) }; 3], failed: AtomicU64::new(0) }
+    }
+
+    fn check(&self, fault: Fault) -> Result<(), Errno> {
+        if self.left[fault as usize].fetch_sub(1, Ordering::AcqRel) > 0 {
+            return Ok(());
+        }
+        self.failed.fetch_add(1, Ordering::AcqRel);
+        Err(Errno::IO)
+    }
+}
+
+/// The disk. It goes with the value.
+pub struct FailingDisk {
+    faults: Arc<Faults>,
+    unmounter: Unmounter,
+    server: Option<JoinHandle<()>>,
+    directory: tempfile::TempDir,
+}
+
+impl FailingDisk {
+    /// A disk of zeros.
+    pub fn new(size_bytes: u64) -> FailingDisk {
+        let data = tempfile::tempfile().expect("a file");
+        data.set_len(size_bytes).expect("room");
+        let faults = Arc::new(Faults::new());
+        let disk = Disk { data, size_bytes, faults: Arc::clone(&faults) };
+        let directory = tempfile::tempdir().expect("a directory");
+        let options = MountOptions { fsname: "failing".into(), ..MountOptions::default() };
+        let config = Config { transport: TransportChoice::Dev, ..Config::default() };
+        let session =
+            Session::mount(disk, directory.path(), &options, &config).expect("it can be mounted");
+        let unmounter = session.unmounter();
+        let server = std::thread::spawn(move || drop(session.serve()));
+        FailingDisk { faults, unmounter, server: Some(server), directory }
+    }
+
+    /// The image that lies on it.
+    pub fn image(&self) -> PathBuf {
+        self.directory.path().join(NAME)
+    }
+
+    /// From the request of this kind after the next `after` ones on, all of them fail.
+    pub fn fail(&self, fault: Fault, after: i64) {
+        self.faults.failed.store(0, Ordering::Release);
+        self.faults.left[fault as usize].store(after, Ordering::Release);
+    }
+
+    /// Nothing fails any more. Returns how many requests did.
+    pub fn heal(&self) -> u64 {
+        for left in &self.faults.left {
+            left.store(NEVER, Ordering::Release);
+        }
+        self.faults.failed.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for FailingDisk {
+    fn drop(&mut self) {
+        let how = if std::thread::panicking() { Unmount::Lazy } else { Unmount::Now };
+        let unmounted = self.unmounter.unmount(how);
+        if let Some(server) = self.server.take()
+            && unmounted.is_ok()
+            && how == Unmount::Now
+        {
+            let _ = server.join();
+        }
+    }
+}
+
+struct Disk {
+    data: File,
+    size_bytes: u64,
+    faults: Arc<Faults>,
+}
+
+impl Disk {
+    fn attr(&self, node: NodeId) -> Result<Attr, Errno> {
+        let (mode, size) = match node {
+            NodeId::ROOT => (0o040_755, 0),
+            NODE => (0o100_600, self.size_bytes),
+            _ => return Err(Errno::NOENT),
+        };
+        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let (uid, gid) = owner;
+        Ok(Attr {
+            ino: node.0,
+            size,
+            blocks: size / 512,
+            mode,
+            nlink: 1,
+            uid,
+            gid,
+            blksize: 4096,
+            ..Attr::default()
+        })
+    }
+}
+
+impl Handler for Disk {
+    fn lookup(&self, _: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
+        if parent != NodeId::ROOT || name != NAME.as_bytes() {
+            return Err(Errno::NOENT);
+        }
+        let attr = self.attr(NODE)?;
+        Ok(Entry { node: NODE, generation: 0, attr, entry_ttl: TTL, attr_ttl: TTL })
+    }
+
+    fn getattr(
+        &self,
+        _: &Context<'_>,
+        node: NodeId,
+        _: Option<FileHandle>,
+    ) -> Result<AttrReply, Errno> {
+        Ok(AttrReply { attr: self.attr(node)?, ttl: TTL })
+    }
+
+    fn setattr(&self, _: &Context<'_>, node: NodeId, _: &SetAttr) -> Result<AttrReply, Errno> {
+        Ok(AttrReply { attr: self.attr(node)?, ttl: TTL })
+    }
+
+    fn open(&self, _: &Context<'_>, _: NodeId, _: &Open) -> Result<Opened, Errno> {
+        let flags = OpenFlags::DIRECT_IO | OpenFlags::PARALLEL_DIRECT_WRITES;
+        Ok(Opened { handle: FileHandle(0), flags })
+    }
+
+    fn read(
+        &self,
+        _: &Context<'_>,
+        _: NodeId,
+        read: &Read,
+        buf: &mut [u8],
+    ) -> Result<usize, Errno> {
+        self.faults.check(Fault::Read)?;
+        let left = self.size_bytes.saturating_sub(read.offset);
+        let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.data.read_exact_at(&mut buf[..len], read.offset).map_err(|_| Errno::IO)?;
+        Ok(len)
+    }
+
+    fn write(&self, _: &Context<'_>, _: NodeId, write: &Write<'_>) -> Result<usize, Errno> {
+        self.faults.check(Fault::Write)?;
+        self.data.write_all_at(write.data, write.offset).map_err(|_| Errno::IO)?;
+        Ok(write.data.len())
+    }
+
+    fn fsync(&self, _: &Context<'_>, _: NodeId, _: FileHandle, _: bool) -> Result<(), Errno> {
+        self.faults.check(Fault::Flush)
+    }
+}
