@@ -13,7 +13,7 @@ mod tests;
 const SOURCE: &str = "crates/cffs/src";
 
 /// What everybody may use, and they each other.
-const BASE: [&str; 3] = ["units", "error", "clock"];
+const BASE: [&str; 6] = ["units", "error", "clock", "runs", "tuning", "waiter"];
 
 /// What a module may use besides [`BASE`].
 enum Uses {
@@ -24,7 +24,7 @@ enum Uses {
 }
 
 /// The modules above the base, from the bottom.
-const LAYERS: [(&str, Uses); 13] = [
+const LAYERS: [(&str, Uses); 14] = [
     ("device", Uses::Below),
     // Codecs do no I/O, so they do not even see a device.
     ("format", Uses::Only(&[])),
@@ -34,6 +34,7 @@ const LAYERS: [(&str, Uses); 13] = [
     ("alloc", Uses::Below),
     ("inode", Uses::Below),
     ("namespace", Uses::Below),
+    ("readahead", Uses::Below),
     ("mkfs", Uses::Only(&["device", "format"])),
     // It never trusts the allocator that it audits, nor anything that does.
     ("fsck", Uses::Only(&["device", "format"])),

@@ -115,7 +115,7 @@ struct RunArguments {
     seed: u64,
     /// The longest that a phase may take which only reads, in seconds.
     #[arg(long, default_value_t = 600)]
-    patience: u64,
+    read_seconds_max: u64,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -146,7 +146,7 @@ struct CompareArguments {
     repetitions: u32,
     /// The longest that a phase may take which only reads, in seconds; 3 if quick, else 20.
     #[arg(long)]
-    patience: Option<u64>,
+    read_seconds_max: Option<u64>,
     /// Where randomness starts.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -239,8 +239,8 @@ impl RunArguments {
             eprintln!("not root: caches stay warm, so reads tell little about the storage");
         }
         let progress = compare::bar("{msg} {wide_bar} {pos}/{len} {per_sec}");
-        let patience = Duration::from_secs(self.patience);
-        let mut session = Session::new(&mut site, &interrupt, progress, patience);
+        let read_time_max = Duration::from_secs(self.read_seconds_max);
+        let mut session = Session::new(&mut site, &interrupt, progress, read_time_max);
         let scale = if self.quick { Scale::Quick } else { Scale::Full };
         self.workload.run(&mut session, scale, self.seed, Store::Files)?;
         let phases = session.finish();
@@ -268,7 +268,7 @@ impl CompareArguments {
             true => Peer::of_the_bars(self.profile),
             false => self.peers,
         };
-        let patience = self.patience.unwrap_or(if self.quick { 3 } else { 20 });
+        let read_seconds_max = self.read_seconds_max.unwrap_or(if self.quick { 3 } else { 20 });
         let plan = Plan {
             profile: self.profile,
             stroke: self.stroke,
@@ -276,7 +276,7 @@ impl CompareArguments {
             workloads,
             scale,
             repetitions: self.repetitions,
-            patience: Duration::from_secs(patience),
+            read_time_max: Duration::from_secs(read_seconds_max),
             seed: self.seed,
             scratch: self.scratch,
             cffs: self.cffs,

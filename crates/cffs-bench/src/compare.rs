@@ -34,7 +34,7 @@ pub struct Plan {
     /// Repetitions.
     pub repetitions: u32,
     /// The longest that a phase that only reads may take.
-    pub patience: Duration,
+    pub read_time_max: Duration,
     /// Where randomness starts. Each repetition adds one.
     pub seed: u64,
     /// Where backing files go.
@@ -112,7 +112,7 @@ impl Plan {
         let request_kib = volume.request_kib()?;
         let progress = bar("  {prefix}: {msg} {wide_bar} {pos}/{len} {per_sec}");
         progress.set_prefix(format!("{} on {peer}", workload.name()));
-        let mut session = Session::new(&mut volume, interrupt, progress, self.patience);
+        let mut session = Session::new(&mut volume, interrupt, progress, self.read_time_max);
         workload.run(&mut session, self.scale, seed, peer.store())?;
         let phases = session.finish();
         volume.dismantle()?;
@@ -120,7 +120,7 @@ impl Plan {
     }
 }
 
-/// A progress bar that draws nothing when nobody watches.
+/// A progress bar that draws nothing where there is no terminal.
 pub fn bar(template: &str) -> ProgressBar {
     let bar = ProgressBar::no_length();
     if let Ok(style) = ProgressStyle::with_template(template) {

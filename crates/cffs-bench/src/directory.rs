@@ -16,7 +16,7 @@ use crate::disk::Counters;
 use crate::serve::control;
 use crate::workload::Site;
 
-/// A directory of somebody's.
+/// Any directory.
 pub struct Directory {
     /// A directory of our own in theirs; removed in the end.
     work: TempDir,

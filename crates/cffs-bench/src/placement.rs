@@ -2,7 +2,7 @@
 //!
 //! The emulated disk has the last core, so that it does not wander. Everything else (the workload
 //! and the programs that it starts, file-system servers, the kernel's threads) runs where the
-//! scheduler puts it, as it would for anybody who uses the file system.
+//! scheduler puts it, as it would for any user of the file system.
 
 use std::fmt;
 

@@ -14,7 +14,11 @@ pub mod memory;
 pub mod mkfs;
 pub mod namespace;
 pub mod open;
+mod readahead;
+mod runs;
+pub mod tuning;
 pub mod units;
 pub mod vfs;
+pub mod waiter;
 
 pub use open::{check_in_use, open};

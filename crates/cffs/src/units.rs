@@ -5,6 +5,7 @@
 //! number never silently becomes a fragment number.
 
 use std::fmt;
+use std::ops::Range;
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
@@ -56,6 +57,39 @@ number! {
     Key(u64)
 }
 
+number! {
+    /// A block of a file, counted from the file's start.
+    FileBlock(u64)
+}
+number! {
+    /// A fragment of a file, counted from the file's start.
+    FileFrag(u64)
+}
+
+impl FileBlock {
+    /// After the last block that a file can have.
+    pub const END: FileBlock = FileBlock(u64::MAX);
+    /// All blocks of a file.
+    pub const ALL: Range<FileBlock> = FileBlock(0)..FileBlock::END;
+
+    /// The block after this one.
+    pub fn next(self) -> FileBlock {
+        FileBlock(self.0 + 1)
+    }
+}
+
+impl FileFrag {
+    /// After the last fragment that a file can have.
+    pub const END: FileFrag = FileFrag(u64::MAX);
+    /// All fragments of a file.
+    pub const ALL: Range<FileFrag> = FileFrag(0)..FileFrag::END;
+
+    /// The fragment so many after this one.
+    pub fn plus(self, fragments: u64) -> FileFrag {
+        FileFrag(self.0 + fragments)
+    }
+}
+
 impl InodeNo {
     /// The root directory.
     pub const ROOT: InodeNo = InodeNo(1);
@@ -89,6 +123,15 @@ impl fmt::Display for Container {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "inode {} sector {}", self.file, self.sector)
     }
+}
+
+/// What a block holds, as far as placing and caching it go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Contents of files.
+    Files,
+    /// Sectors of directories, extent trees, and other metadata.
+    Metadata,
 }
 
 /// A run of fragments: `len` of them from `start` on.

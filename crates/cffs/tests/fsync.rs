@@ -1,13 +1,12 @@
 //! An fsync of one file: it writes that file and what is small, leaves behind what others stream, and
 //! never leaves behind what something else on the device relies on.
 
-use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cffs::clock::TestClock;
-use cffs::device::{BlockDevice, Geometry, MemoryDevice, VolatileDevice};
+use cffs::device::{BlockDevice, HoldDevice, MemoryDevice, RequestKind, VolatileDevice};
 use cffs::error::Error;
 use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::mkfs::{self, MkfsOptions};
@@ -15,7 +14,6 @@ use cffs::units::InodeNo;
 use cffs::vfs::{
     AllocateMode, NewFile, NewKind, OpenOptions, RenameMode, SetAttr, SetTime, Volume,
 };
-use parking_lot::{Condvar, Mutex};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const KIB: u64 = 1 << 10;
@@ -25,63 +23,29 @@ const DERIVED: u64 = 64 * KIB;
 const FILE: NewFile<'static> =
     NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
 
-/// A device that loses what was not synced, and whose writes wait for as long as it is held.
-struct Device {
-    inner: VolatileDevice,
-    held: Mutex<bool>,
-    changed: Condvar,
+/// A device that loses what was not synced, and that can be held.
+type Device = HoldDevice<VolatileDevice>;
+
+fn new_device(size_bytes: u64) -> Arc<Device> {
+    made_device(size_bytes, &MkfsOptions::default())
 }
 
-impl Device {
-    fn new(size_bytes: u64) -> Arc<Device> {
-        Device::made(size_bytes, &MkfsOptions::default())
-    }
-
-    fn made(size_bytes: u64, options: &MkfsOptions) -> Arc<Device> {
-        let blank = MemoryDevice::new(size_bytes);
-        mkfs::make(&blank, options).expect("mkfs");
-        let inner = VolatileDevice::new(blank.snapshot());
-        Arc::new(Device { inner, held: Mutex::new(false), changed: Condvar::new() })
-    }
-
-    fn hold(&self, held: bool) {
-        *self.held.lock() = held;
-        self.changed.notify_all();
-    }
-
-    /// What a crash now would leave, recovered and found sound.
-    fn crashed(&self) -> Volume {
-        let device = MemoryDevice::from_image(self.inner.crash_seeded(1).expect("an image"));
-        let preen = CheckOptions { repair: Repair::Preen, ..CheckOptions::default() };
-        let report = fsck::check(&device, &preen, &()).expect("recovery");
-        assert!(report.exit_code() <= 1, "not recovered: {:?}", report.problems);
-        let full = CheckOptions { force: true, contents: true, ..CheckOptions::default() };
-        let report = fsck::check(&device, &full, &()).expect("a check");
-        assert!(report.problems.is_empty(), "{:?}", report.problems);
-        open(Arc::new(device))
-    }
+fn made_device(size_bytes: u64, options: &MkfsOptions) -> Arc<Device> {
+    let blank = MemoryDevice::new(size_bytes);
+    mkfs::make(&blank, options).expect("mkfs");
+    Arc::new(HoldDevice::new(VolatileDevice::new(blank.snapshot())))
 }
 
-impl BlockDevice for Device {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.inner.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        self.changed.wait_while(&mut self.held.lock(), |held| *held);
-        self.inner.write_at(offset, bufs)
-    }
-    fn barrier(&self) -> io::Result<()> {
-        self.inner.barrier()
-    }
-    fn sync(&self) -> io::Result<()> {
-        self.inner.sync()
-    }
-    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.inner.discard(offset, len)
-    }
+/// What a crash now would leave, recovered and found sound.
+fn after_crash(device: &Device) -> Volume {
+    let device = MemoryDevice::from_image(device.inner().crash_seeded(1).expect("an image"));
+    let preen = CheckOptions { repair: Repair::Preen, ..CheckOptions::default() };
+    let report = fsck::check(&device, &preen, &()).expect("recovery");
+    assert!(report.exit_code() <= 1, "not recovered: {:?}", report.problems);
+    let full = CheckOptions { force: true, contents: true, ..CheckOptions::default() };
+    let report = fsck::check(&device, &full, &()).expect("a check");
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    open(Arc::new(device))
 }
 
 fn open_with(device: Arc<dyn BlockDevice>, options: OpenOptions) -> Volume {
@@ -142,7 +106,7 @@ fn fsync_another(volume: &Volume) -> u64 {
 
 #[test]
 fn an_fsync_of_a_small_file_does_not_write_what_another_streams() {
-    let device = Device::new(64 * MIB);
+    let device = new_device(64 * MIB);
     let volume = open(device.clone());
     let big = make(&volume, "big", 8 * MIB, 1);
     volume.sync().expect("sync");
@@ -153,7 +117,7 @@ fn an_fsync_of_a_small_file_does_not_write_what_another_streams() {
     assert!(bytes < 128 * KIB, "{bytes} bytes for a file of 4 KiB");
     assert!(volume.stats().dirty_bytes >= 10 * MIB);
     assert_is(&volume, "big", 10 * MIB, 2);
-    let crashed = device.crashed();
+    let crashed = after_crash(&device);
     assert_is(&crashed, "small", 4 * KIB, 9);
     assert_is(&crashed, "big", 8 * MIB, 1);
 
@@ -163,7 +127,7 @@ fn an_fsync_of_a_small_file_does_not_write_what_another_streams() {
     assert!(written(&volume, || fsync(&volume, again)) < 128 * KIB);
     assert!(written(&volume, || volume.sync().expect("sync")) >= 11 * MIB);
     assert!(volume.stats().dirty_bytes < DERIVED);
-    let crashed = device.crashed();
+    let crashed = after_crash(&device);
     assert_is(&crashed, "again", 300, 4);
     assert_is(&crashed, "big", 11 * MIB, 3);
     volume.close().expect("close");
@@ -171,7 +135,7 @@ fn an_fsync_of_a_small_file_does_not_write_what_another_streams() {
 
 #[test]
 fn an_fsync_of_the_file_itself_writes_it() {
-    let device = Device::new(64 * MIB);
+    let device = new_device(64 * MIB);
     let volume = open(device.clone());
     let files: Vec<InodeNo> =
         (0..3).map(|number| make(&volume, &format!("big {number}"), 2 * MIB, 1)).collect();
@@ -179,18 +143,18 @@ fn an_fsync_of_the_file_itself_writes_it() {
     files.iter().for_each(|ino| write(&volume, *ino, 0, 3 * MIB, 2));
     let bytes = written(&volume, || fsync(&volume, files[1]));
     assert!((3 * MIB..4 * MIB).contains(&bytes), "{bytes} bytes for a file of 3 MiB");
-    let crashed = device.crashed();
+    let crashed = after_crash(&device);
     assert_is(&crashed, "big 1", 3 * MIB, 2);
     assert_is(&crashed, "big 2", 2 * MIB, 1);
     fsync(&volume, files[2]);
-    assert_is(&device.crashed(), "big 2", 3 * MIB, 2);
+    assert_is(&after_crash(&device), "big 2", 3 * MIB, 2);
     volume.close().expect("close");
-    assert_is(&device.crashed(), "big 0", 3 * MIB, 2);
+    assert_is(&after_crash(&device), "big 0", 3 * MIB, 2);
 }
 
 #[test]
 fn little_that_others_changed_goes_along() {
-    let device = Device::new(64 * MIB);
+    let device = new_device(64 * MIB);
     let volume = open(device.clone());
     let other = make(&volume, "other", 2 * MIB, 1);
     volume.sync().expect("sync");
@@ -204,7 +168,7 @@ fn little_that_others_changed_goes_along() {
     let small = make(&volume, "another", KIB, 9);
     fsync(&volume, small);
     assert!(volume.stats().dirty_bytes < DERIVED);
-    let crashed = device.crashed();
+    let crashed = after_crash(&device);
     assert_is(&crashed, "tiny", 100, 3);
     assert!(contents(&crashed, "other")[..MIB as usize].iter().all(|byte| *byte == 4));
 }
@@ -213,11 +177,11 @@ fn little_that_others_changed_goes_along() {
 fn a_file_that_the_device_does_not_have_is_not_left_behind() {
     for (inline, embed) in [(true, true), (false, true), (false, false)] {
         let options = MkfsOptions { inline, embed, ..MkfsOptions::default() };
-        let device = Device::made(64 * MIB, &options);
+        let device = made_device(64 * MIB, &options);
         let volume = open(device.clone());
         make(&volume, "new", 4 * MIB, 1);
         fsync_another(&volume);
-        assert_is(&device.crashed(), "new", 4 * MIB, 1);
+        assert_is(&after_crash(&device), "new", 4 * MIB, 1);
     }
 }
 
@@ -225,7 +189,7 @@ fn a_file_that_the_device_does_not_have_is_not_left_behind() {
 /// other, whole.
 #[test]
 fn a_file_with_a_new_name_is_not_left_behind() {
-    let device = Device::new(64 * MIB);
+    let device = new_device(64 * MIB);
     let volume = open(device.clone());
     make(&volume, "target", 2 * MIB, 1);
     let temporary = make(&volume, "temporary", 2 * MIB, 2);
@@ -237,7 +201,7 @@ fn a_file_with_a_new_name_is_not_left_behind() {
     volume.link(linked, ROOT, b"second name").expect("link");
     volume.release(linked, 1);
     fsync_another(&volume);
-    let crashed = device.crashed();
+    let crashed = after_crash(&device);
     assert_is(&crashed, "target", 4 * MIB, 3);
     assert_is(&crashed, "second name", 4 * MIB, 4);
     // Renamed before it was written, and then left behind.
@@ -245,7 +209,7 @@ fn a_file_with_a_new_name_is_not_left_behind() {
     let again = make(&volume, "again", 300, 4);
     fsync(&volume, again);
     assert!(volume.stats().dirty_bytes >= 4 * MIB);
-    assert_is(&device.crashed(), "target", 4 * MIB, 3);
+    assert_is(&after_crash(&device), "target", 4 * MIB, 3);
 }
 
 /// What a file gave back would be another's, while the inode on the device still leads there.
@@ -256,7 +220,7 @@ fn a_file_that_gave_back_space_is_not_left_behind() {
         volume.set_attr(ino, &change).expect("truncate");
     };
     for what in ["cut off", "cut off in part", "punched"] {
-        let device = Device::new(16 * MIB);
+        let device = new_device(16 * MIB);
         let volume = open(device.clone());
         let big = make(&volume, "big", 8 * MIB, 1);
         volume.sync().expect("sync");
@@ -276,7 +240,7 @@ fn a_file_that_gave_back_space_is_not_left_behind() {
             }
             fsync(&volume, other);
         }
-        let bytes = contents(&device.crashed(), "big");
+        let bytes = contents(&after_crash(&device), "big");
         assert!(bytes.iter().all(|byte| *byte < 7), "{what}: it has another file's contents");
         assert!(bytes[..2 << 20].iter().all(|byte| *byte == 2), "{what}");
     }
@@ -285,7 +249,7 @@ fn a_file_that_gave_back_space_is_not_left_behind() {
 #[test]
 fn what_is_left_behind_goes_with_the_next_background_epoch() {
     let interval = Duration::from_millis(200);
-    let device = Device::new(64 * MIB);
+    let device = new_device(64 * MIB);
     let volume = open_with(
         device.clone(),
         OpenOptions { epoch_interval: interval, ..OpenOptions::default() },
@@ -307,12 +271,12 @@ fn what_is_left_behind_goes_with_the_next_background_epoch() {
         thread::sleep(Duration::from_millis(5));
     }
     assert!(volume.stats().dirty_bytes < DERIVED);
-    assert_is(&device.crashed(), "big", 4 * MIB, 2);
+    assert_is(&after_crash(&device), "big", 4 * MIB, 2);
 }
 
 #[test]
 fn a_clean_point_leaves_nothing_behind() {
-    let device = Device::new(64 * MIB);
+    let device = new_device(64 * MIB);
     let volume = open(device.clone());
     let big = make(&volume, "big", 4 * MIB, 1);
     volume.sync().expect("sync");
@@ -320,12 +284,12 @@ fn a_clean_point_leaves_nothing_behind() {
     fsync_another(&volume);
     assert!(volume.stats().dirty_bytes >= 4 * MIB);
     assert!(volume.clean_point().expect("a clean point"));
-    assert_is(&device.crashed(), "big", 4 * MIB, 2);
+    assert_is(&after_crash(&device), "big", 4 * MIB, 2);
 }
 
 #[test]
 fn fdatasync_writes_nothing_if_only_times_changed() {
-    let device = Device::new(64 * MIB);
+    let device = new_device(64 * MIB);
     let volume = open(device.clone());
     let file = make(&volume, "file", 100 * KIB, 1);
     volume.sync().expect("sync");
@@ -342,13 +306,13 @@ fn fdatasync_writes_nothing_if_only_times_changed() {
     assert!(written(&volume, fdatasync) > 0, "the contents changed as well");
     volume.set_attr(file, &SetAttr { size: Some(50), ..times }).expect("truncate");
     assert!(written(&volume, fdatasync) > 0, "so did the size");
-    assert_is(&device.crashed(), "file", 50, 2);
+    assert_is(&after_crash(&device), "file", 50, 2);
 }
 
 /// What became of others does not count, unless they lead to the file.
 #[test]
 fn an_fsync_of_what_did_not_change_writes_nothing() {
-    let device = Device::new(64 * MIB);
+    let device = new_device(64 * MIB);
     let volume = open(device.clone());
     let new_dir = NewFile { kind: NewKind::Directory, permissions: 0o755, ..FILE };
     let dir = volume.make(ROOT, b"dir", &new_dir).expect("make").ino;
@@ -374,7 +338,7 @@ fn an_fsync_of_what_did_not_change_writes_nothing() {
 
     rename(&volume, "dir", "renamed");
     assert!(written(&volume, || fsync(&volume, file)) > 0, "its directory has another name");
-    device.crashed().lookup(ROOT, b"renamed").expect("the new name");
+    after_crash(&device).lookup(ROOT, b"renamed").expect("the new name");
     is_free("the new name is there");
     volume.make(dir, b"later", &FILE).expect("make");
     is_free("a name was added beside it");
@@ -390,7 +354,7 @@ fn a_directory_does_not_go_with_its_files() {
         volume.release(attr.ino, 1);
         attr
     };
-    let device = Device::new(64 * MIB);
+    let device = new_device(64 * MIB);
     let volume = open(device.clone());
     let new = NewFile { kind: NewKind::Directory, permissions: 0o755, ..FILE };
     let dir = volume.make(ROOT, b"dir", &new).expect("make").ino;
@@ -405,7 +369,7 @@ fn a_directory_does_not_go_with_its_files() {
     fsync(&volume, second.ino);
     assert_eq!(volume.stats().device_writes - writes, 1, "a sector of the directory's alone");
     let now = volume.attr(dir).expect("attributes");
-    let crashed = device.crashed();
+    let crashed = after_crash(&device);
     let dir_after = crashed.lookup(ROOT, b"dir").expect("the directory");
     assert!(matches!(crashed.lookup(dir, b"gone"), Err(Error::NotFound)), "inode {gone} is gone");
     assert_eq!(crashed.lookup(dir, b"second").expect("a name").btime, second.btime);
@@ -415,12 +379,12 @@ fn a_directory_does_not_go_with_its_files() {
 
     let written_bytes = written(&volume, || fsync(&volume, dir));
     assert!(written_bytes > 0, "who waits for the directory gets its times");
-    assert_eq!(device.crashed().lookup(ROOT, b"dir").expect("the directory").ctime, now.ctime);
+    assert_eq!(after_crash(&device).lookup(ROOT, b"dir").expect("the directory").ctime, now.ctime);
     let third = make_in(&volume, dir, "third");
     fsync(&volume, third.ino);
     volume.sync().expect("sync");
     let now = volume.attr(dir).expect("attributes");
-    let after = device.crashed().lookup(ROOT, b"dir").expect("the directory");
+    let after = after_crash(&device).lookup(ROOT, b"dir").expect("the directory");
     assert_eq!((after.ctime, after.change), (now.ctime, now.change), "and so does a sync");
 }
 
@@ -428,7 +392,7 @@ fn a_directory_does_not_go_with_its_files() {
 #[test]
 fn fsyncs_of_several_files_share_an_epoch() {
     const FILES: usize = 8;
-    let device = Device::new(64 * MIB);
+    let device = new_device(64 * MIB);
     let volume = open(device.clone());
     let files: Vec<InodeNo> =
         (0..FILES).map(|number| make(&volume, &format!("file {number}"), 2 * MIB, 1)).collect();
@@ -438,7 +402,7 @@ fn fsyncs_of_several_files_share_an_epoch() {
     let calls = volume.stats().syncs;
     write(&volume, first, 0, KIB, 2);
     files.iter().for_each(|ino| write(&volume, *ino, 0, 2 * MIB, 2));
-    device.hold(true);
+    let held = device.hold(RequestKind::Write);
     thread::scope(|scope| {
         scope.spawn(|| fsync(&volume, first));
         let wait_for = |count: u64| {
@@ -454,18 +418,18 @@ fn fsyncs_of_several_files_share_an_epoch() {
             scope.spawn(move || fsync(volume, *ino));
         }
         wait_for(1 + FILES as u64);
-        device.hold(false);
+        drop(held);
     });
     let epochs = volume.stats().epochs - epochs;
     assert!(epochs <= 3, "{epochs} epochs for {FILES} files");
-    let crashed = device.crashed();
+    let crashed = after_crash(&device);
     (0..FILES).for_each(|number| assert_is(&crashed, &format!("file {number}"), 2 * MIB, 2));
 }
 
 /// However they interleave: when an fsync returns, the device has what its file was before the call.
 #[test]
 fn no_fsync_takes_an_epoch_for_its_own_that_left_its_file_behind() {
-    let device = Device::new(64 * MIB);
+    let device = new_device(64 * MIB);
     let volume =
         open_with(device.clone(), OpenOptions { fsync_leaves_bytes: 0, ..OpenOptions::default() });
     let files: Vec<InodeNo> =
@@ -478,7 +442,7 @@ fn no_fsync_takes_an_epoch_for_its_own_that_left_its_file_behind() {
                 for round in 1..=40 {
                     write(volume, *ino, 0, 100 * KIB, round);
                     fsync(volume, *ino);
-                    let image = device.inner.crash(0, |_| false).expect("an image");
+                    let image = device.inner().crash(0, |_| false).expect("an image");
                     let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
                     let found = open_with(Arc::new(MemoryDevice::from_image(image)), read_only);
                     assert_is(&found, &format!("file {number}"), 100 * KIB, round);

@@ -121,7 +121,7 @@ fn the_next_directory_is_on_its_way_while_one_is_read() {
     volume.close().expect("closed");
     let volume = open(&device);
     device.start_recording();
-    volume.with_read_ahead(2, || {
+    volume.with_prefetch(2, || {
         (0..8).for_each(|d| read(&volume, &format!("d{d:02}"), FILES));
         let mut absent = next.clone();
         forget_what_was_read(&mut absent, &device);

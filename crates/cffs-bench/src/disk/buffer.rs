@@ -4,7 +4,7 @@
 //! the arm is needed elsewhere, so a host that reads on gets its data at the speed of the platter
 //! without a new positioning. The buffer is divided into segments, one per stream, recycled least
 //! recently used. Nothing is simulated while the drive reads ahead: how far the head has come by
-//! some moment is computed when somebody asks.
+//! some moment is computed when it is asked for.
 //!
 //! Invariants: at most one segment is live (growing), and it is the last in the list; a segment
 //! never spans more than its size; a write drops what it overlaps.
@@ -70,7 +70,7 @@ impl ReadBuffer {
         let (Some(live), Some(segment)) = (self.live, self.segments.last()) else {
             return Lookup::Miss;
         };
-        // A run that begins within the read-ahead may end beyond it: the head just goes on.
+        // A run that begins within the read-ahead may end beyond it: the head just continues.
         if run.first < segment.first || run.first > live.limit {
             return Lookup::Miss;
         }

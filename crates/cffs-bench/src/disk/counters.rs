@@ -1,7 +1,7 @@
 //! What a device counts about itself.
 //!
 //! A timing on a shared machine is not evidence by itself; these counts are, since they do not
-//! depend on who else used the processor. They only ever grow; a phase is measured as the
+//! depend on what else used the processor. They only ever grow; a phase is measured as the
 //! difference of two snapshots.
 
 use serde::{Deserialize, Serialize};

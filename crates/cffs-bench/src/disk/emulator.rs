@@ -24,7 +24,7 @@ pub struct Emulator {
     busy_since: Option<Nanos>,
     /// Completions whose time is known and has not come.
     announced: BTreeSet<(Nanos, RequestId)>,
-    /// Completions that nobody has fetched.
+    /// Completions that were not fetched yet.
     completed: Vec<Completion>,
 }
 

@@ -35,7 +35,7 @@ pub enum Profile {
 #[serde(rename_all = "kebab-case")]
 pub enum Stroke {
     /// The volume is the whole disk on a smaller scale: its ends are a full stroke apart, as they
-    /// are for whoever fills a disk.
+    /// are for filling a disk.
     #[default]
     Whole,
     /// The volume is a partition at the outer edge of the disk: all seeks are short.

@@ -28,7 +28,7 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// A volume nobody has used yet.
+    /// A volume that was not used yet.
     pub fn new(spec: QuotaSpec) -> Quota {
         Quota { spec, requests_free: Nanos::ZERO, bytes_free: Nanos::ZERO }
     }

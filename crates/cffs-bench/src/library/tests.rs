@@ -80,9 +80,9 @@ fn a_fresh_tree_is_read_in_sweeps() {
     assert!(requests[2] < 0.04, "scan: {requests:?}");
 }
 
-/// As a mount does it: what is read ahead behind the walker's back is as long as the disk takes.
+/// As a mount does it: prefetched requests are as long as the disk takes.
 #[test]
-fn a_fresh_tree_is_scanned_in_long_requests_behind_the_walkers_back() {
+fn a_fresh_tree_is_prefetched_in_long_requests() {
     let tree = Tree::Fresh { files: 8_000 };
     let plan = LibraryPlan { profile: Profile::Hdd7200, size: 1 << 30, ..plan(1) };
     let phases = plan.walks_with(Peer::Cffs, tree, 80, 2).unwrap();

@@ -47,7 +47,7 @@ impl LibraryPlan {
     }
 
     /// The same with so many threads that read ahead. What they read while the walker reads comes to
-    /// the disk in an order that nobody can tell; figures differ a little from run to run.
+    /// the disk in an order that cannot be predicted; figures differ a little from run to run.
     pub fn walks_with(
         &self,
         peer: Peer,
@@ -64,8 +64,7 @@ impl LibraryPlan {
             let mut bytes = 0;
             let mut walked = phase(&disk, (name, files, 0), |volume| {
                 let walk = || walk(volume, InodeNo::ROOT, attributes, contents);
-                bytes =
-                    if threads == 0 { walk()? } else { volume.with_read_ahead(threads, walk)? };
+                bytes = if threads == 0 { walk()? } else { volume.with_prefetch(threads, walk)? };
                 Ok(())
             })?;
             walked.bytes = bytes;

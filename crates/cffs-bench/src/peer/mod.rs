@@ -139,7 +139,7 @@ impl Peer {
     fn make(self, device: &Path, cffs: &Path) -> Result<()> {
         let mut command = match self {
             Peer::Null | Peer::Library => return Ok(()),
-            // Lazy initialization would go on in the background of whatever is measured.
+            // Lazy initialization would run in the background of what is measured.
             Peer::Ext4 | Peer::Fuse2fs | Peer::Tar | Peer::Sqlite => {
                 let mut c = Command::new("mkfs.ext4");
                 c.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"]);
@@ -167,7 +167,7 @@ impl Peer {
     /// Mounts it. Returns the server if it is a child of ours: unmounting is over when it ends.
     fn mount(self, device: &Path, at: &Path, cffs: &Path) -> Result<Option<Child>> {
         let mut command = match self {
-            // `cargo build --release -p fuse-ring --example null` leaves it beside `cffs`.
+            // `cargo build --release -p fuse-ring --example null` leaves it next to `cffs`.
             Peer::Null => {
                 let mut c = Command::new(cffs.with_file_name("examples").join("null"));
                 return serve(c.arg("--elide-open").arg(at), at).map(Some);
@@ -255,7 +255,7 @@ impl FromStr for Peer {
     }
 }
 
-/// Finds the `cffs` binary: beside this one, or on the search path.
+/// Finds the `cffs` binary: next to this one, or on the search path.
 pub fn find_cffs() -> PathBuf {
     let beside = std::env::current_exe().ok().map(|exe| exe.with_file_name("cffs"));
     beside.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from("cffs"))

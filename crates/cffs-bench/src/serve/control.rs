@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   counters        {"reads":123,…}
-//!   profile NAME    ok          changes the device; counting goes on
+//!   profile NAME    ok          changes the device; counting continues
 //!   profile         hdd7200
 //!   cut SEED        {"unsynced_writes":7,…}   loses some of what was not flushed, if volatile
 //! ```

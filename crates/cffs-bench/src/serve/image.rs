@@ -65,7 +65,7 @@ impl Handler for Image {
         Ok(AttrReply { attr: self.attr(node)?, ttl: TTL })
     }
 
-    /// The disk keeps its size; times and the like are nobody's concern.
+    /// The disk keeps its size; times and the like do not matter.
     fn setattr(&self, _: &Context<'_>, node: NodeId, set: &SetAttr) -> Result<AttrReply, Errno> {
         if set.size.is_some_and(|size| size != self.pacer.size()) {
             return Err(Errno::PERM);

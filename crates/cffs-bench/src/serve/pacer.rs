@@ -31,11 +31,11 @@ struct State {
     profile: Profile,
     /// What earlier emulators counted, before the profile was changed.
     before: Counters,
-    /// Requests that were submitted and for which somebody waits, or will.
+    /// Requests that were submitted and for which a thread waits, or will.
     in_flight: usize,
     waiting: HashMap<RequestId, Arc<Condvar>>,
     done: HashMap<RequestId, Nanos>,
-    /// Who sleeps until the next event, and until when.
+    /// The thread that sleeps until the next event, and until when.
     driver: Option<(RequestId, Nanos)>,
 }
 
@@ -106,7 +106,7 @@ impl Pacer {
     /// What the device has counted since it was made, over all profiles.
     pub fn counters(&self) -> Counters {
         let mut state = self.state.lock();
-        // An unfinished event belongs to whoever waits for it; only the clock is moved here.
+        // An unfinished event belongs to the thread that waits for it; only the clock is moved here.
         state.let_happen(self.now());
         state.before.plus(&state.emulator.counters())
     }

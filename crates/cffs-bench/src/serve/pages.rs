@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{FlockOperation, flock};
 
-/// What the kernel sends to a disk at once unless told otherwise, since Linux 6.17.
+/// What the kernel sends to a disk at once unless set otherwise, since Linux 6.17.
 pub const DISK_REQUEST_BYTES: u32 = 4 << 20;
 
 /// How many pages a request may have, in all FUSE file systems that are mounted from then on.
@@ -15,7 +15,7 @@ const LIMIT: &str = "/proc/sys/fs/fuse/max_pages_limit";
 const LIMIT_BUILT_IN: u32 = 256;
 const PAGE_BYTES: u32 = 4096;
 
-/// FUSE's limit, raised for mounting. Dropping it puts the limit back; whoever else raises it waits
+/// FUSE's limit, raised for mounting. Dropping it puts the limit back; another program that raises it waits
 /// until then. A mount keeps the limit under which it was made.
 pub struct RaisedLimit {
     file: Option<File>,
@@ -27,7 +27,7 @@ impl RaisedLimit {
     /// Raises it to requests of so many bytes, or as far as the kernel allows.
     pub fn to(bytes: u32) -> RaisedLimit {
         let mut limit = RaisedLimit { file: None, before: current(), pages: current() };
-        // Who may not raise it serves shorter requests.
+        // A user who may not raise it serves shorter requests.
         let _ = limit.raise(bytes / PAGE_BYTES);
         limit
     }

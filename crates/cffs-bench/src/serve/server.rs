@@ -50,7 +50,7 @@ impl DiskServer {
         let mut config =
             Config { transport: TransportChoice::Dev, threads: Some(THREADS), ..Config::default() };
         config.wishes.features -= Features::DO_READDIRPLUS | Features::READDIRPLUS_AUTO;
-        // A disk has many requests in its queue, and whoever wants one flushed asks for that.
+        // A disk has many requests in its queue, and a flush is asked for as such.
         config.wishes.features |= Features::ASYNC_DIO;
         // Direct I/O that is asynchronous counts as background work, which would be held back.
         config.wishes.max_background = 512;
@@ -74,7 +74,7 @@ impl DiskServer {
         Ok(DiskServer { pacer, media, file, request_bytes, unmounter, thread: Some(thread) })
     }
 
-    /// The device behind the file.
+    /// The device that the file stands for.
     pub fn pacer(&self) -> &Arc<Pacer> {
         &self.pacer
     }
@@ -94,7 +94,7 @@ impl DiskServer {
         self.request_bytes
     }
 
-    /// Whether somebody else has unmounted it.
+    /// Whether it was unmounted by another program.
     pub fn is_over(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }

@@ -110,7 +110,7 @@ pub struct Session<'a> {
     interrupt: &'a AtomicBool,
     progress: ProgressBar,
     /// The longest that a phase may take which can stop early.
-    patience: Duration,
+    read_time_max: Duration,
     phases: Vec<Phase>,
 }
 
@@ -120,9 +120,9 @@ impl<'a> Session<'a> {
         site: &'a mut dyn Site,
         interrupt: &'a AtomicBool,
         progress: ProgressBar,
-        patience: Duration,
+        read_time_max: Duration,
     ) -> Session<'a> {
-        Session { site, interrupt, progress, patience, phases: Vec::new() }
+        Session { site, interrupt, progress, read_time_max, phases: Vec::new() }
     }
 
     /// The directory to work in. It may change when caches are emptied; do not keep it.
@@ -170,7 +170,7 @@ impl<'a> Session<'a> {
         expected: u64,
         work: impl FnOnce(&Path, &Tally) -> Result<()>,
     ) -> Result<()> {
-        self.measure(name, expected, true, self.patience, false, work)
+        self.measure(name, expected, true, self.read_time_max, false, work)
     }
 
     /// Measures a phase on caches as they are, and leaves them so: nothing is made durable.
@@ -250,7 +250,7 @@ pub struct Tally<'a> {
 }
 
 impl Tally<'_> {
-    /// One more file is done. Returns whether to go on: false when the phase's time is over; an
+    /// One more file is done. Returns whether to continue: false when the phase's time is over; an
     /// error when the user has had enough.
     pub fn file(&self, bytes: u64) -> Result<bool> {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -292,7 +292,7 @@ impl Tally<'_> {
     }
 }
 
-/// The result of a worker thread; a panic in it goes on here.
+/// The result of a worker thread; a panic in it continues here.
 pub(crate) fn joined(worker: std::thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
     worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

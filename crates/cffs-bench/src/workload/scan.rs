@@ -19,7 +19,7 @@ pub fn walks(session: &mut Session, below: &str, files: u64) -> Result<()> {
     Ok(())
 }
 
-/// A tree that nobody has worked in: files of mixed sizes, written directory by directory.
+/// A tree as it was unpacked: files of mixed sizes, written directory by directory.
 #[derive(Clone, Copy, Debug)]
 pub struct FreshTree {
     /// How many files.

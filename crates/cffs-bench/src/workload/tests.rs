@@ -16,7 +16,7 @@ use super::small_file::SmallFile;
 use super::store::Store;
 use super::*;
 
-/// A directory whose caches nobody can empty; remembers what was asked of it.
+/// A directory whose caches cannot be emptied; remembers what was asked of it.
 struct Plain {
     dir: tempfile::TempDir,
     settled: std::cell::Cell<u32>,
@@ -199,7 +199,7 @@ fn servers_serve() {
 }
 
 #[test]
-fn an_interrupt_ends_a_phase_and_patience_ends_a_read() {
+fn an_interrupt_ends_a_phase_and_the_time_allowed_ends_a_read() {
     let mut site = Plain::new();
     let pressed = AtomicBool::new(true);
     let mut session =

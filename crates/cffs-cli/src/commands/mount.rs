@@ -9,9 +9,9 @@ use std::thread;
 
 use anyhow::{Context, bail};
 use cffs::device::file::{Access, FileDevice, OpenError};
-use cffs::vfs::types::AtimeMode;
+use cffs::vfs::types::{AtimeMode, OpenOptions};
 use cffs_serve::fuse::control::{self, AskError};
-use cffs_serve::fuse::{self, Server, ServingDevice, Stopper};
+use cffs_serve::fuse::{self, LeaveSeat, Server, Stopper};
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -165,8 +165,8 @@ impl Mount {
         let source = self.source.canonicalize().map_err(missing)?;
         let access = if options.open.read_only { Access::ReadOnly } else { Access::ReadWrite };
         let device = Arc::new(image::open_device(&source, access)?);
-        let serving = ServingDevice(Arc::clone(&device));
-        let volume = image::open_volume(&source, serving, options.open.clone())?;
+        let open = OpenOptions { waiter: Arc::new(LeaveSeat), ..options.open.clone() };
+        let volume = image::open_volume(&source, Arc::clone(&device), open)?;
         if let Some(damage) = volume.superblock().damage {
             let advice = "unmount it, and cffs fsck checks and mends it";
             eprintln!("cffs mount: {}: {damage}; {advice}", source.display());

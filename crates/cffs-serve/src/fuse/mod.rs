@@ -34,7 +34,6 @@ mod adapter;
 mod checking;
 mod closing;
 pub mod control;
-mod device;
 pub mod farewell;
 mod groups;
 mod ioctl;
@@ -43,14 +42,15 @@ mod requests;
 mod scrubbing;
 mod translate;
 mod tuning;
+mod waiter;
 
 use adapter::Adapter;
 use closing::Closing;
 use control::{Control, Identity};
-pub use device::ServingDevice;
 use farewell::Farewells;
 use loop_device::LoopDevice;
 pub use requests::current_request;
+pub use waiter::LeaveSeat;
 
 /// The subtype of the mount: its type is shown as `fuseblk.cffs` or as `fuse.cffs`.
 pub const SUBTYPE: &str = "cffs";
@@ -196,7 +196,7 @@ impl Server {
     /// Serves until the volume is unmounted, and closes it.
     pub fn serve(self) -> Result<(), ServeError> {
         let Server { session, volume, closing, .. } = self;
-        let served = volume.with_read_ahead(READ_AHEAD_THREADS, || {
+        let served = volume.with_prefetch(READ_AHEAD_THREADS, || {
             volume.with_background(BACKGROUND_INTERVAL, failures_to_log(), || session.serve())
         });
         // Serving ends with this, unless it failed.

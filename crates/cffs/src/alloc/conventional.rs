@@ -2,7 +2,7 @@
 //!
 //! A directory has a home group, and its files go there one by one. With [`Policy::None`] each takes
 //! the first free place, as on a new volume. With [`Policy::Scattered`] it is looked for as USENIX'97
-//! (4.1) does to recreate what was seen on file servers: for half of the files behind the one placed
+//! (4.1) does to recreate what was seen on file servers: for half of the files after the one placed
 //! last, for the other half from a random place on.
 
 use super::group::Among;
@@ -16,7 +16,7 @@ use crate::units::{CgIndex, FragRun};
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Allocator {
-    /// Behind the file, or where the policy begins to look in the group of its directory, or in one
+    /// Right after the file, or where the policy begins to look in the group of its directory, or in one
     /// of those after it.
     pub(super) fn place_conventionally(
         &self,

@@ -13,11 +13,11 @@ pub struct Group {
     len: u32,
     free_count: u32,
     /// Set for fragments that were free at the last clean point, and for those of which the busy log
-    /// tells that they became free.
-    told_bits: Vec<u64>,
+    /// records that they became free.
+    logged_bits: Vec<u64>,
     /// The free fragments at the last clean point.
     pub free_before: u32,
-    /// Whether the busy log tells that the group has changed.
+    /// Whether the busy log records that the group has changed.
     pub marked: bool,
     /// Where the next search begins.
     pub rotor: u32,
@@ -28,7 +28,7 @@ pub struct Group {
 /// Which free fragments a search may find.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Among {
-    /// Those that nobody holds.
+    /// Those that are not held.
     Unheld,
     /// All.
     All,
@@ -41,7 +41,7 @@ impl Group {
         let words = vec![0; len.div_ceil(64) as usize];
         let mut group = Group {
             free_bits: words.clone(),
-            told_bits: words.clone(),
+            logged_bits: words.clone(),
             held_bits: words,
             free_before: 0,
             marked: false,
@@ -57,7 +57,7 @@ impl Group {
                 group.give(block * per_block, per_block);
             }
         }
-        group.told_bits.clone_from(&group.free_bits);
+        group.logged_bits.clone_from(&group.free_bits);
         group.free_before = group.free_count;
         group
     }
@@ -76,7 +76,7 @@ impl Group {
         let free_count = free_bits.iter().map(|word| word.count_ones()).sum();
         Group {
             held_bits: vec![0; words],
-            told_bits: free_bits.clone(),
+            logged_bits: free_bits.clone(),
             free_before: free_count,
             marked: false,
             free_bits,
@@ -90,7 +90,7 @@ impl Group {
     /// What the bitmaps take in memory, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let words =
-            self.free_bits.capacity() + self.held_bits.capacity() + self.told_bits.capacity();
+            self.free_bits.capacity() + self.held_bits.capacity() + self.logged_bits.capacity();
         words as u64 * 8
     }
 
@@ -98,29 +98,29 @@ impl Group {
     /// and how many fragments are free in it. The runs of `also_free` are, whatever they are in
     /// memory.
     pub fn save(&mut self, bytes: usize, also_free: &[(u32, u32)]) -> (Vec<u8>, u32) {
-        self.told_bits.clone_from(&self.free_bits);
+        self.logged_bits.clone_from(&self.free_bits);
         for (start, len) in also_free {
             for (index, mask) in masks(*start, *len) {
-                self.told_bits[index] |= mask;
+                self.logged_bits[index] |= mask;
             }
         }
         self.marked = false;
-        // What memory calls used is to be written yet.
+        // What is used in memory is still to be written.
         self.dirty = !also_free.is_empty();
-        let free = self.told_bits.iter().map(|word| word.count_ones()).sum();
+        let free = self.logged_bits.iter().map(|word| word.count_ones()).sum();
         self.free_before = free;
         let mut bitmap: Vec<u8> =
-            self.told_bits.iter().flat_map(|word| word.to_le_bytes()).collect();
+            self.logged_bits.iter().flat_map(|word| word.to_le_bytes()).collect();
         bitmap.resize(bytes, 0);
         (bitmap, free)
     }
 
-    /// The parts of a run that were in use at the last clean point, and were not told of before.
-    pub fn tell(&mut self, start: u32, len: u32) -> Vec<(u32, u32)> {
+    /// The parts of a run that were in use at the last clean point, and are not in the busy log yet.
+    pub fn log_freed(&mut self, start: u32, len: u32) -> Vec<(u32, u32)> {
         let mut parts: Vec<(u32, u32)> = Vec::new();
         for (index, mask) in masks(start, len) {
-            let mut fresh = mask & !self.told_bits[index];
-            self.told_bits[index] |= mask;
+            let mut fresh = mask & !self.logged_bits[index];
+            self.logged_bits[index] |= mask;
             while fresh != 0 {
                 let bit = fresh.trailing_zeros();
                 let count = (fresh >> bit).trailing_ones();
@@ -245,7 +245,7 @@ impl Group {
     /// Makes the group so many fragments long; those that it gains are in use.
     pub fn extend(&mut self, len: u32) {
         let words = len.div_ceil(64) as usize;
-        for bits in [&mut self.free_bits, &mut self.held_bits, &mut self.told_bits] {
+        for bits in [&mut self.free_bits, &mut self.held_bits, &mut self.logged_bits] {
             bits.resize(words, 0);
         }
         self.len = len;
@@ -258,6 +258,7 @@ impl Group {
             self.free_bits[index] &= !mask;
             self.held_bits[index] &= !mask;
         }
+        assert!(len <= self.free_count, "taking more than is free");
         self.free_count -= len;
         self.dirty = true;
     }

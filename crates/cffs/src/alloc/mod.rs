@@ -1,6 +1,6 @@
 //! The allocator: cylinder groups, the hot spot, and the co-location policies.
 //!
-//! Offers [`Allocator::place`], which finds fragments for a file beside those of its key;
+//! Offers [`Allocator::place`], which finds fragments for a file near those of its key;
 //! [`Allocator::reserve`], by which a change in memory makes sure that write-back will find space;
 //! and [`Allocator::free`], whose fragments become allocatable when the epoch is on the device.
 //! Stands on `cache` and `format`. Knows no inodes: a file is a [`Request`] here.
@@ -10,7 +10,7 @@
 //! 1. if its key has grown, a hole in its *territory*: the segments that its neighbours have and
 //!    the reservations that it had;
 //! 2. the reservation of its key: a run that was set aside when the key outgrew its place;
-//! 3. a new reservation, if the key has grown, 16 times as long as the last, behind it or near it;
+//! 3. a new reservation, if the key has grown, 16 times as long as the last, right after it or near it;
 //!    otherwise, or if its last files lie at the end of that, the *stream*, a reservation of all keys
 //!    together at the hot spot, so that what is made in one go lies in one piece;
 //! 4. anywhere: reservations give back half of what they have left, again and again, and files may
@@ -20,17 +20,17 @@
 //! directory reads the whole territory in the order of the device (`readahead`), and the denser it is,
 //! the fewer requests that takes.
 //!
-//! A large file goes behind itself, or into a long run at the hot spot. Metadata takes whole blocks;
-//! some are set aside for it, so that write-back never fails for want of one. Sectors go into *zones*
-//! (module `zone`), which files leave alone while there is room elsewhere. The first sectors of all
-//! directories lie side by side in one reservation there, those of one that has grown in one of their
+//! A large file continues where it ends, or goes into a long run at the hot spot. Metadata takes whole
+//! blocks; some are set aside for it, so that write-back never fails for want of one. Sectors go into
+//! *zones* (module `zone`), which files leave alone while there is room elsewhere. The first sectors of
+//! all directories lie side by side in one reservation there, those of one that has grown in one of their
 //! own in the same zone: so the names of a tree are read, and changed, in few requests.
 //!
 //! A *promise* (module `promise`) is a count: write-back will find that much space somewhere. A
 //! *reservation* is a place: a run that others leave alone while there is room elsewhere.
 //!
 //! The allocator is a leaf in the order of the locks: it calls nobody above it. What it has to know of a
-//! key's neighbours, it is told before ([`Allocator::settle`]).
+//! key's neighbours, its caller finds out before ([`Allocator::settle`]).
 
 mod conventional;
 mod free_space;
@@ -49,7 +49,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 pub use group::Group;
-pub use owner::{Class, Owner};
+pub use owner::Owner;
 pub use place::{Kind, Request};
 pub use promise::Spender;
 use promise::WholeBlocks;
@@ -60,9 +60,10 @@ use crate::cache::BufferCache;
 use crate::error::{Corruption, Result};
 use crate::format::superblock::Policy;
 use crate::format::{LiveLayout, Superblock};
-use crate::units::{BlockNo, CgIndex, FragNo, FragRun};
+use crate::tuning::Placing;
+use crate::units::{BlockNo, CgIndex, Class, FragNo, FragRun};
 
-/// A run that is set aside for an owner, who takes it from its beginning on.
+/// A run that is set aside for an owner, which takes it from its beginning on.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reservation {
     next: FragNo,
@@ -83,7 +84,7 @@ struct State {
     kept: u64,
     /// Whole blocks promised to metadata that is still in memory.
     reserved_blocks: u64,
-    /// Whole blocks promised to what may not find room beside an inode.
+    /// Whole blocks promised to what may not fit into the sector with an inode.
     spill_blocks: u64,
     whole: WholeBlocks,
     /// Given back in the open epoch.
@@ -107,6 +108,7 @@ pub struct Allocator {
     layout: LiveLayout,
     checksum: crate::format::Checksum,
     policy: Policy,
+    placing: Placing,
     state: Mutex<State>,
 }
 
@@ -125,12 +127,14 @@ impl Allocator {
     /// The allocator of a clean volume.
     pub fn new(cache: Arc<BufferCache>, superblock: &Superblock) -> Allocator {
         let layout = cache.layout().clone();
+        let placing = cache.tuning().placing;
         let free = superblock.free_fragments.min(layout.allocatable_fragments());
         Allocator {
             cache,
             layout,
             checksum: superblock.checksum(),
             policy: superblock.policy,
+            placing,
             state: Mutex::new(State {
                 groups: BTreeMap::new(),
                 free,
@@ -155,7 +159,8 @@ impl Allocator {
     /// How many blocks are set aside for metadata: a volume of any size keeps enough for an epoch's, a
     /// tiny one in proportion.
     fn pool_blocks(&self) -> usize {
-        (self.layout.blocks / 64).clamp(8, 512) as usize
+        let (least, most) = self.placing.pool_blocks;
+        (self.layout.blocks / self.placing.pool_part).clamp(least, most) as usize
     }
 
     fn pool_fragments(&self) -> u64 {

@@ -1,4 +1,4 @@
-//! For whom space is set aside, and for what.
+//! For whom space is set aside.
 
 use crate::units::Key;
 
@@ -12,13 +12,4 @@ pub enum Owner {
     Shared,
     /// Small files of several keys for which an fsync waits: they lie near the sectors.
     Urgent,
-}
-
-/// What space is set aside for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
-    /// Contents of files.
-    Files,
-    /// Sectors of directories, and other metadata.
-    Metadata,
 }

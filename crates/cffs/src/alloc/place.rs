@@ -4,19 +4,10 @@ use std::ops::RangeInclusive;
 
 use super::group::Among;
 use super::{Allocator, Class, Owner, Reservation, State};
-use crate::error::{Error, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::format::superblock::Policy;
+use crate::tuning::Placing;
 use crate::units::{CgIndex, FragNo, FragRun};
-
-/// A key's first reservation is this many segments long, if the key may have as many. While a directory
-/// grows from a few files to many, each reservation is one place more to which a reader has to go.
-const RESERVATION_SEGMENTS_FIRST: u32 = 16;
-/// A reservation is at most this many segments long.
-const RESERVATION_SEGMENTS_MAX: u32 = 128;
-/// A reservation of sectors, of one directory or of all, is at most this many segments long.
-pub(super) const SECTORS_SEGMENTS_MAX: u32 = 16;
-/// How many reservations are kept at once.
-pub(super) const RESERVATIONS_MAX: usize = 2048;
 
 /// What is to be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,11 +27,11 @@ pub enum Kind {
 pub struct Request {
     /// Small, medium, large or metadata.
     pub kind: Kind,
-    /// Whose files it is to lie beside.
+    /// Near whose files it is to lie.
     pub owner: Owner,
     /// How many fragments.
     pub len: u32,
-    /// The fragment after the file's last one: where it would go on without a seek.
+    /// The fragment after the file's last one: where it continues without a seek.
     pub goal: Option<FragNo>,
     /// Whether files of the owner were placed in an earlier epoch: it is settled then.
     pub grown: bool,
@@ -53,6 +44,11 @@ const _: fn() = || {
 };
 
 impl Allocator {
+    /// How many whole segments this many bytes are.
+    pub(super) fn segments(&self, bytes: u64) -> u32 {
+        Placing::segments(bytes, self.layout.segment_bytes)
+    }
+
     /// Finds fragments and takes them into use. The run may be shorter than what was asked for,
     /// but for metadata; the caller asks again for the rest.
     pub fn place(&self, request: &Request) -> Result<FragRun> {
@@ -71,8 +67,25 @@ impl Allocator {
             Some(run) => run,
             None => self.place_anywhere(&mut state, request)?.ok_or(Error::NoSpace)?,
         };
+        self.check_placed(request, run)?;
         self.take(&mut state, run)?;
         Ok(run)
+    }
+
+    /// What every search promises of the run that it found. Where it lies is up to bitmaps, which come
+    /// from the device: none may give out what has a place of its own.
+    fn check_placed(&self, request: &Request, run: FragRun) -> Result<()> {
+        assert!((1..=request.len).contains(&run.len), "no more than was asked for");
+        if request.kind == Kind::Metadata {
+            let block = self.layout.block_fragments();
+            let is_block = run.len == block && run.start.0.is_multiple_of(block.into());
+            assert!(is_block, "metadata has whole blocks");
+        }
+        if self.layout.is_allocatable(run.start, run.len) {
+            return Ok(());
+        }
+        let cg = self.layout.cg_of_fragment(run.start);
+        Err(Corruption::CgBitmap { cg }.into())
     }
 
     fn take(&self, state: &mut State, run: FragRun) -> Result<()> {
@@ -142,7 +155,7 @@ impl Allocator {
         Some(run)
     }
 
-    /// Sets a run aside for a key: right behind the last one if possible, else from the hot spot on.
+    /// Sets a run aside for a key: right after the last one if possible, else from the hot spot on.
     pub(super) fn reserve_run(
         &self,
         state: &mut State,
@@ -151,20 +164,24 @@ impl Allocator {
     ) -> Result<bool> {
         let segment = self.layout.segment_fragments();
         let previous = state.reservations.remove(&owner);
-        // The reservations of files together hold seven eighths of what is free at most. Those of
+        // The reservations of files together hold a part of what is free at most. Those of
         // sectors are as many and short: if they counted, a directory would come in twice the pieces.
         let of_files =
             state.reservations.keys().filter(|(_, class)| *class == Class::Files).count() as u64;
-        let fair = (state.free / (of_files + 1) * 7 / 8).min(u32::MAX.into()) as u32;
-        let longest = (fair / segment).clamp(1, RESERVATION_SEGMENTS_MAX) * segment;
-        let first = RESERVATION_SEGMENTS_FIRST * segment;
-        let longer = previous.map_or(first, |reservation| reservation.made * 16);
+        let fair = (state.free / (of_files + 1) * self.placing.reserved_eighths / 8)
+            .min(u32::MAX.into()) as u32;
+        let most = self.segments(self.placing.reservation_bytes_max);
+        let longest = (fair / segment).clamp(1, most) * segment;
+        let first = self.segments(self.placing.reservation_bytes_first) * segment;
+        let longer = previous.map_or(first, |reservation| {
+            reservation.made.saturating_mul(self.placing.reservation_growth)
+        });
         let mut want = longer.clamp(segment, longest).max(len.next_multiple_of(segment));
         if let Some(reservation) = previous {
             self.let_go(state, &reservation)?;
             // A shorter one that needs no seek is worth as much.
-            let least = want.min(RESERVATION_SEGMENTS_FIRST * segment).max(len);
-            if let Some(run) = self.run_behind(state, reservation.next, least..=want)? {
+            let least = want.min(first).max(len);
+            if let Some(run) = self.run_after(state, reservation.next, least..=want)? {
                 return self.start_reservation(state, owner, run, want);
             }
         }
@@ -216,7 +233,7 @@ impl Allocator {
         run: FragRun,
         made: u32,
     ) -> Result<bool> {
-        if state.reservations.len() >= RESERVATIONS_MAX {
+        if state.reservations.len() >= self.placing.reservations_max {
             let oldest = state.reservations.iter().min_by_key(|(_, reservation)| reservation.used);
             if let Some((oldest, reservation)) =
                 oldest.map(|(owner, reservation)| (*owner, *reservation))
@@ -227,6 +244,8 @@ impl Allocator {
         }
         let cg = self.layout.cg_of_fragment(run.start);
         let at = self.in_group(cg, run.start);
+        let last = FragNo(run.end().0 - 1);
+        assert_eq!(cg, self.layout.cg_of_fragment(last), "a reservation lies in one group");
         self.group(state, cg)?.hold(at, run.len);
         let used = state.clock;
         state
@@ -251,7 +270,7 @@ impl Allocator {
     }
 
     /// The longest run that begins here, if its length is in the range.
-    fn run_behind(
+    fn run_after(
         &self,
         state: &mut State,
         end: FragNo,
@@ -306,12 +325,12 @@ impl Allocator {
             let cg = self.layout.cg_of_fragment(goal);
             let at = self.in_group(cg, goal);
             let free = self.group(state, cg)?.run_at(at, request.len, Among::Unheld);
-            // A short piece behind the file is worth less than a long one elsewhere.
+            // A short piece right after the file is worth less than a long one elsewhere.
             if free >= request.len.min(self.layout.segment_fragments()) {
                 return Ok(Some(FragRun::new(goal, free)));
             }
         }
-        // The tail of a file that cannot go on behind itself needs no run of its own.
+        // The tail of a file that cannot continue where it ends needs no run of its own.
         if request.len < block {
             return self.place_small(state, request);
         }
@@ -369,7 +388,7 @@ impl Allocator {
     }
 
     /// The first sectors of all directories go side by side into one reservation. Those that follow go
-    /// behind them, or into a reservation of the directory's own in the zone where it is, or else cut from
+    /// after them, or into a reservation of the directory's own in the zone where it is, or else cut from
     /// that one: so names are read in few requests, those of one directory and those of a tree.
     fn place_sectors(&self, state: &mut State, request: &Request) -> Result<Option<FragRun>> {
         let Some(goal) = request.goal.filter(|goal| goal.0 < self.layout.fragments()) else {
@@ -381,11 +400,14 @@ impl Allocator {
         if let Some(run) = self.take_reserved_block(state, own)? {
             return Ok(Some(run));
         }
-        if let Some(run) = self.run_behind(state, goal, block..=block)? {
+        if let Some(run) = self.run_after(state, goal, block..=block)? {
             return Ok(Some(run));
         }
-        let want = state.reservations.get(&own).map_or(segment, |reservation| reservation.made * 2);
-        let want = want.min(SECTORS_SEGMENTS_MAX * segment);
+        let want = state
+            .reservations
+            .get(&own)
+            .map_or(segment, |reservation| reservation.made * self.placing.sectors_growth);
+        let want = want.min(self.segments(self.placing.sectors_bytes_max) * segment);
         let near = self.layout.cg_of_fragment(goal);
         let all = (Owner::Shared, Class::Metadata);
         let mut run = self.find_in_zone(state, near, want, segment)?;

@@ -75,7 +75,7 @@ impl Allocator {
         self.trim_pool(&mut state);
     }
 
-    /// Promises whole blocks for what may not find room beside an inode. Most of these promises are
+    /// Promises whole blocks for what may not fit into the sector with an inode. Most of these promises are
     /// never used, so `df` does not count them as used. What frees space may take from the blocks
     /// that are set aside, so that a full volume can be emptied.
     pub fn promise_spill(&self, blocks: u64, frees_space: bool, spender: Spender) -> Result<()> {
@@ -110,9 +110,9 @@ impl Allocator {
         self.check_free(&self.state.lock(), self.layout.block_fragments().into(), spender)
     }
 
-    /// Fails unless so many fragments are free that nobody has been promised, and that are not kept from
-    /// the spender. Half of the pool is for blocks that are promised to what may not find room beside an
-    /// inode.
+    /// Fails unless so many fragments are free that were not promised, and that are not kept from the
+    /// spender. Half of the pool is for blocks that are promised to what may not fit into the sector with
+    /// an inode.
     fn check_free(&self, state: &State, fragments: u64, spender: Spender) -> Result<()> {
         let beyond_pool = state.spill_blocks.saturating_sub(self.pool_blocks() as u64 / 2);
         let spill = beyond_pool * u64::from(self.layout.block_fragments());
@@ -122,7 +122,7 @@ impl Allocator {
     }
 
     /// Makes sure that `more` blocks can be promised, and that the pool keeps `margin` blocks for what
-    /// nobody promised.
+    /// was not promised.
     fn back(&self, state: &mut State, more: u64, margin: usize) -> Result<()> {
         let block = u64::from(self.layout.block_fragments());
         let promised = state.reserved_blocks + state.spill_blocks + more;
@@ -189,7 +189,7 @@ impl Allocator {
         self.hold_blocks(&mut state, groups, self.pool_blocks())
     }
 
-    /// The end of what was ever used of the volume, as far as the last group tells that was made.
+    /// The end of what was ever used of the volume, as far as the last group that was made says.
     pub fn end_of_used(&self) -> Result<BlockNo> {
         let mut state = self.state.lock();
         let last = CgIndex(state.cgs_made.clamp(1, self.layout.cgs()) - 1);
@@ -204,9 +204,9 @@ impl Allocator {
         for cg in (0..groups).rev().map(CgIndex) {
             while state.pool.len() < wanted {
                 let group = self.group(state, cg)?;
-                // Behind all else, so that what is written in a row need not step over it.
-                let behind = group.fragments().saturating_sub(2 * wanted as u32 * block);
-                let from = behind.max(group.fragments() * 3 / 4) / block * block;
+                // After all else, so that what is written in a row need not step over it.
+                let from_end = group.fragments().saturating_sub(2 * wanted as u32 * block);
+                let from = from_end.max(group.fragments() * 3 / 4) / block * block;
                 let found = group
                     .find(from, group.fragments(), block, block, Among::Unheld)
                     .or_else(|| group.find(0, group.fragments(), block, block, Among::Unheld));

@@ -11,7 +11,7 @@ use crate::format::Superblock;
 use crate::format::cylinder_group::{CgHeader, bitmap_checksum};
 use crate::units::{BlockNo, CgIndex, FragRun};
 
-/// What the busy log is to tell of space.
+/// What the busy log is to record of space.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// Groups that changed, with the fragments that were free at the clean point.
@@ -66,10 +66,10 @@ impl Allocator {
         Ok(group)
     }
 
-    /// What the busy log is to tell of space: groups that changed since they were last asked for,
+    /// Takes what the busy log is to record of space: groups that changed since this was last called,
     /// and what was in use at the clean point and is freed by the epoch that has started, or is of
     /// files that lost their last name. For a moment at which no change is under way.
-    pub fn tell_changes(&self, nameless: &[FragRun]) -> Result<Changes> {
+    pub fn take_changes(&self, nameless: &[FragRun]) -> Result<Changes> {
         let mut state = self.state.lock();
         let runs: Vec<FragRun> = state.freeing.iter().chain(nameless).copied().collect();
         let mut freed = Vec::new();
@@ -77,7 +77,7 @@ impl Allocator {
             let cg = self.layout.cg_of_fragment(run.start);
             let at = self.in_group(cg, run.start);
             let group = self.group(&mut state, cg)?;
-            let parts = group.tell(at, run.len);
+            let parts = group.log_freed(at, run.len);
             group.dirty |= !parts.is_empty();
             let run = |(start, len)| FragRun::new(self.of_group(cg, start), len);
             freed.extend(parts.into_iter().map(run));
@@ -96,7 +96,7 @@ impl Allocator {
     }
 
     /// Adds the groups that changed to what an epoch writes, and notes in the superblock what it
-    /// tells of them. What is freed by the epoch that is being written counts as free, and so does
+    /// records of them. What is freed by the epoch that is being written counts as free, and so does
     /// the space of files without a name. For a moment at which no change is under way.
     pub fn save(
         &self,

@@ -1,15 +1,10 @@
 //! Territories: where the files of a key lie, and the holes among them.
 
 use super::group::Among;
-use super::place::{Kind, RESERVATIONS_MAX, Request};
+use super::place::{Kind, Request};
 use super::{Allocator, Class, Owner, State};
 use crate::error::Result;
 use crate::units::{FragNo, FragRun};
-
-/// How many runs of a key's territory are remembered.
-const TERRITORY_RUNS_MAX: usize = 64;
-/// A medium file that finds no hole as long as itself may come in about so many pieces.
-const PIECES_MAX: u32 = 4;
 
 /// Where the files of a key that has grown lie: what they leave is for the next ones.
 #[derive(Debug, Default)]
@@ -31,7 +26,7 @@ impl Allocator {
     pub fn settle(&self, owner: Owner, segments: &[u64]) {
         let territory = self.territory_of(segments);
         let mut state = self.state.lock();
-        if state.territories.len() >= RESERVATIONS_MAX {
+        if state.territories.len() >= self.placing.reservations_max {
             state.territories.clear();
         }
         state.territories.entry(owner).or_insert(territory);
@@ -68,7 +63,7 @@ impl Allocator {
     }
 
     /// The longest hole among the files of the key, if they have room for `len` fragments in pieces that
-    /// are long enough. Who reads the directory reads them all on his way; a place of its own would be
+    /// are long enough. A reader of the directory reads them all on the way; a place of its own would be
     /// one more to go to.
     fn longest_hole(
         &self,
@@ -77,7 +72,7 @@ impl Allocator {
         len: u32,
     ) -> Result<Option<FragRun>> {
         let block = self.layout.block_fragments();
-        let least = (len / PIECES_MAX).max(self.layout.segment_fragments());
+        let least = (len / self.placing.medium_pieces_max).max(self.layout.segment_fragments());
         let mut longest: Option<FragRun> = None;
         let mut room = 0;
         for run in &territory.runs {
@@ -111,7 +106,7 @@ impl Allocator {
         territory
     }
 
-    /// Whether a key that has no reservation yet has its last files where the stream goes on: it is
+    /// Whether a key that has no reservation yet has its last files where the stream continues: it is
     /// being filled, and an epoch came between.
     pub(super) fn ends_in_stream(&self, state: &State, own: (Owner, Class)) -> bool {
         let stream = (Owner::Shared, Class::Files);
@@ -132,7 +127,7 @@ impl Allocator {
             }
             _ => territory.runs.push(run),
         }
-        if territory.runs.len() > TERRITORY_RUNS_MAX {
+        if territory.runs.len() > self.placing.territory_runs_max {
             territory.runs.remove(0);
         }
     }

@@ -6,9 +6,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::device::{BlockDevice, MemoryDevice};
+use crate::error::Error;
 use crate::format::Layout;
 use crate::mkfs::{self, MkfsOptions};
+use crate::tuning::Tuning;
 use crate::units::Key;
+use crate::waiter::InPlace;
 
 const FRAGMENTS: u32 = 512;
 
@@ -52,7 +55,8 @@ fn volume_with(size_bytes: u64, options: &MkfsOptions) -> (Allocator, Superblock
     let mut bytes = [0; 512];
     device.read_at(0, &mut bytes).unwrap();
     let superblock = Superblock::decode(&bytes, 0).unwrap();
-    let cache = Arc::new(BufferCache::new(device, Layout::new(&superblock), 1 << 20, true));
+    let (layout, tuning) = (Layout::new(&superblock), Tuning::for_cache(1 << 20));
+    let cache = Arc::new(BufferCache::new(device, layout, tuning, true, Arc::new(InPlace)));
     let allocator = Allocator::new(cache, &superblock);
     allocator.fill_pool().unwrap();
     (allocator, superblock)
@@ -67,8 +71,8 @@ fn place(allocator: &Allocator, kind: Kind, len: u32) -> Result<FragRun> {
     allocator.place(&Request { kind, len, ..small(9, len, false) })
 }
 
-/// How many of a directory's files lie right behind the one that was placed before.
-fn behind_each_other(policy: Policy) -> usize {
+/// How many of a directory's files lie right after the one that was placed before.
+fn adjacent(policy: Policy) -> usize {
     let (allocator, _) = volume_with(64 << 20, &MkfsOptions { policy, ..MkfsOptions::default() });
     let place = |_| place(&allocator, Kind::Small, 1).unwrap();
     let runs: Vec<FragRun> = (0..1000).map(place).collect();
@@ -76,10 +80,10 @@ fn behind_each_other(policy: Policy) -> usize {
 }
 
 #[test]
-fn a_policy_tells_how_files_lie() {
-    assert!(behind_each_other(Policy::Directory) > 990);
-    assert!(behind_each_other(Policy::None) > 990);
-    let scattered = behind_each_other(Policy::Scattered);
+fn a_policy_decides_how_files_lie() {
+    assert!(adjacent(Policy::Directory) > 990);
+    assert!(adjacent(Policy::None) > 990);
+    let scattered = adjacent(Policy::Scattered);
     assert!((450..550).contains(&scattered), "half of them, and by chance: {scattered}");
 }
 
@@ -154,7 +158,7 @@ fn sectors(allocator: &Allocator, key: u64, blocks: usize) -> Vec<FragRun> {
 const ZONE_END: u64 = 2 << 10;
 
 #[test]
-fn sectors_lie_in_the_zone_and_files_behind_it() {
+fn sectors_lie_in_the_zone_and_files_after_it() {
     let (allocator, _) = volume(64 << 20);
     let mut in_zone = 0;
     // Directories grow one after the other, and later again, when files have filled most of the rest.
@@ -187,7 +191,7 @@ fn files_take_the_zone_when_nothing_else_is_left() {
 }
 
 #[test]
-fn who_places_conventionally_has_no_zone() {
+fn conventional_placement_has_no_zone() {
     let options = MkfsOptions { policy: Policy::None, ..MkfsOptions::default() };
     let (allocator, _) = volume_with(64 << 20, &options);
     let runs: Vec<FragRun> =
@@ -255,7 +259,8 @@ fn a_medium_file_lies_in_several_holes_of_its_directory() {
 fn reservations_shrink_before_they_are_gone() {
     let (allocator, _) = volume(64 << 20);
     let mut last: Vec<FragRun> = (1..=4).map(|key| place_reserved(&allocator, key, 4)).collect();
-    // Each of the four reservations has a mebibyte. Less than that is left of the volume beside half of them.
+    // Each of the four reservations has a mebibyte. Apart from half of them, less than that is left of the
+    // volume.
     while allocator.space().available > 3 << 10 {
         place(&allocator, Kind::Small, 16).unwrap();
     }
@@ -288,7 +293,7 @@ fn a_directory_that_is_being_filled_goes_on_in_the_stream() {
 }
 
 #[test]
-fn the_stream_leaves_no_end_of_a_group_behind() {
+fn the_stream_fills_a_group_to_its_end() {
     let options = MkfsOptions { cg_blocks: 4096, ..MkfsOptions::default() };
     let (allocator, _) = volume_with(64 << 20, &options);
     let runs: Vec<FragRun> =
@@ -298,4 +303,24 @@ fn the_stream_leaves_no_end_of_a_group_behind() {
         let skipped = pair[1].start.0.abs_diff(pair[0].end().0);
         assert!(skipped < 4 << 10, "{pair:?}");
     }
+}
+
+/// The bitmap may come from a device that somebody has prepared.
+#[test]
+fn a_bitmap_that_gives_out_what_is_reserved_is_refused() {
+    let (allocator, _) = volume(16 << 20);
+    let mut state = allocator.state.lock();
+    let group = allocator.group(&mut state, CgIndex(0)).unwrap();
+    loop {
+        let (start, len) = group.longest(1, group::Among::All);
+        if len == 0 {
+            break;
+        }
+        group.take(start, len);
+    }
+    group.give(0, 4);
+    drop(state);
+    let error = place(&allocator, Kind::Small, 1).unwrap_err();
+    let expected = Corruption::CgBitmap { cg: CgIndex(0) };
+    assert!(matches!(&error, Error::Corruption(found) if *found == expected), "{error}");
 }

@@ -5,51 +5,42 @@
 //! sectors, as long as there is room elsewhere: the beginning of each sixteenth cylinder group. ext4
 //! keeps its tables of inodes together in the same way (flex_bg), NTFS a zone for its table of files.
 //!
-//! Small files that somebody waits for may have a part of it: the arm writes their contents before
-//! their sectors, and waits for both.
+//! Small files for which an fsync waits may have a part of it: their contents are written before their
+//! sectors, and the arm has a short way from one to the other.
 //!
-//! A zone is a preference of the allocator, nothing that is on the device: whoever finds no other room
-//! takes from it, and sectors that find none in it go where files go.
+//! A zone is a preference of the allocator, nothing that is on the device: files that find no other room
+//! take from it, and sectors that find none in it go where files go.
 
 use super::group::Among;
-use super::place::SECTORS_SEGMENTS_MAX;
 use super::{Allocator, Class, Owner, State};
 use crate::error::Result;
 use crate::units::{CgIndex, FragRun};
 
-/// How many groups have a zone in common: the first of them has it.
-const ZONE_GROUPS: u32 = 16;
-/// A zone is this part of its groups. Names and inodes take a hundredth where files are of the usual
-/// sizes, and a fourteenth where all have 4 KiB.
-const ZONE_PART: u64 = 32;
-/// A reservation of urgent files is this many segments long.
-const URGENT_SEGMENTS: u32 = 16;
-
-/// The group that has the zone for this one.
-fn zone_of(cg: CgIndex) -> CgIndex {
-    CgIndex(cg.0 / ZONE_GROUPS * ZONE_GROUPS)
-}
-
 impl Allocator {
-    /// How many fragments at the beginning of a group are its zone.
-    fn zone_len(&self, cg: CgIndex) -> u32 {
-        if !cg.0.is_multiple_of(ZONE_GROUPS) || !self.policy.groups() {
-            return 0;
-        }
-        let last = (cg.0 + ZONE_GROUPS).min(self.layout.cgs());
-        let groups = (cg.0..last).map(|cg| u64::from(self.layout.cg_fragments(CgIndex(cg))));
-        let segment = self.layout.segment_fragments();
-        (groups.sum::<u64>() / ZONE_PART) as u32 / segment * segment
+    /// The group that has the zone for this one: the first of those that have it in common.
+    fn zone_of(&self, cg: CgIndex) -> CgIndex {
+        CgIndex(cg.0 / self.placing.zone_groups * self.placing.zone_groups)
     }
 
-    /// Where files are looked for in a group: behind its zone, if they leave that alone.
+    /// How many fragments at the beginning of a group are its zone.
+    fn zone_len(&self, cg: CgIndex) -> u32 {
+        if self.zone_of(cg) != cg || !self.policy.groups() {
+            return 0;
+        }
+        let last = (cg.0 + self.placing.zone_groups).min(self.layout.cgs());
+        let groups = (cg.0..last).map(|cg| u64::from(self.layout.cg_fragments(CgIndex(cg))));
+        let segment = self.layout.segment_fragments();
+        (groups.sum::<u64>() / self.placing.zone_part) as u32 / segment * segment
+    }
+
+    /// Where files are looked for in a group: after its zone, if they leave that alone.
     pub(super) fn files_start(&self, state: &State, cg: CgIndex) -> u32 {
         if state.zones_open { 0 } else { self.zone_len(cg) }
     }
 
     /// Whether space is too short for reservations of sectors.
     fn is_short(&self, state: &State) -> bool {
-        state.free < self.layout.allocatable_fragments() / 16
+        state.free < self.layout.allocatable_fragments() / self.placing.short_part
     }
 
     /// Sets a run aside for the sectors of all directories: in the zone at the hot spot, or wherever there
@@ -59,23 +50,25 @@ impl Allocator {
             return Ok(false);
         }
         // Files took from the zones while there was nothing else.
-        state.zones_open &= state.free < self.layout.allocatable_fragments() / 8;
+        let part = self.layout.allocatable_fragments() / self.placing.zones_open_part;
+        state.zones_open &= state.free < part;
         let all = (Owner::Shared, Class::Metadata);
         if let Some(previous) = state.reservations.remove(&all) {
             self.let_go(state, &previous)?;
         }
         let segment = self.layout.segment_fragments();
-        let mut want = SECTORS_SEGMENTS_MAX * segment;
+        let longest = self.segments(self.placing.sectors_bytes_max) * segment;
+        let mut want = longest;
         while want >= segment {
             if let Some(run) = self.find_in_zone(state, state.hot, want, segment)? {
                 return self.start_reservation(state, all, run, want);
             }
             want /= 2;
         }
-        self.reserve_run(state, all, SECTORS_SEGMENTS_MAX * segment)
+        self.reserve_run(state, all, longest)
     }
 
-    /// Sets a run aside for urgent files: in the second quarter of the zone at the hot spot, so that sectors
+    /// Sets a run aside for urgent files: in the second part of the zone at the hot spot, so that sectors
     /// have the rest. False if there is no room in it.
     pub(super) fn reserve_urgent(&self, state: &mut State) -> Result<bool> {
         if self.is_short(state) {
@@ -86,11 +79,11 @@ impl Allocator {
             self.let_go(state, &previous)?;
         }
         let segment = self.layout.segment_fragments();
-        let want = URGENT_SEGMENTS * segment;
-        let cg = zone_of(state.hot);
-        let quarter = self.zone_len(cg) / 4;
+        let want = self.segments(self.placing.urgent_bytes) * segment;
+        let cg = self.zone_of(state.hot);
+        let part = self.zone_len(cg) / self.placing.urgent_zone_parts;
         let group = self.group(state, cg)?;
-        match group.find(quarter, 2 * quarter, want, segment, Among::Unheld) {
+        match group.find(part, 2 * part, want, segment, Among::Unheld) {
             Some(at) => self.start_reservation(
                 state,
                 urgent,
@@ -115,7 +108,7 @@ impl Allocator {
         len: u32,
         align: u32,
     ) -> Result<Option<FragRun>> {
-        let cg = zone_of(near);
+        let cg = self.zone_of(near);
         let end = self.zone_len(cg);
         if end < len {
             return Ok(None);

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::units::InodeNo;
 
-/// The bytes of a block, whether they passed the checks of what they are used as, whether the first
-/// use of them is to be told, and whether they were read ahead and nobody has used them yet.
+/// The bytes of a block, whether they passed the checks of what they are used as, whether their first
+/// use triggers the next run of a stream, and whether they were prefetched and not used yet.
 #[derive(Debug)]
 pub struct Block {
     bytes: Box<[u8]>,
     verified_as: AtomicU64,
     marked: AtomicBool,
-    unasked: AtomicBool,
+    prefetched: AtomicBool,
 }
 
 impl Block {
@@ -31,26 +31,26 @@ impl Block {
             bytes,
             verified_as: AtomicU64::new(0),
             marked: AtomicBool::new(false),
-            unasked: AtomicBool::new(false),
+            prefetched: AtomicBool::new(false),
         }
     }
 
-    /// Notes that nobody has asked for the block.
-    pub(super) fn came_unasked(&self) {
-        self.unasked.store(true, Ordering::Relaxed);
+    /// Notes that the block was read before it was asked for.
+    pub(super) fn set_prefetched(&self) {
+        self.prefetched.store(true, Ordering::Relaxed);
     }
 
-    /// Whether this use is the first one of a block that nobody had asked for.
-    pub(super) fn take_unasked(&self) -> bool {
-        self.unasked.load(Ordering::Relaxed) && self.unasked.swap(false, Ordering::Relaxed)
+    /// Whether this use is the first one of a prefetched block.
+    pub(super) fn take_prefetched(&self) -> bool {
+        self.prefetched.load(Ordering::Relaxed) && self.prefetched.swap(false, Ordering::Relaxed)
     }
 
-    /// Asks for the first use to be told.
+    /// Has the first use of the block trigger the next run of its stream.
     pub(super) fn mark(&self) {
         self.marked.store(true, Ordering::Relaxed);
     }
 
-    /// Whether this use is the first one, and is to be told.
+    /// Whether this use is the first one of a block that triggers the next run.
     pub(super) fn take_mark(&self) -> bool {
         self.marked.load(Ordering::Relaxed) && self.marked.swap(false, Ordering::Relaxed)
     }

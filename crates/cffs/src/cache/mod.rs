@@ -7,17 +7,27 @@
 //! takes its physical identity (thesis 3; DESIGN: placement at write-back). [`WriteSet`] carries an
 //! epoch to the device in its phases.
 //!
+//! What is read before it is asked for comes from three places: a miss brings the rest of its segment
+//! (group read); segments that are read one after the other bring the next ones (`streams`); a region in
+//! which readers at random miss again and again is read as a whole (`density`). A layer that knows more,
+//! as `readahead` does from names, uses three calls: [`BufferCache::prefetch`] brings runs into memory,
+//! [`BufferCache::resident`] says whether a block is there, [`BufferCache::claims`] whether it is there or
+//! in flight (`run_queue`).
+//!
 //! Stands on `device` and `format`. Knows neither inodes nor allocation.
 //!
 //! Invariants: a block in [`BufferCache`] equals the device's, except while an epoch is being written,
 //! when the pages in flight hide it, and where it is free and was discarded. Each miss costs one
-//! request, which brings the run of the segment around it that is not in memory (group read), and more
-//! when segments are read one after the other.
+//! request.
+//!
+//! Lock order: a segment's lock, then the segment's version, then the leaves: streams, density, the run
+//! queue.
 
-mod behind;
 mod block;
+mod cursor;
+mod density;
 mod pages;
-mod regions;
+mod run_queue;
 mod streams;
 mod write_set;
 
@@ -28,31 +38,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-pub use behind::Stay;
 pub use block::Block;
+pub use cursor::{Cursor, Cursors, Growth};
 pub use pages::{Page, Pages};
 pub use write_set::{Phase, WriteSet};
 
 use crate::device::BlockDevice;
 use crate::error::Result;
 use crate::format::LiveLayout;
-use crate::units::BlockNo;
-use behind::{Behind, order_blocks};
-use regions::Regions;
+use crate::runs;
+use crate::tuning::Tuning;
+use crate::units::{BlockNo, Class};
+use crate::waiter::Waiter;
+use density::Density;
+use run_queue::RunQueue;
 use streams::Streams;
 
 /// Locks that keep two readers from reading one segment twice, and a reader from bringing back what
 /// a writer has just replaced.
 const SEGMENT_LOCKS: usize = 256;
-
-/// The largest read request in blocks.
-const REQUEST_BLOCKS_MAX: u64 = 1024;
-/// How many blocks of a run that was read ahead, from its first one on, tell that it is needed. More
-/// than one, since a reader may pass over some.
-const MARKED_BLOCKS: u64 = 64;
-/// The part of the cache for blocks that were asked for more than once: the rest must hold what was
-/// read ahead until it is asked for.
-const HOT_PART: f64 = 0.5;
 
 /// Counts what the cache did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,11 +94,11 @@ struct Counters {
     discarded_bytes: AtomicU64,
 }
 
-fn clean_blocks(blocks: usize) -> quick_cache::sync::Cache<BlockNo, Arc<Block>> {
+fn clean_blocks(blocks: usize, hot_part: f64) -> quick_cache::sync::Cache<BlockNo, Arc<Block>> {
     let options = quick_cache::OptionsBuilder::new()
         .estimated_items_capacity(blocks)
         .weight_capacity(blocks as u64)
-        .hot_allocation(HOT_PART)
+        .hot_allocation(hot_part)
         .build()
         .expect("capacities are given");
     quick_cache::sync::Cache::with_options(
@@ -125,39 +129,42 @@ pub struct BufferCache {
     segments: Vec<Mutex<()>>,
     versions: Vec<Mutex<u64>>,
     streams: Streams,
-    regions: Regions,
-    behind: Behind,
-    bytes: u64,
-    /// Nothing behind this block is read unasked.
+    density: Density,
+    queue: RunQueue,
+    tuning: Tuning,
+    /// Nothing after this block is prefetched.
     horizon: AtomicU64,
     /// Whether a miss reads neighbours.
     groups: bool,
+    waiter: Arc<dyn Waiter>,
     counters: Counters,
 }
 
 impl BufferCache {
-    /// A cache of at most `bytes` over the device. With `groups`, a miss reads neighbours as well.
+    /// A cache over the device, of the size that the tuning says. With `groups`, a miss reads
+    /// neighbours as well. The `waiter` learns of each thread that waits for the device.
     pub fn new(
         device: Arc<dyn BlockDevice>,
         layout: impl Into<LiveLayout>,
-        bytes: u64,
+        tuning: Tuning,
         groups: bool,
+        waiter: Arc<dyn Waiter>,
     ) -> BufferCache {
         let layout = layout.into();
-        let blocks = (bytes / u64::from(layout.block_bytes)).max(16) as usize;
-        let order_blocks =
-            order_blocks(device.longest_request(), layout.block_bytes, blocks as u64);
+        let block_bytes = layout.block_bytes;
+        let blocks = tuning.cache_blocks(block_bytes) as usize;
         BufferCache {
             device,
-            clean: clean_blocks(blocks),
-            bytes,
+            clean: clean_blocks(blocks, tuning.reading.hot_cache_part),
+            tuning,
             horizon: AtomicU64::new(layout.blocks),
             groups,
+            waiter,
             segments: (0..SEGMENT_LOCKS).map(|_| Mutex::new(())).collect(),
             versions: (0..SEGMENT_LOCKS).map(|_| Mutex::new(0)).collect(),
-            streams: Streams::new(layout.segment_blocks(), blocks as u64, order_blocks),
-            regions: Regions::new(layout.block_bytes, blocks as u64),
-            behind: Behind::new(order_blocks),
+            streams: Streams::new(&tuning, block_bytes, layout.segment_blocks()),
+            density: Density::new(&tuning, block_bytes),
+            queue: RunQueue::new(&tuning, block_bytes),
             layout,
             counters: Counters::default(),
         }
@@ -198,8 +205,13 @@ impl BufferCache {
         self.clean.get(&block)
     }
 
+    /// How much is read, placed and written at once on this device.
+    pub fn tuning(&self) -> &Tuning {
+        &self.tuning
+    }
+
     /// Whether the block is in memory.
-    pub fn has(&self, block: BlockNo) -> bool {
+    pub fn resident(&self, block: BlockNo) -> bool {
         self.clean.contains_key(&block)
     }
 
@@ -212,12 +224,12 @@ impl BufferCache {
     }
 
     /// A block of contents; a miss reads at least the `wanted` blocks from it on, in one request, and
-    /// nothing is read ahead from `until` on. The first use of what came unasked does not count: who
-    /// reads a tree uses all of it once, and what is used more often than that, as sectors are, must
-    /// outlast it.
+    /// nothing is prefetched from `until` on. The first hit on a prefetched block does not count as a
+    /// use: a scan touches each block of contents once and must not evict sectors, which are hit
+    /// repeatedly.
     pub fn read_near(&self, block: BlockNo, wanted: u32, until: BlockNo) -> Result<Arc<Block>> {
         match self.clean.peek(&block) {
-            Some(hit) if hit.take_unasked() => Ok(self.found(block, hit, until)),
+            Some(hit) if hit.take_prefetched() => Ok(self.found(block, hit, until)),
             Some(hit) => {
                 self.clean.get(&block);
                 Ok(self.found(block, hit, until))
@@ -229,21 +241,21 @@ impl BufferCache {
     fn found(&self, block: BlockNo, hit: Arc<Block>, until: BlockNo) -> Arc<Block> {
         count(&self.counters.hits, 1);
         if hit.take_mark() {
-            self.stream_on(block.0, until);
+            self.continue_stream(block.0, until);
         }
         hit
     }
 
     fn read_missing(&self, block: BlockNo, wanted: u32, until: BlockNo) -> Result<Arc<Block>> {
         count(&self.counters.misses, 1);
-        self.behind.wait_for(block.0, || self.device.expect_wait());
+        self.queue.wait_for(block.0, || self.waiter.about_to_wait());
         let segment = self.segment_of(block) as usize % SEGMENT_LOCKS;
         let _reading = self.segments[segment].lock();
-        // Somebody else may have read the segment while this thread waited.
+        // Another thread may have read the segment while this one waited.
         match self.clean.get(&block) {
             Some(hit) => {
                 if hit.take_mark() {
-                    self.stream_on(block.0, until);
+                    self.continue_stream(block.0, until);
                 }
                 Ok(hit)
             }
@@ -251,12 +263,12 @@ impl BufferCache {
         }
     }
 
-    /// Tells that a run was read in order: whoever goes on behind it goes on with a stream.
-    pub fn read_in_order(&self, first: BlockNo, end: BlockNo) {
-        self.streams.read(first.0, end.0);
+    /// Notes that a run is read in order: a reader that continues after it continues a stream.
+    pub fn note_sequential(&self, run: Range<u64>) {
+        self.streams.read(run);
     }
 
-    /// Tells that nothing from this block on was ever used. What is written there counts from then
+    /// Notes that nothing from this block on was ever used. What is written there counts from then
     /// on.
     pub fn set_horizon(&self, end_of_used: BlockNo) {
         self.horizon.store(end_of_used.0.min(self.layout.blocks), Ordering::Relaxed);
@@ -266,8 +278,8 @@ impl BufferCache {
         self.horizon.load(Ordering::Relaxed)
     }
 
-    /// How many bytes a miss of this block would read if it goes on with a stream; 0 if not.
-    pub fn stream_bytes(&self, block: BlockNo) -> u64 {
+    /// How many bytes a miss of this block would read if it continues a stream; 0 if not.
+    pub fn window_bytes(&self, block: BlockNo) -> u64 {
         let (first, segment_end) = self.group_start(block);
         self.streams.window(first, segment_end) * u64::from(self.layout.block_bytes)
     }
@@ -277,8 +289,8 @@ impl BufferCache {
     fn group_start(&self, block: BlockNo) -> (u64, u64) {
         let segment_blocks = u64::from(self.layout.segment_blocks());
         let start = block.0 / segment_blocks * segment_blocks;
-        let missing = |number: &u64| !self.clean.contains_key(&BlockNo(*number));
-        let start = start.max(self.behind.unawaited_around(block.0).0.min(block.0));
+        let missing = |number: &u64| !self.resident(BlockNo(*number));
+        let start = start.max(self.queue.idle_around(block.0).0.min(block.0));
         let first = (start..block.0).rev().take_while(missing).last().unwrap_or(block.0);
         (first, self.segment_end(block))
     }
@@ -292,14 +304,9 @@ impl BufferCache {
         self.clean.weight() * u64::from(self.layout.block_bytes)
     }
 
-    /// The bytes that the cache may take.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     fn read_group(&self, block: BlockNo, wanted: u32, until: BlockNo) -> Result<Arc<Block>> {
         let (first, end) = self.group_around(block, wanted, until);
-        self.behind.wait_for(block.0, || self.device.expect_wait());
+        self.queue.wait_for(block.0, || self.waiter.about_to_wait());
         if let Some(found) = self.clean.get(&block) {
             return Ok(found);
         }
@@ -311,7 +318,7 @@ impl BufferCache {
     }
 
     /// Reads a run with one request and takes what is not in memory; returns the block `wanted`.
-    /// The first `marked` blocks tell when they are needed.
+    /// The first use of one of the first `marked` blocks triggers the next run of the stream.
     fn read_between(
         &self,
         first: BlockNo,
@@ -326,18 +333,20 @@ impl BufferCache {
 
     /// Reads a run with one request, into a buffer that is as long at least.
     fn fetch<'a>(&self, first: BlockNo, end: BlockNo, buffer: &'a mut [u8]) -> Result<Fetched<'a>> {
+        assert!(first < end, "a request has a block at least");
         let segments = self.segment_of(first)..=self.segment_of(BlockNo(end.0 - 1));
         let versions =
             segments.map(|s| *self.versions[s as usize % SEGMENT_LOCKS].lock()).collect();
         let bytes = &mut buffer[..(end.0 - first.0) as usize * self.layout.block_bytes as usize];
+        self.waiter.about_to_wait();
         self.device.read_at(self.layout.block_offset(first), bytes)?;
         count(&self.counters.reads, 1);
         count(&self.counters.read_bytes, bytes.len() as u64);
         Ok(Fetched { first, versions, bytes })
     }
 
-    /// Takes what is not in memory of a part of a run; returns the block `wanted`. The first `marked`
-    /// blocks of the run tell when they are needed.
+    /// Takes what is not in memory of a part of a run; returns the block `wanted`. The first use of one of
+    /// the first `marked` blocks of the run triggers the next run of the stream.
     fn take_over(
         &self,
         fetched: &Fetched<'_>,
@@ -347,6 +356,8 @@ impl BufferCache {
     ) -> Option<Arc<Block>> {
         let &Fetched { first, ref versions, bytes } = fetched;
         let block_bytes = self.layout.block_bytes as usize;
+        assert!(!part.is_empty() && first.0 <= part.start, "a part of what was read");
+        assert!((part.end - first.0) as usize * block_bytes <= bytes.len(), "and no more");
         let mut found = None;
         let from = self.segment_of(BlockNo(part.start));
         let skipped = (from - self.segment_of(first)) as usize;
@@ -364,7 +375,7 @@ impl BufferCache {
                     }
                     let is_wanted = Some(BlockNo(number)) == wanted;
                     if !is_wanted {
-                        image.came_unasked();
+                        image.set_prefetched();
                     }
                     let image = Arc::new(image);
                     if is_wanted {
@@ -383,6 +394,7 @@ impl BufferCache {
 
     fn read_alone(&self, block: BlockNo) -> Result<Arc<Block>> {
         let mut bytes = vec![0; self.layout.block_bytes as usize];
+        self.waiter.about_to_wait();
         self.device.read_at(self.layout.block_offset(block), &mut bytes)?;
         count(&self.counters.reads, 1);
         count(&self.counters.read_bytes, bytes.len() as u64);
@@ -390,11 +402,11 @@ impl BufferCache {
     }
 
     /// The run to read for a miss: the blocks of the segment around it that are not in memory, and,
-    /// where segments are read in a row or more is wanted, those after it. Brings or orders the region
-    /// around a miss at random, and orders what a stream reads next.
+    /// where segments are read in a row or more is wanted, those after it. Reads or queues the region
+    /// around a miss at random, and queues what a stream reads next.
     fn group_around(&self, block: BlockNo, wanted: u32, until: BlockNo) -> (BlockNo, BlockNo) {
         let segment_blocks = u64::from(self.layout.segment_blocks());
-        let missing = |number: &u64| !self.clean.contains_key(&BlockNo(*number));
+        let missing = |number: &u64| !self.resident(BlockNo(*number));
         let is_large = u64::from(wanted) >= segment_blocks;
         if !self.groups && !is_large {
             let end = block.0 + u64::from(wanted);
@@ -408,39 +420,37 @@ impl BufferCache {
             .min(self.horizon())
             .min(until.0)
             .max(block.0 + u64::from(wanted))
-            .min(self.behind.unawaited_around(block.0).1)
+            .min(self.queue.idle_around(block.0).1)
             .min(self.layout.blocks);
         let end = (block.0 + 1..limit).take_while(missing).last().map_or(block.0 + 1, |b| b + 1);
-        self.streams.read(first, end);
-        // Who opens the volume reads the system area, and that tells nothing of a reader.
+        self.streams.read(first..end);
+        // Opening a volume reads the system area, which says nothing of a reader.
         let is_opening = block <= self.layout.system_area();
         if window == 0 && !is_large && !is_opening {
             self.read_region(block);
         }
-        if window > segment_blocks && self.is_read_behind() {
+        if window > segment_blocks && self.has_prefetchers() {
             // One after the other: an arm that had the second first would come back for this one.
-            self.order_run(first, end, Stay::UntilUsed);
-            self.stream_on(first, until);
+            self.queue_run(first..end, Class::Files);
+            self.continue_stream(first, until);
         }
+        assert!((first..end).contains(&block.0), "a miss reads the block that was missed");
         (BlockNo(first), BlockNo(end))
     }
 
-    /// Reads what is missing of the region around a miss at random, if somebody missed there before;
-    /// what lies between is read, too, where that is short. Errors are left to who needs the blocks.
+    /// Reads what is missing of the region around a miss at random, if it is dense with misses; short
+    /// gaps are read, too. Errors are left to the readers that need the blocks.
     fn read_region(&self, block: BlockNo) {
         let bytes_read = self.counters.read_bytes.load(Ordering::Relaxed);
         let blocks_read = bytes_read / u64::from(self.layout.block_bytes);
-        let Some(region) = self.regions.missed(block.0, blocks_read) else { return };
+        let Some(region) = self.density.missed(block.0, blocks_read) else { return };
         let gap = u64::from(self.layout.segment_blocks());
-        let missing = |number: &u64| !self.is_coming(BlockNo(*number));
-        let mut runs: Vec<Range<u64>> = Vec::new();
+        let missing = |number: &u64| !self.claims(BlockNo(*number));
+        let mut missed = Vec::new();
         for number in (region.start..region.end.min(self.horizon())).filter(missing) {
-            match runs.last_mut() {
-                Some(last) if number <= last.end + gap => last.end = number + 1,
-                _ => runs.push(number..number + 1),
-            }
+            runs::append(&mut missed, number..number + 1, gap);
         }
-        self.read_runs(runs, Stay::UntilUsed);
+        self.prefetch(missed, Class::Files);
     }
 
     /// Takes blocks that were just written as the device's new contents.
@@ -459,6 +469,7 @@ impl BufferCache {
 
     /// Reads past the cache, for structures that their user keeps decoded.
     pub fn read_uncached(&self, block: BlockNo, bytes: &mut [u8]) -> Result<()> {
+        self.waiter.about_to_wait();
         self.device.read_at(self.layout.block_offset(block), bytes)?;
         count(&self.counters.reads, 1);
         count(&self.counters.read_bytes, bytes.len() as u64);
@@ -467,6 +478,7 @@ impl BufferCache {
 
     fn write_run(&self, first: BlockNo, images: &[Arc<Block>]) -> Result<()> {
         let slices: Vec<IoSlice<'_>> = images.iter().map(|image| IoSlice::new(image)).collect();
+        self.waiter.about_to_wait();
         self.device.write_at(self.layout.block_offset(first), &slices)?;
         count(&self.counters.writes, 1);
         self.horizon.fetch_max(first.0 + images.len() as u64, Ordering::Relaxed);
@@ -475,8 +487,9 @@ impl BufferCache {
         Ok(())
     }
 
-    /// Writes whole blocks past the cache, which nobody reads through it while the volume is open.
+    /// Writes whole blocks past the cache, through which they are not read while the volume is open.
     pub fn write_uncached(&self, first: BlockNo, bytes: &[u8]) -> Result<()> {
+        self.waiter.about_to_wait();
         self.device.write_at(self.layout.block_offset(first), &[IoSlice::new(bytes)])?;
         count(&self.counters.writes, 1);
         count(&self.counters.written_bytes, bytes.len() as u64);
@@ -486,10 +499,11 @@ impl BufferCache {
         Ok(())
     }
 
-    /// Tells the device that nobody needs a run of free blocks. What the cache has of them stays as it
-    /// was: nobody asks for it before they are written.
+    /// Discards a run of free blocks: the device need not keep them. What the cache has of them stays as
+    /// it was, and is not read before they are written.
     pub fn discard(&self, first: BlockNo, blocks: u64) -> Result<()> {
         let bytes = blocks * u64::from(self.layout.block_bytes);
+        self.waiter.about_to_wait();
         self.device.discard(self.layout.block_offset(first), bytes)?;
         count(&self.counters.discards, 1);
         count(&self.counters.discarded_bytes, bytes);
@@ -498,12 +512,14 @@ impl BufferCache {
 
     /// Waits until everything written before is durable.
     pub fn sync(&self) -> Result<()> {
+        self.waiter.about_to_wait();
         self.device.sync()?;
         count(&self.counters.syncs, 1);
         Ok(())
     }
 
     fn barrier(&self) -> Result<()> {
+        self.waiter.about_to_wait();
         self.device.barrier()?;
         count(&self.counters.syncs, 1);
         Ok(())

@@ -14,7 +14,7 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use super::Block;
-use crate::units::EpochNo;
+use crate::units::{EpochNo, FileBlock};
 
 /// A changed block.
 #[derive(Clone, Debug)]
@@ -28,24 +28,24 @@ pub struct Page {
 /// The changed blocks of a file.
 #[derive(Debug, Default)]
 pub struct Pages {
-    pages: BTreeMap<u64, Page>,
+    pages: BTreeMap<FileBlock, Page>,
     dirty_count: usize,
 }
 
 impl Pages {
     /// The page at a position, dirty or in flight.
-    pub fn get(&self, position: u64) -> Option<&Arc<Block>> {
+    pub fn get(&self, position: FileBlock) -> Option<&Arc<Block>> {
         self.pages.get(&position).map(|page| &page.block)
     }
 
     /// Whether the page at a position waits for an epoch.
-    pub fn is_dirty(&self, position: u64) -> bool {
+    pub fn is_dirty(&self, position: FileBlock) -> bool {
         self.pages.get(&position).is_some_and(|page| page.in_flight.is_none())
     }
 
-    /// The page at a position to change, if there is one; it is dirty from then on. Tells as well
+    /// The page at a position to change, if there is one; it is dirty from then on. Returns as well
     /// whether it was not before.
-    pub fn get_mut(&mut self, position: u64) -> Option<(&mut Block, bool)> {
+    pub fn get_mut(&mut self, position: FileBlock) -> Option<(&mut Block, bool)> {
         let page = self.pages.get_mut(&position)?;
         let made_dirty = page.in_flight.take().is_some();
         self.dirty_count += usize::from(made_dirty);
@@ -55,7 +55,7 @@ impl Pages {
     /// The same, with a page from elsewhere if there is none.
     pub fn get_or_load<E>(
         &mut self,
-        position: u64,
+        position: FileBlock,
         load: impl FnOnce() -> Result<Arc<Block>, E>,
     ) -> Result<(&mut Block, bool), E> {
         let (page, made_dirty) = match self.pages.entry(position) {
@@ -71,7 +71,7 @@ impl Pages {
     }
 
     /// Puts a page at a position, to be changed; it is dirty.
-    pub fn insert(&mut self, position: u64, block: Arc<Block>) -> &mut Block {
+    pub fn insert(&mut self, position: FileBlock, block: Arc<Block>) -> &mut Block {
         let previous = self.pages.insert(position, Page { block, in_flight: None });
         if previous.is_none_or(|page| page.in_flight.is_some()) {
             self.dirty_count += 1;
@@ -87,11 +87,15 @@ impl Pages {
 
     /// Whether no page is here.
     pub fn is_empty(&self) -> bool {
+        assert!(self.dirty_count <= self.pages.len(), "each dirty page is counted once");
         self.pages.is_empty()
     }
 
     /// Positions of the dirty pages in a range, in order.
-    pub fn dirty_in(&self, range: std::ops::Range<u64>) -> impl Iterator<Item = u64> + '_ {
+    pub fn dirty_in(
+        &self,
+        range: std::ops::Range<FileBlock>,
+    ) -> impl Iterator<Item = FileBlock> + '_ {
         self.pages
             .range(range)
             .filter(|(_, page)| page.in_flight.is_none())
@@ -99,12 +103,12 @@ impl Pages {
     }
 
     /// The first position at or after `from` that has a page.
-    pub fn next_at(&self, from: u64) -> Option<u64> {
+    pub fn next_at(&self, from: FileBlock) -> Option<FileBlock> {
         self.pages.range(from..).next().map(|(position, _)| *position)
     }
 
     /// Marks a page as being written by an epoch and returns what is to be written.
-    pub fn start_write(&mut self, position: u64, epoch: EpochNo) -> Option<Arc<Block>> {
+    pub fn start_write(&mut self, position: FileBlock, epoch: EpochNo) -> Option<Arc<Block>> {
         let page = self.pages.get_mut(&position)?;
         if page.in_flight.replace(epoch).is_none() {
             self.dirty_count -= 1;
@@ -113,20 +117,20 @@ impl Pages {
     }
 
     /// Drops a page that the epoch has written, unless it was changed since.
-    pub fn finish_write(&mut self, position: u64, epoch: EpochNo) {
+    pub fn finish_write(&mut self, position: FileBlock, epoch: EpochNo) {
         if self.pages.get(&position).is_some_and(|page| page.in_flight == Some(epoch)) {
             self.pages.remove(&position);
         }
     }
 
     /// Drops the pages from a position on and returns how many of them were dirty.
-    pub fn truncate(&mut self, from: u64) -> usize {
-        self.remove_range(from..u64::MAX)
+    pub fn truncate(&mut self, from: FileBlock) -> usize {
+        self.remove_range(from..FileBlock::END)
     }
 
     /// Drops the pages of a range and returns how many of them were dirty.
-    pub fn remove_range(&mut self, range: std::ops::Range<u64>) -> usize {
-        let positions: Vec<u64> = self.pages.range(range).map(|(p, _)| *p).collect();
+    pub fn remove_range(&mut self, range: std::ops::Range<FileBlock>) -> usize {
+        let positions: Vec<FileBlock> = self.pages.range(range).map(|(p, _)| *p).collect();
         let mut dirty = 0;
         for position in positions {
             if self.pages.remove(&position).is_some_and(|page| page.in_flight.is_none()) {
@@ -134,6 +138,7 @@ impl Pages {
             }
         }
         self.dirty_count -= dirty;
+        debug_assert_eq!(self.dirty_count, self.dirty_in(FileBlock::ALL).count());
         dirty
     }
 }

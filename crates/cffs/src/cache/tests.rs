@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::device::{Geometry, MemoryDevice};
 use crate::format::Layout;
+use crate::tuning;
 
 const BLOCK: u32 = 4096;
 const BLOCKS: u64 = 4096;
@@ -22,6 +23,17 @@ struct Moody {
     reads: Mutex<Vec<(u64, u64)>>,
     /// The lengths of all writes.
     writes: Mutex<Vec<u64>>,
+    waits: Arc<Waits>,
+}
+
+/// How often a thread was about to wait.
+#[derive(Debug, Default)]
+struct Waits(AtomicU64);
+
+impl Waiter for Waits {
+    fn about_to_wait(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl BlockDevice for Moody {
@@ -34,7 +46,7 @@ impl BlockDevice for Moody {
             return Err(io::ErrorKind::TimedOut.into());
         }
         self.reads.lock().push((offset, buf.len() as u64));
-        // Whoever is to come second could come now.
+        // A second thread could come first now.
         thread::yield_now();
         self.memory.read_at(offset, buf)
     }
@@ -66,13 +78,24 @@ fn cache_with(
     blocks: u64,
     longest_request: Option<u64>,
 ) -> (Arc<Moody>, BufferCache) {
+    let tuning = Tuning::new(tuning::Device {
+        break_even_bytes: tuning::BREAK_EVEN_BYTES,
+        request_bytes_max: longest_request,
+        cache_bytes: blocks * u64::from(BLOCK),
+    });
+    cache_tuned(groups, tuning)
+}
+
+fn cache_tuned(groups: bool, tuning: Tuning) -> (Arc<Moody>, BufferCache) {
+    let longest_request = tuning.device.request_bytes_max;
     let memory = MemoryDevice::new(BLOCKS * u64::from(BLOCK));
     for number in 0..BLOCKS {
         let offset = number * u64::from(BLOCK);
         memory.write_at(offset, &[IoSlice::new(&number.to_le_bytes())]).unwrap();
     }
     let (bad, reads, writes) = (Mutex::default(), Mutex::default(), Mutex::default());
-    let device = Arc::new(Moody { memory, longest_request, bad, reads, writes });
+    let device =
+        Arc::new(Moody { memory, longest_request, bad, reads, writes, waits: Arc::default() });
     let layout = Layout {
         block_bytes: BLOCK,
         fragment_bytes: 1024,
@@ -82,7 +105,8 @@ fn cache_with(
         cg_blocks: BLOCKS as u32,
         busy_log_half_blocks: 1,
     };
-    let cache = BufferCache::new(device.clone(), layout, blocks * u64::from(BLOCK), groups);
+    let waiter = device.waits.clone();
+    let cache = BufferCache::new(device.clone(), layout, tuning, groups, waiter);
     (device, cache)
 }
 
@@ -124,24 +148,24 @@ fn without_groups_a_miss_reads_what_was_asked_for() {
 }
 
 #[test]
-fn nothing_is_read_ahead_beyond_what_a_file_has() {
+fn nothing_is_prefetched_beyond_the_end_of_a_file() {
     let read = |threads| {
         let (_, cache) = cache();
-        cache.with_read_ahead(threads, || {
+        cache.with_prefetch(threads, || {
             (0..640).for_each(|n| drop(cache.read_near(BlockNo(n), 32, BlockNo(640)).unwrap()));
         });
-        let next = cache.has(BlockNo(640));
+        let next = cache.resident(BlockNo(640));
         (cache.stats().read_bytes / u64::from(BLOCK), next)
     };
     assert_eq!((read(0), read(2)), ((640, false), (640, false)));
 }
 
 #[test]
-fn a_stream_is_read_behind_its_readers_back_and_each_block_once() {
+fn a_stream_is_prefetched_and_each_block_read_once() {
     let (_, cache) = cache();
-    cache.with_read_ahead(2, || {
+    cache.with_prefetch(2, || {
         (0..32).for_each(|number| check(&cache, number));
-        eventually("what follows comes unasked", || cache.peek(BlockNo(32)).is_some());
+        eventually("what follows is prefetched", || cache.peek(BlockNo(32)).is_some());
         (32..BLOCKS).for_each(|number| check(&cache, number));
     });
     let stats = cache.stats();
@@ -153,7 +177,7 @@ fn a_stream_is_read_behind_its_readers_back_and_each_block_once() {
 /// A request that the kernel has to cut comes to the disk in pieces of any order; a short one costs as
 /// much as a long one.
 #[test]
-fn a_run_is_ordered_in_requests_as_long_as_the_device_takes() {
+fn a_run_is_queued_in_requests_as_long_as_the_device_takes() {
     let cases = [
         (None, vec![256, 512, 1024, 1024, 1024, 256]),
         (Some(4 << 20), vec![256, 512, 1024, 1024, 1024, 256]),
@@ -162,8 +186,8 @@ fn a_run_is_ordered_in_requests_as_long_as_the_device_takes() {
     ];
     for (longest, expected) in cases {
         let (device, cache) = cache_with(true, 4 * BLOCKS, longest);
-        cache.with_read_ahead(2, || {
-            cache.read_run(BlockNo(0), BlockNo(BLOCKS), Stay::UntilUsed).unwrap();
+        cache.with_prefetch(2, || {
+            cache.prefetch_run(0..BLOCKS, Class::Files).unwrap();
             (0..BLOCKS).for_each(|number| check(&cache, number));
         });
         let mut reads = device.reads.lock().clone();
@@ -196,10 +220,15 @@ fn a_run_is_written_in_whole_requests_several_at_once() {
 #[test]
 fn a_streams_windows_are_whole_requests() {
     for (request, window) in [(320, 960), (256, 1024), (1024, 1024), (2048, 1024)] {
-        let streams = Streams::new(16, 4 * BLOCKS, request);
-        streams.read(0, 16);
+        let tuning = Tuning::new(tuning::Device {
+            break_even_bytes: tuning::BREAK_EVEN_BYTES,
+            request_bytes_max: Some(request * u64::from(BLOCK)),
+            cache_bytes: 4 * BLOCKS * u64::from(BLOCK),
+        });
+        let streams = Streams::new(&tuning, BLOCK, 16);
+        streams.read(0..16);
         let runs = (0..10).scan(0, |at, _| {
-            let run = streams.go_on(*at, u64::MAX)?;
+            let run = streams.next_run(*at, u64::MAX)?;
             *at = run.start;
             Some(run.end - run.start)
         });
@@ -208,22 +237,22 @@ fn a_streams_windows_are_whole_requests() {
 }
 
 #[test]
-fn who_waits_for_the_first_block_of_a_long_request_has_it_before_the_last_is_taken_over() {
-    let behind = Behind::new(1024);
-    behind.order(0, 1024, 1024, false, Stay::UntilUsed);
-    assert!(behind.is_awaited(0) && behind.is_awaited(1023));
-    behind.done(0, 256);
-    assert!(!behind.is_awaited(255) && behind.is_awaited(256) && behind.is_awaited(1023));
-    behind.done(256, 1024);
-    assert!(!behind.is_awaited(1023));
+fn the_first_block_of_a_long_request_is_there_before_the_last_is_taken_over() {
+    let queue = RunQueue::new(&Tuning::for_cache(256 << 20), BLOCK);
+    queue.push(0..1024, 1024, false, Class::Files);
+    assert!(queue.is_in_flight(0) && queue.is_in_flight(1023));
+    queue.done(0, 256);
+    assert!(!queue.is_in_flight(255) && queue.is_in_flight(256) && queue.is_in_flight(1023));
+    queue.done(256, 1024);
+    assert!(!queue.is_in_flight(1023));
 }
 
 #[test]
-fn who_misses_a_block_that_is_ordered_waits_for_it() {
+fn a_reader_waits_for_a_block_in_flight() {
     let (_, cache) = cache();
-    cache.with_read_ahead(2, || {
-        cache.read_run(BlockNo(100), BlockNo(3000), Stay::UntilUsed).unwrap();
-        cache.read_run(BlockNo(50), BlockNo(1100), Stay::UntilUsed).unwrap();
+    cache.with_prefetch(2, || {
+        cache.prefetch_run(100..3000, Class::Files).unwrap();
+        cache.prefetch_run(50..1100, Class::Files).unwrap();
         [2999, 1500, 60, 100].into_iter().for_each(|number| check(&cache, number));
         eventually("all of it comes", || (50..3000).all(|n| cache.peek(BlockNo(n)).is_some()));
     });
@@ -236,10 +265,10 @@ fn who_misses_a_block_that_is_ordered_waits_for_it() {
 fn a_run_comes_to_the_device_in_order_whoever_reads_it() {
     let (device, mut cache) = cache();
     // However long a thread is held up.
-    cache.behind.head_start = Duration::from_secs(3600);
-    cache.with_read_ahead(4, || {
-        cache.read_run(BlockNo(0), BlockNo(2048), Stay::UntilUsed).unwrap();
-        cache.read_run(BlockNo(3000), BlockNo(4000), Stay::UntilUsed).unwrap();
+    cache.queue.head_start = Duration::from_secs(3600);
+    cache.with_prefetch(4, || {
+        cache.prefetch_run(0..2048, Class::Files).unwrap();
+        cache.prefetch_run(3000..4000, Class::Files).unwrap();
         let all = || (0..2048).chain(3000..4000).all(|n| cache.peek(BlockNo(n)).is_some());
         eventually("all of it comes", all);
     });
@@ -260,32 +289,33 @@ fn a_run_comes_to_the_device_in_order_whoever_reads_it() {
     );
 }
 
-/// Who misses a block of a stream needs its run before what follows, which is ordered at once.
+/// A reader that misses a block of a stream needs its run before what follows, which is queued at
+/// once.
 #[test]
 fn a_stream_comes_to_the_device_in_order() {
     let (device, mut cache) = cache();
-    cache.behind.head_start = Duration::from_secs(3600);
-    cache.with_read_ahead(2, || (0..BLOCKS).for_each(|number| check(&cache, number)));
+    cache.queue.head_start = Duration::from_secs(3600);
+    cache.with_prefetch(2, || (0..BLOCKS).for_each(|number| check(&cache, number)));
     let reads = device.reads.lock();
     assert!(reads.is_sorted(), "{reads:?}");
 }
 
 #[test]
-fn without_threads_a_run_is_read_by_who_wants_it() {
+fn without_threads_a_run_is_read_by_its_reader() {
     let (_, cache) = cache();
-    cache.read_run(BlockNo(0), BlockNo(2000), Stay::UntilUsed).unwrap();
+    cache.prefetch_run(0..2000, Class::Files).unwrap();
     assert_eq!(cache.stats().reads, 2);
-    cache.with_read_ahead(2, || {});
-    cache.read_run(BlockNo(2000), BlockNo(2100), Stay::UntilUsed).unwrap();
+    cache.with_prefetch(2, || {});
+    cache.prefetch_run(2000..2100, Class::Files).unwrap();
     assert!(cache.peek(BlockNo(2099)).is_some(), "the threads have ended");
 }
 
 #[test]
-fn who_needs_what_could_not_be_read_ahead_has_the_error() {
+fn a_reader_has_the_error_of_what_could_not_be_prefetched() {
     let (device, cache) = cache();
-    cache.with_read_ahead(2, || {
+    cache.with_prefetch(2, || {
         *device.bad.lock() = 0..u64::MAX;
-        cache.read_run(BlockNo(0), BlockNo(64), Stay::UntilUsed).unwrap();
+        cache.prefetch_run(0..64, Class::Files).unwrap();
         assert!(cache.read(BlockNo(10)).is_err());
         *device.bad.lock() = 0..0;
         check(&cache, 10);
@@ -293,7 +323,7 @@ fn who_needs_what_could_not_be_read_ahead_has_the_error() {
 }
 
 #[test]
-fn a_bad_block_is_the_error_of_who_needs_it_alone() {
+fn a_bad_block_is_the_error_of_its_own_reader_alone() {
     let (device, cache) = cache();
     *device.bad.lock() = 5 * u64::from(BLOCK)..6 * u64::from(BLOCK);
     check(&cache, 4);
@@ -302,7 +332,7 @@ fn a_bad_block_is_the_error_of_who_needs_it_alone() {
 }
 
 #[test]
-fn a_reader_at_random_is_given_the_region_in_which_he_was_before() {
+fn a_reader_at_random_is_given_the_region_in_which_it_missed_before() {
     let (_, cache) = cache();
     [100, 2048, 400, 900].into_iter().for_each(|number| check(&cache, number));
     assert!((0..1024).all(|number| cache.peek(BlockNo(number)).is_some()), "four mebibytes");
@@ -312,11 +342,23 @@ fn a_reader_at_random_is_given_the_region_in_which_he_was_before() {
     let stats = cache.stats();
     // The few blocks of it that were there already are read over.
     assert_eq!((stats.reads, stats.read_bytes), (4, (3 * 16 + 1024) * u64::from(BLOCK)));
-    // There the second miss is enough, since he goes on.
+    // There the second miss is enough, since the reader continues.
     check(&cache, 2500);
     assert!((2048..3072).all(|number| cache.peek(BlockNo(number)).is_some()), "the next four");
     [3500, 3100].into_iter().for_each(|number| check(&cache, number));
     assert!((3072..4096).all(|number| cache.peek(BlockNo(number)).is_some()), "and the next");
+}
+
+#[test]
+fn another_device_is_given_other_regions() {
+    for (break_even_bytes, region) in [(256 << 10, 256), (512 << 10, 512), (1 << 20, 1024)] {
+        let cache_bytes = 4 * BLOCKS * u64::from(BLOCK);
+        let device = tuning::Device { break_even_bytes, request_bytes_max: None, cache_bytes };
+        let (_, cache) = cache_tuned(true, Tuning::new(device));
+        [100, 200, 20].into_iter().for_each(|number| check(&cache, number));
+        let read = (0..BLOCKS).filter(|number| cache.resident(BlockNo(*number))).count();
+        assert_eq!(read, region, "of {break_even_bytes} bytes");
+    }
 }
 
 #[test]
@@ -347,19 +389,44 @@ fn regions_that_did_not_fit_are_not_read_again() {
 }
 
 #[test]
-fn sectors_read_ahead_outlast_the_contents_of_a_tree() {
+fn prefetched_sectors_outlast_the_contents_of_a_tree() {
     let (_, cache) = cache_with(true, 1024, Some(1 << 20));
     let contents = |run: Range<u64>| {
         for first in run.step_by(64) {
-            cache.read_run(BlockNo(first), BlockNo(first + 64), Stay::UntilUsed).unwrap();
+            cache.prefetch_run(first..first + 64, Class::Files).unwrap();
             (first..first + 64)
                 .for_each(|n| drop(cache.read_near(BlockNo(n), 1, BlockNo(BLOCKS)).unwrap()));
         }
     };
     contents(0..1024);
-    cache.read_run(BlockNo(1024), BlockNo(1088), Stay::AmongUsed).unwrap();
+    cache.prefetch_run(1024..1088, Class::Metadata).unwrap();
     contents(1088..BLOCKS);
     // The cache is divided by hashes, not quite evenly.
     let stayed = (1024..1088).filter(|number| cache.peek(BlockNo(*number)).is_some()).count();
     assert!(stayed > 56, "{stayed} of 64");
+}
+
+#[test]
+fn the_front_end_learns_of_each_thread_that_waits_for_the_device() {
+    let (device, cache) = cache();
+    let waits = || device.waits.0.swap(0, Ordering::Relaxed);
+    check(&cache, 100);
+    assert_eq!(waits(), 1, "a miss");
+    check(&cache, 100);
+    assert_eq!(waits(), 0, "a hit");
+    cache.read_uncached(BlockNo(7), &mut [0; BLOCK as usize]).unwrap();
+    assert_eq!(waits(), 1, "a read past the cache");
+    let mut writes = WriteSet::default();
+    let image = Arc::new(Block::zeroed(BLOCK as usize));
+    writes.put_block(Phase::New, BlockNo(9), image.clone());
+    writes.put_block(Phase::Change, BlockNo(11), image);
+    writes.commit(&cache).unwrap();
+    assert_eq!(waits(), 4, "two writes, the barrier between them, and the flush");
+    cache.queue.begin(1);
+    cache.queue.push(2000..2001, 1, false, Class::Files);
+    thread::scope(|scope| {
+        scope.spawn(|| check(&cache, 2000));
+        eventually("a reader waits for what is in flight", || waits() == 1);
+        cache.queue.done(2000, 2001);
+    });
 }

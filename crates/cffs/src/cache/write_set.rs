@@ -12,10 +12,6 @@ use crate::error::Result;
 use crate::format::Layout;
 use crate::units::{BlockNo, FragNo};
 
-/// How much is written at once, about: several requests of a device, so that it has the next when it
-/// is done with one.
-const WRITE_BYTES: u64 = 8 << 20;
-
 /// When, within an epoch, a block is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
@@ -95,7 +91,7 @@ impl WriteSet {
         }
     }
 
-    /// Tells which fragments of a block are in use, one bit for each: the others need not be kept,
+    /// Sets which fragments of a block are in use, one bit for each: the others need not be kept,
     /// and so not be read. Called when the set is complete.
     pub fn keep_used(&mut self, used: impl Fn(BlockNo) -> u64) {
         for (number, image) in self.phases.iter_mut().flatten() {
@@ -123,7 +119,7 @@ impl WriteSet {
         write_phase(cache, new)
     }
 
-    /// Tells that blocks of the first phase were written ahead of the rest.
+    /// Notes that blocks of the first phase were written ahead of the rest.
     pub fn follow(&mut self) {
         self.follows = true;
     }
@@ -168,7 +164,7 @@ fn write_phase(cache: &BufferCache, phase: BTreeMap<BlockNo, Image>) -> Result<(
 /// The longest run in blocks that is written at once: whole requests.
 fn run_blocks(cache: &BufferCache) -> usize {
     let request = cache.request_blocks();
-    let requests = WRITE_BYTES / u64::from(cache.layout.block_bytes) / request;
+    let requests = cache.tuning.writing.run_bytes / u64::from(cache.layout.block_bytes) / request;
     (requests.max(1) * request) as usize
 }
 

@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`TraceDevice`] | counts of requests and bytes, and on demand a record of every request |
 //! | [`FaultDevice`] | errors, torn, lost and damaged requests, by script or by seed |
+//! | [`HoldDevice`] | requests of one kind that wait until they are let go |
 //! | [`ThrottleDevice`] | the time that a modelled disk takes |
 //! | [`VolatileDevice`] | a write cache, and the images that a crash may leave of it |
 //! | [`CrashingDevice`] | such images kept at each barrier and sync |
@@ -30,6 +31,7 @@ mod buffer;
 pub mod crashing;
 pub mod fault;
 pub mod file;
+pub mod hold;
 pub mod memory;
 mod seed;
 pub mod throttle;
@@ -43,6 +45,7 @@ pub use buffer::LongBuffer;
 pub use crashing::CrashingDevice;
 pub use fault::FaultDevice;
 pub use file::{Access, FileDevice, OpenError, OpenOptions};
+pub use hold::HoldDevice;
 pub use memory::{Image, MemoryDevice};
 pub use throttle::ThrottleDevice;
 pub use trace::{Counts, TraceDevice, TraceEvent};
@@ -110,10 +113,6 @@ pub trait BlockDevice: Send + Sync {
     /// Tells that from now on its user chooses what is read ahead, so that nobody need guess. A hint.
     fn expect_chosen_reads(&self) {}
 
-    /// Tells that the calling thread is about to wait until another thread has asked the device, or
-    /// was answered. A hint.
-    fn expect_wait(&self) {}
-
     /// The longest request in bytes that the device takes, if it has such a limit.
     fn longest_request(&self) -> Option<u64> {
         None
@@ -157,9 +156,6 @@ macro_rules! forward {
             }
             fn expect_chosen_reads(&self) {
                 (**self).expect_chosen_reads();
-            }
-            fn expect_wait(&self) {
-                (**self).expect_wait();
             }
             fn longest_request(&self) -> Option<u64> {
                 (**self).longest_request()

@@ -5,9 +5,13 @@
 //! the first two are reserved but unused. Group 0 has in addition the busy log. The last
 //! two blocks of the volume are one more copy of the superblock and the system area.
 
+use std::ops::Range;
+
 use super::Superblock;
 use super::superblock::Incompat;
-use crate::units::{BlockNo, CgIndex, Container, FragNo, InodeNo, SectorIndex};
+use crate::units::{
+    BlockNo, CgIndex, Container, FileBlock, FileFrag, FragNo, InodeNo, SectorIndex,
+};
 
 /// The geometry of a volume. Cheap to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,6 +174,33 @@ impl Layout {
     pub fn bitmap_blocks(&self) -> u32 {
         let bytes = (self.cg_blocks * self.block_fragments()).div_ceil(8);
         bytes.div_ceil(self.block_bytes)
+    }
+
+    /// The block of a file that holds the byte at this offset.
+    pub fn file_block(&self, offset: u64) -> FileBlock {
+        FileBlock(offset / u64::from(self.block_bytes))
+    }
+
+    /// The first block of a file that begins at this offset or after it: that after the last one, if the
+    /// offset is the file's size.
+    pub fn file_block_from(&self, offset: u64) -> FileBlock {
+        FileBlock(offset.div_ceil(u64::from(self.block_bytes)))
+    }
+
+    /// The byte of a file at which a block begins.
+    pub fn file_offset(&self, block: FileBlock) -> u64 {
+        block.0.saturating_mul(self.block_bytes.into())
+    }
+
+    /// The first fragment of a block of a file.
+    pub fn file_frag(&self, block: FileBlock) -> FileFrag {
+        FileFrag(block.0.saturating_mul(self.block_fragments().into()))
+    }
+
+    /// The fragments of a block of a file.
+    pub fn file_frags(&self, block: FileBlock) -> Range<FileFrag> {
+        let first = self.file_frag(block);
+        first..first.plus(self.block_fragments().into())
     }
 
     /// The first block of the busy log, in group 0.

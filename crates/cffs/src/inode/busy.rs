@@ -21,13 +21,13 @@ use crate::format::busy_log::{self, Position, Record};
 use crate::format::inode::FileType;
 use crate::format::sector::{Body, Sector};
 use crate::format::{Checksum, Layout, locator};
-use crate::units::{BlockNo, FragRun, InodeNo};
+use crate::units::{BlockNo, FileBlock, FragRun, InodeNo};
 
 #[derive(Default)]
 struct State {
     directories: HashSet<InodeNo>,
     /// Blocks of directories and of the external table.
-    blocks: HashSet<(InodeNo, u64)>,
+    blocks: HashSet<(InodeNo, FileBlock)>,
     locator: HashSet<u64>,
     /// Space of files that lost their last name, and may be in use.
     nameless: Vec<FragRun>,
@@ -138,13 +138,13 @@ impl Busy {
 
     /// Notes that a block of a container is about to change; `block` is its contents, `None` if it
     /// is new.
-    pub fn container(&self, holder: InodeNo, position: u64, block: Option<&[u8]>) {
+    pub fn container(&self, holder: InodeNo, position: FileBlock, block: Option<&[u8]>) {
         let mut state = self.state.lock();
         let is_noted = holder != InodeNo::SYSTEM && state.takes_notes();
         if !is_noted || !state.blocks.insert((holder, position)) {
             return;
         }
-        let position = position as u32;
+        let position = position.0 as u32;
         if holder == InodeNo::EXTERNAL {
             state.pending.push(Record::Table { position });
         } else if state.directories.insert(holder) {

@@ -80,7 +80,7 @@ impl Extents {
         }
     }
 
-    /// The same, to change it; it must go on to begin where it does.
+    /// The same, to change it; it must still begin where it does.
     pub fn before_mut(&mut self, logical: u64) -> Option<&mut Kept> {
         match self {
             Extents::Few(list) => {

@@ -19,7 +19,7 @@ use crate::cache::Block;
 use crate::error::{Corruption, Result};
 use crate::format::Superblock;
 use crate::format::locator::{self, Entry};
-use crate::units::{BlockNo, Container, InodeNo};
+use crate::units::{BlockNo, Container, FileBlock, InodeNo};
 
 #[derive(Default)]
 struct Numbers {
@@ -71,7 +71,7 @@ impl Locator {
 
 impl Store {
     fn locator_page(&self, table: &VnodeState, index: u64) -> Result<Option<Arc<Block>>> {
-        match table.pages.get(index) {
+        match table.pages.get(FileBlock(index)) {
             Some(block) => Ok(Some(block.clone())),
             None => self.clean_locator_page(&table.inode, index),
         }
@@ -87,15 +87,17 @@ impl Store {
 
     fn locator_block(&self, table: &Inode, index: u64) -> Option<BlockNo> {
         let fragments = self.layout.block_fragments();
-        table.map()?.block_at(index * u64::from(fragments), fragments)
+        table.map()?.block_at(FileBlock(index), fragments)
     }
 
     fn locator_page_mut<'a>(&self, table: &'a mut Locked<'_>, index: u64) -> Result<&'a mut Block> {
         self.queue(table.vnode);
-        if self.locator_block(&table.inode, index).is_none() && table.pages.get(index).is_none() {
+        if self.locator_block(&table.inode, index).is_none()
+            && table.pages.get(FileBlock(index)).is_none()
+        {
             self.add_locator_page(table, index)?;
         }
-        let (block, made_dirty) = self.dirty_page_or(table, index, |table| {
+        let (block, made_dirty) = self.dirty_page_or(table, FileBlock(index), |table| {
             let what = "it has no block";
             let missing = Corruption::LocatorBlock { index, what };
             self.clean_locator_page(table, index)?.ok_or(missing.into())
@@ -117,7 +119,7 @@ impl Store {
         table.inode.size = table.inode.size.max(end);
         self.mark_dirty(table);
         self.count_dirty(table, |table| {
-            table.pages.insert(index, Arc::new(block));
+            table.pages.insert(FileBlock(index), Arc::new(block));
         });
         Ok(())
     }
@@ -160,7 +162,7 @@ impl Store {
         let vnode = self.system(InodeNo::EXTERNAL)?;
         let table = vnode.state.read();
         let block = u64::from(place.sector.0 / self.layout.block_sectors());
-        self.note_container(&table, block)
+        self.note_container(&table, FileBlock(block))
     }
 
     /// Notes where an inode lies now.

@@ -12,7 +12,7 @@ use super::DIRECT_EXTENTS_MIN;
 use super::extents::{Extents, Kept};
 use crate::error::Result;
 use crate::format::extent::{Child, EXTENT_FRAGMENTS_MAX, Extent, Node, node_capacity};
-use crate::units::{BlockNo, FragNo, FragRun};
+use crate::units::{BlockNo, FileBlock, FileFrag, FragNo, FragRun};
 
 /// What a fragment of a file is mapped to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,13 +145,13 @@ impl ExtentMap {
     }
 
     /// The last extent in the order of the file that begins before `logical`.
-    pub fn last_before(&self, logical: u64) -> Option<&Extent> {
-        self.extents.before(logical).map(|kept| &kept.extent)
+    pub fn last_before(&self, logical: FileFrag) -> Option<&Extent> {
+        self.extents.before(logical.0).map(|kept| &kept.extent)
     }
 
     /// Takes an extent from the inode or a leaf, when the inode is read.
     pub(super) fn load(&mut self, extent: Extent, direct: bool) -> Result<(), &'static str> {
-        let before = self.last_before(extent.logical);
+        let before = self.last_before(FileFrag(extent.logical));
         if before.is_some_and(|before| before.logical_end() > extent.logical) {
             return Err("it overlaps another extent of the file");
         }
@@ -179,8 +179,9 @@ impl ExtentMap {
     }
 
     /// Where a fragment of the file lies.
-    pub fn find(&self, logical: u64) -> Mapping {
-        if let Some(extent) = self.last_before(logical.saturating_add(1))
+    pub fn find(&self, logical: FileFrag) -> Mapping {
+        let logical = logical.0;
+        if let Some(extent) = self.last_before(FileFrag(logical.saturating_add(1)))
             && logical < extent.logical_end()
         {
             let into = logical - extent.logical;
@@ -195,21 +196,22 @@ impl ExtentMap {
     }
 
     /// Whether every fragment of the range is mapped and was written.
-    pub fn covers(&self, range: Range<u64>) -> bool {
+    pub fn covers(&self, range: Range<FileFrag>) -> bool {
         let mut at = range.start;
         while at < range.end {
             match self.find(at) {
-                Mapping::Mapped { len, unwritten: false, .. } => at += len,
+                Mapping::Mapped { len, unwritten: false, .. } => at = at.plus(len),
                 _ => return false,
             }
         }
         true
     }
 
-    /// The block that holds the fragments from `logical` on, for metadata: one block in one piece.
-    pub fn block_at(&self, logical: u64, block_fragments: u32) -> Option<BlockNo> {
+    /// The block of the volume that a block of the file lies in, if that is one block in one piece, as
+    /// metadata always is.
+    pub fn block_at(&self, position: FileBlock, block_fragments: u32) -> Option<BlockNo> {
         let per_block = u64::from(block_fragments);
-        match self.find(logical) {
+        match self.find(FileFrag(position.0 * per_block)) {
             Mapping::Mapped { start, len, unwritten: false }
                 if len >= per_block && start.0.is_multiple_of(per_block) =>
             {
@@ -220,8 +222,9 @@ impl ExtentMap {
     }
 
     /// Maps fragments that are not mapped.
-    pub fn insert(&mut self, logical: u64, run: FragRun, unwritten: bool) {
+    pub fn insert(&mut self, logical: FileFrag, run: FragRun, unwritten: bool) {
         debug_assert!(matches!(self.find(logical), Mapping::Hole(len) if len >= run.len.into()));
+        let logical = logical.0;
         self.mapped += u64::from(run.len);
         // Only an extent in the inode grows: one in a leaf would dirty it with every append.
         if let Some(Kept { extent: before, direct: true }) = self.extents.before_mut(logical)
@@ -238,9 +241,11 @@ impl ExtentMap {
     }
 
     /// Unmaps a range and returns what it was mapped to.
-    pub fn remove(&mut self, range: Range<u64>) -> Vec<FragRun> {
-        let first = self
-            .last_before(range.start)
+    pub fn remove(&mut self, range: Range<FileFrag>) -> Vec<FragRun> {
+        assert!(range.start <= range.end, "a range of a file");
+        let before = self.last_before(range.start);
+        let range = range.start.0..range.end.0;
+        let first = before
             .filter(|extent| extent.logical_end() > range.start)
             .map_or(range.start, |extent| extent.logical);
         let touched: Vec<Extent> =
@@ -390,6 +395,10 @@ impl ExtentMap {
             level = above;
         }
         self.root = level.first().map(|child| child.block);
+        let mapped = |extent: &Extent| u64::from(extent.len);
+        debug_assert_eq!(self.mapped, self.iter().map(mapped).sum::<u64>());
+        let is_direct = |kept: &&Kept| kept.direct;
+        debug_assert_eq!(self.direct_count, self.extents.iter().filter(is_direct).count());
         Ok(())
     }
 }

@@ -10,16 +10,16 @@
 //! store's queue for the next epoch and is not evicted; locks are taken in the order directory,
 //! file, external inode table, locator table, and readers hold one at a time.
 
-mod ahead;
 mod attributes;
 mod busy;
+mod change;
 mod extents;
-mod io;
 mod load;
 mod locator;
 mod map;
+mod read;
 mod scrub;
-mod siblings;
+mod space;
 mod spill;
 mod store;
 mod table;

@@ -17,7 +17,7 @@ use super::{Inode, Store, VnodeState};
 use crate::error::{Corruption, Error, Result};
 use crate::format::extent::Node;
 use crate::format::{Superblock, checksum, index, locator, sector, xattr};
-use crate::units::{BlockNo, CgIndex, Container, FragNo, InodeNo, SectorIndex};
+use crate::units::{BlockNo, CgIndex, Container, FileBlock, FragNo, InodeNo, SectorIndex};
 
 /// How many pieces of the device are kept.
 const PIECES_MAX: usize = 32;
@@ -183,7 +183,7 @@ impl<'s> Scrubber<'s> {
         for extent in map.iter() {
             let blocks = extent.logical / fragments..extent.logical_end() / fragments;
             for position in blocks {
-                if file.pages.get(position).is_none() {
+                if file.pages.get(FileBlock(position)).is_none() {
                     let start = FragNo(extent.start.0 + position * fragments - extent.logical);
                     let result = self.block(&file.inode, position, start);
                     self.note(result);

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::ahead::Ahead;
 use super::table::VnodeTable;
 use super::{Busy, Changed, Content, ExtentMap, Inode, Locator, Locked, Vnode, VnodeState};
 use crate::alloc::Allocator;
@@ -18,7 +17,7 @@ use crate::format::sector::{self, Sector};
 use crate::format::superblock::{Incompat, Policy, RoCompat};
 use crate::format::{Checksum, Layout, LiveLayout, NAME_BYTES_MAX, Superblock};
 use crate::memory::{Held, Kind, Memory};
-use crate::units::{Container, EpochNo, InodeNo, SectorIndex};
+use crate::units::{Container, EpochNo, FileBlock, InodeNo, SectorIndex};
 
 /// What mkfs decided, in the form that is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +66,6 @@ pub struct Store {
     vnodes: VnodeTable,
     queue: Mutex<Vec<Arc<Vnode>>>,
     epoch: AtomicU64,
-    pub(super) ahead: Ahead,
 }
 
 /// A sector of a container, with the block that holds it.
@@ -118,7 +116,6 @@ impl Store {
             memory,
             queue: Mutex::default(),
             epoch: AtomicU64::new(superblock.epoch.wrapping_add(1)),
-            ahead: Ahead::default(),
             layout,
         };
         store.open_system()?;
@@ -306,7 +303,7 @@ impl Store {
     /// The sector of a container file, verified.
     pub fn sector(&self, file: &VnodeState, index: SectorIndex) -> Result<SectorImage> {
         let per_block = self.layout.block_sectors();
-        let block = self.container_block(file, u64::from(index.0 / per_block))?;
+        let block = self.container_block(file, FileBlock(u64::from(index.0 / per_block)))?;
         let len = self.layout.sector_bytes as usize;
         Ok(SectorImage { block, at: (index.0 % per_block) as usize * len, len })
     }
@@ -318,7 +315,7 @@ impl Store {
         index: SectorIndex,
     ) -> Result<&'a mut [u8]> {
         let per_block = self.layout.block_sectors();
-        let position = u64::from(index.0 / per_block);
+        let position = FileBlock(u64::from(index.0 / per_block));
         let holder = file.inode.ino;
         self.queue(file.vnode);
         let (block, made_dirty) = self
@@ -333,14 +330,18 @@ impl Store {
     }
 
     /// Notes in the busy log what a block of a container is before it changes.
-    pub(super) fn note_container(&self, file: &VnodeState, position: u64) -> Result<()> {
+    pub(super) fn note_container(&self, file: &VnodeState, position: FileBlock) -> Result<()> {
         let block = self.container_block(file, position)?;
         self.busy.container(file.inode.ino, position, Some(&block));
         Ok(())
     }
 
     /// A page that is in memory, dirty from now on.
-    pub fn dirty_page<'a>(&self, file: &'a mut VnodeState, position: u64) -> Option<&'a mut Block> {
+    pub fn dirty_page<'a>(
+        &self,
+        file: &'a mut VnodeState,
+        position: FileBlock,
+    ) -> Option<&'a mut Block> {
         let (block, made_dirty) = file.pages.get_mut(position)?;
         self.dirtied(made_dirty);
         Some(block)
@@ -351,7 +352,7 @@ impl Store {
     pub fn dirty_page_or<'a>(
         &self,
         file: &'a mut VnodeState,
-        position: u64,
+        position: FileBlock,
         load: impl FnOnce(&Inode) -> Result<Arc<Block>>,
     ) -> Result<(&'a mut Block, bool)> {
         let VnodeState { inode, pages, .. } = file;
@@ -366,7 +367,7 @@ impl Store {
         }
     }
 
-    fn container_block(&self, file: &VnodeState, position: u64) -> Result<Arc<Block>> {
+    fn container_block(&self, file: &VnodeState, position: FileBlock) -> Result<Arc<Block>> {
         match file.pages.get(position) {
             Some(block) => Ok(block.clone()),
             None => self.clean_container_block(&file.inode, position),
@@ -374,15 +375,12 @@ impl Store {
     }
 
     /// The block of a container as the device has it.
-    fn clean_container_block(&self, inode: &Inode, position: u64) -> Result<Arc<Block>> {
+    fn clean_container_block(&self, inode: &Inode, position: FileBlock) -> Result<Arc<Block>> {
         let per_block = self.layout.block_sectors();
-        let first = SectorIndex(position as u32 * per_block);
+        let first = SectorIndex(position.0 as u32 * per_block);
         let number = inode
             .map()
-            .and_then(|map| {
-                let fragments = self.layout.block_fragments();
-                map.block_at(position * u64::from(fragments), fragments)
-            })
+            .and_then(|map| map.block_at(position, self.layout.block_fragments()))
             .ok_or(Corruption::Inode {
                 ino: inode.ino,
                 what: "a sector of the container has no whole block",
@@ -404,9 +402,9 @@ impl Store {
     }
 
     /// The block of a container at this position, with empty sectors.
-    pub fn empty_block(&self, file: &VnodeState, position: u64) -> Block {
+    pub fn empty_block(&self, file: &VnodeState, position: FileBlock) -> Block {
         let mut block = Block::zeroed(self.layout.block_bytes as usize);
-        let first = position as u32 * self.layout.block_sectors();
+        let first = position.0 as u32 * self.layout.block_sectors();
         let sectors = block.chunks_exact_mut(self.layout.sector_bytes as usize);
         for (index, image) in (first..).zip(sectors) {
             let container = Container { file: file.inode.ino, sector: SectorIndex(index) };
@@ -419,7 +417,7 @@ impl Store {
     pub fn append_sectors(&self, file: &mut Locked<'_>) -> Result<SectorIndex> {
         let first = SectorIndex(self.sector_count(file));
         self.promise_block(file)?;
-        let position = file.inode.size / u64::from(self.layout.block_bytes);
+        let position = self.layout.file_block(file.inode.size);
         let block = self.empty_block(file, position);
         block.trust_as(file.inode.ino);
         self.busy.container(file.inode.ino, position, None);

@@ -8,7 +8,7 @@ use super::map::TreeWriter;
 use super::*;
 use crate::error::Result;
 use crate::format::extent::{Node, node_capacity};
-use crate::units::{BlockNo, FragNo};
+use crate::units::{BlockNo, FileFrag, FragNo};
 
 const BLOCK_BYTES: u32 = 4096;
 
@@ -63,12 +63,12 @@ proptest! {
             let mut count = 0;
             for (start, len, times, come) in changes {
                 for at in (start..).step_by(4).take(times.into()) {
-                    let range = at..at + u64::from(len);
-                    count += map.remove(range.clone()).len() as u64 + 1;
+                    let range = FileFrag(at)..FileFrag(at).plus(len.into());
+                    count += map.remove(range).len() as u64 + 1;
                     if come {
                         // Never behind the one before, so that they stay apart.
                         place += 10;
-                        map.insert(at, FragRun::new(FragNo(place), len), false);
+                        map.insert(FileFrag(at), FragRun::new(FragNo(place), len), false);
                         count += 1;
                     }
                 }

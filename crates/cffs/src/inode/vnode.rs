@@ -23,7 +23,7 @@ pub struct Vnode {
     pub ino: InodeNo,
     queued: AtomicBool,
     /// The contents were read since the inode was. Outside of the lock, since every lookup looks.
-    pub(super) seen: AtomicBool,
+    seen: AtomicBool,
     /// The vnode was asked for since the table was last swept.
     pub(super) used: AtomicBool,
     /// Everything else, under its lock.
@@ -191,6 +191,12 @@ impl Vnode {
     /// Marks the vnode as no longer queued.
     pub(super) fn clear_queued(&self) {
         self.queued.store(false, Ordering::Release);
+    }
+
+    /// Whether nobody has called this since the inode was read: for what is done once, before the first
+    /// read of the contents.
+    pub fn is_first_read(&self) -> bool {
+        !self.seen.load(Ordering::Relaxed) && !self.seen.swap(true, Ordering::Relaxed)
     }
 
     /// Whether the vnode waits for the next epoch.

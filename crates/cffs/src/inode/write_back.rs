@@ -19,7 +19,8 @@ use crate::format::extent::{EXTENT_BYTES, Node};
 use crate::format::inode::{DISK_INODE_BYTES, FileType, LINK_TAG_BYTES, Record};
 use crate::format::sector::promised_bytes;
 use crate::format::{checksum, xattr};
-use crate::units::{BlockNo, EpochNo, FragNo, FragRun, InodeNo, Key};
+use crate::runs;
+use crate::units::{BlockNo, EpochNo, FileBlock, FileFrag, FragNo, FragRun, InodeNo, Key};
 
 /// Beside whose files a file is placed.
 #[derive(Clone, Copy, Debug)]
@@ -36,11 +37,11 @@ impl Store {
     pub fn place_file(
         &self,
         file: &mut Locked<'_>,
-        positions: Vec<u64>,
+        positions: Vec<FileBlock>,
         neighbours: Neighbours,
         writes: &mut WriteSet,
         epoch: EpochNo,
-    ) -> Result<Vec<u64>> {
+    ) -> Result<Vec<FileBlock>> {
         if positions.is_empty() {
             return Ok(positions);
         }
@@ -76,7 +77,8 @@ impl Store {
         self.features.content_checksum
             && map.iter().all(|extent| {
                 let pages = extent.logical / fragments..extent.logical_end().div_ceil(fragments);
-                !extent.unwritten && pages.into_iter().all(|page| file.pages.is_dirty(page))
+                !extent.unwritten
+                    && pages.into_iter().all(|page| file.pages.is_dirty(FileBlock(page)))
             })
     }
 
@@ -91,12 +93,12 @@ impl Store {
         let mut sum = 0;
         for position in 0..size.div_ceil(block_bytes) {
             let len = (size - position * block_bytes).min(block_bytes) as usize;
-            sum = match file.pages.get(position) {
+            sum = match file.pages.get(FileBlock(position)) {
                 Some(page) => checksum::contents(sum, &page[..len]),
                 None => checksum::contents(sum, &vec![0; len]),
             };
         }
-        self.free_mapped(file, 0..u64::MAX);
+        self.free_mapped(file, FileFrag::ALL);
         for run in self.dirty_runs(file) {
             self.place_run(file, run, Kind::Small, neighbours, writes)?;
         }
@@ -107,7 +109,7 @@ impl Store {
 
     /// Gives back what is mapped in a range. The device has the inode lead there until it has it as it is
     /// in memory, so it has to go with the epoch.
-    fn free_mapped(&self, file: &mut Locked<'_>, range: Range<u64>) {
+    fn free_mapped(&self, file: &mut Locked<'_>, range: Range<FileFrag>) {
         let Some(map) = file.inode.map_mut() else { return };
         let runs = map.remove(range);
         if !runs.is_empty() {
@@ -118,15 +120,13 @@ impl Store {
 
     /// The dirty pages as runs of the file's fragments, cut off at its end.
     fn dirty_runs(&self, file: &VnodeState) -> Vec<Range<u64>> {
-        let fragments = u64::from(self.layout.block_fragments());
         let end = self.layout.fragments_for(file.inode.size);
         let mut runs: Vec<Range<u64>> = Vec::new();
-        for position in file.pages.dirty_in(0..u64::MAX) {
-            let page = position * fragments..((position + 1) * fragments).min(end);
-            match runs.last_mut() {
-                Some(last) if last.end == page.start => last.end = page.end,
-                _ if page.is_empty() => {}
-                _ => runs.push(page),
+        for position in file.pages.dirty_in(FileBlock::ALL) {
+            let Range { start, end: page_end } = self.layout.file_frags(position);
+            let page = start.0..page_end.0.min(end);
+            if !page.is_empty() {
+                runs::append(&mut runs, page, 0);
             }
         }
         runs
@@ -143,7 +143,7 @@ impl Store {
         let mut at = run.start;
         while at < run.end {
             let len = (run.end - at).min(1 << 20) as u32;
-            let before = file.inode.map().and_then(|map| map.last_before(at));
+            let before = file.inode.map().and_then(|map| map.last_before(FileFrag(at)));
             let place = self.alloc.place(&Request {
                 kind,
                 owner: neighbours.owner,
@@ -152,7 +152,7 @@ impl Store {
                 grown: neighbours.grown,
             })?;
             if let Some(map) = file.inode.map_mut() {
-                map.insert(at, place, false);
+                map.insert(FileFrag(at), place, false);
             }
             self.write_range(file, at, place, writes);
             at += u64::from(place.len);
@@ -170,7 +170,7 @@ impl Store {
             let position = at / per_block;
             let to = ((position + 1) * per_block).min(end);
             let start = FragNo(place.start.0 + (at - first));
-            if let Some(page) = file.pages.get(position) {
+            if let Some(page) = file.pages.get(FileBlock(position)) {
                 let into = (at % per_block) as usize * fragment_bytes;
                 let len = (to - at) as usize * fragment_bytes;
                 if len == page.len() && start.0.is_multiple_of(per_block) {
@@ -187,16 +187,16 @@ impl Store {
     fn place_pages(
         &self,
         file: &mut Locked<'_>,
-        positions: &[u64],
+        positions: &[FileBlock],
         neighbours: Neighbours,
         writes: &mut WriteSet,
     ) -> Result<()> {
         file.inode.content_checksum = None;
-        let per_block = u64::from(self.layout.block_fragments());
         let end = self.layout.fragments_for(file.inode.size);
         let mut unplaced: Vec<Range<u64>> = Vec::new();
         for position in positions {
-            let page = position * per_block..((position + 1) * per_block).min(end.max(1));
+            let whole = self.layout.file_frags(*position);
+            let page = whole.start.0..whole.end.0.min(end.max(1));
             if page.is_empty() {
                 continue;
             }
@@ -204,11 +204,8 @@ impl Store {
                 continue;
             }
             // A page that lies there in part moves as a whole: it was the tail, and grew.
-            self.free_mapped(file, page.start..page.start + per_block);
-            match unplaced.last_mut() {
-                Some(last) if last.end == page.start => last.end = page.end,
-                _ => unplaced.push(page),
-            }
+            self.free_mapped(file, whole);
+            runs::append(&mut unplaced, page, 0);
         }
         for run in unplaced {
             let kind = self.kind_of(file.inode.size);
@@ -228,15 +225,17 @@ impl Store {
         let mut pieces = Vec::new();
         let mut at = page.start;
         while at < page.end {
-            let Mapping::Mapped { start, len, unwritten } = map.find(at) else { return false };
+            let Mapping::Mapped { start, len, unwritten } = map.find(FileFrag(at)) else {
+                return false;
+            };
             let len = len.min(page.end - at) as u32;
             pieces.push((at, FragRun::new(start, len), unwritten));
             at += u64::from(len);
         }
         for (at, run, unwritten) in &pieces {
             if *unwritten {
-                map.remove(*at..*at + u64::from(run.len));
-                map.insert(*at, *run, false);
+                map.remove(FileFrag(*at)..FileFrag(*at).plus(run.len.into()));
+                map.insert(FileFrag(*at), *run, false);
             }
         }
         for (at, run, _) in pieces {
@@ -247,16 +246,20 @@ impl Store {
 
     /// Gives the changed pages of a container or of the locator table that have no block one each,
     /// beside the files of `file`'s key. Returns the positions of the new ones.
-    pub fn place_blocks(&self, file: &mut Locked<'_>, range: Range<u64>) -> Result<Vec<u64>> {
+    pub fn place_blocks(
+        &self,
+        file: &mut Locked<'_>,
+        range: Range<FileBlock>,
+    ) -> Result<Vec<FileBlock>> {
         let fragments = self.layout.block_fragments();
         let owner = Owner::Key(file.inode.placement_key());
-        let dirty: Vec<u64> = file.pages.dirty_in(range).collect();
+        let dirty: Vec<FileBlock> = file.pages.dirty_in(range).collect();
         let grown = file.inode.map().is_some_and(|map| !map.is_empty());
         let mut placed = Vec::new();
         for position in dirty {
-            let logical = position * u64::from(fragments);
+            let logical = self.layout.file_frag(position);
             let Some(map) = file.inode.map() else { continue };
-            if map.block_at(logical, fragments).is_some() {
+            if map.block_at(position, fragments).is_some() {
                 continue;
             }
             // What is new lies at the head of its files, what has grown behind itself.
@@ -321,7 +324,7 @@ impl Store {
             && !map.fits(direct)
         {
             // A directory's tree lies among its sectors, since whoever reads these needs it.
-            let last = map.last_before(u64::MAX).filter(|_| is_dir);
+            let last = map.last_before(FileFrag::END).filter(|_| is_dir);
             let goal = last.map(|last| last.run().end());
             let mut writer = NodeWriter { store: self, ino, generation, goal, writes };
             map.write_tree(direct, self.layout.block_bytes, &mut writer)?;

@@ -6,7 +6,7 @@ use crate::format::index;
 use crate::format::inode::FileType;
 use crate::format::sector::{self, Body, Sector};
 use crate::inode::{Changed, Locked, VnodeState};
-use crate::units::{InodeNo, SectorIndex};
+use crate::units::{FileBlock, InodeNo, SectorIndex};
 
 /// How many sectors a new entry looks at for a hole before it takes a new one, so that it costs the
 /// same in a directory of any size.
@@ -256,8 +256,8 @@ impl Namespace {
     /// epoch: until then the directory has to stay, since the entry is what the device has of a file
     /// that moved.
     fn has_deferred(&self, dir: &VnodeState) -> bool {
-        let sectors_end = dir.inode.size / u64::from(self.store.layout.block_bytes);
-        dir.pages.dirty_in(0..sectors_end).any(|position| {
+        let sectors_end = self.store.layout.file_block(dir.inode.size);
+        dir.pages.dirty_in(FileBlock(0)..sectors_end).any(|position| {
             let len = self.store.layout.sector_bytes as usize;
             let block = dir.pages.get(position);
             block.is_some_and(|b| b.chunks_exact(len).any(|s| Sector::new(s).has_deferred()))

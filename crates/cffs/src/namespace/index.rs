@@ -11,7 +11,7 @@ use crate::cache::Block;
 use crate::error::{Error, Result};
 use crate::format::index;
 use crate::inode::{Inode, Locked, VnodeState};
-use crate::units::SectorIndex;
+use crate::units::{FileBlock, FileFrag, SectorIndex};
 
 /// Up to this many bytes of sectors a directory is scanned.
 const UNINDEXED_BYTES_MAX: u64 = 64 << 10;
@@ -22,7 +22,7 @@ const UNINDEXED_BYTES_MAX: u64 = 64 << 10;
 const FILL_PERCENT: u32 = 35;
 
 impl Namespace {
-    /// The bucket that lists all names with this hash; `None` if only a scan can tell.
+    /// The bucket that lists all names with this hash; `None` if only a scan can find out.
     pub(super) fn index_bucket(&self, dir: &VnodeState, hash: u32) -> Result<Option<Arc<Block>>> {
         let buckets = dir.inode.bucket_count();
         if buckets == 0 {
@@ -38,7 +38,7 @@ impl Namespace {
 
     fn bucket(&self, dir: &VnodeState, bucket: u32) -> Result<Arc<Block>> {
         let layout = &self.store.layout;
-        let position = index::index_base(layout.block_bytes) + u64::from(bucket);
+        let position = FileBlock(index::index_base(layout.block_bytes) + u64::from(bucket));
         match dir.pages.get(position) {
             Some(page) => Ok(page.clone()),
             None => self.clean_bucket(&dir.inode, bucket, position),
@@ -46,15 +46,12 @@ impl Namespace {
     }
 
     /// The bucket as the device has it.
-    fn clean_bucket(&self, dir: &Inode, bucket: u32, position: u64) -> Result<Arc<Block>> {
+    fn clean_bucket(&self, dir: &Inode, bucket: u32, position: FileBlock) -> Result<Arc<Block>> {
         let (ino, generation) = (dir.ino, dir.generation);
         let fragments = self.store.layout.block_fragments();
         let what = "missing";
         let missing = crate::error::Corruption::IndexBlock { dir: ino, index: bucket, what };
-        let number = dir
-            .map()
-            .and_then(|map| map.block_at(position * u64::from(fragments), fragments))
-            .ok_or(missing)?;
+        let number = dir.map().and_then(|map| map.block_at(position, fragments)).ok_or(missing)?;
         let block = self.store.cache.read(number)?;
         block.verify_as(ino, |bytes| {
             index::verify(bytes, ino, generation, bucket, self.store.checksum)
@@ -63,7 +60,8 @@ impl Namespace {
     }
 
     fn bucket_mut<'a>(&self, dir: &'a mut Locked<'_>, bucket: u32) -> Result<&'a mut Block> {
-        let position = index::index_base(self.store.layout.block_bytes) + u64::from(bucket);
+        let base = index::index_base(self.store.layout.block_bytes);
+        let position = FileBlock(base + u64::from(bucket));
         let ino = dir.inode.ino;
         self.store.queue(dir.vnode);
         let (block, made_dirty) = self
@@ -80,7 +78,8 @@ impl Namespace {
         let mut block = Block::zeroed(self.store.layout.block_bytes as usize);
         index::init(&mut block, dir.inode.ino, dir.inode.generation, bucket);
         block.trust_as(dir.inode.ino);
-        let position = index::index_base(self.store.layout.block_bytes) + u64::from(bucket);
+        let base = index::index_base(self.store.layout.block_bytes);
+        let position = FileBlock(base + u64::from(bucket));
         self.store.count_dirty(dir, |dir| {
             dir.pages.insert(position, Arc::new(block));
         });
@@ -198,10 +197,10 @@ impl Namespace {
     /// Does without the index from now on; the next insertion makes a new one.
     fn drop_index(&self, dir: &mut Locked<'_>) -> Result<()> {
         let layout = &self.store.layout;
-        let base = index::index_base(layout.block_bytes);
+        let base = FileBlock(index::index_base(layout.block_bytes));
         self.store.count_dirty(dir, |dir| dir.pages.truncate(base));
-        let fragments = u64::from(layout.block_fragments());
-        let runs = dir.inode.map_mut().map(|map| map.remove(base * fragments..u64::MAX));
+        let first = layout.file_frag(base);
+        let runs = dir.inode.map_mut().map(|map| map.remove(first..FileFrag::END));
         runs.into_iter().flatten().for_each(|run| self.store.alloc.free(run));
         dir.inode.set_bucket_count(0);
         self.store.mark_dirty(dir);

@@ -14,7 +14,7 @@ use crate::units::{Container, InodeNo, SectorIndex};
 /// How a file loses a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loss {
-    /// The entry goes: a tag tells of it, so that recovery can complete it.
+    /// The entry goes: a tag records it, so that recovery can complete it.
     Removed,
     /// Another file takes the name: without that file's entry, the name must stay.
     ToAnother,
@@ -334,7 +334,7 @@ impl Namespace {
         let mut dir = Locked::new(&dir_vnode);
         let mut file = Locked::new(vnode);
         // The device has it under a name that is about to go, or has another file under the name that
-        // it took: recovery could not tell these from a name that the inode is to keep.
+        // it took: recovery could not distinguish these from a name that the inode is to keep.
         if file.durable.is_some_and(|durable| durable != from) || !file.motion.tags.is_empty() {
             return Err(Error::EpochNeeded);
         }

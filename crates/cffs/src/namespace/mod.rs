@@ -2,7 +2,7 @@
 //!
 //! Stands on `inode` and what is below. The functions here change memory only; each leaves
 //! directories, inodes and the locator table in agreement, and marks what must wait for the last
-//! phase of the epoch (DESIGN: epochs). Whoever calls a function that changes something keeps
+//! phase of the epoch (DESIGN: epochs). The caller of a function that changes something keeps
 //! epochs from starting meanwhile; [`Namespace::rename`], [`Namespace::exchange`] and
 //! [`Namespace::link`] want to be the only change under way.
 //!
@@ -16,6 +16,7 @@ mod listing;
 mod make;
 mod recent;
 mod rename;
+mod scan;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,6 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use entry::Found;
 pub use listing::Visited;
 pub use rename::{Names, Renamed};
+pub use scan::scan;
 
 use crate::error::{Corruption, Error, Result};
 use crate::format::NAME_BYTES_MAX;
@@ -153,7 +155,7 @@ fn check_name(name: &[u8]) -> Result<()> {
 }
 
 /// Fails if an entry names its own directory or the system's inodes, which only damage makes it do.
-/// Whoever holds the directory while he takes the file would wait for himself.
+/// A thread that holds the directory while it takes the file would wait for itself.
 fn check_named(dir: InodeNo, ino: InodeNo) -> Result<()> {
     if ino == dir || ino.is_system() { Err(Corruption::Loop { ino }.into()) } else { Ok(()) }
 }

@@ -3,8 +3,8 @@
 //! Only names that are there are noted, each with its inode. The table is in parts, each with its
 //! own lock; a part that is full is begun anew, so that the names of a part take a bounded space.
 //!
-//! Invariants: a name is here only while its directory has it, with this inode. Whoever notes a name
-//! has the directory locked since he found it there; whoever takes the name away, or gives it to
+//! Invariants: a name is here only while its directory has it, with this inode. A thread that notes a name
+//! has the directory locked since it found it there; one that takes the name away, or gives it to
 //! another inode, has the directory locked as well and makes the table forget it.
 
 use foldhash::HashMap;

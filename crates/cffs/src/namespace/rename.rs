@@ -77,7 +77,7 @@ impl Namespace {
         }
         self.check_names_settled(&source_vnode)?;
         // Recovery knows one place that the inode came from, the one on the device; it could not
-        // tell which of two names in between the inode took from another file.
+        // know which of two names in between the inode took from another file.
         if is_moved(&source_vnode) {
             return Err(Error::EpochNeeded);
         }
@@ -200,7 +200,7 @@ impl Namespace {
                 }
                 let encoded = self.moving_record(names.from, source, &file.motion.tags)?;
                 if encoded.record().len() > self.body_room(names.new_name) {
-                    // The tags have no room beside a long name in a small sector. In the external
+                    // The tags have no room next to a long name in a small sector. In the external
                     // table they have, from the next epoch on.
                     file.motion.tags = tags_before;
                     drop(file);
@@ -223,7 +223,7 @@ impl Namespace {
         };
         let new_place = Container { file: names.to.ino, sector };
         // The old entry may go at once if the device does not have it, or if it lies in the sector
-        // of the new one. The name of an external inode may be there, whoever wrote it.
+        // of the new one. The name of an external inode may be there, whichever epoch wrote it.
         let on_device = match source.reference {
             None => durable == Some(old_place),
             Some(_) => durable.is_some(),
@@ -290,7 +290,7 @@ impl Namespace {
     }
 
     /// The record of an inode as its old sector has it, with these tags. Not the inode as it is in
-    /// memory: that may tell of data which the device does not have yet.
+    /// memory: that may refer to data which the device does not have yet.
     fn moving_record(
         &self,
         from: &Arc<Vnode>,

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::format::{FILE_BYTES_MAX, Layout};
 use crate::inode::{Changed, Content, Locked, Mapping, Store, VnodeState};
-use crate::units::InodeNo;
+use crate::units::{FileBlock, FileFrag, InodeNo};
 
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
@@ -112,13 +112,13 @@ fn contents_fragments(layout: &Layout, file: &VnodeState) -> u64 {
     if file.reserved == 0 {
         return map.mapped();
     }
-    let per_block = u64::from(layout.block_fragments());
     let end = layout.fragments_for(file.inode.size);
-    let unmapped = |page: u64| {
-        let fragments = page * per_block..end.min((page + 1) * per_block);
+    let unmapped = |page: FileBlock| {
+        let fragments = layout.file_frags(page);
+        let fragments = (fragments.start.0..fragments.end.0.min(end)).map(FileFrag);
         fragments.filter(|fragment| matches!(map.find(*fragment), Mapping::Hole(_))).count()
     };
-    let waiting: usize = file.pages.dirty_in(0..u64::MAX).map(unmapped).sum();
+    let waiting: usize = file.pages.dirty_in(FileBlock::ALL).map(unmapped).sum();
     map.mapped() + waiting as u64
 }
 

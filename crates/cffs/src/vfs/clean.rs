@@ -93,6 +93,7 @@ impl Volume {
     pub fn hold_still<T>(&self, look: impl FnOnce(&dyn BlockDevice, bool) -> T) -> Result<T> {
         self.check_open()?;
         if self.options.read_only {
+            self.options.waiter.about_to_wait();
             return Ok(look(self.store().cache.device(), false));
         }
         self.check_writable()?;
@@ -105,6 +106,7 @@ impl Volume {
             self.latch(error);
         }
         let has_nameless = written?;
+        self.options.waiter.about_to_wait();
         Ok(look(self.store().cache.device(), has_nameless))
     }
 

@@ -29,7 +29,7 @@ impl Volume {
     pub fn read(&self, ino: InodeNo, offset: u64, out: &mut [u8]) -> Result<usize> {
         count(&self.calls.reads);
         let vnode = self.vnode(ino)?;
-        self.store().read_ahead(&vnode);
+        self.readahead.before_read(self.store(), &vnode);
         let (len, stale_atime) = {
             let state = vnode.state.read();
             check_regular(&state.inode)?;
@@ -41,11 +41,11 @@ impl Volume {
         Ok(len)
     }
 
-    /// Does `work` with some threads beside it that read ahead for those who read in order, so that
-    /// the device need not wait for whoever digests what he has read. Without them, a volume makes
-    /// the same requests each time. One call at a time.
-    pub fn with_read_ahead<T>(&self, threads: usize, work: impl FnOnce() -> T) -> T {
-        self.store().cache.with_read_ahead(threads, work)
+    /// Does `work` with some threads beside it that prefetch for sequential readers, so that the device
+    /// need not wait for them. Without such threads, a volume makes the same requests each time. One call
+    /// at a time.
+    pub fn with_prefetch<T>(&self, threads: usize, work: impl FnOnce() -> T) -> T {
+        self.store().cache.with_prefetch(threads, work)
     }
 
     pub(super) fn wants_atime(&self, file: &VnodeState) -> bool {

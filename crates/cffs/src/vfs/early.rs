@@ -17,17 +17,8 @@ use super::{Volume, count};
 use crate::cache::WriteSet;
 use crate::error::Result;
 use crate::inode::{Vnode, VnodeState};
-use crate::units::{InodeNo, Key};
-
-/// What lies in one piece of this length is read and written at the speed of the device, about,
-/// wherever the next piece lies.
-const PIECE_BYTES: u64 = 1 << 20;
-/// Small files of one key that go together make this part of such a piece at least. Fewer would lie
-/// apart from those that follow: where directories are filled by turns, each in many places.
-const SMALL_PIECES: u64 = 4;
-/// A smaller part than this of the small files stays behind, or all of them: who reads a tree in its order
-/// would go back and forth between the directories that went and those that did not.
-const LEFT_PART: u64 = 4;
+use crate::tuning::Writing;
+use crate::units::{FileBlock, InodeNo, Key};
 
 /// What was written ahead of the open epoch.
 #[derive(Default)]
@@ -42,7 +33,7 @@ pub(super) struct Early {
 struct Chosen {
     rank: Rank,
     vnode: Arc<Vnode>,
-    positions: Vec<u64>,
+    positions: Vec<FileBlock>,
 }
 
 impl Volume {
@@ -99,7 +90,8 @@ impl Volume {
     /// `begun`, and none is in the younger half, or if they make a long piece.
     fn choose(&self, begun: &Hints) -> Vec<Chosen> {
         let store = self.store();
-        let piece = PIECE_BYTES.min(self.options.early_bytes);
+        let writing = &store.cache.tuning().writing;
+        let piece = writing.piece_bytes.min(self.options.early_bytes);
         let whole_max = piece.max(store.small_bytes_max());
         let page_bytes = u64::from(store.layout.block_bytes);
         let mut chosen = Vec::new();
@@ -116,13 +108,13 @@ impl Volume {
                 drop(file);
                 chosen.push(Chosen { rank, vnode, positions });
             } else {
-                let positions = file.pages.dirty_in(0..u64::MAX).collect();
+                let positions = file.pages.dirty_in(FileBlock::ALL).collect();
                 let key = file.inode.placement_key();
                 drop(file);
                 small.push((key, Chosen { rank, vnode, positions }));
             }
         }
-        chosen.extend(ready(small, begun, piece, page_bytes));
+        chosen.extend(ready(small, begun, (piece, page_bytes), writing));
         chosen.retain(|file| !file.positions.is_empty());
         chosen.sort_by_key(|file| file.rank);
         chosen
@@ -133,8 +125,8 @@ impl Volume {
 fn ready(
     mut small: Vec<(Key, Chosen)>,
     begun: &Hints,
-    piece: u64,
-    page_bytes: u64,
+    (piece, page_bytes): (u64, u64),
+    writing: &Writing,
 ) -> impl Iterator<Item = Chosen> {
     let young = small.split_off(small.len().div_ceil(2));
     let mut bytes: HashMap<Key, u64> = HashMap::new();
@@ -142,9 +134,13 @@ fn ready(
         *bytes.entry(*key).or_default() += file.positions.len() as u64 * page_bytes;
     }
     let all: u64 = bytes.values().sum();
-    bytes
-        .retain(|key, bytes| *bytes >= piece / SMALL_PIECES || begun.contains_key(&InodeNo(key.0)));
-    if bytes.values().sum::<u64>() * LEFT_PART <= all * (LEFT_PART - 1) {
+    // Fewer would lie apart from those that follow: where directories are filled by turns, each in many
+    // places.
+    let least = piece / writing.small_pieces;
+    bytes.retain(|key, bytes| *bytes >= least || begun.contains_key(&InodeNo(key.0)));
+    // A reader of the tree in its order would go back and forth between the directories that went and
+    // those that did not.
+    if bytes.values().sum::<u64>() * writing.left_part <= all * (writing.left_part - 1) {
         bytes.clear();
     }
     for (key, _) in young {
@@ -157,17 +153,18 @@ fn ready(
 }
 
 /// The runs of at least `least` bytes of whole changed pages of a file.
-fn long_runs(file: &VnodeState, page_bytes: u64, least: u64) -> Vec<u64> {
-    let mut positions: Vec<u64> = Vec::new();
+fn long_runs(file: &VnodeState, page_bytes: u64, least: u64) -> Vec<FileBlock> {
+    let mut positions: Vec<FileBlock> = Vec::new();
     let mut first = 0;
-    let mut close = |positions: &mut Vec<u64>| {
+    let whole_end = FileBlock(file.inode.size / page_bytes);
+    let mut close = |positions: &mut Vec<FileBlock>| {
         if ((positions.len() - first) as u64) * page_bytes < least {
             positions.truncate(first);
         }
         first = positions.len();
     };
-    for position in file.pages.dirty_in(0..file.inode.size / page_bytes) {
-        if positions.last().is_some_and(|last| last + 1 != position) {
+    for position in file.pages.dirty_in(FileBlock(0)..whole_end) {
+        if positions.last().is_some_and(|last| last.next() != position) {
             close(&mut positions);
         }
         positions.push(position);

@@ -26,10 +26,7 @@ use crate::error::{Corruption, Result};
 use crate::format::sector::{self, Sector};
 use crate::format::{Checksum, Superblock, index, locator};
 use crate::inode::{Locked, Store, Vnode};
-use crate::units::{BlockNo, EpochNo, InodeNo, Key};
-
-/// Changed pages of derived state that stay in memory at most, while the rest is written.
-const DERIVED_BYTES_MAX: u64 = 16 << 20;
+use crate::units::{BlockNo, EpochNo, FileBlock, InodeNo, Key};
 
 /// How far epochs have come.
 pub(super) struct Progress {
@@ -84,7 +81,7 @@ pub(super) enum EpochKind {
 }
 
 /// Pages that are being written, by file.
-pub(super) type InFlight = Vec<(Arc<Vnode>, Vec<u64>)>;
+pub(super) type InFlight = Vec<(Arc<Vnode>, Vec<FileBlock>)>;
 
 /// An epoch that was prepared: what to write, and which pages are in flight.
 pub(super) struct Prepared {
@@ -167,8 +164,10 @@ impl Volume {
     }
 
     pub(super) fn prepare(&self, progress: &mut Progress, kind: EpochKind) -> Result<Prepared> {
+        assert!(self.gate.is_locked_exclusive(), "no change is under way");
         let wanted = self.callers.take();
         let leaves_bytes = self.options.fsync_leaves_bytes;
+        let derived_bytes_max = self.store().cache.tuning().writing.derived_bytes_max;
         Preparation {
             store: self.store(),
             epoch: self.store().epoch(),
@@ -180,7 +179,7 @@ impl Volume {
             choice: (kind == EpochKind::Wanted).then_some(Choice { wanted, leaves_bytes }),
             left: Vec::new(),
             with_derived: matches!(kind, EpochKind::Derived | EpochKind::CleanPoint),
-            derived_bytes_max: DERIVED_BYTES_MAX.min(self.options.dirty_bytes_max / 4),
+            derived_bytes_max: derived_bytes_max.min(self.options.dirty_bytes_max / 4),
         }
         .run()
     }
@@ -232,7 +231,7 @@ struct Preparation<'a> {
     writes: WriteSet,
     batch: BTreeMap<Rank, Arc<Vnode>>,
     /// Container pages that were given a block in this epoch: nothing on the device leads to them.
-    new_pages: HashMap<InodeNo, Vec<u64>>,
+    new_pages: HashMap<InodeNo, Vec<FileBlock>>,
     in_flight: InFlight,
     /// What was placed ahead of the epoch.
     hints: Hints,
@@ -282,7 +281,7 @@ impl Preparation<'_> {
     /// Has the busy log tell of all that changes, ahead of it.
     fn mark_busy(&mut self) -> Result<()> {
         let Store { busy, alloc, .. } = self.store;
-        busy.space(alloc.tell_changes(&busy.take_nameless())?);
+        busy.space(alloc.take_changes(&busy.take_nameless())?);
         // Bitmaps may be all that the clean point writes: they are told of even so.
         let has_any = !self.writes.is_empty() || self.with_derived && alloc.has_changed_groups();
         if self.with_derived && has_any {
@@ -312,7 +311,7 @@ impl Preparation<'_> {
 
     /// Whether changed pages of derived state take so much memory that they go with this epoch.
     fn many_derived(&self) -> bool {
-        let base = index::index_base(self.store.layout.block_bytes);
+        let base = FileBlock(index::index_base(self.store.layout.block_bytes));
         let pages: usize = self
             .batch
             .values()
@@ -321,7 +320,7 @@ impl Preparation<'_> {
                 match vnode.ino {
                     InodeNo::LOCATOR => state.pages.dirty_count(),
                     _ if state.inode.bucket_count() > 0 => {
-                        state.pages.dirty_in(base..u64::MAX).count()
+                        state.pages.dirty_in(base..FileBlock::END).count()
                     }
                     _ => 0,
                 }
@@ -350,19 +349,19 @@ impl Preparation<'_> {
     }
 
     fn place(&mut self) -> Result<()> {
-        let base = index::index_base(self.store.layout.block_bytes);
+        let base = FileBlock(index::index_base(self.store.layout.block_bytes));
         let joined = self.joined_keys();
         let rewritten = rewritten(self.store, self.batch.values());
         let mut placer = Placer::new(self.store, std::mem::take(&mut self.hints), rewritten);
         for vnode in self.batch.values() {
             let mut file = Locked::new(vnode);
             let range = match page_kind(&file) {
-                PageKind::Sectors if !self.with_derived => 0..base,
-                PageKind::Sectors => 0..u64::MAX,
-                PageKind::Locator if self.with_derived => 0..u64::MAX,
+                PageKind::Sectors if !self.with_derived => FileBlock(0)..base,
+                PageKind::Sectors => FileBlock::ALL,
+                PageKind::Locator if self.with_derived => FileBlock::ALL,
                 PageKind::Locator => continue,
                 PageKind::Data => {
-                    let positions = file.pages.dirty_in(0..u64::MAX).collect();
+                    let positions = file.pages.dirty_in(FileBlock::ALL).collect();
                     let joins = joined.contains(&file.inode.placement_key())
                         && file.inode.size <= self.store.small_bytes_max();
                     drop(file);
@@ -446,7 +445,7 @@ impl Preparation<'_> {
 
     /// Snapshots the pages of containers and of derived state.
     fn seal(&mut self) -> Result<()> {
-        let base = index::index_base(self.store.layout.block_bytes);
+        let base = FileBlock(index::index_base(self.store.layout.block_bytes));
         let vnodes: Vec<Arc<Vnode>> = self.batch.values().cloned().collect();
         for vnode in &vnodes {
             let mut file = Locked::new(vnode);
@@ -455,8 +454,8 @@ impl Preparation<'_> {
                 continue;
             }
             file.entries.leaving.clear();
-            let sectors_end = if kind == PageKind::Sectors { base } else { 0 };
-            let positions: Vec<u64> = file.pages.dirty_in(0..u64::MAX).collect();
+            let sectors_end = if kind == PageKind::Sectors { base } else { FileBlock(0) };
+            let positions: Vec<FileBlock> = file.pages.dirty_in(FileBlock::ALL).collect();
             let mut taken = Vec::with_capacity(positions.len());
             for position in positions {
                 if position < sectors_end {
@@ -477,20 +476,20 @@ impl Preparation<'_> {
         Ok(())
     }
 
-    fn number_of(&self, file: &Locked<'_>, position: u64) -> Result<BlockNo> {
+    fn number_of(&self, file: &Locked<'_>, position: FileBlock) -> Result<BlockNo> {
         let fragments = self.store.layout.block_fragments();
         let map = file.inode.map();
         let what = "a changed block of it has no place";
-        map.and_then(|map| map.block_at(position * u64::from(fragments), fragments))
+        map.and_then(|map| map.block_at(position, fragments))
             .ok_or(Corruption::Inode { ino: file.inode.ino, what }.into())
     }
 
-    fn take_page(&self, file: &mut Locked<'_>, position: u64) -> Option<Arc<Block>> {
+    fn take_page(&self, file: &mut Locked<'_>, position: FileBlock) -> Option<Arc<Block>> {
         let epoch = self.epoch;
         self.store.count_dirty(file, |file| file.pages.start_write(position, epoch))
     }
 
-    fn seal_sectors(&mut self, file: &mut Locked<'_>, position: u64) -> Result<()> {
+    fn seal_sectors(&mut self, file: &mut Locked<'_>, position: FileBlock) -> Result<()> {
         let number = self.number_of(file, position)?;
         let len = self.store.layout.sector_bytes as usize;
         let (epoch, checksum) = (self.epoch, self.store.checksum);
@@ -503,18 +502,14 @@ impl Preparation<'_> {
         let waits = new && self.names_wait(file, position);
         if waits {
             let empty = self.store.empty_block(file, position);
-            self.writes.put_block(
-                Phase::New,
-                number,
-                Arc::new(sealed(empty, len, epoch, checksum)),
-            );
+            self.writes.put_block(Phase::New, number, sealed(empty, len, epoch, checksum));
         }
         let Some(page) = self.store.dirty_page(file, position) else { return Ok(()) };
         let deferred = page.chunks_exact(len).any(|image| Sector::new(image).has_deferred());
         if deferred && !new {
             let mut before = page.clone();
             before.chunks_exact_mut(len).for_each(sector::before_deferred);
-            self.writes.put_block(change, number, Arc::new(sealed(before, len, epoch, checksum)));
+            self.writes.put_block(change, number, sealed(before, len, epoch, checksum));
         }
         for image in page.chunks_exact_mut(len) {
             sector::settle(image);
@@ -535,7 +530,7 @@ impl Preparation<'_> {
     /// Whether a new block of a directory has to be written without its names first: the inode of
     /// the directory, which leads to it, and those of names that moved here are changed in one
     /// phase, and a name must not be there before the tag that tells of its move.
-    fn names_wait(&self, dir: &Locked<'_>, position: u64) -> bool {
+    fn names_wait(&self, dir: &Locked<'_>, position: FileBlock) -> bool {
         let is_external = dir.container.is_some_and(|place| place.file == InodeNo::EXTERNAL);
         let Some(page) = dir.pages.get(position).filter(|_| is_external) else { return false };
         let moved = |ino| {
@@ -551,7 +546,12 @@ impl Preparation<'_> {
         })
     }
 
-    fn seal_derived(&mut self, file: &mut Locked<'_>, position: u64, kind: PageKind) -> Result<()> {
+    fn seal_derived(
+        &mut self,
+        file: &mut Locked<'_>,
+        position: FileBlock,
+        kind: PageKind,
+    ) -> Result<()> {
         let number = self.number_of(file, position)?;
         let checksum = self.store.checksum;
         // A page that is there is changed only when the log tells of it.
@@ -580,7 +580,7 @@ pub(super) fn finish_writes(in_flight: InFlight, epoch: EpochNo) {
 }
 
 /// A block of sectors of `len` bytes, sealed.
-fn sealed(mut block: Block, len: usize, epoch: EpochNo, checksum: Checksum) -> Block {
+fn sealed(mut block: Block, len: usize, epoch: EpochNo, checksum: Checksum) -> Arc<Block> {
     block.chunks_exact_mut(len).for_each(|image| sector::seal(image, epoch, checksum));
-    block
+    Arc::new(block)
 }

@@ -1,10 +1,15 @@
 //! Where a file lies, and what reading it cold costs.
 
+use std::ops::ControlFlow;
+
 use super::Volume;
 use crate::error::Result;
+use crate::format::extent::Extent;
+use crate::format::inode::InodeFlags;
 use crate::format::sector::Body;
 use crate::inode::Content;
-use crate::units::{BlockNo, Container, FragRun, InodeNo, SectorIndex};
+use crate::namespace::scan;
+use crate::units::{BlockNo, Container, FileBlock, FragRun, InodeNo};
 
 /// A run of a file's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,10 +108,10 @@ impl Volume {
         let layout = &self.store().layout;
         let holder = self.store().get(container.file)?;
         let state = holder.state.read();
-        let position = u64::from(container.sector.0 / layout.block_sectors());
+        let position = FileBlock(u64::from(container.sector.0 / layout.block_sectors()));
         let fragments = layout.block_fragments();
         let map = state.inode.map();
-        Ok(map.and_then(|map| map.block_at(position * u64::from(fragments), fragments)))
+        Ok(map.and_then(|map| map.block_at(position, fragments)))
     }
 
     fn neighbours(&self, parent: InodeNo, ino: InodeNo, segments: &[u64]) -> Result<Vec<InodeNo>> {
@@ -118,23 +123,18 @@ impl Volume {
         if !state.inode.is_dir() {
             return Ok(found);
         }
-        for index in (0..store.sector_count(&state)).map(SectorIndex) {
-            let image = store.sector(&state, index)?;
-            for entry in image.get().entries() {
-                let Body::Embedded(record) = entry.body else { continue };
-                let inline =
-                    record.inode.inode_flags().contains(crate::format::inode::InodeFlags::INLINE);
-                let beside = !inline
-                    && crate::format::extent::Extent::decode_list(record.data)
-                        .any(|extent| segments.contains(&(extent.start.0 / per_segment)));
-                if beside && entry.ino() != ino {
-                    found.push(entry.ino());
-                }
-                if found.len() == NEIGHBOURS_MAX {
-                    return Ok(found);
-                }
+        scan(store, &state, 0..u32::MAX, |_, entry| {
+            let Body::Embedded(record) = &entry.body else { return ControlFlow::Continue(()) };
+            let is_inline = record.inode.inode_flags().contains(InodeFlags::INLINE);
+            let is_near = !is_inline
+                && Extent::decode_list(record.data)
+                    .any(|extent| segments.contains(&(extent.start.0 / per_segment)));
+            if is_near && entry.ino() != ino {
+                found.push(entry.ino());
             }
-        }
+            let is_enough = found.len() == NEIGHBOURS_MAX;
+            if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
         Ok(found)
     }
 }

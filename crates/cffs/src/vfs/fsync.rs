@@ -1,18 +1,19 @@
 //! Making changes durable on demand: all of them, or those of one file.
 //!
 //! Offers [`Volume::sync`], which writes an epoch with everything, and [`Volume::sync_file`], which
-//! writes one that leaves behind what others have of new contents ([`EpochKind::Wanted`]): who
-//! waits for a file of a few kilobytes does not wait for what a neighbour streams. Names,
-//! directories and small changes always go, since they cost next to nothing beside the rest.
+//! writes one that leaves out what others have of new contents ([`EpochKind::Wanted`]): an fsync of a
+//! file of a few kilobytes does not wait for what a neighbour streams. Names, directories and small
+//! changes always go, since they cost next to nothing compared with the rest.
 //!
-//! Who waits tells first what he waits for. The next epoch takes what all have told of, so those
-//! who came while an epoch was written share the one after it. Whoever writes that one waits a little
-//! for those whom the last one served, who may be about to come again ([`Callers`]).
+//! Group commit: a caller first enters the file that it waits for. The next epoch takes all that were
+//! entered, so callers that come while an epoch is written share the one after it. The leader, which
+//! writes that one, waits briefly for the callers of the last epoch, which may be about to come again
+//! ([`Callers`]).
 //!
-//! Invariants: a file is left behind only while the device has it, under its name, whole, and on
+//! Invariants: a file is left out only while the device has it, under its name, whole, and on
 //! space that is still its own ([`Choice::leaves`]); so a name is never durable before the contents
 //! that it was given with, and what a file gave back is not given out while the inode on the device
-//! leads there. What is left behind stays dirty and queued, for the next epoch that takes
+//! leads there. What is left out stays dirty and queued, for the next epoch that takes
 //! everything: that of the background at the latest.
 
 use std::collections::HashSet;
@@ -29,22 +30,19 @@ use crate::units::{EpochNo, InodeNo};
 #[cfg(test)]
 mod tests;
 
-/// The longest that an epoch waits for those who may share it, on any volume.
-pub(super) const COMPANY_PATIENCE: Duration = Duration::from_millis(15);
-
-/// The files that somebody waits for.
+/// The files for which an fsync waits.
 pub(super) type Wanted = HashSet<InodeNo>;
 
-/// Those who wait for a file of theirs to be durable. One of them leads: it writes the epoch.
+/// The threads that wait for a file to be durable. One of them leads: it writes the epoch.
 #[derive(Default)]
 pub(super) struct Callers {
     state: Mutex<State>,
-    /// Somebody came, whom the leader may be waiting for.
+    /// A caller came, for which the leader may be waiting.
     came: Condvar,
-    /// An epoch has ended, or nobody leads any more.
+    /// An epoch has ended, or there is no leader any more.
     ended: Condvar,
-    /// The longest that a leader waits for company.
-    patience: Duration,
+    /// The longest that a leader waits for others.
+    wait_max: Duration,
 }
 
 #[derive(Default)]
@@ -53,7 +51,7 @@ struct State {
     /// If one of the callers leads: how many it leads, and since when.
     led: Option<(usize, Instant)>,
     reached: Reached,
-    company: Company,
+    last: LastGroup,
 }
 
 /// What is durable.
@@ -61,9 +59,9 @@ struct State {
 struct Reached {
     /// The last epoch that is on the device.
     done: EpochNo,
-    /// The last one that left nothing behind.
+    /// The last one that left nothing out.
     complete: EpochNo,
-    /// The files that the last one left behind.
+    /// The files that the last one left out.
     left: HashSet<InodeNo>,
 }
 
@@ -74,9 +72,9 @@ impl Reached {
     }
 }
 
-/// What the last epoch with a leader tells of the next one.
+/// The callers that shared the last epoch with a leader: as many may share the next.
 #[derive(Clone, Copy, Default)]
-struct Company {
+struct LastGroup {
     /// How many callers it served, and how many more had come when it ended.
     callers: usize,
     /// How long it took.
@@ -84,11 +82,12 @@ struct Company {
 }
 
 impl Callers {
-    /// Nobody yet, on a device that has all epochs up to `done`.
-    pub(super) fn new(done: EpochNo, patience: Duration) -> Callers {
+    /// No callers yet, on a device that has all epochs up to `done`. A leader waits for others no longer
+    /// than `wait_max`.
+    pub(super) fn new(done: EpochNo, wait_max: Duration) -> Callers {
         let reached = Reached { done, complete: done, left: HashSet::new() };
         let state = Mutex::new(State { reached, ..State::default() });
-        Callers { state, patience, ..Callers::default() }
+        Callers { state, wait_max, ..Callers::default() }
     }
 
     /// Takes what all of them wait for.
@@ -96,7 +95,7 @@ impl Callers {
         std::mem::take(&mut self.state.lock().wanted)
     }
 
-    /// The device has an epoch, without the files that it `left` behind.
+    /// The device has an epoch, without the files that it `left` out.
     pub(super) fn reached(&self, epoch: EpochNo, left: HashSet<InodeNo>) {
         let mut state = self.state.lock();
         state.reached.done = epoch;
@@ -106,7 +105,7 @@ impl Callers {
         state.reached.left = left;
         if let Some((served, began)) = state.led {
             let callers = served + state.wanted.len();
-            state.company = Company { callers, lasted: began.elapsed() };
+            state.last = LastGroup { callers, lasted: began.elapsed() };
         }
         self.ended.notify_all();
     }
@@ -118,21 +117,21 @@ impl Callers {
     }
 
     /// Asks for a file to be made durable as it is in the epoch `since`, and waits until it is, or until
-    /// it falls to the caller to lead: then waits a little for those who may come too.
+    /// it falls to the caller to lead: then waits briefly for those that may come too.
     ///
-    /// Of some that call again and again, each as soon as it was served, one comes first. If it did
-    /// not wait it would have an epoch to itself, and the others the next. They come within a fraction
-    /// of the time that an epoch takes, or are no company.
+    /// With several threads in an fsync loop, the first would get an epoch to itself and the others the
+    /// next, so the leader waits for the threads of the last epoch. Those that are in such a loop come
+    /// within a fraction of the time that an epoch takes.
     fn ask(&self, ino: InodeNo, since: EpochNo) -> Option<Lead<'_>> {
         let mut state = self.state.lock();
         state.wanted.insert(ino);
         self.came.notify_one();
         while !state.reached.has(ino, since) {
             if state.led.is_none() {
-                let Company { callers, lasted } = state.company;
+                let LastGroup { callers, lasted } = state.last;
                 let began = Instant::now();
                 state.led = Some((0, began));
-                let until = began + self.patience.min(lasted / 2);
+                let until = began + self.wait_max.min(lasted / 2);
                 while state.wanted.len() < callers
                     && !self.came.wait_until(&mut state, until).timed_out()
                 {}
@@ -155,16 +154,16 @@ impl Drop for Lead<'_> {
     }
 }
 
-/// Which files an epoch leaves behind.
+/// Which files an epoch leaves out.
 pub(super) struct Choice {
-    /// Files that somebody waits for.
+    /// Files for which an fsync waits.
     pub(super) wanted: Wanted,
     /// The bytes of new contents up to which a file is taken in any case.
     pub(super) leaves_bytes: u64,
 }
 
 impl Choice {
-    /// Whether a file waits for a later epoch: nobody wants it, it has much to write, and nothing was
+    /// Whether a file waits for a later epoch: no fsync waits for it, it has much to write, and nothing was
     /// changed of it but its contents since the device has it where it lies.
     pub(super) fn leaves(&self, store: &Store, ino: InodeNo, file: &VnodeState) -> bool {
         let new_bytes = file.pages.dirty_count() as u64 * u64::from(store.layout.block_bytes);
@@ -176,7 +175,7 @@ impl Choice {
             && file.changed <= Changed::Contents
     }
 
-    /// Whether an inode waits for a later epoch, whatever becomes of the file's pages: nobody wants
+    /// Whether an inode waits for a later epoch, whatever becomes of the file's pages: no fsync waits for
     /// it, and only its times were changed, or those of a directory in which names came and went.
     /// What lies in the external table has its names counted in recovery, so it goes.
     pub(super) fn leaves_times(&self, ino: InodeNo, file: &VnodeState) -> bool {

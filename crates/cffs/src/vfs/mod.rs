@@ -62,6 +62,8 @@ pub use crate::inode::Fill as BusyLogFill;
 use crate::inode::{Busy, Locked, Store, Vnode};
 use crate::memory::{Kind, Memory};
 use crate::namespace::Namespace;
+use crate::readahead::ReadAhead;
+use crate::tuning::{self, Tuning};
 use crate::units::{EpochNo, InodeNo};
 use damage::DamageRecord;
 use references::References;
@@ -168,6 +170,7 @@ pub struct Volume {
     throttle: Throttle,
     references: References,
     reserve: ReserveUsers,
+    readahead: ReadAhead,
     latched: Mutex<Option<String>>,
     /// Whether the epoch that failed had changes in it.
     loses_changes: AtomicBool,
@@ -231,12 +234,14 @@ impl Volume {
         superblock.epoch = (superblock.epoch >> 32).wrapping_add(1) << 32;
         let layout = Layout::new(&superblock);
         let reserve = superblock.reserve;
-        let cache = Arc::new(BufferCache::new(
-            device,
-            layout,
-            options.cache_bytes,
-            superblock.policy.groups(),
-        ));
+        let tuning = Tuning::new(tuning::Device {
+            break_even_bytes: options.break_even_bytes,
+            request_bytes_max: device.longest_request(),
+            cache_bytes: options.cache_bytes,
+        });
+        let groups = superblock.policy.groups();
+        let cache =
+            Arc::new(BufferCache::new(device, layout, tuning, groups, options.waiter.clone()));
         let memory = Arc::new(Memory::new(options.cache_bytes, options.dirty_bytes_max));
         let names_max = ((options.cache_bytes >> 20).max(1) * NAMES_PER_MIB) as usize;
         let store = Store::open(cache, &superblock, clock, memory)?;
@@ -250,10 +255,11 @@ impl Volume {
             superblock: Mutex::new(superblock),
             gate: RwLock::new(()),
             epochs: Mutex::new(epoch::Progress::new(done)),
-            callers: fsync::Callers::new(done, fsync::COMPANY_PATIENCE),
+            callers: fsync::Callers::new(done, tuning.writing.group_commit_wait_max),
             throttle,
             references: References::default(),
             reserve: ReserveUsers::new(reserve),
+            readahead: ReadAhead::new(&tuning),
             latched: Mutex::new(None),
             loses_changes: AtomicBool::new(false),
             durable_until: Mutex::new(Instant::now()),
@@ -437,7 +443,7 @@ impl Volume {
     pub fn memory(&self) -> Vec<MemoryUse> {
         let Namespace { store, .. } = &self.names;
         let account = &store.memory;
-        let cache_bytes = store.cache.bytes();
+        let cache_bytes = self.options.cache_bytes;
         Kind::ALL
             .into_iter()
             .map(|kind| {

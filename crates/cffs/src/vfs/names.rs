@@ -29,7 +29,7 @@ impl Volume {
     pub fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Attr> {
         count(&self.calls.lookups);
         let parent = self.vnode(dir)?;
-        self.store().read_ahead(&parent);
+        self.readahead.before_read(self.store(), &parent);
         let vnode = self.noted(self.names.lookup(&parent, name))?;
         self.references.take(vnode.ino);
         let (attr, is_away) = {
@@ -325,10 +325,10 @@ impl Volume {
     ) -> Result<()> {
         count(&self.calls.dir_reads);
         let vnode = self.vnode(dir)?;
-        self.store().read_ahead(&vnode);
+        self.readahead.before_read(self.store(), &vnode);
         let state = vnode.state.read();
         if plus && cookie == 0 {
-            self.store().read_trees_ahead(&state);
+            self.readahead.before_listing(self.store(), &state);
         }
         let listed = self.names.read_dir(&state, cookie, &mut |visited| {
             let mut entry = DirEntry {

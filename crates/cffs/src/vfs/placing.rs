@@ -1,9 +1,10 @@
-//! Where the contents of files go: each beside the files of its key, which for most is its directory.
+//! Where the contents of files go: each near the files of its key, which for most is its directory.
 //!
 //! Called with the gate closed, by an epoch and by what is written ahead of one (`early`).
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::alloc::Owner;
@@ -11,10 +12,11 @@ use crate::cache::WriteSet;
 use crate::error::Result;
 use crate::format::extent::Extent;
 use crate::format::inode::InodeFlags;
-use crate::format::sector;
+use crate::format::sector::Body;
 use crate::format::superblock::Policy;
 use crate::inode::{Locked, Neighbours, Store, Vnode, VnodeState};
-use crate::units::{EpochNo, FragRun, InodeNo, Key, SectorIndex};
+use crate::namespace::scan;
+use crate::units::{EpochNo, FileBlock, FragRun, InodeNo, Key};
 
 /// The directories of which files were placed in the open epoch, and where the first of them lies.
 pub(super) type Hints = BTreeMap<InodeNo, FragRun>;
@@ -61,7 +63,7 @@ struct KeyState {
 impl KeyState {
     /// What is known of the key of a file that has `own` as its own key and lies in `parent`.
     ///
-    /// A directory of which most is written anew is as good as a new one, and lies beside what is
+    /// A directory of which most is written anew is as good as a new one, and lies near what is
     /// written with it rather than where it was.
     fn find(store: &Store, own: Key, parent: InodeNo, rewritten: u64) -> KeyState {
         let by_parent = own == Key(0) && store.features.policy == Policy::Directory;
@@ -92,7 +94,7 @@ pub(super) struct Placer<'a> {
 }
 
 impl<'a> Placer<'a> {
-    /// A placer that goes on where others in the same epoch ended, for files that give back what is
+    /// A placer that continues where others in the same epoch ended, for files that give back what is
     /// `rewritten`.
     pub(super) fn new(store: &'a Store, hints: Hints, rewritten: Rewritten) -> Placer<'a> {
         Placer { store, keys: HashMap::new(), hints, rewritten }
@@ -109,11 +111,11 @@ impl<'a> Placer<'a> {
     pub(super) fn place(
         &mut self,
         vnode: &Arc<Vnode>,
-        positions: Vec<u64>,
+        positions: Vec<FileBlock>,
         urgent: bool,
         writes: &mut WriteSet,
         epoch: EpochNo,
-    ) -> Result<Vec<u64>> {
+    ) -> Result<Vec<FileBlock>> {
         if positions.is_empty() {
             return Ok(positions);
         }
@@ -147,21 +149,19 @@ impl<'a> Placer<'a> {
 /// The segments in which the files of a directory lie, from the directory's own sectors.
 fn segments_of(store: &Store, dir: &Arc<Vnode>) -> Vec<u64> {
     let per_segment = u64::from(store.layout.segment_fragments());
-    let small = store.small_bytes_max() * 4;
+    let small = store.small_bytes_max() * store.cache.tuning().placing.territory_file_factor;
     let state = dir.state.read();
     let mut segments = BTreeSet::new();
-    for index in (0..store.sector_count(&state)).map(SectorIndex) {
-        let Ok(image) = store.sector(&state, index) else { continue };
-        for entry in image.get().entries() {
-            let sector::Body::Embedded(record) = entry.body else { continue };
-            let inline = record.inode.inode_flags().contains(InodeFlags::INLINE);
-            if inline || record.inode.size.get() > small {
-                continue;
-            }
-            for extent in Extent::decode_list(record.data) {
-                segments.insert(extent.start.0 / per_segment);
-            }
+    // Files of sectors after one that cannot be read are not counted: they have a place as it is.
+    let _ = scan(store, &state, 0..u32::MAX, |_, entry| {
+        if let Body::Embedded(record) = &entry.body
+            && !record.inode.inode_flags().contains(InodeFlags::INLINE)
+            && record.inode.size.get() <= small
+        {
+            let starts = Extent::decode_list(record.data).map(|extent| extent.start.0);
+            segments.extend(starts.map(|start| start / per_segment));
         }
-    }
+        ControlFlow::<()>::Continue(())
+    });
     segments.into_iter().collect()
 }

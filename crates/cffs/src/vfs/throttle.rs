@@ -1,10 +1,10 @@
-//! Holding back whoever changes more than the device takes.
+//! Holding back threads that change more than the device takes.
 //!
 //! Changes gather in memory. When contents are enough to write in one go, the background is called to
 //! do that ahead of their epoch (`early`). When changes take half of what they may, it is called to
-//! write an epoch, and changes go on; when they take all of it, who makes more waits until an epoch
-//! has begun that takes them over. So a stream of changes keeps the device busy and is not stopped
-//! for the time of a write. Without a background, whoever reaches the limit writes the epoch.
+//! write an epoch, and changes go on; when they take all of it, a thread that makes more waits until an
+//! epoch has begun that takes them over. So a stream of changes keeps the device busy and is not stopped
+//! for the time of a write. Without a background, the thread that reaches the limit writes the epoch.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
@@ -14,9 +14,6 @@ use parking_lot::{Condvar, Mutex};
 
 use super::Volume;
 use crate::error::Result;
-
-/// How long somebody waits for the background before he does its work himself.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 pub(super) struct Throttle {
@@ -135,8 +132,8 @@ impl Volume {
         if !self.is_full() {
             return Ok(());
         }
-        self.store().cache.device().expect_wait();
-        let until = Instant::now() + PATIENCE;
+        self.options.waiter.about_to_wait();
+        let until = Instant::now() + self.store().cache.tuning().writing.background_wait_max;
         let mut guard = throttle.lock.lock();
         while self.is_full() && self.check_writable().is_ok() {
             if !self.has_background() || throttle.taken.wait_until(&mut guard, until).timed_out() {

@@ -7,7 +7,9 @@ use crate::clock::Timestamp;
 use crate::format::inode::FileType;
 pub use crate::format::superblock::ErrorsPolicy;
 use crate::host::Host;
+use crate::tuning::{BREAK_EVEN_BYTES, EARLY_BYTES, FSYNC_LEAVES_BYTES};
 use crate::units::InodeNo;
+use crate::waiter::{InPlace, Waiter};
 
 /// The attributes of a file, as `stat` shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,6 +245,9 @@ pub struct OpenOptions {
     /// An fsync of one file leaves what others have of new contents in memory for the next epoch, if
     /// they have more bytes of them than this; [`u64::MAX`] for never.
     pub fsync_leaves_bytes: u64,
+    /// What the device streams in the time of an access elsewhere, in bytes: what is read, placed and
+    /// written at once is a multiple of it ([`Tuning`](crate::tuning::Tuning)).
+    pub break_even_bytes: u64,
     /// How long changes stay in memory before the background epoch.
     pub epoch_interval: Duration,
     /// How long nothing is changed before the background writes what is derived and marks the volume
@@ -266,6 +271,8 @@ pub struct OpenOptions {
     pub host: Option<Arc<dyn Host>>,
     /// Opens the volume for writing though another process has it, or may have it.
     pub take_over: bool,
+    /// Learns when a thread that called is about to wait.
+    pub waiter: Arc<dyn Waiter>,
 }
 
 impl Default for OpenOptions {
@@ -274,8 +281,9 @@ impl Default for OpenOptions {
             read_only: false,
             cache_bytes: 256 << 20,
             dirty_bytes_max: 64 << 20,
-            early_bytes: 4 << 20,
-            fsync_leaves_bytes: 1 << 20,
+            early_bytes: EARLY_BYTES,
+            fsync_leaves_bytes: FSYNC_LEAVES_BYTES,
+            break_even_bytes: BREAK_EVEN_BYTES,
             epoch_interval: Duration::from_secs(5),
             clean_after: Duration::from_secs(10),
             clean_every: Duration::from_secs(30),
@@ -286,6 +294,7 @@ impl Default for OpenOptions {
             errors: ErrorsPolicy::Default,
             host: None,
             take_over: false,
+            waiter: Arc::new(InPlace),
         }
     }
 }

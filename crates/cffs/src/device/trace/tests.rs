@@ -1,7 +1,9 @@
 //! Tests of the counts and of the record.
 
+use std::time::Duration;
+
 use super::*;
-use crate::device::{FaultDevice, MemoryDevice, fault};
+use crate::device::{FaultDevice, HoldDevice, MemoryDevice, RequestKind, fault};
 
 fn write(device: &impl BlockDevice, offset: u64, data: &[u8]) {
     device.write_at(offset, &[IoSlice::new(data)]).unwrap();
@@ -90,49 +92,19 @@ fn a_replayed_record_makes_the_same_image() {
 
 #[test]
 fn a_write_that_returns_during_a_barrier_is_recorded_after_it() {
-    use std::sync::Barrier;
-
-    /// Lets a barrier return only when `released` says so.
-    struct SlowBarrier {
-        inner: MemoryDevice,
-        entered: Barrier,
-        released: Barrier,
-    }
-    impl BlockDevice for SlowBarrier {
-        fn geometry(&self) -> Geometry {
-            self.inner.geometry()
-        }
-        fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-            self.inner.read_at(offset, buf)
-        }
-        fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-            self.inner.write_at(offset, bufs)?;
-            self.released.wait();
-            Ok(())
-        }
-        fn barrier(&self) -> io::Result<()> {
-            self.entered.wait();
-            self.released.wait();
-            Ok(())
-        }
-        fn sync(&self) -> io::Result<()> {
-            self.inner.sync()
-        }
-        fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-            self.inner.discard(offset, len)
-        }
-    }
-
-    let device = TraceDevice::new(SlowBarrier {
-        inner: MemoryDevice::new(4096),
-        entered: Barrier::new(2),
-        released: Barrier::new(2),
-    });
+    let device = TraceDevice::new(HoldDevice::new(MemoryDevice::new(4096)));
     device.start_recording();
     std::thread::scope(|threads| {
+        let held = device.inner().hold(RequestKind::Barrier);
         threads.spawn(|| device.barrier().unwrap());
-        device.inner().entered.wait();
-        write(&device, 0, b"late");
+        assert!(device.inner().wait_for_request(Duration::from_secs(60)));
+        threads.spawn(|| write(&device, 0, b"late"));
+        let mut bytes = [0; 4];
+        while &bytes != b"late" {
+            std::thread::yield_now();
+            device.inner().inner().read_at(0, &mut bytes).unwrap();
+        }
+        drop(held);
     });
     let events = device.stop_recording();
     assert_eq!(events[0], TraceEvent::Barrier);

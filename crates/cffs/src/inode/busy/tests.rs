@@ -1,6 +1,7 @@
 use super::*;
 use crate::device::MemoryDevice;
 use crate::mkfs::{self, MkfsOptions};
+use crate::units::FileBlock;
 use crate::vfs::read_superblock;
 
 #[test]
@@ -12,7 +13,7 @@ fn a_log_that_would_need_too_much_memory_says_that_it_does_not_tell_everything()
     let busy = Busy::new(layout, superblock.checksum(), superblock.generation);
     let mut high_from = None;
     for position in 0..NOTES_MAX as u64 + 1000 {
-        busy.container(InodeNo(100), position, None);
+        busy.container(InodeNo(100), FileBlock(position), None);
         let fill = busy.fill();
         assert!(fill.notes <= NOTES_MAX, "{} notes", fill.notes);
         match high_from {

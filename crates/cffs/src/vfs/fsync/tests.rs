@@ -1,4 +1,4 @@
-//! Who leads, for whom it waits, and who is served by whom.
+//! Which caller leads, for which others it waits, and which of them it serves.
 
 use std::sync::mpsc;
 use std::thread;
@@ -7,9 +7,9 @@ use super::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn callers(company: usize) -> Callers {
+fn callers(last: usize) -> Callers {
     let callers = Callers::new(EpochNo(1), HOUR);
-    callers.state.lock().company = Company { callers: company, lasted: HOUR };
+    callers.state.lock().last = LastGroup { callers: last, lasted: HOUR };
     callers
 }
 
@@ -33,19 +33,19 @@ fn a_leader_waits_for_as_many_as_came_last_time() {
     let taken: Vec<Wanted> = hears.iter().collect();
     assert_eq!(taken.len(), 1, "one leads, and the others are served");
     assert_eq!(taken[0].len(), 3);
-    assert_eq!(callers.state.lock().company.callers, 3);
+    assert_eq!(callers.state.lock().last.callers, 3);
     assert!(callers.state.lock().led.is_none());
 }
 
 #[test]
-fn whoever_comes_while_an_epoch_is_written_is_company_for_the_next() {
+fn callers_that_come_while_an_epoch_is_written_count_for_the_next() {
     let callers = callers(0);
     let lead = callers.ask(InodeNo(1), EpochNo(2)).unwrap();
     callers.take();
     callers.state.lock().wanted.extend([InodeNo(2), InodeNo(3)]);
     callers.reached(EpochNo(2), HashSet::new());
     drop(lead);
-    assert_eq!(callers.state.lock().company.callers, 3);
+    assert_eq!(callers.state.lock().last.callers, 3);
 }
 
 #[test]

@@ -1,13 +1,13 @@
-//! Readers at random: the region in which they have missed a few times is read as a whole.
+//! Density: a region in which readers at random have missed a few times is read as a whole.
 //!
 //! In the time of a miss, a seek and half a rotation, a disk of today reads a mebibyte or more. So where
-//! somebody misses again and again, reading the rest soon costs what was spent there already, and saves
+//! readers miss again and again, reading the rest soon costs what was spent there already, and saves
 //! all misses that follow, if any do (ski rental: rent until that has cost as much as buying, then
-//! buy; decision 011 tells where that does not hold). Among much more data than the latest misses could
+//! buy; decision 011 says where that does not hold). Among much more data than the latest misses could
 //! cover, several in the same region are rare, and a miss stays a single read.
 //!
 //! A region that was read and is missed in again soon did not fit into the cache. Reading it once more
-//! would throw out as much as it brings, so there a miss stays a single read, too, until the cache has
+//! would evict as much as it brings, so there a miss stays a single read, too, until the cache has
 //! been filled several times over.
 
 use std::collections::VecDeque;
@@ -15,22 +15,14 @@ use std::ops::Range;
 
 use parking_lot::Mutex;
 
-/// How long a region is, and which part of the cache at most.
-const REGION_BYTES: u64 = 4 << 20;
-const REGION_CACHE_PART: u64 = 16;
-/// How many misses in a region come before the one that reads it: the first region, and those that follow.
-const MISSES_BEFORE: usize = 2;
-const MISSES_BEFORE_NEXT: usize = 1;
-/// How many misses, and how many regions that were read, are remembered.
-const MISSES_MAX: usize = 32;
-const READ_MAX: usize = 256;
-/// A region that was read is forgotten when as many times the cache's bytes were read since.
-const CACHES_READ: u64 = 4;
+use crate::tuning::{Reading, Tuning};
 
 /// Where readers at random have missed lately.
-pub(super) struct Regions {
+pub(super) struct Density {
+    /// The length of a region in blocks.
     blocks: u64,
     cache_blocks: u64,
+    reading: Reading,
     state: Mutex<State>,
 }
 
@@ -42,12 +34,14 @@ struct State {
     read: VecDeque<(u64, u64)>,
 }
 
-impl Regions {
-    /// The regions of a cache of so many blocks.
-    pub(super) fn new(block_bytes: u32, cache_blocks: u64) -> Regions {
-        let longest = REGION_BYTES / u64::from(block_bytes);
-        let blocks = (cache_blocks / REGION_CACHE_PART).clamp(1, longest);
-        Regions { blocks, cache_blocks, state: Mutex::default() }
+impl Density {
+    /// Nothing was missed yet.
+    pub(super) fn new(tuning: &Tuning, block_bytes: u32) -> Density {
+        let reading = tuning.reading;
+        let cache_blocks = tuning.cache_blocks(block_bytes);
+        let longest = (reading.region_bytes / u64::from(block_bytes)).max(1);
+        let blocks = (cache_blocks / reading.window_cache_part).clamp(1, longest);
+        Density { blocks, cache_blocks, reading, state: Mutex::default() }
     }
 
     /// Takes note of a miss at random, before which the cache has read so many blocks; returns the
@@ -55,20 +49,22 @@ impl Regions {
     pub(super) fn missed(&self, block: u64, blocks_read: u64) -> Option<Range<u64>> {
         let region = block / self.blocks;
         let State { missed, read } = &mut *self.state.lock();
-        let is_old = |then: u64| blocks_read.saturating_sub(then) > CACHES_READ * self.cache_blocks;
+        let Reading { misses_before_first, misses_before_next, region_caches, .. } = self.reading;
+        let forgotten_after = region_caches * self.cache_blocks;
+        let is_old = |then: u64| blocks_read.saturating_sub(then) > forgotten_after;
         while read.front().is_some_and(|&(_, then)| is_old(then)) {
             read.pop_front();
         }
         if read.iter().any(|&(other, _)| other == region) {
             return None;
         }
-        let before = if read.is_empty() { MISSES_BEFORE } else { MISSES_BEFORE_NEXT };
+        let before = if read.is_empty() { misses_before_first } else { misses_before_next };
         if missed.iter().filter(|&&other| other == region).count() < before {
-            remember(missed, region, MISSES_MAX);
+            remember(missed, region, self.reading.misses_max);
             return None;
         }
         missed.retain(|&other| other != region);
-        remember(read, (region, blocks_read), READ_MAX);
+        remember(read, (region, blocks_read), self.reading.regions_max);
         Some(region * self.blocks..(region + 1) * self.blocks)
     }
 }

@@ -1,0 +1,14 @@
+//! What the transport learns of threads that wait.
+
+use cffs::waiter::Waiter;
+
+/// A thread that waits leaves its seat to another ([`fuse_ring::will_wait`]). A mounted volume is opened
+/// with this waiter; with another one it works as well, and a slow device holds up more callers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LeaveSeat;
+
+impl Waiter for LeaveSeat {
+    fn about_to_wait(&self) {
+        fuse_ring::will_wait();
+    }
+}

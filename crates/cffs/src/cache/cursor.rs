@@ -1,0 +1,95 @@
+//! Sequential readers: where each one is, and how much it is given next.
+//!
+//! ```text
+//!     reads on from where it was: window × factor, up to the most
+//!    none ────────────────────────────────▶ following
+//!     ▲          reads somewhere else           │
+//!     └──────────── (another cursor) ───────────┘
+//! ```
+
+#[cfg(test)]
+mod tests;
+
+/// How a window grows with each step in order.
+#[derive(Clone, Copy, Debug)]
+pub struct Growth {
+    /// How many times as long the next window is.
+    pub factor: u64,
+    /// At least.
+    pub least: u64,
+    /// And at most.
+    pub most: u64,
+}
+
+/// A sequential reader at a place of any kind: a run of blocks, a file of a directory, a directory of a
+/// tree.
+#[derive(Clone, Debug, Default)]
+pub struct Cursor<P> {
+    /// Where it is.
+    pub at: P,
+    /// How much it is given next; the unit is that of its [`Growth`].
+    pub window: u64,
+}
+
+impl<P> Cursor<P> {
+    /// A reader at a place, without anything that it was given before.
+    pub fn new(at: P) -> Cursor<P> {
+        Cursor { at, window: 0 }
+    }
+
+    /// Notes that it read on, to this place.
+    pub fn advance(&mut self, at: P, growth: Growth) {
+        self.at = at;
+        self.window = self.next_window(growth);
+    }
+
+    /// What it would be given after one more step in order.
+    pub fn next_window(&self, growth: Growth) -> u64 {
+        self.window.saturating_mul(growth.factor).max(growth.least).min(growth.most)
+    }
+}
+
+/// The readers that moved last. When there are too many, the one that moved longest ago is forgotten.
+#[derive(Debug)]
+pub struct Cursors<P> {
+    /// Each with when it moved last.
+    cursors: Vec<(u64, Cursor<P>)>,
+    most: usize,
+    moves: u64,
+}
+
+impl<P> Cursors<P> {
+    /// None yet, and `most` at most, one at least.
+    pub fn new(most: usize) -> Cursors<P> {
+        Cursors { cursors: Vec::new(), most, moves: 0 }
+    }
+
+    /// The reader of which this holds.
+    pub fn find(&self, is_it: impl Fn(&P) -> bool) -> Option<&Cursor<P>> {
+        self.cursors.iter().map(|(_, cursor)| cursor).find(|cursor| is_it(&cursor.at))
+    }
+
+    /// The reader that moved last.
+    pub fn latest(&self) -> Option<&Cursor<P>> {
+        self.cursors.iter().max_by_key(|(moved, _)| *moved).map(|(_, cursor)| cursor)
+    }
+
+    /// The reader of which this holds, to be moved.
+    pub fn find_to_move(&mut self, is_it: impl Fn(&P) -> bool) -> Option<&mut Cursor<P>> {
+        self.moves += 1;
+        let (moved, cursor) = self.cursors.iter_mut().find(|(_, cursor)| is_it(&cursor.at))?;
+        *moved = self.moves;
+        Some(cursor)
+    }
+
+    /// Adds a reader that has just moved.
+    pub fn add(&mut self, cursor: Cursor<P>) {
+        self.moves += 1;
+        let is_full = self.cursors.len() >= self.most;
+        let oldest = self.cursors.iter_mut().min_by_key(|(moved, _)| *moved);
+        match oldest.filter(|_| is_full) {
+            Some(oldest) => *oldest = (self.moves, cursor),
+            None => self.cursors.push((self.moves, cursor)),
+        }
+    }
+}

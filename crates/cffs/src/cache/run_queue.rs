@@ -1,0 +1,382 @@
+//! The run queue: what is prefetched by threads of its own while readers read.
+//!
+//! A sequential reader would else wait for each run, and the device for the reader. Within
+//! [`BufferCache::with_prefetch`], a run is *in flight* from when it is queued until its blocks are in
+//! memory, and a reader that misses one of them waits for that run alone. Elsewhere nothing is queued,
+//! and every run is read by the thread that needs it: so tests and tools see the same requests each
+//! time.
+//!
+//! ```text
+//!   queue ──▶ queued ──▶ at the device ──▶ taken over ──▶ in memory, or gone if reading failed
+//!             └──────────────── in flight ─────────┘
+//! ```
+//!
+//! Adjacent runs reach the device in their order, two at a time, the second a moment after the first: if
+//! two threads asked at once, either could be first, and an arm that begins with the second loses a
+//! rotation.
+//!
+//! A request is as long as the device takes, since what it costs hardly depends on its length. But
+//! where nothing is in flight a reader waits for the first block of a run, so its requests begin short;
+//! those of a stream are queued before they are needed, and grow with its window.
+//!
+//! Lock order: the queue's lock is a leaf. A thread that serves the queue takes no segment lock, because
+//! a reader waits for it while it holds one.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::BufferCache;
+use crate::device::LongBuffer;
+use crate::error::Result;
+use crate::tuning::Tuning;
+use crate::units::{BlockNo, Class};
+
+/// The runs that are prefetched in the background.
+pub(super) struct RunQueue {
+    /// The longest run that is queued as one request, in blocks.
+    request_blocks: u64,
+    /// No more runs than this are in flight; what exceeds that is not prefetched.
+    runs_max: usize,
+    /// How long the second of two adjacent runs waits while the device has the first.
+    pub(super) head_start: Duration,
+    /// Threads that serve.
+    threads: AtomicUsize,
+    /// How many runs are in flight.
+    count: AtomicUsize,
+    state: Mutex<State>,
+    /// There is a run to read, or one less at the device, or no more will come.
+    queued: Condvar,
+    /// A run is no longer in flight.
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Runs that no thread has taken yet.
+    queue: VecDeque<Run>,
+    /// The runs that the device is asked for, since when.
+    at_device: Vec<(Run, Instant)>,
+    /// All runs, from first block to end.
+    in_flight: BTreeMap<u64, u64>,
+    ended: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Run {
+    first: u64,
+    end: u64,
+    /// Whether the next run of a stream is queued when a block of this one is first used.
+    triggers: bool,
+    class: Class,
+}
+
+/// What there is to read.
+enum Ready {
+    /// The run at this place of the queue.
+    Run(usize),
+    /// Nothing before this moment.
+    From(Instant),
+    /// Nothing until something changes.
+    Nothing,
+}
+
+impl RunQueue {
+    /// Nothing is in flight.
+    pub(super) fn new(tuning: &Tuning, block_bytes: u32) -> RunQueue {
+        RunQueue {
+            request_blocks: tuning.request_blocks(block_bytes),
+            runs_max: tuning.reading.runs_max,
+            head_start: tuning.reading.head_start,
+            threads: AtomicUsize::default(),
+            count: AtomicUsize::default(),
+            state: Mutex::default(),
+            queued: Condvar::default(),
+            arrived: Condvar::default(),
+        }
+    }
+
+    fn is_served(&self) -> bool {
+        self.threads.load(Ordering::Relaxed) > 0
+    }
+
+    /// Adds a run, but for what is in flight already. If nothing is, its requests grow from `short`
+    /// blocks on.
+    pub(super) fn push(&self, run: Range<u64>, short: u64, triggers: bool, class: Class) {
+        let Range { start: first, end } = run;
+        let mut state = self.state.lock();
+        let mut longest = if state.in_flight.is_empty() { short } else { self.request_blocks };
+        let mut at = first;
+        while at < end && !state.ended && state.in_flight.len() < self.runs_max {
+            let (before, next) = state.around(at);
+            if before > at {
+                at = before;
+                continue;
+            }
+            let to = end.min(next).min(at + longest.min(self.request_blocks));
+            assert!(at < to && to <= next, "runs in flight do not overlap");
+            longest = (longest * 2).min(self.request_blocks);
+            state.in_flight.insert(at, to);
+            let triggers = triggers && at == first;
+            state.queue.push_back(Run { first: at, end: to, triggers, class });
+            at = to;
+        }
+        self.count.store(state.in_flight.len(), Ordering::Relaxed);
+        drop(state);
+        self.queued.notify_all();
+    }
+
+    pub(super) fn is_in_flight(&self, block: u64) -> bool {
+        self.count.load(Ordering::Relaxed) > 0 && self.state.lock().around(block).0 > block
+    }
+
+    /// The blocks around one that is not in flight, up to the next ones that are.
+    pub(super) fn idle_around(&self, block: u64) -> (u64, u64) {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return (0, u64::MAX);
+        }
+        self.state.lock().around(block)
+    }
+
+    /// Waits until the block is not in flight, after `before_waiting` if it is.
+    pub(super) fn wait_for(&self, block: u64, before_waiting: impl FnOnce()) {
+        if !self.is_in_flight(block) {
+            return;
+        }
+        before_waiting();
+        let mut state = self.state.lock();
+        while state.around(block).0 > block {
+            self.arrived.wait(&mut state);
+        }
+    }
+
+    /// The next run to read; `None` when no more will come.
+    fn next(&self) -> Option<Run> {
+        let mut state = self.state.lock();
+        loop {
+            if state.ended {
+                return None;
+            }
+            let now = Instant::now();
+            match state.ready(now, self.head_start) {
+                Ready::Run(at) => {
+                    let run = state.queue.remove(at)?;
+                    state.at_device.push((run, now));
+                    // A thread that waits for the run after this one has to look until when.
+                    self.queued.notify_all();
+                    return Some(run);
+                }
+                Ready::From(then) => {
+                    self.queued.wait_until(&mut state, then);
+                }
+                Ready::Nothing => self.queued.wait(&mut state),
+            }
+        }
+    }
+
+    /// The device has done its part of a run.
+    fn left_device(&self, run: Run) {
+        let mut state = self.state.lock();
+        state.at_device.retain(|(asked, _)| asked.first != run.first);
+        drop(state);
+        self.queued.notify_all();
+    }
+
+    /// What is in flight from the first block on has arrived, up to the second.
+    pub(super) fn done(&self, from: u64, to: u64) {
+        let mut state = self.state.lock();
+        let end = state.in_flight.remove(&from);
+        assert!(end.is_some_and(|end| to <= end), "what arrives was in flight");
+        if let Some(end) = end.filter(|end| to < *end) {
+            state.in_flight.insert(to, end);
+        }
+        self.count.store(state.in_flight.len(), Ordering::Relaxed);
+        drop(state);
+        self.arrived.notify_all();
+    }
+
+    pub(super) fn begin(&self, threads: usize) {
+        self.state.lock().ended = false;
+        self.threads.store(threads, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.threads.store(0, Ordering::Relaxed);
+        let mut state = self.state.lock();
+        state.ended = true;
+        for run in std::mem::take(&mut state.queue) {
+            state.in_flight.remove(&run.first);
+        }
+        self.count.store(state.in_flight.len(), Ordering::Relaxed);
+        drop(state);
+        self.queued.notify_all();
+        self.arrived.notify_all();
+    }
+}
+
+/// Ends the threads when the work during which they run ends, in whatever way.
+struct End<'a>(&'a RunQueue);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl State {
+    /// The first run in the queue that the device may be asked for: not one whose predecessor is still
+    /// queued, nor the third of adjacent ones. Where the device was asked for the predecessor just now,
+    /// the others wait with it: the next one may lie far away.
+    fn ready(&self, now: Instant, head_start: Duration) -> Ready {
+        let mut waiting: Vec<u64> = Vec::new();
+        let predecessor =
+            |run: &Run| self.at_device.iter().find(|(asked, _)| asked.end == run.first);
+        for (at, run) in self.queue.iter().enumerate() {
+            match predecessor(run) {
+                _ if waiting.contains(&run.first) => {}
+                Some((asked, _)) if predecessor(asked).is_some() => {}
+                Some((_, since)) if now < *since + head_start => {
+                    return Ready::From(*since + head_start);
+                }
+                _ => return Ready::Run(at),
+            }
+            waiting.push(run.end);
+        }
+        Ready::Nothing
+    }
+
+    /// The end of the last run in flight that begins at the block or before it, and the beginning of
+    /// the first one after it.
+    fn around(&self, block: u64) -> (u64, u64) {
+        let before = self.in_flight.range(..=block).next_back().map_or(0, |(_, end)| *end);
+        let next = self.in_flight.range(block + 1..).next().map_or(u64::MAX, |(first, _)| *first);
+        (before, next)
+    }
+}
+
+impl BufferCache {
+    /// Does `work` while threads read what is queued; two of them keep the device busy while one takes
+    /// over what it has read. One call at a time.
+    pub fn with_prefetch<T>(&self, threads: usize, work: impl FnOnce() -> T) -> T {
+        thread::scope(|scope| {
+            self.device.expect_chosen_reads();
+            self.queue.begin(threads);
+            let _end = End(&self.queue);
+            for _ in 0..threads {
+                scope.spawn(|| self.serve());
+            }
+            work()
+        })
+    }
+
+    fn serve(&self) {
+        let request_bytes = self.queue.request_blocks as usize * self.layout.block_bytes as usize;
+        let mut buffer = LongBuffer::new(request_bytes);
+        while let Some(run) = self.queue.next() {
+            let marked = if run.triggers { self.marked_blocks() } else { 0 };
+            let fetched = self.fetch(BlockNo(run.first), BlockNo(run.end), buffer.bytes());
+            self.queue.left_device(run);
+            let mut at = run.first;
+            if let Ok(fetched) = fetched {
+                while at < run.end {
+                    let to = run.end.min(at + self.short_blocks());
+                    self.take_over(&fetched, at..to, None, marked);
+                    self.let_stay(at..to, run.class);
+                    self.queue.done(at, to);
+                    at = to;
+                }
+            } else {
+                // A reader that needs blocks that could not be read reads them again, and has the error.
+                self.queue.done(run.first, run.end);
+            }
+        }
+    }
+
+    /// The longest request in blocks that the device takes whole.
+    pub(super) fn request_blocks(&self) -> u64 {
+        self.queue.request_blocks
+    }
+
+    /// The first request in blocks of a run for which a reader waits.
+    fn short_blocks(&self) -> u64 {
+        (self.tuning.reading.request_bytes_first / u64::from(self.layout.block_bytes)).max(1)
+    }
+
+    /// How many blocks of a stream's run, from its first one on, trigger the next run. More than one,
+    /// since a reader may pass over some.
+    fn marked_blocks(&self) -> u64 {
+        (self.tuning.reading.marked_bytes / u64::from(self.layout.block_bytes)).max(1)
+    }
+
+    /// Whether threads prefetch in the background.
+    pub fn has_prefetchers(&self) -> bool {
+        self.queue.is_served()
+    }
+
+    /// Whether the block is in memory, or in flight.
+    pub fn claims(&self, block: BlockNo) -> bool {
+        self.resident(block) || self.queue.is_in_flight(block.0)
+    }
+
+    /// Brings runs into memory, one after the other: queues them if there are threads for that, and else
+    /// reads them, in as few requests as may be. Errors are left to the readers that need the blocks.
+    pub fn prefetch(&self, runs: impl IntoIterator<Item = Range<u64>>, class: Class) {
+        for run in runs {
+            if self.prefetch_run(run, class).is_err() {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn prefetch_run(&self, run: Range<u64>, class: Class) -> Result<()> {
+        assert!(run.end <= self.layout.blocks, "what is prefetched lies on the volume");
+        if self.queue.is_served() {
+            self.queue_run(run, class);
+            return Ok(());
+        }
+        let longest = self.tuning.reading.request_bytes / u64::from(self.layout.block_bytes);
+        let mut next = run.start;
+        while next < run.end {
+            let to = run.end.min(next + longest.max(1));
+            self.read_between(BlockNo(next), BlockNo(to), None, 0)?;
+            self.let_stay(next..to, class);
+            next = to;
+        }
+        Ok(())
+    }
+
+    /// Queues a run for which a reader may wait.
+    pub(super) fn queue_run(&self, run: Range<u64>, class: Class) {
+        let (short, longest) = (self.short_blocks(), self.queue.request_blocks);
+        // A request that is hardly shorter than the longest would cost one more, and save nothing.
+        let short = if longest >= 2 * short { short } else { longest };
+        self.queue.push(run, short, false, class);
+    }
+
+    /// Metadata counts as used, so that it outlasts what is used once: it is little, and the contents
+    /// of all directories before its own are read first. Twice, since the cache takes one use for
+    /// granted when it moves a block to those that stay.
+    fn let_stay(&self, run: Range<u64>, class: Class) {
+        if class == Class::Metadata {
+            for block in run.map(BlockNo) {
+                self.clean.get(&block);
+                self.clean.get(&block);
+            }
+        }
+    }
+
+    /// Queues what a stream reads next, when its last run is used.
+    pub(super) fn continue_stream(&self, block: u64, until: BlockNo) {
+        let limit = self.horizon().min(until.0);
+        let Some(run) = self.streams.next_run(block, limit) else { return };
+        let missing = |number: &u64| !self.resident(BlockNo(*number));
+        let end = run.clone().take_while(missing).last().map_or(run.start, |last| last + 1);
+        if run.start < end {
+            self.queue.push(run.start..end, self.queue.request_blocks, true, Class::Files);
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Scans of a directory's entries by what lies in them, not by name: for placing, read-ahead, and to
+//! explain where a file lies.
+
+use std::ops::{ControlFlow, Range};
+
+use crate::error::Result;
+use crate::format::sector::Entry;
+use crate::inode::{Store, VnodeState};
+use crate::units::SectorIndex;
+
+/// Visits the entries of some sectors of a directory in their order, as far as there are such sectors,
+/// until `visit` breaks it off: then returns with what. Fails at the first sector that cannot be read.
+///
+/// The caller holds the directory's lock; `visit` may take those of files in it.
+pub fn scan<B>(
+    store: &Store,
+    dir: &VnodeState,
+    sectors: Range<u32>,
+    mut visit: impl FnMut(SectorIndex, &Entry<'_>) -> ControlFlow<B>,
+) -> Result<Option<B>> {
+    for sector in (sectors.start..sectors.end.min(store.sector_count(dir))).map(SectorIndex) {
+        let image = store.sector(dir, sector)?;
+        for entry in image.get().entries() {
+            if let ControlFlow::Break(value) = visit(sector, &entry) {
+                return Ok(Some(value));
+            }
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,130 @@
+//! Read-ahead by names: what is likely to be read next is prefetched before it is asked for.
+//!
+//! Churn scatters the files of a directory over its segments, so that the next file is rarely the
+//! one that lies after this one. But the directory's sectors have the inodes, and these say where
+//! the files lie. So a miss plans the files that are listed after it (`plan`), takes along what the next
+//! directories of a walk have near them (`walk`), and has all of it read in the order of the device. Before
+//! a directory is listed with attributes, the extent trees of what it lists are read (`trees`).
+//!
+//! Sequential readers of blocks and random readers of regions are the cache's own (`cache::streams`,
+//! `cache::density`); here it is asked to [`prefetch`](crate::cache::BufferCache::prefetch) runs.
+//!
+//! Stands on `namespace` and what is below; `survey` reads what a directory's sectors say. Changes
+//! nothing but the cache.
+//!
+//! Invariants: no lock is held when the cache is asked to prefetch; a directory's lock is held while its
+//! sectors are looked at, and never one of its files with it, except to try it. An error is left to
+//! the read that follows.
+
+mod plan;
+mod survey;
+mod trees;
+mod walk;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::inode::{Store, Vnode, VnodeState};
+use crate::tuning::Tuning;
+use crate::units::{Class, InodeNo};
+use plan::Plans;
+use survey::{Listed, Survey};
+use walk::Walk;
+
+/// What was read of a volume's directories lately, and where the next reads go.
+pub struct ReadAhead {
+    plans: Plans,
+    walk: Walk,
+    /// The block at which the last plan ended.
+    arm: AtomicU64,
+}
+
+impl ReadAhead {
+    /// Nothing was read yet.
+    pub fn new(tuning: &Tuning) -> ReadAhead {
+        ReadAhead { plans: Plans::new(tuning), walk: Walk::default(), arm: AtomicU64::new(0) }
+    }
+
+    /// Before the first read of a file or directory: if it is not in memory, prefetches it with what its
+    /// directory lists next, as far as that was of use so far. No locks may be held.
+    pub fn before_read(&self, store: &Store, vnode: &Arc<Vnode>) {
+        if !store.features.policy.groups() || !vnode.is_first_read() {
+            return;
+        }
+        let survey = Survey::new(store);
+        let (container, listed, continues) = {
+            let state = vnode.state.read();
+            let Some(container) = state.container else { return };
+            if container.file.is_system() && container.file != InodeNo::ROOT {
+                return;
+            }
+            let listed = if state.inode.is_dir() { Listed::Directories } else { Listed::Files };
+            let continues = self.plans.is_due(&survey, container.file, listed, vnode.ino);
+            let begins = || self.plans.begins_tree(container, listed);
+            if !continues && !survey.is_missing(&state) && !begins() {
+                return;
+            }
+            (container, listed, continues)
+        };
+        let Some(dir) = store.peek(container.file) else { return };
+        let mut runs = {
+            let state = dir.state.read();
+            if continues {
+                self.plans.continue_plan(&survey, &state, listed)
+            } else {
+                self.plans.plan(&survey, &state, container, vnode.ino, listed)
+            }
+        };
+        if listed == Listed::Files {
+            let next =
+                if continues && runs.is_empty() { self.plan_next(&survey, &dir) } else { None };
+            let (planned, of_next) = next.unwrap_or((dir, runs));
+            runs = self.walk.with_siblings(&survey, &planned, of_next);
+            self.begin_at_nearer_end(&mut runs);
+        }
+        if let [run] = &runs[..] {
+            store.cache.note_sequential(run.clone());
+        }
+        let class = if listed == Listed::Files { Class::Files } else { Class::Metadata };
+        store.cache.prefetch(runs, class);
+    }
+
+    /// Before a directory is listed with attributes: prefetches the extent trees of what it lists.
+    pub fn before_listing(&self, store: &Store, dir: &VnodeState) {
+        if store.features.policy.groups() {
+            trees::prefetch(store, dir);
+        }
+    }
+
+    /// Plans the directory that a walk reads after this one.
+    fn plan_next(
+        &self,
+        survey: &Survey<'_>,
+        dir: &Arc<Vnode>,
+    ) -> Option<(Arc<Vnode>, Vec<Range<u64>>)> {
+        let bytes = self.plans.window_of(dir.ino)?;
+        let container = dir.state.read().container?;
+        if !self.walk.is_on() {
+            return None;
+        }
+        let next = walk::next_directories(survey, dir.ino, container).into_iter().next()?;
+        let state = next.state.read();
+        let runs = self.plans.plan_whole(survey, &state, bytes)?;
+        drop(state);
+        Some((next, runs))
+    }
+
+    /// Puts runs into the order that begins at the end where the arm is.
+    fn begin_at_nearer_end(&self, runs: &mut [Range<u64>]) {
+        let arm = self.arm.load(Ordering::Relaxed);
+        if let [first, .., last] = &*runs
+            && arm.abs_diff(last.end) < arm.abs_diff(first.start)
+        {
+            runs.reverse();
+        }
+        if let Some(last) = runs.last() {
+            self.arm.store(last.end, Ordering::Relaxed);
+        }
+    }
+}

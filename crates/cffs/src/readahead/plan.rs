@@ -1,0 +1,286 @@
+//! Plans: what a directory lists next is prefetched before it is asked for.
+//!
+//! A miss plans the files that are listed after it, and reads them in the order of the device, gaps
+//! between them included where reading costs less than a seek.
+//!
+//! ```text
+//!     miss in order: × growth, up to the longest plan
+//!    none ────────────────────────────────▶ planning ──▶ the next directory begins with as much
+//!     ▲          miss out of order             │
+//!     └────────────────────────────────────────┘
+//! ```
+//!
+//! Where threads prefetch in the background, a plan is continued when the file in its middle is
+//! reached, so that the device need not wait for the reader. A walk of a tree (`walk`) continues with
+//! the next directory: it is planned when the reader has come to the last plan of this one.
+//!
+//! A miss is in order if hardly anything that is not in memory was passed over since the last plan.
+//! So a reader at random pays for group reads alone. Directories below a directory are planned the same
+//! way, as find(1) needs them.
+
+use std::ops::Range;
+
+use parking_lot::Mutex;
+
+use super::survey::{Candidate, Listed, Survey};
+use crate::cache::{Cursor, Cursors, Growth};
+use crate::inode::VnodeState;
+use crate::tuning::Tuning;
+use crate::units::{BlockNo, Container, InodeNo, SectorIndex};
+
+/// How far a directory was planned.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    dir: InodeNo,
+    /// The last file of the last plan, and its sector.
+    last: (SectorIndex, InodeNo),
+    /// The file of the last plan at which the next one begins.
+    middle: InodeNo,
+}
+
+/// The directories that were planned lately; windows are in bytes. Those of files and those of
+/// directories apart: a directory of directories has one while hundreds below it come and go.
+pub(super) struct Plans {
+    files: Mutex<Cursors<Place>>,
+    directories: Mutex<Cursors<Place>>,
+}
+
+/// What a plan reads.
+#[derive(Default)]
+struct Gathered {
+    runs: Vec<Range<u64>>,
+    last: Option<(SectorIndex, InodeNo)>,
+    /// The file at which the next plan begins: in the middle, or if the directory has no more files
+    /// than these, the first.
+    middle: InodeNo,
+}
+
+impl Plans {
+    pub(super) fn new(tuning: &Tuning) -> Plans {
+        let cursors = || Mutex::new(Cursors::new(tuning.reading.cursors_max));
+        Plans { files: cursors(), directories: cursors() }
+    }
+
+    fn of(&self, listed: Listed) -> &Mutex<Cursors<Place>> {
+        match listed {
+            Listed::Files => &self.files,
+            Listed::Directories => &self.directories,
+        }
+    }
+
+    fn find(&self, dir: InodeNo, listed: Listed) -> Option<Cursor<Place>> {
+        self.of(listed).lock().find(|place| place.dir == dir).cloned()
+    }
+
+    /// The plan that was made last: where another directory ended.
+    fn latest(&self, listed: Listed) -> Option<Cursor<Place>> {
+        self.of(listed).lock().latest().cloned()
+    }
+
+    fn remember(&self, listed: Listed, at: Place, window: u64) {
+        let mut cursors = self.of(listed).lock();
+        match cursors.find_to_move(|place| place.dir == at.dir) {
+            Some(plan) => *plan = Cursor { at, window },
+            None => cursors.add(Cursor { at, window }),
+        }
+    }
+
+    /// The bytes of the last plan of a directory's files.
+    pub(super) fn window_of(&self, dir: InodeNo) -> Option<u64> {
+        self.find(dir, Listed::Files).map(|plan| plan.window)
+    }
+
+    /// Whether the reader has come to the middle of the last plan, and threads can read the next one
+    /// meanwhile.
+    pub(super) fn is_due(
+        &self,
+        survey: &Survey<'_>,
+        dir: InodeNo,
+        listed: Listed,
+        ino: InodeNo,
+    ) -> bool {
+        let plan = || self.find(dir, listed);
+        survey.store.cache.has_prefetchers() && plan().is_some_and(|plan| plan.at.middle == ino)
+    }
+
+    /// Whether this is the first that is looked at of the directories that a directory lists first.
+    /// Its own sectors may have come with the parent's; those of the next have not, and coming back
+    /// for them from the files of the first costs two seeks.
+    pub(super) fn begins_tree(&self, at: Container, listed: Listed) -> bool {
+        listed == Listed::Directories && at.sector.0 < 2 && self.find(at.file, listed).is_none()
+    }
+
+    /// Plans what a directory lists from a file on that was missed: if it was missed in order, as much as
+    /// the cursor's window says.
+    pub(super) fn plan(
+        &self,
+        survey: &Survey<'_>,
+        dir: &VnodeState,
+        at: Container,
+        ino: InodeNo,
+        listed: Listed,
+    ) -> Vec<Range<u64>> {
+        let of_tree = listed == Listed::Directories;
+        let sectors_max = survey.reading.plan_sectors_max;
+        let most = survey.store.cache.tuning().plan_bytes_max();
+        let before = self.find(at.file, listed);
+        let from = match &before {
+            Some(plan) if at.sector.0.wrapping_sub(plan.at.last.0.0) < sectors_max => {
+                plan.at.last.0
+            }
+            Some(_) => at.sector,
+            None if of_tree && at.sector.0 < sectors_max => SectorIndex(0),
+            None => SectorIndex(at.sector.0.saturating_sub(1)),
+        };
+        let mut candidates = survey.candidates(dir, from.0..at.sector.0 + 1, listed);
+        let is_last = |plan: &Cursor<Place>| {
+            candidates.iter().position(|candidate| candidate.ino == plan.at.last.1)
+        };
+        let last = before.as_ref().and_then(is_last);
+        let planned = match (&before, last) {
+            (Some(plan), _) if at.sector.0 < plan.at.last.0.0 => true,
+            (_, Some(last)) => candidates[..=last].iter().any(|c| c.ino == ino),
+            _ => false,
+        };
+        if let (Some(last), false) = (last, planned) {
+            candidates.drain(..=last);
+        }
+        let passed = candidates.iter().position(|one| one.ino == ino);
+        let missing =
+            |one: &&Candidate| one.blocks.iter().any(|run| survey.absent_of(run).is_some());
+        let in_order = passed.is_some_and(|passed| {
+            candidates[..passed].iter().filter(missing).count() <= survey.reading.passed_max
+        });
+        let segment = u64::from(survey.store.layout.segment_bytes);
+        let growth = Growth { least: 2 * segment, ..growth(survey, listed) };
+        let budget = match before {
+            _ if !in_order && !planned => 0,
+            Some(plan) => plan.next_window(growth),
+            None => match self.latest(listed) {
+                Some(latest) if at.sector.0 < 2 => latest.window,
+                None if of_tree && from.0 == 0 => survey.reading.tree_bytes_first,
+                _ => 0,
+            },
+        }
+        .min(most);
+        candidates.drain(..passed.unwrap_or(0));
+        let mut planned = gather(survey, dir, candidates, at.sector, listed, (budget, Some(ino)));
+        if of_tree && budget > 0 {
+            planned.runs.extend(next_sectors(survey, dir, at.sector));
+        }
+        let last = planned.last.unwrap_or((at.sector, ino));
+        self.remember(listed, Place { dir: at.file, last, middle: planned.middle }, budget);
+        // What lies in one segment, or continues a stream, the group read brings as well.
+        let first = planned.runs.first().map(|run| BlockNo(run.start));
+        let window = first.map_or(0, |first| survey.store.cache.window_bytes(first));
+        let is_sufficient = window >= survey.reading.window_bytes_sufficient;
+        let streams = is_sufficient && (!of_tree || budget <= window);
+        if planned.runs.len() <= 1 && budget <= window || streams {
+            return Vec::new();
+        }
+        survey.merged(planned.runs)
+    }
+
+    /// Continues the last plan of a directory, in the middle of which its reader is.
+    pub(super) fn continue_plan(
+        &self,
+        survey: &Survey<'_>,
+        dir: &VnodeState,
+        listed: Listed,
+    ) -> Vec<Range<u64>> {
+        let Some(before) = self.find(dir.inode.ino, listed) else { return Vec::new() };
+        let (sector, last) = before.at.last;
+        let mut candidates = survey.candidates(dir, sector.0..sector.0 + 1, listed);
+        let passed = candidates.iter().position(|one| one.ino == last);
+        candidates.drain(..passed.map_or(0, |passed| passed + 1));
+        let bytes = before.next_window(growth(survey, listed));
+        let planned = gather(survey, dir, candidates, sector, listed, (bytes, None));
+        let last = planned.last.unwrap_or(before.at.last);
+        self.remember(listed, Place { last, middle: planned.middle, ..before.at }, bytes);
+        survey.merged(planned.runs)
+    }
+
+    /// Plans the files of a directory of which none was read yet, if its sectors are in memory.
+    pub(super) fn plan_whole(
+        &self,
+        survey: &Survey<'_>,
+        dir: &VnodeState,
+        bytes: u64,
+    ) -> Option<Vec<Range<u64>>> {
+        let (first, listed) = (SectorIndex(0), Listed::Files);
+        if !survey.is_resident(dir, first, survey.reading.plan_sectors_max) {
+            return None;
+        }
+        let candidates = survey.candidates(dir, 0..1, listed);
+        let planned = gather(survey, dir, candidates, first, listed, (bytes, None));
+        let place = Place { dir: dir.inode.ino, last: planned.last?, middle: planned.middle };
+        self.remember(listed, place, bytes);
+        Some(survey.merged(planned.runs))
+    }
+}
+
+fn growth(survey: &Survey<'_>, listed: Listed) -> Growth {
+    let factor = match listed {
+        Listed::Files => survey.reading.plan_growth,
+        Listed::Directories => survey.reading.tree_growth,
+    };
+    Growth { factor, least: 0, most: survey.store.cache.tuning().plan_bytes_max() }
+}
+
+/// What is not in memory of a directory's own sectors from this one on, as far as a plan looks: the
+/// next plan needs them.
+fn next_sectors(survey: &Survey<'_>, dir: &VnodeState, from: SectorIndex) -> Vec<Range<u64>> {
+    let blocks = survey.blocks_of_sectors(dir, from, survey.reading.plan_sectors_max);
+    let absent = blocks.into_iter().filter(|block| !survey.store.cache.claims(*block));
+    absent.map(|block| block.0..block.0 + 1).collect()
+}
+
+/// What is absent of the candidates and of those in the sectors after `from`, up to `budget`
+/// bytes, and as much as there is room for with the gaps; what `wanted` lacks in any case.
+fn gather(
+    survey: &Survey<'_>,
+    dir: &VnodeState,
+    mut candidates: Vec<Candidate>,
+    from: SectorIndex,
+    listed: Listed,
+    (budget, wanted): (u64, Option<InodeNo>),
+) -> Gathered {
+    let mut planned = Gathered::default();
+    let mut first = None;
+    let (mut bytes, mut gaps) = (0, 0);
+    let block_bytes = u64::from(survey.store.layout.block_bytes);
+    let room = survey.store.cache.tuning().plan_room();
+    let is_enough = |bytes, gaps| bytes >= budget || bytes + gaps >= room;
+    let mut sector = from.0 + 1;
+    loop {
+        for one in &candidates {
+            if is_enough(bytes, gaps) && Some(one.ino) != wanted {
+                break;
+            }
+            planned.last = Some((one.sector, one.ino));
+            if Some(one.ino) != wanted {
+                first.get_or_insert(one.ino);
+            }
+            if bytes <= budget / 2 {
+                planned.middle = one.ino;
+            }
+            for run in one.blocks.iter().filter_map(|run| survey.absent_of(run)) {
+                bytes += (run.end - run.start) * block_bytes;
+                let before = planned.runs.last().map_or(run.start, |before| before.end);
+                let gap = run.start.saturating_sub(before) * block_bytes;
+                gaps += if gap <= survey.reading.gap_bytes { gap } else { 0 };
+                planned.runs.push(run);
+            }
+        }
+        let far = sector > from.0 + survey.reading.plan_sectors_max;
+        if is_enough(bytes, gaps) || far {
+            return planned;
+        }
+        if sector >= survey.store.sector_count(dir) {
+            planned.middle = first.unwrap_or(planned.middle);
+            return planned;
+        }
+        candidates = survey.candidates(dir, sector..sector + 1, listed);
+        sector += 1;
+    }
+}

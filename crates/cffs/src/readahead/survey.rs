@@ -1,0 +1,144 @@
+//! What a directory's sectors say of where its files lie, and what of that is not in memory.
+
+use std::ops::{ControlFlow, Range};
+
+use crate::format::extent::Extent;
+use crate::format::inode::{FileType, InodeFlags};
+use crate::format::sector::{Body, Entry};
+use crate::inode::{Store, VnodeState};
+use crate::namespace::scan;
+use crate::runs;
+use crate::tuning::Reading;
+use crate::units::{BlockNo, FileBlock, InodeNo, SectorIndex};
+
+/// Which entries of a directory are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Listed {
+    Files,
+    Directories,
+}
+
+/// A file, or a directory, that may be prefetched.
+pub(super) struct Candidate {
+    pub(super) sector: SectorIndex,
+    pub(super) ino: InodeNo,
+    pub(super) blocks: Vec<Range<u64>>,
+}
+
+/// Looks at directories and changes nothing.
+#[derive(Clone, Copy)]
+pub(super) struct Survey<'a> {
+    pub(super) store: &'a Store,
+    pub(super) reading: &'a Reading,
+}
+
+impl<'a> Survey<'a> {
+    pub(super) fn new(store: &'a Store) -> Survey<'a> {
+        Survey { store, reading: &store.cache.tuning().reading }
+    }
+
+    /// Whether a file has contents on the device that are small enough to plan and not in memory.
+    pub(super) fn is_missing(&self, file: &VnodeState) -> bool {
+        let Some(map) = file.inode.map() else { return false };
+        let absent = |extent: &Extent| self.absent_of(&self.blocks_under(*extent)).is_some();
+        file.inode.size <= self.reading.planned_file_bytes_max
+            && file.pages.is_empty()
+            && map.iter().any(absent)
+    }
+
+    /// The part of a run that is neither in memory nor in flight, from the first such block to the last.
+    pub(super) fn absent_of(&self, run: &Range<u64>) -> Option<Range<u64>> {
+        let absent = |block: &u64| !self.store.cache.claims(BlockNo(*block));
+        let first = run.clone().find(absent)?;
+        let last = run.clone().rev().find(absent)?;
+        Some(first..last + 1)
+    }
+
+    /// The longest gap in blocks that is read rather than skipped.
+    pub(super) fn gap_blocks(&self) -> u64 {
+        self.reading.gap_bytes / u64::from(self.store.layout.block_bytes)
+    }
+
+    /// Runs in the order of the device, with gaps that are cheaper to read than to skip.
+    pub(super) fn merged(&self, runs: Vec<Range<u64>>) -> Vec<Range<u64>> {
+        runs::merged(runs, self.gap_blocks())
+    }
+
+    /// The files, or the directories, of some sectors, with the blocks that they lie in.
+    pub(super) fn candidates(
+        &self,
+        dir: &VnodeState,
+        sectors: Range<u32>,
+        listed: Listed,
+    ) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        let of_kind = |entry: &Entry<'_>| match entry.file_type {
+            FileType::Directory => listed == Listed::Directories,
+            FileType::Regular => listed == Listed::Files,
+            _ => false,
+        };
+        // What lies after a sector that cannot be read is left alone.
+        let _ = scan(self.store, dir, sectors, |sector, entry| {
+            if of_kind(entry)
+                && let Some(blocks) = self.blocks_of(entry)
+            {
+                candidates.push(Candidate { sector, ino: entry.ino(), blocks });
+            }
+            ControlFlow::<()>::Continue(())
+        });
+        candidates
+    }
+
+    /// The blocks of a directory's sectors from this one on, of `count` more at most.
+    pub(super) fn blocks_of_sectors(
+        &self,
+        dir: &VnodeState,
+        from: SectorIndex,
+        count: u32,
+    ) -> Vec<BlockNo> {
+        let Some(map) = dir.inode.map() else { return Vec::new() };
+        let layout = &self.store.layout;
+        let end = self.store.sector_count(dir).saturating_sub(1);
+        let last = end.min(from.0.saturating_add(count));
+        let position = |sector| u64::from(sector / layout.block_sectors());
+        (position(from.0)..=position(last))
+            .filter_map(|position| map.block_at(FileBlock(position), layout.block_fragments()))
+            .collect()
+    }
+
+    /// Whether the sectors of a directory from this one on, and `count` more, are in memory; false if
+    /// there are none.
+    pub(super) fn is_resident(&self, dir: &VnodeState, from: SectorIndex, count: u32) -> bool {
+        let blocks = self.blocks_of_sectors(dir, from, count);
+        !blocks.is_empty() && blocks.into_iter().all(|block| self.store.cache.resident(block))
+    }
+
+    /// Where the contents of an entry's file lie; `None` if in itself, or if they are much. Where it has
+    /// an extent tree, its record has the last ones alone, and the others are known while it is in use.
+    fn blocks_of(&self, entry: &Entry<'_>) -> Option<Vec<Range<u64>>> {
+        let Body::Embedded(record) = &entry.body else { return None };
+        let inline = record.inode.inode_flags().contains(InodeFlags::INLINE);
+        if inline || record.inode.size.get() > self.reading.planned_file_bytes_max {
+            return None;
+        }
+        let of_extent = |extent: Extent| {
+            let blocks = (!extent.unwritten).then(|| self.blocks_under(extent));
+            blocks.filter(|run| !run.is_empty())
+        };
+        if record.inode.map_root.get() != 0
+            && let Some(vnode) = self.store.peek(entry.ino())
+            && let Some(state) = vnode.state.try_read()
+            && let Some(map) = state.inode.map()
+        {
+            return Some(map.iter().copied().filter_map(of_extent).collect());
+        }
+        Some(Extent::decode_list(record.data).filter_map(of_extent).collect())
+    }
+
+    fn blocks_under(&self, extent: Extent) -> Range<u64> {
+        let layout = &self.store.layout;
+        let per_block = u64::from(layout.block_fragments());
+        let end = extent.run().end().0.div_ceil(per_block).min(layout.blocks);
+        extent.start.0 / per_block..end
+    }
+}
