@@ -11,6 +11,11 @@ use crate::commands::{
 use crate::exit::Kind;
 
 /// Co-locating fast file system: millions of small files, few requests.
+///
+/// cffs makes, mounts, checks and copies volumes of C-FFS, a file system that lays a file's name, inode and
+/// data, and those of its neighbours, side by side, and moves them as one request. A volume lies in an
+/// image file or on a block device. It can be mounted by FUSE, or read and written by these commands
+/// without a mount.
 #[derive(Debug, Parser)]
 #[command(
     name = "cffs",
@@ -40,7 +45,7 @@ Without mounting:
   cffs ls -l tree.cffs /src
   cffs export tree.cffs /src ./copy
 
-`cffs COMMAND --help` tells more, with examples.";
+`cffs COMMAND --help` explains a command, with examples.";
 
 /// The commands, in the order in which one needs them.
 #[derive(Debug, Subcommand)]

@@ -43,7 +43,7 @@ Examples:
   cffs fsck -p tree.cffs       repair what a crash leaves behind; pass over a clean volume
   cffs fsck -f -y tree.cffs    check in any case, repair everything
   cffs fsck --online mnt       check a volume that is mounted and in use
-  cffs fsck --salvage -n DEV   the last resort: see what a search of the whole device finds")]
+  cffs fsck --salvage -n DEV   the last resort: list what a search of the whole device finds")]
 pub struct Fsck {
     /// The image or the device; with --online, a directory of a mounted volume.
     #[arg(value_name = "IMAGE|DEVICE|DIR")]
@@ -57,15 +57,15 @@ pub struct Fsck {
     /// Repair everything.
     #[arg(short, group = "repair")]
     yes: bool,
-    /// Check the whole volume, also one that was left clean, or whose busy log tells what a crash
-    /// left behind.
+    /// Check the whole volume, even if it was left clean or its busy log lists what was in motion at a
+    /// crash.
     #[arg(short, long)]
     force: bool,
     /// Read the contents of small files, too, and check their checksums.
     #[arg(long)]
     contents: bool,
-    /// Check a mounted volume, a directory of which is given: changes nothing. What makes something
-    /// durable waits meanwhile.
+    /// Check a mounted volume, a directory of which is given: changes nothing. Calls that make
+    /// changes durable wait until it has finished.
     #[arg(long, conflicts_with_all = ["repair", "salvage"])]
     online: bool,
     /// Search the whole device for directories that nothing leads to; deleted ones are found, too.

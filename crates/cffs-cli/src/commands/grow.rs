@@ -31,7 +31,7 @@ pub struct Grow {
     /// The size that the volume is to have, or, after a +, by how much it is to grow.
     #[arg(value_name = "SIZE", value_parser = parse)]
     size: Option<NewSize>,
-    /// Say nothing.
+    /// Print nothing but errors.
     #[arg(short, long)]
     quiet: bool,
     /// Print the result as JSON.

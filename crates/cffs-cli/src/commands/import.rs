@@ -51,16 +51,16 @@ pub struct CopyFlags {
     /// How many threads copy; one per core by default.
     #[arg(short = 'j', long)]
     threads: Option<NonZeroUsize>,
-    /// Leave extended attributes and ACLs behind.
+    /// Do not copy extended attributes and ACLs.
     #[arg(long)]
     no_xattrs: bool,
-    /// Leave owners and groups behind.
+    /// Do not copy owners and groups.
     #[arg(long)]
     no_owner: bool,
-    /// Say nothing but errors.
+    /// Print nothing but errors.
     #[arg(short, long)]
     quiet: bool,
-    /// Tell what was copied as JSON.
+    /// Print what was copied as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -173,7 +173,7 @@ fn as_json(summary: &Summary) -> Value {
     })
 }
 
-/// Shows how the copy goes on, and each failure.
+/// Shows the progress of the copy, and each failure.
 pub struct Watcher(ProgressBar);
 
 impl Watcher {

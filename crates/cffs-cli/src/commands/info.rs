@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::inspect::reader::Reader;
 use crate::{image, mounts, output, udev};
 
-/// Show what a volume is: sizes, features, state, and who has it mounted
+/// Show what a volume is: sizes, features, state, and which server has it mounted
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -31,7 +31,7 @@ pub struct Info {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Print type, UUID and label as udev properties; waits for nobody who has the device.
+    /// Print type, UUID and label as udev properties, without waiting for a program that uses the device.
     #[arg(long, conflicts_with = "json")]
     udev: bool,
 }

@@ -72,7 +72,7 @@ pub struct Mkfs {
     /// Space that only root may use, in bytes or as a part of the volume, for instance 1G or 5%.
     #[arg(long, value_name = "SIZE|PERCENT", default_value = "0", value_parser = Portion::parse)]
     reserve: Portion,
-    /// What a mount does when it meets damage, unless -o errors= tells otherwise.
+    /// What a mount does when it meets damage, unless -o errors= says otherwise.
     #[arg(long, value_enum, default_value_t = Errors::Default)]
     errors: Errors,
     /// Overwrite what is there.
@@ -85,10 +85,10 @@ pub struct Mkfs {
     /// Discard the whole device first.
     #[arg(long)]
     discard: bool,
-    /// Say nothing.
+    /// Print nothing but errors.
     #[arg(short, long)]
     quiet: bool,
-    /// Tell what was made as JSON.
+    /// Print what was made as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -164,7 +164,7 @@ impl Mkfs {
         match self.size {
             Some(size_bytes) => Ok(FileDevice::create(target, size_bytes)?),
             None => {
-                bail!("{} does not exist; tell its size to make it: --size 4G", target.display())
+                bail!("{} does not exist; give its size to make it: --size 4G", target.display())
             }
         }
     }
@@ -190,7 +190,7 @@ impl Mkfs {
             );
         }
         if size_bytes == 0 {
-            bail!("{} is empty; tell its size: --size 4G", self.target.display());
+            bail!("{} is empty; give its size: --size 4G", self.target.display());
         }
         Ok(device)
     }

@@ -56,7 +56,7 @@ Options for -o, comma-separated:
   log=FILE               log to this file instead of the system's log
   transport=auto|dev     how requests arrive: by io_uring where the kernel offers it, or always by
                          /dev/fuse (auto)
-Options for mount(8) and systemd (noauto, nofail, _netdev, x-...) are passed over.
+Options for mount(8) and systemd (noauto, nofail, _netdev, x-...) are accepted and ignored.
 
 To let the kernel offer io_uring:
   echo Y > /sys/module/fuse/parameters/enable_uring
@@ -79,7 +79,7 @@ pub struct Mount {
     /// Mount options, comma-separated; see below.
     #[arg(short, value_name = "OPTIONS")]
     pub options: Vec<String>,
-    /// Tell how requests arrive.
+    /// Print how requests arrive.
     #[arg(short, long)]
     pub verbose: bool,
     /// Pass over options that are not known.

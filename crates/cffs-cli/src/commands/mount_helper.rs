@@ -20,7 +20,7 @@ pub struct MountHelper {
     /// The directory to mount on.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Pass over options that are not known.
+    /// Ignore options that are not known.
     #[arg(short)]
     sloppy: bool,
     /// Do everything but the mount.

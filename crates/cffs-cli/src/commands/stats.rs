@@ -45,7 +45,7 @@ pub struct Stats {
     /// Print metrics in the text format of Prometheus.
     #[arg(long, conflicts_with_all = ["json", "watch"])]
     prometheus: bool,
-    /// Go on, and show how much each counter rose, every so many seconds.
+    /// Repeat every so many seconds (1), and show by how much each counter rose.
     #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
           default_missing_value = "1", value_parser = clap::value_parser!(u64).range(1..))]
     watch: Option<u64>,

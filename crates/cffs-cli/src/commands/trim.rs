@@ -14,7 +14,7 @@ use crate::{image, mounts, output, size};
 
 /// Give the space that is free back to the device
 ///
-/// What is free in a volume, the host of an image does not know: the image keeps the size on disk that
+/// The host of an image does not know what is free in the volume: the image keeps the size on disk that
 /// it had when it was fullest. This punches holes into it where nothing is. On an SSD or a thin volume
 /// it discards the free blocks. A mounted volume is trimmed by its server and can be used meanwhile, and
 /// fstrim(8) does the same; mounting with -o discard does it all the time.
@@ -32,7 +32,7 @@ pub struct Trim {
     /// The shortest run of free space that is discarded.
     #[arg(short, long, value_name = "SIZE", default_value = "0", value_parser = size::parse)]
     minimum: u64,
-    /// Say nothing.
+    /// Print nothing but errors.
     #[arg(short, long)]
     quiet: bool,
     /// Print the result as JSON.

@@ -40,7 +40,7 @@ pub struct Tune {
     /// The volume's UUID, or 'random' for a new one.
     #[arg(short = 'U', long, value_parser = parse_uuid)]
     uuid: Option<uuid::Uuid>,
-    /// What a mount does when it meets damage, unless -o errors= tells otherwise.
+    /// What a mount does when it meets damage, unless -o errors= says otherwise.
     #[arg(short, long, value_enum)]
     errors: Option<Errors>,
     /// Space that only root may use, in bytes or as a part of the volume, for instance 1G or 5%.
@@ -52,7 +52,7 @@ pub struct Tune {
     /// The number of a group whose members may use the reserve, too; 0 for none.
     #[arg(long, value_name = "GID")]
     reserve_group: Option<u32>,
-    /// Say nothing.
+    /// Print nothing but errors.
     #[arg(short, long)]
     quiet: bool,
     /// Print the superblock as JSON.
