@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use cffs::format::Superblock;
@@ -30,6 +31,10 @@ impl Drop for Loop {
     }
 }
 
+/// One test at a time: a mount namespace that one of them makes has the mounts of the others, and their
+/// volumes are not complete before it is gone.
+static TURN: Mutex<()> = Mutex::new(());
+
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -37,6 +42,7 @@ fn is_root() -> bool {
 /// An image was mounted, and so was a loop device over it: when both were unmounted, one tree was gone.
 #[test]
 fn no_path_to_a_mounted_image_leads_to_a_second_writer() {
+    let _turn = TURN.lock();
     if !can_mount() || !is_root() {
         return;
     }
@@ -91,6 +97,7 @@ fn no_path_to_a_mounted_image_leads_to_a_second_writer() {
 
 #[test]
 fn two_loop_devices_over_an_image_are_not_both_mounted() {
+    let _turn = TURN.lock();
     if !can_mount() || !is_root() {
         return;
     }
@@ -141,6 +148,7 @@ fn foreign() -> Option<Holder> {
 
 #[test]
 fn a_volume_that_another_host_has_open_is_written_only_if_it_is_taken_over() {
+    let _turn = TURN.lock();
     let scratch = Scratch::with_image();
     let image = scratch.image();
     let source = scratch.path().join("source");
@@ -191,6 +199,7 @@ fn a_volume_that_another_host_has_open_is_written_only_if_it_is_taken_over() {
 
 #[test]
 fn a_copy_of_a_volume_in_use_says_so() {
+    let _turn = TURN.lock();
     if !can_mount() {
         return;
     }
@@ -211,6 +220,7 @@ fn a_copy_of_a_volume_in_use_says_so() {
 
 #[test]
 fn a_device_that_is_write_protected_is_refused_with_what_to_do() {
+    let _turn = TURN.lock();
     if !can_mount() || !is_root() {
         return;
     }
