@@ -47,8 +47,8 @@ pub fn to_stderr() {
 
 /// Sends messages about a volume to `file` or, without one, to the system's log; where nobody listens
 /// there, to a file of our own. A log that cannot be written is no reason not to serve the volume: that
-/// is said on standard error, and there is no log.
-pub fn to_background(file: Option<&Path>, volume: &Path) {
+/// is said on standard error, if `is_said`, and there is no log.
+pub fn to_background(file: Option<&Path>, volume: &Path, is_said: bool) {
     let volume = volume.to_path_buf();
     if file.is_none()
         && let Some(socket) = system_log()
@@ -59,10 +59,12 @@ pub fn to_background(file: Option<&Path>, volume: &Path) {
         return;
     }
     let Some(path) = file.map(Path::to_path_buf).or_else(own_file) else {
-        eprintln!(
-            "cffs: there is no log: no system log listens, and neither XDG_STATE_HOME, HOME nor \
-             XDG_RUNTIME_DIR says where one may be; -o log=FILE names one"
-        );
+        if is_said {
+            eprintln!(
+                "cffs: there is no log: no system log listens, and neither XDG_STATE_HOME, HOME nor \
+                 XDG_RUNTIME_DIR says where one may be; -o log=FILE names one"
+            );
+        }
         return;
     };
     match open(&path) {
@@ -71,10 +73,11 @@ pub fn to_background(file: Option<&Path>, volume: &Path) {
             let builder = tracing_subscriber::fmt().with_env_filter(filter()).event_format(lines);
             let _ = builder.with_writer(Mutex::new(file)).try_init();
         }
-        Err(error) => eprintln!(
+        Err(error) if is_said => eprintln!(
             "cffs: there is no log: {}: {error}; the volume is served without one",
             path.display()
         ),
+        Err(_) => {}
     }
 }
 

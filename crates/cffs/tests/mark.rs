@@ -288,8 +288,9 @@ impl BlockDevice for Raced {
 fn of_two_that_open_a_volume_at_once_one_gives_way() {
     let device = made();
     let raced = Raced { device: device.clone(), is_over: AtomicBool::new(false) };
-    let why = refusal(open(Arc::new(raced), options(TestHost::new(1))));
-    assert!(why.contains("host host2"), "{why}");
+    let now = TestClock::default().now();
+    let error = mark::claim(&raced, &TestHost::new(1), now, false).expect_err("it is another's");
+    assert!(error.to_string().contains("host host2 (process 100) has taken"), "{error}");
     assert_eq!(mark_on(&device).expect("there is one").host, [2; 16]);
 }
 

@@ -117,7 +117,9 @@ impl Mount {
             role => {
                 background::leave_session();
                 let volume = self.source.canonicalize().unwrap_or_else(|_| self.source.clone());
-                log::to_background(options.log.as_deref(), &volume);
+                // The monitor and the server write to one log, and one of them says if there is none.
+                let is_said = role == Role::Monitor;
+                log::to_background(options.log.as_deref(), &volume, is_said);
                 if role == Role::Monitor {
                     return background::watch(&self.source);
                 }

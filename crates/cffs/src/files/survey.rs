@@ -64,8 +64,11 @@ impl Survey {
 
 /// Finds out what [`import`](super::import()) with the same arguments would do. Changes nothing.
 ///
+/// # Errors
+///
 /// Files that could not be copied are reported to the observer with the reason; an error is returned
-/// where there would be no copy at all.
+/// where there would be no copy at all: the `source` cannot be read, or there is no place for the
+/// `target`.
 pub fn survey(
     files: &Files,
     source: &Path,
