@@ -426,6 +426,35 @@ fn fsyncs_of_several_files_share_an_epoch() {
     (0..FILES).for_each(|number| assert_is(&crashed, &format!("file {number}"), 2 * MIB, 2));
 }
 
+/// A file that was taken by an epoch is clean in memory from then on. What counts is the device.
+#[test]
+fn an_fsync_waits_for_the_epoch_that_has_taken_its_file() {
+    for data_only in [false, true] {
+        let device = new_device(64 * MIB);
+        let volume = open(device.clone());
+        let file = make(&volume, "file", 4 * KIB, 1);
+        volume.sync().expect("sync");
+        write(&volume, file, 0, 4 * KIB, 2);
+        let held = device.hold(RequestKind::Write);
+        thread::scope(|scope| {
+            scope.spawn(|| volume.sync().expect("sync"));
+            assert!(device.wait_for_request(Duration::from_secs(60)), "nothing is written");
+            let waiter = scope.spawn(|| {
+                volume.sync_file(file, data_only).expect("fsync");
+                device.inner().durable()
+            });
+            // One that did not wait would have returned by then.
+            thread::sleep(Duration::from_millis(100));
+            drop(held);
+            let durable = waiter.join().expect("no panic");
+            let survivor = Arc::new(MemoryDevice::from_image(durable));
+            let clock = Arc::new(TestClock::default());
+            let survivor = cffs::open(survivor, clock, OpenOptions::default()).expect("open");
+            assert_is(&survivor, "file", 4 * KIB, 2);
+        });
+    }
+}
+
 /// However they interleave: when an fsync returns, the device has what its file was before the call.
 #[test]
 fn no_fsync_takes_an_epoch_for_its_own_that_left_its_file_behind() {

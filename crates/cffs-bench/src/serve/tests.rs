@@ -2,8 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use std::io::IoSlice;
+
+use cffs::device::{BlockDevice, file};
+
 use super::media::Media;
 use super::pacer::Pacer;
+use super::server::DiskServer;
 use crate::disk::{Profile, Request, Run, Stroke};
 
 fn read(at: u64) -> Request {
@@ -118,4 +123,47 @@ fn a_power_cut_loses_nothing_that_was_flushed_and_whole_sectors_of_the_rest() {
     assert!(lost > 100 && kept > 100, "{lost} lost, {kept} kept");
     let steady = Media::open(&dir.path().join("disk"), 1 << 20).expect("media");
     assert!(steady.cut_power(1).is_err());
+}
+
+/// What a file system takes for durable, and for ordered, is: each barrier and each sync of an image is
+/// a flush of the disk below it, with what was written before.
+#[test]
+fn barriers_and_syncs_of_an_image_reach_the_disk() {
+    if std::fs::File::options().read(true).write(true).open("/dev/fuse").is_err() {
+        println!("SKIPPED: /dev/fuse cannot be opened");
+        return;
+    }
+    for direct in [false, true] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = dir.path().join("disk");
+        std::fs::create_dir(&at).expect("made");
+        let media = Media::open(&dir.path().join("backing"), 1 << 20).expect("media").volatile();
+        let server =
+            DiskServer::start(Profile::None, Stroke::Whole, media, &at).expect("it starts");
+        let options = file::OpenOptions { direct, ..file::OpenOptions::default() };
+        let image = options.open(server.file()).expect("opened");
+        for (round, call) in [FileCall::Barrier, FileCall::Sync].into_iter().enumerate() {
+            let byte = round as u8 + 1;
+            image.write_at(4096, &[IoSlice::new(&[byte; 8192])]).expect("written");
+            let flushes = server.pacer().counters().flushes;
+            match call {
+                FileCall::Barrier => image.barrier().expect("a barrier"),
+                FileCall::Sync => image.sync().expect("a sync"),
+            }
+            assert!(server.pacer().counters().flushes > flushes, "{call:?}, direct: {direct}");
+            let cut = server.media().cut_power(0).expect("a cut");
+            assert_eq!(cut.unsynced_writes, 0, "{call:?}, direct: {direct}");
+            let mut found = [0; 8192];
+            server.media().read(4096, &mut found).expect("read");
+            assert_eq!(found, [byte; 8192], "{call:?}, direct: {direct}");
+        }
+        drop(image);
+        server.stop().expect("unmounted");
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum FileCall {
+    Barrier,
+    Sync,
 }

@@ -157,20 +157,17 @@ impl Volume {
     }
 
     /// On a full volume a small file cannot move to a new place with its next checksum. Where it
-    /// has space already, it is overwritten there, once the device knows it without a checksum.
+    /// has space already, it is overwritten there, once the device knows it without a checksum: until then
+    /// a change of its pages finds no space either, which writes an epoch ([`Volume::retry`]).
     fn give_up_checksum(&self, ino: InodeNo, offset: u64, len: usize) -> Result<bool> {
-        let dropped = self.change_inode(ino, |store, file| {
+        self.change_inode(ino, |store, file| {
             let within = offset + len as u64 <= file.inode.size;
             if within && file.inode.content_checksum.is_some() && file.pages.is_empty() {
                 store.drop_checksum(file);
                 return Ok(true);
             }
             Ok(false)
-        })?;
-        if dropped {
-            self.commit()?;
-        }
-        Ok(dropped)
+        })
     }
 
     /// Writes to a file whose contents lie in its inode and still fit there; false if they do not.

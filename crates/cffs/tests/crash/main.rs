@@ -332,6 +332,22 @@ fn what_was_found_stays_mended() {
         // A directory that was replaced had on the device still what it had lost before.
         (1, vec![MakeDir("e/n"), Sync, RemoveDir("e/n"), Rename("d", "e", Replace), Sync]),
         (1, vec![Make("e/n"), Sync, Unlink("e/n"), Rename("d", "e", Replace), Sync]),
+        // A directory moved below one that had just moved out of it: with the second move alone on
+        // the device, the two lay in each other.
+        (0, vec![Rename("d/s", "n", Replace), Rename("d", "n/n", Replace), Sync]),
+        (1, vec![Rename("d/s", "n", Replace), Rename("d", "n/n", Replace), Sync]),
+        (2, vec![Rename("d/s", "n", Replace), Rename("d", "n/n", Replace), Sync]),
+        // A file lost the name that it had to another before the name that it was given was there.
+        (0, vec![Link("g", "e/n"), Rename("d/f", "g", Replace), Sync]),
+        (1, vec![Link("g", "e/n"), Rename("d/f", "g", Replace), Sync]),
+        (2, vec![Link("g", "e/n"), Rename("d/f", "g", Replace), Sync]),
+        (0, vec![Link("d/f", "e/n"), Rename("g", "d/f", Replace), Sync]),
+        // A file moved on from a name that it had taken from another in the same epoch.
+        (0, vec![Rename("d/f", "h", Replace), Rename("h", "e/n", Replace), Sync]),
+        (1, vec![Rename("d/f", "h", Replace), Rename("h", "e/n", Replace), Sync]),
+        (2, vec![Rename("d/f", "h", Replace), Rename("h", "e/n", Replace), Sync]),
+        (0, vec![Rename("g", "d/h", Replace), Rename("d/h", "e/n", Replace), Sync]),
+        (0, vec![Rename("g", "d/h", Replace), Rename("d/h", "h", Replace), Sync]),
     ];
     for seed in 1..=3 {
         let explorer = Explorer { seed, ..Explorer::new() };

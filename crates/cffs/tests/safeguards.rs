@@ -1,0 +1,146 @@
+//! Safeguards that nobody misses until a crash or a bad device, each with what it is there for.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use cffs::clock::TestClock;
+use cffs::device::{BlockDevice, CrashingDevice, MemoryDevice, VolatileDevice};
+use cffs::error::Error;
+use cffs::fsck::{self, CheckOptions, Repair};
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::units::InodeNo;
+use cffs::vfs::{NewFile, NewKind, OpenOptions, Volume};
+
+const ROOT: InodeNo = InodeNo::ROOT;
+const FILE: NewFile<'static> =
+    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+
+fn blank(size_bytes: u64) -> MemoryDevice {
+    let device = MemoryDevice::new(size_bytes);
+    mkfs::make(&device, &MkfsOptions::default()).expect("mkfs");
+    device
+}
+
+fn open(device: Arc<dyn BlockDevice>) -> Volume {
+    let clock = Arc::new(TestClock::default());
+    cffs::open(device, clock, OpenOptions::default()).expect("open")
+}
+
+fn make(volume: &Volume, name: &str, contents: &[u8]) -> InodeNo {
+    let attr = volume.make(ROOT, name.as_bytes(), &FILE).expect("make");
+    assert_eq!(volume.write(attr.ino, 0, contents).expect("write"), contents.len());
+    volume.release(attr.ino, 1);
+    attr.ino
+}
+
+/// The contents of a small file have a checksum, and nobody gets other contents for them.
+#[test]
+fn contents_that_the_device_changed_are_not_read() {
+    const LEN: usize = 20_000;
+    let device = Arc::new(blank(64 << 20));
+    let volume = open(device.clone());
+    let file = make(&volume, "file", &[7; LEN]);
+    let other = make(&volume, "other", &[8; LEN]);
+    volume.sync().expect("sync");
+    let run = volume.explain(file).expect("explained").pieces[0].run;
+    let at = run.start.0 * u64::from(volume.superblock().fragment_bytes) + 5000;
+    volume.close().expect("close");
+
+    let mut sector = [0; 4096];
+    let (start, within) = (at / 4096 * 4096, (at % 4096) as usize);
+    device.read_at(start, &mut sector).expect("read");
+    assert_eq!(sector[within], 7);
+    sector[within] ^= 1;
+    device.write_at(start, &[std::io::IoSlice::new(&sector)]).expect("write");
+    let volume = open(device);
+    let mut bytes = [0; 100];
+    for offset in [0, 4990, 19_000] {
+        let read = volume.read(file, offset, &mut bytes);
+        assert!(matches!(read, Err(Error::Corruption(_))), "at {offset}: {read:?}");
+    }
+    let changed = volume.write(file, 1, b"part");
+    assert!(matches!(changed, Err(Error::Corruption(_))), "a new checksum over it: {changed:?}");
+    assert_eq!(volume.read(other, 0, &mut bytes).expect("read"), bytes.len());
+    assert_eq!(bytes, [8; 100]);
+}
+
+/// Where space has run out, a small file is overwritten where it lies. Its checksum has to be off the
+/// device before, or a crash in between leaves contents that nobody can read.
+#[test]
+fn a_checksum_goes_before_what_it_is_of_is_overwritten() {
+    let device = Arc::new(CrashingDevice::new(blank(8 << 20).snapshot(), 12, 3));
+    let volume = open(device.clone());
+    let small = make(&volume, "small", &[1; 9000]);
+    let large = make(&volume, "large", &[]);
+    let mut size = 0;
+    // What an epoch has placed takes less than was promised, so there may be room again.
+    loop {
+        let before = size;
+        while let Ok(len) = volume.write(large, size, &[3; 1024]) {
+            size += len as u64;
+        }
+        volume.sync().expect("sync");
+        if size == before {
+            break;
+        }
+    }
+    device.take_images();
+    let place = volume.explain(small).expect("explained").pieces;
+    assert_eq!(volume.write(small, 0, &[2; 9000]).expect("write"), 9000);
+    volume.sync().expect("sync");
+    assert_eq!(volume.explain(small).expect("explained").pieces, place, "overwritten in place");
+    let images = device.take_images();
+    assert!(images.len() > 12, "{} states", images.len());
+    for image in images {
+        let device = Arc::new(MemoryDevice::from_image(image));
+        let preen = CheckOptions { repair: Repair::Preen, ..CheckOptions::default() };
+        fsck::check(&*device, &preen, &()).expect("recovery");
+        let full = CheckOptions { force: true, contents: true, ..CheckOptions::default() };
+        let report = fsck::check(&*device, &full, &()).expect("a check");
+        assert!(report.problems.is_empty(), "{:?}", report.problems);
+        let mut bytes = vec![0; 9000];
+        open(device).read(small, 0, &mut bytes).expect("read");
+        assert!(bytes.iter().all(|byte| [1, 2].contains(byte)));
+    }
+}
+
+/// Until an epoch has freed it on the device, a number is that of the file that was: given again at once, a
+/// crash could leave two files of one number.
+#[test]
+fn the_number_of_a_file_is_free_after_the_epoch_that_removed_it() {
+    let volume = open(Arc::new(blank(64 << 20)));
+    let make_and_remove = || {
+        let ino = make(&volume, "a", b"");
+        volume.unlink(ROOT, b"a").expect("unlink");
+        ino
+    };
+    let kept = make(&volume, "kept", b"");
+    volume.sync().expect("sync");
+    volume.unlink(ROOT, b"kept").expect("unlink");
+    let mut seen = HashSet::from([kept]);
+    // More than a block of the table has, so that the search comes by again.
+    for _ in 0..2000 {
+        let ino = make_and_remove();
+        assert!(seen.insert(ino), "{ino} twice in an epoch");
+    }
+    volume.sync().expect("sync");
+    let again = (0..2000).any(|_| seen.contains(&make_and_remove()));
+    assert!(again, "numbers are given again at last");
+}
+
+/// Epochs stamp what they write. An epoch that a crash took has left some of it behind, perhaps where
+/// nothing leads any more: the same number must not stand for another state.
+#[test]
+fn no_epoch_has_the_number_of_one_that_a_crash_took() {
+    let volatile = Arc::new(VolatileDevice::new(blank(64 << 20).snapshot()));
+    let volume = open(volatile.clone());
+    let first = volume.superblock().epoch;
+    for round in 0..3 {
+        make(&volume, &format!("{round}"), &[1; 5000]);
+        volume.sync().expect("sync");
+    }
+    drop(volume);
+    let volume = open(Arc::new(MemoryDevice::from_image(volatile.durable())));
+    let second = volume.superblock().epoch;
+    assert!(second >= first + (1 << 32), "{second:#x} after {first:#x}");
+}
