@@ -3,6 +3,7 @@
 mod harness;
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 
 use harness::{CFFS, Scratch, fail, succeed};
@@ -298,4 +299,63 @@ fn a_dry_run_of_an_import_changes_nothing_and_says_whether_it_fits() {
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
     assert_eq!((&told["files"], &told["fits"]), (&2.into(), &false.into()));
     assert!(fs::read(scratch.image()).expect("read") == image, "the image is as it was");
+}
+
+/// Once, the check of an image that was cut off advised a repair, which printed the same line.
+#[test]
+fn an_image_that_was_cut_off_has_a_way_out() {
+    let scratch = Scratch::with_image();
+    let tree = scratch.path().join("tree");
+    fs::create_dir(&tree).expect("made");
+    fs::write(tree.join("file"), b"contents").expect("written");
+    succeed(scratch.cffs(["import"]).arg(scratch.image()).arg(&tree).arg("/tree"));
+    let whole = fs::metadata(scratch.image()).expect("there").len();
+    let resize = |len| {
+        let image = fs::File::options().write(true).open(scratch.image()).expect("open");
+        image.set_len(len).expect("resized");
+    };
+    resize(whole / 2);
+    for repair in ["-n", "-y"] {
+        let output = scratch.cffs(["fsck", "-f", repair]).arg(scratch.image()).output();
+        let output = output.expect("it starts");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(4), "{repair}: {said}");
+        assert!(said.contains("CF0103") && said.contains("no repair helps"), "{repair}: {said}");
+        assert!(said.contains("brings it to that size"), "{repair}: {said}");
+    }
+    // The way out that it names is one.
+    resize(whole);
+    let output = scratch.cffs(["fsck", "-f", "-y"]).arg(scratch.image()).output();
+    assert_eq!(output.expect("it starts").status.code(), Some(1));
+    scratch.assert_clean();
+    assert_eq!(succeed(scratch.cffs(["cat"]).arg(scratch.image()).arg("/tree/file")), "contents");
+}
+
+/// Once, a repair that lost 13 files said "1 problem, repaired", and "recovered after a crash" where
+/// there was none.
+#[test]
+fn a_repair_says_what_was_lost() {
+    let scratch = Scratch::with_image();
+    let tree = scratch.path().join("tree");
+    fs::create_dir(&tree).expect("made");
+    for index in 0..5 {
+        fs::write(tree.join(format!("file-{index}")), [index; 3000]).expect("written");
+    }
+    succeed(scratch.cffs(["import"]).arg(scratch.image()).arg(&tree).arg("/tree"));
+    let image = fs::read(scratch.image()).expect("read");
+    let at = image.windows(6).position(|bytes| bytes == b"file-3").expect("the name is there");
+    let file = fs::File::options().write(true).open(scratch.image()).expect("open");
+    file.write_at(b"FILE", at as u64).expect("damaged");
+    drop(file);
+    let output =
+        scratch.cffs(["fsck", "-f", "-n"]).arg(scratch.image()).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("with a repair: 5 files lost"), "{said}");
+    let output =
+        scratch.cffs(["fsck", "-f", "-y"]).arg(scratch.image()).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("a file in /tree/") && said.contains(": 5 files lost"), "{said}");
+    assert!(!said.contains("crash"), "{said}");
+    assert!(said.contains("follows from the above"), "{said}");
 }

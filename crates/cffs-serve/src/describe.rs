@@ -258,6 +258,15 @@ pub struct CheckReport {
     pub skipped: bool,
     /// The volume was not left clean.
     pub recovery: bool,
+    /// A crash explains what was recovered; otherwise it follows from the damage.
+    #[serde(default)]
+    pub crashed: bool,
+    /// What the damage has cost, or would cost with a repair.
+    #[serde(default)]
+    pub losses: Vec<CheckLoss>,
+    /// How many losses of each kind there are.
+    #[serde(default)]
+    pub loss_counts: BTreeMap<String, u64>,
     /// Damage that was met while the volume was in use, in words.
     #[serde(default)]
     pub damage_seen: Option<String>,
@@ -323,6 +332,21 @@ pub struct CheckProblem {
     pub message: String,
     /// Whether it was repaired.
     pub fixed: bool,
+    /// Whether a repair can help.
+    #[serde(default)]
+    pub repairable: bool,
+}
+
+/// A file that damage has cost something.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CheckLoss {
+    /// What became of it, in words.
+    pub what: String,
+    /// Its path, with U+FFFD where it is not UTF-8. Of a file whose name is lost, that of its
+    /// directory, with a slash at its end; empty if not even that is known.
+    pub path: String,
+    /// Its inode.
+    pub inode: u64,
 }
 
 impl CheckReport {
@@ -333,6 +357,12 @@ impl CheckReport {
             place: problem.place.to_string(),
             message: problem.message.clone(),
             fixed: problem.fixed,
+            repairable: !problem.code.is_final(),
+        };
+        let loss = |loss: &cffs::fsck::Loss| CheckLoss {
+            what: loss.kind.to_string(),
+            path: String::from_utf8_lossy(&loss.path).into_owned(),
+            inode: loss.ino.0,
         };
         CheckReport {
             problem_count: report.problems.len() as u64,
@@ -342,6 +372,12 @@ impl CheckReport {
                 .collect(),
             skipped: report.skipped,
             recovery: report.recovery,
+            crashed: report.crashed,
+            losses: report.losses.iter().map(loss).collect(),
+            loss_counts: report.losses.iter().fold(BTreeMap::new(), |mut counts, loss| {
+                *counts.entry(loss.kind.to_string()).or_default() += 1;
+                counts
+            }),
             damage_seen: report.damage_seen.map(|damage| damage.to_string()),
             fast: report.fast.map(|fast| FastCheck {
                 log_sectors: fast.log_sectors,

@@ -15,7 +15,7 @@ use cffs::format::superblock::State;
 use cffs::fsck::{self, CheckOptions, Phase, Progress, Repair, Report};
 use cffs::host::SystemHost;
 use cffs::vfs::{mark, read_superblock};
-use cffs_serve::describe::{self, CheckProblem, CheckReport};
+use cffs_serve::describe::{self, CheckLoss, CheckProblem, CheckReport};
 use cffs_serve::fuse::control::{self, Request, Stage};
 use clap::Args;
 use indicatif::ProgressBar;
@@ -28,8 +28,8 @@ use crate::{image, output, progress, size};
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The exit code where problems are left, as fsck(8) has it.
 const PROBLEMS_LEFT: u8 = 4;
-/// What is said of what a crash left.
-const RECOVERED: &str = "recovered after a crash";
+/// Losses that are listed for people; the others are only counted.
+const LOSSES_SHOWN_MAX: usize = 1000;
 
 /// Check a volume and repair it
 ///
@@ -139,9 +139,10 @@ impl Fsck {
         let report = fsck::check(&device, &options, &bars);
         bars.finish();
         if repair != Repair::No && report.is_ok() {
-            // A superblock that is still damaged has no mark that could be taken away.
+            // A superblock that is still damaged, or of a volume that was cut off, has no mark that
+            // could be taken away.
             match mark::release(&device, &SystemHost) {
-                Err(Error::Corruption(_)) => {}
+                Err(Error::Corruption(_) | Error::Unsupported(_)) => {}
                 released => released.with_context(|| self.target.display().to_string())?,
             }
         }
@@ -159,6 +160,7 @@ impl Fsck {
         let is_passed_over = options.repair == Repair::Preen
             && !options.force
             && superblock.state == State::Clean
+            && superblock.damage.is_none()
             && !self.take_over;
         if options.repair == Repair::No {
             image::warn_of_writer(&self.target, &superblock);
@@ -200,7 +202,7 @@ impl Fsck {
         if let Some(damage) = &report.damage_seen {
             println!("{name}: {damage}: everything is checked");
         }
-        for CheckProblem { code, place, message, fixed } in &report.problems {
+        for CheckProblem { code, place, message, fixed, .. } in &report.problems {
             let outcome = if *fixed { " (repaired)" } else { "" };
             println!("{name}: {code} {place}: {message}{outcome}");
         }
@@ -209,7 +211,11 @@ impl Fsck {
             println!("{name}: and {} more, in the log", report.problem_count - shown);
         }
         for (code, count) in &report.recovered {
-            let why = if self.online { "explained by files in use" } else { RECOVERED };
+            let why = match (self.online, report.crashed) {
+                (true, _) => "explained by files in use",
+                (false, true) => "recovered after a crash",
+                (false, false) => "follows from the above",
+            };
             println!("{name}: {why}: {code} ({count})");
         }
         if report.skipped {
@@ -241,17 +247,69 @@ impl Fsck {
             counted(report.read_requests, "request"),
             size::show(report.read_bytes)
         );
+        if report.unreadable_sectors > 0 {
+            println!(
+                "{name}: {} of the device cannot be read; copy what you need to another device",
+                counted(report.unreadable_sectors, "sector")
+            );
+        }
+        self.tell_losses(report);
         let left = report.problems.iter().filter(|problem| !problem.fixed).count();
+        let is_hopeless = report.problems.iter().any(|p| !p.fixed && !p.repairable);
         let all = counted(report.problem_count, "problem");
         let them = if left == 1 { "it" } else { "them" };
         match (report.problem_count, left) {
+            (0, _) if report.unreadable_sectors > 0 => {
+                println!("{name}: no other problem was found");
+            }
             (0, _) if report.consistent || self.online => println!("{name}: clean"),
             (0, _) => println!("{name}: was not left clean; cffs fsck -p {name} completes it"),
             (_, 0) => println!("{name}: {all}, repaired"),
             _ if self.online => {
                 println!("{name}: {all}; unmount it, and cffs fsck -y repairs {them}");
             }
+            _ if is_hopeless => {
+                println!(
+                    "{name}: {all}, {left} not repaired, and no repair helps; {}",
+                    self.way_out(report)
+                );
+            }
             _ => println!("{name}: {all}, {left} not repaired; cffs fsck -y {name} repairs {them}"),
+        }
+    }
+
+    /// What to do where a repair does not help.
+    fn way_out(&self, report: &CheckReport) -> String {
+        let name = self.target.display();
+        match report.problems.iter().any(|problem| problem.code == "CF0103") {
+            true => format!(
+                "copy it again in full; if there is no more of it, truncate(1) or a larger device \
+                 brings it to that size, and cffs fsck -y {name} then saves what is left"
+            ),
+            false => String::from(
+                "mount it read-only, or run cffs export, to copy what can be read, and make it anew",
+            ),
+        }
+    }
+
+    /// Lists what the damage has cost, and counts it.
+    fn tell_losses(&self, report: &CheckReport) {
+        let name = self.target.display();
+        for CheckLoss { what, path, inode } in report.losses.iter().take(LOSSES_SHOWN_MAX) {
+            let path = output::printable(path.as_bytes());
+            let which = match path.as_str() {
+                "" => format!("inode {inode}, of which no name is known"),
+                path if path.ends_with('/') => format!("inode {inode}, a file in {path}"),
+                path => format!("{path} (inode {inode})"),
+            };
+            println!("{name}: {what}: {which}");
+        }
+        let counts: Vec<String> = (report.loss_counts.iter())
+            .map(|(what, count)| format!("{} {what}", counted(*count, "file")))
+            .collect();
+        if !counts.is_empty() {
+            let when = if report.changed { "" } else { "with a repair: " };
+            println!("{name}: {when}{}", counts.join(", "));
         }
     }
 }

@@ -66,6 +66,7 @@ impl Checking {
                 }
                 let mut report = CheckReport::new(&report);
                 report.problems.truncate(PROBLEMS_MAX);
+                report.losses.truncate(PROBLEMS_MAX);
                 status.report = Some(report);
             }
             Err(error) => status.failure = Some(error.to_string()),

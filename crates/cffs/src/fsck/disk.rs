@@ -114,7 +114,14 @@ impl<'d> Disk<'d> {
             }
         }
         let requests: Vec<Place> = spans.iter().map(|(span, _)| *span).collect();
+        let known = self.unreadable.clone();
         let blobs = self.read_spans(&requests);
+        if self.unreadable.len() > known.len() {
+            // What lies in the gaps between the places is not asked for.
+            let sector = self.sector_bytes();
+            let is_asked = |at: u64| places.iter().any(|p| p.offset < at + sector && at < p.end());
+            self.unreadable.retain(|at| known.contains(at) || is_asked(*at));
+        }
         let mut result = vec![Vec::new(); places.len()];
         for ((span, members), blob) in spans.iter().zip(blobs) {
             if let [only] = members[..] {
@@ -267,7 +274,11 @@ impl<'d> Disk<'d> {
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.counts.write_requests += 1;
         self.counts.write_bytes += bytes.len() as u64;
-        self.device.write_at(offset, &[IoSlice::new(bytes)])
+        self.device.write_at(offset, &[IoSlice::new(bytes)])?;
+        // A sector that was written anew can be read again.
+        let end = offset + bytes.len() as u64;
+        self.unreadable.retain(|at| !(offset..end).contains(at));
+        Ok(())
     }
 
     pub fn barrier(&self) -> io::Result<()> {

@@ -31,6 +31,7 @@ mod disk;
 mod editor;
 mod fast;
 mod index;
+mod loss;
 mod lost_found;
 mod map;
 mod motion;
@@ -53,14 +54,14 @@ mod used;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use self::census::Census;
 use self::disk::Disk;
 use self::editor::Fix;
 pub use self::fast::FastReport;
 pub use self::problems::{Code, Severity};
-pub use self::report::{Place, Problem, Report};
+pub use self::report::{Loss, LossKind, Place, Problem, Report};
 use self::scope::Scope;
 use self::used::UsedMap;
 use crate::device::BlockDevice;
@@ -236,6 +237,8 @@ struct Checker<'c> {
     incomplete: BTreeSet<InodeNo>,
     /// Those of them that were given back what was found of them.
     completed: HashSet<InodeNo>,
+    /// Names that damage has taken from inodes: the directory of each, and the name.
+    lost_names: BTreeMap<InodeNo, (InodeNo, Vec<u8>)>,
     /// Bitmaps from the device, of the groups in which a repair looked for space.
     old_bitmaps: HashMap<u32, Option<Vec<u8>>>,
     /// What is busy, if only that is checked.
@@ -329,12 +332,14 @@ impl<'c> Checker<'c> {
             resurrected: HashSet::new(),
             incomplete: BTreeSet::new(),
             completed: HashSet::new(),
+            lost_names: BTreeMap::new(),
             old_bitmaps: HashMap::new(),
             scope: None,
             doubts: None,
             released: Vec::new(),
         };
         checker.report.recovery = !checker.was_clean();
+        checker.report.crashed = checker.crashed();
         checker.report.fragment_bytes = layout.fragment_bytes;
         checker
     }
@@ -362,6 +367,9 @@ impl<'c> Checker<'c> {
         if !converged {
             let message = format!("damage was still found in round {}", self.report.rounds);
             self.problem(Code::Unrepaired, Place::Volume, message);
+        }
+        if converged {
+            self.list_losses();
         }
         let may_write = self.may_write(converged);
         if may_write && self.disk.is_changed() {

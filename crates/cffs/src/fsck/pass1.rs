@@ -520,6 +520,7 @@ impl Checker<'_> {
             _ => {
                 let message = format!("inode {ino} is not in the external inode table");
                 self.expected(Code::Dangling, place, message);
+                self.lose_entry(container, slot);
                 self.drop_entry(container, slot, false);
                 return false;
             }

@@ -272,7 +272,7 @@ impl Code {
     }
 
     /// Whether no repair helps.
-    pub(super) fn is_final(self) -> bool {
+    pub fn is_final(self) -> bool {
         matches!(self, Code::NoSpace | Code::Unrepaired | Code::DeviceTooSmall)
     }
 

@@ -50,6 +50,8 @@ impl Checker<'_> {
             sector::seal(&mut candidate, Sector::new(&old).epoch(), self.checksum);
             if inserted.is_some() && self.verify_sector(&candidate, container).is_ok() {
                 image = candidate;
+            } else if !entry.name.is_empty() {
+                self.lost_names.insert(entry.ino(), (container.file, entry.name.to_vec()));
             }
         }
         sector::seal(&mut image, Sector::new(&old).epoch(), self.checksum);
@@ -103,6 +105,7 @@ impl Checker<'_> {
             Some(image) => image,
             None => return,
         };
+        self.lose_entry(found.container, found.slot);
         sector::remove(&mut image, found.slot);
         self.store_sector(found.container, &mut image);
         self.touched.insert(found.container.file);

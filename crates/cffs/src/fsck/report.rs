@@ -68,6 +68,42 @@ impl fmt::Display for Problem {
     }
 }
 
+/// What became of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LossKind {
+    /// It is gone.
+    File,
+    /// It is there, without some or all of its contents, or with contents that are in doubt.
+    Contents,
+    /// It is there without some of its extended attributes.
+    Attributes,
+    /// It is whole, and has lost its name: it lies in lost+found.
+    Moved,
+}
+
+/// A file that damage has cost something.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Loss {
+    /// What became of it.
+    pub kind: LossKind,
+    /// Its path. Of a file whose name is lost, that of its directory, with a slash at its end; empty
+    /// if not even that is known.
+    pub path: Vec<u8>,
+    /// The inode.
+    pub ino: InodeNo,
+}
+
+impl fmt::Display for LossKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LossKind::File => "lost",
+            LossKind::Contents => "contents lost or in doubt",
+            LossKind::Attributes => "attributes lost",
+            LossKind::Moved => "moved to lost+found",
+        })
+    }
+}
+
 /// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -78,6 +114,12 @@ pub struct Report {
     /// The volume was not left clean: what a crash explains was set right and is counted in
     /// `recovered`, not listed as a problem.
     pub recovery: bool,
+    /// A crash ended the use of the volume: what `recovered` counts follows from that. Without, it
+    /// follows from the damage that was found.
+    pub crashed: bool,
+    /// What the damage has cost, or would cost with a repair: files that are gone, that lost contents
+    /// or attributes, or their names.
+    pub losses: Vec<Loss>,
     /// Damage that was met while the volume was in use: the reason for a check of everything. If the
     /// check leaves the volume sound, the superblock forgets it.
     pub damage_seen: Option<Damage>,
@@ -109,7 +151,7 @@ pub struct Report {
     pub read_requests: u64,
     /// Bytes read.
     pub read_bytes: u64,
-    /// Sectors of the device that could not be read.
+    /// Sectors of the device that were to be checked, could not be read, and were not written anew.
     pub unreadable_sectors: u64,
     /// Requests that wrote.
     pub write_requests: u64,
@@ -119,10 +161,11 @@ pub struct Report {
 
 impl Report {
     /// The exit status by the convention of fsck(8): 0 for a volume without problems, 1 if all
-    /// were repaired, 4 if some were not. A check that could not be made is an error instead (8).
+    /// were repaired, 4 if some were not, or a part of what was to be checked cannot be read. A check
+    /// that could not be made is an error instead (8).
     pub fn exit_code(&self) -> u8 {
-        if self.problems.iter().any(|problem| !problem.fixed) || !(self.consistent || self.skipped)
-        {
+        let is_left = self.problems.iter().any(|problem| !problem.fixed);
+        if is_left || self.unreadable_sectors > 0 || !(self.consistent || self.skipped) {
             4
         } else {
             u8::from(!self.problems.is_empty())

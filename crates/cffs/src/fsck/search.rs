@@ -29,7 +29,7 @@ pub(super) type Blocks = BTreeMap<u64, (FragNo, u64)>;
 
 /// Missing inodes: where the locator table says that each lies, if it says anything, and its
 /// generation.
-type Missing = HashMap<InodeNo, Option<(Container, u32)>>;
+pub(super) type Missing = HashMap<InodeNo, Option<(Container, u32)>>;
 
 /// Whose sectors are searched.
 pub(super) enum Wanted {
@@ -134,7 +134,7 @@ impl Checker<'_> {
     }
 
     /// The inodes that the locator table has and the walk has not.
-    fn missing_inodes(&mut self) -> Missing {
+    pub(super) fn missing_inodes(&mut self) -> Missing {
         let len = u64::from(self.layout.block_bytes);
         let per_block = locator::entries_per_block(self.layout.block_bytes);
         let fragments = u64::from(self.layout.block_fragments());

@@ -5,6 +5,7 @@ mod damage;
 mod document;
 mod forged;
 mod image;
+mod loss;
 mod random;
 mod salvage;
 mod volumes;
