@@ -21,7 +21,7 @@ from collections import Counter, namedtuple
 
 ROOT, LOCATOR, EXTERNAL, SYSTEM, FIRST_USER = 1, 2, 3, 4, 16
 CLEAN = 1
-EMBED, INLINE_FEATURE, CHECKSUM_SEED, BUSY_LOG_BLOCKS = 1, 2, 4, 8
+EMBED, INLINE_FEATURE, CHECKSUM_SEED, BUSY_LOG_BLOCKS, PROTECTION = 1, 2, 4, 8, 16
 INLINE, CONTENT_CHECKSUM, INDEXED = 1, 2, 4
 DIRECTORY, REGULAR, SYMLINK = 4, 8, 10
 TYPES = {1: "p", 2: "c", 4: "d", 6: "b", 8: "-", 10: "l", 12: "s"}
@@ -206,7 +206,7 @@ class Volume:
         if sb.magic != b"CFFS\r\n\x1a\n":
             raise Bad(f"no superblock at byte {offset}")
         self.sealed(data, f"superblock at byte {offset}", at=8, seed=crc32c(sb.uuid))
-        if sb.version != 1 or sb.incompat > EMBED | INLINE_FEATURE | CHECKSUM_SEED | BUSY_LOG_BLOCKS:
+        if sb.version != 1 or sb.incompat >= 2 * PROTECTION:
             raise Bad("a version or a feature that this program does not know")
         fragments = sb.blocks * (sb.block_bytes // sb.fragment_bytes)
         if sb.errors_policy > 2 or sb.reserve_fragments >= fragments:

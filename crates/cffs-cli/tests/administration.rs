@@ -319,3 +319,65 @@ fn a_device_that_fails_is_told_of() {
         }
     }
 }
+
+#[test]
+fn chattr_protects_files_of_a_mount() {
+    use std::os::unix::fs::{FileExt, PermissionsExt};
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    for transport in ["auto", "dev"] {
+        scratch.mount(&format!("transport={transport}"));
+        let dir = scratch.mountpoint();
+        fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o755)).expect("set");
+        fs::set_permissions(&dir, PermissionsExt::from_mode(0o777)).expect("set");
+        let (kept, log) = (dir.join("kept"), dir.join("log"));
+        fs::write(&kept, b"as it is").expect("written");
+        fs::write(&log, b"line\n").expect("written");
+        let chattr = |flag: &str, path: &Path| succeed(Command::new("chattr").arg(flag).arg(path));
+        let lsattr = |path: &Path| succeed(Command::new("lsattr").arg("-d").arg(path));
+        let open = fs::File::options().write(true).open(&kept).expect("opened before");
+        chattr("+i", &kept);
+        chattr("+a", &log);
+        assert!(lsattr(&kept).starts_with("----i---"), "{}", lsattr(&kept));
+        assert!(lsattr(&log).starts_with("-----a--"), "{}", lsattr(&log));
+        let denied = |result: std::io::Result<()>| {
+            assert_eq!(result.map_err(|error| error.raw_os_error()), Err(Some(1)), "EPERM");
+        };
+        denied(fs::write(&kept, b"changed"));
+        denied(open.write_all_at(b"changed", 0));
+        denied(fs::remove_file(&kept));
+        denied(fs::rename(&kept, dir.join("new")));
+        denied(fs::hard_link(&kept, dir.join("new")));
+        denied(fs::set_permissions(&kept, PermissionsExt::from_mode(0o600)));
+        assert_eq!(fs::read(&kept).expect("read"), b"as it is");
+        let mut appended = fs::File::options().append(true).open(&log).expect("opened");
+        std::io::Write::write_all(&mut appended, b"another\n").expect("appended");
+        denied(fs::remove_file(&log));
+        denied(fs::File::options().write(true).open(&log).and_then(|file| file.set_len(0)));
+        assert_eq!(fs::read(&log).expect("read"), b"line\nanother\n");
+
+        // Others than root neither set nor clear them.
+        fs::write(dir.join("mine"), b"").expect("written");
+        std::os::unix::fs::chown(dir.join("mine"), Some(65534), None).expect("given away");
+        let mut by_owner = Command::new("setpriv");
+        by_owner.args(["--reuid=65534", "--clear-groups", "chattr", "+i"]).arg(dir.join("mine"));
+        fail(1, &mut by_owner);
+        assert!(lsattr(&dir.join("mine")).starts_with("--------"));
+        // A flag that there is not.
+        fail(1, Command::new("chattr").arg("+C").arg(dir.join("mine")));
+        drop((open, appended));
+
+        scratch.umount();
+        scratch.assert_clean();
+        scratch.mount("rw");
+        assert!(lsattr(&kept).starts_with("----i---"), "it lasts");
+        chattr("-i", &kept);
+        chattr("-a", &log);
+        fs::remove_file(&kept).expect("removed");
+        fs::remove_file(&log).expect("removed");
+        scratch.umount();
+        scratch.assert_clean();
+    }
+}

@@ -506,11 +506,12 @@ impl Handler for Adapter {
     fn ioctl(
         &self,
         cx: &Context<'_>,
-        _: NodeId,
+        node: NodeId,
         ioctl: &Ioctl<'_>,
         buf: &mut [u8],
     ) -> Result<usize> {
-        ioctl::carry_out(&self.volume, ioctl, control::is_owner(cx.uid), buf)
+        let (is_root, is_owner) = (cx.uid == 0, control::is_owner(cx.uid));
+        ioctl::carry_out(&self.volume, ino(node), ioctl, is_root, is_owner, buf)
     }
 
     fn copy_file_range(&self, cx: &Context<'_>, node: NodeId, copy: &CopyFileRange) -> Result<u64> {

@@ -1,6 +1,8 @@
 //! Commands on open files (`ioctl`), as the kernel passes them on.
 
-use cffs::vfs::Volume;
+use cffs::error::Error;
+use cffs::units::InodeNo;
+use cffs::vfs::{Protection, Volume};
 use fuse_ring::Errno;
 use fuse_ring::protocol::Ioctl;
 
@@ -34,11 +36,26 @@ impl FstrimRange {
     }
 }
 
+/// What chattr(1) and lsattr(1) ask, `FS_IOC_GETFLAGS` and so on. The kernel has the numbers of 64 bits
+/// and four bytes of data.
+const GET_FLAGS: u32 = 0x8008_6601;
+const SET_FLAGS: u32 = 0x4008_6602;
+const IMMUTABLE_FLAG: u32 = 0x10;
+const APPEND_FLAG: u32 = 0x20;
+/// The same in `struct fsxattr`, whose other fields are zeros here.
+const GET_EXTENDED_FLAGS: u32 = 0x801c_581f;
+const SET_EXTENDED_FLAGS: u32 = 0x401c_5820;
+const EXTENDED_BYTES: usize = 28;
+const IMMUTABLE_EXTENDED: u32 = 0x8;
+const APPEND_EXTENDED: u32 = 0x10;
+
 /// Carries out a command, and returns how many bytes of the buffer it filled. `is_owner` says whether
-/// root asks, or the user who mounted the volume.
+/// root asks, or the user who mounted the volume; files are protected by root alone.
 pub(super) fn carry_out(
     volume: &Volume,
+    ino: InodeNo,
     ioctl: &Ioctl<'_>,
+    is_root: bool,
     is_owner: bool,
     buf: &mut [u8],
 ) -> Result<usize, Errno> {
@@ -47,14 +64,66 @@ pub(super) fn carry_out(
         FstrimRange::COMMAND => {
             let range = FstrimRange::from_bytes(ioctl.data).ok_or(Errno::INVAL)?;
             let end = range.start.saturating_add(range.len);
-            let trimmed = volume
-                .trim(range.start..end, range.least)
-                .map_err(|error| Errno::from_raw_os_error(cffs::vfs::errno(&error)))?;
+            let trimmed = volume.trim(range.start..end, range.least).map_err(errno)?;
             tracing::info!(bytes = trimmed.bytes, requests = trimmed.requests, "trimmed");
-            let answer = FstrimRange { len: trimmed.bytes, ..range }.to_bytes();
-            buf.get_mut(..answer.len()).ok_or(Errno::INVAL)?.copy_from_slice(&answer);
-            Ok(answer.len())
+            answer(buf, &FstrimRange { len: trimmed.bytes, ..range }.to_bytes())
+        }
+        GET_FLAGS => {
+            let protection = volume.protection(ino).map_err(errno)?;
+            answer(buf, &flags_of(protection, IMMUTABLE_FLAG, APPEND_FLAG).to_ne_bytes())
+        }
+        GET_EXTENDED_FLAGS => {
+            let protection = volume.protection(ino).map_err(errno)?;
+            let mut extended = [0; EXTENDED_BYTES];
+            let flags = flags_of(protection, IMMUTABLE_EXTENDED, APPEND_EXTENDED);
+            extended[..4].copy_from_slice(&flags.to_ne_bytes());
+            answer(buf, &extended)
+        }
+        SET_FLAGS | SET_EXTENDED_FLAGS if !is_root => Err(Errno::PERM),
+        SET_FLAGS => {
+            let flags = ioctl.data.try_into().map_err(|_| Errno::INVAL)?;
+            let flags = u32::from_ne_bytes(flags);
+            protect(volume, ino, flags, IMMUTABLE_FLAG, APPEND_FLAG)
+        }
+        SET_EXTENDED_FLAGS => {
+            let (flags, rest) = ioctl.data.split_first_chunk().ok_or(Errno::INVAL)?;
+            if rest.len() != EXTENDED_BYTES - 4 || rest.iter().any(|byte| *byte != 0) {
+                return Err(Errno::OPNOTSUPP);
+            }
+            let flags = u32::from_ne_bytes(*flags);
+            protect(volume, ino, flags, IMMUTABLE_EXTENDED, APPEND_EXTENDED)
         }
         _ => Err(Errno::NOTTY),
     }
+}
+
+fn answer(buf: &mut [u8], answer: &[u8]) -> Result<usize, Errno> {
+    buf.get_mut(..answer.len()).ok_or(Errno::INVAL)?.copy_from_slice(answer);
+    Ok(answer.len())
+}
+
+fn errno(error: Error) -> Errno {
+    Errno::from_raw_os_error(cffs::vfs::errno(&error))
+}
+
+/// The flags of a file, given which bits stand for what.
+fn flags_of(protection: Protection, immutable: u32, append_only: u32) -> u32 {
+    let bit = |is_on: bool, bit| if is_on { bit } else { 0 };
+    bit(protection.immutable, immutable) | bit(protection.append_only, append_only)
+}
+
+/// Sets the flags of a file, if they are among those that there are here.
+fn protect(
+    volume: &Volume,
+    ino: InodeNo,
+    flags: u32,
+    immutable: u32,
+    append_only: u32,
+) -> Result<usize, Errno> {
+    if flags & !(immutable | append_only) != 0 {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let protection =
+        Protection { immutable: flags & immutable != 0, append_only: flags & append_only != 0 };
+    volume.protect(ino, protection).map(|()| 0).map_err(errno)
 }

@@ -33,6 +33,12 @@ bitflags::bitflags! {
         const CONTENT_CHECKSUM = 1 << 1;
         /// The directory has a hash index.
         const INDEXED = 1 << 2;
+        /// Nothing of the file may change.
+        const IMMUTABLE = 1 << 3;
+        /// The contents may grow at their end alone, a directory gain names alone.
+        const APPEND_ONLY = 1 << 4;
+        /// What keeps a file from changing.
+        const PROTECTION = Self::IMMUTABLE.bits() | Self::APPEND_ONLY.bits();
     }
 }
 

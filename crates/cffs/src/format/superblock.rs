@@ -38,6 +38,8 @@ bitflags::bitflags! {
         const CHECKSUM_SEED = 1 << 2;
         /// The size of the busy log does not follow from that of the volume, which has grown.
         const BUSY_LOG_BLOCKS = 1 << 3;
+        /// Files may be immutable or append-only.
+        const PROTECTION = 1 << 4;
     }
 }
 

@@ -119,11 +119,11 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether a copy describes this volume, perhaps under another name. It may tell a larger size:
-    /// growing was cut short before the superblock itself told it.
+    /// Whether a copy describes this volume, perhaps under another name. It may tell a larger size
+    /// or a feature more: a change was cut short before the superblock itself told it.
     fn is_same_volume(&self, copy: &Superblock) -> bool {
         let own = &self.superblock;
-        let may_differ = Incompat::CHECKSUM_SEED | Incompat::BUSY_LOG_BLOCKS;
+        let may_differ = Incompat::CHECKSUM_SEED | Incompat::BUSY_LOG_BLOCKS | Incompat::PROTECTION;
         copy.blocks >= own.blocks
             && Layout::new(copy).with_blocks(own.blocks) == self.layout
             && copy.metadata_seed() == own.metadata_seed()

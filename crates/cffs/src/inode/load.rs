@@ -105,6 +105,7 @@ impl Store {
         inode.mtime = disk.mtime();
         inode.ctime = disk.ctime();
         inode.change = disk.change.get();
+        inode.protection = flags & InodeFlags::PROTECTION;
         inode.key = Key(disk.key.get());
         inode.hint = FragRun::new(FragNo(disk.hint_start.get()), disk.hint_len.get());
         inode.special = disk.special.get();

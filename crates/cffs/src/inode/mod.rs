@@ -86,6 +86,8 @@ pub struct Inode {
     pub change: u64,
     /// The directory with the (last known) name.
     pub parent: InodeNo,
+    /// [`InodeFlags::PROTECTION`], as far as the file has it.
+    pub protection: InodeFlags,
     /// The co-location key, 0 for the policy's choice.
     pub key: Key,
     /// Where the key's files were first placed; empty before.
@@ -126,6 +128,7 @@ impl Inode {
             btime: now,
             change: 1,
             parent,
+            protection: InodeFlags::empty(),
             key: Key(0),
             hint: FragRun::default(),
             special: 0,
@@ -200,7 +203,7 @@ impl Inode {
         tags: &[LinkTag],
         block_fragments: u32,
     ) -> EncodedInode {
-        let mut flags = InodeFlags::empty();
+        let mut flags = self.protection;
         flags.set(InodeFlags::INDEXED, self.bucket_count() > 0);
         flags.set(InodeFlags::CONTENT_CHECKSUM, self.content_checksum.is_some());
         let (data, map_root, map_depth, fragments) = match &self.content {

@@ -55,6 +55,7 @@ impl Volume {
 
     /// Changes attributes and returns them as they are then.
     pub fn set_attr(&self, ino: InodeNo, changes: &SetAttr) -> Result<Attr> {
+        self.check_unprotected(ino)?;
         if let Some(size) = changes.size {
             self.truncate(ino, size)?;
         }

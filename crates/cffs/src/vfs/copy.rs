@@ -44,6 +44,7 @@ impl Volume {
         to: Place,
         len: u64,
     ) -> Result<u64> {
+        self.check_write(to.0, to.1)?;
         let len = len.min(self.bytes_from(from)?);
         if len == 0 {
             return Ok(0);

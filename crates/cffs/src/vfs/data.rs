@@ -90,6 +90,7 @@ impl Volume {
         data: &[u8],
     ) -> Result<usize> {
         count(&self.calls.writes);
+        self.check_write(ino, offset)?;
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > FILE_BYTES_MAX) {
             return Err(Error::TooLarge);
         }
@@ -238,6 +239,7 @@ impl Volume {
         len: u64,
         mode: AllocateMode,
     ) -> Result<()> {
+        self.check_unprotected(ino)?;
         if len == 0 {
             return Err(Error::Invalid("an empty range"));
         }

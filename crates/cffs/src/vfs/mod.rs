@@ -29,6 +29,7 @@ mod grow;
 pub mod mark;
 mod names;
 mod placing;
+mod protect;
 mod references;
 mod reserve;
 mod scrub;
@@ -46,6 +47,7 @@ use parking_lot::{Mutex, RwLock};
 pub use discard::Trimmed;
 pub use errno::errno;
 pub use explain::{Piece, Placement};
+pub use protect::Protection;
 pub use reserve::AsUser;
 pub use scrub::ScrubProgress;
 pub use tune::SetVolume;
@@ -56,7 +58,7 @@ use crate::cache::BufferCache;
 use crate::clock::Clock;
 use crate::device::BlockDevice;
 use crate::error::{Error, Result};
-use crate::format::superblock::{SUPERBLOCK_BYTES, State};
+use crate::format::superblock::{Incompat, SUPERBLOCK_BYTES, State};
 use crate::format::{Layout, Superblock};
 pub use crate::inode::Fill as BusyLogFill;
 use crate::inode::{Busy, Locked, Store, Vnode};
@@ -171,6 +173,8 @@ pub struct Volume {
     references: References,
     reserve: ReserveUsers,
     readahead: ReadAhead,
+    /// Whether any file may be protected.
+    protects: AtomicBool,
     latched: Mutex<Option<String>>,
     /// Whether the epoch that failed had changes in it.
     loses_changes: AtomicBool,
@@ -234,6 +238,7 @@ impl Volume {
         superblock.epoch = (superblock.epoch >> 32).wrapping_add(1) << 32;
         let layout = Layout::new(&superblock);
         let reserve = superblock.reserve;
+        let protects = superblock.incompat.contains(Incompat::PROTECTION);
         let tuning = Tuning::new(tuning::Device {
             break_even_bytes: options.break_even_bytes,
             request_bytes_max: device.longest_request(),
@@ -260,6 +265,7 @@ impl Volume {
             references: References::default(),
             reserve: ReserveUsers::new(reserve),
             readahead: ReadAhead::new(&tuning),
+            protects: AtomicBool::new(protects),
             latched: Mutex::new(None),
             loses_changes: AtomicBool::new(false),
             durable_until: Mutex::new(Instant::now()),

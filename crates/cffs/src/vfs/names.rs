@@ -84,6 +84,7 @@ impl Volume {
         new: &NewFile<'_>,
     ) -> Result<Attr> {
         count(&self.calls.creates);
+        self.check_new_name(dir)?;
         if let NewKind::Symlink(target) = new.kind {
             check_target(target)?;
         }
@@ -115,6 +116,7 @@ impl Volume {
         new: &NewFile<'_>,
     ) -> Result<Attr> {
         count(&self.calls.creates);
+        self.check_new_name(dir)?;
         let parent = self.vnode(dir)?;
         let vnode = self.change(|names| {
             names.store.alloc.check_room(spender)?;
@@ -194,6 +196,8 @@ impl Volume {
     /// Gives a file another name. Takes one reference.
     pub fn link(&self, ino: InodeNo, dir: InodeNo, name: &[u8]) -> Result<Attr> {
         count(&self.calls.creates);
+        self.check_new_name(dir)?;
+        self.check_unprotected(ino)?;
         let vnode = self.vnode(ino)?;
         let parent = self.vnode(dir)?;
         // Within the change, since the next one may take the name again.
@@ -209,6 +213,7 @@ impl Volume {
     pub fn unlink(&self, dir: InodeNo, name: &[u8]) -> Result<()> {
         count(&self.calls.removes);
         let parent = self.vnode(dir)?;
+        self.check_old_name(&parent, name)?;
         let taken = |names: &Namespace| Ok(self.note_unnamed(names.unlink(&parent, name)?));
         let vnode = self.change(taken)?;
         self.delete(vnode.ino)
@@ -218,6 +223,7 @@ impl Volume {
     pub fn remove_dir(&self, dir: InodeNo, name: &[u8]) -> Result<()> {
         count(&self.calls.removes);
         let parent = self.vnode(dir)?;
+        self.check_old_name(&parent, name)?;
         let taken = |names: &Namespace| Ok(self.note_unnamed(names.remove_dir(&parent, name)?));
         let vnode = self.change(taken)?;
         self.delete(vnode.ino)
@@ -267,6 +273,7 @@ impl Volume {
         let from = self.vnode(dir)?;
         let to = self.vnode(new_dir)?;
         let names = Names { from: &from, name, to: &to, new_name };
+        self.check_rename(&names)?;
         let no_replace = match mode {
             RenameMode::Exchange => return self.exchange(&names),
             RenameMode::Replace => false,

@@ -61,10 +61,21 @@ impl Volume {
     /// [`Error::Unsupported`] if a value cannot be; nothing is changed then. [`Error::Io`] if the
     /// device failed: the volume keeps its properties and is [latched](Volume::latched).
     pub fn tune(&self, changes: &SetVolume) -> Result<Superblock> {
+        let next = self.rewrite_superblock(|superblock| changes.apply(superblock))?;
+        self.store().alloc.set_reserve(next.reserve.fragments);
+        self.reserve.set(next.reserve);
+        Ok(next)
+    }
+
+    /// Changes what the superblock and its copies describe, durably, and returns it.
+    pub(super) fn rewrite_superblock(
+        &self,
+        change: impl FnOnce(&mut Superblock) -> Result<()>,
+    ) -> Result<Superblock> {
         self.check_writable()?;
         let _epochs = self.epochs.lock();
         let mut next = self.superblock();
-        changes.apply(&mut next)?;
+        change(&mut next)?;
         let written =
             self.write_copies(&next, |_| true).and_then(|()| self.write_superblock(&next, false));
         if let Err(error) = &written {
@@ -72,8 +83,6 @@ impl Volume {
         }
         written?;
         *self.superblock.lock() = next.clone();
-        self.store().alloc.set_reserve(next.reserve.fragments);
-        self.reserve.set(next.reserve);
         Ok(next)
     }
 }

@@ -85,6 +85,7 @@ impl Volume {
         mode: XattrMode,
     ) -> Result<()> {
         check_name(name)?;
+        self.check_unprotected(ino)?;
         if value.len() > XATTR_VALUE_BYTES_MAX {
             return Err(Error::Range);
         }
@@ -119,6 +120,7 @@ impl Volume {
     /// Removes an attribute.
     pub fn remove_xattr(&self, ino: InodeNo, name: &[u8]) -> Result<()> {
         check_name(name)?;
+        self.check_unprotected(ino)?;
         if self.drop_xattr(ino, name)? { Ok(()) } else { Err(Error::NoAttribute) }
     }
 

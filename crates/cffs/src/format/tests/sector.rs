@@ -373,7 +373,7 @@ fn each_contradiction_of_an_entry_is_refused() {
     let nobody = "a reference to a number that no inode has";
     assert_eq!(refusal(&resealed(&image), DIR), nobody);
     let found = verify(
-        &with_file(b"name", |i| i[SECTOR_HEADER_BYTES + 16 + 14] = 8),
+        &with_file(b"name", |i| i[SECTOR_HEADER_BYTES + 16 + 14] = 32),
         DIR,
         GENERATION,
         checksum(),

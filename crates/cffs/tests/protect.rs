@@ -1,0 +1,196 @@
+//! Immutable and append-only files: what is refused, what is not, and that the flags last.
+
+use std::sync::Arc;
+
+use cffs::clock::TestClock;
+use cffs::device::{BlockDevice, CrashingDevice, MemoryDevice};
+use cffs::error::Error;
+use cffs::format::superblock::Incompat;
+use cffs::fsck::{self, CheckOptions};
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::units::InodeNo;
+use cffs::vfs::{
+    AllocateMode, NewFile, NewKind, OpenOptions, Protection, RenameMode, SetAttr, SetTime, Volume,
+    XattrMode, read_superblock,
+};
+
+const ROOT: InodeNo = InodeNo::ROOT;
+const IMMUTABLE: Protection = Protection { immutable: true, append_only: false };
+const APPEND_ONLY: Protection = Protection { immutable: false, append_only: true };
+const NONE: Protection = Protection { immutable: false, append_only: false };
+const FILE: NewFile<'static> =
+    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+const DIRECTORY: NewFile<'static> = NewFile { kind: NewKind::Directory, ..FILE };
+
+fn open(device: &Arc<MemoryDevice>) -> Volume {
+    let clock = Arc::new(TestClock::default());
+    cffs::open(device.clone(), clock, OpenOptions::default()).expect("open")
+}
+
+fn made() -> Arc<MemoryDevice> {
+    let device = Arc::new(MemoryDevice::new(32 << 20));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("mkfs");
+    device
+}
+
+fn assert_sound(device: &dyn BlockDevice) {
+    let options = CheckOptions { force: true, contents: true, ..CheckOptions::default() };
+    let report = fsck::check(device, &options, &()).expect("checked");
+    assert!(report.problems.is_empty() && report.recovered.is_empty(), "{report:?}");
+}
+
+fn refused<T: std::fmt::Debug>(result: Result<T, Error>, what: &str) {
+    assert!(matches!(result, Err(Error::NotPermitted)), "{what}: {result:?}");
+}
+
+/// Everything that changes a file, but what may append to it; and its names.
+fn nothing_changes(volume: &Volume, dir: InodeNo, name: &[u8], ino: InodeNo) {
+    refused(volume.write(ino, 1, b"x"), "overwriting");
+    refused(volume.allocate(ino, 0, 10, AllocateMode::PunchHole), "a hole");
+    refused(volume.allocate(ino, 0, 10_000, AllocateMode::Reserve), "space");
+    for changes in [
+        SetAttr { permissions: Some(0o600), ..SetAttr::default() },
+        SetAttr { uid: Some(7), ..SetAttr::default() },
+        SetAttr { size: Some(0), ..SetAttr::default() },
+        SetAttr { size: Some(1 << 20), ..SetAttr::default() },
+        SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() },
+    ] {
+        refused(volume.set_attr(ino, &changes), "attributes");
+    }
+    refused(volume.set_xattr(ino, b"user.new", b"1", XattrMode::Any), "an attribute");
+    refused(volume.remove_xattr(ino, b"user.old"), "an attribute less");
+    refused(volume.link(ino, ROOT, b"another name"), "a link");
+    refused(volume.unlink(dir, name), "its name");
+    let other = volume.make(ROOT, b"other", &FILE).expect("made").ino;
+    for mode in
+        [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Whiteout { no_replace: true }]
+    {
+        refused(volume.rename(dir, name, ROOT, b"new name", mode), "a new name");
+    }
+    refused(volume.rename(ROOT, b"other", dir, name, RenameMode::Replace), "being replaced");
+    refused(volume.rename(ROOT, b"other", dir, name, RenameMode::Exchange), "an exchange");
+    refused(
+        volume.copy((other, 0), (ino, 0), 10).and_then(|_| volume.write(ino, 0, b"x")),
+        "a copy",
+    );
+    volume.unlink(ROOT, b"other").expect("removed");
+    volume.release(other, 1);
+    assert_eq!(volume.lookup(dir, name).expect("there").ino, ino);
+}
+
+#[test]
+fn what_is_protected_stays_as_it_is() {
+    let device = made();
+    let volume = open(&device);
+    for (name, size) in [(&b"tiny"[..], 100), (b"large", 300_000)] {
+        let ino = volume.make(ROOT, name, &FILE).expect("made").ino;
+        volume.write(ino, 0, &vec![5; size]).expect("written");
+        volume.set_xattr(ino, b"user.old", b"1", XattrMode::Any).expect("set");
+        for protection in [IMMUTABLE, APPEND_ONLY] {
+            volume.protect(ino, protection).expect("protected");
+            assert_eq!(volume.protection(ino).expect("known"), protection);
+            let before = volume.attr(ino).expect("attr");
+            nothing_changes(&volume, ROOT, name, ino);
+            let end = before.size;
+            if protection == IMMUTABLE {
+                refused(volume.write(ino, end, b"more"), "appending");
+                assert_eq!(volume.attr(ino).expect("attr"), before);
+            } else {
+                assert_eq!(volume.write(ino, end, b"more").expect("appended"), 4);
+                assert_eq!(volume.attr(ino).expect("attr").size, end + 4);
+            }
+        }
+        volume.protect(ino, NONE).expect("free");
+        volume.write(ino, 0, b"changed").expect("written");
+        volume.unlink(ROOT, name).expect("removed");
+        volume.release(ino, 1);
+    }
+    volume.close().expect("closed");
+    assert_sound(&*device);
+}
+
+#[test]
+fn a_protected_directory_keeps_its_names() {
+    let device = made();
+    let volume = open(&device);
+    let dir = volume.make(ROOT, b"dir", &DIRECTORY).expect("made").ino;
+    let file = volume.make(dir, b"file", &FILE).expect("made").ino;
+    volume.make(dir, b"below", &DIRECTORY).expect("made");
+    volume.make(ROOT, b"outside", &FILE).expect("made");
+    for protection in [IMMUTABLE, APPEND_ONLY] {
+        volume.protect(dir, protection).expect("protected");
+        refused(volume.unlink(dir, b"file"), "a name");
+        refused(volume.remove_dir(dir, b"below"), "a directory");
+        refused(volume.rename(dir, b"file", dir, b"new", RenameMode::Replace), "a new name");
+        refused(volume.rename(dir, b"file", ROOT, b"new", RenameMode::Replace), "a move");
+        refused(
+            volume.rename(ROOT, b"outside", dir, b"file", RenameMode::Replace),
+            "a replacement",
+        );
+        refused(volume.rename(ROOT, b"dir", ROOT, b"new", RenameMode::Replace), "its own name");
+        refused(volume.remove_dir(ROOT, b"dir"), "itself");
+        // The files in it are another matter.
+        assert_eq!(volume.write(file, 0, b"contents").expect("written"), 8);
+    }
+    volume.protect(dir, IMMUTABLE).expect("protected");
+    refused(volume.make(dir, b"new", &FILE), "a file");
+    refused(volume.make_unnamed(dir, &FILE), "a file without a name");
+    refused(volume.link(file, dir, b"new"), "a link");
+    refused(volume.rename(ROOT, b"outside", dir, b"new", RenameMode::Replace), "a name more");
+    volume.protect(dir, APPEND_ONLY).expect("protected");
+    volume.make(dir, b"new", &FILE).expect("names come");
+    volume.rename(ROOT, b"outside", dir, b"came", RenameMode::Replace).expect("moved in");
+    volume.close().expect("closed");
+    assert_sound(&*device);
+}
+
+/// The flags last, and with the first of them a program that does not know them refuses the volume.
+#[test]
+fn protection_lasts() {
+    let device = made();
+    let volume = open(&device);
+    let ino = volume.make(ROOT, b"file", &FILE).expect("made").ino;
+    assert!(!read_superblock(&*device).expect("read").incompat.contains(Incompat::PROTECTION));
+    volume.protect(ino, NONE).expect("nothing to do");
+    assert!(!read_superblock(&*device).expect("read").incompat.contains(Incompat::PROTECTION));
+    volume.protect(ino, IMMUTABLE).expect("protected");
+    assert!(read_superblock(&*device).expect("read").incompat.contains(Incompat::PROTECTION));
+    volume.close().expect("closed");
+    assert_sound(&*device);
+    let volume = open(&device);
+    let ino = volume.lookup(ROOT, b"file").expect("there").ino;
+    assert_eq!(volume.protection(ino).expect("known"), IMMUTABLE);
+    refused(volume.write(ino, 0, b"x"), "a write");
+    let link = NewFile { kind: NewKind::Symlink(b"target"), ..FILE };
+    let link = volume.make(ROOT, b"link", &link).expect("made").ino;
+    assert!(matches!(volume.protect(link, IMMUTABLE), Err(Error::NotSupported)));
+    volume.close().expect("closed");
+}
+
+/// No inode has a flag on a volume that does not have the feature.
+#[test]
+fn a_crash_leaves_no_flag_without_the_feature() {
+    let device = made();
+    let volume = open(&device);
+    let ino = volume.make(ROOT, b"file", &FILE).expect("made").ino;
+    volume.close().expect("closed");
+    for seed in 0..4 {
+        let crashing = Arc::new(CrashingDevice::new(device.snapshot(), 6, seed));
+        let clock = Arc::new(TestClock::default());
+        let volume = cffs::open(crashing.clone(), clock, OpenOptions::default()).expect("open");
+        crashing.take_images();
+        volume.protect(ino, APPEND_ONLY).expect("protected");
+        volume.sync().expect("synced");
+        let mut images = crashing.take_images();
+        images.push(crashing.inner().durable());
+        for image in images {
+            let device = Arc::new(MemoryDevice::from_image(image));
+            let volume = open(&device);
+            let has_feature = volume.superblock().incompat.contains(Incompat::PROTECTION);
+            let protection = volume.protection(ino).expect("there");
+            assert!(has_feature || protection == NONE);
+            volume.close().expect("closed");
+            assert_sound(&*device);
+        }
+    }
+}
