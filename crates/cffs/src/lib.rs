@@ -10,6 +10,7 @@ pub mod format;
 pub mod fsck;
 pub mod host;
 pub mod inode;
+pub mod lock;
 pub mod memory;
 pub mod mkfs;
 pub mod namespace;

@@ -101,15 +101,41 @@ fn recover(device: &dyn BlockDevice) -> Result<()> {
     }
 }
 
+/// What a check keeps in memory of an inode, with its share of a directory, in bytes, about
+/// (`fsck::census`).
+const CHECK_INODE_BYTES: u64 = 100;
+/// So many fragments in use it keeps in a byte, about.
+const CHECK_FRAGMENTS_PER_BYTE: u64 = 4;
+
+/// Fails if a check of an open volume would take more memory than the volume's cache.
+fn check_fits(volume: &Volume) -> Result<()> {
+    let stat = volume.stat_fs();
+    let used = stat.fragments.saturating_sub(stat.free_fragments);
+    let needed = stat.inodes * CHECK_INODE_BYTES + used / CHECK_FRAGMENTS_PER_BYTE;
+    if needed <= volume.cache_bytes() {
+        return Ok(());
+    }
+    let (needed, cache) = (needed.div_ceil(1 << 20), volume.cache_bytes() >> 20);
+    Err(Error::Unsupported(format!(
+        "checking {} inodes while they are in use takes about {needed} MiB of memory, and the cache \
+         has {cache}: unmount the volume to check it, or mount it with cache={needed}M",
+        stat.inodes
+    )))
+}
+
 /// Checks the whole of an open volume as [`fsck::check`] does, and changes nothing.
 ///
 /// First everything is made durable, with what is derived. Then reads and changes go on in memory,
 /// but nothing is written until the check is complete: calls that make something durable wait for
 /// it, as do changes when they take all the memory that they may.
 ///
+/// What the check keeps in memory is bounded as the cache is: it fails for a volume with more inodes
+/// than that has room for.
+///
 /// While files without a name are in use, differences in what is derived are only counted (in
 /// [`Report::recovered`]): nothing on the device tells whose the space of such files is.
 pub fn check_in_use(volume: &Volume, contents: bool, progress: &dyn Progress) -> Result<Report> {
+    check_fits(volume)?;
     let report = volume.hold_still(|device, has_unnamed| {
         let options = CheckOptions {
             force: true,

@@ -148,3 +148,20 @@ fn damage_is_found_and_left_alone() {
         .expect("held");
     volume.close().expect("closed");
 }
+
+#[test]
+fn a_check_that_would_take_more_memory_than_the_cache_is_refused() {
+    let (_, volume) = volume();
+    for index in 0..9_000 {
+        let ino = make(&volume, ROOT, &format!("file-{index}"), NewKind::Regular);
+        volume.release(ino, 1);
+    }
+    assert!(look(&volume).problems.is_empty());
+    for index in 0..3_000 {
+        let ino = make(&volume, ROOT, &format!("more-{index}"), NewKind::Regular);
+        volume.release(ino, 1);
+    }
+    let error = check_in_use(&volume, true, &()).expect_err("there are too many inodes");
+    let said = error.to_string();
+    assert!(said.contains("checking 12000 inodes") && said.contains("cache=2M"), "{said}");
+}

@@ -46,8 +46,6 @@ mod zone;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 pub use group::Group;
 pub use owner::Owner;
 pub use place::{Kind, Request};
@@ -60,6 +58,7 @@ use crate::cache::BufferCache;
 use crate::error::{Corruption, Result};
 use crate::format::superblock::Policy;
 use crate::format::{LiveLayout, Superblock};
+use crate::lock::{Mutex, Rank};
 use crate::tuning::Placing;
 use crate::units::{BlockNo, CgIndex, Class, FragNo, FragRun};
 
@@ -135,24 +134,27 @@ impl Allocator {
             checksum: superblock.checksum(),
             policy: superblock.policy,
             placing,
-            state: Mutex::new(State {
-                groups: BTreeMap::new(),
-                free,
-                reserved: 0,
-                kept: superblock.reserve.fragments,
-                reserved_blocks: 0,
-                spill_blocks: 0,
-                whole: WholeBlocks::default(),
-                freed: Vec::new(),
-                freeing: Vec::new(),
-                reservations: HashMap::new(),
-                territories: HashMap::new(),
-                pool: Vec::new(),
-                hot: CgIndex(superblock.cg_rotor),
-                zones_open: false,
-                cgs_made: superblock.cgs_made,
-                clock: 0,
-            }),
+            state: Mutex::new(
+                Rank::Allocator,
+                State {
+                    groups: BTreeMap::new(),
+                    free,
+                    reserved: 0,
+                    kept: superblock.reserve.fragments,
+                    reserved_blocks: 0,
+                    spill_blocks: 0,
+                    whole: WholeBlocks::default(),
+                    freed: Vec::new(),
+                    freeing: Vec::new(),
+                    reservations: HashMap::new(),
+                    territories: HashMap::new(),
+                    pool: Vec::new(),
+                    hot: CgIndex(superblock.cg_rotor),
+                    zones_open: false,
+                    cgs_made: superblock.cgs_made,
+                    clock: 0,
+                },
+            ),
         }
     }
 

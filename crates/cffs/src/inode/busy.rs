@@ -12,8 +12,6 @@
 use foldhash::HashSet;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::VnodeState;
 use crate::alloc::Changes;
 use crate::cache::{Block, Phase, WriteSet};
@@ -21,6 +19,7 @@ use crate::format::busy_log::{self, Position, Record};
 use crate::format::inode::FileType;
 use crate::format::sector::{Body, Sector};
 use crate::format::{Checksum, Layout, locator};
+use crate::lock::{Mutex, Rank};
 use crate::units::{BlockNo, FileBlock, FragRun, InodeNo};
 
 #[derive(Default)]
@@ -97,7 +96,7 @@ impl Fill {
 impl Busy {
     /// The log of a volume that is clean, or was recovered.
     pub fn new(layout: Layout, checksum: Checksum, generation: u64) -> Busy {
-        let busy = Busy { layout, checksum, state: Mutex::default() };
+        let busy = Busy { layout, checksum, state: Mutex::new(Rank::Leaf, State::default()) };
         busy.begin(generation);
         busy
     }

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::HashSet;
-use parking_lot::Mutex;
 
 use super::{Inode, Locked, Store, VnodeState};
 use crate::cache::Block;
 use crate::error::{Corruption, Result};
 use crate::format::Superblock;
 use crate::format::locator::{self, Entry};
+use crate::lock::{Mutex, Rank};
 use crate::units::{BlockNo, Container, FileBlock, InodeNo};
 
 #[derive(Default)]
@@ -41,7 +41,10 @@ impl Locator {
     /// The table as the superblock tells.
     pub fn new(superblock: &Superblock) -> Locator {
         Locator {
-            numbers: Mutex::new(Numbers { rotor: superblock.inode_rotor, ..Numbers::default() }),
+            numbers: Mutex::new(
+                Rank::Numbers,
+                Numbers { rotor: superblock.inode_rotor, ..Numbers::default() },
+            ),
             inodes: AtomicU64::new(superblock.inodes),
         }
     }

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
-
 use super::table::VnodeTable;
 use super::{Busy, Changed, Content, ExtentMap, Inode, Locator, Locked, Vnode, VnodeState};
 use crate::alloc::Allocator;
@@ -16,6 +14,7 @@ use crate::format::inode::{DISK_INODE_BYTES, FileType};
 use crate::format::sector::{self, Sector};
 use crate::format::superblock::{Incompat, Policy, RoCompat};
 use crate::format::{Checksum, Layout, LiveLayout, NAME_BYTES_MAX, Superblock};
+use crate::lock::{Mutex, Rank};
 use crate::memory::{Held, Kind, Memory};
 use crate::units::{Container, EpochNo, FileBlock, InodeNo, SectorIndex};
 
@@ -114,7 +113,7 @@ impl Store {
             busy: Busy::new(*layout, superblock.checksum(), superblock.generation),
             vnodes: VnodeTable::new(memory.clone()),
             memory,
-            queue: Mutex::default(),
+            queue: Mutex::new(Rank::Leaf, Vec::new()),
             epoch: AtomicU64::new(superblock.epoch.wrapping_add(1)),
             layout,
         };
@@ -165,8 +164,11 @@ impl Store {
     }
 
     /// Enters a vnode, unless the inode has one: then that one counts.
-    pub fn insert(&self, vnode: Arc<Vnode>) -> Arc<Vnode> {
-        Locked::new(&vnode).open_account(&self.memory);
+    pub fn insert(&self, mut vnode: Arc<Vnode>) -> Arc<Vnode> {
+        match Arc::get_mut(&mut vnode) {
+            Some(vnode) => vnode.state.get_mut().open_account(&self.memory),
+            None => Locked::new(&vnode).open_account(&self.memory),
+        }
         let vnode = self.vnodes.insert(vnode);
         self.vnodes.make_room();
         vnode

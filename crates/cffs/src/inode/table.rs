@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use foldhash::fast::RandomState;
-use parking_lot::Mutex;
 
 use super::Vnode;
+use crate::lock::{Mutex, Rank};
 use crate::memory::Memory;
 use crate::units::InodeNo;
 
@@ -63,7 +63,7 @@ impl VnodeTable {
     /// An empty table, which is swept when inodes take more than they may on this account.
     pub(super) fn new(memory: Arc<Memory>) -> VnodeTable {
         VnodeTable {
-            parts: (0..PARTS).map(|_| Mutex::default()).collect(),
+            parts: (0..PARTS).map(|_| Mutex::new(Rank::Leaf, Part::default())).collect(),
             sweep_from: AtomicU64::new(memory.inode_bytes_max()),
             memory,
             rotor: AtomicUsize::new(0),

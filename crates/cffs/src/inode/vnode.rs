@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use foldhash::HashSet;
-use parking_lot::{RwLock, RwLockWriteGuard};
 
 use super::{Attributes, Content, ExtentMap, Inode};
 use crate::alloc::Spender;
 use crate::cache::Pages;
 use crate::format::inode::LinkTag;
+use crate::lock::{Rank, RwLock, WriteGuard};
 use crate::memory::{Charge, Memory, Weight};
 use crate::units::{Container, EpochNo, FragRun, InodeNo};
 
@@ -160,26 +160,29 @@ impl Vnode {
             queued: AtomicBool::new(false),
             seen: AtomicBool::new(false),
             used: AtomicBool::new(false),
-            state: RwLock::new(VnodeState {
-                inode,
-                pages: Pages::default(),
-                container,
-                durable: container.filter(|_| durable),
-                dirty: false,
-                changed: Changed::Times,
-                motion: Motion::default(),
-                reserved: 0,
-                reserved_blocks: 0,
-                tail_unpromised: false,
-                map_changes: 0,
-                spill_blocks: 0,
-                moves: false,
-                xattrs_changed: false,
-                xattr_space: FragRun::default(),
-                verified: AtomicBool::new(false),
-                entries: DirState::default(),
-                charge: Charge::default(),
-            }),
+            state: RwLock::new(
+                rank_of(&inode),
+                VnodeState {
+                    inode,
+                    pages: Pages::default(),
+                    container,
+                    durable: container.filter(|_| durable),
+                    dirty: false,
+                    changed: Changed::Times,
+                    motion: Motion::default(),
+                    reserved: 0,
+                    reserved_blocks: 0,
+                    tail_unpromised: false,
+                    map_changes: 0,
+                    spill_blocks: 0,
+                    moves: false,
+                    xattrs_changed: false,
+                    xattr_space: FragRun::default(),
+                    verified: AtomicBool::new(false),
+                    entries: DirState::default(),
+                    charge: Charge::default(),
+                },
+            ),
         }
     }
 
@@ -228,11 +231,22 @@ impl Vnode {
     }
 }
 
+/// The place of a vnode's lock in the order.
+fn rank_of(inode: &Inode) -> Rank {
+    match inode.ino {
+        InodeNo::EXTERNAL => Rank::External,
+        InodeNo::LOCATOR => Rank::Locator,
+        InodeNo::SYSTEM => Rank::Directories,
+        _ if inode.is_dir() => Rank::Directories,
+        _ => Rank::Files,
+    }
+}
+
 /// A vnode that is locked to be changed.
 pub struct Locked<'a> {
     /// The vnode.
     pub vnode: &'a Arc<Vnode>,
-    state: RwLockWriteGuard<'a, VnodeState>,
+    state: WriteGuard<'a, VnodeState>,
     /// On whose behalf the file is changed.
     pub spender: Spender,
 }
@@ -246,6 +260,16 @@ impl<'a> Locked<'a> {
     /// Waits for the lock, for a change on behalf of somebody from whom space may be kept.
     pub fn by(vnode: &'a Arc<Vnode>, spender: Spender) -> Locked<'a> {
         Locked { vnode, state: vnode.state.write(), spender }
+    }
+
+    /// Waits for the locks of the container that has an inode, and of that, in their order: a
+    /// directory comes before its files, the external table after them.
+    pub fn with_holder(holder: &'a Arc<Vnode>, vnode: &'a Arc<Vnode>) -> (Locked<'a>, Locked<'a>) {
+        if holder.ino == InodeNo::EXTERNAL {
+            let file = Locked::new(vnode);
+            return (Locked::new(holder), file);
+        }
+        (Locked::new(holder), Locked::new(vnode))
     }
 }
 

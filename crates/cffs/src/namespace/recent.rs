@@ -8,8 +8,8 @@
 //! another inode, has the directory locked as well and makes the table forget it.
 
 use foldhash::HashMap;
-use parking_lot::Mutex;
 
+use crate::lock::{Mutex, Rank};
 use crate::units::InodeNo;
 
 const PARTS: usize = 16;
@@ -39,7 +39,10 @@ impl RecentNames {
     pub(super) fn new(names_max: usize) -> RecentNames {
         // A table takes the more space until the next power of two the fuller it may be.
         let part_names_max = (names_max / PARTS).max(16) / 8 * 7;
-        RecentNames { parts: (0..PARTS).map(|_| Mutex::default()).collect(), part_names_max }
+        RecentNames {
+            parts: (0..PARTS).map(|_| Mutex::new(Rank::Leaf, Part::default())).collect(),
+            part_names_max,
+        }
     }
 
     /// What the table takes, in bytes, about.

@@ -189,21 +189,20 @@ impl Namespace {
         let durable = file.durable;
         let tags_before = file.motion.tags.clone();
         let encoded = match source.reference {
-            Some(_) => None,
+            Some(_) => {
+                drop(file);
+                None
+            }
             None => {
-                self.tag_move(&mut file);
-                file.motion.tags.retain(|tag| tag.kind != LinkTagKind::Replaced);
-                if let Some((target, _)) = target {
-                    let place = Container { file: names.to.ino, sector: target.sector };
-                    let count = file.inode.nlink;
-                    self.tag(&mut file, LinkTagKind::Replaced, place, count);
-                }
-                let encoded = self.moving_record(names.from, source, &file.motion.tags)?;
+                self.tag_replacing(&mut file, names.to.ino, target);
+                let tags = file.motion.tags.clone();
+                // A directory comes before its files in the order of locks.
+                drop(file);
+                let encoded = self.moving_record(names.from, source, &tags)?;
                 if encoded.record().len() > self.body_room(names.new_name) {
                     // The tags have no room next to a long name in a small sector. In the external
                     // table they have, from the next epoch on.
-                    file.motion.tags = tags_before;
-                    drop(file);
+                    Locked::new(vnode).motion.tags = tags_before;
                     self.move_out(vnode, old_place)?;
                     return Err(Error::EpochNeeded);
                 }
@@ -213,7 +212,6 @@ impl Namespace {
         let body = body_of(source, encoded.as_ref())?;
         let file_type = source.file_type;
         let entry = NewEntry { name: names.new_name, hash, file_type, body, slack: 0 };
-        drop(file);
         let sector = match self.put_new_entry(names.to, &entry, target) {
             Ok(sector) => sector,
             Err(error) => {
@@ -249,6 +247,22 @@ impl Namespace {
             return Ok(());
         }
         self.moved(&mut file, new_place)
+    }
+
+    /// Tags an inode that moves to another sector, and takes the name of `target` there if it has one.
+    fn tag_replacing(
+        &self,
+        file: &mut Locked<'_>,
+        to: InodeNo,
+        target: Option<&(Found, Arc<Vnode>)>,
+    ) {
+        self.tag_move(file);
+        file.motion.tags.retain(|tag| tag.kind != LinkTagKind::Replaced);
+        if let Some((target, _)) = target {
+            let place = Container { file: to, sector: target.sector };
+            let count = file.inode.nlink;
+            self.tag(file, LinkTagKind::Replaced, place, count);
+        }
     }
 
     /// Gives an entry another name in the same directory without moving it, so that one sector changes

@@ -297,8 +297,7 @@ fn change_inline(
 ) -> Result<Option<bool>> {
     let store = &names.store;
     let holder = store.get(container.file)?;
-    let mut holder = Locked::new(&holder);
-    let mut file = Locked::new(vnode);
+    let (mut holder, mut file) = Locked::with_holder(&holder, vnode);
     if file.container != Some(container) {
         return Ok(None);
     }

@@ -402,8 +402,7 @@ impl Preparation<'_> {
                 _ if waits => self.left.push(vnode.clone()),
                 Some(container) if dirty && !system => {
                     let holder = self.store.get(container.file)?;
-                    let mut holder = Locked::new(&holder);
-                    let mut file = Locked::new(vnode);
+                    let (mut holder, mut file) = Locked::with_holder(&holder, vnode);
                     self.encode_into(&mut holder, &mut file, container.sector)?;
                     file.durable = Some(container);
                     file.motion.tags.clear();

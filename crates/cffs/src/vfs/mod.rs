@@ -42,7 +42,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 pub use discard::Trimmed;
 pub use errno::errno;
@@ -62,6 +62,7 @@ use crate::format::superblock::{Incompat, SUPERBLOCK_BYTES, State};
 use crate::format::{Layout, Superblock};
 pub use crate::inode::Fill as BusyLogFill;
 use crate::inode::{Busy, Locked, Store, Vnode};
+use crate::lock::{self, Rank};
 use crate::memory::{Kind, Memory};
 use crate::namespace::Namespace;
 use crate::readahead::ReadAhead;
@@ -166,8 +167,8 @@ pub struct Volume {
     names: Namespace,
     options: OpenOptions,
     superblock: Mutex<Superblock>,
-    gate: RwLock<()>,
-    epochs: Mutex<epoch::Progress>,
+    gate: lock::RwLock<()>,
+    epochs: lock::Mutex<epoch::Progress>,
     callers: fsync::Callers,
     throttle: Throttle,
     references: References,
@@ -258,8 +259,8 @@ impl Volume {
             damage: DamageRecord::new(&superblock, options.errors),
             options,
             superblock: Mutex::new(superblock),
-            gate: RwLock::new(()),
-            epochs: Mutex::new(epoch::Progress::new(done)),
+            gate: lock::RwLock::new(Rank::Gate, ()),
+            epochs: lock::Mutex::new(Rank::Epochs, epoch::Progress::new(done)),
             callers: fsync::Callers::new(done, tuning.writing.group_commit_wait_max),
             throttle,
             references: References::default(),
@@ -443,6 +444,11 @@ impl Volume {
             dir_reads: get(&self.calls.dir_reads),
             syncs: get(&self.calls.syncs),
         }
+    }
+
+    /// The size of the cache that the volume was opened with, in bytes.
+    pub fn cache_bytes(&self) -> u64 {
+        self.options.cache_bytes
     }
 
     /// What the volume takes in memory for its callers, by kind.

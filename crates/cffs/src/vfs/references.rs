@@ -7,8 +7,8 @@
 use std::collections::hash_map::Entry;
 
 use foldhash::{HashMap, HashSet};
-use parking_lot::Mutex;
 
+use crate::lock::{Mutex, Rank};
 use crate::units::InodeNo;
 
 const SHARDS: usize = 64;
@@ -82,7 +82,7 @@ pub(super) struct References(Vec<Mutex<Shard>>);
 
 impl Default for References {
     fn default() -> References {
-        References((0..SHARDS).map(|_| Mutex::default()).collect())
+        References((0..SHARDS).map(|_| Mutex::new(Rank::Leaf, Shard::default())).collect())
     }
 }
 

@@ -1,0 +1,216 @@
+//! Locks that know their order.
+//!
+//! A thread takes locks in the order of [`Rank`] (the table in ARCHITECTURE has what each protects). In
+//! builds with debug assertions each thread keeps a list of what it holds, and taking a lock out of order
+//! is an assertion that fails, whether or not another thread was there to wait for. Otherwise the locks
+//! are those of `parking_lot` and nothing else.
+//!
+//! A lock that is only tried cannot make anybody wait, so it may be tried out of order.
+
+use std::ops::{Deref, DerefMut};
+
+/// The order in which locks are taken: from the top to the foot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rank {
+    /// How far epochs have come: held while one is written.
+    Epochs,
+    /// Changes hold it for reading, the start of an epoch for writing.
+    Gate,
+    /// Directories, and the system area: one before those in it. Several at once.
+    Directories,
+    /// Files that are no directories. Several at once.
+    Files,
+    /// The external inode table.
+    External,
+    /// The inode locator table.
+    Locator,
+    /// Numbers of inodes.
+    Numbers,
+    /// Free space. A bitmap may be read from the device under it.
+    Allocator,
+    /// What is held for a moment, with no other lock taken under it.
+    Leaf,
+}
+
+#[cfg(debug_assertions)]
+mod order {
+    use std::cell::RefCell;
+
+    use super::Rank;
+
+    thread_local! {
+        static HELD: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// The rank of a lock.
+    pub struct Note(Rank);
+
+    /// A lock that this thread holds until this is dropped.
+    pub struct Held(Rank);
+
+    impl Note {
+        pub fn new(rank: Rank) -> Note {
+            Note(rank)
+        }
+
+        /// Fails unless the lock may be waited for now.
+        pub fn check(&self) {
+            let rank = self.0;
+            HELD.with_borrow(|held| {
+                let several = matches!(rank, Rank::Directories | Rank::Files);
+                let may = |last: &Rank| *last < rank || *last == rank && several;
+                let in_order = held.iter().all(may);
+                assert!(in_order, "a lock of rank {rank:?} is waited for with {held:?} held");
+            });
+        }
+
+        pub fn hold(&self) -> Held {
+            HELD.with_borrow_mut(|held| held.push(self.0));
+            Held(self.0)
+        }
+    }
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            // A lock may be held by a thread that ends.
+            let _ = HELD.try_with(|held| {
+                let mut held = held.borrow_mut();
+                if let Some(at) = held.iter().rposition(|rank| *rank == self.0) {
+                    held.remove(at);
+                }
+            });
+        }
+    }
+}
+
+#[cfg(not(debug_assertions))]
+mod order {
+    use super::Rank;
+
+    pub struct Note;
+    pub struct Held;
+
+    impl Note {
+        #[inline(always)]
+        pub fn new(_: Rank) -> Note {
+            Note
+        }
+
+        #[inline(always)]
+        pub fn check(&self) {}
+
+        #[inline(always)]
+        pub fn hold(&self) -> Held {
+            Held
+        }
+    }
+}
+
+use order::{Held, Note};
+
+/// The guard of a lock, with the note that this thread holds it.
+pub struct Guard<G> {
+    guard: G,
+    _held: Held,
+}
+
+impl<G: Deref> Deref for Guard<G> {
+    type Target = G::Target;
+
+    #[inline]
+    fn deref(&self) -> &G::Target {
+        &self.guard
+    }
+}
+
+impl<G: DerefMut> DerefMut for Guard<G> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut G::Target {
+        &mut self.guard
+    }
+}
+
+/// What a lock for one gives.
+pub type MutexGuard<'a, T> = Guard<parking_lot::MutexGuard<'a, T>>;
+/// What a lock for many readers gives to one of them.
+pub type ReadGuard<'a, T> = Guard<parking_lot::RwLockReadGuard<'a, T>>;
+/// What it gives to a writer.
+pub type WriteGuard<'a, T> = Guard<parking_lot::RwLockWriteGuard<'a, T>>;
+
+/// A lock for one thread at a time.
+pub struct Mutex<T> {
+    lock: parking_lot::Mutex<T>,
+    rank: Note,
+}
+
+impl<T> Mutex<T> {
+    /// A lock of this rank.
+    pub fn new(rank: Rank, value: T) -> Mutex<T> {
+        Mutex { lock: parking_lot::Mutex::new(value), rank: Note::new(rank) }
+    }
+
+    /// Waits for the lock.
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.rank.check();
+        Guard { guard: self.lock.lock(), _held: self.rank.hold() }
+    }
+
+    /// Takes the lock if it is free.
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        Some(Guard { guard: self.lock.try_lock()?, _held: self.rank.hold() })
+    }
+}
+
+/// A lock for one writer or many readers.
+pub struct RwLock<T> {
+    lock: parking_lot::RwLock<T>,
+    rank: Note,
+}
+
+impl<T> RwLock<T> {
+    /// A lock of this rank.
+    pub fn new(rank: Rank, value: T) -> RwLock<T> {
+        RwLock { lock: parking_lot::RwLock::new(value), rank: Note::new(rank) }
+    }
+
+    /// Waits until nobody writes.
+    #[inline]
+    pub fn read(&self) -> ReadGuard<'_, T> {
+        self.rank.check();
+        Guard { guard: self.lock.read(), _held: self.rank.hold() }
+    }
+
+    /// Waits until nobody else is there.
+    #[inline]
+    pub fn write(&self) -> WriteGuard<'_, T> {
+        self.rank.check();
+        Guard { guard: self.lock.write(), _held: self.rank.hold() }
+    }
+
+    /// Reads if nobody writes.
+    #[inline]
+    pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
+        Some(Guard { guard: self.lock.try_read()?, _held: self.rank.hold() })
+    }
+
+    /// Writes if nobody else is there.
+    #[inline]
+    pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
+        Some(Guard { guard: self.lock.try_write()?, _held: self.rank.hold() })
+    }
+
+    /// Whether somebody writes.
+    pub fn is_locked_exclusive(&self) -> bool {
+        self.lock.is_locked_exclusive()
+    }
+
+    /// What is behind the lock, which nobody else can see.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.lock.get_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests;
