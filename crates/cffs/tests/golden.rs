@@ -1,9 +1,9 @@
 //! Volumes that were made when their version of the format was new: every later program must read
 //! them as they were meant, and go on writing to them.
 //!
-//! `golden/v1-NAME.image` is the image as text, `golden/v1-NAME.listing` what is in it. They are
-//! never made anew for a version that was released. While version 1 is not,
-//! `CFFS_GOLDEN_WRITE=1 cargo test --test golden` writes them.
+//! `golden/v1-NAME.image` is the image as text, `golden/v1-NAME.listing` what is in it. They were
+//! written by 0.1 and are never made anew. `CFFS_GOLDEN_WRITE=1 cargo test --test golden` writes
+//! those of a version of the format that has none yet.
 
 #[path = "golden/listing.rs"]
 mod listing;
