@@ -6,6 +6,8 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use cffs::vfs::types::{AtimeMode, ErrorsPolicy, OpenOptions};
 
+use cffs_serve::fuse::{STALL, TransportChoice};
+
 use crate::size;
 
 #[cfg(test)]
@@ -25,8 +27,10 @@ pub struct MountOptions {
     pub remount: bool,
     /// Whether to mount a block device where that can be had.
     pub block_device: bool,
-    /// Whether to use `/dev/fuse` even where io_uring is offered.
-    pub classic_transport: bool,
+    /// How requests are to arrive.
+    pub transport: TransportChoice,
+    /// How long something may take before the log says what waits for what.
+    pub stall: Duration,
     /// Where to log, instead of the system's log.
     pub log: Option<PathBuf>,
 }
@@ -56,7 +60,8 @@ impl MountOptions {
             is_root,
             remount: false,
             block_device: is_root,
-            classic_transport: false,
+            transport: TransportChoice::Auto,
+            stall: STALL,
             log: None,
         }
     }
@@ -112,6 +117,7 @@ impl MountOptions {
             "cache" => self.open.cache_bytes = bytes(name, needed()?)?,
             "dirty" => self.open.dirty_bytes_max = bytes(name, needed()?)?,
             "commit" => self.open.epoch_interval = seconds(name, needed()?)?,
+            "stall" => self.stall = seconds(name, needed()?)?,
             "remount" => self.remount = true,
             "takeover" => self.open.take_over = true,
             "clean" if value == Some("never") => self.open.clean_after = Duration::MAX,
@@ -128,10 +134,13 @@ impl MountOptions {
             }
             "log" => self.log = Some(PathBuf::from(needed()?)),
             "transport" => {
-                self.classic_transport = match needed()? {
-                    "auto" => false,
-                    "dev" => true,
-                    other => bail!("mount option 'transport' is 'auto' or 'dev', not '{other}'"),
+                self.transport = match needed()? {
+                    "auto" => TransportChoice::Auto,
+                    "rings" => TransportChoice::Uring,
+                    "dev" => TransportChoice::Dev,
+                    other => {
+                        bail!("mount option 'transport' is 'auto', 'rings' or 'dev', not '{other}'")
+                    }
                 }
             }
             "fuseblk" => {

@@ -273,3 +273,48 @@ fn mount_does_not_succeed_over_a_recovery_that_failed() {
         assert!(failures > 0, "{fault:?}: nothing failed");
     }
 }
+
+/// An unmount once hung for two minutes, and nothing told why.
+#[test]
+fn a_device_that_hangs_is_named_in_the_log_and_to_those_who_wait() {
+    for options in mounts() {
+        let volume = Volume::mounted(&format!("{options},stall=1"));
+        fs::write(volume.dir().join("f"), CONTENTS).expect("written to memory");
+        let log = || fs::read_to_string(volume.mountpoint.0.path().join("log")).expect("there");
+        let log_says = |parts: &[&str]| {
+            let begun = std::time::Instant::now();
+            while !log().lines().any(|line| parts.iter().all(|part| line.contains(part))) {
+                assert!(begun.elapsed() < Duration::from_secs(60), "{parts:?}: {}", log());
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        };
+        let start = |command: &str| {
+            let mut child = Command::new(CFFS);
+            let child = child.arg(command).arg(volume.dir()).stdin(Stdio::null());
+            child.stderr(Stdio::piped()).spawn().expect("it starts")
+        };
+        volume.disk.hold(true);
+        let sync = start("sync");
+        log_says(&[
+            "something has not moved for 1 s",
+            "an epoch waits for",
+            "the device has not answered: flush for",
+            "requests wait: getxattr of inode",
+        ]);
+        volume.disk.hold(false);
+        assert!(sync.wait_with_output().expect("it ends").status.success());
+        log_says(&["everything moves again"]);
+
+        fs::write(volume.dir().join("g"), CONTENTS).expect("written to memory");
+        volume.disk.hold(true);
+        let umount = start("umount");
+        log_says(&["the volume has been closing for", "the device has not answered: flush for"]);
+        std::thread::sleep(Duration::from_millis(2500));
+        volume.disk.hold(false);
+        let ended = umount.wait_with_output().expect("it ends");
+        let said = text(&ended);
+        assert!(ended.status.success(), "{said}");
+        assert!(said.contains("waiting until") && said.contains("flush for"), "{said}");
+        assert!(volume.has_file());
+    }
+}

@@ -54,9 +54,14 @@ impl<H: Handler> Dispatcher<H> {
     /// Serves one message. `payload` has room for at least [`encode::FIXED_LEN_MAX`] bytes, and
     /// for the whole reply if that is one of data.
     pub(crate) fn serve(&self, frame: &Frame<'_>, payload: &mut [u8]) -> Outcome {
-        if let Some(opcode) = frame.opcode() {
-            self.handler.arrived(opcode);
-        }
+        let Some(opcode) = frame.opcode() else { return self.serve_known(frame, payload) };
+        self.handler.arrived(opcode, frame.node());
+        let outcome = self.serve_known(frame, payload);
+        self.handler.served();
+        outcome
+    }
+
+    fn serve_known(&self, frame: &Frame<'_>, payload: &mut [u8]) -> Outcome {
         let request = match Request::decode(frame, self.dialect()) {
             Ok(request) => request,
             Err(malformed) => {

@@ -39,9 +39,12 @@ pub trait Handler: Send + Sync {
     /// [block device](crate::MountOptions::block_device), unmounting waits for this.
     fn destroy(&self) {}
 
-    /// A request has arrived, also one that no other method serves; for who counts them. Another
-    /// method may be running.
-    fn arrived(&self, opcode: Opcode) {}
+    /// A request about a node has arrived, also one that no other method serves; to count requests, and
+    /// to know those that are under way. The method that serves it runs next, in this thread.
+    fn arrived(&self, opcode: Opcode, node: NodeId) {}
+
+    /// The request that arrived last in this thread has been served.
+    fn served(&self) {}
 
     /// The kernel drops this many lookups of a node.
     fn forget(&self, node: NodeId, lookups: u64) {}

@@ -91,3 +91,4 @@ pub use session::{
     Config, Connection, Ended, READERS_MIN, SPARES, Session, Suspender, THREADS_PER_CORE,
     Transport, TransportChoice, Unmounter, will_wait,
 };
+pub use transport::uring::switch_rings_on;

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use cffs::device::file::{Access, FileDevice, OpenError};
 use cffs::vfs::types::{AtimeMode, OpenOptions};
 use cffs_serve::fuse::control::{self, AskError};
-use cffs_serve::fuse::{self, LeaveSeat, Server, Stopper};
+use cffs_serve::fuse::{self, LeaveSeat, Server, Stopper, TransportChoice, Watch, WatchedDevice};
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -54,12 +54,15 @@ Options for -o, comma-separated:
                          then sync(2) and syncfs(2) reach the volume (Linux 6.18), and umount(8)
                          returns when the image is complete (auto)
   log=FILE               log to this file instead of the system's log
-  transport=auto|dev     how requests arrive: by io_uring where the kernel offers it, or always by
-                         /dev/fuse (auto)
+  stall=SECONDS          how long a request or the device may take before the log says what waits
+                         for what (30)
+  transport=auto|rings|dev
+                         how requests arrive: by io_uring where the kernel offers it, always so, or
+                         always by /dev/fuse (auto)
 Options for mount(8) and systemd (noauto, nofail, _netdev, x-...) are accepted and ignored.
 
-To let the kernel offer io_uring:
-  echo Y > /sys/module/fuse/parameters/enable_uring
+A mount by root switches io_uring for FUSE on, unless it is with transport=dev:
+  /sys/module/fuse/parameters/enable_uring
 
 Examples:
   cffs mount tree.cffs mnt
@@ -165,15 +168,18 @@ impl Mount {
     fn serve(&self, options: &MountOptions, in_background: bool) -> anyhow::Result<ExitCode> {
         let missing = |source| OpenError::Io { path: self.source.clone(), source };
         let source = self.source.canonicalize().map_err(missing)?;
+        switch_rings_on(options);
         let access = if options.open.read_only { Access::ReadOnly } else { Access::ReadWrite };
         let device = Arc::new(image::open_device(&source, access)?);
+        let watch = Arc::new(Watch::new(options.stall));
+        let watched = WatchedDevice(Arc::clone(&device), Arc::clone(&watch));
         let open = OpenOptions { waiter: Arc::new(LeaveSeat), ..options.open.clone() };
-        let volume = image::open_volume(&source, Arc::clone(&device), open)?;
+        let volume = image::open_volume(&source, watched, open)?;
         if let Some(damage) = volume.superblock().damage {
             let advice = "unmount it, and cffs fsck checks and mends it";
             eprintln!("cffs mount: {}: {damage}; {advice}", source.display());
         }
-        let fuse_options = fuse_options(&source, device, options);
+        let fuse_options = fuse_options(&source, device, watch, options);
         let mounted = Server::mount(volume.clone(), &self.directory, &fuse_options);
         let server = match mounted {
             Ok(server) => server,
@@ -205,7 +211,12 @@ impl Mount {
     }
 }
 
-fn fuse_options(source: &Path, device: Arc<FileDevice>, options: &MountOptions) -> fuse::Options {
+fn fuse_options(
+    source: &Path,
+    device: Arc<FileDevice>,
+    watch: Arc<Watch>,
+    options: &MountOptions,
+) -> fuse::Options {
     fuse::Options {
         source: source.to_owned(),
         read_only: options.open.read_only,
@@ -217,8 +228,22 @@ fn fuse_options(source: &Path, device: Arc<FileDevice>, options: &MountOptions) 
         device: Some(device),
         block_device: options.block_device,
         no_atime: options.open.atime == AtimeMode::Never,
-        classic_transport: options.classic_transport,
+        transport: options.transport,
+        watch,
         cache_bytes: options.open.cache_bytes,
+    }
+}
+
+/// The kernel ships with io_uring for FUSE switched off. Root's mount switches it on, for all mounts that
+/// come.
+fn switch_rings_on(options: &MountOptions) {
+    if options.transport == TransportChoice::Dev || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    match fuse::switch_rings_on() {
+        Ok(true) => eprintln!("cffs mount: switched io_uring for FUSE on (enable_uring)"),
+        Ok(false) => {}
+        Err(error) => tracing::info!(%error, "io_uring for FUSE stays switched off"),
     }
 }
 

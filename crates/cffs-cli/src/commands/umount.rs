@@ -112,37 +112,35 @@ fn unmount_heard(mounted: &Mounted, farewell: &mut Farewell) -> anyhow::Result<H
             continue;
         }
         heard = farewell.listen(INTERVAL);
-        match &heard {
-            Heard::Word(Word::Waiting(what)) => waiting.say(&mounted.source, Some(what)),
-            _ => waiting.say(&mounted.source, None),
+        if let Heard::Word(Word::Waiting(what)) = &heard {
+            waiting.what.clone_from(what);
         }
+        waiting.say(&mounted.source);
     }
 }
 
 /// Notes on standard error about an unmount that takes its time.
 struct Waiting {
     began: Instant,
+    /// What the server last said that it waits for.
+    what: String,
     said: Option<String>,
 }
 
 impl Waiting {
     fn new() -> Waiting {
-        Waiting { began: Instant::now(), said: None }
+        Waiting { began: Instant::now(), what: String::new(), said: None }
     }
 
     /// Says that the volume is waited for, and what for if that is known, once for each.
-    fn say(&mut self, place: &Path, what: Option<&str>) {
-        let is_new = match what {
-            Some(what) => self.said.as_deref() != Some(what),
-            None => self.said.is_none(),
-        };
-        if self.began.elapsed() < QUIET || !is_new {
+    fn say(&mut self, place: &Path) {
+        if self.began.elapsed() < QUIET || self.said.as_ref() == Some(&self.what) {
             return;
         }
-        let what = what.unwrap_or_default();
-        let separator = if what.is_empty() { "" } else { ": " };
-        eprintln!("cffs umount: waiting until {} is complete{separator}{what}", place.display());
-        self.said = Some(what.to_owned());
+        let separator = if self.what.is_empty() { "" } else { ": " };
+        let place = place.display();
+        eprintln!("cffs umount: waiting until {place} is complete{separator}{}", self.what);
+        self.said = Some(self.what.clone());
     }
 }
 
@@ -154,11 +152,14 @@ fn last_word(mounted: &Mounted, farewell: &mut Farewell, mut heard: Heard) -> an
     loop {
         match heard {
             Heard::Word(Word::Closed) => return Ok(()),
-            Heard::Word(Word::Failed(why)) => bail!("{image}: {why} {image}"),
+            Heard::Word(Word::Failed(why)) => {
+                farewell.wait_for_exit(NOTICE);
+                bail!("{image}: {why} {image}");
+            }
             Heard::Word(Word::Serving) => {}
             Heard::Word(Word::Closing) => is_closing = true,
-            Heard::Word(Word::Waiting(what)) => waiting.say(&mounted.source, Some(&what)),
-            Heard::Nothing if is_closing => waiting.say(&mounted.source, None),
+            Heard::Word(Word::Waiting(what)) => waiting.what = what,
+            Heard::Nothing if is_closing => waiting.say(&mounted.source),
             Heard::Nothing => {
                 still_mounted(mounted)?;
                 if waiting.began.elapsed() > NOTICE {
@@ -226,7 +227,8 @@ fn state_when_free(image: &Path) -> anyhow::Result<Option<State>> {
             if mounts::of_source(image).is_some() {
                 return Ok(None);
             }
-            Waiting { began: Instant::now() - QUIET, said: None }.say(image, None);
+            let began = Instant::now() - QUIET;
+            Waiting { began, ..Waiting::new() }.say(image);
             FileDevice::open_waiting(image, Access::ReadOnly, PATIENCE)
         }
         outcome => outcome,

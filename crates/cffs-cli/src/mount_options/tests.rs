@@ -66,6 +66,7 @@ fn unknown_options_and_values_are_named() {
         ("errors=panic", "'panic'"),
         ("errors", "'errors'"),
         ("fuseblk=yes", "'yes'"),
+        ("stall=0", "'0'"),
     ] {
         let error = parsed(list).expect_err(list).to_string();
         assert!(error.contains(named), "{error}");

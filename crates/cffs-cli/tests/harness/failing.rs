@@ -6,8 +6,8 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -36,11 +36,19 @@ pub enum Fault {
 struct Faults {
     left: [AtomicI64; 3],
     failed: AtomicU64,
+    /// Whether flushes wait.
+    holds: Mutex<bool>,
+    let_go: Condvar,
 }
 
 impl Faults {
     fn new() -> Faults {
-        Faults { left: [const { AtomicI64::new(NEVER) }; 3], failed: AtomicU64::new(0) }
+        Faults {
+            left: [const { AtomicI64::new(NEVER) }; 3],
+            failed: AtomicU64::new(0),
+            holds: Mutex::new(false),
+            let_go: Condvar::new(),
+        }
     }
 
     fn check(&self, fault: Fault) -> Result<(), Errno> {
@@ -88,6 +96,12 @@ impl FailingDisk {
         self.faults.left[fault as usize].store(after, Ordering::Release);
     }
 
+    /// Whether flushes wait until they are let go.
+    pub fn hold(&self, holds: bool) {
+        *self.faults.holds.lock().expect("no panic") = holds;
+        self.faults.let_go.notify_all();
+    }
+
     /// Nothing fails any more. Returns how many requests did.
     pub fn heal(&self) -> u64 {
         for left in &self.faults.left {
@@ -99,6 +113,7 @@ impl FailingDisk {
 
 impl Drop for FailingDisk {
     fn drop(&mut self) {
+        self.hold(false);
         let how = if std::thread::panicking() { Unmount::Lazy } else { Unmount::Now };
         let unmounted = self.unmounter.unmount(how);
         if let Some(server) = self.server.take()
@@ -187,6 +202,8 @@ impl Handler for Disk {
     }
 
     fn fsync(&self, _: &Context<'_>, _: NodeId, _: FileHandle, _: bool) -> Result<(), Errno> {
+        let holds = self.faults.holds.lock().expect("no panic");
+        drop(self.faults.let_go.wait_while(holds, |holds| *holds).expect("no panic"));
         self.faults.check(Fault::Flush)
     }
 }

@@ -23,6 +23,7 @@ use super::farewell::Farewells;
 use super::groups;
 use super::ioctl;
 use super::translate::{self, TTL};
+use super::watch::Watch;
 
 /// Cookies of the two entries that the volume does not store. Its own are told moved by this many.
 const DOT: u64 = 1;
@@ -47,6 +48,7 @@ pub struct Adapter {
     volume: Arc<Volume>,
     control: Control,
     closing: Arc<Closing>,
+    watch: Arc<Watch>,
     /// Present as soon as the volume is mounted.
     notifier: Arc<OnceLock<Notifier>>,
     block_bytes: u32,
@@ -60,10 +62,11 @@ impl Adapter {
         volume: Arc<Volume>,
         control: Control,
         closing: Arc<Closing>,
+        watch: Arc<Watch>,
         notifier: Arc<OnceLock<Notifier>>,
     ) -> Adapter {
         let block_bytes = volume.superblock().block_bytes;
-        Adapter { volume, control, closing, notifier, block_bytes }
+        Adapter { volume, control, closing, watch, notifier, block_bytes }
     }
 
     fn entry(&self, attr: &types::Attr) -> Entry {
@@ -149,8 +152,13 @@ fn opened(create: &Create) -> Opened {
 }
 
 impl Handler for Adapter {
-    fn arrived(&self, opcode: Opcode) {
+    fn arrived(&self, opcode: Opcode, node: NodeId) {
         self.control.count(opcode);
+        self.watch.request(opcode, node);
+    }
+
+    fn served(&self) {
+        self.watch.answered();
     }
 
     fn destroy(&self) {

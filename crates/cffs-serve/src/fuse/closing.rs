@@ -17,12 +17,14 @@ use cffs::error::Error;
 use cffs::vfs::Volume;
 
 use super::farewell::{Farewells, Word};
+use super::watch::Watch;
 
 /// The end of a mounted volume.
 pub(super) struct Closing {
     volume: Arc<Volume>,
     device: Option<Arc<FileDevice>>,
     farewells: Arc<Farewells>,
+    watch: Arc<Watch>,
     once: Once,
     failure: Mutex<Option<Error>>,
 }
@@ -32,13 +34,16 @@ impl Closing {
         volume: Arc<Volume>,
         device: Option<Arc<FileDevice>>,
         farewells: Arc<Farewells>,
+        watch: Arc<Watch>,
     ) -> Closing {
-        Closing { volume, device, farewells, once: Once::new(), failure: Mutex::default() }
+        let (once, failure) = (Once::new(), Mutex::default());
+        Closing { volume, device, farewells, watch, once, failure }
     }
 
     /// Closes the volume and gives the device back. Who calls this while it is under way waits.
     pub fn run(&self) {
         self.once.call_once(|| {
+            self.watch.closing();
             self.farewells.say(&Word::Closing);
             let closed = self.volume.close();
             if let Some(Err(error)) = self.device.as_ref().map(|device| device.release()) {

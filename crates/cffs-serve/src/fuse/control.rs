@@ -242,7 +242,11 @@ impl Control {
                 describe::mounted(volume, identity.as_ref())
             }
             Question::Stats => {
-                describe::stats(&volume.stats(), &volume.memory(), self.requests.describe())
+                let requests = self.requests.describe();
+                let mut stats = describe::stats(&volume.stats(), &volume.memory(), requests);
+                let identity = self.identity.get();
+                stats["transport"] = identity.map(|server| server.transport.as_str()).into();
+                stats
             }
             Question::Explain => describe::placement(&volume.explain(ino)?),
             Question::Scrub => serde_json::json!(self.scrubbing.status()),

@@ -12,13 +12,16 @@
 //! ```
 
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::lgetxattr;
+use rustix::process::{PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
 /// What the attribute's name begins with by which a server is asked; the number of the socket follows.
@@ -97,6 +100,8 @@ pub enum Heard {
 pub struct Farewell {
     stream: BufReader<UnixStream>,
     line: Vec<u8>,
+    /// The server's process, if the kernel lets it be waited for.
+    process: Option<OwnedFd>,
 }
 
 impl Heard {
@@ -120,9 +125,20 @@ impl Farewell {
             let peer = rustix::net::sockopt::socket_peercred(&stream)?;
             if peer.uid.as_raw() == uid {
                 stream.set_nonblocking(false)?;
-                return Ok(Farewell { stream: BufReader::new(stream), line: Vec::new() });
+                let process = pidfd_open(peer.pid, PidfdFlags::empty()).ok();
+                let stream = BufReader::new(stream);
+                return Ok(Farewell { stream, line: Vec::new(), process });
             }
         }
+    }
+
+    /// Waits until the server's process is gone, for at most `timeout`. A volume that could not be closed
+    /// still says whose it is, and others leave it alone as long as that process lives.
+    pub fn wait_for_exit(&self, timeout: Duration) {
+        let Some(process) = &self.process else { return };
+        let timeout = Timespec::try_from(timeout).ok();
+        // If this fails, who opens the volume too early is told why.
+        let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], timeout.as_ref());
     }
 
     /// Listens for at most `timeout`.

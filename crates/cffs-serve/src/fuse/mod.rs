@@ -21,19 +21,20 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use cffs::device::file::FileDevice;
 use cffs::error::Error;
 use cffs::vfs::Volume;
 use fuse_ring::protocol::{Features, Wishes};
-use fuse_ring::{Config, MountOptions, Session, Transport, TransportChoice, Unmount, Unmounter};
+use fuse_ring::{Config, MountOptions, Session, Transport, Unmount, Unmounter};
 
 mod adapter;
 mod checking;
 mod closing;
 pub mod control;
+mod device;
 pub mod farewell;
 mod groups;
 mod ioctl;
@@ -42,15 +43,20 @@ mod requests;
 mod scrubbing;
 mod translate;
 mod tuning;
+mod underway;
 mod waiter;
+mod watch;
 
 use adapter::Adapter;
 use closing::Closing;
 use control::{Control, Identity};
+pub use device::WatchedDevice;
 use farewell::Farewells;
+pub use fuse_ring::{TransportChoice, switch_rings_on};
 use loop_device::LoopDevice;
 pub use requests::current_request;
 pub use waiter::LeaveSeat;
+pub use watch::{STALL, Watch};
 
 /// The subtype of the mount: its type is shown as `fuseblk.cffs` or as `fuse.cffs`.
 pub const SUBTYPE: &str = "cffs";
@@ -77,8 +83,10 @@ pub struct Options {
     pub exec: bool,
     /// The mount table is to show that times of access are not updated.
     pub no_atime: bool,
-    /// Whether to use `/dev/fuse` even where io_uring is offered.
-    pub classic_transport: bool,
+    /// How requests are to arrive.
+    pub transport: TransportChoice,
+    /// What is under way, also on the device: the same as that of its [`WatchedDevice`].
+    pub watch: Arc<Watch>,
     /// Symbolic links are not followed.
     pub no_symlink_follow: bool,
     /// The image or device itself, if there is one: it is given back to others when the volume is
@@ -107,6 +115,8 @@ pub struct Server {
     session: Session<Adapter>,
     volume: Arc<Volume>,
     closing: Arc<Closing>,
+    farewells: Arc<Farewells>,
+    watch: Arc<Watch>,
     why_no_block_device: Option<String>,
 }
 
@@ -136,14 +146,18 @@ impl Server {
         let identity = Arc::new(OnceLock::new());
         let notifier = Arc::new(OnceLock::new());
         let farewells = Arc::new(Farewells::default());
-        let closing =
-            Closing::new(Arc::clone(&volume), options.device.clone(), Arc::clone(&farewells));
+        let closing = Closing::new(
+            Arc::clone(&volume),
+            options.device.clone(),
+            Arc::clone(&farewells),
+            Arc::clone(&options.watch),
+        );
         let closing = Arc::new(closing);
         let attempt = |block_device: Option<&Path>| {
             let control = Control::new(Arc::clone(&identity), Arc::clone(&farewells));
-            let closing = Arc::clone(&closing);
+            let (closing, watch) = (Arc::clone(&closing), Arc::clone(&options.watch));
             let adapter =
-                Adapter::new(Arc::clone(&volume), control, closing, Arc::clone(&notifier));
+                Adapter::new(Arc::clone(&volume), control, closing, watch, Arc::clone(&notifier));
             let mount = mount_options(options, block_device);
             Session::mount(adapter, directory, &mount, &config(options))
         };
@@ -175,7 +189,8 @@ impl Server {
             transport,
             mount_type,
         });
-        Ok(Server { session, volume, closing, why_no_block_device })
+        let watch = Arc::clone(&options.watch);
+        Ok(Server { session, volume, closing, farewells, watch, why_no_block_device })
     }
 
     /// How requests arrive, for people to read.
@@ -195,12 +210,20 @@ impl Server {
 
     /// Serves until the volume is unmounted, and closes it.
     pub fn serve(self) -> Result<(), ServeError> {
-        let Server { session, volume, closing, .. } = self;
-        let served = volume.with_prefetch(READ_AHEAD_THREADS, || {
-            volume.with_background(BACKGROUND_INTERVAL, failures_to_log(), || session.serve())
+        let Server { session, volume, closing, farewells, watch, .. } = self;
+        let (end, ended) = mpsc::channel();
+        let served = std::thread::scope(|scope| {
+            let (watch, volume, farewells) = (&watch, &volume, &farewells);
+            scope.spawn(move || watch.run(volume, farewells, ended));
+            // Dropped when all is over, and with it the watchdog.
+            let _end = end;
+            let served = volume.with_prefetch(READ_AHEAD_THREADS, || {
+                volume.with_background(BACKGROUND_INTERVAL, failures_to_log(), || session.serve())
+            });
+            // Serving ends with this, unless it failed.
+            closing.run();
+            served
         });
-        // Serving ends with this, unless it failed.
-        closing.run();
         match closing.take_failure() {
             Some(error) => Err(error.into()),
             None => {
@@ -281,7 +304,5 @@ fn config(options: &Options) -> Config {
         elide_opendir: true,
         ..defaults
     };
-    let transport =
-        if options.classic_transport { TransportChoice::Dev } else { TransportChoice::Auto };
-    Config { wishes, transport, ..Config::default() }
+    Config { wishes, transport: options.transport, ..Config::default() }
 }

@@ -10,7 +10,7 @@ use cffs::device::{Counts, MemoryDevice, TraceDevice, VolatileDevice};
 use cffs::files::Files;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::vfs::{OpenOptions, Volume};
-use cffs_serve::fuse::{Options, ServeError, Server, Stopper};
+use cffs_serve::fuse::{Options, ServeError, Server, Stopper, TransportChoice};
 
 /// Longer than any test: nothing goes to the device but for those who ask for it.
 const NEVER: Duration = Duration::from_secs(3600);
@@ -70,7 +70,11 @@ impl Mount {
             device: None,
             block_device: false,
             no_atime: false,
-            classic_transport: transport == Transport::Dev,
+            transport: match transport {
+                Transport::Dev => TransportChoice::Dev,
+                Transport::Rings => TransportChoice::Uring,
+            },
+            watch: Arc::default(),
             cache_bytes: 0,
         };
         let server = Server::mount(volume.clone(), directory.path(), &options).expect("mounted");

@@ -28,6 +28,7 @@ mod cursor;
 mod density;
 mod pages;
 mod run_queue;
+mod step;
 mod streams;
 mod write_set;
 
@@ -41,6 +42,7 @@ use parking_lot::Mutex;
 pub use block::Block;
 pub use cursor::{Cursor, Cursors, Growth};
 pub use pages::{Page, Pages};
+pub use step::{CurrentStep, Step};
 pub use write_set::{Phase, WriteSet};
 
 use crate::device::BlockDevice;
@@ -134,6 +136,8 @@ pub struct BufferCache {
     tuning: Tuning,
     /// Nothing after this block is prefetched.
     horizon: AtomicU64,
+    /// What an epoch is doing.
+    pub step: CurrentStep,
     /// Whether a miss reads neighbours.
     groups: bool,
     waiter: Arc<dyn Waiter>,
@@ -158,6 +162,7 @@ impl BufferCache {
             clean: clean_blocks(blocks, tuning.reading.hot_cache_part),
             tuning,
             horizon: AtomicU64::new(layout.blocks),
+            step: CurrentStep::default(),
             groups,
             waiter,
             segments: (0..SEGMENT_LOCKS).map(|_| Mutex::new(())).collect(),

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::step::Step;
 use super::{Block, BufferCache};
 use crate::error::Result;
 use crate::format::Layout;
@@ -26,6 +27,11 @@ pub enum Phase {
     Settle = 3,
     /// Derived state, when everything it is derived from is on the device.
     Derived = 4,
+}
+
+impl Phase {
+    const ALL: [Phase; 5] =
+        [Phase::New, Phase::Table, Phase::Change, Phase::Settle, Phase::Derived];
 }
 
 enum Image {
@@ -133,11 +139,14 @@ impl WriteSet {
                 continue;
             }
             if written && number > Phase::New as usize {
+                cache.step.set(Some(Step::Barrier));
                 cache.barrier()?;
             }
+            cache.step.set(Phase::ALL.get(number).copied().map(Step::Writing));
             write_phase(cache, phase)?;
             written = true;
         }
+        cache.step.set(Some(Step::Syncing));
         if written { cache.sync() } else { Ok(()) }
     }
 }

@@ -21,7 +21,7 @@ use super::early::Early;
 use super::fsync::Choice;
 use super::placing::{Hints, Placer, Rank, rank, rewritten};
 use super::{Volume, count};
-use crate::cache::{Block, Phase, WriteSet};
+use crate::cache::{Block, Phase, Step, WriteSet};
 use crate::error::{Corruption, Result};
 use crate::format::sector::{self, Sector};
 use crate::format::{Checksum, Superblock, index, locator};
@@ -131,6 +131,7 @@ impl Volume {
         let started = Instant::now();
         let has_changes = self.store().queue_len() > 0;
         let result = self.try_epoch(progress, kind);
+        self.store().cache.step.set(None);
         // What was left behind has waited since an epoch before.
         if progress.complete == progress.done {
             progress.waited_from = started;
@@ -145,8 +146,11 @@ impl Volume {
     }
 
     fn try_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
+        let step = &self.store().cache.step;
+        step.set(Some(Step::Gate));
         let prepared = {
             let _gate = self.gate.write();
+            step.set(Some(Step::Preparing));
             match kind {
                 EpochKind::CleanPoint => self.prepare_clean_point(progress, |_| {})?,
                 _ => self.prepare(progress, kind)?,

@@ -305,6 +305,11 @@ impl Volume {
         (is_over && loses).then(|| self.durable_until.lock().elapsed())
     }
 
+    /// What is being done to bring changes to the device, in words; `None` if nothing is.
+    pub fn step(&self) -> Option<&'static str> {
+        self.store().cache.step.get().map(|step| step.describe())
+    }
+
     fn latch(&self, error: &Error) {
         let mut latched = self.latched.lock();
         if latched.is_none() {

@@ -6,7 +6,7 @@
 
 use zerocopy::FromBytes;
 
-use super::{Opcode, Unique, wire};
+use super::{NodeId, Opcode, Unique, wire};
 
 /// What was negotiated, as far as it changes how requests look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +87,11 @@ impl<'a> Frame<'a> {
     /// The number of the request, known even where the rest is [`Malformed`].
     pub fn unique(&self) -> Unique {
         Unique(self.header.unique)
+    }
+
+    /// The node that the request is about.
+    pub fn node(&self) -> NodeId {
+        NodeId(self.header.nodeid)
     }
 
     /// The operation, if known.

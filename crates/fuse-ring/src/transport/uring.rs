@@ -62,9 +62,20 @@ pub(crate) struct Plan {
     pub(crate) cores: Vec<(usize, Vec<u16>)>,
 }
 
+/// The kernel's switch for FUSE over io_uring.
+const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// Has the kernel offer FUSE over io_uring to the mounts that come, if it can and does not; root only.
+/// Returns whether it was off before.
+pub fn switch_rings_on() -> io::Result<bool> {
+    if obstacle().is_none() || !std::fs::exists(SWITCH)? {
+        return Ok(false);
+    }
+    std::fs::write(SWITCH, "Y").map(|()| true)
+}
+
 /// Why rings cannot be used, if the kernel says so beforehand.
 pub(crate) fn obstacle() -> Option<String> {
-    const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
     match std::fs::read_to_string(SWITCH) {
         Ok(value) if value.trim_start().starts_with(['Y', '1']) => None,
         Ok(value) => Some(format!("{SWITCH} is {}", value.trim())),

@@ -16,8 +16,11 @@ fn what_is_said_is_heard_in_order_and_so_is_the_end() {
     let farewells = Farewells::default();
     farewells.connect(number).expect("connected");
     let (stream, _) = listener.accept().expect("the server");
-    let mut farewell =
-        super::Farewell { stream: std::io::BufReader::new(stream), line: Vec::new() };
+    let mut farewell = super::Farewell {
+        stream: std::io::BufReader::new(stream),
+        line: Vec::new(),
+        process: None,
+    };
     let soon = Duration::from_millis(10);
     assert_eq!(farewell.listen(soon), Heard::Word(Word::Serving));
     assert_eq!(farewell.listen(soon), Heard::Nothing);

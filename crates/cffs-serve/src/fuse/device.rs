@@ -1,0 +1,63 @@
+//! The device below a mounted volume, as the watchdog sees it.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use cffs::device::{BlockDevice, Geometry};
+
+use super::watch::{DeviceCall, Watch};
+
+/// A device of which the watchdog learns what it has not answered.
+pub struct WatchedDevice<D>(pub D, pub Arc<Watch>);
+
+impl<D: BlockDevice> BlockDevice for WatchedDevice<D> {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let _job = self.1.device(DeviceCall::Read, offset, buf.len() as u64);
+        self.0.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        let len = bufs.iter().map(|buf| buf.len() as u64).sum();
+        let _job = self.1.device(DeviceCall::Write, offset, len);
+        self.0.write_at(offset, bufs)
+    }
+
+    fn barrier(&self) -> io::Result<()> {
+        let _job = self.1.device(DeviceCall::Flush, 0, 0);
+        self.0.barrier()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let _job = self.1.device(DeviceCall::Flush, 0, 0);
+        self.0.sync()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        let _job = self.1.device(DeviceCall::Discard, offset, len);
+        self.0.discard(offset, len)
+    }
+
+    fn grow(&self, size_bytes: u64) -> io::Result<()> {
+        self.0.grow(size_bytes)
+    }
+
+    fn expect_chosen_reads(&self) {
+        self.0.expect_chosen_reads();
+    }
+
+    fn longest_request(&self) -> Option<u64> {
+        self.0.longest_request()
+    }
+
+    fn drop_cached(&self, offset: u64, len: u64) {
+        self.0.drop_cached(offset, len);
+    }
+
+    fn is_exclusive(&self) -> bool {
+        self.0.is_exclusive()
+    }
+}

@@ -1,0 +1,93 @@
+//! What the threads of a server are doing and since when, written without a lock.
+//!
+//! Each thread has a place of its own, so that noting a request costs four stores. What is read here is for
+//! people: a place may change while it is read.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// More than a server has threads. If there are more, some share a place, and one of them goes unseen.
+const PLACES: usize = 256;
+
+thread_local! {
+    static PLACE: usize = {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed) % PLACES
+    };
+}
+
+/// What one thread is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Job {
+    /// Its kind.
+    pub kind: u64,
+    /// What it is about: an inode, an offset.
+    pub at: u64,
+    /// How much of it: bytes.
+    pub len: u64,
+    /// The tick at which it began.
+    pub since: u64,
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Place {
+    /// One more than the tick; 0 if there is nothing.
+    since: AtomicU64,
+    kind: AtomicU64,
+    at: AtomicU64,
+    len: AtomicU64,
+}
+
+/// Jobs of one sort, of which a thread has at most one.
+pub(super) struct Underway {
+    places: Vec<Place>,
+    ended: AtomicU64,
+}
+
+impl Default for Underway {
+    fn default() -> Underway {
+        let places = (0..PLACES).map(|_| Place::default()).collect();
+        Underway { places, ended: AtomicU64::new(0) }
+    }
+}
+
+impl Underway {
+    /// This thread begins a job.
+    pub fn begin(&self, job: Job) {
+        let Some(place) = self.place() else { return };
+        place.kind.store(job.kind, Ordering::Relaxed);
+        place.at.store(job.at, Ordering::Relaxed);
+        place.len.store(job.len, Ordering::Relaxed);
+        place.since.store(job.since + 1, Ordering::Release);
+    }
+
+    /// This thread has ended its job.
+    pub fn end(&self) {
+        if let Some(place) = self.place() {
+            place.since.store(0, Ordering::Release);
+            self.ended.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many jobs have ended.
+    pub fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// The jobs that began at a tick or before, the oldest first.
+    pub fn since(&self, tick: u64) -> Vec<Job> {
+        let job = |place: &Place| {
+            let since = place.since.load(Ordering::Acquire).checked_sub(1)?;
+            let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
+            Some(Job { kind: get(&place.kind), at: get(&place.at), len: get(&place.len), since })
+        };
+        let mut jobs: Vec<Job> =
+            self.places.iter().filter_map(job).filter(|job| job.since <= tick).collect();
+        jobs.sort_by_key(|job| job.since);
+        jobs
+    }
+
+    fn place(&self) -> Option<&Place> {
+        self.places.get(PLACE.with(|place| *place))
+    }
+}

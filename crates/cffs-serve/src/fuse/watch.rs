@@ -1,0 +1,246 @@
+//! A watchdog: what has not moved for long is logged, with what everybody waits for.
+//!
+//! ```text
+//!   requests of the kernel ──┐
+//!   requests to the device ──┼─▶ every tick: older than the limit? ──▶ one line in the log, again after
+//!   the step of an epoch   ──┤                                        twice the time; and to those who
+//!   closing the volume     ──┘                                        wait for an unmount
+//! ```
+//!
+//! Time is counted in ticks, which the watchdog's thread makes; so what is noted costs no look at a
+//! clock, and a test makes time pass as it likes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use cffs::vfs::Volume;
+use fuse_ring::protocol::{NodeId, Opcode};
+
+use super::farewell::{Farewells, Word};
+use super::underway::{Job, Underway};
+
+/// How long something may take before it is logged, if nothing else is asked for.
+pub const STALL: Duration = Duration::from_secs(30);
+
+/// Ticks are no shorter and no longer than this.
+const TICK_MIN: Duration = Duration::from_millis(50);
+const TICK_MAX: Duration = Duration::from_secs(1);
+/// Ticks that the limit has, if that suits the length of a tick.
+const TICKS: u32 = 30;
+/// How long an unmount takes before those who wait for it hear why.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Jobs of one sort that a line names; the others are counted.
+const JOBS_NAMED_MAX: usize = 6;
+
+/// What is asked of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DeviceCall {
+    Read,
+    Write,
+    Flush,
+    Discard,
+}
+
+impl DeviceCall {
+    const ALL: [DeviceCall; 4] =
+        [DeviceCall::Read, DeviceCall::Write, DeviceCall::Flush, DeviceCall::Discard];
+}
+
+/// What is under way in a server, and how long it may be.
+pub struct Watch {
+    tick: Duration,
+    /// In ticks.
+    limit: u64,
+    now: AtomicU64,
+    requests: Underway,
+    device: Underway,
+    /// One more than the tick at which closing began; 0 before.
+    closing: AtomicU64,
+    seen: Mutex<Seen>,
+}
+
+/// What the watchdog saw at its last tick.
+#[derive(Default)]
+struct Seen {
+    step: Option<&'static str>,
+    device_calls: u64,
+    /// Since when both are as they are.
+    since: u64,
+    /// When to log next, and how long it was silent before; if something does not move.
+    next: Option<(u64, u64)>,
+    /// Whether those who wait for an unmount know what for.
+    has_said: bool,
+}
+
+impl Default for Watch {
+    fn default() -> Watch {
+        Watch::new(STALL)
+    }
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").field("tick", &self.tick).field("limit", &self.limit).finish()
+    }
+}
+
+impl Watch {
+    /// What takes `stall` is logged.
+    pub fn new(stall: Duration) -> Watch {
+        let tick = (stall / TICKS).clamp(TICK_MIN, TICK_MAX);
+        Watch {
+            tick,
+            limit: (stall.as_millis().div_ceil(tick.as_millis()) as u64).max(1),
+            now: AtomicU64::new(0),
+            requests: Underway::default(),
+            device: Underway::default(),
+            closing: AtomicU64::new(0),
+            seen: Mutex::default(),
+        }
+    }
+
+    /// This thread begins to serve a request of the kernel.
+    pub(super) fn request(&self, opcode: Opcode, node: NodeId) {
+        self.requests.begin(Job { kind: opcode as u64, at: node.0, len: 0, since: self.now() });
+    }
+
+    /// This thread has served it.
+    pub(super) fn answered(&self) {
+        self.requests.end();
+    }
+
+    /// This thread asks something of the device until what is returned is dropped.
+    pub(super) fn device(&self, call: DeviceCall, at: u64, len: u64) -> DeviceJob<'_> {
+        self.device.begin(Job { kind: call as u64, at, len, since: self.now() });
+        DeviceJob(self)
+    }
+
+    /// The volume is being closed.
+    pub(super) fn closing(&self) {
+        self.closing.store(self.now() + 1, Ordering::Release);
+    }
+
+    /// Watches until `ended` is.
+    pub(super) fn run(&self, volume: &Volume, farewells: &Farewells, ended: mpsc::Receiver<()>) {
+        while ended.recv_timeout(self.tick) == Err(mpsc::RecvTimeoutError::Timeout) {
+            let (line, word) = self.pass(volume.step());
+            if let Some(line) = line {
+                tracing::warn!("{line}");
+            }
+            if let Some(word) = word {
+                farewells.say(&Word::Waiting(word));
+            }
+        }
+    }
+
+    /// One tick, at which the volume is at this step. What is to be logged, and what is to be said to
+    /// those who wait for an unmount.
+    fn pass(&self, step: Option<&'static str>) -> (Option<String>, Option<String>) {
+        let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let device_calls = self.device.ended();
+        if step.is_none() || (step, device_calls) != (seen.step, seen.device_calls) {
+            (seen.step, seen.device_calls, seen.since) = (step, device_calls, now);
+        }
+        let closing = self.closing.load(Ordering::Acquire).checked_sub(1);
+        let old = now.checked_sub(self.limit);
+        let is_old = |since: u64| old.is_some_and(|old| since <= old);
+        let requests = old.map(|old| self.requests.since(old)).unwrap_or_default();
+        let device = old.map(|old| self.device.since(old)).unwrap_or_default();
+        let is_stuck = !requests.is_empty()
+            || !device.is_empty()
+            || is_old(seen.since)
+            || closing.is_some_and(is_old);
+        let mut word = None;
+        let patience = (PATIENCE.as_millis() / self.tick.as_millis()) as u64;
+        if closing.is_some_and(|since| now - since >= patience) && !seen.has_said {
+            seen.has_said = true;
+            word = Some(self.describe(
+                &self.requests.since(now),
+                &self.device.since(now),
+                &seen,
+                closing,
+            ));
+        }
+        if !is_stuck {
+            let moves = seen.next.take().map(|_| String::from("everything moves again"));
+            return (moves, word);
+        }
+        let pause = match seen.next {
+            Some((next, _)) if now < next => return (None, word),
+            Some((_, pause)) => pause * 2,
+            None => self.limit,
+        };
+        seen.next = Some((now + pause, pause));
+        let waiting = self.describe(&requests, &device, &seen, closing);
+        let line = format!("something has not moved for {}: {waiting}", self.seconds(self.limit));
+        (Some(line), word.or(closing.map(|_| waiting)))
+    }
+
+    fn describe(
+        &self,
+        requests: &[Job],
+        device: &[Job],
+        seen: &Seen,
+        closing: Option<u64>,
+    ) -> String {
+        let mut parts = Vec::new();
+        if let Some(since) = closing {
+            parts.push(format!("the volume has been closing for {}", self.age(since)));
+        }
+        if let Some(step) = seen.step {
+            parts.push(format!("{step}, for {}", self.age(seen.since)));
+        }
+        let device = device.iter().map(|job| {
+            let age = self.age(job.since);
+            match DeviceCall::ALL.get(job.kind as usize) {
+                Some(DeviceCall::Flush) | None => format!("flush for {age}"),
+                Some(call) => format!("{call:?} of {} bytes at {} for {age}", job.len, job.at),
+            }
+        });
+        parts.extend(list("the device has not answered", device.collect()));
+        let requests = requests.iter().map(|job| {
+            let opcode = Opcode::ALL.iter().find(|opcode| **opcode as u64 == job.kind);
+            let name = opcode.map_or_else(|| job.kind.to_string(), |opcode| format!("{opcode:?}"));
+            format!("{} of inode {} for {}", name.to_lowercase(), job.at, self.age(job.since))
+        });
+        parts.extend(list("requests wait", requests.collect()));
+        parts.join("; ")
+    }
+
+    fn now(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    fn age(&self, since: u64) -> String {
+        self.seconds(self.now().saturating_sub(since))
+    }
+
+    fn seconds(&self, ticks: u64) -> String {
+        let time = self.tick.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX));
+        format!("{} s", time.as_secs())
+    }
+}
+
+/// Jobs after what they have in common; none if there are none.
+fn list(head: &str, jobs: Vec<String>) -> Option<String> {
+    let named = jobs.get(..jobs.len().min(JOBS_NAMED_MAX))?.join(", ");
+    let others = match jobs.len().saturating_sub(JOBS_NAMED_MAX) {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    };
+    (!jobs.is_empty()).then(|| format!("{head}: {}{others}", named.to_lowercase()))
+}
+
+/// Something that is asked of the device.
+pub(super) struct DeviceJob<'a>(&'a Watch);
+
+impl Drop for DeviceJob<'_> {
+    fn drop(&mut self) {
+        self.0.device.end();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+//! What is being done to bring changes to the device, for whoever asks why it takes long.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use super::Phase;
+
+/// A step of an epoch or a clean point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Changes under way are waited for, with the gate about to close.
+    Gate,
+    /// What was changed is placed and encoded, in memory.
+    Preparing,
+    /// The writes of this phase.
+    Writing(Phase),
+    /// A barrier between two phases.
+    Barrier,
+    /// The sync at the end.
+    Syncing,
+}
+
+impl Step {
+    const ALL: [Step; 9] = [
+        Step::Gate,
+        Step::Preparing,
+        Step::Barrier,
+        Step::Syncing,
+        Step::Writing(Phase::New),
+        Step::Writing(Phase::Table),
+        Step::Writing(Phase::Change),
+        Step::Writing(Phase::Settle),
+        Step::Writing(Phase::Derived),
+    ];
+
+    /// The step in words.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Step::Gate => "an epoch waits for changes under way to end",
+            Step::Preparing => "an epoch is being placed and encoded",
+            Step::Writing(Phase::New) => "an epoch writes what is new",
+            Step::Writing(Phase::Table) => "an epoch writes the table of inodes",
+            Step::Writing(Phase::Change) => "an epoch writes directory sectors",
+            Step::Writing(Phase::Settle) => "an epoch writes deferred changes",
+            Step::Writing(Phase::Derived) => "an epoch writes what is derived",
+            Step::Barrier => "an epoch waits for a barrier of the device",
+            Step::Syncing => "an epoch waits for the device to flush",
+        }
+    }
+}
+
+/// The step under way; none if nothing goes to the device.
+#[derive(Default)]
+pub struct CurrentStep(AtomicU8);
+
+impl CurrentStep {
+    /// Notes what is done from here on.
+    pub fn set(&self, step: Option<Step>) {
+        let at = step.and_then(|step| Step::ALL.iter().position(|known| *known == step));
+        self.0.store(at.map_or(0, |at| at as u8 + 1), Ordering::Relaxed);
+    }
+
+    /// What is being done.
+    pub fn get(&self) -> Option<Step> {
+        let at = self.0.load(Ordering::Relaxed).checked_sub(1)?;
+        Step::ALL.get(usize::from(at)).copied()
+    }
+}
