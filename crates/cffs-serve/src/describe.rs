@@ -11,7 +11,7 @@ use cffs::vfs::{MemoryUse, Placement, Stats, Volume};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::fuse::control::Identity;
+use crate::fuse::Identity;
 
 #[cfg(test)]
 mod tests;

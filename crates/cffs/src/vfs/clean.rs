@@ -21,7 +21,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::discard::Trimmed;
-use super::epoch::{EpochKind, Prepared, Progress};
+use super::prepare::Prepared;
+use super::progress::{Attempt, EpochKind, Progress};
 use super::{Volume, count};
 use crate::cache::{Block, Phase, WriteSet};
 use crate::device::BlockDevice;
@@ -30,13 +31,6 @@ use crate::format::Superblock;
 use crate::format::superblock::State;
 use crate::inode::{Fill, space_of};
 use crate::units::{BlockNo, EpochNo, FragRun};
-
-/// The last attempt to reach a clean point.
-#[derive(Clone, Copy)]
-pub(super) struct Attempt {
-    ended: Instant,
-    cost: Duration,
-}
 
 impl Volume {
     /// Brings the volume to a clean point and marks it, so that it needs no recovery if nothing is

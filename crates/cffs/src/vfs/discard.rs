@@ -13,15 +13,13 @@
 use std::ops::Range;
 
 use super::Volume;
-use super::epoch::Progress;
+use super::freed::Freed;
+use super::progress::Progress;
 use crate::error::Result;
 use crate::units::{BlockNo, CgIndex, FragNo, FragRun};
 
 /// Discards that are sent under one hold of the lock of epochs.
 const BATCH_RUNS: usize = 64;
-/// Freed runs that are remembered until they are discarded. What comes beyond is left to the next
-/// trim: a volume that frees faster than its device discards must not fill the memory.
-const FREED_RUNS_MAX: usize = 1 << 16;
 
 /// What a trim has discarded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,41 +28,6 @@ pub struct Trimmed {
     pub bytes: u64,
     /// Requests to the device.
     pub requests: u64,
-}
-
-/// What epochs have freed and nobody has discarded yet.
-#[derive(Debug, Default)]
-pub(super) struct Freed {
-    runs: Vec<FragRun>,
-    /// The device failed a discard: it is asked for no more of them.
-    has_failed: bool,
-}
-
-impl Freed {
-    /// Adds what an epoch has freed.
-    pub(super) fn add(&mut self, mut runs: Vec<FragRun>) {
-        if self.has_failed {
-            return;
-        }
-        self.runs.append(&mut runs);
-        if self.runs.len() > FREED_RUNS_MAX {
-            self.merge();
-            self.runs.truncate(FREED_RUNS_MAX);
-        }
-    }
-
-    /// Puts runs that touch into one.
-    fn merge(&mut self) {
-        self.runs.sort_unstable();
-        self.runs.dedup_by(|next, last| {
-            let len = next.end().max(last.end()).0 - last.start.0;
-            let touches = next.start <= last.end() && len <= u32::MAX.into();
-            if touches {
-                last.len = len as u32;
-            }
-            touches
-        });
-    }
 }
 
 impl Volume {

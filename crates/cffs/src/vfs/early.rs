@@ -11,23 +11,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::epoch::{InFlight, Progress, finish_writes};
 use super::placing::{Hints, Placer, Rank, rank, rewritten};
+use super::progress::{InFlight, Progress, finish_writes};
 use super::{Volume, count};
 use crate::cache::WriteSet;
 use crate::error::Result;
 use crate::inode::{Vnode, VnodeState};
 use crate::tuning::Writing;
 use crate::units::{FileBlock, InodeNo, Key};
-
-/// What was written ahead of the open epoch.
-#[derive(Default)]
-pub(super) struct Early {
-    /// Whether anything was, for which nothing has waited yet.
-    pub(super) is_in_motion: bool,
-    /// The directories of which files were placed.
-    pub(super) hints: Hints,
-}
 
 /// A file to be written, with the pages that are.
 struct Chosen {

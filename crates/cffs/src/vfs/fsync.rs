@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::epoch::{EpochKind, Progress};
+use super::progress::{EpochKind, Progress};
 use super::{Volume, count};
 use crate::error::Result;
 use crate::inode::{Changed, Store, Vnode, VnodeState};

@@ -10,7 +10,7 @@
 //! reserved there meanwhile becomes part of the volume only with a later epoch.
 
 use super::Volume;
-use super::epoch::{EpochKind, Progress};
+use super::progress::{EpochKind, Progress};
 use crate::error::{Error, Result};
 use crate::format::superblock::Incompat;
 use crate::format::{Layout, Superblock};

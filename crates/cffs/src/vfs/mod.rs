@@ -24,15 +24,19 @@ mod early;
 mod epoch;
 pub mod errno;
 mod explain;
+mod freed;
 mod fsync;
 mod grow;
 pub mod mark;
 mod names;
 mod placing;
+mod prepare;
+mod progress;
 mod protect;
 mod references;
 mod reserve;
 mod scrub;
+mod seal;
 mod throttle;
 mod tune;
 pub mod types;
@@ -168,7 +172,7 @@ pub struct Volume {
     options: OpenOptions,
     superblock: Mutex<Superblock>,
     gate: lock::RwLock<()>,
-    epochs: lock::Mutex<epoch::Progress>,
+    epochs: lock::Mutex<progress::Progress>,
     callers: fsync::Callers,
     throttle: Throttle,
     references: References,
@@ -260,7 +264,7 @@ impl Volume {
             options,
             superblock: Mutex::new(superblock),
             gate: lock::RwLock::new(Rank::Gate, ()),
-            epochs: lock::Mutex::new(Rank::Epochs, epoch::Progress::new(done)),
+            epochs: lock::Mutex::new(Rank::Epochs, progress::Progress::new(done)),
             callers: fsync::Callers::new(done, tuning.writing.group_commit_wait_max),
             throttle,
             references: References::default(),

@@ -1,0 +1,26 @@
+//! What a server says of itself.
+
+use serde::{Deserialize, Serialize};
+
+/// Who serves what.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Identity {
+    /// The image or device; lossy where its path is not text. Not for everybody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// The directory on which it was mounted. Not for everybody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
+    /// The server's process, as it sees itself.
+    pub pid: u32,
+    /// The user whose process it is.
+    pub uid: u32,
+    /// Whether it was mounted without writes.
+    pub read_only: bool,
+    /// The size of the volume's cache in bytes.
+    pub cache_bytes: u64,
+    /// How requests reach the server.
+    pub transport: String,
+    /// The type of the mount, and why it is not `fuseblk` if it is not.
+    pub mount_type: String,
+}

@@ -1,0 +1,42 @@
+//! What epochs have freed, until it is discarded.
+
+use crate::units::FragRun;
+
+/// Freed runs that are remembered until they are discarded. What comes beyond is left to the next
+/// trim: a volume that frees faster than its device discards must not fill the memory.
+const FREED_RUNS_MAX: usize = 1 << 16;
+
+/// What epochs have freed and nobody has discarded yet.
+#[derive(Debug, Default)]
+pub(super) struct Freed {
+    pub(super) runs: Vec<FragRun>,
+    /// The device failed a discard: it is asked for no more of them.
+    pub(super) has_failed: bool,
+}
+
+impl Freed {
+    /// Adds what an epoch has freed.
+    pub(super) fn add(&mut self, mut runs: Vec<FragRun>) {
+        if self.has_failed {
+            return;
+        }
+        self.runs.append(&mut runs);
+        if self.runs.len() > FREED_RUNS_MAX {
+            self.merge();
+            self.runs.truncate(FREED_RUNS_MAX);
+        }
+    }
+
+    /// Puts runs that touch into one.
+    pub(super) fn merge(&mut self) {
+        self.runs.sort_unstable();
+        self.runs.dedup_by(|next, last| {
+            let len = next.end().max(last.end()).0 - last.start.0;
+            let touches = next.start <= last.end() && len <= u32::MAX.into();
+            if touches {
+                last.len = len as u32;
+            }
+            touches
+        });
+    }
+}

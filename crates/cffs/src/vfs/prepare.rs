@@ -1,0 +1,271 @@
+//! Preparing an epoch: in memory alone, with the gate closed, changed pages are placed, inodes are put into
+//! their sectors, and a snapshot is taken of all that is to be written (`seal`).
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use super::fsync::Choice;
+use super::placing::{Hints, Placer, Rank, rank, rewritten};
+use super::progress::InFlight;
+use crate::cache::WriteSet;
+use crate::error::{Corruption, Result};
+use crate::format::sector;
+use crate::format::{Superblock, index};
+use crate::inode::{Locked, Store, Vnode};
+use crate::units::{EpochNo, FileBlock, InodeNo, Key};
+
+/// An epoch that was prepared: what to write, and which pages are in flight.
+pub(super) struct Prepared {
+    pub(super) epoch: EpochNo,
+    pub(super) writes: WriteSet,
+    pub(super) in_flight: InFlight,
+    /// The files that wait for a later epoch.
+    pub(super) left: HashSet<InodeNo>,
+    /// The superblock to be written after, if this is a clean point.
+    pub(super) superblock: Option<Superblock>,
+}
+
+/// What becomes of a vnode's pages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum PageKind {
+    Data,
+    Sectors,
+    Locator,
+}
+
+pub(super) fn page_kind(file: &Locked<'_>) -> PageKind {
+    match file.inode.ino {
+        InodeNo::LOCATOR => PageKind::Locator,
+        InodeNo::EXTERNAL | InodeNo::SYSTEM => PageKind::Sectors,
+        _ if file.inode.is_dir() => PageKind::Sectors,
+        _ => PageKind::Data,
+    }
+}
+
+/// An epoch that is being prepared, with the gate closed.
+pub(super) struct Preparation<'a> {
+    pub(super) store: &'a Store,
+    pub(super) epoch: EpochNo,
+    pub(super) writes: WriteSet,
+    pub(super) batch: BTreeMap<Rank, Arc<Vnode>>,
+    /// Container pages that were given a block in this epoch: nothing on the device leads to them.
+    pub(super) new_pages: HashMap<InodeNo, Vec<FileBlock>>,
+    pub(super) in_flight: InFlight,
+    /// What was placed ahead of the epoch.
+    hints: Hints,
+    /// Which files wait for a later epoch; none if there is no choice.
+    choice: Option<Choice>,
+    left: Vec<Arc<Vnode>>,
+    pub(super) with_derived: bool,
+    /// Changed pages of derived state that may stay in memory.
+    derived_bytes_max: u64,
+}
+
+impl<'a> Preparation<'a> {
+    /// The preparation of an epoch that takes all that was changed but for what `choice` leaves behind,
+    /// with what is derived or only as much of it as has no room in memory, which is `derived_bytes_max`.
+    /// `hints` tell what was placed ahead of it.
+    pub(super) fn new(
+        store: &'a Store,
+        choice: Option<Choice>,
+        hints: Hints,
+        with_derived: bool,
+        derived_bytes_max: u64,
+    ) -> Preparation<'a> {
+        Preparation {
+            store,
+            epoch: store.epoch(),
+            writes: WriteSet::default(),
+            batch: BTreeMap::new(),
+            new_pages: HashMap::new(),
+            in_flight: Vec::new(),
+            hints,
+            choice,
+            left: Vec::new(),
+            with_derived,
+            derived_bytes_max,
+        }
+    }
+
+    /// Takes what was changed, and prepares its writes.
+    pub(super) fn run(mut self) -> Result<Prepared> {
+        self.collect();
+        self.with_derived |= self.many_derived();
+        self.place()?;
+        self.encode()?;
+        self.seal()?;
+        self.writes.keep_used(|block| self.store.alloc.used_fragments(block));
+        self.store.alloc.epoch_started();
+        self.store.locator.epoch_started();
+        self.mark_busy()?;
+        self.left.iter().for_each(|vnode| self.store.queue(vnode));
+        self.store.next_epoch();
+        let Preparation { epoch, writes, in_flight, left, .. } = self;
+        let left = left.iter().map(|vnode| vnode.ino).collect();
+        Ok(Prepared { epoch, writes, in_flight, left, superblock: None })
+    }
+
+    /// Has the busy log tell of all that changes, ahead of it.
+    fn mark_busy(&mut self) -> Result<()> {
+        let Store { busy, alloc, .. } = self.store;
+        busy.space(alloc.take_changes(&busy.take_nameless())?);
+        // Bitmaps may be all that the clean point writes: they are told of even so.
+        let has_any = !self.writes.is_empty() || self.with_derived && alloc.has_changed_groups();
+        if self.with_derived && has_any {
+            busy.settling();
+        }
+        if has_any {
+            busy.write(&mut self.writes);
+        }
+        Ok(())
+    }
+
+    /// Takes the queue but for files that wait, in the order in which files are to lie.
+    fn collect(&mut self) {
+        for vnode in self.store.take_queue() {
+            let rank = {
+                let state = vnode.state.read();
+                let choice = self.choice.as_ref();
+                if choice.is_some_and(|choice| choice.leaves(self.store, vnode.ino, &state)) {
+                    self.left.push(vnode.clone());
+                    continue;
+                }
+                rank(&state)
+            };
+            self.batch.insert(rank, vnode);
+        }
+    }
+
+    /// Whether changed pages of derived state take so much memory that they go with this epoch.
+    fn many_derived(&self) -> bool {
+        let base = FileBlock(index::index_base(self.store.layout.block_bytes));
+        let pages: usize = self
+            .batch
+            .values()
+            .map(|vnode| {
+                let state = vnode.state.read();
+                match vnode.ino {
+                    InodeNo::LOCATOR => state.pages.dirty_count(),
+                    _ if state.inode.bucket_count() > 0 => {
+                        state.pages.dirty_in(base..FileBlock::END).count()
+                    }
+                    _ => 0,
+                }
+            })
+            .sum();
+        pages as u64 * u64::from(self.store.layout.block_bytes) > self.derived_bytes_max
+    }
+
+    /// The keys whose small files are urgent and lie side by side: somebody waits for the epoch, and the
+    /// arm would have to go to each key's own place for a few blocks. Empty if there is but one.
+    fn joined_keys(&self) -> HashSet<Key> {
+        let mut keys: HashMap<Key, u64> = HashMap::new();
+        for vnode in self.batch.values().filter(|_| self.choice.is_some()) {
+            let file = vnode.state.read();
+            let is_small = file.inode.size <= self.store.small_bytes_max();
+            if is_small && !vnode.ino.is_system() && !file.inode.is_dir() {
+                *keys.entry(file.inode.placement_key()).or_default() +=
+                    file.pages.dirty_count() as u64;
+            }
+        }
+        let block_bytes = u64::from(self.store.layout.block_bytes);
+        keys.retain(|_, pages| {
+            (1..u64::from(self.store.layout.segment_bytes) / block_bytes).contains(pages)
+        });
+        if keys.len() > 1 { keys.into_keys().collect() } else { HashSet::new() }
+    }
+
+    fn place(&mut self) -> Result<()> {
+        let base = FileBlock(index::index_base(self.store.layout.block_bytes));
+        let joined = self.joined_keys();
+        let rewritten = rewritten(self.store, self.batch.values());
+        let mut placer = Placer::new(self.store, std::mem::take(&mut self.hints), rewritten);
+        for vnode in self.batch.values() {
+            let mut file = Locked::new(vnode);
+            let range = match page_kind(&file) {
+                PageKind::Sectors if !self.with_derived => FileBlock(0)..base,
+                PageKind::Sectors => FileBlock::ALL,
+                PageKind::Locator if self.with_derived => FileBlock::ALL,
+                PageKind::Locator => continue,
+                PageKind::Data => {
+                    let positions = file.pages.dirty_in(FileBlock::ALL).collect();
+                    let joins = joined.contains(&file.inode.placement_key())
+                        && file.inode.size <= self.store.small_bytes_max();
+                    drop(file);
+                    let placed =
+                        placer.place(vnode, positions, joins, &mut self.writes, self.epoch)?;
+                    self.in_flight.push((vnode.clone(), placed));
+                    continue;
+                }
+            };
+            let new = self.store.place_blocks(&mut file, range)?;
+            self.new_pages.insert(vnode.ino, new);
+        }
+        for (parent, run) in std::mem::take(placer.hints()) {
+            // One that was noted ahead of the epoch may be gone.
+            let Some(vnode) = self.store.peek(parent) else { continue };
+            let mut dir = Locked::new(&vnode);
+            if dir.inode.is_dir() && dir.inode.hint.len == 0 && dir.inode.nlink > 0 {
+                dir.inode.hint = run;
+                self.store.mark_dirty(&mut dir);
+            }
+        }
+        self.collect();
+        Ok(())
+    }
+
+    /// Puts every changed inode into its sector.
+    fn encode(&mut self) -> Result<()> {
+        let vnodes: Vec<Arc<Vnode>> = self.batch.values().cloned().collect();
+        for vnode in &vnodes {
+            let (dirty, container, waits) = {
+                let state = vnode.state.read();
+                let choice = self.choice.as_ref();
+                let waits = choice.is_some_and(|choice| choice.leaves_times(vnode.ino, &state));
+                (state.dirty, state.container, state.dirty && waits)
+            };
+            let system = matches!(vnode.ino, InodeNo::LOCATOR if !self.with_derived);
+            match container {
+                _ if waits => self.left.push(vnode.clone()),
+                Some(container) if dirty && !system => {
+                    let holder = self.store.get(container.file)?;
+                    let (mut holder, mut file) = Locked::with_holder(&holder, vnode);
+                    self.encode_into(&mut holder, &mut file, container.sector)?;
+                    file.durable = Some(container);
+                    file.motion.tags.clear();
+                    file.set_encoded();
+                }
+                // An inode without a name stays in memory until nobody uses it.
+                None if dirty => self.store.encode_nameless(vnode, &mut self.writes)?,
+                _ => {}
+            }
+        }
+        self.collect();
+        Ok(())
+    }
+
+    fn encode_into(
+        &mut self,
+        holder: &mut Locked<'_>,
+        file: &mut Locked<'_>,
+        index: crate::units::SectorIndex,
+    ) -> Result<()> {
+        let ino = file.inode.ino;
+        let lost = |what| Corruption::Inode { ino, what };
+        let (slot, room) = {
+            let image = self.store.sector(holder, index)?;
+            let sector = image.get();
+            let entry =
+                sector.find_inode(ino).ok_or(lost("its sector does not have it any more"))?;
+            let head = sector::entry_bytes(entry.name.len(), 0);
+            (entry.slot, sector.entry_room(entry.slot) - head)
+        };
+        let encoded = self.store.encode_to_fit(file, room, &mut self.writes)?;
+        let image = self.store.sector_mut(holder, index)?;
+        if sector::replace(image, slot, &sector::Body::Embedded(encoded.record())) {
+            Ok(())
+        } else {
+            Err(lost("its sector has no room for it").into())
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Sealing: the last step of an epoch's preparation. What is to be written of sectors and derived pages is
+//! put into its phase, with epoch and checksum.
+
+use std::sync::Arc;
+
+use super::prepare::{PageKind, Preparation, page_kind};
+use crate::cache::{Block, Phase};
+use crate::error::{Corruption, Result};
+use crate::format::sector::{self, Sector};
+use crate::format::{Checksum, index, locator};
+use crate::inode::{Locked, Vnode};
+use crate::units::{BlockNo, EpochNo, FileBlock, InodeNo};
+
+impl Preparation<'_> {
+    /// Snapshots the pages of containers and of derived state.
+    pub(super) fn seal(&mut self) -> Result<()> {
+        let base = FileBlock(index::index_base(self.store.layout.block_bytes));
+        let vnodes: Vec<Arc<Vnode>> = self.batch.values().cloned().collect();
+        for vnode in &vnodes {
+            let mut file = Locked::new(vnode);
+            let kind = page_kind(&file);
+            if kind == PageKind::Data {
+                continue;
+            }
+            file.entries.leaving.clear();
+            let sectors_end = if kind == PageKind::Sectors { base } else { FileBlock(0) };
+            let positions: Vec<FileBlock> = file.pages.dirty_in(FileBlock::ALL).collect();
+            let mut taken = Vec::with_capacity(positions.len());
+            for position in positions {
+                if position < sectors_end {
+                    self.seal_sectors(&mut file, position)?;
+                } else if self.with_derived {
+                    self.seal_derived(&mut file, position, kind)?;
+                } else {
+                    self.store.queue(vnode);
+                    continue;
+                }
+                taken.push(position);
+            }
+            if file.dirty {
+                self.store.queue(vnode);
+            }
+            self.in_flight.push((vnode.clone(), taken));
+        }
+        Ok(())
+    }
+
+    fn number_of(&self, file: &Locked<'_>, position: FileBlock) -> Result<BlockNo> {
+        let fragments = self.store.layout.block_fragments();
+        let map = file.inode.map();
+        let what = "a changed block of it has no place";
+        map.and_then(|map| map.block_at(position, fragments))
+            .ok_or(Corruption::Inode { ino: file.inode.ino, what }.into())
+    }
+
+    fn take_page(&self, file: &mut Locked<'_>, position: FileBlock) -> Option<Arc<Block>> {
+        let epoch = self.epoch;
+        self.store.count_dirty(file, |file| file.pages.start_write(position, epoch))
+    }
+
+    fn seal_sectors(&mut self, file: &mut Locked<'_>, position: FileBlock) -> Result<()> {
+        let number = self.number_of(file, position)?;
+        let len = self.store.layout.sector_bytes as usize;
+        let (epoch, checksum) = (self.epoch, self.store.checksum);
+        let change = if file.inode.ino.is_system() && file.inode.ino != InodeNo::ROOT {
+            Phase::Table
+        } else {
+            Phase::Change
+        };
+        let new = self.new_pages.get(&file.inode.ino).is_some_and(|new| new.contains(&position));
+        let waits = new && self.names_wait(file, position);
+        if waits {
+            let empty = self.store.empty_block(file, position);
+            self.writes.put_block(Phase::New, number, sealed(empty, len, epoch, checksum));
+        }
+        let Some(page) = self.store.dirty_page(file, position) else { return Ok(()) };
+        let deferred = page.chunks_exact(len).any(|image| Sector::new(image).has_deferred());
+        if deferred && !new {
+            let mut before = page.clone();
+            before.chunks_exact_mut(len).for_each(sector::before_deferred);
+            self.writes.put_block(change, number, sealed(before, len, epoch, checksum));
+        }
+        for image in page.chunks_exact_mut(len) {
+            sector::settle(image);
+            sector::seal(image, epoch, checksum);
+        }
+        let phase = match (new, deferred) {
+            (true, _) if waits => Phase::Change,
+            (true, _) => Phase::New,
+            (false, true) => Phase::Settle,
+            (false, false) => change,
+        };
+        if let Some(block) = self.take_page(file, position) {
+            self.writes.put_block(phase, number, block);
+        }
+        Ok(())
+    }
+
+    /// Whether a new block of a directory has to be written without its names first: the inode of
+    /// the directory, which leads to it, and those of names that moved here are changed in one
+    /// phase, and a name must not be there before the tag that tells of its move.
+    fn names_wait(&self, dir: &Locked<'_>, position: FileBlock) -> bool {
+        let is_external = dir.container.is_some_and(|place| place.file == InodeNo::EXTERNAL);
+        let Some(page) = dir.pages.get(position).filter(|_| is_external) else { return false };
+        let moved = |ino| {
+            let vnode = self.store.peek(ino);
+            vnode.is_some_and(|vnode| vnode.state.read().motion.lost_name == Some(self.epoch))
+        };
+        page.chunks_exact(self.store.layout.sector_bytes as usize).any(|image| {
+            let mut entries = Sector::new(image).entries();
+            entries.any(|entry| match entry.body {
+                sector::Body::Reference { ino, .. } => moved(ino),
+                sector::Body::Embedded(_) => false,
+            })
+        })
+    }
+
+    fn seal_derived(
+        &mut self,
+        file: &mut Locked<'_>,
+        position: FileBlock,
+        kind: PageKind,
+    ) -> Result<()> {
+        let number = self.number_of(file, position)?;
+        let checksum = self.store.checksum;
+        // A page that is there is changed only when the log tells of it.
+        let new = self.new_pages.get(&file.inode.ino).is_some_and(|new| new.contains(&position));
+        let phase = if new { Phase::New } else { Phase::Change };
+        let Some(page) = self.store.dirty_page(file, position) else { return Ok(()) };
+        match kind {
+            PageKind::Locator => locator::seal(page, checksum),
+            _ => index::seal(page, checksum),
+        }
+        if let Some(block) = self.take_page(file, position) {
+            self.writes.put_block(phase, number, block);
+        }
+        Ok(())
+    }
+}
+
+/// A block of sectors of `len` bytes, sealed.
+fn sealed(mut block: Block, len: usize, epoch: EpochNo, checksum: Checksum) -> Arc<Block> {
+    block.chunks_exact_mut(len).for_each(|image| sector::seal(image, epoch, checksum));
+    Arc::new(block)
+}
