@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use harness::{Scratch, can_mount, fail, succeed};
+use harness::{Scratch, can_mount, fail, succeed, take_turns};
 
 /// Whether the tests run as root, on a machine that mounts; says so where not.
 fn is_root() -> bool {
@@ -67,6 +67,7 @@ fn kill_server(scratch: &Scratch) {
 
 #[test]
 fn root_mounts_a_block_device_and_nothing_stays_of_it() {
+    let _turn = take_turns();
     if !is_root() || !has_loop_devices() {
         return;
     }
@@ -98,6 +99,7 @@ fn root_mounts_a_block_device_and_nothing_stays_of_it() {
 
 #[test]
 fn an_image_of_an_odd_size_and_one_for_reading_are_mounted_as_block_devices() {
+    let _turn = take_turns();
     if !is_root() || !has_loop_devices() {
         return;
     }
@@ -121,6 +123,7 @@ fn an_image_of_an_odd_size_and_one_for_reading_are_mounted_as_block_devices() {
 
 #[test]
 fn a_volume_on_a_block_device_is_mounted_as_it_is_and_claimed() {
+    let _turn = take_turns();
     if !is_root() || !has_loop_devices() {
         return;
     }
@@ -171,6 +174,7 @@ impl Drop for Loop {
 
 #[test]
 fn without_loop_devices_root_mounts_as_fuse_and_is_told_why() {
+    let _turn = take_turns();
     if !is_root() {
         return;
     }
@@ -215,6 +219,7 @@ fn succeed_with(codes: &[i32], command: &mut Command) {
 
 #[test]
 fn sync_1_is_durable_on_a_block_device() {
+    let _turn = take_turns();
     if !is_root() || !passes_sync_on() || !has_loop_devices() {
         return;
     }
@@ -223,6 +228,7 @@ fn sync_1_is_durable_on_a_block_device() {
 
 #[test]
 fn syncfs_2_is_durable_on_a_block_device() {
+    let _turn = take_turns();
     if !is_root() || !passes_sync_on() || !has_loop_devices() {
         return;
     }
@@ -237,6 +243,7 @@ fn syncfs_2_is_durable_on_a_block_device() {
 
 #[test]
 fn cffs_sync_is_durable_on_every_mount() {
+    let _turn = take_turns();
     if !can_mount() {
         return;
     }
@@ -246,6 +253,7 @@ fn cffs_sync_is_durable_on_every_mount() {
 /// The kernel asks a mount of type fuse nothing at sync(2). This test fails once a kernel does.
 #[test]
 fn sync_does_not_reach_a_mount_of_type_fuse() {
+    let _turn = take_turns();
     if !can_mount() {
         return;
     }
@@ -261,6 +269,7 @@ fn sync_does_not_reach_a_mount_of_type_fuse() {
 
 #[test]
 fn an_image_can_be_copied_as_soon_as_umount_8_has_returned_from_a_block_device() {
+    let _turn = take_turns();
     if !is_root() || !has_loop_devices() {
         return;
     }
@@ -285,6 +294,7 @@ fn an_image_can_be_copied_as_soon_as_umount_8_has_returned_from_a_block_device()
 
 #[test]
 fn umount_fails_while_a_bind_mount_keeps_the_volume_and_names_it() {
+    let _turn = take_turns();
     if !is_root() {
         return;
     }
@@ -305,6 +315,7 @@ fn umount_fails_while_a_bind_mount_keeps_the_volume_and_names_it() {
 
 #[test]
 fn umount_fails_while_another_namespace_keeps_the_volume_and_names_a_process() {
+    let _turn = take_turns();
     if !is_root() {
         return;
     }
@@ -342,6 +353,7 @@ fn umount_fails_while_another_namespace_keeps_the_volume_and_names_a_process() {
 
 #[test]
 fn a_read_only_mount_of_a_volume_that_was_not_left_clean_unmounts_with_0() {
+    let _turn = take_turns();
     if !can_mount() {
         return;
     }
@@ -360,6 +372,7 @@ fn a_read_only_mount_of_a_volume_that_was_not_left_clean_unmounts_with_0() {
 
 #[test]
 fn a_mount_whose_server_died_makes_way_for_the_next() {
+    let _turn = take_turns();
     if !can_mount() {
         return;
     }
@@ -395,6 +408,7 @@ fn options_of(directory: &Path) -> (String, bool) {
 /// root.
 #[test]
 fn remount_keeps_what_nobody_asked_it_to_change() {
+    let _turn = take_turns();
     if !is_root() {
         return;
     }
@@ -436,6 +450,7 @@ fn remount_keeps_what_nobody_asked_it_to_change() {
 
 #[test]
 fn nosymfollow_is_honoured() {
+    let _turn = take_turns();
     if !is_root() {
         return;
     }
@@ -452,6 +467,7 @@ fn nosymfollow_is_honoured() {
 
 #[test]
 fn a_volume_is_not_mounted_by_a_label_and_what_to_do_is_said() {
+    let _turn = take_turns();
     let scratch = Scratch::new();
     for tag in ["LABEL=data", "UUID=0b0f"] {
         let said = fail(32, scratch.cffs(["mount", tag]).arg(scratch.mountpoint()));
@@ -462,6 +478,7 @@ fn a_volume_is_not_mounted_by_a_label_and_what_to_do_is_said() {
 /// Relative paths lead to the same place before and after the server leaves the caller's directory.
 #[test]
 fn relative_paths_work() {
+    let _turn = take_turns();
     if !can_mount() {
         return;
     }

@@ -5,7 +5,7 @@ mod harness;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use harness::{CFFS, Scratch, can_mount, fail, succeed};
+use harness::{CFFS, Scratch, can_mount, fail, succeed, take_turns};
 
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
@@ -34,6 +34,7 @@ fn works(scratch: &Scratch) {
 
 #[test]
 fn each_transport_can_be_asked_for_and_is_told() {
+    let _turn = take_turns();
     if !can_have_rings() {
         return;
     }
@@ -79,6 +80,7 @@ fn with_switch(
 
 #[test]
 fn a_mount_by_root_switches_the_rings_on_and_says_so_once() {
+    let _turn = take_turns();
     if !can_have_rings() {
         return;
     }
@@ -97,6 +99,7 @@ fn a_mount_by_root_switches_the_rings_on_and_says_so_once() {
 
 #[test]
 fn where_the_switch_stays_off_dev_fuse_serves_and_says_why() {
+    let _turn = take_turns();
     if !can_have_rings() {
         return;
     }
@@ -113,6 +116,7 @@ fn where_the_switch_stays_off_dev_fuse_serves_and_says_why() {
 /// The kernel has a queue for each core of the machine, whichever of them the server may use.
 #[test]
 fn a_server_that_may_use_one_core_serves_all_of_them() {
+    let _turn = take_turns();
     if !can_have_rings() {
         return;
     }
@@ -136,6 +140,7 @@ fn a_server_that_may_use_one_core_serves_all_of_them() {
 
 #[test]
 fn a_transport_that_does_not_exist_is_refused() {
+    let _turn = take_turns();
     let scratch = Scratch::new();
     let said = fail(32, &mut scratch.mount_command("transport=pigeon"));
     assert!(said.contains("'pigeon'"), "{said}");

@@ -93,6 +93,13 @@ impl Drop for Scratch {
     }
 }
 
+/// Has the tests of a program run one after the other, as those do whose mount namespaces would hold on
+/// to the mounts of the others.
+pub fn take_turns() -> std::sync::MutexGuard<'static, ()> {
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 /// Whether this machine lets us mount; says so where it does not.
 pub fn can_mount() -> bool {
     let works = Path::new("/dev/fuse").exists()
