@@ -37,6 +37,18 @@ impl Counts {
         }
     }
 
+    /// Calls `visit` with each number that has a count, and the count.
+    fn for_each(&self, mut visit: impl FnMut(InodeNo, u64)) {
+        for (stretch, counts) in &self.stretches {
+            for at in 0..STRETCH {
+                let ino = InodeNo(stretch * STRETCH as u64 + at as u64);
+                if counts[at] > 0 {
+                    visit(ino, self.get(ino));
+                }
+            }
+        }
+    }
+
     fn increment(&mut self, ino: InodeNo) {
         let (stretch, at) = Counts::place(ino);
         let count = &mut self.stretches.entry(stretch).or_default()[at];
@@ -105,6 +117,29 @@ impl References {
     /// Takes one reference.
     pub(super) fn take(&self, ino: InodeNo) {
         self.shard(ino).lock().counts.increment(ino);
+    }
+
+    /// Takes so many references.
+    pub(super) fn take_many(&self, ino: InodeNo, references: u64) {
+        let mut shard = self.shard(ino).lock();
+        (0..references).for_each(|_| shard.counts.increment(ino));
+    }
+
+    /// All inodes with references, and how many each has, in no order.
+    pub(super) fn all(&self) -> Vec<(InodeNo, u64)> {
+        let mut all = Vec::new();
+        for shard in &self.0 {
+            shard.lock().counts.for_each(|ino, count| all.push((ino, count)));
+        }
+        all
+    }
+
+    /// The inodes without a name.
+    pub(super) fn orphans(&self) -> Vec<InodeNo> {
+        self.0
+            .iter()
+            .flat_map(|shard| shard.lock().orphans.iter().copied().collect::<Vec<_>>())
+            .collect()
     }
 
     /// Gives references back; true if the inode has no name and none is left.
