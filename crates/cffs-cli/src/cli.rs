@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    cat, explain, export, fsck, generate, grow, import, info, inspect, ls, mkfs, mount, scrub,
-    stats, sync, trim, tune, umount,
+    cat, explain, export, fsck, generate, grow, import, info, inspect, ls, mkfs, mount, restart,
+    scrub, stats, sync, trim, tune, umount,
 };
 use crate::exit::Kind;
 
@@ -53,6 +53,7 @@ pub enum Command {
     Mkfs(mkfs::Mkfs),
     Mount(mount::Mount),
     Umount(umount::Umount),
+    Restart(restart::Restart),
     Sync(sync::Sync),
     Fsck(fsck::Fsck),
     Scrub(scrub::Scrub),
@@ -68,6 +69,8 @@ pub enum Command {
     Explain(explain::Explain),
     Inspect(inspect::Inspect),
     #[command(hide = true)]
+    ResumeVersion(restart::ResumeVersion),
+    #[command(hide = true)]
     Generate(generate::Generate),
 }
 
@@ -78,6 +81,8 @@ impl Command {
             Command::Mkfs(_) => "mkfs",
             Command::Mount(_) => "mount",
             Command::Umount(_) => "umount",
+            Command::Restart(_) => "restart",
+            Command::ResumeVersion(_) => "resume-version",
             Command::Sync(_) => "sync",
             Command::Fsck(_) => "fsck",
             Command::Scrub(_) => "scrub",
@@ -111,6 +116,8 @@ impl Command {
             Command::Mkfs(command) => command.run(),
             Command::Mount(command) => command.run(),
             Command::Umount(command) => command.run(),
+            Command::Restart(command) => command.run(),
+            Command::ResumeVersion(command) => command.run(),
             Command::Sync(command) => command.run(),
             Command::Fsck(command) => command.run(),
             Command::Scrub(command) => command.run(),

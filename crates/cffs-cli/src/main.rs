@@ -21,6 +21,7 @@ mod privileges;
 mod progress;
 mod service_manager;
 mod size;
+mod successor;
 mod udev;
 
 use std::process::ExitCode;

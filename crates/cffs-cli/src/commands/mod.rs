@@ -14,6 +14,7 @@ pub mod mkfs;
 pub mod mount;
 pub mod mount_helper;
 mod remount;
+pub mod restart;
 pub mod scrub;
 pub mod stats;
 pub mod sync;

@@ -4,20 +4,25 @@ use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context, bail};
 use cffs::device::file::{Access, FileDevice, OpenError};
+use cffs::vfs::Volume;
 use cffs::vfs::types::{AtimeMode, OpenOptions};
 use cffs_serve::fuse::control::{self, AskError};
-use cffs_serve::fuse::{self, LeaveSeat, Server, Stopper, TransportChoice, Watch, WatchedDevice};
+use cffs_serve::fuse::restart::Suspended;
+use cffs_serve::fuse::{
+    self, Ended, LeaveSeat, Server, Stopper, TransportChoice, Watch, WatchedDevice,
+};
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::{remount, umount};
 use crate::background::{self, Role};
 use crate::mount_options::MountOptions;
+use crate::successor::{self, Inherited};
 use crate::{image, last_words, log, mounts, privileges, service_manager};
 
 /// Mount a volume on a directory
@@ -98,18 +103,10 @@ impl Mount {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut options = MountOptions::for_user(rustix::process::geteuid().is_root());
         options.apply(&self.options, self.sloppy)?;
-        self.check_source()?;
-        if !self.fake && !options.remount {
-            self.take_dead_mounts_away()?;
-        }
-        if !self.directory.is_dir() {
-            bail!("{} is not a directory to mount on", self.directory.display());
-        }
-        if self.fake {
-            return Ok(ExitCode::SUCCESS);
-        }
-        if options.remount {
-            return remount::remount(&self.directory, &options).map(|()| ExitCode::SUCCESS);
+        if !successor::is_one()
+            && let Some(code) = self.prepare(&options)?
+        {
+            return Ok(code);
         }
         let in_background = match background::role() {
             Role::Caller if !self.foreground => return background::start(),
@@ -131,6 +128,25 @@ impl Mount {
             }
         };
         self.serve(&options, in_background)
+    }
+
+    /// What comes before the mount; the exit code if there is to be none.
+    fn prepare(&self, options: &MountOptions) -> anyhow::Result<Option<ExitCode>> {
+        self.check_source()?;
+        if !self.fake && !options.remount {
+            self.take_dead_mounts_away()?;
+        }
+        if !self.directory.is_dir() {
+            bail!("{} is not a directory to mount on", self.directory.display());
+        }
+        if self.fake {
+            return Ok(Some(ExitCode::SUCCESS));
+        }
+        if options.remount {
+            remount::remount(&self.directory, options)?;
+            return Ok(Some(ExitCode::SUCCESS));
+        }
+        Ok(None)
     }
 
     /// Labels and UUIDs are looked up by libblkid, which does not know C-FFS.
@@ -166,49 +182,107 @@ impl Mount {
     }
 
     fn serve(&self, options: &MountOptions, in_background: bool) -> anyhow::Result<ExitCode> {
-        let missing = |source| OpenError::Io { path: self.source.clone(), source };
-        let source = self.source.canonicalize().map_err(missing)?;
-        switch_rings_on(options);
         let access = if options.open.read_only { Access::ReadOnly } else { Access::ReadWrite };
-        let device = Arc::new(image::open_device(&source, access)?);
-        let watch = Arc::new(Watch::new(options.stall));
-        let watched = WatchedDevice(Arc::clone(&device), Arc::clone(&watch));
-        let open = OpenOptions { waiter: Arc::new(LeaveSeat), ..options.open.clone() };
-        let volume = image::open_volume(&source, watched, open)?;
-        if let Some(damage) = volume.superblock().damage {
-            let advice = "unmount it, and cffs fsck checks and mends it";
-            eprintln!("cffs mount: {}: {damage}; {advice}", source.display());
-        }
-        let fuse_options = fuse_options(&source, device, watch, options);
-        let mounted = Server::mount(volume.clone(), &self.directory, &fuse_options);
-        let server = match mounted {
-            Ok(server) => server,
-            Err(error) => {
-                volume.close()?;
-                return Err(error).with_context(|| no_mount(&self.directory));
-            }
+        let inherited = successor::inherited(access)?;
+        let is_successor = inherited.is_some();
+        let (fuse_options, mut server) = match inherited {
+            Some(inherited) => Self::go_on(inherited, options)?,
+            None => self.mount(access, options)?,
         };
         // Before any thread is started, since each has its own.
         if let Err(error) = privileges::give_up() {
             tracing::warn!("{error:#}");
         }
-        stop_on_signals(server.stopper())?;
+        let stopper = Arc::new(Mutex::new(server.stopper()));
+        stop_on_signals(Arc::clone(&stopper))?;
         if let Some(why) = server.why_no_block_device() {
             eprintln!("cffs mount: mounted as fuse, so that sync(2) does not reach it: {why}");
         }
         if self.verbose {
             eprintln!("cffs mount: requests arrive by {}", server.transport());
         }
-        if in_background {
-            background::ready()?;
-        } else {
+        if !in_background {
             service_manager::ready();
+        } else if !is_successor {
+            background::ready()?;
         }
-        server.serve().inspect_err(|error| {
-            tracing::error!(image = %source.display(), %error, "ended");
-        })?;
-        Ok(ExitCode::SUCCESS)
+        loop {
+            let ended = server.serve().inspect_err(|error| {
+                tracing::error!(image = %fuse_options.source.display(), %error, "ended");
+            })?;
+            let Ended::Suspended(suspended) = ended else { return Ok(ExitCode::SUCCESS) };
+            server = Self::give_way(suspended, &fuse_options, options)?;
+            *stopper.lock().unwrap_or_else(PoisonError::into_inner) = server.stopper();
+        }
     }
+
+    /// Mounts the volume.
+    fn mount(
+        &self,
+        access: Access,
+        options: &MountOptions,
+    ) -> anyhow::Result<(fuse::Options, Server)> {
+        let missing = |source| OpenError::Io { path: self.source.clone(), source };
+        let source = self.source.canonicalize().map_err(missing)?;
+        switch_rings_on(options);
+        let device = Arc::new(image::open_device(&source, access)?);
+        let watch = Arc::new(Watch::new(options.stall));
+        let volume = open_served(&source, &device, &watch, options)?;
+        if let Some(damage) = volume.superblock().damage {
+            let advice = "unmount it, and cffs fsck checks and mends it";
+            eprintln!("cffs mount: {}: {damage}; {advice}", source.display());
+        }
+        let fuse_options = fuse_options(&source, device, watch, options);
+        match Server::mount(volume.clone(), &self.directory, &fuse_options) {
+            Ok(server) => Ok((fuse_options, server)),
+            Err(error) => {
+                volume.close()?;
+                Err(error).with_context(|| no_mount(&self.directory))
+            }
+        }
+    }
+
+    /// Goes on with a mount whose server this program has replaced.
+    fn go_on(
+        inherited: Inherited,
+        options: &MountOptions,
+    ) -> anyhow::Result<(fuse::Options, Server)> {
+        let Inherited { source, device, suspended } = inherited;
+        let device = Arc::new(device);
+        let watch = Arc::new(Watch::new(options.stall));
+        let volume = open_served(&source, &device, &watch, options)?;
+        let fuse_options = fuse_options(&source, device, watch, options);
+        let server = Server::resume(volume, &fuse_options, suspended, None)?;
+        tracing::info!(image = %source.display(), "took over from the program before");
+        Ok((fuse_options, server))
+    }
+
+    /// Gives way to the program that is installed now. Where that fails, goes on serving.
+    fn give_way(
+        suspended: Suspended,
+        fuse_options: &fuse::Options,
+        options: &MountOptions,
+    ) -> anyhow::Result<Server> {
+        let source = &fuse_options.source;
+        let device = fuse_options.device.as_ref().context("no device to hand over")?;
+        let program = fuse_options.program.as_ref().context("no program to become")?;
+        let error = successor::become_program(program, source, device, &suspended);
+        let failure = format!("{error:#}");
+        tracing::error!(failure, "the program was not replaced");
+        let volume = open_served(source, device, &fuse_options.watch, options)?;
+        Ok(Server::resume(volume, fuse_options, suspended, Some(failure))?)
+    }
+}
+
+fn open_served(
+    source: &Path,
+    device: &Arc<FileDevice>,
+    watch: &Arc<Watch>,
+    options: &MountOptions,
+) -> anyhow::Result<Arc<Volume>> {
+    let watched = WatchedDevice(Arc::clone(device), Arc::clone(watch));
+    let open = OpenOptions { waiter: Arc::new(LeaveSeat), ..options.open.clone() };
+    image::open_volume(source, watched, open)
 }
 
 fn fuse_options(
@@ -231,6 +305,7 @@ fn fuse_options(
         transport: options.transport,
         watch,
         cache_bytes: options.open.cache_bytes,
+        program: std::env::current_exe().ok(),
     }
 }
 
@@ -261,7 +336,7 @@ fn no_mount(directory: &Path) -> String {
 
 /// At the first signal that asks for it, the mount goes out of the tree and the server ends when
 /// the last file is closed. The second ends it at once.
-fn stop_on_signals(stopper: Stopper) -> anyhow::Result<()> {
+fn stop_on_signals(stopper: Arc<Mutex<Stopper>>) -> anyhow::Result<()> {
     let (mut signalled, sender) = UnixStream::pair()?;
     for signal in [SIGTERM, SIGINT] {
         signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
@@ -271,6 +346,7 @@ fn stop_on_signals(stopper: Stopper) -> anyhow::Result<()> {
         let mut seen = 0;
         while signalled.read_exact(&mut byte).is_ok() {
             seen += 1;
+            let stopper = stopper.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let stopped = if seen == 1 { stopper.stop() } else { stopper.abort() };
             match stopped {
                 Ok(()) => tracing::info!("asked to end by a signal"),

@@ -12,6 +12,7 @@
 //! | `system.cffs.stats` | read: counters |
 //! | `system.cffs.explain` | read: where the file lies |
 //! | `system.cffs.sync` | read: returns when everything is durable, or says what is lost |
+//! | `system.cffs.restart` | read: has the server replace its program, or says why not |
 //! | `system.cffs.farewell.N` | read: has the server connect to socket N ([`farewell`](super::farewell)) |
 //! | `system.cffs.scrub` | read: how a scrub stands; set to `start RATE` or `stop` |
 //! | `system.cffs.fsck` | read: how a check stands; set to `start` or `start contents` |
@@ -37,6 +38,7 @@ use super::farewell::Farewells;
 pub use super::identity::Identity;
 use super::ioctl::FstrimRange;
 use super::requests::Requests;
+use super::restart::Restarter;
 use super::scrubbing::Scrubbing;
 pub use super::scrubbing::{Pace, ScrubStatus, Stage};
 use super::tuning;
@@ -60,6 +62,15 @@ pub enum Question {
     Fsck,
     /// Whether everything is durable, which it is made before: [`Durability`].
     Sync,
+    /// Whether the server's program is replaced, which begins with this: [`Restart`].
+    Restart,
+}
+
+/// Whether a server's program is being replaced.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Restart {
+    /// Why not.
+    pub refused: Option<String>,
 }
 
 /// Whether everything is durable.
@@ -95,13 +106,14 @@ const GROW_NAME: &str = "system.cffs.grow";
 const TUNE_NAME: &str = "system.cffs.tune";
 
 impl Question {
-    const ALL: [Question; 6] = [
+    const ALL: [Question; 7] = [
         Question::Info,
         Question::Stats,
         Question::Explain,
         Question::Scrub,
         Question::Fsck,
         Question::Sync,
+        Question::Restart,
     ];
 
     fn name(self) -> &'static str {
@@ -112,6 +124,7 @@ impl Question {
             Question::Scrub => SCRUB_NAME,
             Question::Fsck => FSCK_NAME,
             Question::Sync => "system.cffs.sync",
+            Question::Restart => "system.cffs.restart",
         }
     }
 }
@@ -179,6 +192,7 @@ impl Identity {
 pub(super) struct Control {
     identity: Arc<OnceLock<Identity>>,
     farewells: Arc<Farewells>,
+    restarter: Arc<OnceLock<Restarter>>,
     scrubbing: Arc<Scrubbing>,
     checking: Arc<Checking>,
     requests: Requests,
@@ -186,10 +200,15 @@ pub(super) struct Control {
 
 impl Control {
     /// A control that answers as soon as the identity is known.
-    pub fn new(identity: Arc<OnceLock<Identity>>, farewells: Arc<Farewells>) -> Control {
+    pub fn new(
+        identity: Arc<OnceLock<Identity>>,
+        farewells: Arc<Farewells>,
+        restarter: Arc<OnceLock<Restarter>>,
+    ) -> Control {
         Control {
             identity,
             farewells,
+            restarter,
             scrubbing: Arc::default(),
             checking: Arc::default(),
             requests: Requests::default(),
@@ -230,9 +249,23 @@ impl Control {
             Question::Scrub => serde_json::json!(self.scrubbing.status()),
             Question::Fsck => serde_json::json!(self.checking.status()),
             Question::Sync => serde_json::json!(sync_volume(volume)),
+            Question::Restart => {
+                check_owner(uid)?;
+                serde_json::json!(Restart { refused: self.begin_restart(volume).err() })
+            }
         };
         let bytes = value.to_string().into_bytes();
         if bytes.len() > VALUE_BYTES_MAX { Err(Error::Range) } else { Ok(bytes) }
+    }
+
+    fn begin_restart(&self, volume: &Volume) -> Result<(), String> {
+        if self.scrubbing.status().stage == Stage::Running {
+            return Err(String::from("a scrub is under way"));
+        }
+        if self.checking.status().stage == Stage::Running {
+            return Err(String::from("a check is under way"));
+        }
+        self.restarter.get().ok_or("the volume is about to be mounted")?.begin(volume)
     }
 
     /// Promises somebody who listens at the socket with this number to say what becomes of the volume.
@@ -280,6 +313,31 @@ fn sync_volume(volume: &Volume) -> Durability {
         Err(error) => Some(closing::failure(volume, &error)),
     };
     Durability { failure }
+}
+
+/// Has the server of the volume to which `path` belongs replace its program, and waits until the new one
+/// serves.
+///
+/// # Errors
+///
+/// [`AskError::NotRestarted`] with the reason; the mount goes on as before. [`AskError::Dead`] if there is
+/// no server any more.
+pub fn restart(path: &Path) -> Result<(), AskError> {
+    let refused = |why| Err(AskError::NotRestarted(why));
+    let before = identity(path)?.started;
+    let answer = serde_json::from_value(ask(path, Question::Restart)?);
+    if let Restart { refused: Some(why) } = answer.map_err(|_| AskError::NotMounted)? {
+        return refused(why);
+    }
+    // Each call takes one thread of the old server out of the kernel; the last one waits for the new.
+    loop {
+        let now = identity(path)?;
+        match now.restart_failure {
+            _ if now.started == before => {}
+            Some(why) => return refused(why),
+            None => return Ok(()),
+        }
+    }
 }
 
 /// Has the server of the volume to which `directory` belongs discard what is free, in runs of at least
@@ -354,6 +412,9 @@ pub enum AskError {
     /// The device failed, and what was changed is not on it.
     #[error("{0}")]
     NotDurable(String),
+    /// The server's program was not replaced, and serves as before.
+    #[error("not restarted: {0}")]
+    NotRestarted(String),
     /// The server has ended without an unmount.
     #[error("its server has ended; take the mount away with cffs umount")]
     Dead,

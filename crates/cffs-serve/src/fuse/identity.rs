@@ -23,4 +23,8 @@ pub struct Identity {
     pub transport: String,
     /// The type of the mount, and why it is not `fuseblk` if it is not.
     pub mount_type: String,
+    /// Differs between the servers that serve one mount in a row.
+    pub started: u64,
+    /// Why the last attempt to replace this server's program failed.
+    pub restart_failure: Option<String>,
 }

@@ -22,13 +22,13 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, mpsc};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use cffs::device::file::FileDevice;
 use cffs::error::Error;
 use cffs::vfs::Volume;
 use fuse_ring::protocol::{Features, Wishes};
-use fuse_ring::{Config, MountOptions, Session, Transport, Unmount, Unmounter};
+use fuse_ring::{Config, MountOptions, Notifier, Session, Transport, Unmount, Unmounter};
 
 mod adapter;
 mod checking;
@@ -41,6 +41,7 @@ mod identity;
 mod ioctl;
 mod loop_device;
 mod requests;
+pub mod restart;
 mod scrubbing;
 mod translate;
 mod tuning;
@@ -57,6 +58,7 @@ pub use fuse_ring::{TransportChoice, switch_rings_on};
 pub use identity::Identity;
 use loop_device::LoopDevice;
 pub use requests::current_request;
+use restart::{Restarter, Suspended};
 pub use waiter::LeaveSeat;
 pub use watch::{STALL, Watch};
 
@@ -98,6 +100,17 @@ pub struct Options {
     pub block_device: bool,
     /// The size of the volume's cache in bytes, to be told to those who ask.
     pub cache_bytes: u64,
+    /// The program by which this one can be replaced while the volume is mounted.
+    pub program: Option<PathBuf>,
+}
+
+/// How serving ended, if it did not fail.
+#[derive(Debug)]
+pub enum Ended {
+    /// The volume was unmounted, and its image is complete.
+    Closed,
+    /// The volume is mounted and closed, and whoever uses it waits for [`Server::resume`].
+    Suspended(Suspended),
 }
 
 /// Why serving ended other than by an unmount and a complete image.
@@ -119,7 +132,85 @@ pub struct Server {
     closing: Arc<Closing>,
     farewells: Arc<Farewells>,
     watch: Arc<Watch>,
+    mount_type: String,
     why_no_block_device: Option<String>,
+}
+
+/// What a server consists of beside its session.
+struct Parts {
+    volume: Arc<Volume>,
+    closing: Arc<Closing>,
+    farewells: Arc<Farewells>,
+    watch: Arc<Watch>,
+    identity: Arc<OnceLock<Identity>>,
+    restarter: Arc<OnceLock<Restarter>>,
+    notifier: Arc<OnceLock<Notifier>>,
+}
+
+impl Parts {
+    fn new(volume: Arc<Volume>, options: &Options) -> Parts {
+        let farewells = Arc::new(Farewells::default());
+        let closing = Closing::new(
+            Arc::clone(&volume),
+            options.device.clone(),
+            Arc::clone(&farewells),
+            Arc::clone(&options.watch),
+        );
+        Parts {
+            volume,
+            closing: Arc::new(closing),
+            farewells,
+            watch: Arc::clone(&options.watch),
+            identity: Arc::default(),
+            restarter: Arc::default(),
+            notifier: Arc::default(),
+        }
+    }
+
+    fn adapter(&self) -> Adapter {
+        let (identity, restarter) = (Arc::clone(&self.identity), Arc::clone(&self.restarter));
+        let control = Control::new(identity, Arc::clone(&self.farewells), restarter);
+        let (volume, closing) = (Arc::clone(&self.volume), Arc::clone(&self.closing));
+        let (watch, notifier) = (Arc::clone(&self.watch), Arc::clone(&self.notifier));
+        Adapter::new(volume, control, closing, watch, notifier)
+    }
+
+    fn into_server(
+        self,
+        session: Session<Adapter>,
+        options: &Options,
+        mount_type: String,
+        failure: Option<String>,
+    ) -> Server {
+        let transport = describe_transport(session.transport());
+        tracing::info!(transport, mount_type, granted = ?session.granted(), "mounted");
+        // All are new here, so none can be taken already.
+        let _ = self.notifier.set(session.notifier());
+        let _ = self
+            .restarter
+            .set(Restarter { program: options.program.clone(), suspender: session.suspender() });
+        let _ = self.identity.set(Identity {
+            image: Some(options.source.to_string_lossy().into_owned()),
+            directory: Some(session.path().to_string_lossy().into_owned()),
+            pid: std::process::id(),
+            uid: rustix::process::geteuid().as_raw(),
+            read_only: options.read_only,
+            cache_bytes: options.cache_bytes,
+            transport,
+            mount_type: mount_type.clone(),
+            started: started(),
+            restart_failure: failure,
+        });
+        let Parts { volume, closing, farewells, watch, .. } = self;
+        let why_no_block_device = None;
+        Server { session, volume, closing, farewells, watch, mount_type, why_no_block_device }
+    }
+}
+
+/// A number that no other server has which serves the same mount.
+fn started() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_nanos() as u64)
 }
 
 /// Ends a server from another thread.
@@ -145,23 +236,10 @@ impl Stopper {
 impl Server {
     /// Mounts the volume on a directory.
     pub fn mount(volume: Arc<Volume>, directory: &Path, options: &Options) -> io::Result<Server> {
-        let identity = Arc::new(OnceLock::new());
-        let notifier = Arc::new(OnceLock::new());
-        let farewells = Arc::new(Farewells::default());
-        let closing = Closing::new(
-            Arc::clone(&volume),
-            options.device.clone(),
-            Arc::clone(&farewells),
-            Arc::clone(&options.watch),
-        );
-        let closing = Arc::new(closing);
+        let parts = Parts::new(volume, options);
         let attempt = |block_device: Option<&Path>| {
-            let control = Control::new(Arc::clone(&identity), Arc::clone(&farewells));
-            let (closing, watch) = (Arc::clone(&closing), Arc::clone(&options.watch));
-            let adapter =
-                Adapter::new(Arc::clone(&volume), control, closing, watch, Arc::clone(&notifier));
             let mount = mount_options(options, block_device);
-            Session::mount(adapter, directory, &mount, &config(options))
+            Session::mount(parts.adapter(), directory, &mount, &config(options))
         };
         let below = options.device.as_deref().filter(|_| options.block_device);
         let mounted = below.map(|device| (device, on_block_device(device, options, attempt)));
@@ -177,22 +255,27 @@ impl Server {
                 (attempt(None)?, shown, None)
             }
         };
-        let transport = describe_transport(session.transport());
-        tracing::info!(transport, mount_type, granted = ?session.granted(), "mounted");
-        // Both are new here, so neither can be taken already.
-        let _ = notifier.set(session.notifier());
-        let _ = identity.set(Identity {
-            image: Some(options.source.to_string_lossy().into_owned()),
-            directory: Some(session.path().to_string_lossy().into_owned()),
-            pid: std::process::id(),
-            uid: rustix::process::geteuid().as_raw(),
-            read_only: options.read_only,
-            cache_bytes: options.cache_bytes,
-            transport,
-            mount_type,
-        });
-        let watch = Arc::clone(&options.watch);
-        Ok(Server { session, volume, closing, farewells, watch, why_no_block_device })
+        let server = parts.into_server(session, options, mount_type, None);
+        Ok(Server { why_no_block_device, ..server })
+    }
+
+    /// Goes on with a mount that a server has left [suspended](Ended::Suspended), with a volume that was
+    /// opened since. `failure` says why the program that was to do so did not, if this is the same one.
+    ///
+    /// # Errors
+    ///
+    /// Those of taking over the files in use that have no name.
+    pub fn resume(
+        volume: Arc<Volume>,
+        options: &Options,
+        suspended: Suspended,
+        failure: Option<String>,
+    ) -> Result<Server, Error> {
+        let (connection, handover, mount_type) = suspended.into_parts();
+        volume.succeed(&handover)?;
+        let parts = Parts::new(volume, options);
+        let session = Session::resume(parts.adapter(), connection, &config(options));
+        Ok(parts.into_server(session, options, mount_type, failure))
     }
 
     /// How requests arrive, for people to read.
@@ -210,9 +293,9 @@ impl Server {
         Stopper(self.session.unmounter())
     }
 
-    /// Serves until the volume is unmounted, and closes it.
-    pub fn serve(self) -> Result<(), ServeError> {
-        let Server { session, volume, closing, farewells, watch, .. } = self;
+    /// Serves until the volume is unmounted, and closes it, or until this program is to be replaced.
+    pub fn serve(self) -> Result<Ended, ServeError> {
+        let Server { session, volume, closing, farewells, watch, mount_type, .. } = self;
         let (end, ended) = mpsc::channel();
         let served = std::thread::scope(|scope| {
             let (watch, volume, farewells) = (&watch, &volume, &farewells);
@@ -222,16 +305,19 @@ impl Server {
             let served = volume.with_prefetch(READ_AHEAD_THREADS, || {
                 volume.with_background(BACKGROUND_INTERVAL, failures_to_log(), || session.serve())
             });
+            if let Ok(fuse_ring::Ended::Suspended(connection)) = served {
+                let handover = volume.close_for_successor()?;
+                tracing::info!("suspended");
+                let suspended = Suspended::new(connection, handover, mount_type);
+                return Ok(Ended::Suspended(suspended));
+            }
             // Serving ends with this, unless it failed.
             closing.run();
-            served
+            served.map(|_| Ended::Closed).map_err(ServeError::from)
         });
         match closing.take_failure() {
             Some(error) => Err(error.into()),
-            None => {
-                served?;
-                Ok(())
-            }
+            None => served,
         }
     }
 }

@@ -10,7 +10,7 @@ use cffs::device::{Counts, MemoryDevice, TraceDevice, VolatileDevice};
 use cffs::files::Files;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::vfs::{OpenOptions, Volume};
-use cffs_serve::fuse::{Options, ServeError, Server, Stopper, TransportChoice};
+use cffs_serve::fuse::{Ended, Options, ServeError, Server, Stopper, TransportChoice};
 
 /// Longer than any test: nothing goes to the device but for those who ask for it.
 const NEVER: Duration = Duration::from_secs(3600);
@@ -25,7 +25,7 @@ pub enum Transport {
 /// A mount that ends with the value.
 pub struct Mount {
     // Before the directory, which can only be removed when nothing is mounted on it.
-    server: Option<JoinHandle<Result<(), ServeError>>>,
+    server: Option<JoinHandle<Result<Ended, ServeError>>>,
     stopper: Stopper,
     device: Arc<TraceDevice<VolatileDevice>>,
     volume: Arc<Volume>,
@@ -75,6 +75,7 @@ impl Mount {
                 Transport::Rings => TransportChoice::Uring,
             },
             watch: Arc::default(),
+            program: None,
             cache_bytes: 0,
         };
         let server = Server::mount(volume.clone(), directory.path(), &options).expect("mounted");

@@ -12,13 +12,10 @@
 //! entries, and nothing takes an entry out of its hands before that; what is in them when the ring goes
 //! fails with `ECANCELED`.
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-
-use rustix::io::{FdFlags, fcntl_setfd};
 
 use super::Transport;
 use crate::protocol::Granted;
@@ -48,12 +45,9 @@ impl Connection {
         Connection { device: Device::from_fd(device), path, granted }
     }
 
-    /// The descriptor of `/dev/fuse`, the directory, and what was agreed on with the kernel. The
-    /// descriptor is kept over `exec`.
-    pub fn into_parts(self) -> io::Result<(OwnedFd, PathBuf, Granted)> {
-        let device = self.device.into_fd();
-        fcntl_setfd(&device, FdFlags::empty())?;
-        Ok((device, self.path, self.granted))
+    /// The descriptor of `/dev/fuse`, the directory, and what was agreed on with the kernel.
+    pub fn into_parts(self) -> (OwnedFd, PathBuf, Granted) {
+        (self.device.into_fd(), self.path, self.granted)
     }
 }
 

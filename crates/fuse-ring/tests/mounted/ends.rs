@@ -174,7 +174,7 @@ fn suspend_and_resume(setup: Setup) {
         };
         assert!(is_mounted(&path));
         assert!(callers.iter().any(|caller| !caller.is_finished()));
-        let (device, path, granted) = connection.into_parts().unwrap();
+        let (device, path, granted) = connection.into_parts();
         let connection = Connection::from_parts(device, path, granted);
         session = Session::resume(tree.clone(), connection, &setup.config);
         waiting.extend(callers);

@@ -13,6 +13,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -140,6 +141,18 @@ impl Hold {
         let again = claim(|_| reopen::again(device, Access::ReadOnly, OFlags::EXCL))?;
         *self.claim.lock() = Some(again.ok_or(Refusal::InUse(User::Claim(None)))?);
         Ok(())
+    }
+
+    /// All descriptors that keep others away, but for the file's own.
+    pub(super) fn descriptors(&self) -> Vec<RawFd> {
+        let beneath = self.beneath.lock();
+        let claim = self.claim.lock();
+        claim.iter().chain(beneath.iter()).map(AsRawFd::as_raw_fd).collect()
+    }
+
+    /// What a program that was replaced by this one held.
+    pub(super) fn inherited(files: Vec<File>, is_whole: bool) -> Hold {
+        Hold { beneath: Mutex::new(files), is_whole, ..Hold::default() }
     }
 
     /// Lets go of everything, while the file stays open.

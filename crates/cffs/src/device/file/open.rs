@@ -147,14 +147,7 @@ impl OpenOptions {
     }
 
     fn finish(&self, file: File, hold: Hold, is_block_device: bool) -> io::Result<FileDevice> {
-        let geometry = if is_block_device {
-            Geometry {
-                size_bytes: block_device_size(&file)?,
-                sector_bytes: rustix::fs::ioctl_blkpbszget(&file)?,
-            }
-        } else {
-            Geometry { size_bytes: file.metadata()?.len(), sector_bytes: IMAGE_SECTOR_BYTES }
-        };
+        let geometry = Geometry::of(&file, is_block_device)?;
         let direct = match self.direct {
             true => Some(DirectAlignment::of(&file, is_block_device)?),
             false => None,
@@ -225,6 +218,25 @@ impl OpenOptions {
         let hold = hold.lock(&file, self.access).map_err(refused)?;
         Ok((file, hold))
     }
+}
+
+impl Geometry {
+    /// The geometry of an open image or block device, as of now.
+    pub(super) fn of(file: &File, is_block_device: bool) -> io::Result<Geometry> {
+        Ok(match is_block_device {
+            true => Geometry {
+                size_bytes: block_device_size(file)?,
+                sector_bytes: rustix::fs::ioctl_blkpbszget(file)?,
+            },
+            false => {
+                Geometry { size_bytes: file.metadata()?.len(), sector_bytes: IMAGE_SECTOR_BYTES }
+            }
+        })
+    }
+}
+
+pub(super) fn is_block_device(file: &File) -> io::Result<bool> {
+    Ok(file.metadata()?.file_type().is_block_device())
 }
 
 type OpenResult = Result<(File, Hold), OpenError>;

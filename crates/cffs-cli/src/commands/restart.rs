@@ -1,0 +1,46 @@
+//! `cffs restart`: replaces the program that serves a mounted volume.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use cffs_serve::fuse::control;
+use clap::Args;
+
+/// Replace the program that serves a mounted volume, without unmounting
+///
+/// For upgrades: the server closes the volume and becomes the program that is installed now, under the
+/// name by which it was started. The volume stays mounted and files stay open; whoever uses it meanwhile
+/// waits for a moment. A directory that was removed while a program is in it is gone afterwards.
+///
+/// This takes requests that arrive by /dev/fuse (mount -o transport=dev): what is on its way by io_uring
+/// cannot be handed over.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  make install && cffs restart /srv/tree")]
+pub struct Restart {
+    /// The directory, or any file on the volume.
+    #[arg(value_name = "DIR", required = true)]
+    paths: Vec<PathBuf>,
+}
+
+impl Restart {
+    /// Returns when the new program serves.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        for path in &self.paths {
+            control::restart(path).with_context(|| path.display().to_string())?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Print the version of the state that a server hands over which this program understands
+#[derive(Debug, Args)]
+pub struct ResumeVersion {}
+
+impl ResumeVersion {
+    /// Prints it.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        println!("{}", cffs_serve::fuse::restart::VERSION);
+        Ok(ExitCode::SUCCESS)
+    }
+}

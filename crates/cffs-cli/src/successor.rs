@@ -1,0 +1,99 @@
+//! Becoming another program in the same process while a volume stays mounted, and being that program.
+//!
+//! What is handed over lies in a file in memory, whose descriptor's number is in the environment.
+
+use std::convert::Infallible;
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context;
+use cffs::device::file::{Access, FileDevice, Inheritance, inherited_descriptor};
+use cffs_serve::fuse::restart::{State, Suspended};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::{FdFlags, fcntl_setfd};
+use serde::{Deserialize, Serialize};
+
+const VARIABLE: &str = "CFFS_SUCCEEDS";
+
+#[derive(Serialize, Deserialize)]
+struct Estate {
+    source: PathBuf,
+    file: RawFd,
+    hold: Vec<RawFd>,
+    is_whole: bool,
+    state: State,
+}
+
+/// What the program before this one left.
+pub struct Inherited {
+    /// The image or device.
+    pub source: PathBuf,
+    /// The same, open and held.
+    pub device: FileDevice,
+    /// The mount.
+    pub suspended: Suspended,
+}
+
+/// Whether this program takes the place of another.
+pub fn is_one() -> bool {
+    std::env::var_os(VARIABLE).is_some()
+}
+
+/// What this program takes over, if it takes the place of another. To be called before anything is
+/// opened.
+pub fn inherited(access: Access) -> anyhow::Result<Option<Inherited>> {
+    let Some(number) = std::env::var_os(VARIABLE) else { return Ok(None) };
+    let number = number.to_str().and_then(|number| number.parse().ok()).context(VARIABLE)?;
+    let mut file = File::from(inherited_descriptor(number)?);
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    let estate: Estate = serde_json::from_slice(&bytes).context("what was handed over")?;
+    let Estate { source, file, hold, is_whole, state } = estate;
+    let device = FileDevice::inherit(&Inheritance { file, hold, is_whole }, access)?;
+    Ok(Some(Inherited { source, device, suspended: Suspended::from_state(state)? }))
+}
+
+/// Becomes `program`, with this one's arguments. Returns only if that fails.
+pub fn become_program(
+    program: &Path,
+    source: &Path,
+    device: &FileDevice,
+    suspended: &Suspended,
+) -> anyhow::Error {
+    let failed = |outcome: anyhow::Result<Infallible>| match outcome {
+        Ok(never) => match never {},
+        Err(error) => error,
+    };
+    let error = failed(try_become(program, source, device, suspended));
+    // As before, for programs that this one starts.
+    let _ = device.outlive_exec(false);
+    let _ = suspended.outlive_exec(false);
+    error
+}
+
+fn try_become(
+    program: &Path,
+    source: &Path,
+    device: &FileDevice,
+    suspended: &Suspended,
+) -> anyhow::Result<Infallible> {
+    let Inheritance { file, hold, is_whole } = device.outlive_exec(true)?;
+    suspended.outlive_exec(true)?;
+    let estate =
+        Estate { source: source.to_owned(), file, hold, is_whole, state: suspended.state() };
+    let mut memory = File::from(memfd_create(c"cffs-succeeds", MemfdFlags::CLOEXEC)?);
+    memory.write_all(&serde_json::to_vec(&estate)?)?;
+    fcntl_setfd(&memory, FdFlags::empty())?;
+    let mut arguments = std::env::args_os();
+    let mut command = Command::new(program);
+    if let Some(name) = arguments.next() {
+        command.arg0(name);
+    }
+    command.args(arguments).env(VARIABLE, memory.as_raw_fd().to_string());
+    Err(command.exec()).with_context(|| program.display().to_string())
+}

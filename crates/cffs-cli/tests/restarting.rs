@@ -1,0 +1,186 @@
+//! Replacing the program of a server under the mount, with files open and calls on their way.
+
+mod harness;
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use harness::{CFFS, Scratch, can_mount, fail, succeed};
+
+fn info(scratch: &Scratch) -> serde_json::Value {
+    let info = succeed(scratch.cffs(["info", "--json"]).arg(scratch.mountpoint()));
+    serde_json::from_str(&info).expect("it is JSON")
+}
+
+fn restart(scratch: &Scratch) {
+    succeed(scratch.cffs(["restart"]).arg(scratch.mountpoint()));
+}
+
+#[test]
+fn files_stay_open_and_nothing_is_lost() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("transport=dev,commit=3600");
+    let dir = scratch.mountpoint();
+    fs::create_dir(dir.join("d")).expect("made");
+    fs::write(dir.join("d/kept"), "kept").expect("written");
+    let mut open = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(dir.join("d/open"))
+        .expect("made");
+    open.write_all(b"before").expect("written");
+    let gone = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(dir.join("gone"))
+        .expect("made");
+    gone.write_all_at(&[7; 50_000], 0).expect("written");
+    fs::remove_file(dir.join("gone")).expect("removed");
+    let ino = fs::metadata(dir.join("d/kept")).expect("there").ino();
+    let before = info(&scratch)["server"].clone();
+
+    for round in 0..3 {
+        restart(&scratch);
+        let now = info(&scratch)["server"].clone();
+        assert_eq!(now["pid"], before["pid"], "the process stays");
+        assert_ne!(now["started"], before["started"]);
+        assert_eq!(now["mount_type"], before["mount_type"]);
+        assert_eq!(fs::metadata(dir.join("d/kept")).expect("there").ino(), ino);
+        open.write_all(round.to_string().as_bytes()).expect("written");
+        gone.write_all_at(b"x", round).expect("written");
+        fs::write(dir.join(format!("new{round}")), "new").expect("written");
+        let mut names: Vec<_> = fs::read_dir(&dir)
+            .expect("listed")
+            .map(|entry| entry.expect("read").file_name())
+            .collect();
+        names.sort();
+        assert_eq!(names.len() as u64, round + 2, "{names:?}");
+    }
+    open.rewind().expect("sought");
+    let mut contents = String::new();
+    open.read_to_string(&mut contents).expect("read");
+    assert_eq!(contents, "before012");
+    let mut bytes = vec![0; 50_000];
+    gone.read_exact_at(&mut bytes, 0).expect("read");
+    assert!(bytes.starts_with(b"xxx\x07") && bytes[4..].iter().all(|byte| *byte == 7));
+    assert_eq!(gone.metadata().expect("open").nlink(), 0);
+    drop((open, gone));
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+/// Four programs make, read and remove files without a pause; none of their calls may fail.
+#[test]
+fn callers_only_wait() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("transport=dev");
+    let (dir, done) = (&scratch.mountpoint(), &AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..4)
+            .map(|caller| scope.spawn(move || churn(&dir.join(caller.to_string()), done)))
+            .collect();
+        for _ in 0..8 {
+            restart(&scratch);
+        }
+        done.store(true, Ordering::Relaxed);
+        let rounds: Vec<u64> =
+            callers.into_iter().map(|caller| caller.join().expect("no call failed")).collect();
+        assert!(rounds.iter().all(|rounds| *rounds > 0), "{rounds:?}");
+    });
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+fn churn(dir: &Path, done: &AtomicBool) -> u64 {
+    fs::create_dir(dir).expect("made");
+    let mut rounds = 0;
+    while !done.load(Ordering::Relaxed) {
+        let name = dir.join((rounds % 10).to_string());
+        fs::write(&name, rounds.to_string()).expect("written");
+        assert_eq!(fs::read_to_string(&name).expect("read"), rounds.to_string());
+        fs::rename(&name, dir.join("renamed")).expect("renamed");
+        fs::remove_file(dir.join("renamed")).expect("removed");
+        rounds += 1;
+    }
+    rounds
+}
+
+#[test]
+fn nobody_gets_the_image_meanwhile() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("transport=dev");
+    for _ in 0..3 {
+        restart(&scratch);
+        fail(8, scratch.cffs(["fsck", "-y"]).arg(scratch.image()));
+    }
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+#[test]
+fn rings_are_refused_and_serve_on() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let transport = info(&scratch)["server"]["transport"].as_str().expect("text").to_owned();
+    if !transport.starts_with("io_uring") {
+        println!("SKIPPED: {transport}");
+    } else {
+        let said = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
+        assert!(said.contains("io_uring") && said.contains("transport=dev"), "{said}");
+        fs::write(scratch.mountpoint().join("f"), "served").expect("written");
+    }
+    scratch.umount();
+}
+
+/// A program that is started from a copy, which is then replaced by one that understands nothing.
+#[test]
+fn a_program_that_cannot_take_over_is_refused() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let program: PathBuf = scratch.path().join("cffs");
+    fs::copy(CFFS, &program).expect("copied");
+    let mount = || {
+        let mut command = Command::new(&program);
+        command.args(["mount", "-o", "transport=dev"]);
+        command.arg(scratch.image()).arg(scratch.mountpoint());
+        command
+    };
+    succeed(&mut mount());
+    fs::remove_file(&program).expect("removed");
+    let said = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
+    assert!(said.contains("not restarted") && said.contains("No such file"), "{said}");
+    fs::copy("/bin/true", &program).expect("copied");
+    let said = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
+    assert!(said.contains("cannot take over"), "{said}");
+    // It answers as the right one would, and cannot be executed in its place.
+    fs::write(&program, "#!/bin/sh\nrm -- \"$0\"\necho 1\n").expect("written");
+    let said = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
+    assert!(said.contains("not restarted") && said.contains("No such file"), "{said}");
+    fs::write(scratch.mountpoint().join("f"), "served by the old one").expect("written");
+    fs::remove_file(&program).ok();
+    fs::copy(CFFS, &program).expect("copied");
+    restart(&scratch);
+    assert_eq!(fs::read(scratch.mountpoint().join("f")).expect("read"), b"served by the old one");
+    scratch.umount();
+    scratch.assert_clean();
+}

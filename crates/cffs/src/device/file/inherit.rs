@@ -1,0 +1,90 @@
+//! Handing an open device to the program that takes this one's place in the same process (`exec`).
+//!
+//! The locks and claims that keep others away belong to open descriptors, and descriptors outlive `exec`
+//! if they are told to. So the device is held all the time, and the new program needs no right to
+//! open it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd};
+
+use super::hold::Hold;
+use super::{Access, FileDevice, Geometry};
+
+/// A device as one program hands it to the next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inheritance {
+    /// The descriptor through which it is read and written.
+    pub file: RawFd,
+    /// Those that keep others away.
+    pub hold: Vec<RawFd>,
+    /// Whether all that lies beneath is held.
+    pub is_whole: bool,
+}
+
+impl FileDevice {
+    /// Has all descriptors of the device outlive an `exec`, or no longer do so.
+    ///
+    /// # Errors
+    ///
+    /// Those of `fcntl(2)`.
+    pub fn outlive_exec(&self, outlive: bool) -> io::Result<Inheritance> {
+        let inheritance = Inheritance {
+            file: self.file.as_raw_fd(),
+            hold: self.hold.descriptors(),
+            is_whole: self.hold.is_whole,
+        };
+        let flags = if outlive { FdFlags::empty() } else { FdFlags::CLOEXEC };
+        for number in inheritance.hold.iter().chain([&inheritance.file]) {
+            // SAFETY: the descriptors are those of `self`, which keeps them open.
+            let descriptor = unsafe { BorrowedFd::borrow_raw(*number) };
+            fcntl_setfd(descriptor, flags)?;
+        }
+        Ok(inheritance)
+    }
+
+    /// The device that the program before this one has left, with its geometry of now.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` if a descriptor is not open, and those of looking at the device.
+    pub fn inherit(inheritance: &Inheritance, access: Access) -> io::Result<FileDevice> {
+        let take = |number: &RawFd| inherited_descriptor(*number).map(File::from);
+        let file = take(&inheritance.file)?;
+        let hold = inheritance.hold.iter().map(take).collect::<Result<_, _>>()?;
+        let is_block_device = super::open::is_block_device(&file)?;
+        Ok(FileDevice {
+            geometry: Geometry::of(&file, is_block_device)?,
+            file,
+            access,
+            is_block_device,
+            grown_bytes: AtomicU64::new(0),
+            released: AtomicBool::new(false),
+            direct: None,
+            long: OnceLock::new(),
+            hold: Hold::inherited(hold, inheritance.is_whole),
+        })
+    }
+}
+
+/// Takes over a descriptor that the program before this one has left under this number for nothing else, to
+/// be called once for it, before anything else is opened.
+///
+/// # Errors
+///
+/// `EBADF` if there is none.
+pub fn inherited_descriptor(number: RawFd) -> io::Result<OwnedFd> {
+    if number < 0 {
+        return Err(Errno::BADF.into());
+    }
+    // SAFETY: the number is not -1, and the kernel is only asked whether it is open.
+    let flags = fcntl_getfd(unsafe { BorrowedFd::borrow_raw(number) })?;
+    // SAFETY: it is open, and nothing else in this program uses it, since it was open before all else.
+    let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
+    fcntl_setfd(&descriptor, flags | FdFlags::CLOEXEC)?;
+    Ok(descriptor)
+}
