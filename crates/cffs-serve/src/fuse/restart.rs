@@ -1,4 +1,4 @@
-//! Replacing the program that serves a mounted volume, without unmounting (decisions/016).
+//! Replacing the program that serves a mounted volume, without unmounting (decisions/018).
 //!
 //! ```text
 //!   Restarter::begin          Server::serve                        Server::resume

@@ -40,9 +40,9 @@ impl Counts {
     /// Calls `visit` with each number that has a count, and the count.
     fn for_each(&self, mut visit: impl FnMut(InodeNo, u64)) {
         for (stretch, counts) in &self.stretches {
-            for at in 0..STRETCH {
-                let ino = InodeNo(stretch * STRETCH as u64 + at as u64);
-                if counts[at] > 0 {
+            for (at, count) in (0..).zip(counts) {
+                let ino = InodeNo(stretch * STRETCH as u64 + at);
+                if *count > 0 {
                     visit(ino, self.get(ino));
                 }
             }

@@ -359,7 +359,9 @@ class UConfigParser(MutableMapping[str, "SectionProxy"]):
     def _all_of(self, section: str) -> dict[str, str | None]:
         return {name: _load(self._path(section, name)) for name in self._own(section)}
 
-    def items(self, section: Any = _RAISE, raw: bool = False, vars: Any = None) -> Any:  # type: ignore[override]
+    def items(  # type: ignore[override]
+        self, section: Any = _RAISE, raw: bool = False, vars: Any = None
+    ) -> Any:
         """The sections with their names; of one section, its options with their values."""
         if section is _RAISE:
             return super().items()
@@ -464,7 +466,9 @@ class UConfigParser(MutableMapping[str, "SectionProxy"]):
 
     def _ini_parser(self) -> _IniParser:
         parser = _IniParser(
-            default_section=self.default_section, allow_no_value=self._allow_no_value, **self._ini
+            default_section=self.default_section,
+            allow_no_value=self._allow_no_value,
+            **self._ini,
         )
         parser.optionxform = self.optionxform  # type: ignore[method-assign]
         return parser
