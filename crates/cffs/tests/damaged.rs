@@ -134,6 +134,40 @@ fn a_second_inode_of_a_number_may_be_of_another_type() {
     }
 }
 
+/// Sectors of 512 bytes, eight to a block, and one of them tells another number than that of its
+/// place: once, the whole block was given up for it with a file in one of the others, and what the
+/// search for the block claimed in vain stayed marked as used.
+#[test]
+fn a_sector_that_lies_about_its_number_costs_no_file() {
+    /// The magic, the checksum, the number of the file and its generation lie before it.
+    const NUMBER_AT: u16 = 20;
+    let (image, regions) = &VOLUMES[2];
+    let whole = check(&MemoryDevice::from_image(image.clone()), Repair::No).unwrap();
+    let (_, volume) = sample::open(image, true).unwrap();
+    let large = volume.lookup(InodeNo::ROOT, b"large").unwrap().ino;
+    let mut tried = 0;
+    for (index, region) in (0..).zip(regions) {
+        let mut head = [0; 24];
+        image.read(region.start, &mut head).unwrap();
+        if !head.starts_with(b"CFse") || head[8..16] != large.0.to_le_bytes() {
+            continue;
+        }
+        tried += 1;
+        // The last is in another place of its block, so that the block seems to begin elsewhere.
+        for number in [3, head[20] ^ 0x80, head[20] ^ 0x82] {
+            let change = (index, NUMBER_AT, number);
+            let device = MemoryDevice::from_image(damage::damaged(image, regions, &[change]));
+            let repaired = check(&device, Repair::Yes).unwrap();
+            assert!(repaired.exit_code() < 4, "{change:?}: {:?}", repaired.problems);
+            assert!(repaired.losses.is_empty(), "{change:?}: {:?}", repaired.losses);
+            assert_eq!(repaired.names, whole.names, "{change:?}");
+            let again = check(&device, Repair::No).unwrap();
+            assert!(again.problems.is_empty(), "{change:?}: {:?}", again.problems);
+        }
+    }
+    assert!(tried > 8);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 

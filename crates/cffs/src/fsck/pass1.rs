@@ -3,7 +3,7 @@
 //! The external table is read first, then the directories from the root on, in the order in which
 //! they lie on the disk as far as they are known: the queue is swept as an elevator sweeps.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use super::census::{ContainerFile, Found, Reference, pieces};
 use super::contents::{good_attributes, has_bad_name};
@@ -20,7 +20,7 @@ use crate::format::locator;
 use crate::format::sector::{Body, Sector};
 use crate::format::superblock::Incompat;
 use crate::format::xattr;
-use crate::units::{Container, FragNo, InodeNo, SectorIndex};
+use crate::units::{Container, InodeNo, SectorIndex};
 
 /// Sectors of one directory that are read at once.
 const JOB_BYTES: u32 = 256 << 10;
@@ -452,41 +452,6 @@ impl Checker<'_> {
         let is_other =
             |(found, _): (Container, u32)| found.file != ino || u64::from(found.sector.0) != sector;
         self.identify(&image).is_some_and(is_other)
-    }
-
-    /// Takes the blocks from directories in which lie others' sectors, so that these are found as
-    /// theirs (see `search`).
-    fn let_misfits_go(&mut self) {
-        let per_block = self.layout.block_sectors();
-        let misfits = std::mem::take(&mut self.walk.misfits);
-        let dirs: BTreeSet<InodeNo> = misfits.iter().map(|container| container.file).collect();
-        for dir in dirs {
-            let Some(file) = self.walk.census.containers.get(&dir) else { continue };
-            let mut map = file.map.clone();
-            for misfit in misfits.iter().filter(|container| container.file == dir) {
-                self.cut_block(&mut map, u64::from(misfit.sector.0 / per_block));
-            }
-            self.walk.fixes.push(Fix::SetMap(dir, map));
-        }
-    }
-
-    /// Takes a block of a file out of its map.
-    pub(super) fn cut_block(&self, map: &mut Vec<Extent>, block: u64) {
-        let fragments = u64::from(self.layout.block_fragments());
-        let (from, to) = (block * fragments, (block + 1) * fragments);
-        let cut = |extent: Extent| {
-            let piece = |first: u64, end: u64| {
-                (first < end).then(|| Extent {
-                    logical: first,
-                    start: FragNo(extent.start.0 + (first - extent.logical)),
-                    len: (end - first) as u32,
-                    ..extent
-                })
-            };
-            let before = piece(extent.logical, extent.logical_end().min(from));
-            before.into_iter().chain(piece(extent.logical.max(to), extent.logical_end()))
-        };
-        *map = map.drain(..).flat_map(cut).collect();
     }
 
     /// Whether the locator table can have an entry for the number.

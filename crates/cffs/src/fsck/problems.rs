@@ -93,7 +93,7 @@ problems! {
     SectorLost "CF0201" Loss
         "directory sector lost"
         "A sector of a directory cannot be read, does not match its checksum or is another's. Its names, and the inodes that lie in it, are lost."
-        "The sector is made empty. Directories among the lost are found again and go to lost+found.";
+        "The sector is made empty, or keeps what is valid in it if another of its block is the directory's own. Directories among the lost are found again and go to lost+found.";
     TableSectorLost "CF0202" Loss
         "sector of the external table lost"
         "A sector of the external inode table cannot be read, does not match its checksum or is another's. The inodes in it are lost."

@@ -6,7 +6,7 @@
 //! where they cannot be trusted, all that it did not reach. Of what is found, only directories that
 //! no other found one contains get a name in lost+found: the others come with them.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::census::pieces;
 use super::disk::Place as DiskPlace;
@@ -97,7 +97,7 @@ impl Checker<'_> {
                 && (first..first + per_block)
                     .map(SectorIndex)
                     .any(|sector| !self.lost_sectors.contains(&Container { file: ino, sector }));
-            if is_held || !self.walk.used.claim(FragRun::new(*start, fragments)) {
+            if is_held || !self.walk.used.claim_free(FragRun::new(*start, fragments)) {
                 continue;
             }
             self.cut_block(&mut map, *block);
@@ -115,6 +115,60 @@ impl Checker<'_> {
             self.walk.fixes.push(Fix::SetMap(ino, map));
             self.walk.fixes.push(Fix::Mend(ino, mend));
         }
+    }
+
+    /// Takes the blocks from directories in which lie others' sectors, so that these are found as
+    /// theirs. A block that has sectors of its own is the directory's, and the
+    /// misfit lies: its names stay.
+    pub(super) fn let_misfits_go(&mut self) {
+        let per_block = self.layout.block_sectors();
+        let misfits = std::mem::take(&mut self.walk.misfits);
+        let dirs: BTreeSet<InodeNo> = misfits.iter().map(|container| container.file).collect();
+        for dir in dirs {
+            let Some(file) = self.walk.census.containers.get(&dir) else { continue };
+            let mut map = file.map.clone();
+            let mut goes = false;
+            for misfit in misfits.iter().filter(|container| container.file == dir) {
+                let block = misfit.sector.0 / per_block;
+                let sectors = block * per_block..(block + 1) * per_block;
+                let mut sectors =
+                    sectors.map(|sector| Container { file: dir, sector: SectorIndex(sector) });
+                if sectors.any(|container| self.is_in_place(container)) {
+                    self.walk.fixes.push(Fix::RebuildSector(*misfit));
+                } else {
+                    self.cut_block(&mut map, u64::from(block));
+                    goes = true;
+                }
+            }
+            if goes {
+                self.walk.fixes.push(Fix::SetMap(dir, map));
+            }
+        }
+    }
+
+    /// Whether the sector that lies where a directory has it says so itself.
+    fn is_in_place(&mut self, container: Container) -> bool {
+        let own = Some((container, self.container_generation(container)));
+        self.load_sector(container).is_some_and(|image| self.identify(&image) == own)
+    }
+
+    /// Takes a block of a file out of its map.
+    fn cut_block(&self, map: &mut Vec<Extent>, block: u64) {
+        let fragments = u64::from(self.layout.block_fragments());
+        let (from, to) = (block * fragments, (block + 1) * fragments);
+        let cut = |extent: Extent| {
+            let piece = |first: u64, end: u64| {
+                (first < end).then(|| Extent {
+                    logical: first,
+                    start: FragNo(extent.start.0 + (first - extent.logical)),
+                    len: (end - first) as u32,
+                    ..extent
+                })
+            };
+            let before = piece(extent.logical, extent.logical_end().min(from));
+            before.into_iter().chain(piece(extent.logical.max(to), extent.logical_end()))
+        };
+        *map = map.drain(..).flat_map(cut).collect();
     }
 
     /// If the system area was lost: looks, once, for blocks of the root directory and the external
@@ -292,7 +346,8 @@ impl Checker<'_> {
         let within = container.sector.0 % per_block * self.layout.sector_bytes;
         let fragment = u64::from(self.layout.fragment_bytes);
         let Some(start) = offset.checked_sub(within.into()) else { return };
-        if !is_wanted || !start.is_multiple_of(fragment) {
+        // A directory has whole blocks only, so that another place is that of a sector that lies.
+        if !is_wanted || !start.is_multiple_of(self.layout.block_bytes.into()) {
             return;
         }
         let start = FragNo(start / fragment);
@@ -318,7 +373,7 @@ impl Checker<'_> {
         let len = self.layout.block_fragments();
         let mut extents = Vec::new();
         for (block, (start, _)) in blocks.range(first..) {
-            if self.walk.used.claim(FragRun::new(*start, len)) {
+            if self.walk.used.claim_free(FragRun::new(*start, len)) {
                 let logical = block * u64::from(len);
                 extents.push(Extent { logical, start: *start, len, unwritten: false });
             }

@@ -8,4 +8,5 @@ mod image;
 mod loss;
 mod random;
 mod salvage;
+mod used;
 mod volumes;

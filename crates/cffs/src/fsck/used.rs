@@ -42,6 +42,16 @@ impl UsedMap {
         self.total - before == u64::from(run.len)
     }
 
+    /// Marks an allocatable run as used if all of it is free, and nothing of it otherwise.
+    pub fn claim_free(&mut self, run: FragRun) -> bool {
+        let mut used = 0;
+        self.apply(run, |word, mask| {
+            used += (*word & mask).count_ones();
+            0
+        });
+        used == 0 && self.claim(run)
+    }
+
     /// Marks a run as free again.
     pub fn release(&mut self, run: FragRun) {
         self.released.push(run);
@@ -63,7 +73,7 @@ impl UsedMap {
         (cg.0, (fragment.0 - first.0) as usize)
     }
 
-    fn apply(&mut self, run: FragRun, change: impl Fn(&mut u64, u64) -> i64) {
+    fn apply(&mut self, run: FragRun, mut change: impl FnMut(&mut u64, u64) -> i64) {
         let (cg, first) = self.locate(run.start);
         let words = (self.layout.cg_fragments(CgIndex(cg)) as usize).div_ceil(64);
         let group = self.groups.entry(cg).or_insert_with(|| vec![0; words]);

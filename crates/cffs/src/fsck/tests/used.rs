@@ -1,0 +1,24 @@
+//! The map of the fragments that files use.
+
+use super::volumes::make;
+use crate::format::Layout;
+use crate::fsck::used::UsedMap;
+use crate::mkfs::MkfsOptions;
+use crate::units::{CgIndex, FragNo, FragRun};
+use crate::vfs::read_superblock;
+
+/// Once, what a search could not have because another file has a part of it stayed marked.
+#[test]
+fn a_run_that_is_not_free_is_not_claimed_in_part() {
+    let device = make(&MkfsOptions::default());
+    let layout = Layout::new(&read_superblock(&*device).unwrap());
+    let mut used = UsedMap::new(layout);
+    let first = layout.block_start(layout.cg_start(CgIndex(0))).0 + 128;
+    let run = |at: u64, len| FragRun::new(FragNo(first + at), len);
+    assert!(used.claim_free(run(3, 2)));
+    let (total, bitmap) = (used.total(), used.free_bitmap(CgIndex(0)));
+    assert!(!used.claim_free(run(0, 4)) && !used.claim_free(run(4, 100)));
+    assert_eq!((used.total(), used.free_bitmap(CgIndex(0))), (total, bitmap));
+    assert!(used.claim_free(run(0, 3)) && used.claim_free(run(5, 100)));
+    assert_eq!(used.total(), 105);
+}
