@@ -244,11 +244,24 @@ fn fill_a_block_of_the_table(volume: &Volume, name: &str) {
     }
 }
 
-/// A volume that was mounted so often that its table of inodes lies in pieces, more than there is
-/// room for in the table's inode: each time it went on behind what was made meanwhile.
+/// A volume whose table of inodes lies in pieces, more than there is room for in the table's inode: it
+/// has grown where no two free blocks lay side by side.
 fn volume_with_a_table_in_pieces() -> Image {
     let device = Arc::new(MemoryDevice::new(16 << 20));
     mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    {
+        let volume = open(device.clone());
+        let filler = volume.make(ROOT, b"filler", &FILE).expect("made").ino;
+        let block = 4096;
+        let take =
+            |nth: &u64| volume.allocate(filler, nth * block, block, AllocateMode::Reserve).is_ok();
+        let blocks = (0..).take_while(take).count() as u64;
+        for hole in (0..blocks).step_by(3) {
+            volume.allocate(filler, hole * block, block, AllocateMode::PunchHole).expect("punched");
+        }
+        volume.release(filler, 1);
+        volume.close().expect("closed");
+    }
     for round in 0..8 {
         let volume = open(device.clone());
         fill_a_block_of_the_table(&volume, &format!("mount {round}"));

@@ -10,7 +10,7 @@ use cffs::format::{Layout, locator};
 use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{NewKind, OpenOptions, Volume, XattrMode, read_superblock};
+use cffs::vfs::{AllocateMode, NewKind, OpenOptions, Volume, XattrMode, read_superblock};
 
 use crate::Random;
 use crate::mutants::Mutant;
@@ -59,6 +59,8 @@ pub const KINDS: u64 = 4;
 pub const IN_PIECES: u64 = 4;
 /// Pieces that the table lies in then: one too many, with a large attribute in the same sector.
 const PIECES: usize = 3;
+/// Of so many blocks in a row one is free, so that no two blocks of the table lie side by side.
+const HOLES_EVERY: usize = 3;
 /// Inodes that stay: the table grows while half of it is in use.
 const INODES_LEFT: u64 = 400;
 
@@ -97,8 +99,9 @@ impl Start {
     }
 }
 
-/// Has each mount fill a block of the table. The next one lies behind what was made meanwhile.
+/// Leaves free space in single blocks, and has each mount fill a block of the table.
 fn break_table(device: &Arc<MemoryDevice>) {
+    scatter_free_space(&open(device.clone()).expect("a volume"));
     let per_block = u64::from(locator::entries_per_block(BLOCK_BYTES as u32));
     let mut made = Vec::new();
     for piece in 0..PIECES {
@@ -126,6 +129,19 @@ fn break_table(device: &Arc<MemoryDevice>) {
         if (number + 1) * spare / all > number * spare / all {
             volume.unlink(dir, name.as_bytes()).expect("unlink");
         }
+    }
+    volume.close().expect("close");
+}
+
+/// Has one file take all space, and give every few blocks back.
+fn scatter_free_space(volume: &Volume) {
+    let filler = ops::make(volume, InodeNo::ROOT, b"filler", NewKind::Regular).expect("made");
+    let block = BLOCK_BYTES as u64;
+    let take =
+        |nth: &u64| volume.allocate(filler, nth * block, block, AllocateMode::Reserve).is_ok();
+    let blocks = (0..).take_while(take).count() as u64;
+    for hole in (0..blocks).step_by(HOLES_EVERY) {
+        volume.allocate(filler, hole * block, block, AllocateMode::PunchHole).expect("punched");
     }
     volume.close().expect("close");
 }

@@ -1,7 +1,7 @@
 //! A device that is an image file or a raw block device.
 //!
 //! One program at a time may write a volume, and while one does, none may read it: an open device
-//! holds locks and claims on all that it stands on ([`hold`]) until it is
+//! holds locks and claims on all that it stands on (module `hold`) until it is
 //! [released](FileDevice::release) or dropped. The sector of an image file is 4 KiB, the page in which
 //! the host writes it; that of a block device is its physical block.
 //!
