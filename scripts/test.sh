@@ -58,6 +58,16 @@ run cargo test --locked --workspace --no-fail-fast
 add "$(sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed;.*/\1 \2/p' "$log" |
     awk '{ p += $1; f += $2 } END { print p + 0, f + 0 }')"
 
+run env PYTHONPATH=python/uconfigparser/src \
+    python3 -m unittest discover --start-directory python/uconfigparser/tests
+add "$(sed -E 's/[(),]/ /g; s/=/ /g' "$log" | awk '
+    /^Ran [0-9]+ tests? in / { ran = $2 }
+    /^(OK|FAILED)( |$)/ { for (i = 2; i < NF; i += 2) count[$i] = $(i + 1) }
+    END {
+        bad = count["failures"] + count["errors"]
+        print ran - bad - count["skipped"], bad
+    }')"
+
 if ! $quick; then
     run cargo build --release --locked -p cffs-cli -p cffs-bench
     if ((status != 0)); then
