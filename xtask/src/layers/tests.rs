@@ -16,13 +16,11 @@ fn findings(path: &str, text: &str) -> Vec<Finding> {
 #[test]
 fn an_upward_use_is_found_and_explained() {
     let found = findings("device/file/mod.rs", "use std::io;\n\nuse crate::vfs::Volume;\n");
-    assert_eq!(
-        found.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        [
-            "crates/cffs/src/device/file/mod.rs:3: device uses crate::vfs::Volume, which is not below \
-          it: device may use units, error, clock"
-        ]
-    );
+    let [finding] = &found[..] else { panic!("not one: {}", found.len()) };
+    let said = finding.to_string();
+    let expected = "crates/cffs/src/device/file/mod.rs:3: device uses crate::vfs::Volume, which is not \
+                    below it: device may use units, error, clock";
+    assert!(said.starts_with(expected) && !said.contains("cache"), "{said}");
 }
 
 #[test]
