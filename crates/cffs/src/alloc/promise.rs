@@ -197,12 +197,19 @@ impl Allocator {
         Ok(BlockNo(self.of_group(last, end).0.div_ceil(self.layout.block_fragments().into())))
     }
 
+    /// Whether data that is still to be placed would have its space if the pool had one block more.
+    fn can_spare_block(&self, state: &State) -> bool {
+        let block = u64::from(self.layout.block_fragments());
+        let data = state.reserved.saturating_sub(state.reserved_blocks * block);
+        data + (state.pool.len() as u64 + 1) * block <= state.free
+    }
+
     /// Sets blocks aside until the pool has `wanted`, as far as there are any: from the end of the
     /// volume's first `groups` groups, away from the hot spot.
     fn hold_blocks(&self, state: &mut State, groups: u32, wanted: usize) -> Result<()> {
         let block = self.layout.block_fragments();
         for cg in (0..groups).rev().map(CgIndex) {
-            while state.pool.len() < wanted {
+            while state.pool.len() < wanted && self.can_spare_block(state) {
                 let group = self.group(state, cg)?;
                 // After all else, so that what is written in a row need not step over it.
                 let from_end = group.fragments().saturating_sub(2 * wanted as u32 * block);

@@ -193,7 +193,7 @@ def pieces(t):
             os.chmod(t.path(f"file-{number}"), 0o644)
 
 
-@case("memory-requests", size=1 * GIB, only_on="cffs")
+@case("memory-requests", size=4 * GIB, only_on="cffs")
 def requests(t):
     """Very many requests at once, and readers that stop reading: directories half read, and a file sent
     to sockets that nobody empties."""
