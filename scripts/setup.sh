@@ -117,6 +117,16 @@ install_test_programs() {
     scripts/cargo-tool.sh fsx 0.3.2
 }
 
+# What checks the types of the Python package and builds it, where pip can fetch it. Its tests look for it
+# in this directory, and are skipped without it.
+install_python_tools() {
+    local tools=target/tools/python
+    [[ ! -d $tools/mypy-2.4.1.dist-info || ! -d $tools/setuptools-80.9.0.dist-info ]] || return 0
+    python3 -m pip install --quiet --root-user-action=ignore --upgrade --target "$tools" \
+        mypy==2.4.1 setuptools==80.9.0 ||
+        echo "not run: tests of the types and the packages of python/uconfigparser, which need pip"
+}
+
 case $purpose in
     build | lint | deb | test-quick | test) ;;
     *) fail "no purpose '$purpose'; there are build, lint, deb, test-quick and test" ;;
@@ -137,4 +147,5 @@ if [[ $purpose == test ]]; then
     [[ ! -e /etc/debian_version ]] || install_packages wanted "$for_packages"
     add_user
     install_test_programs
+    install_python_tools
 fi

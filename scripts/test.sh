@@ -58,7 +58,7 @@ run cargo test --locked --workspace --no-fail-fast
 add "$(sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed;.*/\1 \2/p' "$log" |
     awk '{ p += $1; f += $2 } END { print p + 0, f + 0 }')"
 
-run env PYTHONPATH=python/uconfigparser/src \
+run env PYTHONPATH="$PWD/python/uconfigparser/src:$PWD/target/tools/python" \
     python3 -m unittest discover --start-directory python/uconfigparser/tests
 add "$(sed -E 's/[(),]/ /g; s/=/ /g' "$log" | awk '
     /^Ran [0-9]+ tests? in / { ran = $2 }

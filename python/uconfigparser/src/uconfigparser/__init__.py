@@ -169,7 +169,8 @@ class UConfigParser(MutableMapping[str, "SectionProxy"]):
             return value
         if type(self._interpolation) is BasicInterpolation and "%" not in value:
             return value
-        scope = ChainMap(dict(vars or {}), _Scope(self, section))
+        given: dict[str, Any] = dict(vars or {})
+        scope = ChainMap(given, _Scope(self, section))  # type: ignore[arg-type]
         return self._interpolation.before_get(self, section, option, value, scope)  # type: ignore[arg-type]
 
     def _find(self, section: str, option: str) -> str | None:
@@ -359,7 +360,7 @@ class UConfigParser(MutableMapping[str, "SectionProxy"]):
     def _all_of(self, section: str) -> dict[str, str | None]:
         return {name: _load(self._path(section, name)) for name in self._own(section)}
 
-    def items(  # type: ignore[override]
+    def items(
         self, section: Any = _RAISE, raw: bool = False, vars: Any = None
     ) -> Any:
         """The sections with their names; of one section, its options with their values."""
@@ -470,7 +471,7 @@ class UConfigParser(MutableMapping[str, "SectionProxy"]):
             allow_no_value=self._allow_no_value,
             **self._ini,
         )
-        parser.optionxform = self.optionxform  # type: ignore[method-assign]
+        parser.optionxform = self.optionxform  # type: ignore[method-assign, assignment]
         return parser
 
     # Places.
@@ -556,7 +557,7 @@ class SectionProxy(MutableMapping[str, Any]):
     def _names(self) -> list[str]:
         return self.parser.options(self.name)
 
-    def get(self, option: str, fallback: Any = None, **how: Any) -> Any:  # type: ignore[override]
+    def get(self, option: str, fallback: Any = None, **how: Any) -> Any:
         """The value of an option, or the fallback."""
         return self.parser.get(self.name, option, fallback=fallback, **how)
 
