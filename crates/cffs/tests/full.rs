@@ -123,6 +123,64 @@ fn a_small_file_on_a_full_volume_can_be_overwritten() {
     }
 }
 
+/// How the end of a file is changed before it grows.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// Not at all.
+    Kept,
+    /// It is overwritten where it lies.
+    Overwritten,
+    /// It is overwritten, and then cut off in the middle of a block.
+    CutOff,
+}
+
+/// The last block of a file that grows goes to a new place, since others lie behind it: where there is none,
+/// the call that lets it grow says so, and the epoch does not have to.
+#[test]
+fn the_last_block_of_a_file_on_a_full_volume_grows_only_if_there_is_room() {
+    const FILES: u64 = 40;
+    const BLOCK: u64 = 4 * FRAGMENT as u64;
+    for end in [End::Kept, End::Overwritten, End::CutOff] {
+        let (whole, part) = (17 * BLOCK, 2 * FRAGMENT as u64);
+        let size = if matches!(end, End::CutOff) { whole } else { whole + part };
+        let empty = sample::empty_of(&MkfsOptions::default(), 16 << 20).unwrap();
+        let (device, volume) = sample::open(&empty, false).unwrap();
+        let make = |number| {
+            let name = format!("{number}").into_bytes();
+            let file = sample::make(&volume, InodeNo::ROOT, &name, NewKind::Regular).unwrap();
+            volume.write(file, 0, &vec![number as u8; size as usize]).unwrap();
+            file
+        };
+        let files: Vec<InodeNo> = (0..FILES).map(make).collect();
+        let large = sample::make(&volume, InodeNo::ROOT, b"large", NewKind::Regular).unwrap();
+        volume.sync().unwrap();
+        let mut at = 0;
+        while let Ok(len) = volume.write(large, at, &[3; FRAGMENT]) {
+            at += len as u64;
+        }
+        volume.sync().unwrap();
+        let mut refused = 0;
+        for file in &files {
+            if !matches!(end, End::Kept) {
+                assert_eq!(volume.write(*file, size - 9, &[9; 9]).unwrap(), 9);
+            }
+            let mut from = size;
+            if matches!(end, End::CutOff) {
+                from = whole - BLOCK + part;
+                let cut = SetAttr { size: Some(from), ..SetAttr::default() };
+                volume.set_attr(*file, &cut).unwrap();
+            }
+            match volume.write(*file, from, &[8; FRAGMENT]) {
+                Ok(len) => assert_eq!(len, FRAGMENT),
+                Err(Error::NoSpace) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        closes_clean(&device, &volume);
+        assert!(refused > 0, "{end:?}: {refused} were refused");
+    }
+}
+
 /// A small file with a hole in its middle is overwritten from its beginning to its end: what of the new
 /// contents is refused leaves the old ones, whatever there was room for.
 #[test]

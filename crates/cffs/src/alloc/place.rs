@@ -354,6 +354,12 @@ impl Allocator {
     fn place_metadata(&self, state: &mut State, request: &Request) -> Result<Option<FragRun>> {
         let block = self.layout.block_fragments();
         debug_assert_eq!(request.len, block, "metadata comes in blocks");
+        // What is free beyond the pool may all be promised to data.
+        if !self.can_spare_block(state)
+            && let Some(number) = state.pool.pop()
+        {
+            return Ok(Some(FragRun::new(self.layout.block_start(number), block)));
+        }
         if let Some(run) = self.place_sectors(state, request)? {
             return Ok(Some(run));
         }

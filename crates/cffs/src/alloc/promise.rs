@@ -198,7 +198,7 @@ impl Allocator {
     }
 
     /// Whether data that is still to be placed would have its space if the pool had one block more.
-    fn can_spare_block(&self, state: &State) -> bool {
+    pub(super) fn can_spare_block(&self, state: &State) -> bool {
         let block = u64::from(self.layout.block_fragments());
         let data = state.reserved.saturating_sub(state.reserved_blocks * block);
         data + (state.pool.len() as u64 + 1) * block <= state.free

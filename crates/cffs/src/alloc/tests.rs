@@ -142,6 +142,29 @@ fn blocks_that_were_promised_are_there_when_data_has_been_placed() {
     }
 }
 
+/// Blocks that metadata takes are not those that data was promised.
+#[test]
+fn data_that_was_promised_has_its_space_when_blocks_were_placed() {
+    let (allocator, _) = volume(8 << 20);
+    let mut fragments = 0;
+    while allocator.reserve(1, Spender::Privileged).is_ok() {
+        fragments += 1;
+    }
+    let mut blocks = 0;
+    while allocator.promise_spill(1, true, Spender::Privileged).is_ok() {
+        blocks += 1;
+    }
+    assert!(blocks > 10 && fragments > 1000, "{blocks} blocks, {fragments} fragments");
+    for _ in 0..blocks {
+        allocator.withdraw_spill(1);
+        assert_eq!(place(&allocator, Kind::Metadata, 4).unwrap().len, 4);
+    }
+    for _ in 0..fragments {
+        allocator.unreserve(1);
+        assert_eq!(place(&allocator, Kind::Small, 1).unwrap().len, 1);
+    }
+}
+
 /// A directory of so many sectors, in blocks: where they lie.
 fn sectors(allocator: &Allocator, key: u64, blocks: usize) -> Vec<FragRun> {
     let mut goal = None;

@@ -142,7 +142,11 @@ impl Store {
             let len = rest.len().min(block_bytes as usize - into);
             let (piece, after) = rest.split_at(len);
             let whole = into == 0 && (len == block_bytes as usize || end >= file.inode.size);
-            let page = self.page_mut(file, self.layout.file_block(at), whole)?;
+            let position = self.layout.file_block(at);
+            self.page_mut(file, position, whole)?;
+            // On a full volume it may have turned out only now that the last page is changed where it lies.
+            self.promise_growth(file, at + len as u64)?;
+            let page = self.dirty_page(file, position).ok_or(Error::Stale)?;
             page[into..into + len].copy_from_slice(piece);
             at += len as u64;
             rest = after;
@@ -181,6 +185,7 @@ impl Store {
                 self.promise_spill(file, 2, true)?;
             }
             self.drop_pages(file, self.layout.file_block_from(size));
+            self.note_cut(file, size);
             let first = FileFrag(self.layout.fragments_for(size));
             self.unmap(file, first..FileFrag::END);
             if size == 0 {

@@ -38,11 +38,7 @@ impl Store {
             && (file.inode.size > self.small_bytes_max()
                 || !self.features.content_checksum
                 || file.inode.map().is_some_and(ExtentMap::has_unwritten));
-        let mapped = |fragment| {
-            let map = file.inode.map();
-            map.is_some_and(|map| matches!(map.find(FileFrag(fragment)), Mapping::Mapped { .. }))
-        };
-        if in_place && (first..end).all(mapped) {
+        if in_place && is_all_mapped(file, first..end) {
             // What was preallocated has its place, but is noted as written now.
             let unwritten = file.inode.map().is_some_and(ExtentMap::has_unwritten);
             return if unwritten { self.promise_spill(file, fragments, true) } else { Ok(()) };
@@ -50,7 +46,7 @@ impl Store {
         // On a full volume, what has its place is changed there. The device must know the inode
         // without a checksum, which it does if the inode has not changed since.
         let used_end = end.min(self.layout.fragments_for(file.inode.size));
-        let has_place = first < used_end && (first..used_end).all(mapped);
+        let has_place = first < used_end && is_all_mapped(file, first..used_end);
         let is_bare = !file.moves && !file.dirty && file.inode.content_checksum.is_none();
         match self.promise_move(file, fragments) {
             Err(Error::NoSpace) if is_bare && has_place => {
@@ -80,6 +76,16 @@ impl Store {
             file.tail_unpromised = false;
         }
         Ok(())
+    }
+
+    /// Before the file is cut off at `size`, in the middle of a block: a page that was to be written where it
+    /// lies loses a part of its place, and needs a new one if the file grows again.
+    pub(super) fn note_cut(&self, file: &mut VnodeState, size: u64) {
+        let page = self.layout.file_frags(self.layout.file_block(size));
+        let (first, end) = (page.start.0, page.end.0);
+        let kept = first + 1..end;
+        let is_cut = kept.contains(&self.layout.fragments_for(size));
+        file.tail_unpromised |= is_cut && !file.moves && is_all_mapped(file, first..end);
     }
 
     /// Gives back what was promised to a file.
@@ -188,4 +194,12 @@ impl Store {
         self.remove(file.inode.ino);
         Ok(())
     }
+}
+
+/// Whether all of a range of a file's fragments has a place.
+fn is_all_mapped(file: &VnodeState, mut range: Range<u64>) -> bool {
+    let mapped = |map: &ExtentMap| {
+        range.all(|fragment| matches!(map.find(FileFrag(fragment)), Mapping::Mapped { .. }))
+    };
+    file.inode.map().is_some_and(mapped)
 }

@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import threading
 
 from .. import trees
 from ..case import MIB, case
@@ -131,3 +132,42 @@ def no_space_large_file(t):
             assert piece == block[:len(piece)], f"damaged near {offset}"
     os.truncate(t.path("large"), 0)
     trees.make_plain_tree(t.subdir("tree"), 500)
+
+
+@case("no-space-threads", size=512 * MIB)
+def no_space_threads(t):
+    """Many threads append to files of their own and fsync each piece, until the volume is full: each gets
+    ENOSPC, and what fsync said is safe is there. A buffer that is not aligned to a page reaches the server
+    in pieces that end within a block, so the end of a file is written, placed, and written again."""
+    size, threads = 1 << 20, 64
+    t.remount({"cffs": "cache=32M,dirty=16M"}.get(t.volume.name))
+    pieces = memoryview(os.urandom(2 * size))
+    safe, refused, other = {}, [], []
+
+    def piece(number, step):
+        start = (number * 7919 + step * 104_729) % size + 1
+        return pieces[start:start + size]
+
+    def work(number):
+        path = t.path(f"file-{number}")
+        try:
+            with open(path, "wb", buffering=0) as file:
+                step = 0
+                while file.write(piece(number, step)) == size:
+                    os.fsync(file.fileno())
+                    step += 1
+                    safe[path] = (number, step)
+        except OSError as error:
+            (refused if error.errno == errno.ENOSPC else other).append(error)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not other and refused, f"{other[:3]}, {len(refused)} times ENOSPC"
+    t.remount()
+    for path, (number, steps) in safe.items():
+        with open(path, "rb") as file:
+            for step in range(steps):
+                assert file.read(size) == piece(number, step), f"{path} was acknowledged, and is damaged"
