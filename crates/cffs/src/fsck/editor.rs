@@ -52,6 +52,15 @@ pub(super) enum Fix {
 }
 
 impl Fix {
+    /// Whether the external table has inodes after it that it seems to lack before.
+    pub fn restores_table(&self) -> bool {
+        match self {
+            Fix::RebuildSector(container) => container.file == InodeNo::EXTERNAL,
+            Fix::SetMap(ino, _) => *ino == InodeNo::EXTERNAL,
+            _ => false,
+        }
+    }
+
     fn needs_round(&self) -> bool {
         match self {
             Fix::Mend(..)

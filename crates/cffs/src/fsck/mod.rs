@@ -271,7 +271,7 @@ struct Walk {
     namesakes: Vec<(EntryPlace, EntryPlace)>,
     /// Entries that a repair removes.
     gone: HashSet<EntryPlace>,
-    /// Sectors of directories that are intact, and others'.
+    /// Sectors of containers that are intact, and others'.
     misfits: BTreeSet<Container>,
     epoch_max: u64,
     generation_max: u32,
@@ -403,7 +403,10 @@ impl<'c> Checker<'c> {
             self.apply_fixes();
             return false;
         }
-        self.pass1();
+        if !self.pass1() {
+            self.apply_fixes();
+            return false;
+        }
         if self.is_fast() && !self.walk.contested.is_empty() {
             self.doubt("fragments are claimed twice");
             return true;

@@ -53,15 +53,20 @@ pub(super) struct Queue {
 }
 
 impl Checker<'_> {
-    pub(super) fn pass1(&mut self) {
+    /// False if the external table has to be repaired before names can be held against it.
+    pub(super) fn pass1(&mut self) -> bool {
         let mut queue = Queue::default();
         if self.is_fast() {
             self.walk_busy(&mut queue);
         } else {
-            for file in [InodeNo::EXTERNAL, InodeNo::ROOT] {
-                self.enqueue(&mut queue, file);
-                self.sweep(&mut queue);
+            self.enqueue(&mut queue, InodeNo::EXTERNAL);
+            self.sweep(&mut queue);
+            self.let_misfits_go();
+            if self.walk.fixes.iter().any(Fix::restores_table) {
+                return false;
             }
+            self.enqueue(&mut queue, InodeNo::ROOT);
+            self.sweep(&mut queue);
         }
         self.settle_namesakes();
         self.let_misfits_go();
@@ -75,6 +80,7 @@ impl Checker<'_> {
         if self.options.contents {
             self.check_contents();
         }
+        true
     }
 
     pub(super) fn sweep(&mut self, queue: &mut Queue) {
@@ -227,8 +233,8 @@ impl Checker<'_> {
                 _ => Code::SectorLost,
             };
             self.problem(code, place, error.to_string());
-            if container.file != InodeNo::EXTERNAL && says.is_some() {
-                // Somebody's names are in it: what leads here is wrong.
+            if says.is_some() {
+                // Somebody's names or inodes are in it: what leads here is wrong.
                 self.walk.misfits.insert(container);
             } else {
                 self.walk.fixes.push(Fix::ResetSector(container));

@@ -97,7 +97,7 @@ problems! {
     TableSectorLost "CF0202" Loss
         "sector of the external table lost"
         "A sector of the external inode table cannot be read, does not match its checksum or is another's. The inodes in it are lost."
-        "The sector is made empty, and the names of its inodes are removed. Directories among them are found again and go to lost+found.";
+        "The sector is made empty, or keeps what is valid in it if its header alone is wrong. The names of inodes that are lost are removed; directories among them are found again and go to lost+found.";
     BadEntry "CF0203" Loss
         "impossible entry"
         "A sector is intact, but an entry or an inode in it breaks the rules of the format."

@@ -117,9 +117,10 @@ impl Checker<'_> {
         }
     }
 
-    /// Takes the blocks from directories in which lie others' sectors, so that these are found as
-    /// theirs. A block that has sectors of its own is the directory's, and the
-    /// misfit lies: its names stay.
+    /// Takes the blocks from containers in which lie others' sectors, so that these are found as
+    /// theirs. In a block with a sector that is in its place, the misfit's header is wrong instead:
+    /// what is in it stays. So it does where a sector of the external table has another number, since
+    /// names lead to the inodes in it by its place.
     pub(super) fn let_misfits_go(&mut self) {
         let per_block = self.layout.block_sectors();
         let misfits = std::mem::take(&mut self.walk.misfits);
@@ -133,7 +134,8 @@ impl Checker<'_> {
                 let sectors = block * per_block..(block + 1) * per_block;
                 let mut sectors =
                     sectors.map(|sector| Container { file: dir, sector: SectorIndex(sector) });
-                if sectors.any(|container| self.is_in_place(container)) {
+                if self.is_of_table(*misfit) || sectors.any(|container| self.is_in_place(container))
+                {
                     self.walk.fixes.push(Fix::RebuildSector(*misfit));
                 } else {
                     self.cut_block(&mut map, u64::from(block));
@@ -150,6 +152,14 @@ impl Checker<'_> {
     fn is_in_place(&mut self, container: Container) -> bool {
         let own = Some((container, self.container_generation(container)));
         self.load_sector(container).is_some_and(|image| self.identify(&image) == own)
+    }
+
+    /// Whether it is a sector of the external table that says so itself, whichever it says it is.
+    fn is_of_table(&mut self, container: Container) -> bool {
+        let table = (InodeNo::EXTERNAL, self.container_generation(container));
+        let says = self.load_sector(container).and_then(|image| self.identify(&image));
+        container.file == InodeNo::EXTERNAL
+            && says.is_some_and(|(says, generation)| (says.file, generation) == table)
     }
 
     /// Takes a block of a file out of its map.
