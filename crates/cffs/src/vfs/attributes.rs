@@ -47,6 +47,10 @@ impl Volume {
     }
 
     /// The attributes of a file.
+    ///
+    /// # Errors
+    ///
+    /// Those of [reading](super#errors).
     pub fn attr(&self, ino: InodeNo) -> Result<Attr> {
         let vnode = self.vnode(ino)?;
         let state = vnode.state.read();
@@ -54,6 +58,12 @@ impl Volume {
     }
 
     /// Changes attributes and returns them as they are then.
+    ///
+    /// # Errors
+    ///
+    /// Of a size, `EFBIG` above the largest size of a file, `EISDIR` for a directory, `EINVAL` for
+    /// other files that have no contents; `EPERM` if the file is immutable or append-only; those of
+    /// [changes](super#errors). If the size was changed and the rest could not be, the size stays.
     pub fn set_attr(&self, ino: InodeNo, changes: &SetAttr) -> Result<Attr> {
         self.check_unprotected(ino)?;
         if let Some(size) = changes.size {
@@ -95,6 +105,10 @@ impl Volume {
     }
 
     /// The target of a symbolic link.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is no symbolic link; those of [reading](super#errors).
     pub fn read_link(&self, ino: InodeNo) -> Result<Vec<u8>> {
         let vnode = self.vnode(ino)?;
         let state = vnode.state.read();

@@ -37,6 +37,11 @@ impl Volume {
     /// changed after; false if changes came meanwhile, or an inode without a name is in use.
     ///
     /// What was changed before the call is durable in either case.
+    ///
+    /// # Errors
+    ///
+    /// `EROFS` if the volume refuses changes; `ESTALE` once it is closed; those of the
+    /// [device](super#errors), which latch the volume.
     pub fn clean_point(&self) -> Result<bool> {
         self.check_open()?;
         if self.options.read_only {
@@ -48,6 +53,12 @@ impl Volume {
 
     /// Closes the volume: everything is durable, everything derived is written, and the volume is
     /// marked clean. Later calls fail.
+    ///
+    /// # Errors
+    ///
+    /// `EROFS` if an earlier write failed or another program has taken the volume over; those of
+    /// the [device](super#errors). Then what was changed since the last sync may be lost, and the
+    /// next opening recovers the volume. A second call succeeds.
     pub fn close(&self) -> Result<()> {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -70,6 +81,10 @@ impl Volume {
 
     /// Writes everything, with all that is derived, so that after a crash only what changes from here
     /// on is looked at. The volume stays in use, and changes go on meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As of [`sync`](Volume::sync), and `EROFS` if the volume is read-only.
     pub fn checkpoint(&self) -> Result<()> {
         self.check_writable()?;
         self.pass_clean_point(&mut self.epochs.lock())
@@ -84,6 +99,10 @@ impl Volume {
     /// derived, and keeps it. Reads and changes go on meanwhile, in memory; whoever needs an epoch
     /// waits. `look` is told whether files without a name are in use: the space of these is taken,
     /// and nothing on the device tells by whom.
+    ///
+    /// # Errors
+    ///
+    /// As of [`sync`](Volume::sync). Then `look` was not called.
     pub fn hold_still<T>(&self, look: impl FnOnce(&dyn BlockDevice, bool) -> T) -> Result<T> {
         self.check_open()?;
         if self.options.read_only {

@@ -33,6 +33,11 @@ impl Volume {
     /// or of the same if the two ranges do not overlap. Returns how many: none at the end of the
     /// source; and fewer than there are if the copy is a long one, or something went wrong on the
     /// way, of which a call for the rest tells.
+    ///
+    /// # Errors
+    ///
+    /// As of [`read`](Volume::read) for the source and of [`write`](Volume::write) for the target;
+    /// `EINVAL` if the ranges overlap.
     pub fn copy(&self, from: Place, to: Place, len: u64) -> Result<u64> {
         self.copy_by(Spender::Privileged, from, to, len)
     }

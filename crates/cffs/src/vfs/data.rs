@@ -26,6 +26,29 @@ pub(super) fn check_regular(inode: &Inode) -> Result<()> {
 impl Volume {
     /// Reads from a regular file into `out` and returns how many bytes: fewer than asked for at the
     /// end of the file only.
+    ///
+    /// # Errors
+    ///
+    /// `EISDIR` for a directory, `EINVAL` for other files without contents; `EUCLEAN` if a small
+    /// file does not match its checksum; those of [reading](super#errors).
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use cffs::error::{Error, Result};
+    /// # use cffs::units::InodeNo;
+    /// # use cffs::vfs::{NewFile, NewKind, RenameMode};
+    /// # let device = Arc::new(cffs::device::MemoryDevice::new(16 << 20));
+    /// # cffs::mkfs::make(&device, &Default::default())?;
+    /// # let volume = cffs::open(device, Arc::new(cffs::clock::SystemClock), Default::default())?;
+    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    /// let file = volume.make(InodeNo::ROOT, b"f", &new)?.ino;
+    /// volume.write(file, 0, b"contents")?;
+    /// let mut out = [0; 16];
+    /// assert_eq!(volume.read(file, 3, &mut out)?, 5);
+    /// assert_eq!(&out[..5], b"tents");
+    /// assert!(matches!(volume.read(InodeNo::ROOT, 0, &mut out), Err(Error::IsDirectory)));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn read(&self, ino: InodeNo, offset: u64, out: &mut [u8]) -> Result<usize> {
         count(&self.calls.reads);
         let vnode = self.vnode(ino)?;
@@ -78,6 +101,28 @@ impl Volume {
     }
 
     /// Writes to a regular file and returns how many bytes: fewer than given only if space ran out.
+    ///
+    /// # Errors
+    ///
+    /// `EISDIR` for a directory, `EINVAL` for other files without contents; `EFBIG` if the end
+    /// would lie above the largest size of a file; `ENOSPC` if not even a part finds space; `EPERM`
+    /// if the file is immutable, or append-only and the offset lies before its end; those of
+    /// [changes](super#errors).
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use cffs::error::{Error, Result};
+    /// # use cffs::units::InodeNo;
+    /// # use cffs::vfs::{NewFile, NewKind, RenameMode};
+    /// # let device = Arc::new(cffs::device::MemoryDevice::new(16 << 20));
+    /// # cffs::mkfs::make(&device, &Default::default())?;
+    /// # let volume = cffs::open(device, Arc::new(cffs::clock::SystemClock), Default::default())?;
+    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    /// let file = volume.make(InodeNo::ROOT, b"f", &new)?.ino;
+    /// assert_eq!(volume.write(file, 1 << 20, b"after a hole")?, 12);
+    /// assert!(matches!(volume.write(file, u64::MAX - 1, b"far"), Err(Error::TooLarge)));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn write(&self, ino: InodeNo, offset: u64, data: &[u8]) -> Result<usize> {
         self.write_by(Spender::Privileged, ino, offset, data)
     }
@@ -227,6 +272,13 @@ impl Volume {
     }
 
     /// Reserves, frees or zeroes a range of a regular file.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for an empty range; `EISDIR` and `EINVAL` as of [`write`](Volume::write); `EFBIG`
+    /// if the range ends above the largest size of a file; `ENOSPC` if not all of it finds space,
+    /// and then none of it is reserved, though what was to be zeroed is; `EPERM` if the file is
+    /// immutable or append-only; those of [changes](super#errors).
     pub fn allocate(&self, ino: InodeNo, offset: u64, len: u64, mode: AllocateMode) -> Result<()> {
         self.allocate_by(Spender::Privileged, ino, offset, len, mode)
     }
@@ -268,6 +320,11 @@ impl Volume {
     }
 
     /// The next data or hole of a regular file at or after `offset`.
+    ///
+    /// # Errors
+    ///
+    /// `ENXIO` if `offset` is at the end or after it, or no data follows; `EISDIR` and `EINVAL` as
+    /// of [`read`](Volume::read); those of [reading](super#errors).
     pub fn seek(&self, ino: InodeNo, offset: u64, what: SeekFor) -> Result<u64> {
         let vnode = self.vnode(ino)?;
         let state = vnode.state.read();

@@ -130,6 +130,11 @@ impl Volume {
 
     /// With [`OpenOptions::discard`](super::OpenOptions::discard), discards what epochs have freed and
     /// nobody has taken since, as the background and [`Volume::close`] do. Returns what was discarded.
+    ///
+    /// # Errors
+    ///
+    /// `EROFS` if the volume refuses changes; `ESTALE` once it is closed. A device that fails a
+    /// discard is no error.
     pub fn discard_freed(&self) -> Result<Trimmed> {
         let mut trimmed = Trimmed::default();
         loop {

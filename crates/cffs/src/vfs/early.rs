@@ -30,6 +30,11 @@ struct Chosen {
 impl Volume {
     /// Writes contents ahead of their epoch, as the background does when enough of them are new. They
     /// are no more durable than before. Returns how many bytes.
+    ///
+    /// # Errors
+    ///
+    /// `EROFS` if the volume refuses changes; `ESTALE` once it is closed; those of the
+    /// [device](super#errors), which latch the volume.
     pub fn write_early(&self) -> Result<u64> {
         self.check_writable()?;
         let mut progress = self.epochs.lock();

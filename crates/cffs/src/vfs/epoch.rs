@@ -25,6 +25,11 @@ use crate::units::BlockNo;
 impl Volume {
     /// Writes an epoch if one is due, and a clean point if nothing has been changed for a while. A
     /// thread of the front end calls this about once a second ([`Volume::with_background`]).
+    ///
+    /// # Errors
+    ///
+    /// Those of the [device](super#errors), which latch the volume. On a volume that refuses
+    /// changes there is nothing to do, which is no error.
     pub fn background(&self) -> Result<()> {
         if self.check_writable().is_err() {
             return Ok(());

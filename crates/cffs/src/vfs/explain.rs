@@ -52,6 +52,10 @@ const NEIGHBOURS_MAX: usize = 1000;
 
 impl Volume {
     /// Where a file lies, what lies beside it, and what reading it cold costs.
+    ///
+    /// # Errors
+    ///
+    /// Those of [reading](super#errors).
     pub fn explain(&self, ino: InodeNo) -> Result<Placement> {
         let store = self.store();
         let layout = &store.layout;

@@ -195,6 +195,12 @@ fn is_in_place(file: &VnodeState) -> bool {
 
 impl Volume {
     /// Makes everything that was changed before the call durable.
+    ///
+    /// # Errors
+    ///
+    /// `EROFS` if an earlier write failed; `ESTALE` once the volume is closed; those of the
+    /// [device](super#errors), which latch the volume: what was changed is not durable, and reads
+    /// see it until the volume is closed.
     pub fn sync(&self) -> Result<()> {
         count(&self.calls.syncs);
         self.check_open()?;
@@ -204,6 +210,27 @@ impl Volume {
     /// Makes one file durable, with its names and those of the directories above them. `data_only` leaves
     /// out what is not needed to read the contents back: if only times were changed, nothing is written.
     /// Nor is it if the device has all this already.
+    ///
+    /// # Errors
+    ///
+    /// As of [`sync`](Volume::sync); `ESTALE` also if there is no such inode.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use cffs::error::{Error, Result};
+    /// # use cffs::units::InodeNo;
+    /// # use cffs::vfs::{NewFile, NewKind, RenameMode};
+    /// # let device = Arc::new(cffs::device::MemoryDevice::new(16 << 20));
+    /// # cffs::mkfs::make(&device, &Default::default())?;
+    /// # let volume = cffs::open(device, Arc::new(cffs::clock::SystemClock), Default::default())?;
+    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    /// let file = volume.make(InodeNo::ROOT, b"f", &new)?.ino;
+    /// volume.write(file, 0, b"kept")?;
+    /// volume.sync_file(file, false)?;
+    /// volume.close()?;
+    /// assert!(matches!(volume.sync(), Err(Error::Stale)));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn sync_file(&self, ino: InodeNo, data_only: bool) -> Result<()> {
         count(&self.calls.syncs);
         let vnode = self.vnode(ino)?;

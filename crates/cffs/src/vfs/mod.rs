@@ -12,6 +12,26 @@
 //! Permissions are the front end's to check. So is the lifetime of an inode: each function that
 //! returns the [`Attr`] of a named file takes one reference on the inode, which keeps the inode
 //! usable when its last name goes, until [`Volume::release`].
+//!
+//! # Errors
+//!
+//! Functions document the errors of their own by errno, which [`errno()`] gives for each [`Error`].
+//! Beside these:
+//!
+//! | of | errno | when |
+//! | --- | --- | --- |
+//! | the device | that of the device, or `EIO` | a request to the device fails ([`Error::Io`]) |
+//! | | `EUCLEAN` | what is read contradicts the format ([`Error::Corruption`]) |
+//! | reading | those of the device | |
+//! | | `ESTALE` | no file has the inode number, or the volume is closed ([`Error::Stale`]) |
+//! | changes | those of reading | |
+//! | | `EROFS` | the volume was opened read-only, or refuses changes since a write failed or damage was met ([`Error::ReadOnly`], [`Error::Latched`], [`Error::Damaged`]) |
+//! | | `ENOSPC` | there is no space, after what earlier changes freed has been waited for ([`Error::NoSpace`]) |
+//! | | `EAGAIN` | other threads keep making changes that have to be on the device before this one can be made ([`Error::EpochNeeded`]) |
+//!
+//! A change that fails has changed nothing, unless the function says otherwise.
+
+#![warn(clippy::missing_errors_doc)]
 
 mod acl;
 mod attributes;
@@ -194,6 +214,12 @@ pub struct Volume {
 }
 
 /// Reads the superblock from the start of a device.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`] if the device is too short for the volume, or for any;
+/// [`Error::Corruption`] if there is no superblock, or one that contradicts the format;
+/// [`Error::Io`] if the device cannot be read.
 pub fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     let geometry = device.geometry();
     let len = (geometry.sector_bytes as usize).max(SUPERBLOCK_BYTES);
@@ -219,6 +245,13 @@ impl Volume {
     ///
     /// For writing, the volume must have been left clean, or been recovered (see
     /// [`crate::open()`]); read-only, any volume is served as far as it can be read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`] if another process has it open for writing; [`Error::Unsupported`] if it
+    /// has features that this program does not know, or, for writing, was not left clean; those of
+    /// [`read_superblock`]; [`Error::Corruption`] if what leads to the root directory and to the
+    /// tables is damaged.
     pub fn open(
         device: Arc<dyn BlockDevice>,
         clock: Arc<dyn Clock>,

@@ -26,6 +26,29 @@ impl Volume {
     }
 
     /// The file with this name in a directory. Takes one reference.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if the directory has no such name or is removed; `ENOTDIR` if `dir` is no
+    /// directory; `ENAMETOOLONG` above 255 bytes; `EINVAL` for an empty name and one with a slash
+    /// or a zero byte; those of [reading](super#errors).
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use cffs::error::{Error, Result};
+    /// # use cffs::units::InodeNo;
+    /// # use cffs::vfs::{NewFile, NewKind, RenameMode};
+    /// # let device = Arc::new(cffs::device::MemoryDevice::new(16 << 20));
+    /// # cffs::mkfs::make(&device, &Default::default())?;
+    /// # let volume = cffs::open(device, Arc::new(cffs::clock::SystemClock), Default::default())?;
+    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    /// let made = volume.make(InodeNo::ROOT, b"f", &new)?;
+    /// assert_eq!(volume.lookup(InodeNo::ROOT, b"f")?.ino, made.ino);
+    /// assert!(matches!(volume.lookup(InodeNo::ROOT, b"g"), Err(Error::NotFound)));
+    /// assert!(matches!(volume.lookup(made.ino, b"f"), Err(Error::NotDirectory)));
+    /// volume.release(made.ino, 2);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Attr> {
         count(&self.calls.lookups);
         let parent = self.vnode(dir)?;
@@ -44,6 +67,11 @@ impl Volume {
 
     /// Finds an inode by its number alone, as handles that outlive a name need it. Takes one
     /// reference.
+    ///
+    /// # Errors
+    ///
+    /// `ESTALE` if no inode has this number, or only the volume itself uses it; those of
+    /// [reading](super#errors).
     pub fn find(&self, ino: InodeNo) -> Result<Attr> {
         let vnode = self.vnode(ino)?;
         Ok(self.attr_with_reference(&vnode))
@@ -62,6 +90,10 @@ impl Volume {
     }
 
     /// The parent of a directory; the root is its own.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTDIR` if `dir` is no directory; those of [reading](super#errors).
     pub fn parent(&self, dir: InodeNo) -> Result<InodeNo> {
         if dir == InodeNo::ROOT {
             return Ok(InodeNo::ROOT);
@@ -72,6 +104,31 @@ impl Volume {
     }
 
     /// Makes a file with a name. Takes one reference.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` if the directory has the name already; those of names as of
+    /// [`lookup`](Volume::lookup); `EMLINK` for a directory in one that has as many as its link
+    /// count can hold; of a symbolic link, `ENOENT` if the target is empty, `ENAMETOOLONG` if it is
+    /// longer than 4095 bytes, and `EINVAL` if it has a zero byte; `EPERM` in a directory that is
+    /// immutable; those of [changes](super#errors). Then nothing has been made.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use cffs::error::{Error, Result};
+    /// # use cffs::units::InodeNo;
+    /// # use cffs::vfs::{NewFile, NewKind, RenameMode};
+    /// # let device = Arc::new(cffs::device::MemoryDevice::new(16 << 20));
+    /// # cffs::mkfs::make(&device, &Default::default())?;
+    /// # let volume = cffs::open(device, Arc::new(cffs::clock::SystemClock), Default::default())?;
+    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    /// volume.make(InodeNo::ROOT, b"f", &new)?;
+    /// let again = volume.make(InodeNo::ROOT, b"f", &new);
+    /// assert!(matches!(again, Err(Error::Exists)));
+    /// let empty = NewFile { kind: NewKind::Symlink(b""), ..new };
+    /// assert!(matches!(volume.make(InodeNo::ROOT, b"l", &empty), Err(Error::NotFound)));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn make(&self, dir: InodeNo, name: &[u8], new: &NewFile<'_>) -> Result<Attr> {
         self.make_by(Spender::Privileged, dir, name, new)
     }
@@ -105,6 +162,11 @@ impl Volume {
 
     /// Makes a file without a name, to be given one by `link` or to vanish with its last
     /// reference. Takes one reference.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTDIR` if `dir` is no directory; `ENOENT` if it is removed; `EPERM` if it is immutable;
+    /// those of [changes](super#errors).
     pub fn make_unnamed(&self, dir: InodeNo, new: &NewFile<'_>) -> Result<Attr> {
         self.make_unnamed_by(Spender::Privileged, dir, new)
     }
@@ -194,6 +256,13 @@ impl Volume {
     }
 
     /// Gives a file another name. Takes one reference.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` if the directory has the name already; those of names as of
+    /// [`lookup`](Volume::lookup); `EPERM` if `ino` is a directory, if it is immutable or
+    /// append-only, or if `dir` is immutable; `EMLINK` if the file has as many names as the format
+    /// can count; those of [changes](super#errors).
     pub fn link(&self, ino: InodeNo, dir: InodeNo, name: &[u8]) -> Result<Attr> {
         count(&self.calls.creates);
         self.check_new_name(dir)?;
@@ -210,6 +279,28 @@ impl Volume {
     }
 
     /// Takes the name of a file that is no directory.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`, `ENOTDIR` and those of names as of [`lookup`](Volume::lookup); `EISDIR` if the
+    /// name is a directory's; `EPERM` if the file or the directory is immutable or append-only;
+    /// those of [changes](super#errors).
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use cffs::error::{Error, Result};
+    /// # use cffs::units::InodeNo;
+    /// # use cffs::vfs::{NewFile, NewKind, RenameMode};
+    /// # let device = Arc::new(cffs::device::MemoryDevice::new(16 << 20));
+    /// # cffs::mkfs::make(&device, &Default::default())?;
+    /// # let volume = cffs::open(device, Arc::new(cffs::clock::SystemClock), Default::default())?;
+    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    /// volume.make(InodeNo::ROOT, b"d", &NewFile { kind: NewKind::Directory, ..new })?;
+    /// assert!(matches!(volume.unlink(InodeNo::ROOT, b"d"), Err(Error::IsDirectory)));
+    /// volume.remove_dir(InodeNo::ROOT, b"d")?;
+    /// assert!(matches!(volume.unlink(InodeNo::ROOT, b"d"), Err(Error::NotFound)));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn unlink(&self, dir: InodeNo, name: &[u8]) -> Result<()> {
         count(&self.calls.removes);
         let parent = self.vnode(dir)?;
@@ -220,6 +311,12 @@ impl Volume {
     }
 
     /// Removes an empty directory.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTEMPTY` if it has entries; `ENOTDIR` if the name is another file's; `ENOENT` and those
+    /// of names as of [`lookup`](Volume::lookup); `EPERM` as of [`unlink`](Volume::unlink); those
+    /// of [changes](super#errors).
     pub fn remove_dir(&self, dir: InodeNo, name: &[u8]) -> Result<()> {
         count(&self.calls.removes);
         let parent = self.vnode(dir)?;
@@ -261,6 +358,34 @@ impl Volume {
     }
 
     /// Gives a file a new name in place of its old one.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if the old name, or with [`Exchange`](RenameMode::Exchange) one of the two, does
+    /// not exist; those of names as of [`lookup`](Volume::lookup); `EEXIST` if the new name exists
+    /// and is not to be replaced; `ENOTDIR` if a directory would replace a file, and `EISDIR` the
+    /// other way round; `ENOTEMPTY` if the directory to be replaced has entries; `EINVAL` if a
+    /// directory would move below itself; `EMLINK` if the new directory has as many directories as
+    /// its link count can hold; `EPERM` as of [`unlink`](Volume::unlink), for both names, and if
+    /// the new directory is immutable; those of [changes](super#errors). If only the whiteout fails, the file has its new name.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use cffs::error::{Error, Result};
+    /// # use cffs::units::InodeNo;
+    /// # use cffs::vfs::{NewFile, NewKind, RenameMode};
+    /// # let device = Arc::new(cffs::device::MemoryDevice::new(16 << 20));
+    /// # cffs::mkfs::make(&device, &Default::default())?;
+    /// # let volume = cffs::open(device, Arc::new(cffs::clock::SystemClock), Default::default())?;
+    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    /// volume.make(InodeNo::ROOT, b"a", &new)?;
+    /// volume.make(InodeNo::ROOT, b"b", &new)?;
+    /// let (root, keep) = (InodeNo::ROOT, RenameMode::NoReplace);
+    /// assert!(matches!(volume.rename(root, b"a", root, b"b", keep), Err(Error::Exists)));
+    /// volume.rename(root, b"a", root, b"b", RenameMode::Replace)?;
+    /// assert!(matches!(volume.lookup(root, b"a"), Err(Error::NotFound)));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn rename(
         &self,
         dir: InodeNo,
@@ -323,6 +448,11 @@ impl Volume {
     /// Visits the entries of a directory after `cookie` (0 for all), without `.` and `..`, until
     /// `visit` returns false for one: that one was not taken. With `plus`, entries have their
     /// attributes, and each one that is taken has one reference.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTDIR` if `dir` is no directory; those of [reading](super#errors). The entries before the
+    /// one that failed have been visited.
     pub fn read_dir(
         &self,
         dir: InodeNo,

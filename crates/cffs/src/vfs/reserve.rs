@@ -60,31 +60,55 @@ impl Volume {
 
 impl AsUser<'_> {
     /// See [`Volume::make`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Volume::make`]; `ENOSPC` if only the reserve is left.
     pub fn make(&self, dir: InodeNo, name: &[u8], new: &NewFile<'_>) -> Result<Attr> {
         self.volume.make_by(self.spender, dir, name, new)
     }
 
     /// See [`Volume::make_unnamed`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Volume::make_unnamed`]; `ENOSPC` if only the reserve is left.
     pub fn make_unnamed(&self, dir: InodeNo, new: &NewFile<'_>) -> Result<Attr> {
         self.volume.make_unnamed_by(self.spender, dir, new)
     }
 
     /// See [`Volume::write`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Volume::write`]; `ENOSPC` if only the reserve is left.
     pub fn write(&self, ino: InodeNo, offset: u64, data: &[u8]) -> Result<usize> {
         self.volume.write_by(self.spender, ino, offset, data)
     }
 
     /// See [`Volume::allocate`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Volume::allocate`]; `ENOSPC` if only the reserve is left.
     pub fn allocate(&self, ino: InodeNo, offset: u64, len: u64, mode: AllocateMode) -> Result<()> {
         self.volume.allocate_by(self.spender, ino, offset, len, mode)
     }
 
     /// See [`Volume::copy`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Volume::copy`]; `ENOSPC` if only the reserve is left.
     pub fn copy(&self, from: Place, to: Place, len: u64) -> Result<u64> {
         self.volume.copy_by(self.spender, from, to, len)
     }
 
     /// See [`Volume::set_xattr`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Volume::set_xattr`]; `ENOSPC` if only the reserve is left.
     pub fn set_xattr(
         &self,
         ino: InodeNo,

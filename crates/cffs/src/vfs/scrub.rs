@@ -32,6 +32,12 @@ impl Volume {
     ///
     /// After each inode `watch` is told how far it is; there the caller waits, to keep the pace that
     /// it wants, or ends the scrub.
+    ///
+    /// # Errors
+    ///
+    /// `ESTALE` once the volume is closed; those of [reading](super#errors) where not even the
+    /// tables that lead to the inodes can be read. Damage of a file is no error but a problem that
+    /// the result lists.
     pub fn scrub(
         &self,
         watch: &mut dyn FnMut(&ScrubProgress) -> ControlFlow<()>,

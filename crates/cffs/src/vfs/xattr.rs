@@ -36,11 +36,19 @@ fn hint_key(value: &[u8]) -> Key {
 
 impl Volume {
     /// The value of an attribute.
+    ///
+    /// # Errors
+    ///
+    /// `ENODATA` if the file does not have it; those of [reading](super#errors).
     pub fn xattr(&self, ino: InodeNo, name: &[u8]) -> Result<Vec<u8>> {
         self.look_at_attributes(ino, |known| known.get(name).cloned())?.ok_or(Error::NoAttribute)
     }
 
     /// The names of a file's attributes, in their order.
+    ///
+    /// # Errors
+    ///
+    /// Those of [reading](super#errors).
     pub fn xattr_names(&self, ino: InodeNo) -> Result<Vec<Vec<u8>>> {
         self.look_at_attributes(ino, |known| known.names().cloned().collect())
     }
@@ -66,6 +74,15 @@ impl Volume {
     }
 
     /// Sets an attribute. A POSIX access ACL changes the mode as well.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` for a name outside `user.`, `trusted.`, `security.` and the two POSIX ACLs of
+    /// `system.`; `ERANGE` for a name longer than 255 bytes and for a value that is too long;
+    /// `EEXIST` and `ENODATA` as `mode` demands; `EINVAL` for a value that is no ACL; `ENOSPC` if
+    /// the file's attributes would take too much together; `EPERM` if the file is immutable or
+    /// append-only, or for a default ACL on anything but a directory; those of
+    /// [changes](super#errors).
     pub fn set_xattr(
         &self,
         ino: InodeNo,
@@ -118,6 +135,11 @@ impl Volume {
     }
 
     /// Removes an attribute.
+    ///
+    /// # Errors
+    ///
+    /// `ENODATA` if the file does not have it; `EOPNOTSUPP`, `ERANGE` and `EPERM` as of
+    /// [`set_xattr`](Volume::set_xattr); those of [changes](super#errors).
     pub fn remove_xattr(&self, ino: InodeNo, name: &[u8]) -> Result<()> {
         check_name(name)?;
         self.check_unprotected(ino)?;
