@@ -10,8 +10,8 @@ use rustix::io::Errno;
 
 use crate::Handler;
 use crate::protocol::{
-    Context, Dialect, Frame, Granted, Listing, ListingPlus, NodeId, Operation, Read, Request,
-    encode,
+    Context, CopyFileRange, Dialect, Entry, Frame, Granted, Ioctl, Listing, ListingPlus, NodeId,
+    Opened, Operation, Read, Request, Write, encode,
 };
 use crate::serving::Serving;
 
@@ -97,16 +97,11 @@ impl<H: Handler> Dispatcher<H> {
         let Request { context: cx, node, operation } = request;
         let (h, node) = (&self.handler, *node);
         let done = |()| 0;
+        let entry = |entry| encode::entry(out, &entry);
         match operation {
-            Operation::Lookup { name } => Ok(encode::entry(out, &h.lookup(cx, node, name)?)),
-            Operation::Forget { lookups } => {
-                h.forget(node, *lookups);
-                Ok(0)
-            }
-            Operation::BatchForget(forgets) => {
-                forgets.for_each(|(node, lookups)| h.forget(node, lookups));
-                Ok(0)
-            }
+            Operation::Lookup { name } => h.lookup(cx, node, name).map(entry),
+            Operation::Forget { lookups } => self.forget([(node, *lookups)]),
+            Operation::BatchForget(forgets) => self.forget(*forgets),
             Operation::Interrupt { unique } => {
                 h.interrupt(*unique);
                 Ok(0)
@@ -117,39 +112,25 @@ impl<H: Handler> Dispatcher<H> {
             }
             Operation::SetAttr(change) => Ok(encode::attr(out, &h.setattr(cx, node, change)?)),
             Operation::ReadLink => within(out, |out| h.readlink(cx, node, out)),
-            Operation::Symlink { name, target } => {
-                Ok(encode::entry(out, &h.symlink(cx, node, name, target)?))
-            }
+            Operation::Symlink { name, target } => h.symlink(cx, node, name, target).map(entry),
             Operation::MkNod { name, mode, rdev, umask } => {
-                Ok(encode::entry(out, &h.mknod(cx, node, name, *mode, *rdev, *umask)?))
+                h.mknod(cx, node, name, *mode, *rdev, *umask).map(entry)
             }
             Operation::MkDir { name, mode, umask } => {
-                Ok(encode::entry(out, &h.mkdir(cx, node, name, *mode, *umask)?))
+                h.mkdir(cx, node, name, *mode, *umask).map(entry)
             }
             Operation::Unlink { name } => h.unlink(cx, node, name).map(done),
             Operation::RmDir { name } => h.rmdir(cx, node, name).map(done),
             Operation::Rename(rename) => h.rename(cx, node, rename).map(done),
-            Operation::Link { target, name } => {
-                Ok(encode::entry(out, &h.link(cx, *target, node, name)?))
-            }
+            Operation::Link { target, name } => h.link(cx, *target, node, name).map(entry),
             Operation::Open(_) if self.granted.elide_open => Err(Errno::NOSYS),
             Operation::Open(open) => Ok(encode::opened(out, &h.open(cx, node, open)?)),
-            Operation::Create { name, create } => {
-                let (entry, opened) = h.create(cx, node, name, create)?;
-                Ok(encode::created(out, &entry, &opened))
-            }
-            Operation::TmpFile { create } => {
-                let (entry, opened) = h.tmpfile(cx, node, create)?;
-                Ok(encode::created(out, &entry, &opened))
-            }
+            Operation::Create { name, create } => created(out, h.create(cx, node, name, create)?),
+            Operation::TmpFile { create } => created(out, h.tmpfile(cx, node, create)?),
             Operation::Read(read) => {
                 within(sized(out, read.size), |buf| h.read(cx, node, read, buf))
             }
-            Operation::Write(write) => {
-                let len = h.write(cx, node, write)?;
-                let len = u32::try_from(len).ok().filter(|_| len <= write.data.len());
-                Ok(encode::size(out, len.ok_or(Errno::IO)?))
-            }
+            Operation::Write(write) => self.write(cx, node, write, out),
             Operation::StatFs => Ok(encode::statfs(out, &h.statfs(cx, node)?)),
             Operation::Flush { handle, lock_owner } => {
                 h.flush(cx, node, *handle, *lock_owner).map(done)
@@ -161,11 +142,7 @@ impl<H: Handler> Dispatcher<H> {
             Operation::OpenDir(_) if self.granted.elide_opendir => Err(Errno::NOSYS),
             Operation::OpenDir(open) => Ok(encode::opened(out, &h.opendir(cx, node, open)?)),
             Operation::ReadDir(read) => self.readdir(cx, node, read, out),
-            Operation::ReadDirPlus(read) => {
-                let mut listing = ListingPlus::new(sized(out, read.size));
-                h.readdirplus(cx, node, read, &mut listing)?;
-                Ok(listing.len())
-            }
+            Operation::ReadDirPlus(read) => self.readdirplus(cx, node, read, out),
             Operation::ReleaseDir(release) => h.releasedir(cx, node, release).map(done),
             Operation::FsyncDir { handle, data_only } => {
                 h.fsyncdir(cx, node, *handle, *data_only).map(done)
@@ -182,28 +159,21 @@ impl<H: Handler> Dispatcher<H> {
             Operation::Lseek { handle, offset, whence } => {
                 Ok(encode::offset(out, h.lseek(cx, node, *handle, *offset, *whence)?))
             }
-            Operation::CopyFileRange(copy) => {
-                let len = h.copy_file_range(cx, node, copy)?;
-                if copy.wide {
-                    Ok(encode::offset(out, len))
-                } else {
-                    // The kernel asks for no more than fits; a handler that did more is at fault.
-                    Ok(encode::size(out, u32::try_from(len).map_err(|_| Errno::IO)?))
-                }
-            }
+            Operation::CopyFileRange(copy) => self.copy_file_range(cx, node, copy, out),
             // Announced for block devices only; elsewhere it is the end of the connection.
             Operation::Destroy => self.destroy().map(done),
-            Operation::Ioctl(ioctl) => {
-                let head = encode::ioctl(out);
-                let buf = sized(&mut out[head..], ioctl.out_size);
-                Ok(head + within(buf, |buf| h.ioctl(cx, node, ioctl, buf))?)
-            }
+            Operation::Ioctl(ioctl) => self.ioctl(cx, node, ioctl, out),
             Operation::Init(_)
             | Operation::Lock
             | Operation::Bmap { .. }
             | Operation::Poll { .. }
             | Operation::Unknown { .. } => Err(Errno::NOSYS),
         }
+    }
+
+    fn forget(&self, forgets: impl IntoIterator<Item = (NodeId, u64)>) -> Result<usize, Errno> {
+        forgets.into_iter().for_each(|(node, lookups)| self.handler.forget(node, lookups));
+        Ok(0)
     }
 
     fn readdir(
@@ -217,6 +187,61 @@ impl<H: Handler> Dispatcher<H> {
         self.handler.readdir(cx, node, read, &mut listing)?;
         Ok(listing.len())
     }
+
+    fn readdirplus(
+        &self,
+        cx: &Context<'_>,
+        node: NodeId,
+        read: &Read,
+        out: &mut [u8],
+    ) -> Result<usize, Errno> {
+        let mut listing = ListingPlus::new(sized(out, read.size));
+        self.handler.readdirplus(cx, node, read, &mut listing)?;
+        Ok(listing.len())
+    }
+
+    fn write(
+        &self,
+        cx: &Context<'_>,
+        node: NodeId,
+        write: &Write<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, Errno> {
+        let len = self.handler.write(cx, node, write)?;
+        let len = u32::try_from(len).ok().filter(|_| len <= write.data.len());
+        Ok(encode::size(out, len.ok_or(Errno::IO)?))
+    }
+
+    fn copy_file_range(
+        &self,
+        cx: &Context<'_>,
+        node: NodeId,
+        copy: &CopyFileRange,
+        out: &mut [u8],
+    ) -> Result<usize, Errno> {
+        let len = self.handler.copy_file_range(cx, node, copy)?;
+        if copy.wide {
+            return Ok(encode::offset(out, len));
+        }
+        // The kernel asks for no more than fits; a handler that did more is at fault.
+        Ok(encode::size(out, u32::try_from(len).map_err(|_| Errno::IO)?))
+    }
+
+    fn ioctl(
+        &self,
+        cx: &Context<'_>,
+        node: NodeId,
+        ioctl: &Ioctl<'_>,
+        out: &mut [u8],
+    ) -> Result<usize, Errno> {
+        let head = encode::ioctl(out);
+        let buf = sized(&mut out[head..], ioctl.out_size);
+        Ok(head + within(buf, |buf| self.handler.ioctl(cx, node, ioctl, buf))?)
+    }
+}
+
+fn created(out: &mut [u8], (entry, opened): (Entry, Opened)) -> Result<usize, Errno> {
+    Ok(encode::created(out, &entry, &opened))
 }
 
 /// The front of the buffer, no longer than what is asked for.

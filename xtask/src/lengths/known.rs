@@ -6,7 +6,4 @@ use super::Known;
 pub const LONG_FILES: [Known; 1] = [("python/cffs_decode.py", "", 751)];
 
 /// Functions.
-pub const LONG_FUNCTIONS: [Known; 2] = [
-    ("crates/fuse-ring/src/dispatch.rs", "call", 113),
-    ("crates/fuse-ring/src/protocol/decode.rs", "operation", 128),
-];
+pub const LONG_FUNCTIONS: [Known; 0] = [];

@@ -367,7 +367,8 @@ impl Volume {
     /// other way round; `ENOTEMPTY` if the directory to be replaced has entries; `EINVAL` if a
     /// directory would move below itself; `EMLINK` if the new directory has as many directories as
     /// its link count can hold; `EPERM` as of [`unlink`](Volume::unlink), for both names, and if
-    /// the new directory is immutable; those of [changes](super#errors). If only the whiteout fails, the file has its new name.
+    /// the new directory is immutable; those of [changes](super#errors). If only the whiteout
+    /// fails, the file has its new name.
     ///
     /// ```
     /// # use std::sync::Arc;

@@ -99,43 +99,18 @@ fn operation<'a>(
         Opcode::Lookup => Operation::Lookup { name: body.name()? },
         Opcode::Forget => Operation::Forget { lookups: body.argument::<wire::ForgetIn>()?.nlookup },
         Opcode::BatchForget => Operation::BatchForget(forgets(body)?),
-        Opcode::GetAttr => {
-            let arg: wire::GetattrIn = body.argument()?;
-            Operation::GetAttr { handle: handle_if(arg.getattr_flags & wire::GETATTR_FH, arg.fh) }
-        }
-        Opcode::Statx => {
-            let arg: wire::StatxIn = body.argument()?;
-            Operation::Statx {
-                handle: handle_if(arg.getattr_flags & wire::GETATTR_FH, arg.fh),
-                flags: arg.sx_flags,
-                mask: arg.sx_mask,
-            }
-        }
+        Opcode::GetAttr => get_attr(&body.argument()?),
+        Opcode::Statx => statx(&body.argument()?),
         Opcode::SetAttr => Operation::SetAttr(set_attr(&body.argument()?)),
         Opcode::ReadLink => Operation::ReadLink,
         Opcode::Symlink => Operation::Symlink { name: body.name()?, target: body.string()? },
-        Opcode::MkNod => {
-            let wire::MknodIn { mode, rdev, umask, .. } = body.argument()?;
-            Operation::MkNod { name: body.name()?, mode, rdev, umask }
-        }
-        Opcode::MkDir => {
-            let wire::MkdirIn { mode, umask } = body.argument()?;
-            Operation::MkDir { name: body.name()?, mode, umask }
-        }
+        Opcode::MkNod => make_node(&body.argument()?, body.name()?),
+        Opcode::MkDir => make_dir(&body.argument()?, body.name()?),
         Opcode::Unlink => Operation::Unlink { name: body.name()? },
         Opcode::RmDir => Operation::RmDir { name: body.name()? },
-        Opcode::Rename => {
-            let arg: wire::RenameIn = body.argument()?;
-            Operation::Rename(rename(arg.newdir, 0, body)?)
-        }
-        Opcode::Rename2 => {
-            let arg: wire::Rename2In = body.argument()?;
-            Operation::Rename(rename(arg.newdir, arg.flags, body)?)
-        }
-        Opcode::Link => {
-            let arg: wire::LinkIn = body.argument()?;
-            Operation::Link { target: NodeId(arg.oldnodeid), name: body.name()? }
-        }
+        Opcode::Rename => Operation::Rename(rename(body)?),
+        Opcode::Rename2 => Operation::Rename(rename_with_flags(body)?),
+        Opcode::Link => link(&body.argument()?, body.name()?),
         Opcode::Open => Operation::Open(open(&body.argument()?)),
         Opcode::OpenDir => Operation::OpenDir(open(&body.argument()?)),
         Opcode::Read => Operation::Read(read(&body.argument()?)),
@@ -154,18 +129,12 @@ fn operation<'a>(
             Operation::FsyncDir { handle, data_only }
         }
         Opcode::SetXattr => Operation::SetXattr(set_xattr(body, dialect)?),
-        Opcode::GetXattr => {
-            let arg: wire::GetxattrIn = body.argument()?;
-            Operation::GetXattr { name: body.xattr_name()?, size: arg.size }
-        }
+        Opcode::GetXattr => get_xattr(&body.argument()?, body.xattr_name()?),
         Opcode::ListXattr => {
             Operation::ListXattr { size: body.argument::<wire::GetxattrIn>()?.size }
         }
         Opcode::RemoveXattr => Operation::RemoveXattr { name: body.xattr_name()? },
-        Opcode::Flush => {
-            let arg: wire::FlushIn = body.argument()?;
-            Operation::Flush { handle: FileHandle(arg.fh), lock_owner: LockOwner(arg.lock_owner) }
-        }
+        Opcode::Flush => flush(&body.argument()?),
         Opcode::Init => Operation::Init(InitRequest::decode(body.all())?),
         Opcode::GetLk | Opcode::SetLk | Opcode::SetLkW => {
             body.argument::<wire::LkIn>()?;
@@ -185,34 +154,12 @@ fn operation<'a>(
         Opcode::Interrupt => {
             Operation::Interrupt { unique: Unique(body.argument::<wire::InterruptIn>()?.unique) }
         }
-        Opcode::Bmap => {
-            let arg: wire::BmapIn = body.argument()?;
-            Operation::Bmap { block: arg.block, block_size: arg.blocksize }
-        }
+        Opcode::Bmap => bmap(&body.argument()?),
         Opcode::Destroy => Operation::Destroy,
-        Opcode::Ioctl => {
-            let arg: wire::IoctlIn = body.argument()?;
-            Operation::Ioctl(Ioctl {
-                handle: FileHandle(arg.fh),
-                command: arg.cmd,
-                data: body.data(arg.in_size)?,
-                out_size: arg.out_size,
-            })
-        }
+        Opcode::Ioctl => Operation::Ioctl(ioctl(&body.argument()?, body)?),
         Opcode::Poll => Operation::Poll { handle: FileHandle(body.argument::<wire::PollIn>()?.fh) },
-        Opcode::Fallocate => {
-            let arg: wire::FallocateIn = body.argument()?;
-            Operation::Fallocate(Fallocate {
-                handle: FileHandle(arg.fh),
-                offset: arg.offset,
-                length: arg.length,
-                mode: arg.mode,
-            })
-        }
-        Opcode::Lseek => {
-            let arg: wire::LseekIn = body.argument()?;
-            Operation::Lseek { handle: FileHandle(arg.fh), offset: arg.offset, whence: arg.whence }
-        }
+        Opcode::Fallocate => Operation::Fallocate(fallocate(&body.argument()?)),
+        Opcode::Lseek => lseek(&body.argument()?),
         Opcode::CopyFileRange => Operation::CopyFileRange(copy(&body.argument()?, false)),
         Opcode::CopyFileRange64 => Operation::CopyFileRange(copy(&body.argument()?, true)),
         Opcode::SyncFs => Operation::SyncFs,
@@ -221,6 +168,59 @@ fn operation<'a>(
 
 fn handle_if(flag: u32, fh: u64) -> Option<FileHandle> {
     (flag != 0).then_some(FileHandle(fh))
+}
+
+fn get_attr<'a>(arg: &wire::GetattrIn) -> Operation<'a> {
+    Operation::GetAttr { handle: handle_if(arg.getattr_flags & wire::GETATTR_FH, arg.fh) }
+}
+
+fn statx<'a>(arg: &wire::StatxIn) -> Operation<'a> {
+    Operation::Statx {
+        handle: handle_if(arg.getattr_flags & wire::GETATTR_FH, arg.fh),
+        flags: arg.sx_flags,
+        mask: arg.sx_mask,
+    }
+}
+
+fn make_node<'a>(arg: &wire::MknodIn, name: &'a [u8]) -> Operation<'a> {
+    Operation::MkNod { name, mode: arg.mode, rdev: arg.rdev, umask: arg.umask }
+}
+
+fn make_dir<'a>(arg: &wire::MkdirIn, name: &'a [u8]) -> Operation<'a> {
+    Operation::MkDir { name, mode: arg.mode, umask: arg.umask }
+}
+
+fn link<'a>(arg: &wire::LinkIn, name: &'a [u8]) -> Operation<'a> {
+    Operation::Link { target: NodeId(arg.oldnodeid), name }
+}
+
+fn get_xattr<'a>(arg: &wire::GetxattrIn, name: &'a [u8]) -> Operation<'a> {
+    Operation::GetXattr { name, size: arg.size }
+}
+
+fn flush<'a>(arg: &wire::FlushIn) -> Operation<'a> {
+    Operation::Flush { handle: FileHandle(arg.fh), lock_owner: LockOwner(arg.lock_owner) }
+}
+
+fn bmap<'a>(arg: &wire::BmapIn) -> Operation<'a> {
+    Operation::Bmap { block: arg.block, block_size: arg.blocksize }
+}
+
+fn lseek<'a>(arg: &wire::LseekIn) -> Operation<'a> {
+    Operation::Lseek { handle: FileHandle(arg.fh), offset: arg.offset, whence: arg.whence }
+}
+
+fn fallocate(arg: &wire::FallocateIn) -> Fallocate {
+    Fallocate { handle: FileHandle(arg.fh), offset: arg.offset, length: arg.length, mode: arg.mode }
+}
+
+fn ioctl<'a>(arg: &wire::IoctlIn, body: &mut Body<'a>) -> Result<Ioctl<'a>, Malformed> {
+    Ok(Ioctl {
+        handle: FileHandle(arg.fh),
+        command: arg.cmd,
+        data: body.data(arg.in_size)?,
+        out_size: arg.out_size,
+    })
 }
 
 fn forgets<'a>(body: &mut Body<'a>) -> Result<Forgets<'a>, Malformed> {
@@ -258,7 +258,17 @@ fn at(seconds: u64, nanoseconds: u32) -> Timestamp {
     Timestamp { seconds: seconds.cast_signed(), nanoseconds: nanoseconds.min(999_999_999) }
 }
 
-fn rename<'a>(new_parent: u64, flags: u32, body: &mut Body<'a>) -> Result<Rename<'a>, Malformed> {
+fn rename<'a>(body: &mut Body<'a>) -> Result<Rename<'a>, Malformed> {
+    let arg: wire::RenameIn = body.argument()?;
+    renamed(arg.newdir, 0, body)
+}
+
+fn rename_with_flags<'a>(body: &mut Body<'a>) -> Result<Rename<'a>, Malformed> {
+    let arg: wire::Rename2In = body.argument()?;
+    renamed(arg.newdir, arg.flags, body)
+}
+
+fn renamed<'a>(new_parent: u64, flags: u32, body: &mut Body<'a>) -> Result<Rename<'a>, Malformed> {
     let name = body.name()?;
     let new_name = body.name()?;
     Ok(Rename { name, new_parent: NodeId(new_parent), new_name, flags })
