@@ -33,10 +33,17 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
             command.run().unwrap_or_else(|error| exit::report(&called_as, name, kind, &error))
         }
         Err(usage) => {
-            // Where standard error is closed there is nobody to tell.
-            let _ = usage.print();
+            let printed = usage.print();
             let kind = Kind::of_arguments(&called_as, arguments.get(1).map(OsString::as_os_str));
-            if usage.use_stderr() { kind.usage_code() } else { ExitCode::SUCCESS }
+            match printed {
+                // Where standard error is closed there is nobody to tell.
+                _ if usage.use_stderr() => kind.usage_code(),
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    let error = anyhow::Error::new(error).context("standard output");
+                    exit::report(&called_as, "help", kind, &error)
+                }
+            }
         }
     }
 }

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    cat, explain, export, fsck, generate, grow, import, info, inspect, ls, mkfs, mount, restart,
-    scrub, stats, sync, trim, tune, umount,
+    cat, explain, export, fsck, generate, grow, import, info, inspect, ls, mkfs, mount, path,
+    restart, scrub, stats, sync, trim, tune, umount,
 };
 use crate::exit::Kind;
 
@@ -67,6 +67,7 @@ pub enum Command {
     Export(export::Export),
     Stats(stats::Stats),
     Explain(explain::Explain),
+    Path(path::Path),
     Inspect(inspect::Inspect),
     #[command(hide = true)]
     ResumeVersion(restart::ResumeVersion),
@@ -96,6 +97,7 @@ impl Command {
             Command::Export(_) => "export",
             Command::Stats(_) => "stats",
             Command::Explain(_) => "explain",
+            Command::Path(_) => "path",
             Command::Inspect(_) => "inspect",
             Command::Generate(_) => "generate",
         }
@@ -131,6 +133,7 @@ impl Command {
             Command::Export(command) => command.run(),
             Command::Stats(command) => command.run(),
             Command::Explain(command) => command.run(),
+            Command::Path(command) => command.run(),
             Command::Inspect(command) => command.run(),
             Command::Generate(command) => command.run(Cli::command()),
         }

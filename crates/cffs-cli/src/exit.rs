@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use cffs::device::file::OpenError;
 use cffs::error::{Corruption, Error};
 
+use crate::output::note;
+
 #[cfg(test)]
 mod tests;
 
@@ -70,9 +72,9 @@ impl Kind {
 pub fn report(called_as: &OsStr, command: &str, kind: Kind, error: &anyhow::Error) -> ExitCode {
     if error.downcast_ref::<Reported>().is_none() && !is_broken_pipe(error) {
         if called_as == "cffs" {
-            eprintln!("cffs {command}: {}", message(kind, error));
+            note!("cffs {command}: {}", message(kind, error));
         } else {
-            eprintln!("{}: {}", called_as.display(), message(kind, error));
+            note!("{}: {}", called_as.display(), message(kind, error));
         }
     }
     kind.failure_code()

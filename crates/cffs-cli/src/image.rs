@@ -16,6 +16,7 @@ use cffs::vfs::{Volume, mark};
 use cffs_serve::fuse::control;
 
 use crate::mounts::{self, Mounted};
+use crate::output::note;
 
 /// How long a command waits for a program that writes the image: a server that is closing it, or
 /// another command.
@@ -49,7 +50,7 @@ pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
         Err(OpenError::InUse { .. }) => {}
         outcome => return Ok(outcome?),
     }
-    eprintln!("cffs: {} is {user}; waiting for it", path.display());
+    note!("cffs: {} is {user}; waiting for it", path.display());
     match FileDevice::open_waiting(path, access, PATIENCE) {
         Err(OpenError::InUse { by, .. }) => bail!("{} is still {by}", path.display()),
         outcome => Ok(outcome?),
@@ -92,7 +93,7 @@ pub fn open_volume(
 /// this volume.
 pub fn warn_of_writer(path: &Path, superblock: &Superblock) {
     if let Some(user) = mark::user(superblock, &SystemHost, true) {
-        eprintln!("cffs: {}: {user}; what is read may not fit together", path.display());
+        note!("cffs: {}: {user}; what is read may not fit together", path.display());
     }
 }
 

@@ -22,6 +22,8 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::output::note;
+
 use self::limit::{Admission, Limit};
 
 mod limit;
@@ -60,7 +62,7 @@ pub fn to_background(file: Option<&Path>, volume: &Path, is_said: bool) {
     }
     let Some(path) = file.map(Path::to_path_buf).or_else(own_file) else {
         if is_said {
-            eprintln!(
+            note!(
                 "cffs: there is no log: no system log listens, and neither XDG_STATE_HOME, HOME nor \
                  XDG_RUNTIME_DIR says where one may be; -o log=FILE names one"
             );
@@ -73,7 +75,7 @@ pub fn to_background(file: Option<&Path>, volume: &Path, is_said: bool) {
             let builder = tracing_subscriber::fmt().with_env_filter(filter()).event_format(lines);
             let _ = builder.with_writer(Mutex::new(file)).try_init();
         }
-        Err(error) if is_said => eprintln!(
+        Err(error) if is_said => note!(
             "cffs: there is no log: {}: {error}; the volume is served without one",
             path.display()
         ),

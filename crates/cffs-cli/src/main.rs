@@ -5,6 +5,9 @@
 //! module of [`commands`] defines one command's flags beside the function that carries it out, and
 //! calls the library. What several of them need stands in the modules beside it.
 
+// They panic where they cannot write: see `output`.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod applet;
 mod background;
 mod cli;

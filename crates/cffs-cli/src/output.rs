@@ -1,5 +1,9 @@
-//! Standard output: tables, JSON, and a pipe whose reader has gone.
+//! Standard output: lines, tables, JSON, and what becomes of a write that fails there.
+//!
+//! What a command prints is its result: where that cannot be written, the command fails. Notes on standard
+//! error go beside it: where they cannot be written, there is nobody to tell.
 
+use std::fmt::Arguments;
 use std::io::{self, BufWriter, IsTerminal, Write};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
@@ -11,8 +15,50 @@ mod tests;
 
 /// Standard output, buffered. Errors are returned, a broken pipe among them; the program then ends
 /// quietly.
-pub fn stdout() -> BufWriter<io::StdoutLock<'static>> {
-    BufWriter::with_capacity(1 << 16, io::stdout().lock())
+pub struct Stdout(BufWriter<io::StdoutLock<'static>>);
+
+/// Standard output; who writes there flushes it in the end.
+pub fn stdout() -> Stdout {
+    Stdout(BufWriter::with_capacity(1 << 16, io::stdout().lock()))
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(named)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(named)
+    }
+}
+
+/// Says where it was, so that nobody takes "no space left" for the volume's.
+fn named(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("standard output: {error}"))
+}
+
+/// Prints a line on standard output, formatted as by `format!`; fails where it cannot be written.
+macro_rules! say {
+    ($($format:tt)+) => { $crate::output::line(format_args!($($format)+)) };
+}
+
+/// Prints a line on standard error, formatted as by `format!`.
+macro_rules! note {
+    ($($format:tt)+) => { $crate::output::note_line(format_args!($($format)+)) };
+}
+
+pub(crate) use {note, say};
+
+/// What [`say!`] calls.
+pub fn line(text: Arguments<'_>) -> anyhow::Result<()> {
+    let mut out = stdout();
+    writeln!(out, "{text}")?;
+    Ok(out.flush()?)
+}
+
+/// What [`note!`] calls.
+pub fn note_line(text: Arguments<'_>) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// Prints a value as JSON on its own lines.

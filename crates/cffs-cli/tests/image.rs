@@ -359,3 +359,122 @@ fn a_repair_says_what_was_lost() {
     assert!(!said.contains("crash"), "{said}");
     assert!(said.contains("follows from the above"), "{said}");
 }
+
+/// Once, printing to a full device was a panic of `import --dry-run` and of `fsck`, and others lost what they
+/// had to say without a word.
+#[test]
+fn what_cannot_be_printed_is_a_failure() {
+    let scratch = Scratch::with_image();
+    let source = scratch.path().join("file");
+    fs::write(&source, b"contents").expect("written");
+    succeed(scratch.cffs(["import", "-q"]).arg(scratch.image()).arg(&source));
+    let image = scratch.image().display().to_string();
+    let (image, source) = (image.as_str(), &*source.display().to_string());
+    let commands: [(&[&str], i32); 20] = [
+        (&["mkfs", "-f", image], 1),
+        (&["import", "--dry-run", image, source], 1),
+        (&["import", "--dry-run", "--json", image, source], 1),
+        (&["import", image, source], 1),
+        (&["import", "--json", image, source], 1),
+        (&["ls", image], 1),
+        (&["cat", image, "/file"], 1),
+        (&["path", image, "1"], 1),
+        (&["info", image], 1),
+        (&["info", "--json", image], 1),
+        (&["info", "--udev", image], 1),
+        (&["inspect", image, "superblock"], 1),
+        (&["tune", "--label", "x", image], 1),
+        (&["trim", image], 1),
+        (&["grow", image, "300M"], 1),
+        (&["fsck", "-n", image], 8),
+        (&["fsck", "-p", image], 8),
+        (&["fsck", "-f", "-y", "--json", image], 8),
+        (&["scrub", "--rate", "0", image], 8),
+        (&["--help"], 1),
+    ];
+    for (arguments, code) in commands {
+        let full = || fs::File::options().write(true).open("/dev/full").expect("open");
+        let mut command = scratch.cffs([]);
+        let said = fail(code, command.args(arguments).stdout(full()));
+        assert!(said.contains("standard output: No space left"), "{arguments:?}: {said}");
+        // Where the message itself cannot be written, the code says it.
+        let mut command = scratch.cffs([]);
+        fail(code, command.args(arguments).stdout(full()).stderr(full()));
+    }
+    scratch.assert_clean();
+}
+
+#[test]
+fn a_reader_that_goes_is_no_panic() {
+    let scratch = Scratch::with_image();
+    for arguments in [&["fsck", "-n"][..], &["info"], &["scrub"], &["trim"]] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = scratch.cffs([]);
+        let output = command.args(arguments).arg(scratch.image()).stdout(writer).output();
+        let output = output.expect("it starts");
+        assert!(matches!(output.status.code(), Some(1 | 8)), "{arguments:?}: {output:?}");
+        assert!(output.stderr.is_empty(), "{arguments:?}: {output:?}");
+    }
+}
+
+#[test]
+fn path_finds_every_name_of_an_inode() {
+    let scratch = Scratch::with_image();
+    let tree = scratch.path().join("tree");
+    fs::create_dir_all(tree.join("a/b")).expect("made");
+    fs::write(tree.join("a/b/one"), b"1").expect("written");
+    fs::hard_link(tree.join("a/b/one"), tree.join("a/two")).expect("linked");
+    fs::write(tree.join("a/tab\there"), b"2").expect("written");
+    succeed(scratch.cffs(["import", "-q"]).arg(scratch.image()).arg(&tree));
+    let number = |path: &str| {
+        let listed = succeed(scratch.cffs(["ls", "-d", "--json"]).arg(scratch.image()).arg(path));
+        let listed: serde_json::Value = serde_json::from_str(&listed).expect("it is JSON");
+        listed["ino"].to_string()
+    };
+    let path = |inodes: &[&str]| {
+        let mut command = scratch.cffs(["path"]);
+        command.arg(scratch.image()).args(inodes);
+        command
+    };
+    let file = number("/a/b/one");
+    let mut found: Vec<String> = succeed(&mut path(&[&file])).lines().map(Into::into).collect();
+    found.sort();
+    assert_eq!(found, [format!("{file}\t/a/b/one"), format!("{file}\t/a/two")]);
+    let dir = number("/a/b");
+    assert_eq!(succeed(&mut path(&[&dir, "1"])), format!("1\t/\n{dir}\t/a/b\n"));
+    let odd = number("/a/tab\there");
+    assert_eq!(succeed(&mut path(&[&odd])), format!("{odd}\t/a/tab\\there\n"));
+
+    // One that is free has no path; the others are told all the same.
+    let mut both = path(&["999999", &dir]);
+    let output = both.output().expect("it starts");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{dir}\t/a/b\n"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("inode 999999 has no path"));
+    fail(2, &mut path(&["0"]));
+
+    // A mounted volume is searched by the same numbers, through its directory or its image.
+    if harness::can_mount() {
+        scratch.mount("ro");
+        let mount = scratch.mountpoint();
+        for target in [scratch.image(), mount.clone()] {
+            let mut command = scratch.cffs(["path", "--json"]);
+            let told = succeed(command.arg(&target).args([&file, "1"]));
+            let told: Vec<serde_json::Value> =
+                told.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+            assert_eq!(told[0]["paths"], serde_json::json!([mount.to_string_lossy()]));
+            let mut paths: Vec<&str> = told[1]["paths"]
+                .as_array()
+                .expect("a list")
+                .iter()
+                .flat_map(|p| p.as_str())
+                .collect();
+            paths.sort_unstable();
+            let expected = [mount.join("a/b/one"), mount.join("a/two")];
+            assert_eq!(paths.iter().map(std::path::PathBuf::from).collect::<Vec<_>>(), expected);
+        }
+        fail(1, scratch.cffs(["path"]).arg(&mount).arg("999999"));
+        scratch.umount();
+    }
+}

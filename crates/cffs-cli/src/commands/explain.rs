@@ -7,7 +7,7 @@ use anyhow::Context;
 use cffs_serve::fuse::control::{self, Question};
 use clap::Args;
 
-use crate::output;
+use crate::output::{self, say};
 
 /// Show where a file on a mounted volume lies, and what a cold read of it costs
 ///
@@ -35,9 +35,9 @@ impl Explain {
                 continue;
             }
             if index > 0 {
-                println!();
+                say!("")?;
             }
-            println!("{}", output::printable(path.as_os_str().as_encoded_bytes()));
+            say!("{}", output::printable(path.as_os_str().as_encoded_bytes()))?;
             output::key_values(&answer)?;
         }
         Ok(ExitCode::SUCCESS)

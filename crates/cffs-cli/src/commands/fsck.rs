@@ -21,8 +21,8 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
 
-use crate::output::counted;
-use crate::{image, output, progress, size};
+use crate::output::{self, counted, say};
+use crate::{image, progress, size};
 
 /// How often a server is asked how its check stands.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -113,7 +113,7 @@ impl Fsck {
         if self.json {
             output::json(&json!(report))?;
         } else {
-            self.tell(&report);
+            self.tell(&report)?;
         }
         Ok(ExitCode::from(code))
     }
@@ -197,18 +197,18 @@ impl Fsck {
         self.json && !self.progress && self.progress_to.is_none()
     }
 
-    fn tell(&self, report: &CheckReport) {
+    fn tell(&self, report: &CheckReport) -> anyhow::Result<()> {
         let name = self.target.display();
         if let Some(damage) = &report.damage_seen {
-            println!("{name}: {damage}: everything is checked");
+            say!("{name}: {damage}: everything is checked")?;
         }
         for CheckProblem { code, place, message, fixed, .. } in &report.problems {
             let outcome = if *fixed { " (repaired)" } else { "" };
-            println!("{name}: {code} {place}: {message}{outcome}");
+            say!("{name}: {code} {place}: {message}{outcome}")?;
         }
         let shown = report.problems.len() as u64;
         if report.problem_count > shown {
-            println!("{name}: and {} more, in the log", report.problem_count - shown);
+            say!("{name}: and {} more, in the log", report.problem_count - shown)?;
         }
         for (code, count) in &report.recovered {
             let why = match (self.online, report.crashed) {
@@ -216,29 +216,29 @@ impl Fsck {
                 (false, true) => "recovered after a crash",
                 (false, false) => "follows from the above",
             };
-            println!("{name}: {why}: {code} ({count})");
+            say!("{name}: {why}: {code} ({count})")?;
         }
         if report.skipped {
-            println!("{name}: clean, not checked");
-            return;
+            say!("{name}: clean, not checked")?;
+            return Ok(());
         }
         if let Some(fast) = &report.fast {
-            println!(
+            say!(
                 "{name}: recovered from the busy log: {}, {}; {}, {} read",
                 counted(fast.directories, "directory"),
                 counted(fast.groups, "cylinder group"),
                 counted(report.read_requests, "request"),
                 size::show(report.read_bytes)
-            );
-            return;
+            )?;
+            return Ok(());
         }
         if let Some(why) = &report.full_because {
-            println!("{name}: everything was checked: {why}");
+            say!("{name}: everything was checked: {why}")?;
         }
         let used = report.used_fragments * u64::from(report.fragment_bytes);
         let all =
             (report.used_fragments + report.free_fragments) * u64::from(report.fragment_bytes);
-        println!(
+        say!(
             "{name}: {}, {}, {} of {} in use; {}, {} read",
             counted(report.inodes, "inode"),
             counted(report.directories, "directory"),
@@ -246,36 +246,37 @@ impl Fsck {
             size::show(all),
             counted(report.read_requests, "request"),
             size::show(report.read_bytes)
-        );
+        )?;
         if report.unreadable_sectors > 0 {
-            println!(
+            say!(
                 "{name}: {} of the device cannot be read; copy what you need to another device",
                 counted(report.unreadable_sectors, "sector")
-            );
+            )?;
         }
-        self.tell_losses(report);
+        self.tell_losses(report)?;
         let left = report.problems.iter().filter(|problem| !problem.fixed).count();
         let is_hopeless = report.problems.iter().any(|p| !p.fixed && !p.repairable);
         let all = counted(report.problem_count, "problem");
         let them = if left == 1 { "it" } else { "them" };
         match (report.problem_count, left) {
             (0, _) if report.unreadable_sectors > 0 => {
-                println!("{name}: no other problem was found");
+                say!("{name}: no other problem was found")?;
             }
-            (0, _) if report.consistent || self.online => println!("{name}: clean"),
-            (0, _) => println!("{name}: was not left clean; cffs fsck -p {name} completes it"),
-            (_, 0) => println!("{name}: {all}, repaired"),
+            (0, _) if report.consistent || self.online => say!("{name}: clean")?,
+            (0, _) => say!("{name}: was not left clean; cffs fsck -p {name} completes it")?,
+            (_, 0) => say!("{name}: {all}, repaired")?,
             _ if self.online => {
-                println!("{name}: {all}; unmount it, and cffs fsck -y repairs {them}");
+                say!("{name}: {all}; unmount it, and cffs fsck -y repairs {them}")?;
             }
             _ if is_hopeless => {
-                println!(
+                say!(
                     "{name}: {all}, {left} not repaired, and no repair helps; {}",
                     self.way_out(report)
-                );
+                )?;
             }
-            _ => println!("{name}: {all}, {left} not repaired; cffs fsck -y {name} repairs {them}"),
+            _ => say!("{name}: {all}, {left} not repaired; cffs fsck -y {name} repairs {them}")?,
         }
+        Ok(())
     }
 
     /// What to do where a repair does not help.
@@ -293,7 +294,7 @@ impl Fsck {
     }
 
     /// Lists what the damage has cost, and counts it.
-    fn tell_losses(&self, report: &CheckReport) {
+    fn tell_losses(&self, report: &CheckReport) -> anyhow::Result<()> {
         let name = self.target.display();
         for CheckLoss { what, path, inode } in report.losses.iter().take(LOSSES_SHOWN_MAX) {
             let path = output::printable(path.as_bytes());
@@ -302,15 +303,16 @@ impl Fsck {
                 path if path.ends_with('/') => format!("inode {inode}, a file in {path}"),
                 path => format!("{path} (inode {inode})"),
             };
-            println!("{name}: {what}: {which}");
+            say!("{name}: {what}: {which}")?;
         }
         let counts: Vec<String> = (report.loss_counts.iter())
             .map(|(what, count)| format!("{} {what}", counted(*count, "file")))
             .collect();
         if !counts.is_empty() {
             let when = if report.changed { "" } else { "with a repair: " };
-            println!("{name}: {when}{}", counts.join(", "));
+            say!("{name}: {when}{}", counts.join(", "))?;
         }
+        Ok(())
     }
 }
 

@@ -10,7 +10,8 @@ use cffs_serve::fuse::control::{self, Question, Request};
 use clap::Args;
 use serde_json::json;
 
-use crate::{image, mounts, output, size};
+use crate::output::{self, say};
+use crate::{image, mounts, size};
 
 /// Make a volume larger
 ///
@@ -71,8 +72,8 @@ impl Grow {
         } else if !self.quiet {
             let (name, to) = (self.target.display(), size::show(grown.to));
             match grown.to - grown.from {
-                0 => println!("{name}: has {to} already, all that it can have"),
-                gained => println!("{name}: {to}, {} more", size::show(gained)),
+                0 => say!("{name}: has {to} already, all that it can have")?,
+                gained => say!("{name}: {to}, {} more", size::show(gained))?,
             }
         }
         Ok(ExitCode::SUCCESS)

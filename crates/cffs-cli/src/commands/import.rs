@@ -13,8 +13,8 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
-use crate::output::counted;
-use crate::{image, output, progress, size};
+use crate::output::{self, counted, note, say};
+use crate::{image, progress, size};
 
 /// Copy a tree into an image, without mounting it
 ///
@@ -99,22 +99,22 @@ impl Import {
             shown["fits"] = survey.fits().into();
             output::json(&shown)?;
         } else if !self.how.quiet {
-            println!(
+            say!(
                 "would copy {}; would replace {}",
                 shown(&survey.summary),
                 counted(survey.replaced, "file")
-            );
-            println!(
+            )?;
+            say!(
                 "takes about {} of {} that are free: {}",
                 size::show(survey.needed_bytes),
                 size::show(survey.available_bytes),
                 if survey.fits() { "fits" } else { "does not fit" }
-            );
+            )?;
         }
         let is_well = survey.fits() && survey.summary.failures == 0;
         if survey.summary.failures > 0 {
             let failed = counted(survey.summary.failures, "file");
-            eprintln!("cffs: {failed} could not be copied");
+            note!("cffs: {failed} could not be copied");
         }
         Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -142,7 +142,7 @@ impl CopyFlags {
         }
         if summary.failures > 0 {
             let failed = counted(summary.failures, "file");
-            eprintln!("cffs: {failed} could not be copied whole");
+            note!("cffs: {failed} could not be copied whole");
             return Ok(ExitCode::FAILURE);
         }
         Ok(ExitCode::SUCCESS)
@@ -194,6 +194,6 @@ impl Observer for Watcher {
     }
 
     fn failed(&self, error: &CopyError) {
-        self.0.suspend(|| eprintln!("cffs: {error}"));
+        self.0.suspend(|| note!("cffs: {error}"));
     }
 }

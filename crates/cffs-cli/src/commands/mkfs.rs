@@ -17,8 +17,9 @@ use cffs::vfs::{mark, read_superblock};
 use clap::{Args, ValueEnum};
 
 use super::tune::Errors;
+use crate::output::{self, say};
 use crate::size::Portion;
-use crate::{image, output, size};
+use crate::{image, size};
 
 /// How much of a device is looked at for signs of something valuable.
 const SIGNATURE_BYTES: usize = 128 << 10;
@@ -241,7 +242,7 @@ impl Mkfs {
             feature(superblock.incompat.contains(Incompat::INLINE), "inline"),
         ];
         let features: Vec<&str> = features.into_iter().filter(|name| !name.is_empty()).collect();
-        println!(
+        say!(
             "{}: {} in blocks of {}, fragments of {}, segments of {}; {}; UUID {}",
             self.target.display(),
             size::show(bytes),
@@ -250,7 +251,7 @@ impl Mkfs {
             size::show(superblock.segment_bytes.into()),
             if features.is_empty() { String::from("no features") } else { features.join(", ") },
             uuid::Uuid::from_bytes(superblock.uuid),
-        );
+        )?;
         Ok(())
     }
 }

@@ -13,6 +13,7 @@ pub mod ls;
 pub mod mkfs;
 pub mod mount;
 pub mod mount_helper;
+pub mod path;
 mod remount;
 pub mod restart;
 pub mod scrub;

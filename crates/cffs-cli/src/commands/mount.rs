@@ -22,6 +22,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use super::{remount, umount};
 use crate::background::{self, Role};
 use crate::mount_options::MountOptions;
+use crate::output::note;
 use crate::successor::{self, Inherited};
 use crate::{image, last_words, log, mounts, privileges, service_manager};
 
@@ -172,7 +173,7 @@ impl Mount {
                 return Ok(());
             }
             umount::unmount(&mounted.directory, true)?;
-            eprintln!(
+            note!(
                 "cffs mount: took the mount of {} away from {}: its server had died",
                 mounted.source.display(),
                 mounted.directory.display()
@@ -196,10 +197,10 @@ impl Mount {
         let stopper = Arc::new(Mutex::new(server.stopper()));
         stop_on_signals(Arc::clone(&stopper))?;
         if let Some(why) = server.why_no_block_device() {
-            eprintln!("cffs mount: mounted as fuse, so that sync(2) does not reach it: {why}");
+            note!("cffs mount: mounted as fuse, so that sync(2) does not reach it: {why}");
         }
         if self.verbose {
-            eprintln!("cffs mount: requests arrive by {}", server.transport());
+            note!("cffs mount: requests arrive by {}", server.transport());
         }
         if !in_background {
             service_manager::ready();
@@ -230,7 +231,7 @@ impl Mount {
         let volume = open_served(&source, &device, &watch, options)?;
         if let Some(damage) = volume.superblock().damage {
             let advice = "unmount it, and cffs fsck checks and mends it";
-            eprintln!("cffs mount: {}: {damage}; {advice}", source.display());
+            note!("cffs mount: {}: {damage}; {advice}", source.display());
         }
         let fuse_options = fuse_options(&source, device, watch, options);
         match Server::mount(volume.clone(), &self.directory, &fuse_options) {
@@ -316,7 +317,7 @@ fn switch_rings_on(options: &MountOptions) {
         return;
     }
     match fuse::switch_rings_on() {
-        Ok(true) => eprintln!("cffs mount: switched io_uring for FUSE on (enable_uring)"),
+        Ok(true) => note!("cffs mount: switched io_uring for FUSE on (enable_uring)"),
         Ok(false) => {}
         Err(error) => tracing::info!(%error, "io_uring for FUSE stays switched off"),
     }

@@ -7,6 +7,8 @@ use anyhow::Context;
 use cffs_serve::fuse::control;
 use clap::Args;
 
+use crate::output::say;
+
 /// Replace the program that serves a mounted volume, without unmounting
 ///
 /// For upgrades: the server closes the volume and becomes the program that is installed now, under the
@@ -40,7 +42,7 @@ pub struct ResumeVersion {}
 impl ResumeVersion {
     /// Prints it.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        println!("{}", cffs_serve::fuse::restart::VERSION);
+        say!("{}", cffs_serve::fuse::restart::VERSION)?;
         Ok(ExitCode::SUCCESS)
     }
 }

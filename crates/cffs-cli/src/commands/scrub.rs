@@ -12,8 +12,8 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
 
-use crate::output::counted;
-use crate::{image, output, progress, size};
+use crate::output::{self, counted, say};
+use crate::{image, progress, size};
 
 /// How often a server is asked how its scrub stands.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -56,7 +56,7 @@ impl Scrub {
         if self.json {
             output::json(&json!(status))?;
         } else {
-            self.tell(&status);
+            self.tell(&status)?;
         }
         Ok(if status.problem_count > 0 { ExitCode::from(PROBLEMS) } else { ExitCode::SUCCESS })
     }
@@ -104,14 +104,14 @@ impl Scrub {
         progress::counter("scrub", Some(0), "inodes", self.json)
     }
 
-    fn tell(&self, status: &ScrubStatus) {
+    fn tell(&self, status: &ScrubStatus) -> anyhow::Result<()> {
         let name = self.target.display();
         for problem in &status.problems {
-            println!("{name}: {problem}");
+            say!("{name}: {problem}")?;
         }
         let more = status.problem_count - status.problems.len() as u64;
         if more > 0 {
-            println!("{name}: and {more} more, in the log");
+            say!("{name}: and {more} more, in the log")?;
         }
         let outcome = match status.stage {
             Stage::Never => "no scrub was started",
@@ -119,12 +119,12 @@ impl Scrub {
             Stage::Done => "complete",
             Stage::Stopped => "ended before it was complete",
         };
-        println!(
+        say!(
             "{name}: {}, {} read, {}; {outcome}",
             counted(status.inodes, "inode"),
             size::show(status.read_bytes),
             counted(status.problem_count, "problem")
-        );
+        )
     }
 }
 

@@ -10,7 +10,7 @@ use cffs_serve::fuse::control::{self, Question};
 use clap::Args;
 use serde_json::Value;
 
-use crate::output;
+use crate::output::{self, say};
 
 mod prometheus;
 
@@ -80,7 +80,7 @@ impl Stats {
                 out.flush()?;
             } else {
                 output::key_values(&rise)?;
-                println!();
+                say!("")?;
             }
             last = next;
         }

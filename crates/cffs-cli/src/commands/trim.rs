@@ -10,7 +10,8 @@ use cffs_serve::fuse::control;
 use clap::Args;
 use serde_json::json;
 
-use crate::{image, mounts, output, size};
+use crate::output::{self, say};
+use crate::{image, mounts, size};
 
 /// Give the space that is free back to the device
 ///
@@ -47,7 +48,7 @@ impl Trim {
         if self.json {
             output::json(&json!({ "trimmed_bytes": bytes }))?;
         } else if !self.quiet {
-            println!("{}: {} trimmed", self.target.display(), size::show(bytes));
+            say!("{}: {} trimmed", self.target.display(), size::show(bytes))?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -28,7 +28,7 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use crate::mounts::{self, Mounted};
-use crate::output;
+use crate::output::{self, note};
 
 /// How long the server may take without a word to the user.
 const QUIET: Duration = Duration::from_secs(2);
@@ -139,7 +139,7 @@ impl Waiting {
         }
         let separator = if self.what.is_empty() { "" } else { ": " };
         let place = place.display();
-        eprintln!("cffs umount: waiting until {place} is complete{separator}{}", self.what);
+        note!("cffs umount: waiting until {place} is complete{separator}{}", self.what);
         self.said = Some(self.what.clone());
     }
 }

@@ -15,6 +15,8 @@ use cffs::format::superblock::SUPERBLOCK_BYTES;
 use cffs::format::{Checksum, Layout, Superblock, checksum};
 use cffs::units::{BlockNo, CgIndex, Container, InodeNo, SectorIndex};
 
+use crate::output::note;
+
 /// No file has more extents than this many; more are a loop.
 const EXTENTS_MAX: usize = 1 << 24;
 
@@ -53,7 +55,7 @@ impl<'d> Reader<'d> {
             Ok(superblock) => superblock,
             Err(first) => match last_copy(device) {
                 Some(copy) => {
-                    eprintln!("cffs: {first}; this is the copy at the end of the device");
+                    note!("cffs: {first}; this is the copy at the end of the device");
                     copy
                 }
                 None => return Err(first.into()),
