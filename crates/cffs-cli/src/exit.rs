@@ -1,6 +1,7 @@
 //! How the program ends: messages of failures, and exit codes by the convention of each kind.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
 use std::process::ExitCode;
 
@@ -106,8 +107,11 @@ fn message(kind: Kind, error: &anyhow::Error) -> String {
 
 fn advice(kind: Kind, cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     let open = cause.downcast_ref::<OpenError>();
-    if let Some(OpenError::Io { source, .. }) = open {
+    if let Some(OpenError::Io { path, source }) = open {
         return match source.kind() {
+            io::ErrorKind::PermissionDenied if kind == Kind::Mount && File::open(path).is_ok() => {
+                Some("its owner or root may write to it; others mount it read-only: -o ro")
+            }
             io::ErrorKind::NotFound => Some("cffs mkfs makes an image"),
             io::ErrorKind::PermissionDenied => Some("its owner or root may open it"),
             _ => None,

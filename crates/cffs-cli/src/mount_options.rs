@@ -22,6 +22,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// What the kernel watches over.
     pub flags: Flags,
+    /// When a read sets the time of access, if that was asked for.
+    pub atime: Option<AtimeMode>,
     is_root: bool,
     /// The mount is there already; the kernel's options of it change.
     pub remount: bool,
@@ -57,6 +59,7 @@ impl MountOptions {
             open: OpenOptions::default(),
             allow_other: is_root,
             flags: Flags::default(),
+            atime: None,
             is_root,
             remount: false,
             block_device: is_root,
@@ -91,6 +94,11 @@ impl MountOptions {
         Ok(())
     }
 
+    fn set_atime(&mut self, mode: AtimeMode) {
+        self.open.atime = mode;
+        self.atime = Some(mode);
+    }
+
     /// Applies one option; false if it is not known.
     fn apply_one(&mut self, name: &str, value: Option<&str>) -> anyhow::Result<bool> {
         let needed = || value.ok_or_else(|| anyhow!("mount option '{name}' needs a value"));
@@ -99,9 +107,9 @@ impl MountOptions {
                 self.open.read_only = name == "ro";
                 self.flags.read_only = Some(self.open.read_only);
             }
-            "noatime" => self.open.atime = AtimeMode::Never,
-            "relatime" | "atime" => self.open.atime = AtimeMode::Relative,
-            "strictatime" => self.open.atime = AtimeMode::Strict,
+            "noatime" => self.set_atime(AtimeMode::Never),
+            "relatime" | "atime" => self.set_atime(AtimeMode::Relative),
+            "strictatime" => self.set_atime(AtimeMode::Strict),
             "sync" | "dirsync" => self.open.sync = true,
             "async" => self.open.sync = false,
             "discard" => self.open.discard = true,

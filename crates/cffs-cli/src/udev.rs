@@ -1,6 +1,9 @@
 //! What a volume is, in the properties that udev's rules go by: those that libblkid gives to the types
-//! that it knows.
+//! that it knows. And the way back, from a label or a UUID to the device.
 
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
 use cffs::format::Superblock;
 use cffs::format::superblock::VERSION;
 
@@ -22,6 +25,41 @@ pub fn properties(superblock: &Superblock) -> String {
         lines.push_str(&format!("ID_FS_LABEL={safe}\nID_FS_LABEL_ENC={encoded}\n"));
     }
     lines
+}
+
+/// The links that udev makes, by the tag that stands for them in fstab(5).
+const TAGS: [(&str, &str); 5] = [
+    ("LABEL", "by-label"),
+    ("UUID", "by-uuid"),
+    ("PARTLABEL", "by-partlabel"),
+    ("PARTUUID", "by-partuuid"),
+    ("ID", "by-id"),
+];
+
+/// The device that `LABEL=`, `UUID=` or the like stands for; anything else is a path, and stays as it is.
+pub fn device_of_tag(source: &Path) -> anyhow::Result<PathBuf> {
+    device_below(Path::new("/dev/disk"), source)
+}
+
+fn device_below(links: &Path, source: &Path) -> anyhow::Result<PathBuf> {
+    let text = source.to_string_lossy();
+    let tag = text.split_once('=').and_then(|(tag, value)| {
+        let (tag, directory) = TAGS.iter().find(|(name, _)| *name == tag)?;
+        Some((*tag, *directory, value.trim_matches('"')))
+    });
+    let Some((tag, directory, value)) = tag.filter(|_| !source.exists()) else {
+        return Ok(source.to_owned());
+    };
+    let name = if tag.ends_with("UUID") { value.to_lowercase() } else { encoded(value.as_bytes()) };
+    let link = links.join(directory).join(name);
+    if link.exists() {
+        return Ok(link);
+    }
+    bail!(
+        "{text}: there is no {}. udev makes such links for block devices (by 61-cffs.rules, which make \
+         install adds); an image is named by its path",
+        link.display()
+    )
 }
 
 /// With an underscore for everything that is neither plain nor a letter of another script.

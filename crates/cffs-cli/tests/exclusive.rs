@@ -5,7 +5,7 @@ mod harness;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -241,4 +241,29 @@ fn a_device_that_is_write_protected_is_refused_with_what_to_do() {
     assert!(said.contains("write-protected"), "{said}");
     succeed(&mut mount("ro"));
     scratch.umount();
+}
+
+#[test]
+fn who_may_only_read_an_image_is_told_to_mount_it_read_only() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    for path in [scratch.path().to_owned(), scratch.mountpoint()] {
+        fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("set");
+    }
+    fs::set_permissions(scratch.image(), PermissionsExt::from_mode(0o644)).expect("set");
+    let mut by_another = Command::new("setpriv");
+    by_another.args(["--reuid=65534", "--clear-groups", CFFS, "mount", "-o"]);
+    by_another.arg(scratch.log_option()).arg(scratch.image()).arg(scratch.mountpoint());
+    let said = fail(32, &mut by_another);
+    assert!(said.contains("Permission denied") && said.contains("-o ro"), "{said}");
+
+    // Not every file system has flags.
+    if Command::new("chattr").arg("+i").arg(scratch.image()).status().is_ok_and(|s| s.success()) {
+        let said = scratch.mount_command("rw").output().expect("it starts");
+        succeed(Command::new("chattr").arg("-i").arg(scratch.image()));
+        let said = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert!(said.contains("write-protected; mount it read-only: -o ro"), "{said}");
+    }
 }

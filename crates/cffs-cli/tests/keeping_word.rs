@@ -448,6 +448,32 @@ fn remount_keeps_what_nobody_asked_it_to_change() {
     }
 }
 
+/// `remount,noatime` was accepted and changed nothing.
+#[test]
+fn remount_refuses_another_mode_of_access_times() {
+    let _turn = take_turns();
+    if !is_root() {
+        return;
+    }
+    for (mode, taken, refused) in [
+        ("relatime", ["relatime", "relatime"], ["noatime", "strictatime"]),
+        ("noatime", ["noatime", "noatime"], ["relatime", "strictatime"]),
+        ("strictatime", ["strictatime", "relatime"], ["noatime", "noatime"]),
+    ] {
+        let scratch = Scratch::with_image();
+        scratch.mount(mode);
+        for other in refused {
+            let said = fail(32, &mut scratch.mount_command(&format!("remount,ro,{other}")));
+            assert!(said.contains(mode) && said.contains("unmount it"), "{mode}, {other}: {said}");
+            fs::write(scratch.mountpoint().join("f"), b"x").expect("nothing has changed");
+        }
+        for other in taken {
+            scratch.mount(&format!("remount,ro,{other}"));
+        }
+        scratch.umount();
+    }
+}
+
 #[test]
 fn nosymfollow_is_honoured() {
     let _turn = take_turns();
@@ -466,12 +492,12 @@ fn nosymfollow_is_honoured() {
 }
 
 #[test]
-fn a_volume_is_not_mounted_by_a_label_and_what_to_do_is_said() {
+fn a_label_that_no_device_has_is_an_error_that_says_where_it_was_looked_for() {
     let _turn = take_turns();
     let scratch = Scratch::new();
     for tag in ["LABEL=data", "UUID=0b0f"] {
         let said = fail(32, scratch.cffs(["mount", tag]).arg(scratch.mountpoint()));
-        assert!(said.contains(tag) && said.contains("name the image or the device"), "{said}");
+        assert!(said.contains(tag) && said.contains("/dev/disk/by-"), "{said}");
     }
 }
 

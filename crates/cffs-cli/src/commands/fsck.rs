@@ -206,21 +206,9 @@ impl Fsck {
             let outcome = if *fixed { " (repaired)" } else { "" };
             say!("{name}: {code} {place}: {message}{outcome}")?;
         }
-        let shown = report.problems.len() as u64;
-        if report.problem_count > shown {
-            say!("{name}: and {} more, in the log", report.problem_count - shown)?;
-        }
-        for (code, count) in &report.recovered {
-            let why = match (self.online, report.crashed) {
-                (true, _) => "explained by files in use",
-                (false, true) => "recovered after a crash",
-                (false, false) => "follows from the above",
-            };
-            say!("{name}: {why}: {code} ({count})")?;
-        }
+        self.tell_rest(report)?;
         if report.skipped {
-            say!("{name}: clean, not checked")?;
-            return Ok(());
+            return say!("{name}: clean, not checked");
         }
         if let Some(fast) = &report.fast {
             say!(
@@ -275,6 +263,24 @@ impl Fsck {
                 )?;
             }
             _ => say!("{name}: {all}, {left} not repaired; cffs fsck -y {name} repairs {them}")?,
+        }
+        Ok(())
+    }
+
+    /// Tells of problems that are not listed: those too many, and those that a crash explains.
+    fn tell_rest(&self, report: &CheckReport) -> anyhow::Result<()> {
+        let name = self.target.display();
+        let shown = report.problems.len() as u64;
+        if report.problem_count > shown {
+            say!("{name}: and {} more, in the log", report.problem_count - shown)?;
+        }
+        for (code, count) in &report.recovered {
+            let why = match (self.online, report.crashed) {
+                (true, _) => "explained by files in use",
+                (false, true) => "recovered after a crash",
+                (false, false) => "follows from the above",
+            };
+            say!("{name}: {why}: {code} ({count})")?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use std::thread;
 use anyhow::{Context, bail};
 use cffs::device::file::{Access, FileDevice, OpenError};
 use cffs::vfs::Volume;
-use cffs::vfs::types::{AtimeMode, OpenOptions};
+use cffs::vfs::types::OpenOptions;
 use cffs_serve::fuse::control::{self, AskError};
 use cffs_serve::fuse::restart::Suspended;
 use cffs_serve::fuse::{
@@ -24,7 +24,7 @@ use crate::background::{self, Role};
 use crate::mount_options::MountOptions;
 use crate::output::note;
 use crate::successor::{self, Inherited};
-use crate::{image, last_words, log, mounts, privileges, service_manager};
+use crate::{image, last_words, log, mounts, privileges, service_manager, udev};
 
 /// Mount a volume on a directory
 ///
@@ -55,7 +55,7 @@ Options for -o, comma-separated:
   takeover               open the volume though it is marked as in use by another host, or by a
                          process that no lock tells of: only if that is certainly gone
   remount                change ro, rw, suid, dev, exec and symfollow of a mount that is there, and
-                         nothing else (root)
+                         nothing else (root); another mode of atime is refused
   fuseblk=auto|no        whether root's mount stands on a block device, for an image on a loop device:
                          then sync(2) and syncfs(2) reach the volume (Linux 6.18), and umount(8)
                          returns when the image is complete (auto)
@@ -76,7 +76,7 @@ Examples:
 In /etc/fstab:
   /var/lib/tree.cffs  /srv/tree  cffs  noatime,nofail  0  0")]
 pub struct Mount {
-    /// The image or the device.
+    /// The image or the device; a block device also by LABEL= or UUID=.
     #[arg(value_name = "IMAGE|DEVICE")]
     pub source: PathBuf,
     /// The directory to mount on.
@@ -101,7 +101,8 @@ pub struct Mount {
 
 impl Mount {
     /// Mounts, in the background unless told otherwise.
-    pub fn run(self) -> anyhow::Result<ExitCode> {
+    pub fn run(mut self) -> anyhow::Result<ExitCode> {
+        self.source = udev::device_of_tag(&self.source)?;
         let mut options = MountOptions::for_user(rustix::process::geteuid().is_root());
         options.apply(&self.options, self.sloppy)?;
         if !successor::is_one()
@@ -133,7 +134,6 @@ impl Mount {
 
     /// What comes before the mount; the exit code if there is to be none.
     fn prepare(&self, options: &MountOptions) -> anyhow::Result<Option<ExitCode>> {
-        self.check_source()?;
         if !self.fake && !options.remount {
             self.take_dead_mounts_away()?;
         }
@@ -148,21 +148,6 @@ impl Mount {
             return Ok(Some(ExitCode::SUCCESS));
         }
         Ok(None)
-    }
-
-    /// Labels and UUIDs are looked up by libblkid, which does not know C-FFS.
-    fn check_source(&self) -> anyhow::Result<()> {
-        let source = self.source.to_string_lossy();
-        let is_tag = ["LABEL=", "UUID=", "PARTLABEL=", "PARTUUID=", "ID="]
-            .iter()
-            .any(|tag| source.starts_with(tag));
-        if is_tag && !self.source.exists() {
-            bail!(
-                "{source}: name the image or the device itself (cffs info shows the label and the \
-                 UUID of each); /dev/disk/by-id has names that last"
-            );
-        }
-        Ok(())
     }
 
     /// A mount whose server has died fails every call, also that which would tell whether this is a
@@ -302,7 +287,7 @@ fn fuse_options(
         no_symlink_follow: options.flags.symlink_follow == Some(false),
         device: Some(device),
         block_device: options.block_device,
-        no_atime: options.open.atime == AtimeMode::Never,
+        atime: options.open.atime,
         transport: options.transport,
         watch,
         cache_bytes: options.open.cache_bytes,

@@ -14,7 +14,7 @@ use super::mount::Mount;
 #[derive(Debug, Parser)]
 #[command(name = "mount.cffs", version)]
 pub struct MountHelper {
-    /// The image or the device.
+    /// The image or the device; a block device also by LABEL= or UUID=.
     #[arg(value_name = "IMAGE|DEVICE")]
     source: PathBuf,
     /// The directory to mount on.

@@ -9,6 +9,7 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use cffs::vfs::types::AtimeMode;
 use cffs_serve::fuse::control;
 use rustix::mount::{MountFlags, mount_remount};
 
@@ -24,6 +25,9 @@ pub fn remount(directory: &Path, options: &MountOptions) -> anyhow::Result<()> {
     let mounted = mounts::on(directory)?;
     if !rustix::process::geteuid().is_root() {
         bail!("only root can remount; unmount and mount again");
+    }
+    if let Some(wanted) = options.atime {
+        check_atime(&control::identity(&mounted.directory)?.atime, wanted)?;
     }
     let flags = changed(&mounted, &options.flags);
     let change = |flags| {
@@ -47,6 +51,23 @@ pub fn remount(directory: &Path, options: &MountOptions) -> anyhow::Result<()> {
     if read_only {
         // What was written between the two.
         control::sync(&mounted.directory)?;
+    }
+    Ok(())
+}
+
+/// Fails if the server sets times of access otherwise than is wanted. The kernel shows `relatime` of each
+/// mount that is not `noatime`, and mount(8) hands that back: it is taken for nothing that was asked for.
+fn check_atime(mode: &str, wanted: AtimeMode) -> anyhow::Result<()> {
+    let is_as_wanted = match wanted {
+        AtimeMode::Relative => mode != AtimeMode::Never.name(),
+        AtimeMode::Strict | AtimeMode::Never => mode == wanted.name(),
+    };
+    if !is_as_wanted {
+        bail!(
+            "it is mounted with {mode}, and its server keeps that as long as it runs; to have {}, unmount \
+             it and mount it again",
+            wanted.name()
+        );
     }
     Ok(())
 }

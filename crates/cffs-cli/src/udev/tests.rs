@@ -1,5 +1,8 @@
 //! Labels that would break out of a property or of a link's name.
 
+use std::fs;
+use std::path::Path;
+
 use super::*;
 
 #[test]
@@ -14,5 +17,32 @@ fn labels_become_values_and_names_of_links() {
     ] {
         assert_eq!(safe(label), expected_safe);
         assert_eq!(encoded(label), expected_encoded);
+    }
+}
+
+#[test]
+fn a_tag_leads_to_the_link_that_udev_makes() {
+    let links = tempfile::tempdir().expect("a directory");
+    let device_of = |source: &str| super::device_below(links.path(), Path::new(source));
+    for (source, link) in [
+        ("LABEL=my tree", "by-label/my\\x20tree"),
+        ("LABEL=\"a/b\"", "by-label/a\\x2fb"),
+        ("UUID=0F1E2D3C-4b5a", "by-uuid/0f1e2d3c-4b5a"),
+        ("PARTLABEL=x", "by-partlabel/x"),
+    ] {
+        let link = links.path().join(link);
+        let said = device_of(source).expect_err("there is none").to_string();
+        assert!(
+            said.contains(&*link.to_string_lossy()) && said.contains("61-cffs.rules"),
+            "{said}"
+        );
+        fs::create_dir_all(link.parent().expect("below")).expect("made");
+        fs::write(&link, b"").expect("written");
+        assert_eq!(device_of(source).expect("there"), link);
+    }
+    // Out of its directory no value leads, and a path is no tag.
+    assert!(device_of("LABEL=../by-uuid/0f1e2d3c-4b5a").is_err());
+    for path in ["/srv/LABEL=x", "image.cffs", "name=value"] {
+        assert_eq!(device_of(path).expect("a path"), Path::new(path));
     }
 }

@@ -17,6 +17,9 @@ pub struct Identity {
     pub uid: u32,
     /// Whether it was mounted without writes.
     pub read_only: bool,
+    /// When a read sets the time of access: `relatime`, `strictatime` or `noatime`.
+    #[serde(default)]
+    pub atime: String,
     /// The size of the volume's cache in bytes.
     pub cache_bytes: u64,
     /// How requests reach the server.

@@ -27,6 +27,7 @@ use std::time::{Duration, SystemTime};
 use cffs::device::file::FileDevice;
 use cffs::error::Error;
 use cffs::vfs::Volume;
+use cffs::vfs::types::AtimeMode;
 use fuse_ring::protocol::{Features, Wishes};
 use fuse_ring::{Config, MountOptions, Notifier, Session, Transport, Unmount, Unmounter};
 
@@ -85,8 +86,8 @@ pub struct Options {
     pub dev: bool,
     /// Programs can be executed.
     pub exec: bool,
-    /// The mount table is to show that times of access are not updated.
-    pub no_atime: bool,
+    /// When a read sets the time of access, as the volume was opened; the mount table shows it if never.
+    pub atime: AtimeMode,
     /// How requests are to arrive.
     pub transport: TransportChoice,
     /// What is under way, also on the device: the same as that of its [`WatchedDevice`].
@@ -195,6 +196,7 @@ impl Parts {
             pid: std::process::id(),
             uid: rustix::process::geteuid().as_raw(),
             read_only: options.read_only,
+            atime: options.atime.name().to_owned(),
             cache_bytes: options.cache_bytes,
             transport,
             mount_type: mount_type.clone(),
@@ -375,7 +377,7 @@ fn mount_options(options: &Options, block_device: Option<&Path>) -> MountOptions
         allow_dev: options.dev,
         no_exec: !options.exec,
         no_symlink_follow: options.no_symlink_follow,
-        no_atime: options.no_atime,
+        no_atime: options.atime == AtimeMode::Never,
         ..MountOptions::default()
     }
 }

@@ -9,6 +9,7 @@ use cffs::clock::SystemClock;
 use cffs::device::{Counts, MemoryDevice, TraceDevice, VolatileDevice};
 use cffs::files::Files;
 use cffs::mkfs::{self, MkfsOptions};
+use cffs::vfs::types::AtimeMode;
 use cffs::vfs::{OpenOptions, Volume};
 use cffs_serve::fuse::{Ended, Options, ServeError, Server, Stopper, TransportChoice};
 
@@ -69,7 +70,7 @@ impl Mount {
             no_symlink_follow: false,
             device: None,
             block_device: false,
-            no_atime: false,
+            atime: AtimeMode::default(),
             transport: match transport {
                 Transport::Dev => TransportChoice::Dev,
                 Transport::Rings => TransportChoice::Uring,

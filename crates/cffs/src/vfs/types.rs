@@ -230,6 +230,17 @@ pub enum AtimeMode {
     Never,
 }
 
+impl AtimeMode {
+    /// The mount option that asks for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            AtimeMode::Relative => "relatime",
+            AtimeMode::Strict => "strictatime",
+            AtimeMode::Never => "noatime",
+        }
+    }
+}
+
 /// How a volume is opened.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {

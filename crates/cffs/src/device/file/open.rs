@@ -208,7 +208,10 @@ impl OpenOptions {
             .custom_flags(flags.bits() as i32)
             .open(path)
             .map_err(|error| match Errno::from_io_error(&error) {
-                Some(Errno::ROFS) => OpenError::WriteProtected { path: path.to_owned() },
+                // The latter is what an immutable image answers.
+                Some(Errno::ROFS | Errno::PERM) if writing => {
+                    OpenError::WriteProtected { path: path.to_owned() }
+                }
                 _ => failed(error),
             })?;
         // The kernel opens a read-only device for writing, and refuses only the writes.
