@@ -7,6 +7,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::Checksum;
+use super::block::{self, CHECKSUM_AT};
 use crate::error::Corruption;
 use crate::units::{BlockNo, FragNo, FragRun, InodeNo};
 
@@ -19,7 +20,6 @@ pub const EXTENT_FRAGMENTS_MAX: u32 = (1 << 24) - 1;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"CFxt");
 const HEADER_BYTES: usize = 48;
-const CHECKSUM_AT: usize = 4;
 const LOGICAL_BITS: u32 = 40;
 const START_BITS: u32 = 48;
 const UNWRITTEN: u64 = 1 << 63;
@@ -179,14 +179,8 @@ impl Node {
         checksum: Checksum,
     ) -> Result<Node, Corruption> {
         let bad = |what| Corruption::ExtentBlock { ino: owner, block, what };
-        let (header, entries) =
-            DiskHeader::ref_from_prefix(bytes).map_err(|_| bad("shorter than its header"))?;
-        if header.magic.get() != MAGIC {
-            return Err(bad("not an extent block"));
-        }
-        if !checksum.verify(bytes, CHECKSUM_AT) {
-            return Err(bad("checksum mismatch"));
-        }
+        let (header, entries): (&DiskHeader, _) =
+            block::header(bytes, MAGIC, "not an extent block", checksum).map_err(bad)?;
         if header.owner.get() != owner.0 || header.generation.get() != generation {
             return Err(bad("it belongs to another inode"));
         }

@@ -8,13 +8,13 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::Checksum;
+use super::block::{self, CHECKSUM_AT};
 use crate::error::Corruption;
 use crate::units::{InodeNo, SectorIndex};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"CFix");
 const HEADER_BYTES: usize = 32;
 const ENTRY_BYTES: usize = 8;
-const CHECKSUM_AT: usize = 4;
 const OVERFLOWED: u16 = 1;
 /// How far from where it should be an entry is first looked for: what a line of memory holds.
 const NEAR_ENTRIES: usize = 8;
@@ -94,14 +94,8 @@ pub fn verify(
     checksum: Checksum,
 ) -> Result<(), Corruption> {
     let bad = |what| Corruption::IndexBlock { dir: owner, index: bucket, what };
-    let (header, entries) =
-        DiskHeader::ref_from_prefix(bytes).map_err(|_| bad("shorter than its header"))?;
-    if header.magic.get() != MAGIC {
-        return Err(bad("not an index block"));
-    }
-    if !checksum.verify(bytes, CHECKSUM_AT) {
-        return Err(bad("checksum mismatch"));
-    }
+    let (header, entries): (&DiskHeader, _) =
+        block::header(bytes, MAGIC, "not an index block", checksum).map_err(bad)?;
     if header.owner.get() != owner.0 || header.generation.get() != generation {
         return Err(bad("it belongs to another directory"));
     }

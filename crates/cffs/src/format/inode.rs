@@ -220,6 +220,16 @@ impl DiskInode {
         (self.special.get() >> 32) as u32
     }
 
+    /// The number of a device; 0 of other files.
+    pub fn device(&self) -> u64 {
+        if self.file_type() == Some(FileType::Directory) { 0 } else { self.special.get() }
+    }
+
+    /// Sets the number of a device, of a file that is no directory.
+    pub fn set_device(&mut self, number: u64) {
+        self.special = number.into();
+    }
+
     /// Sets a directory's count of entries and the buckets of its index.
     pub fn set_entries(&mut self, entries: u32, buckets: u32) {
         self.special = (u64::from(buckets) << 32 | u64::from(entries)).into();

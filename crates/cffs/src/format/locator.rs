@@ -7,6 +7,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::Checksum;
+use super::block::{self, CHECKSUM_AT};
 use crate::error::Corruption;
 use crate::units::{Container, InodeNo, SectorIndex};
 
@@ -15,7 +16,6 @@ pub const ENTRY_BYTES: usize = 16;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"CFlo");
 const HEADER_BYTES: usize = 32;
-const CHECKSUM_AT: usize = 4;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -74,14 +74,8 @@ pub fn init(bytes: &mut [u8], index: u64) {
 /// Checks that `bytes`, as they came from the device, are block `index` of the table.
 pub fn verify(bytes: &[u8], index: u64, checksum: Checksum) -> Result<(), Corruption> {
     let bad = |what| Corruption::LocatorBlock { index, what };
-    let (header, _) =
-        DiskHeader::ref_from_prefix(bytes).map_err(|_| bad("shorter than its header"))?;
-    if header.magic.get() != MAGIC {
-        return Err(bad("not a block of the table"));
-    }
-    if !checksum.verify(bytes, CHECKSUM_AT) {
-        return Err(bad("checksum mismatch"));
-    }
+    let (header, _): (&DiskHeader, _) =
+        block::header(bytes, MAGIC, "not a block of the table", checksum).map_err(bad)?;
     if header.index.get() != index {
         return Err(bad("it is another block of the table"));
     }

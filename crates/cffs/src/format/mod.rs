@@ -11,6 +11,7 @@
 
 use crate::units::InodeNo;
 
+mod block;
 pub mod busy_log;
 pub mod checksum;
 pub mod cylinder_group;

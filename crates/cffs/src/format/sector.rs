@@ -501,7 +501,7 @@ fn free_slot(image: &[u8], from: u16) -> Option<(u16, usize)> {
 /// Removes an entry at once.
 pub fn remove(image: &mut [u8], slot: u16) {
     if let Some((at, len)) = locate(image, slot) {
-        let was_deferred = image[at + ENTRY_HEADER_BYTES - 1] != 0;
+        let was_deferred = entry_mut(image, at).flags != 0;
         resize(image, at + len, len, 0);
         let header = header_mut(image);
         header.count -= 1;
@@ -517,7 +517,7 @@ pub fn replace(image: &mut [u8], slot: u16, body: &Body<'_>) -> bool {
     let Some((at, len)) = locate(image, slot) else {
         return false;
     };
-    let body_at = at + ENTRY_HEADER_BYTES + usize::from(image[at + 8]);
+    let body_at = body_start(image, at);
     let (kind, new_len) = match body {
         Body::Embedded(record) => (EMBEDDED, record.len()),
         Body::Reference { .. } => (REFERENCE, REFERENCE_BYTES),
@@ -528,25 +528,37 @@ pub fn replace(image: &mut [u8], slot: u16, body: &Body<'_>) -> bool {
     }
     resize(image, at + len, old_len, new_len);
     let entry_len = (body_at - at + new_len) as u16;
-    image[at..at + 2].copy_from_slice(&entry_len.to_le_bytes());
-    image[at + 9] = kind;
     encode_body(body, &mut image[body_at..body_at + new_len]);
-    if image[at + ENTRY_HEADER_BYTES - 1] == BECOMING_REFERENCE {
+    let entry = entry_mut(image, at);
+    entry.len = entry_len.into();
+    entry.kind = kind;
+    let was_deferred = entry.flags == BECOMING_REFERENCE;
+    entry.flags &= !BECOMING_REFERENCE;
+    if was_deferred {
         header_mut(image).deferred -= 1;
     }
-    image[at + ENTRY_HEADER_BYTES - 1] &= !BECOMING_REFERENCE;
     true
 }
 
 /// Changes the type that an entry tells, when it is given another file.
 pub fn set_file_type(image: &mut [u8], slot: u16, file_type: FileType) {
     if let Some((at, _)) = locate(image, slot) {
-        image[at + 10] = file_type as u8;
+        entry_mut(image, at).file_type = file_type as u8;
     }
 }
 
 fn header_mut(image: &mut [u8]) -> &mut DiskHeader {
     DiskHeader::mut_from_prefix(image).expect("a sector is longer than its header").0
+}
+
+/// The header of the entry at a byte where [`Sector::raw`] found one.
+fn entry_mut(image: &mut [u8], at: usize) -> &mut DiskEntry {
+    DiskEntry::mut_from_prefix(&mut image[at..]).expect("an entry is longer than its header").0
+}
+
+/// The first byte of the body of the entry at a byte.
+fn body_start(image: &mut [u8], at: usize) -> usize {
+    at + ENTRY_HEADER_BYTES + usize::from(entry_mut(image, at).name_len)
 }
 
 fn locate(image: &[u8], slot: u16) -> Option<(usize, usize)> {

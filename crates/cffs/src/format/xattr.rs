@@ -8,6 +8,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::Checksum;
+use super::block::{self, CHECKSUM_AT};
 use crate::error::Corruption;
 use crate::units::{FragNo, InodeNo};
 
@@ -20,7 +21,6 @@ pub const XATTR_VALUE_BYTES_MAX: usize = 65536;
 pub const HEADER_BYTES: usize = 32;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"CFxa");
-const CHECKSUM_AT: usize = 4;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -120,14 +120,8 @@ pub fn decode_block(
     checksum: Checksum,
 ) -> Result<&[u8], Corruption> {
     let bad = |what| Corruption::XattrBlock { ino: owner, start, what };
-    let (header, rest) =
-        DiskHeader::ref_from_prefix(bytes).map_err(|_| bad("shorter than its header"))?;
-    if header.magic.get() != MAGIC {
-        return Err(bad("not an attribute block"));
-    }
-    if !checksum.verify(bytes, CHECKSUM_AT) {
-        return Err(bad("checksum mismatch"));
-    }
+    let (header, rest): (&DiskHeader, _) =
+        block::header(bytes, MAGIC, "not an attribute block", checksum).map_err(bad)?;
     if header.owner.get() != owner.0 || header.generation.get() != generation {
         return Err(bad("it belongs to another inode"));
     }

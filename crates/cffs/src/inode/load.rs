@@ -108,7 +108,10 @@ impl Store {
         inode.protection = flags & InodeFlags::PROTECTION;
         inode.key = Key(disk.key.get());
         inode.hint = FragRun::new(FragNo(disk.hint_start.get()), disk.hint_len.get());
-        inode.special = disk.special.get();
+        inode.device = disk.device();
+        if inode.is_dir() {
+            (inode.entry_count, inode.bucket_count) = (disk.entries(), disk.buckets());
+        }
         inode.content_checksum =
             flags.contains(InodeFlags::CONTENT_CHECKSUM).then(|| disk.content_checksum.get());
         inode.content = if flags.contains(InodeFlags::INLINE) {
@@ -116,11 +119,7 @@ impl Store {
         } else {
             Content::Map(self.decode_map(record)?)
         };
-        let xattr_block = disk.xattr_block.get();
-        let apart = (xattr_block != 0).then(|| {
-            FragRun::new(FragNo(xattr_block & ((1 << 48) - 1)), (xattr_block >> 48) as u32)
-        });
-        self.decode_attributes(&mut inode, record.xattrs, apart)?;
+        self.decode_attributes(&mut inode, record.xattrs, disk.attribute_run())?;
         let sectors_aligned = inode.size.is_multiple_of(self.layout.block_bytes.into());
         if inode.is_dir() && (!sectors_aligned || inode.size > 1 << 40) {
             return Err(bad("the size of the directory is not one of whole blocks").into());

@@ -92,8 +92,12 @@ pub struct Inode {
     pub key: Key,
     /// Where the key's files were first placed; empty before.
     pub hint: FragRun,
-    /// A device's number, or a directory's counts: entries below, index buckets above.
-    pub special: u64,
+    /// A device's number.
+    pub device: u64,
+    /// The entries of a directory.
+    pub entry_count: u32,
+    /// The buckets of a directory's index; 0 if it has none.
+    pub bucket_count: u32,
     /// The contents.
     pub content: Content,
     /// The checksum of a small file's contents on the device.
@@ -131,7 +135,9 @@ impl Inode {
             protection: InodeFlags::empty(),
             key: Key(0),
             hint: FragRun::default(),
-            special: 0,
+            device: 0,
+            entry_count: 0,
+            bucket_count: 0,
             content: Content::Map(ExtentMap::default()),
             content_checksum: None,
             attributes: Some(Attributes::default()),
@@ -142,26 +148,6 @@ impl Inode {
     /// Whether it is a directory.
     pub fn is_dir(&self) -> bool {
         self.file_type == FileType::Directory
-    }
-
-    /// The entries of a directory.
-    pub fn entry_count(&self) -> u32 {
-        self.special as u32
-    }
-
-    /// Sets the count of entries of a directory.
-    pub fn set_entry_count(&mut self, count: u32) {
-        self.special = self.special >> 32 << 32 | u64::from(count);
-    }
-
-    /// The buckets of a directory's index; 0 if it has none.
-    pub fn bucket_count(&self) -> u32 {
-        if self.is_dir() { (self.special >> 32) as u32 } else { 0 }
-    }
-
-    /// Sets the count of buckets of a directory's index.
-    pub fn set_bucket_count(&mut self, count: u32) {
-        self.special = u64::from(count) << 32 | u64::from(self.entry_count());
     }
 
     /// The map of the contents; `None` if they lie in the inode.
@@ -204,7 +190,7 @@ impl Inode {
         block_fragments: u32,
     ) -> EncodedInode {
         let mut flags = self.protection;
-        flags.set(InodeFlags::INDEXED, self.bucket_count() > 0);
+        flags.set(InodeFlags::INDEXED, self.bucket_count > 0);
         flags.set(InodeFlags::CONTENT_CHECKSUM, self.content_checksum.is_some());
         let (data, map_root, map_depth, fragments) = match &self.content {
             Content::Inline(bytes) => {
@@ -218,7 +204,7 @@ impl Inode {
             }
         };
         let xattr_fragments = u64::from(self.xattr_block.len);
-        let inode = DiskInode {
+        let mut inode = DiskInode {
             ino: self.ino.0.into(),
             generation: self.generation.into(),
             mode: ((self.file_type.mode_bits() | self.permissions) as u16).into(),
@@ -242,15 +228,21 @@ impl Inode {
             hint_len: self.hint.len.into(),
             data_len: 0.into(),
             xattr_len: 0.into(),
-            special: self.special.into(),
+            special: 0.into(),
             fragments: (fragments + xattr_fragments).into(),
             change: self.change.into(),
-            xattr_block: (self.xattr_block.start.0 | xattr_fragments << 48).into(),
+            xattr_block: 0.into(),
             map_root: map_root.into(),
             map_depth,
             tag_count: 0,
             reserved: [0; 6],
         };
+        inode.set_attribute_run((self.xattr_block.len > 0).then_some(self.xattr_block));
+        if self.is_dir() {
+            inode.set_entries(self.entry_count, self.bucket_count);
+        } else {
+            inode.set_device(self.device);
+        }
         let beside = self.attributes.as_ref().filter(|_| xattrs_beside);
         let xattrs = beside.map_or(Vec::new(), Attributes::encode);
         let mut encoded_tags = Vec::new();

@@ -111,8 +111,8 @@ impl Namespace {
         index: SectorIndex,
     ) -> Result<()> {
         if dir.inode.is_dir() {
-            let count = dir.inode.entry_count().saturating_add(1);
-            dir.inode.set_entry_count(count);
+            let count = dir.inode.entry_count.saturating_add(1);
+            dir.inode.entry_count = count;
             self.index_insert(dir, hash, index)?;
             self.store.mark_changed(dir, Changed::Times);
         }
@@ -129,7 +129,7 @@ impl Namespace {
         deferred: bool,
     ) -> Result<()> {
         self.hide_entry(dir, index, slot, hash, deferred)?;
-        if dir.inode.is_dir() && dir.inode.entry_count() == 0 {
+        if dir.inode.is_dir() && dir.inode.entry_count == 0 {
             self.release_sectors(dir)?;
         }
         Ok(())
@@ -159,8 +159,8 @@ impl Namespace {
         }
         dir.entries.room_from = dir.entries.room_from.min(index.0);
         if dir.inode.is_dir() {
-            let count = dir.inode.entry_count().saturating_sub(1);
-            dir.inode.set_entry_count(count);
+            let count = dir.inode.entry_count.saturating_sub(1);
+            dir.inode.entry_count = count;
             self.store.mark_changed(dir, Changed::Times);
         }
         Ok(())
@@ -185,7 +185,7 @@ impl Namespace {
             return Ok(false);
         }
         // What can fail comes first. An index that is made now would be made of the old name.
-        if dir.inode.bucket_count() > 0 {
+        if dir.inode.bucket_count > 0 {
             self.index_insert(dir, entry.hash, old.sector)?;
         }
         self.hide_entry(dir, old.sector, old.slot, old.hash, false)?;
@@ -193,8 +193,8 @@ impl Namespace {
         let NewEntry { hash, name, file_type, body, .. } = entry;
         let slot = sector::insert_at(image, old.slot, *hash, name, *file_type, body);
         debug_assert_eq!(slot, Some(old.slot), "the slot and the room were just freed");
-        let count = dir.inode.entry_count().saturating_add(1);
-        dir.inode.set_entry_count(count);
+        let count = dir.inode.entry_count.saturating_add(1);
+        dir.inode.entry_count = count;
         Ok(true)
     }
 
@@ -247,7 +247,7 @@ impl Namespace {
         if self.has_deferred(dir) {
             return Ok(());
         }
-        dir.inode.set_bucket_count(0);
+        dir.inode.bucket_count = 0;
         dir.entries.room_from = 0;
         self.store.set_size(dir, 0)
     }
@@ -274,6 +274,6 @@ impl Namespace {
 
     /// Whether the directory has an entry.
     fn is_empty(&self, dir: &VnodeState) -> bool {
-        dir.inode.entry_count() == 0
+        dir.inode.entry_count == 0
     }
 }

@@ -24,7 +24,7 @@ const FILL_PERCENT: u32 = 35;
 impl Namespace {
     /// The bucket that lists all names with this hash; `None` if only a scan can find out.
     pub(super) fn index_bucket(&self, dir: &VnodeState, hash: u32) -> Result<Option<Arc<Block>>> {
-        let buckets = dir.inode.bucket_count();
+        let buckets = dir.inode.bucket_count;
         if buckets == 0 {
             return Ok(None);
         }
@@ -83,7 +83,7 @@ impl Namespace {
         self.store.count_dirty(dir, |dir| {
             dir.pages.insert(position, Arc::new(block));
         });
-        dir.inode.set_bucket_count(bucket + 1);
+        dir.inode.bucket_count = bucket + 1;
         self.store.mark_dirty(dir);
         Ok(())
     }
@@ -95,7 +95,7 @@ impl Namespace {
         hash: u32,
         sector: SectorIndex,
     ) -> Result<()> {
-        if dir.inode.bucket_count() == 0 {
+        if dir.inode.bucket_count == 0 {
             let large = dir.inode.size > UNINDEXED_BYTES_MAX;
             return if large && self.store.features.dir_index {
                 self.without_index_on_failure(dir, Namespace::build_index)
@@ -110,7 +110,7 @@ impl Namespace {
     }
 
     fn index_add(&self, dir: &mut Locked<'_>, hash: u32, sector: SectorIndex) -> Result<()> {
-        let bucket = index::bucket_of(hash, dir.inode.bucket_count());
+        let bucket = index::bucket_of(hash, dir.inode.bucket_count);
         index::insert(self.bucket_mut(dir, bucket)?, hash, sector);
         Ok(())
     }
@@ -122,7 +122,7 @@ impl Namespace {
         hash: u32,
         sector: SectorIndex,
     ) -> Result<()> {
-        let buckets = dir.inode.bucket_count();
+        let buckets = dir.inode.bucket_count;
         if buckets == 0 {
             return Ok(());
         }
@@ -144,7 +144,7 @@ impl Namespace {
             }
         }
         let wanted = self.buckets_wanted(dir);
-        while dir.inode.bucket_count() < wanted {
+        while dir.inode.bucket_count < wanted {
             self.split(dir)?;
         }
         Ok(())
@@ -152,16 +152,16 @@ impl Namespace {
 
     fn buckets_wanted(&self, dir: &VnodeState) -> u32 {
         let capacity = index::bucket_capacity(self.store.layout.block_bytes) as u32;
-        dir.inode.entry_count().div_ceil(capacity * FILL_PERCENT / 100)
+        dir.inode.entry_count.div_ceil(capacity * FILL_PERCENT / 100)
     }
 
     fn split_if_full(&self, dir: &mut Locked<'_>) -> Result<()> {
-        if dir.inode.bucket_count() < self.buckets_wanted(dir) { self.split(dir) } else { Ok(()) }
+        if dir.inode.bucket_count < self.buckets_wanted(dir) { self.split(dir) } else { Ok(()) }
     }
 
     /// Adds the next bucket and moves there what belongs to it.
     fn split(&self, dir: &mut Locked<'_>) -> Result<()> {
-        let new = dir.inode.bucket_count();
+        let new = dir.inode.bucket_count;
         let old = new - (new + 1).next_power_of_two() / 2;
         self.add_bucket(dir, new)?;
         let source = self.bucket_mut(dir, old)?;
@@ -202,7 +202,7 @@ impl Namespace {
         let first = layout.file_frag(base);
         let runs = dir.inode.map_mut().map(|map| map.remove(first..FileFrag::END));
         runs.into_iter().flatten().for_each(|run| self.store.alloc.free(run));
-        dir.inode.set_bucket_count(0);
+        dir.inode.bucket_count = 0;
         self.store.mark_dirty(dir);
         Ok(())
     }

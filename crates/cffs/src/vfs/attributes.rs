@@ -35,7 +35,7 @@ impl Volume {
             nlink: inode.nlink,
             uid: inode.uid,
             gid: inode.gid,
-            device: if inode.is_dir() { 0 } else { inode.special },
+            device: inode.device,
             size: inode.size,
             allocated_bytes: fragments * u64::from(layout.fragment_bytes) + inline_bytes,
             atime: inode.atime,

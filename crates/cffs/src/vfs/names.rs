@@ -228,7 +228,7 @@ impl Volume {
                 inode.content = Content::Inline(Vec::new());
             }
             NewKind::Directory => inode.nlink = 2,
-            NewKind::CharDevice(number) | NewKind::BlockDevice(number) => inode.special = number,
+            NewKind::CharDevice(number) | NewKind::BlockDevice(number) => inode.device = number,
             NewKind::Symlink(target) if target.len() <= self.symlink_inline_max() => {
                 inode.size = target.len() as u64;
                 inode.content = Content::Inline(target.to_vec());

@@ -146,7 +146,7 @@ impl<'a> Preparation<'a> {
                 let state = vnode.state.read();
                 match vnode.ino {
                     InodeNo::LOCATOR => state.pages.dirty_count(),
-                    _ if state.inode.bucket_count() > 0 => {
+                    _ if state.inode.bucket_count > 0 => {
                         state.pages.dirty_in(base..FileBlock::END).count()
                     }
                     _ => 0,

@@ -17,15 +17,15 @@
 use zerocopy::little_endian::U16;
 
 use super::{
-    BECOMING_REFERENCE, BECOMING_SECTOR_AT, EMBEDDED, ENTRY_HEADER_BYTES, LEAVING, REFERENCE,
-    REFERENCE_BYTES, Sector, header_mut, locate, resize,
+    BECOMING_REFERENCE, BECOMING_SECTOR_AT, EMBEDDED, LEAVING, REFERENCE, REFERENCE_BYTES, Sector,
+    body_start, entry_mut, header_mut, locate, resize,
 };
 use crate::units::SectorIndex;
 
 /// Hides an entry now and lets it go in the last phase of the epoch.
 pub fn defer_removal(image: &mut [u8], slot: u16) {
     if let Some((at, _)) = locate(image, slot) {
-        let flags = &mut image[at + ENTRY_HEADER_BYTES - 1];
+        let flags = &mut entry_mut(image, at).flags;
         let first = *flags == 0;
         *flags |= LEAVING;
         if first {
@@ -37,11 +37,13 @@ pub fn defer_removal(image: &mut [u8], slot: u16) {
 /// Lets an embedded inode be seen as a reference to `sector` of the external table now, and become
 /// one in the last phase of the epoch. What is a reference already stays as it is.
 pub fn defer_reference(image: &mut [u8], slot: u16, sector: SectorIndex) {
-    if let Some((at, _)) = locate(image, slot).filter(|(at, _)| image[at + 9] == EMBEDDED) {
-        let flags = &mut image[at + ENTRY_HEADER_BYTES - 1];
+    if let Some((at, _)) = locate(image, slot)
+        && entry_mut(image, at).kind == EMBEDDED
+    {
+        let flags = &mut entry_mut(image, at).flags;
         let first = *flags == 0;
         *flags |= BECOMING_REFERENCE;
-        let body = at + ENTRY_HEADER_BYTES + usize::from(image[at + 8]);
+        let body = body_start(image, at);
         image[body + BECOMING_SECTOR_AT..][..4].copy_from_slice(&sector.0.to_le_bytes());
         if first {
             header_mut(image).deferred += 1;
@@ -53,10 +55,10 @@ pub fn defer_reference(image: &mut [u8], slot: u16, sector: SectorIndex) {
 pub fn before_deferred(image: &mut [u8]) {
     for (at, flags) in deferred_entries(image) {
         if flags & BECOMING_REFERENCE != 0 {
-            let body = at + ENTRY_HEADER_BYTES + usize::from(image[at + 8]);
+            let body = body_start(image, at);
             image[body + BECOMING_SECTOR_AT..][..4].fill(0);
         }
-        image[at + ENTRY_HEADER_BYTES - 1] = 0;
+        entry_mut(image, at).flags = 0;
     }
     header_mut(image).deferred = U16::ZERO;
 }
@@ -65,22 +67,23 @@ pub fn before_deferred(image: &mut [u8]) {
 pub fn settle(image: &mut [u8]) {
     // From the last entry to the first, so that the positions of those still to do stay right.
     for (at, flags) in deferred_entries(image).into_iter().rev() {
-        let len = usize::from(u16::from_le_bytes([image[at], image[at + 1]]));
+        let len = usize::from(entry_mut(image, at).len.get());
         if flags & LEAVING != 0 {
             resize(image, at + len, len, 0);
             header_mut(image).count -= 1;
             continue;
         }
-        let body = at + ENTRY_HEADER_BYTES + usize::from(image[at + 8]);
+        let body = body_start(image, at);
         let mut reference = [0; REFERENCE_BYTES];
         reference[..8].copy_from_slice(&image[body..body + 8]);
         reference[8..].copy_from_slice(&image[body + BECOMING_SECTOR_AT..][..4]);
         resize(image, at + len, at + len - body, REFERENCE_BYTES);
         image[body..body + REFERENCE_BYTES].copy_from_slice(&reference);
         let entry_len = (body - at + REFERENCE_BYTES) as u16;
-        image[at..at + 2].copy_from_slice(&entry_len.to_le_bytes());
-        image[at + 9] = REFERENCE;
-        image[at + ENTRY_HEADER_BYTES - 1] = 0;
+        let entry = entry_mut(image, at);
+        entry.len = entry_len.into();
+        entry.kind = REFERENCE;
+        entry.flags = 0;
     }
     header_mut(image).deferred = U16::ZERO;
 }
