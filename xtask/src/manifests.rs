@@ -10,9 +10,10 @@ use crate::tree::{Finding, Tree};
 mod tests;
 
 /// Every crate of the workspace, and which of the others it may depend on.
-const CRATES: [(&str, &[&str]); 8] = [
-    // The protocol knows nothing of C-FFS, and the core nothing of any front end.
+const CRATES: [(&str, &[&str]); 9] = [
+    // The protocols know nothing of C-FFS, and the core nothing of any front end.
     ("fuse-ring", &[]),
+    ("nfs-wire", &[]),
     ("cffs", &[]),
     ("cffs-serve", &["cffs", "fuse-ring"]),
     ("cffs-cli", &["cffs", "cffs-serve"]),
