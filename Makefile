@@ -10,6 +10,8 @@ MOUNTDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/sbin,$(SBINDIR))
 SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
 UDEVDIR ?= $(PREFIX)/lib/udev/rules.d
 UNITDIR ?= $(PREFIX)/lib/systemd/system
+MODPROBEDIR ?= $(PREFIX)/lib/modprobe.d
+TMPFILESDIR ?= $(PREFIX)/lib/tmpfiles.d
 BASHDIR ?= $(PREFIX)/share/bash-completion/completions
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
@@ -74,7 +76,8 @@ install: ## Install cffs, its links, man pages and completions below PREFIX (and
 	$(BINARY) generate completions $(GENERATED)/completions
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(SBINDIR) $(MOUNTDIR) $(BASHDIR) $(ZSHDIR) $(FISHDIR))
 	install -d $(addprefix $(DESTDIR)$(MANDIR)/,man1 man8)
-	install -d $(addprefix $(DESTDIR),$(UDEVDIR) $(UNITDIR) $(SYSCONFDIR)/logrotate.d $(SYSCONFDIR)/cffs)
+	install -d $(addprefix $(DESTDIR),$(UDEVDIR) $(UNITDIR) $(MODPROBEDIR) $(TMPFILESDIR))
+	install -d $(addprefix $(DESTDIR),$(SYSCONFDIR)/logrotate.d $(SYSCONFDIR)/cffs)
 	install -m 755 $(BINARY) $(DESTDIR)$(BINDIR)/cffs
 	for name in $(SBINNAMES); do ln -sf $(BINDIR)/cffs $(DESTDIR)$(SBINDIR)/$$name || exit; done
 	for name in $(MOUNTNAMES); do ln -sf $(BINDIR)/cffs $(DESTDIR)$(MOUNTDIR)/$$name || exit; done
@@ -87,6 +90,8 @@ install: ## Install cffs, its links, man pages and completions below PREFIX (and
 	sed 's|@BINDIR@|$(BINDIR)|; s|@SYSCONFDIR@|$(SYSCONFDIR)|' packaging/systemd/cffs@.service \
 		>$(DESTDIR)$(UNITDIR)/cffs@.service
 	install -m 644 packaging/logrotate/cffs $(DESTDIR)$(SYSCONFDIR)/logrotate.d/cffs
+	install -m 644 packaging/modprobe/cffs.conf $(DESTDIR)$(MODPROBEDIR)/cffs.conf
+	install -m 644 packaging/tmpfiles/cffs.conf $(DESTDIR)$(TMPFILESDIR)/cffs.conf
 
 uninstall: ## Remove what `make install` with the same PREFIX and DESTDIR has installed
 	rm -f $(DESTDIR)$(BINDIR)/cffs
@@ -97,6 +102,7 @@ uninstall: ## Remove what `make install` with the same PREFIX and DESTDIR has in
 	rm -f $(DESTDIR)$(BASHDIR)/cffs $(DESTDIR)$(ZSHDIR)/_cffs $(DESTDIR)$(FISHDIR)/cffs.fish
 	rm -f $(DESTDIR)$(UDEVDIR)/61-cffs.rules $(DESTDIR)$(UNITDIR)/cffs@.service
 	rm -f $(DESTDIR)$(SYSCONFDIR)/logrotate.d/cffs
+	rm -f $(DESTDIR)$(MODPROBEDIR)/cffs.conf $(DESTDIR)$(TMPFILESDIR)/cffs.conf
 	rmdir $(DESTDIR)$(SYSCONFDIR)/cffs 2>/dev/null || true
 
 deb: build ## Make a Debian package, target/deb/cffs_VERSION_ARCHITECTURE.deb
