@@ -10,18 +10,18 @@ MOUNTDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/sbin,$(SBINDIR))
 SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
 UDEVDIR ?= $(PREFIX)/lib/udev/rules.d
 UNITDIR ?= $(PREFIX)/lib/systemd/system
-MODPROBEDIR ?= $(PREFIX)/lib/modprobe.d
-TMPFILESDIR ?= $(PREFIX)/lib/tmpfiles.d
 BASHDIR ?= $(PREFIX)/share/bash-completion/completions
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 
 # The names under which mkfs(8), fsck(8) and mount(8) look for the program.
 SBINNAMES := mkfs.cffs fsck.cffs
+PLACECOMMANDS := $(addsuffix .1,show pack warm cat)
 MOUNTNAMES := mount.cffs mount.fuse.cffs mount.fuseblk.cffs
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BINARY := $(TARGET)/release/cffs
+PLACE := $(TARGET)/release/place
 TOOLS := target/tools/bin
 GENERATED := $(TARGET)/generated
 
@@ -43,9 +43,9 @@ help: ## List what can be done
 setup: ## Install what building and testing need (Debian, as root); the other targets do it themselves
 	scripts/setup.sh
 
-build: ## Build the cffs program, optimised
+build: ## Build the programs cffs and place, optimised
 	scripts/setup.sh build
-	$(CARGO) build --release --locked -p cffs-cli
+	$(CARGO) build --release --locked -p cffs-cli -p cffs-place
 
 run: ## Show it at work: a volume at ./mnt, a real tree in it, requests per file beside ext4's
 	scripts/run.sh
@@ -67,42 +67,46 @@ lint: ## Check formatting, warnings, documentation, the order of the layers, and
 	$(CARGO) run --quiet --locked -p xtask
 
 # Under sudo there often is no cargo: then what was built before is installed.
-install: ## Install cffs, its links, man pages and completions below PREFIX (and DESTDIR)
+install: ## Install cffs and place, links, man pages and completions below PREFIX (and DESTDIR)
 	@if command -v $(CARGO) >/dev/null; then $(MAKE) --no-print-directory build; \
-	elif [ -x $(BINARY) ]; then echo "there is no $(CARGO) here: installing $(BINARY) as it is"; \
+	elif [ -x $(BINARY) ] && [ -x $(PLACE) ]; then \
+	echo "there is no $(CARGO) here: installing $(BINARY) and $(PLACE) as they are"; \
 	else echo "there is no $(CARGO) here: run 'make build' as a user who has it" >&2; exit 1; fi
 	rm -rf $(GENERATED)
 	$(BINARY) generate man $(GENERATED)
 	$(BINARY) generate completions $(GENERATED)/completions
+	$(PLACE) generate man $(GENERATED)
+	$(PLACE) generate completions $(GENERATED)/completions
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(SBINDIR) $(MOUNTDIR) $(BASHDIR) $(ZSHDIR) $(FISHDIR))
 	install -d $(addprefix $(DESTDIR)$(MANDIR)/,man1 man8)
-	install -d $(addprefix $(DESTDIR),$(UDEVDIR) $(UNITDIR) $(MODPROBEDIR) $(TMPFILESDIR))
-	install -d $(addprefix $(DESTDIR),$(SYSCONFDIR)/logrotate.d $(SYSCONFDIR)/cffs)
+	install -d $(addprefix $(DESTDIR),$(UDEVDIR) $(UNITDIR) $(SYSCONFDIR)/logrotate.d $(SYSCONFDIR)/cffs)
 	install -m 755 $(BINARY) $(DESTDIR)$(BINDIR)/cffs
+	install -m 755 $(PLACE) $(DESTDIR)$(BINDIR)/place
 	for name in $(SBINNAMES); do ln -sf $(BINDIR)/cffs $(DESTDIR)$(SBINDIR)/$$name || exit; done
 	for name in $(MOUNTNAMES); do ln -sf $(BINDIR)/cffs $(DESTDIR)$(MOUNTDIR)/$$name || exit; done
 	install -m 644 $(GENERATED)/man1/* $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(GENERATED)/man8/* $(DESTDIR)$(MANDIR)/man8
-	install -m 644 $(GENERATED)/completions/cffs.bash $(DESTDIR)$(BASHDIR)/cffs
-	install -m 644 $(GENERATED)/completions/_cffs $(DESTDIR)$(ZSHDIR)/_cffs
-	install -m 644 $(GENERATED)/completions/cffs.fish $(DESTDIR)$(FISHDIR)/cffs.fish
+	for name in cffs place; do \
+		install -m 644 $(GENERATED)/completions/$$name.bash $(DESTDIR)$(BASHDIR)/$$name && \
+		install -m 644 $(GENERATED)/completions/_$$name $(DESTDIR)$(ZSHDIR)/_$$name && \
+		install -m 644 $(GENERATED)/completions/$$name.fish $(DESTDIR)$(FISHDIR)/$$name.fish || exit; \
+	done
 	sed 's|@BINDIR@|$(BINDIR)|' packaging/udev/61-cffs.rules >$(DESTDIR)$(UDEVDIR)/61-cffs.rules
 	sed 's|@BINDIR@|$(BINDIR)|; s|@SYSCONFDIR@|$(SYSCONFDIR)|' packaging/systemd/cffs@.service \
 		>$(DESTDIR)$(UNITDIR)/cffs@.service
 	install -m 644 packaging/logrotate/cffs $(DESTDIR)$(SYSCONFDIR)/logrotate.d/cffs
-	install -m 644 packaging/modprobe/cffs.conf $(DESTDIR)$(MODPROBEDIR)/cffs.conf
-	install -m 644 packaging/tmpfiles/cffs.conf $(DESTDIR)$(TMPFILESDIR)/cffs.conf
 
 uninstall: ## Remove what `make install` with the same PREFIX and DESTDIR has installed
-	rm -f $(DESTDIR)$(BINDIR)/cffs
+	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,cffs place)
 	rm -f $(addprefix $(DESTDIR)$(SBINDIR)/,$(SBINNAMES))
 	rm -f $(addprefix $(DESTDIR)$(MOUNTDIR)/,$(MOUNTNAMES))
 	rm -f $(DESTDIR)$(MANDIR)/man1/cffs.1 $(DESTDIR)$(MANDIR)/man1/cffs-*.1
+	rm -f $(DESTDIR)$(MANDIR)/man1/place.1 $(addprefix $(DESTDIR)$(MANDIR)/man1/place-,$(PLACECOMMANDS))
 	rm -f $(patsubst %,$(DESTDIR)$(MANDIR)/man8/%.8,$(SBINNAMES) $(MOUNTNAMES))
-	rm -f $(DESTDIR)$(BASHDIR)/cffs $(DESTDIR)$(ZSHDIR)/_cffs $(DESTDIR)$(FISHDIR)/cffs.fish
+	rm -f $(addprefix $(DESTDIR)$(BASHDIR)/,cffs place) $(addprefix $(DESTDIR)$(ZSHDIR)/_,cffs place)
+	rm -f $(addprefix $(DESTDIR)$(FISHDIR)/,cffs.fish place.fish)
 	rm -f $(DESTDIR)$(UDEVDIR)/61-cffs.rules $(DESTDIR)$(UNITDIR)/cffs@.service
 	rm -f $(DESTDIR)$(SYSCONFDIR)/logrotate.d/cffs
-	rm -f $(DESTDIR)$(MODPROBEDIR)/cffs.conf $(DESTDIR)$(TMPFILESDIR)/cffs.conf
 	rmdir $(DESTDIR)$(SYSCONFDIR)/cffs 2>/dev/null || true
 
 deb: build ## Make a Debian package, target/deb/cffs_VERSION_ARCHITECTURE.deb

@@ -23,7 +23,7 @@ umask 022
 # mount(8) looks in /sbin, which is /usr/sbin here.
 make --no-print-directory install "DESTDIR=$PWD/$root" PREFIX=/usr MOUNTDIR=/usr/sbin >&2
 
-strip --strip-unneeded "$root/usr/bin/cffs"
+strip --strip-unneeded "$root/usr/bin/cffs" "$root/usr/bin/place"
 find "$root/usr/share/man" -type f -exec gzip -9n {} +
 find "$root/usr/sbin" -type l -exec ln -sf ../bin/cffs {} \;
 mkdir -p "$root/var/log/cffs"
@@ -42,7 +42,8 @@ gzip -9n <CHANGELOG.md >"$documents/changelog.gz"
 # dpkg-shlibdeps wants to see a source package.
 mkdir -p "$work/source/debian"
 printf 'Source: cffs\n\nPackage: cffs\nArchitecture: any\n' >"$work/source/debian/control"
-depends=$(cd "$work/source" && dpkg-shlibdeps -O -e"../root/usr/bin/cffs" 2>/dev/null)
+depends=$(cd "$work/source" && dpkg-shlibdeps -O -e"../root/usr/bin/cffs" -e"../root/usr/bin/place"
+2>/dev/null)
 depends=${depends#shlibs:Depends=}
 
 control=$root/DEBIAN

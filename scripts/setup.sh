@@ -44,7 +44,6 @@ for_all_tests="
     fio          fio
     stress-ng    stress-ng
     man          man-db
-    modprobe     kmod
 "
 
 fail() {

@@ -69,17 +69,14 @@ add "$(sed -E 's/[(),]/ /g; s/=/ /g' "$log" | awk '
     }')"
 
 if ! $quick; then
-    run cargo build --release --locked -p cffs-cli -p cffs-bench
+    run cargo build --release --locked -p cffs-cli -p cffs-bench -p cffs-place
     if ((status != 0)); then
         add "0 1"
     elif ((EUID != 0)) || [[ ! -r /dev/fuse ]]; then
         echo "not run: tests/acceptance, which mounts volumes and so needs root and /dev/fuse"
     else
-        # By io_uring where the kernel has it, and by /dev/fuse.
-        for transport in auto dev; do
-            run tests/acceptance/run --mount-options "transport=$transport"
-            add "$(totals)"
-        done
+        run tests/acceptance/run
+        add "$(totals)"
     fi
     run tests/packaging/run
     add "$(totals)"

@@ -11,14 +11,14 @@ mod tests;
 
 /// Every crate of the workspace, and which of the others it may depend on.
 const CRATES: [(&str, &[&str]); 9] = [
-    // The protocols know nothing of C-FFS, and the core nothing of any front end.
+    // The protocol knows nothing of C-FFS, and the core nothing of any front end.
     ("fuse-ring", &[]),
-    ("nfs-wire", &[]),
+    ("man-page", &[]),
     ("cffs", &[]),
     ("cffs-serve", &["cffs", "fuse-ring"]),
-    ("cffs-cli", &["cffs", "cffs-serve"]),
+    ("cffs-cli", &["cffs", "cffs-serve", "man-page"]),
     // It works on kernel file systems.
-    ("cffs-place", &[]),
+    ("cffs-place", &["man-page"]),
     ("cffs-bench", &["cffs", "fuse-ring", "cffs-serve", "cffs-cli", "cffs-place"]),
     ("cffs-fuzz", &["cffs", "fuse-ring"]),
     ("xtask", &[]),

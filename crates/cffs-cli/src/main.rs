@@ -16,7 +16,6 @@ mod exit;
 mod image;
 mod last_words;
 mod log;
-mod man;
 mod mount_options;
 mod mounts;
 mod output;

@@ -4,7 +4,6 @@
 //! tools' defaults, and is mounted with `noatime` and its defaults otherwise. Offers [`Peer`] (which
 //! one) and [`Volume`] (one that is mounted).
 
-mod transport;
 mod volume;
 
 use std::fmt;
@@ -19,7 +18,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::disk::Profile;
 use crate::workload::store::Store;
-pub use transport::Transport;
 pub use volume::{Volume, VolumeSpec};
 
 /// A file system, or a variant of C-FFS.
@@ -167,18 +165,12 @@ impl Peer {
     }
 
     /// Mounts it. Returns the server if it is a child of ours: unmounting is over when it ends.
-    fn mount(
-        self,
-        device: &Path,
-        at: &Path,
-        cffs: &Path,
-        transport: Transport,
-    ) -> Result<Option<Child>> {
+    fn mount(self, device: &Path, at: &Path, cffs: &Path) -> Result<Option<Child>> {
         let mut command = match self {
             // `cargo build --release -p fuse-ring --example null` leaves it next to `cffs`.
             Peer::Null => {
                 let mut c = Command::new(cffs.with_file_name("examples").join("null"));
-                return serve(c.args(["--elide-open", transport.argument()]).arg(at), at).map(Some);
+                return serve(c.arg("--elide-open").arg(at), at).map(Some);
             }
             Peer::Library => bail!("the library is not mounted"),
             Peer::Ext4 | Peer::Xfs | Peer::Btrfs | Peer::Tar | Peer::Sqlite => {
@@ -194,7 +186,7 @@ impl Peer {
             }
             _ => {
                 let mut c = Command::new(cffs);
-                c.args(["mount", "-o", "noatime", "-o", transport.mount_option()]);
+                c.args(["mount", "-o", "noatime"]);
                 c
             }
         };
@@ -211,6 +203,29 @@ impl Peer {
             Command::new("umount")
         };
         run(command.arg(at))
+    }
+
+    /// Has the file system's own program check a device that is not mounted.
+    pub fn check(self, device: &Path) -> Result<()> {
+        let mut command = match self {
+            Peer::Ext4 => {
+                let mut c = Command::new("e2fsck");
+                c.args(["-f", "-n"]);
+                c
+            }
+            Peer::Xfs => {
+                let mut c = Command::new("xfs_repair");
+                c.arg("-n");
+                c
+            }
+            Peer::Btrfs => {
+                let mut c = Command::new("btrfs");
+                c.args(["check", "--readonly"]);
+                c
+            }
+            other => bail!("{other} has no program that checks it"),
+        };
+        run(command.arg(device))
     }
 
     /// The version of what is measured, for the report.

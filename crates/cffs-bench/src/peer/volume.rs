@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use super::{Peer, Transport, run};
+use super::{Peer, run};
 use crate::disk::{Counters, Profile, Stroke};
 use crate::serve::media::Media;
 use crate::serve::server::{DiskServer, LoopDevice};
@@ -28,8 +28,6 @@ pub struct VolumeSpec {
     pub scratch: PathBuf,
     /// The `cffs` binary.
     pub cffs: PathBuf,
-    /// How requests reach it, if it is served over FUSE.
-    pub transport: Transport,
 }
 
 /// A mounted file system on an emulated disk.
@@ -94,14 +92,21 @@ impl Volume {
         self.disk.take().map_or(Ok(()), DiskServer::stop)
     }
 
+    /// Unmounts, has the file system checked by its own program, and mounts it again.
+    pub fn check(&mut self) -> Result<()> {
+        self.unmount()?;
+        let device = self.device.as_ref().context("a block device")?.path();
+        self.spec.peer.check(device)?;
+        self.mount()
+    }
+
     fn mount_point(&self) -> PathBuf {
         self.places.path().join("mnt")
     }
 
     fn mount(&mut self) -> Result<()> {
         let device = self.device.as_ref().context("a block device")?.path();
-        let VolumeSpec { cffs, transport, .. } = &self.spec;
-        self.server = self.spec.peer.mount(device, &self.mount_point(), cffs, *transport)?;
+        self.server = self.spec.peer.mount(device, &self.mount_point(), &self.spec.cffs)?;
         self.mounted = true;
         Ok(())
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::compare::Plan;
 use crate::disk::{Profile, Stroke};
 use crate::library::LibraryPlan;
-use crate::peer::{Peer, Transport};
+use crate::peer::Peer;
 use crate::workload::catalog::Scale;
 
 /// The circumstances of a comparison.
@@ -32,8 +32,6 @@ pub struct Environment {
     pub kernel: String,
     /// The longest request in KiB that reached the device.
     pub request_kib: Option<u64>,
-    /// How requests reached what was served over FUSE, if anything was.
-    pub transport: Option<Transport>,
     /// Which threads run where.
     pub placement: String,
     /// Runnable processes per core, averaged over a minute, when the comparison ended.
@@ -46,14 +44,12 @@ impl Environment {
     /// This machine, for this plan.
     pub fn here(plan: &Plan, request_kib: Option<u64>) -> Environment {
         let quick = if plan.scale == Scale::Quick { "-quick" } else { "" };
-        let suffix = format!("{}{quick}", plan.transport.suffix());
         let version = |peer: &Peer| (peer.to_string(), peer.version(&plan.cffs));
         Environment {
             request_kib,
             placement: format!("{}{}", plan.placement, idle()),
             versions: plan.peers.iter().map(version).collect(),
-            transport: Some(plan.transport),
-            ..Environment::new(plan.profile, plan.stroke, plan.scale, &suffix)
+            ..Environment::new(plan.profile, plan.stroke, plan.scale, quick)
         }
     }
 
@@ -83,7 +79,6 @@ impl Environment {
             memory_bytes: memory_bytes(),
             kernel: format!("Linux {}", system.release().to_string_lossy()),
             request_kib: None,
-            transport: None,
             placement: String::new(),
             load_per_core: load() / cores as f64,
             versions: Vec::new(),

@@ -132,9 +132,6 @@ fn circumstances(report: &Report) -> String {
              disk is {disk} KiB."
         );
     }
-    if let Some(transport) = e.transport {
-        let _ = writeln!(out, "\nServers over FUSE get their requests by {transport}.");
-    }
     if e.is_loaded() {
         let _ = writeln!(
             out,
@@ -153,8 +150,8 @@ fn circumstances(report: &Report) -> String {
         let _ = writeln!(
             out,
             "\n`FUSE at most` is the same ratio for a FUSE server that keeps everything in memory and \
-             waits for no device, over the same transport: what no server over FUSE can exceed here, \
-             since the processor is the limit. A goal is 0.75 of that where it would be above."
+             waits for no device: what no server over FUSE can exceed here, since the processor is \
+             the limit."
         );
     }
     if report.rows.iter().any(|row| row.peer == Peer::Library) {

@@ -11,6 +11,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
+use rustix::fs::{SeekFrom, seek};
 use serde::Serialize;
 
 use crate::workload::random::Random;
@@ -111,33 +112,67 @@ impl Media {
     pub fn cut_power(&self, seed: u64) -> Result<PowerCut> {
         let unsynced = self.unsynced.as_ref().context("the disk is not volatile")?;
         let writes = std::mem::take(&mut *unsynced.lock());
-        for write in writes.iter().rev() {
-            self.backing.write_all_at(&write.before, write.offset)?;
+        lose(&writes, seed, &self.backing)
+    }
+
+    /// Writes into the file `copy` what the disk would hold after a power cut at this moment. The disk itself
+    /// goes on, so that many moments of one run can be tried.
+    pub fn copy_after_cut(&self, seed: u64, copy: &Path) -> Result<PowerCut> {
+        let unsynced = self.unsynced.as_ref().context("the disk is not volatile")?;
+        // Locked, so that no write comes between.
+        let writes = unsynced.lock();
+        let copy = OpenOptions::new().write(true).create(true).truncate(true).open(copy)?;
+        copy.set_len(self.size)?;
+        copy_data(&self.backing, &copy)?;
+        lose(&writes, seed, &copy)
+    }
+}
+
+/// Copies what one file has and leaves out its holes.
+fn copy_data(from: &File, to: &File) -> Result<()> {
+    let mut buffer = vec![0; 1 << 20];
+    let mut at = 0;
+    while let Ok(begin) = seek(from, SeekFrom::Data(at)) {
+        let end = seek(from, SeekFrom::Hole(begin))?;
+        at = begin;
+        while at < end {
+            let part = buffer.len().min((end - at) as usize);
+            from.read_exact_at(&mut buffer[..part], at)?;
+            to.write_all_at(&buffer[..part], at)?;
+            at += part as u64;
         }
-        let mut random = Random::new(seed);
-        let way = random.below(6);
-        let chosen = random.index(writes.len().max(1));
-        let mut cut =
-            PowerCut { unsynced_writes: writes.len() as u64, unsynced_sectors: 0, lost_sectors: 0 };
-        for (number, write) in writes.iter().enumerate() {
-            for sector in write.sectors() {
-                let survives = match way {
-                    0 => false,
-                    1 => number != chosen,
-                    2 => number == chosen,
-                    3 => number < chosen,
-                    4 => number < chosen || number == chosen && random.below(2) == 0,
-                    _ => random.below(2) == 0,
-                };
-                cut.unsynced_sectors += 1;
-                if survives {
-                    let at = write.offset + sector.start as u64;
-                    self.backing.write_all_at(&write.after[sector], at)?;
-                } else {
-                    cut.lost_sectors += 1;
-                }
+    }
+    Ok(())
+}
+
+/// Undoes in a file what `seed` chooses of these writes.
+fn lose(writes: &[Unsynced], seed: u64, file: &File) -> Result<PowerCut> {
+    for write in writes.iter().rev() {
+        file.write_all_at(&write.before, write.offset)?;
+    }
+    let mut random = Random::new(seed);
+    let way = random.below(6);
+    let chosen = random.index(writes.len().max(1));
+    let mut cut =
+        PowerCut { unsynced_writes: writes.len() as u64, unsynced_sectors: 0, lost_sectors: 0 };
+    for (number, write) in writes.iter().enumerate() {
+        for sector in write.sectors() {
+            let survives = match way {
+                0 => false,
+                1 => number != chosen,
+                2 => number == chosen,
+                3 => number < chosen,
+                4 => number < chosen || number == chosen && random.below(2) == 0,
+                _ => random.below(2) == 0,
+            };
+            cut.unsynced_sectors += 1;
+            if survives {
+                let at = write.offset + sector.start as u64;
+                file.write_all_at(&write.after[sector], at)?;
+            } else {
+                cut.lost_sectors += 1;
             }
         }
-        Ok(cut)
     }
+    Ok(cut)
 }

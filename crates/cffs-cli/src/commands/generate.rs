@@ -7,11 +7,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use clap::{Args, Command, CommandFactory, ValueEnum};
-use clap_complete::Shell;
+use man_page::{Page, write_completions};
 
 use super::mount_helper::MountHelper;
 use crate::exit::Kind;
-use crate::man::Page;
 
 /// Write man pages or shell completions to a directory
 #[derive(Debug, Args)]
@@ -36,7 +35,9 @@ impl Generate {
     pub fn run(self, definition: Command) -> anyhow::Result<ExitCode> {
         let written = match self.what {
             What::Man => man_pages(definition, &self.directory),
-            What::Completions => completions(definition, &self.directory),
+            What::Completions => {
+                write_completions(definition, "cffs", &self.directory).map_err(Into::into)
+            }
         };
         written.with_context(|| self.directory.display().to_string())?;
         Ok(ExitCode::SUCCESS)
@@ -49,31 +50,28 @@ fn man_pages(definition: Command, directory: &Path) -> anyhow::Result<()> {
     let commands: Vec<&Command> =
         definition.get_subcommands().filter(|command| !command.is_hide_set()).collect();
     let pages = commands.iter().map(|command| format!("cffs-{}(1)", command.get_name()));
-    write(
-        directory,
-        Page {
-            name: "cffs",
-            section: 1,
-            invocation: "cffs",
-            command: &definition,
-            kind: Kind::Ordinary,
-            see_also: pages.chain(["mount.cffs(8)".to_owned()]).collect(),
-        },
-    )?;
+    Page {
+        name: "cffs",
+        section: 1,
+        invocation: "cffs",
+        command: &definition,
+        statuses: Kind::Ordinary.statuses(),
+        see_also: pages.chain(["mount.cffs(8)".to_owned()]).collect(),
+    }
+    .write(directory)?;
     for command in commands {
         let (name, invocation) =
             (format!("cffs-{}", command.get_name()), format!("cffs {}", command.get_name()));
-        write(
-            directory,
-            Page {
-                name: &name,
-                section: 1,
-                invocation: &invocation,
-                command,
-                kind: Kind::of_arguments(OsStr::new("cffs"), Some(OsStr::new(command.get_name()))),
-                see_also: vec!["cffs(1)".to_owned()],
-            },
-        )?;
+        Page {
+            name: &name,
+            section: 1,
+            invocation: &invocation,
+            command,
+            statuses: Kind::of_arguments(OsStr::new("cffs"), Some(OsStr::new(command.get_name())))
+                .statuses(),
+            see_also: vec!["cffs(1)".to_owned()],
+        }
+        .write(directory)?;
     }
     applet_pages(&definition, directory)
 }
@@ -94,35 +92,18 @@ fn applet_pages(definition: &Command, directory: &Path) -> anyhow::Result<()> {
         ("mount.cffs", &mount, "cffs-mount(1)", "mount(8)"),
     ];
     for (name, command, by_cffs, caller) in applets {
-        write(
-            directory,
-            Page {
-                name,
-                section: 8,
-                invocation: name,
-                command,
-                kind: Kind::of_arguments(OsStr::new(name), None),
-                see_also: vec!["cffs(1)".to_owned(), by_cffs.to_owned(), caller.to_owned()],
-            },
-        )?;
+        Page {
+            name,
+            section: 8,
+            invocation: name,
+            command,
+            statuses: Kind::of_arguments(OsStr::new(name), None).statuses(),
+            see_also: vec!["cffs(1)".to_owned(), by_cffs.to_owned(), caller.to_owned()],
+        }
+        .write(directory)?;
     }
     for name in ["mount.fuse.cffs", "mount.fuseblk.cffs"] {
         fs::write(directory.join(format!("man8/{name}.8")), ".so man8/mount.cffs.8\n")?;
-    }
-    Ok(())
-}
-
-fn write(directory: &Path, page: Page<'_>) -> anyhow::Result<()> {
-    let directory = directory.join(format!("man{}", page.section));
-    fs::create_dir_all(&directory)?;
-    fs::write(directory.join(format!("{}.{}", page.name, page.section)), page.render())?;
-    Ok(())
-}
-
-fn completions(mut definition: Command, directory: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(directory)?;
-    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        clap_complete::generate_to(shell, &mut definition, "cffs", directory)?;
     }
     Ok(())
 }

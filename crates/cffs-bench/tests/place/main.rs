@@ -1,0 +1,9 @@
+//! `place` on ext4, XFS and btrfs, on an emulated disk that counts.
+//!
+//! Needs root, since it mounts; as another user it says so and passes.
+
+mod pack;
+mod power;
+mod show;
+mod trees;
+mod warm;

@@ -1,0 +1,83 @@
+//! The commands, and what several of them need.
+
+pub mod cat;
+pub mod generate;
+pub mod pack;
+pub mod show;
+pub mod warm;
+
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use cffs_place::list::{self, Ends};
+use cffs_place::tree::Unseen;
+
+/// The paths that a command is about: those of its arguments, `-` standing for a list from standard input.
+pub fn paths(given: &[PathBuf], ends: Ends) -> Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for path in given {
+        match path.as_os_str() == "-" {
+            true => paths.extend(list::read(io::stdin().lock(), ends).context("standard input")?),
+            false => paths.push(path.clone()),
+        }
+    }
+    Ok(paths)
+}
+
+/// The paths of a list in a file.
+pub fn paths_in(file: &Path, ends: Ends) -> Result<Vec<PathBuf>> {
+    let at = || file.display().to_string();
+    let open = std::fs::File::open(file).with_context(at)?;
+    list::read(BufReader::new(open), ends).with_context(at)
+}
+
+/// How paths of a list end.
+pub fn ends(zero: bool) -> Ends {
+    if zero { Ends::Zero } else { Ends::Line }
+}
+
+/// A bar on standard error; silent if that is no terminal.
+pub fn bar(files: u64, what: &'static str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}");
+    let bar = ProgressBar::new(files).with_message(what);
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+/// A counter on standard error of what has been looked at, where the total is not known.
+pub fn counter(what: &'static str) -> ProgressBar {
+    let counter = ProgressBar::new_spinner().with_message(what);
+    counter.enable_steady_tick(Duration::from_millis(200));
+    counter.set_style(
+        ProgressStyle::with_template("{msg} {pos}")
+            .unwrap_or_else(|_| ProgressStyle::default_spinner()),
+    );
+    counter
+}
+
+/// Names what could not be looked at; true if there was anything.
+pub fn tell_unseen(unseen: &[Unseen]) -> bool {
+    for (path, error) in unseen {
+        eprintln!("place: {}: {error}", path.display());
+    }
+    !unseen.is_empty()
+}
+
+/// A size in bytes with an optional binary suffix.
+pub fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KIB" => 10,
+        "M" | "MIB" => 20,
+        "G" | "GIB" => 30,
+        "T" | "TIB" => 40,
+        other => return Err(format!("unknown suffix {other}; there are K, M, G and T")),
+    };
+    let number: u64 = digits.parse().map_err(|e| format!("{e}"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| String::from("too large"))
+}

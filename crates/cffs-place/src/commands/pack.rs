@@ -1,0 +1,145 @@
+//! `place pack`: files side by side, in place.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use cffs_place::pack::{Group, Options, Packed, pack};
+use cffs_place::tree::{self, FileEntry, Unseen};
+use cffs_place::volume::Volume;
+
+use super::{bar, counter, ends, paths_in, size, tell_unseen};
+use crate::Interrupt;
+
+/// Move the contents of files side by side, in place and while they are in use
+///
+/// The files of each directory below DIR come to lie one behind the other, by name; with --trace those of a
+/// list, in its order. A file keeps its inode, names, times, attributes and contents, and programs that have
+/// it open notice nothing. Directories whose files lie side by side already are left alone.
+///
+/// Nothing is left behind if it is interrupted, at whatever moment. Files to which others write all the time
+/// are named at the end, and the exit status is 1.
+///
+/// On XFS and btrfs, files that share blocks with clones or snapshots stay where they are, since moving them
+/// would take the space twice. XFS needs reflink=1, the default of mkfs.xfs.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Pack {
+    /// The directory.
+    #[arg(required_unless_present = "trace", conflicts_with = "trace")]
+    directory: Option<PathBuf>,
+    /// The files that this list names, in its order (place trace).
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// The paths of the list end with a zero byte.
+    #[arg(short = '0', long, requires = "trace")]
+    null: bool,
+    /// Only say what would be moved.
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Larger files stay where they are.
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1M")]
+    max_size: u64,
+    /// Name each file that stays where it is, with the reason.
+    #[arg(short, long)]
+    verbose: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  place pack --dry-run /srv/tree
+  place pack /srv/tree
+  place trace -o t -- ./start && place pack --trace t";
+
+impl Pack {
+    /// Moves the files and tells what was done.
+    pub fn run(self, interrupt: &Interrupt) -> Result<ExitCode> {
+        let (volume, groups, unseen) = self.groups()?;
+        let files = groups.iter().map(|group| group.len() as u64).sum();
+        let progress = bar(files, if self.dry_run { "looking" } else { "packing" });
+        let options = Options { file_bytes_max: self.max_size, dry_run: self.dry_run };
+        let seen = || progress.inc(1);
+        let packed = pack(&volume, groups, &options, &seen, &|| interrupt.is_set())?;
+        progress.finish_and_clear();
+        match self.json {
+            true => println!("{}", serde_json::to_string_pretty(&packed)?),
+            false => self.tell(&packed),
+        }
+        let is_unseen = tell_unseen(&unseen);
+        Ok(match () {
+            () if packed.interrupted => ExitCode::from(130),
+            () if is_unseen || !packed.busy.is_empty() => ExitCode::FAILURE,
+            () => ExitCode::SUCCESS,
+        })
+    }
+
+    /// What is to lie side by side.
+    fn groups(&self) -> Result<(Volume, Vec<Group>, Vec<Unseen>)> {
+        let counter = counter("looking at files:");
+        if let Some(directory) = &self.directory {
+            let volume = Volume::of(directory)?;
+            let (found, unseen) = tree::walk(directory, true, |entries| counter.inc(entries))?;
+            let groups = found.into_iter().map(|directory| directory.files).collect();
+            return Ok((volume, groups, unseen));
+        }
+        let list = self.trace.as_deref().context("a directory or --trace")?;
+        let paths = paths_in(list, ends(self.null))?;
+        let Some(first) = paths.iter().find(|path| path.exists()) else {
+            bail!("{}: it names no file that is there", list.display());
+        };
+        let volume = Volume::of(first)?;
+        let (mut group, mut unseen) = (Group::new(), Vec::new());
+        for path in paths {
+            counter.inc(1);
+            let is_here = std::fs::symlink_metadata(&path).is_ok_and(|status| {
+                use std::os::unix::fs::MetadataExt;
+                status.is_file() && status.dev() == volume.device
+            });
+            // A trace also has files of other volumes, of /proc, and some that are gone.
+            if !is_here {
+                continue;
+            }
+            match FileEntry::look(path.clone(), true) {
+                Ok(file) => group.extend(file),
+                Err(error) => unseen.push((path, error)),
+            }
+        }
+        Ok((volume, vec![group], unseen))
+    }
+
+    fn tell(&self, packed: &Packed) {
+        let verb = if self.dry_run { "would be moved" } else { "moved" };
+        println!(
+            "{} files {verb} ({} KiB), {} lay side by side already, {} stay where they are",
+            packed.moved,
+            packed.moved_bytes >> 10,
+            packed.in_place,
+            packed.left.len() + packed.busy.len(),
+        );
+        let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
+        for left in &packed.left {
+            *reasons.entry(&left.why).or_default() += 1;
+            if self.verbose {
+                println!("{}: {}", left.path.display(), left.why);
+            }
+        }
+        for (why, files) in reasons {
+            println!("  {files}: {why}");
+        }
+        for path in &packed.busy {
+            eprintln!(
+                "place: {}: busy: others write to it all the time; try again",
+                path.display()
+            );
+        }
+        if packed.interrupted {
+            eprintln!("place: interrupted; what was moved stays, and the rest can be packed later");
+        }
+    }
+}

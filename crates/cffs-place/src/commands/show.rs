@@ -1,0 +1,121 @@
+//! `place show`: what a cold read takes, per directory, and why.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use cffs_place::predict::{Finding, Requests, predict};
+use cffs_place::tree;
+use cffs_place::volume::{Kind, Volume};
+
+use super::{counter, tell_unseen};
+
+/// Show how many requests a cold read of a directory takes, and why
+///
+/// For the directory and each one below it on the same file system: what it takes the device to list it and
+/// to read its files one after the other, by name, with nothing in any cache. Nothing is read but metadata.
+/// The column "ordered" says what is left if they are read in the order of the device (place warm).
+///
+/// As root on ext4 it knows where the tables of inodes lie; otherwise it takes them to be as usual.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Show {
+    /// The directory.
+    #[arg(default_value = ".")]
+    directory: PathBuf,
+    /// Show all directories, not only those that take most.
+    #[arg(short, long)]
+    all: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  place show ~/src
+  place show --json ~/src | jq .requests.contents";
+
+/// The directories that are shown without `--all`.
+const SHOWN: usize = 20;
+
+#[derive(Serialize)]
+struct Shown {
+    file_system: Kind,
+    requests: Requests,
+    total: u64,
+    files: u64,
+    directories: Vec<Finding>,
+}
+
+impl Show {
+    /// Looks and prints.
+    pub fn run(self) -> Result<ExitCode> {
+        let volume = Volume::of(&self.directory)?;
+        let progress = counter("looking at entries:");
+        let (directories, unseen) =
+            tree::walk(&self.directory, true, |entries| progress.inc(entries))?;
+        progress.finish_and_clear();
+        let findings = predict(&volume, &directories);
+        let none = Requests::default();
+        let requests = findings.iter().fold(none, |sum, finding| sum.plus(&finding.requests));
+        let files = findings.iter().map(|finding| finding.files).sum();
+        let shown = Shown {
+            file_system: volume.kind,
+            requests,
+            total: requests.total(),
+            files,
+            directories: findings,
+        };
+        match self.json {
+            true => println!("{}", serde_json::to_string_pretty(&shown)?),
+            false => print(&shown, if self.all { usize::MAX } else { SHOWN }),
+        }
+        Ok(if tell_unseen(&unseen) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+}
+
+const HEADERS: [&str; 9] =
+    ["requests", "contents", "inodes", "names", "maps", "ordered", "files", "directory", "why"];
+
+fn print(shown: &Shown, most: usize) {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(HEADERS);
+    for column in table.column_iter_mut().take(7) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let mut order: Vec<&Finding> = shown.directories.iter().collect();
+    order.sort_by_key(|finding| std::cmp::Reverse(finding.requests.total()));
+    for finding in order.iter().take(most) {
+        let requests = &finding.requests;
+        let ordered = requests.total() - requests.contents + finding.runs;
+        let numbers = [
+            requests.total(),
+            requests.contents,
+            requests.inodes,
+            requests.names,
+            requests.maps,
+            ordered.min(requests.total()),
+            finding.files,
+        ];
+        let mut row = numbers.map(|number| number.to_string()).to_vec();
+        row.extend([finding.path.display().to_string(), finding.why.clone()]);
+        table.add_row(row);
+    }
+    println!("{table}");
+    if order.len() > most {
+        println!("and {} other directories (--all)", order.len() - most);
+    }
+    let per_file = shown.total as f64 / shown.files.max(1) as f64;
+    println!(
+        "{} requests for {} files in {} directories on {}: {per_file:.2} for a file",
+        shown.total,
+        shown.files,
+        shown.directories.len(),
+        shown.file_system.name(),
+    );
+}

@@ -1,0 +1,29 @@
+//! Sees and mends where files lie, for people who stay on ext4, XFS or btrfs.
+//!
+//! ```text
+//!   sys ──► extents ──► tree ──► predict ──► report
+//!    └────► volume ──────┘  └──► warm, pack ◄── list ◄── trace
+//! ```
+//!
+//! - [`sys`]: the system calls that no library wraps; all unsafe code is there;
+//! - [`volume`]: which file system a path is on, and how it reads;
+//! - [`extents`]: where the contents of a file lie;
+//! - [`tree`]: the directories and files below a path;
+//! - [`predict`]: how many requests a cold read of a directory takes, and why;
+//! - [`warm`]: reading in the order of the device;
+//! - [`pack`]: moving contents side by side, in place;
+//! - [`list`]: lists of files, as traces and pipes have them;
+//! - [`trace`]: which files a command opens, in order.
+//!
+//! Nothing here knows C-FFS: it works through the kernel's interfaces alone. What is written to a file system
+//! goes through the file system, never to its device.
+
+pub mod extents;
+pub mod list;
+pub mod pack;
+pub mod predict;
+pub mod sys;
+pub mod trace;
+pub mod tree;
+pub mod volume;
+pub mod warm;

@@ -1,0 +1,88 @@
+//! `place`: sees and mends where files lie on ext4, XFS and btrfs.
+//!
+//! Thin: each module of [`commands`] defines one command's flags beside what carries it out, and calls
+//! the library.
+
+mod commands;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+/// See and mend where files lie on ext4, XFS and btrfs
+///
+/// Small files cost a request to the device each, unless they lie side by side and are read in the order in
+/// which they lie. This shows what a cold read of a directory takes, moves files side by side, and reads
+/// them in the order of the device.
+#[derive(Debug, Parser)]
+#[command(name = "place", version, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  place show ~/src             what a cold read takes, per directory, and why
+  place pack --dry-run ~/src   what would be moved
+  place pack ~/src             files side by side, in place and while in use
+  place warm ~/src && make -C ~/src
+                               read it in the order of the device first
+  git ls-files -z | place cat -0 - | wc
+                               as cat(1), reading ahead in that order";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Show(commands::show::Show),
+    Pack(commands::pack::Pack),
+    Warm(commands::warm::Warm),
+    Cat(commands::cat::Cat),
+    #[command(hide = true)]
+    Generate(commands::generate::Generate),
+}
+
+/// Set by the first SIGINT or SIGTERM; a second one ends the process at once.
+#[derive(Clone)]
+struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    fn hear() -> anyhow::Result<Interrupt> {
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())?;
+            signal_hook::flag::register(signal, flag.clone())?;
+        }
+        Ok(Interrupt(flag))
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+fn main() -> ExitCode {
+    let command = Arguments::parse().command;
+    let result = match command {
+        Command::Show(show) => show.run(),
+        Command::Pack(pack) => Interrupt::hear().and_then(|interrupt| pack.run(&interrupt)),
+        Command::Warm(warm) => warm.run(),
+        Command::Cat(cat) => cat.run(),
+        Command::Generate(generate) => generate.run(Arguments::command()),
+    };
+    result.unwrap_or_else(|error| {
+        if !is_broken_pipe(&error) {
+            eprintln!("place: {error:#}");
+        }
+        ExitCode::FAILURE
+    })
+}
+
+/// A reader that closed the pipe has what it wanted.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let cause = cause.downcast_ref::<std::io::Error>();
+        cause.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}

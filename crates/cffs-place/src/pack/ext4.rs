@@ -1,0 +1,120 @@
+//! ext4: exchanging blocks with a donor.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+
+use anyhow::{Context, Result};
+use rustix::fs::OFlags;
+
+use super::{Outcome, PAUSE, TRIES, nameless, outcome_of, set_aside};
+use crate::extents::{self, Extent};
+use crate::sys;
+use crate::tree::FileEntry;
+use crate::volume::Volume;
+
+#[cfg(test)]
+mod tests;
+
+/// Moves files into the space of one donor; false if it was stopped.
+pub fn pack(
+    volume: &Volume,
+    files: &[FileEntry],
+    done: &mut dyn FnMut(&FileEntry, Outcome),
+    stop: &dyn Fn() -> bool,
+) -> Result<bool> {
+    let block_bytes = volume.block_bytes;
+    let blocks: Vec<u64> = files.iter().map(|file| file.bytes.div_ceil(block_bytes)).collect();
+    let donor = nameless(&files[0].path)?;
+    set_aside(&donor, blocks.iter().sum::<u64>() * block_bytes)?;
+    let space = extents::of(&donor, false).context("look where there is space")?;
+    let slots = slots(&joined(&space), &blocks, block_bytes);
+    let mut waiting = Vec::with_capacity(files.len());
+    for ((file, count), slot) in files.iter().zip(&blocks).zip(slots) {
+        match slot {
+            Some(slot) => waiting.push((file, slot, *count)),
+            None => done(file, Outcome::Left(String::from("there is no contiguous space for it"))),
+        }
+    }
+    for last in (0..TRIES).rev() {
+        let mut busy = Vec::new();
+        for &(file, slot, count) in &waiting {
+            if stop() {
+                return Ok(false);
+            }
+            let outcome = exchange(file, &donor, slot, count);
+            match outcome.unwrap_or_else(|error| outcome_of(&error)) {
+                Outcome::Busy if last > 0 => busy.push((file, slot, count)),
+                outcome => done(file, outcome),
+            }
+        }
+        waiting = busy;
+        if waiting.is_empty() {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    // Before the donor goes, and with it the blocks that it got in exchange.
+    rustix::fs::syncfs(&donor).context("syncfs")?;
+    Ok(true)
+}
+
+fn exchange(file: &FileEntry, donor: &File, slot: u64, count: u64) -> io::Result<Outcome> {
+    let original = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
+        .open(&file.path)?;
+    let status = original.metadata()?;
+    if status.ino() != file.inode || status.len() != file.bytes {
+        return Ok(Outcome::Left(String::from("changed meanwhile")));
+    }
+    // A page that waits to be written makes the kernel refuse.
+    extents::of(&original, true)?;
+    let mut moved = 0;
+    while moved < count {
+        match sys::move_extents(&original, moved, donor, slot + moved, count - moved)? {
+            0 => return Ok(Outcome::Busy),
+            some => moved += some,
+        }
+    }
+    Ok(Outcome::Moved)
+}
+
+/// Extents that follow each other in the file and on the device as one: ext4 splits long ones.
+fn joined(space: &[Extent]) -> Vec<Extent> {
+    let mut joined: Vec<Extent> = Vec::new();
+    for next in space {
+        match joined.last_mut() {
+            Some(last)
+                if last.logical + last.length == next.logical
+                    && last.physical_end() == next.physical =>
+            {
+                last.length += next.length;
+            }
+            _ => joined.push(*next),
+        }
+    }
+    joined
+}
+
+/// Where in the donor each file goes, in blocks: one behind the other, none across two runs of space.
+fn slots(space: &[Extent], blocks: &[u64], block_bytes: u64) -> Vec<Option<u64>> {
+    let mut runs = space
+        .iter()
+        .map(|run| (run.logical / block_bytes, (run.logical + run.length) / block_bytes))
+        .collect::<Vec<_>>()
+        .into_iter();
+    let mut current = runs.next();
+    let mut slots = Vec::with_capacity(blocks.len());
+    for &count in blocks {
+        while let Some((begin, end)) = current
+            && begin + count > end
+        {
+            current = runs.next();
+        }
+        slots.push(current.map(|(begin, _)| begin));
+        current = current.map(|(begin, end)| (begin + count, end));
+    }
+    slots
+}

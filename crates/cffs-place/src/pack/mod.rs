@@ -1,0 +1,269 @@
+//! Moving contents side by side, in place and while in use.
+//!
+//! A file keeps its inode, its names, its times and its attributes; programs that have it open notice
+//! nothing. Contents are moved by what each kernel offers for that, which locks the file and is atomic:
+//!
+//! - ext4 exchanges the file's blocks with those of a donor (`EXT4_IOC_MOVE_EXT`), copying the contents
+//!   under its locks: `ext4.rs`;
+//! - XFS and btrfs let the file share a donor's blocks if the contents are the same (`FIDEDUPERANGE`), which
+//!   they compare under their locks: `sharing.rs`.
+//!
+//! A donor is a file without a name: whatever happens to this process or to the machine, the file system
+//! frees it. So there is nothing to leave behind, and nothing to clean up.
+//!
+//! A file that others write to is refused for the moment by ext4, and differs on the others; it is tried
+//! again, and named at the end if that did not help.
+
+mod ext4;
+mod sharing;
+
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::OFlags;
+use serde::Serialize;
+
+use crate::extents::Kind as Keeping;
+use crate::predict::Layout;
+use crate::tree::FileEntry;
+use crate::volume::{Kind, Volume};
+
+/// What is packed, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Files of more bytes stay where they are: they are read in many requests anyway.
+    pub file_bytes_max: u64,
+    /// Only tell what would be moved.
+    pub dry_run: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { file_bytes_max: 1 << 20, dry_run: false }
+    }
+}
+
+/// What was done.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Packed {
+    /// Files that were moved, or would be.
+    pub moved: u64,
+    /// Their bytes.
+    pub moved_bytes: u64,
+    /// Files that lay side by side already.
+    pub in_place: u64,
+    /// Files that stay where they are, with the reason.
+    pub left: Vec<Left>,
+    /// Files to which others wrote all the time.
+    pub busy: Vec<PathBuf>,
+    /// Whether it was interrupted.
+    pub interrupted: bool,
+}
+
+/// A file that stays where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Left {
+    /// The file.
+    pub path: PathBuf,
+    /// Why.
+    pub why: String,
+}
+
+/// What became of one file.
+#[derive(Debug)]
+enum Outcome {
+    Moved,
+    Busy,
+    Left(String),
+}
+
+/// Files that are to lie side by side, in this order.
+pub type Group = Vec<FileEntry>;
+
+/// What goes into one donor: bounded, so that little contiguous space is needed at a time.
+const BATCH_BYTES: u64 = 64 << 20;
+const BATCH_FILES: usize = 2048;
+
+/// Puts the files of each group side by side. `seen` hears of each file that is done with; once `stop` says
+/// so, no other file is begun.
+pub fn pack(
+    volume: &Volume,
+    groups: Vec<Group>,
+    options: &Options,
+    seen: &dyn Fn(),
+    stop: &dyn Fn() -> bool,
+) -> Result<Packed> {
+    let mut packed = Packed::default();
+    let mut known = HashSet::new();
+    let mut files = Vec::new();
+    for group in groups {
+        files.extend(chosen(volume, group, options, &mut known, &mut packed, seen));
+    }
+    for batch in batches(volume, &files) {
+        if stop() {
+            packed.interrupted = true;
+            break;
+        }
+        if options.dry_run {
+            packed.moved += batch.len() as u64;
+            packed.moved_bytes += batch.iter().map(|file| file.bytes).sum::<u64>();
+            batch.iter().for_each(|_| seen());
+            continue;
+        }
+        let at = batch[0].path.display().to_string();
+        let mut done = |file: &FileEntry, outcome| {
+            packed.note(file, outcome);
+            seen();
+        };
+        let whole = match volume.kind {
+            Kind::Ext4 => ext4::pack(volume, batch, &mut done, stop),
+            Kind::Xfs => sharing::pack_by_one(volume, batch, &mut done, stop),
+            Kind::Btrfs => sharing::pack_by_many(volume, batch, &mut done, stop),
+        }
+        .with_context(|| format!("pack {at} and what follows it"))?;
+        packed.interrupted |= !whole;
+    }
+    Ok(packed)
+}
+
+impl Packed {
+    fn note(&mut self, file: &FileEntry, outcome: Outcome) {
+        match outcome {
+            Outcome::Moved => {
+                self.moved += 1;
+                self.moved_bytes += file.bytes;
+            }
+            Outcome::Busy => self.busy.push(file.path.clone()),
+            Outcome::Left(why) => self.left.push(Left { path: file.path.clone(), why }),
+        }
+    }
+}
+
+/// The files of a group that are to be moved: all that can be, or none if they lie side by side.
+fn chosen(
+    volume: &Volume,
+    group: Group,
+    options: &Options,
+    known: &mut HashSet<u64>,
+    packed: &mut Packed,
+    seen: &dyn Fn(),
+) -> Vec<FileEntry> {
+    let mut movable = Vec::new();
+    for file in group {
+        if !known.insert(file.inode) {
+            // Another name of a file that has its place already.
+            seen();
+            continue;
+        }
+        match obstacle(volume, &file, options) {
+            Some(why) => {
+                packed.note(&file, Outcome::Left(why.to_owned()));
+                seen();
+            }
+            None => movable.push(file),
+        }
+    }
+    let layout = Layout::of(movable.iter());
+    if layout.adjacent + 1 + layout.placed / LOOSE_OF >= layout.placed
+        && layout.extents <= layout.placed + layout.placed / LOOSE_OF
+    {
+        packed.in_place += movable.len() as u64;
+        movable.iter().for_each(|_| seen());
+        movable.clear();
+    }
+    movable
+}
+
+/// Of so many files one may lie elsewhere in what still counts as packed.
+const LOOSE_OF: u64 = 50;
+
+/// Why a file cannot be moved, or need not be.
+fn obstacle(volume: &Volume, file: &FileEntry, options: &Options) -> Option<&'static str> {
+    if file.bytes == 0 {
+        return Some("empty");
+    }
+    if file.bytes > options.file_bytes_max {
+        return Some("larger than --max-size");
+    }
+    let mut end = 0;
+    for extent in &file.extents {
+        match extent.kind {
+            Keeping::Inline => return Some("its contents lie in the metadata"),
+            Keeping::Unwritten => return Some("space is set aside in it"),
+            Keeping::Opaque => return Some("compressed or encrypted"),
+            Keeping::Plain => {}
+        }
+        if extent.is_shared {
+            return Some("shared with a clone or a snapshot, which moving would undo");
+        }
+        if extent.logical != end {
+            return Some("it has holes");
+        }
+        end = extent.logical + extent.length;
+    }
+    (end != file.bytes.next_multiple_of(volume.block_bytes))
+        .then_some("it has holes, or space beyond its end")
+}
+
+/// Cuts a list of files into what goes into one donor each.
+fn batches<'a>(volume: &Volume, files: &'a [FileEntry]) -> Vec<&'a [FileEntry]> {
+    let mut batches = Vec::new();
+    let (mut begin, mut bytes) = (0, 0);
+    for (number, file) in files.iter().enumerate() {
+        let space = file.bytes.next_multiple_of(volume.block_bytes);
+        if number > begin && (bytes + space > BATCH_BYTES || number - begin >= BATCH_FILES) {
+            batches.push(&files[begin..number]);
+            (begin, bytes) = (number, 0);
+        }
+        bytes += space;
+    }
+    if begin < files.len() {
+        batches.push(&files[begin..]);
+    }
+    batches
+}
+
+/// A file without a name in the directory of `beside`.
+fn nameless(beside: &Path) -> Result<File> {
+    let directory = beside.parent().filter(|path| !path.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .custom_flags(OFlags::TMPFILE.bits() as i32)
+        .open(directory)
+        .with_context(|| format!("make a file without a name in {}", directory.display()))
+}
+
+/// How often a busy file is tried.
+const TRIES: u32 = 5;
+/// How long its users get to finish what they do, where trying at once does not help.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What an error with one file says of it.
+fn outcome_of(error: &io::Error) -> Outcome {
+    use rustix::io::Errno;
+    match Errno::from_io_error(error) {
+        Some(Errno::BUSY | Errno::AGAIN | Errno::TXTBSY | Errno::NODATA) => Outcome::Busy,
+        _ if error.kind() == io::ErrorKind::NotFound => {
+            Outcome::Left(String::from("removed meanwhile"))
+        }
+        _ => Outcome::Left(error.to_string()),
+    }
+}
+
+/// Space for a donor, contiguous as far as the volume has that.
+fn set_aside(donor: &File, bytes: u64) -> Result<()> {
+    let flags = rustix::fs::FallocateFlags::empty();
+    match rustix::fs::fallocate(donor, flags, 0, bytes) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::NOSPC) => bail!("{bytes} bytes of free space are needed"),
+        Err(error) => Err(error).context("set space aside"),
+    }
+}

@@ -1,0 +1,356 @@
+//! How many requests a cold read of a directory takes, and why.
+//!
+//! The reader is the plain one that most programs are: it lists a directory, and opens and reads each file
+//! in the order of the names, from its beginning to its end, with nothing in any cache. What the kernel
+//! reads for it follows from where things lie:
+//!
+//! 1. contents: of each file, a request for each piece of a read-ahead window that is in one run on the
+//!    device. Files side by side do not share a request, since the reader asks for one after the other;
+//! 2. inodes: ext4 reads aligned windows of its tables, XFS clusters, btrfs leaves of its tree;
+//! 3. names: the blocks of the directories, and what they are found by;
+//! 4. maps: blocks of extents where a file has more than its inode holds; on btrfs, checksums.
+//!
+//! What two directories share, such as a window of inodes, counts for the first. The tests beside the
+//! emulated disk of this repository hold the sums against what a disk counts.
+
+use std::collections::{BTreeSet, HashSet};
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::extents::{Extent, Kind as Keeping};
+use crate::tree::{Directory, FileEntry};
+use crate::volume::{Inodes, Kind, Tables, Volume};
+
+/// What a cold read takes, by what it is read for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Requests {
+    /// For contents.
+    pub contents: u64,
+    /// For inodes.
+    pub inodes: u64,
+    /// For names.
+    pub names: u64,
+    /// For maps of extents, and checksums.
+    pub maps: u64,
+}
+
+impl Requests {
+    /// All together.
+    pub fn total(&self) -> u64 {
+        self.contents + self.inodes + self.names + self.maps
+    }
+
+    /// Both together.
+    pub fn plus(&self, other: &Requests) -> Requests {
+        Requests {
+            contents: self.contents + other.contents,
+            inodes: self.inodes + other.inodes,
+            names: self.names + other.names,
+            maps: self.maps + other.maps,
+        }
+    }
+}
+
+/// What is said of a directory, its subdirectories apart.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its regular files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The requests of a cold read.
+    pub requests: Requests,
+    /// The pieces that its contents lie in.
+    pub extents: u64,
+    /// The runs that these form on the device: what a reader in its order has to go to.
+    pub runs: u64,
+    /// How many files begin where the one before, by name, ends.
+    pub adjacent: u64,
+    /// Why it takes that many, in a few words.
+    pub why: String,
+}
+
+/// What a cold read of some directories takes, in the order in which they are given.
+pub fn predict(volume: &Volume, directories: &[Directory]) -> Vec<Finding> {
+    let (windows, files) = (BTreeSet::new(), HashSet::new());
+    let inode_bytes = inode_items(directories);
+    let mut reader =
+        Reader { volume, windows, files, name_bytes: 0, inode_bytes, checksum_bytes: 0 };
+    directories.iter().map(|directory| reader.read(directory)).collect()
+}
+
+/// What has been read so far.
+struct Reader<'a> {
+    volume: &'a Volume,
+    /// The windows of inodes, by the number of the first block or cluster.
+    windows: BTreeSet<u64>,
+    /// The files, by inode.
+    files: HashSet<u64>,
+    /// btrfs: the items of the names so far.
+    name_bytes: u64,
+    /// btrfs: the items of an inode, on the average.
+    inode_bytes: u64,
+    /// btrfs: the checksums of contents.
+    checksum_bytes: u64,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, directory: &Directory) -> Finding {
+        let files = &directory.files;
+        let mut requests = Requests::default();
+        for file in files {
+            // Another name of a file that has been read finds it in the cache.
+            if self.files.insert(file.inode) {
+                requests.contents += contents(self.volume.read_ahead_bytes, file);
+            }
+        }
+        match &self.volume.inodes {
+            Inodes::Tables(tables) => {
+                let inodes = inodes_of(directory);
+                requests.inodes = self.count(inodes.map(|inode| tables.window(inode)));
+                requests.names = directory.bytes.div_ceil(self.volume.block_bytes);
+                requests.maps = files.iter().map(|file| extent_blocks(self.volume, file)).sum();
+            }
+            Inodes::Clusters { inodes } => {
+                let of_cluster = *inodes;
+                requests.inodes = self.count(inodes_of(directory).map(|inode| inode / of_cluster));
+                requests.names = names_of_xfs(self.volume, directory);
+                requests.maps = files.iter().map(|file| btree_blocks(self.volume, file)).sum();
+            }
+            Inodes::Leaves { bytes } => {
+                let leaf = *bytes * LEAF_FILL_PERCENT / 100;
+                requests.names = leaves(&mut self.name_bytes, name_items(directory), leaf);
+                let of_inode = self.inode_bytes;
+                requests.inodes = self.count(inodes_of(directory).map(|i| i * of_inode / leaf));
+                let checksums = checksums(self.volume, files);
+                requests.maps = leaves(&mut self.checksum_bytes, checksums, leaf);
+            }
+        }
+        let layout = Layout::of(files.iter());
+        Finding {
+            path: directory.path.clone(),
+            files: files.len() as u64,
+            bytes: files.iter().map(|file| file.bytes).sum(),
+            requests,
+            extents: layout.extents,
+            runs: layout.runs,
+            adjacent: layout.adjacent,
+            why: why(self.volume.kind, &requests, &layout, files.len() as u64),
+        }
+    }
+
+    /// How many of some windows have not been read yet.
+    fn count(&mut self, windows: impl Iterator<Item = u64>) -> u64 {
+        windows.filter(|window| self.windows.insert(*window)).count() as u64
+    }
+}
+
+fn inodes_of(directory: &Directory) -> impl Iterator<Item = u64> {
+    std::iter::once(directory.inode).chain(directory.files.iter().map(|file| file.inode))
+}
+
+/// How the contents of some files lie to each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// The pieces that they lie in.
+    pub extents: u64,
+    /// The runs that these form on the device.
+    pub runs: u64,
+    /// How many of the files begin where the one before ends.
+    pub adjacent: u64,
+    /// How many could.
+    pub placed: u64,
+}
+
+impl Layout {
+    /// Looks at files in their order.
+    pub fn of<'a>(files: impl Iterator<Item = &'a FileEntry>) -> Layout {
+        let mut layout = Layout::default();
+        let mut all: Vec<(u64, u64)> = Vec::new();
+        let mut end_before = None;
+        let mut known = HashSet::new();
+        for file in files.filter(|file| known.insert(file.inode)) {
+            let plain = || file.extents.iter().filter(|extent| extent.kind == Keeping::Plain);
+            let Some(last) = plain().next_back() else { continue };
+            layout.placed += 1;
+            layout.adjacent += u64::from(end_before.is_some() && end_before == file.begin());
+            end_before = Some(last.physical_end());
+            all.extend(plain().map(|extent| (extent.physical, extent.physical_end())));
+        }
+        layout.extents = all.len() as u64;
+        all.sort_unstable();
+        let breaks = all.windows(2).filter(|pair| pair[0].1 != pair[1].0).count() as u64;
+        layout.runs = breaks + u64::from(!all.is_empty());
+        layout
+    }
+}
+
+/// What a program asks for at a time, in pages; more makes no difference.
+const ASKED_PAGES: u64 = 32;
+const PAGE_BYTES: u64 = 4096;
+
+/// The requests for the contents of one file: the kernel reads windows, and a window that lies in several
+/// runs takes several requests.
+fn contents(read_ahead_bytes: u64, file: &FileEntry) -> u64 {
+    let max = (read_ahead_bytes / PAGE_BYTES).max(1);
+    let mut requests = 0;
+    let mut window = first_window(ASKED_PAGES.min(file.bytes.div_ceil(PAGE_BYTES)), max);
+    let mut at = 0;
+    let mut extents = file.extents.iter().filter(|e| e.kind != Keeping::Inline).peekable();
+    while let Some(extent) = extents.peek() {
+        let extent_end = (extent.logical + extent.length).min(file.bytes);
+        if extent.logical >= file.bytes {
+            break;
+        }
+        let window_end = at + window * PAGE_BYTES;
+        let overlaps = extent.logical < window_end && extent_end > at;
+        requests += u64::from(overlaps && extent.kind != Keeping::Unwritten);
+        if extent_end <= window_end {
+            extents.next();
+        } else {
+            (at, window) = (window_end, next_window(window, max));
+        }
+    }
+    requests
+}
+
+/// The kernel's `get_init_ra_size`.
+fn first_window(asked: u64, max: u64) -> u64 {
+    let size = asked.next_power_of_two();
+    match () {
+        () if size <= max / 32 => size * 4,
+        () if size <= max / 4 => size * 2,
+        () => max,
+    }
+}
+
+/// The kernel's `get_next_ra_size`.
+fn next_window(size: u64, max: u64) -> u64 {
+    match () {
+        () if size < max / 16 => size * 4,
+        () if size <= max / 2 => size * 2,
+        () => max,
+    }
+}
+
+impl Tables {
+    /// The window of an inode: the block that reading it begins at, or its number if the tables are unknown.
+    fn window(&self, inode: u64) -> u64 {
+        let index = inode.saturating_sub(1);
+        let (group, in_group) = (index / self.inodes_per_group, index % self.inodes_per_group);
+        match self.starts.get(group as usize) {
+            Some(start) => {
+                let block = start + in_group / self.inodes_per_block;
+                (block / self.window_blocks * self.window_blocks).max(*start)
+            }
+            None => index / (self.inodes_per_block * self.window_blocks),
+        }
+    }
+}
+
+/// Extents that ext4 keeps in the inode.
+const EXT4_EXTENTS_INSIDE: u64 = 4;
+/// An entry of a block of extents.
+const EXT4_EXTENT_BYTES: u64 = 12;
+
+fn extent_blocks(volume: &Volume, file: &FileEntry) -> u64 {
+    let extents = file.extents.len() as u64;
+    if extents <= EXT4_EXTENTS_INSIDE {
+        return 0;
+    }
+    extents.div_ceil(volume.block_bytes / EXT4_EXTENT_BYTES - 1)
+}
+
+/// Extents that XFS keeps in an inode of 512 bytes.
+const XFS_EXTENTS_INSIDE: u64 = 21;
+const XFS_EXTENT_BYTES: u64 = 16;
+
+fn btree_blocks(volume: &Volume, file: &FileEntry) -> u64 {
+    let extents = file.extents.len() as u64;
+    if extents <= XFS_EXTENTS_INSIDE {
+        return 0;
+    }
+    extents.div_ceil(volume.block_bytes / XFS_EXTENT_BYTES)
+}
+
+/// What a directory of XFS takes that is no longer in its inode: its blocks, and those of the index of hashed
+/// names, which the first look-ups read one by one.
+fn names_of_xfs(volume: &Volume, directory: &Directory) -> u64 {
+    let blocks = directory.bytes / volume.block_bytes;
+    match blocks {
+        0 => 0,
+        1 => 1,
+        _ => {
+            let index = (directory.entries * 8).div_ceil(volume.block_bytes * 3 / 4);
+            blocks.div_ceil(8) + index + u64::from(index > 1)
+        }
+    }
+}
+
+/// How full the leaves of btrfs are on the whole.
+const LEAF_FILL_PERCENT: u64 = 75;
+
+/// The key and the pointer of an item in a leaf of btrfs.
+const ITEM: u64 = 25;
+
+/// The bytes of a directory's names in the tree of btrfs, which has each twice beside the directory's inode.
+fn name_items(directory: &Directory) -> u64 {
+    2 * (directory.entries * (ITEM + 30) + directory.names_bytes)
+}
+
+/// The bytes beside the inode of a file in the tree of btrfs, on the average: the inode, its name, and its
+/// extents. Inodes follow each other by their number, so this tells which of them share a leaf.
+fn inode_items(directories: &[Directory]) -> u64 {
+    let (mut files, mut bytes) = (0, 0);
+    for directory in directories {
+        files += directory.files.len() as u64;
+        bytes += directory.names_bytes;
+        let extents = directory.files.iter().flat_map(|file| &file.extents);
+        bytes += extents.map(|extent| ITEM + extent_item(extent)).sum::<u64>();
+    }
+    ITEM + 160 + ITEM + 10 + bytes / u64::max(files, 1)
+}
+
+fn extent_item(extent: &Extent) -> u64 {
+    if extent.kind == Keeping::Inline { 21 + extent.length.min(2048) } else { 53 }
+}
+
+/// The bytes of checksums, 4 for each block of contents.
+fn checksums(volume: &Volume, files: &[FileEntry]) -> u64 {
+    let extents = files.iter().flat_map(|file| &file.extents);
+    let plain = extents.filter(|extent| extent.kind == Keeping::Plain);
+    plain.map(|extent| extent.length).sum::<u64>() / volume.block_bytes * 4
+}
+
+/// How many leaves `more` bytes begin behind those that were read before.
+fn leaves(before: &mut u64, more: u64, leaf_bytes: u64) -> u64 {
+    let read = before.div_ceil(leaf_bytes);
+    *before += more;
+    before.div_ceil(leaf_bytes) - read
+}
+
+fn why(kind: Kind, requests: &Requests, layout: &Layout, files: u64) -> String {
+    let metadata = requests.total() - requests.contents;
+    if files == 0 {
+        return String::from("no files");
+    }
+    if layout.placed == 0 {
+        return String::from("contents lie in the metadata, or are empty");
+    }
+    let mut why = if layout.extents > 2 * layout.placed {
+        format!("files in pieces: {} for {} files", layout.extents, layout.placed)
+    } else if layout.runs * 4 > layout.placed && layout.placed > 1 {
+        format!("scattered: {} runs for {} files", layout.runs, layout.placed)
+    } else {
+        let runs = if layout.runs == 1 { "run" } else { "runs" };
+        format!("side by side in {} {runs}, but asked for one by one", layout.runs)
+    };
+    if metadata > requests.contents {
+        let what = if kind == Kind::Btrfs { "leaves of the tree" } else { "inodes and names" };
+        why.push_str(&format!("; more for {what} than for contents"));
+    }
+    why
+}

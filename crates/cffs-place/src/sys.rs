@@ -1,0 +1,233 @@
+//! The system calls that no library wraps: extents, exchange of extents, comparison and sharing.
+//!
+//! Each structure is the kernel's, with its size pinned, since the size is part of the call's number.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::null_mut;
+
+use rustix::ioctl::{Updater, ioctl, opcode};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+/// The extents that one call asks for.
+pub const EXTENTS_PER_CALL: usize = 128;
+
+/// `FIEMAP_FLAG_SYNC`: write the file back first, so that every block has its place.
+const FIEMAP_SYNC: u32 = 1;
+
+/// `struct fiemap_extent`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RawExtent {
+    /// Where it begins in the file, in bytes.
+    pub logical: u64,
+    /// Where it begins on the device, in bytes.
+    pub physical: u64,
+    /// How long it is, in bytes.
+    pub length: u64,
+    reserved_64: [u64; 2],
+    /// `FIEMAP_EXTENT_*`.
+    pub flags: u32,
+    reserved: [u32; 3],
+}
+
+#[repr(C)]
+struct FiemapHeader {
+    start: u64,
+    length: u64,
+    flags: u32,
+    mapped: u32,
+    count: u32,
+    reserved: u32,
+}
+
+#[repr(C)]
+struct Fiemap {
+    header: FiemapHeader,
+    extents: [RawExtent; EXTENTS_PER_CALL],
+}
+
+const _: () = assert!(size_of::<FiemapHeader>() == 32 && size_of::<RawExtent>() == 56);
+
+/// Up to [`EXTENTS_PER_CALL`] extents of a file from `start` on. `sync` writes its contents back first.
+pub fn fiemap(file: &File, start: u64, sync: bool) -> io::Result<Vec<RawExtent>> {
+    let mut request = Fiemap {
+        header: FiemapHeader {
+            start,
+            length: u64::MAX - start,
+            flags: if sync { FIEMAP_SYNC } else { 0 },
+            mapped: 0,
+            count: EXTENTS_PER_CALL as u32,
+            reserved: 0,
+        },
+        extents: [RawExtent::default(); EXTENTS_PER_CALL],
+    };
+    // SAFETY: FS_IOC_FIEMAP, whose number has the size of the header alone. The kernel writes at most
+    // `count` extents behind it, for which there is room.
+    unsafe {
+        let updater =
+            Updater::<{ opcode::read_write::<FiemapHeader>(b'f', 11) }, Fiemap>::new(&mut request);
+        ioctl(file, updater)?;
+    }
+    Ok(request.extents[..(request.header.mapped as usize).min(EXTENTS_PER_CALL)].to_vec())
+}
+
+/// `struct move_extent`, in blocks of the file system.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct MoveExtent {
+    reserved: u32,
+    donor_fd: u32,
+    orig_start: u64,
+    donor_start: u64,
+    len: u64,
+    moved_len: u64,
+}
+
+const _: () = assert!(size_of::<MoveExtent>() == 40);
+
+/// ext4: gives `count` blocks of `file` from block `start` on the place of those of `donor` from
+/// `donor_start` on, and the donor theirs; the contents of `file` go with it. Returns how many blocks
+/// were moved. Both have to be open for reading and writing.
+pub fn move_extents(
+    file: &File,
+    start: u64,
+    donor: &File,
+    donor_start: u64,
+    count: u64,
+) -> io::Result<u64> {
+    let mut request = MoveExtent {
+        reserved: 0,
+        donor_fd: donor.as_fd().as_raw_fd() as u32,
+        orig_start: start,
+        donor_start,
+        len: count,
+        moved_len: 0,
+    };
+    // SAFETY: EXT4_IOC_MOVE_EXT reads and writes one `struct move_extent`.
+    unsafe {
+        let updater = Updater::<{ opcode::read_write::<MoveExtent>(b'f', 15) }, MoveExtent>::new(
+            &mut request,
+        );
+        ioctl(file, updater)?;
+    }
+    Ok(request.moved_len)
+}
+
+/// `struct file_dedupe_range` with one `struct file_dedupe_range_info`.
+#[repr(C)]
+struct DedupeRange {
+    head: DedupeHead,
+    dest_fd: i64,
+    dest_offset: u64,
+    bytes_deduped: u64,
+    status: i32,
+    reserved: u32,
+}
+
+#[repr(C)]
+struct DedupeHead {
+    src_offset: u64,
+    src_length: u64,
+    dest_count: u16,
+    reserved1: u16,
+    reserved2: u32,
+}
+
+const _: () = assert!(size_of::<DedupeHead>() == 24 && size_of::<DedupeRange>() == 56);
+
+/// What became of a request to share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dedupe {
+    /// As many bytes are shared now.
+    Shared(u64),
+    /// The two differ.
+    Differs,
+}
+
+/// XFS, btrfs: lets `dest` from `dest_offset` on refer to the blocks of `source`, if both have the same
+/// contents there, which the kernel compares with both locked.
+pub fn dedupe(
+    source: &File,
+    source_offset: u64,
+    length: u64,
+    dest: &File,
+    dest_offset: u64,
+) -> io::Result<Dedupe> {
+    let mut request = DedupeRange {
+        head: DedupeHead {
+            src_offset: source_offset,
+            src_length: length,
+            dest_count: 1,
+            reserved1: 0,
+            reserved2: 0,
+        },
+        dest_fd: i64::from(dest.as_fd().as_raw_fd()),
+        dest_offset,
+        bytes_deduped: 0,
+        status: 0,
+        reserved: 0,
+    };
+    // SAFETY: FIDEDUPERANGE, whose number has the size of the head alone; the kernel reads and writes
+    // `dest_count` further structures behind it, which is the one that is there.
+    unsafe {
+        let updater = Updater::<{ opcode::read_write::<DedupeHead>(0x94, 54) }, DedupeRange>::new(
+            &mut request,
+        );
+        ioctl(source, updater)?;
+    }
+    match request.status {
+        0 => Ok(Dedupe::Shared(request.bytes_deduped)),
+        1 => Ok(Dedupe::Differs),
+        error => Err(io::Error::from_raw_os_error(-error)),
+    }
+}
+
+/// A piece of a file; `offset` is a multiple of [`PAGE_BYTES`], and `length` is not zero.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a> {
+    /// The file.
+    pub file: &'a File,
+    /// Where it begins.
+    pub offset: u64,
+    /// How long it is, in bytes.
+    pub length: u64,
+}
+
+/// The unit of mappings, on the machines that this is built for at most.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// Reads pieces of several files into the page cache, without waiting, as one request to the kernel: it
+/// collects what it sends to the device meanwhile and merges what is adjacent there, which it does not do
+/// for one call after the other.
+pub fn read_ahead(pieces: &[Piece<'_>]) -> io::Result<()> {
+    let lengths = pieces.iter().map(|piece| piece.length.next_multiple_of(PAGE_BYTES) as usize);
+    let total: usize = lengths.clone().sum();
+    if total == 0 {
+        return Ok(());
+    }
+    // SAFETY: the kernel chooses where; nothing is behind the mapping, and nobody has its address yet.
+    let region =
+        unsafe { mmap_anonymous(null_mut(), total, ProtFlags::empty(), MapFlags::PRIVATE)? };
+    let mut at = 0;
+    let mut result = Ok(());
+    for (piece, length) in pieces.iter().zip(lengths) {
+        // SAFETY: the piece lies within the region, which is ours and which nothing refers to. It is never
+        // read or written through the mapping, so it does not matter what becomes of the file.
+        let mapped = unsafe {
+            let flags = MapFlags::SHARED | MapFlags::FIXED;
+            mmap(region.byte_add(at), length, ProtFlags::READ, flags, piece.file, piece.offset)
+        };
+        result = result.and(mapped.map(drop));
+        at += length;
+    }
+    // SAFETY: the region is ours; the advice changes no memory, and unmapping it leaves no reference.
+    unsafe {
+        if result.is_ok() {
+            result = madvise(region, total, Advice::WillNeed);
+        }
+        munmap(region, total)?;
+    }
+    Ok(result?)
+}
