@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use cffs::device::file::LoopInfo;
 use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, Setter, ioctl};
 
@@ -84,24 +85,12 @@ unsafe impl Ioctl for GetFree {
 /// `LOOP_CONFIGURE` (Linux 5.8).
 const CONFIGURE: Opcode = 0x4c0a;
 
-/// `struct loop_config` with the `struct loop_info64` in it.
+/// `struct loop_config` of `linux/loop.h`.
 #[repr(C)]
 struct Config {
     fd: RawFd,
     block_bytes: u32,
-    device: u64,
-    inode: u64,
-    rdevice: u64,
-    offset: u64,
-    size_limit: u64,
-    number: u32,
-    encrypt_type: u32,
-    encrypt_key_size: u32,
-    flags: u32,
-    file_name: [u8; 64],
-    crypt_name: [u8; 64],
-    encrypt_key: [u8; 32],
-    init: [u64; 2],
+    info: LoopInfo,
     reserved: [u64; 8],
 }
 
@@ -114,23 +103,7 @@ impl Config {
         // The last byte stays zero. What is cut off can still be seen in sysfs.
         let len = name.len().min(file_name.len() - 1);
         file_name[..len].copy_from_slice(&name[..len]);
-        Config {
-            fd,
-            block_bytes: 0,
-            device: 0,
-            inode: 0,
-            rdevice: 0,
-            offset: 0,
-            size_limit: 0,
-            number: 0,
-            encrypt_type: 0,
-            encrypt_key_size: 0,
-            flags: if read_only { AUTOCLEAR | READ_ONLY } else { AUTOCLEAR },
-            file_name,
-            crypt_name: [0; 64],
-            encrypt_key: [0; 32],
-            init: [0; 2],
-            reserved: [0; 8],
-        }
+        let flags = if read_only { AUTOCLEAR | READ_ONLY } else { AUTOCLEAR };
+        Config { fd, block_bytes: 0, info: LoopInfo::whole(flags, file_name), reserved: [0; 8] }
     }
 }

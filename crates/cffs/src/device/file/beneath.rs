@@ -17,6 +17,7 @@ use rustix::fs::{major, makedev, minor};
 use rustix::ioctl;
 
 use super::lock::Span;
+use super::loop_info::LoopInfo;
 
 /// The kernel counts the places and sizes of partitions in these.
 const SYSFS_SECTOR_BYTES: u64 = 512;
@@ -69,7 +70,7 @@ pub(super) fn beneath(device: &File, number: u64, span: Span) -> io::Result<Bene
         return Ok(Beneath::Disk(whole, part.part(span.start, span.len)));
     }
     let Ok(path) = fs::read(sysfs.join("loop/backing_file")) else { return Ok(Beneath::Nothing) };
-    let status = LoopStatus::of(device)?;
+    let status = LoopInfo::of(device)?;
     let span = status.span().part(span.start, span.len);
     let backing = status.backing();
     Ok(match backing.inode {
@@ -135,7 +136,7 @@ pub(super) fn loops_over(ground: Backing, span: Span) -> Vec<(PathBuf, u64)> {
         let number = device_number(&fs::read_to_string(sysfs.join("dev")).ok()?)?;
         // Another user's devices cannot be opened; who may open them looks at them likewise.
         let device = open_number(number).ok()?;
-        let status = LoopStatus::of(&device).ok()?;
+        let status = LoopInfo::of(&device).ok()?;
         let is_there = status.backing() == ground && status.span().overlaps(span);
         is_there.then(|| (Path::new("/dev").join(name), number))
     };
@@ -170,33 +171,13 @@ fn device_number(text: &str) -> Option<u64> {
     Some(makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// What LOOP_GET_STATUS64 returns (`struct loop_info64` of `linux/loop.h`).
-#[repr(C)]
-struct LoopStatus {
-    device: u64,
-    inode: u64,
-    rdevice: u64,
-    offset: u64,
-    size_limit: u64,
-    number: u32,
-    encrypt_type: u32,
-    encrypt_key_size: u32,
-    flags: u32,
-    file_name: [u8; 64],
-    crypt_name: [u8; 64],
-    encrypt_key: [u8; 32],
-    init: [u64; 2],
-}
-
-const _: () = assert!(size_of::<LoopStatus>() == 232);
-
-impl LoopStatus {
-    fn of(device: &File) -> io::Result<LoopStatus> {
+impl LoopInfo {
+    fn of(device: &File) -> io::Result<LoopInfo> {
         const LOOP_GET_STATUS64: ioctl::Opcode = 0x4c05;
         // SAFETY: LOOP_GET_STATUS64 writes one struct loop_info64 through its argument, of which
-        // LoopStatus has the layout; every value of its fields is valid.
+        // LoopInfo has the layout; every value of its fields is valid.
         let status =
-            unsafe { ioctl::ioctl(device, ioctl::Getter::<LOOP_GET_STATUS64, LoopStatus>::new())? };
+            unsafe { ioctl::ioctl(device, ioctl::Getter::<LOOP_GET_STATUS64, LoopInfo>::new())? };
         Ok(status)
     }
 

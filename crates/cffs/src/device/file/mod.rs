@@ -30,6 +30,7 @@ mod hold;
 mod inherit;
 mod lock;
 mod long;
+mod loop_info;
 mod open;
 mod reopen;
 #[cfg(test)]
@@ -41,6 +42,7 @@ pub use hold::User;
 pub use inherit::{Inheritance, inherited_descriptor};
 pub use lock::Process;
 use long::LongRequests;
+pub use loop_info::LoopInfo;
 pub use open::{Access, OpenError, OpenOptions};
 
 /// From this length on a write is sent to the device at once.
