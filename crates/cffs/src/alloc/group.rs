@@ -23,6 +23,29 @@ pub struct Group {
     pub rotor: u32,
     /// Whether the group differs from the device.
     pub dirty: bool,
+    /// The last search to the group's end that found nothing, while nothing has become free since.
+    vain: Option<Search>,
+}
+
+/// A search for a run of fragments that are free and not held.
+#[derive(Clone, Copy, Debug)]
+struct Search {
+    from: u32,
+    len: u32,
+    align: u32,
+}
+
+impl Search {
+    /// Whether it finds nothing if the other one did not.
+    fn is_narrower(self, other: Search) -> bool {
+        self.from >= other.from && self.len >= other.len && self.align.is_multiple_of(other.align)
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many words of bitmaps searches have read.
+    pub(super) static WORDS_READ: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 /// Which free fragments a search may find.
@@ -49,6 +72,7 @@ impl Group {
             free_count: 0,
             rotor: 0,
             dirty: true,
+            vain: None,
         };
         let per_block = layout.block_fragments();
         let start = layout.cg_start(cg);
@@ -84,6 +108,7 @@ impl Group {
             free_count,
             rotor: rotor.min(len),
             dirty: false,
+            vain: None,
         }
     }
 
@@ -146,6 +171,8 @@ impl Group {
     }
 
     fn word(&self, index: usize, among: Among) -> u64 {
+        #[cfg(test)]
+        WORDS_READ.set(WORDS_READ.get() + 1);
         match among {
             Among::Unheld => self.free_bits[index] & !self.held_bits[index],
             Among::All => self.free_bits[index],
@@ -201,6 +228,26 @@ impl Group {
         None
     }
 
+    /// The first run of `len` free fragments that are not held, from the rotor on or else from `from` on.
+    ///
+    /// A large file looks for long runs first, and again for each of its pieces. Where free space is in
+    /// small pieces that would be a walk of the whole bitmap for each length and each piece, so what
+    /// was not there is remembered until something becomes free.
+    pub fn find_from_rotor(&mut self, from: u32, len: u32, align: u32) -> Option<u32> {
+        let search = Search { from, len, align };
+        if self.vain.is_some_and(|vain| search.is_narrower(vain)) {
+            return None;
+        }
+        let rotor = self.rotor.max(from);
+        let found = self
+            .find(rotor, self.len, len, align, Among::Unheld)
+            .or_else(|| self.find(from, self.len, len, align, Among::Unheld));
+        if found.is_none() {
+            self.vain = Some(search);
+        }
+        found
+    }
+
     /// The longest run of free fragments, its start a multiple of `align`; length 0 if there is
     /// none.
     pub fn longest(&self, align: u32, among: Among) -> (u32, u32) {
@@ -249,6 +296,7 @@ impl Group {
             bits.resize(words, 0);
         }
         self.len = len;
+        self.vain = None;
     }
 
     /// Takes free fragments into use; they are held no longer.
@@ -272,6 +320,7 @@ impl Group {
         }
         self.free_count += given;
         self.dirty = true;
+        self.vain = None;
         given == len
     }
 
@@ -287,6 +336,7 @@ impl Group {
         for (index, mask) in masks(start, len) {
             self.held_bits[index] &= !mask;
         }
+        self.vain = None;
     }
 
     /// Whether any of the fragments is in use.

@@ -189,7 +189,7 @@ impl Allocator {
             if let Some(run) = self.find_near(state, previous, want)? {
                 return self.start_reservation(state, owner, run, want);
             }
-            if let Some(run) = self.find_from_hot(state, want, segment, Among::Unheld)? {
+            if let Some(run) = self.find_from_hot(state, want, segment)? {
                 return self.start_reservation(state, owner, run, want);
             }
             if want <= segment {
@@ -286,13 +286,7 @@ impl Allocator {
     }
 
     /// The first run of `len` fragments from the hot spot on, group by group. The hot spot follows.
-    fn find_from_hot(
-        &self,
-        state: &mut State,
-        len: u32,
-        align: u32,
-        among: Among,
-    ) -> Result<Option<FragRun>> {
+    fn find_from_hot(&self, state: &mut State, len: u32, align: u32) -> Result<Option<FragRun>> {
         let cgs = self.layout.cgs();
         for step in 0..cgs {
             let cg = CgIndex((state.hot.0 + step) % cgs);
@@ -301,11 +295,7 @@ impl Allocator {
             if group.free_count() < len {
                 continue;
             }
-            let (rotor, end) = (group.rotor.max(files), group.fragments());
-            let found = group
-                .find(rotor, end, len, align, among)
-                .or_else(|| group.find(files, end, len, align, among));
-            if let Some(at) = found {
+            if let Some(at) = group.find_from_rotor(files, len, align) {
                 state.hot = cg;
                 return Ok(Some(FragRun::new(self.of_group(cg, at), len)));
             }
@@ -342,13 +332,16 @@ impl Allocator {
         }
         let group_fragments = self.layout.cg_blocks * block;
         let mut want = request.len.min(group_fragments / 2);
-        while want >= block {
-            if let Some(run) = self.find_from_hot(state, want, block, Among::Unheld)? {
+        loop {
+            if let Some(run) = self.find_from_hot(state, want, block)? {
                 return Ok(Some(run));
             }
-            want /= 2;
+            if want <= block {
+                return Ok(None);
+            }
+            // In whole blocks, so that single blocks are looked for in the end, whatever the length.
+            want = (want / 2 / block * block).max(block);
         }
-        Ok(None)
     }
 
     fn place_metadata(&self, state: &mut State, request: &Request) -> Result<Option<FragRun>> {
@@ -377,16 +370,16 @@ impl Allocator {
         if self.reserve_run(state, stream, block)? {
             return self.take_reserved_block(state, stream);
         }
-        if let Some(run) = self.find_from_hot(state, block, block, Among::Unheld)? {
+        if let Some(run) = self.find_from_hot(state, block, block)? {
             return Ok(Some(run));
         }
         while self.shrink_reservations(state)? {
-            if let Some(run) = self.find_from_hot(state, block, block, Among::Unheld)? {
+            if let Some(run) = self.find_from_hot(state, block, block)? {
                 return Ok(Some(run));
             }
         }
         state.zones_open = true;
-        if let Some(run) = self.find_from_hot(state, block, block, Among::Unheld)? {
+        if let Some(run) = self.find_from_hot(state, block, block)? {
             return Ok(Some(run));
         }
         let pooled = state.pool.pop();
@@ -472,12 +465,12 @@ impl Allocator {
             return Ok(None);
         }
         while self.shrink_reservations(state)? {
-            if let Some(run) = self.find_from_hot(state, request.len, 1, Among::Unheld)? {
+            if let Some(run) = self.find_from_hot(state, request.len, 1)? {
                 return Ok(Some(run));
             }
         }
         state.zones_open = true;
-        if let Some(run) = self.find_from_hot(state, request.len, 1, Among::Unheld)? {
+        if let Some(run) = self.find_from_hot(state, request.len, 1)? {
             return Ok(Some(run));
         }
         let cgs = self.layout.cgs();

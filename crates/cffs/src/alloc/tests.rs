@@ -347,3 +347,63 @@ fn a_bitmap_that_gives_out_what_is_reserved_is_refused() {
     let expected = Corruption::CgBitmap { cg: CgIndex(0) };
     assert!(matches!(&error, Error::Corruption(found) if *found == expected), "{error}");
 }
+
+/// Leaves single blocks free, no two of them side by side.
+fn scatter_free_space(allocator: &Allocator) {
+    let block = allocator.layout.block_fragments();
+    let mut state = allocator.state.lock();
+    for cg in (0..allocator.layout.cgs()).map(CgIndex) {
+        for at in (0..allocator.layout.cg_fragments(cg) / block).step_by(2).map(|nth| nth * block) {
+            let group = allocator.group(&mut state, cg).unwrap();
+            if group.run_at(at, block, group::Among::Unheld) == block {
+                group.take(at, block);
+                state.free -= u64::from(block);
+                state.whole.taken(block, block);
+            }
+        }
+    }
+}
+
+/// The allocation of a large file where all free space is in single blocks: once, each piece was
+/// looked for in all bitmaps at each length from that of the file down, and 48 MB took a minute.
+#[test]
+fn pieces_of_scattered_space_are_found_without_reading_all_bitmaps_for_each() {
+    let (allocator, _) = volume(256 << 20);
+    scatter_free_space(&allocator);
+    let block = allocator.layout.block_fragments();
+    let all = allocator.layout.fragments() / 64;
+    let mut goal = None;
+    let mut next = |left: u32| {
+        let request = Request { kind: Kind::Large, len: left * block, goal, ..small(9, 0, false) };
+        let run = allocator.place(&request).unwrap();
+        assert_eq!(run.len, block);
+        goal = Some(run.end());
+    };
+    next(12_000);
+    let before = group::WORDS_READ.get();
+    (1..12_000).for_each(|done| next(12_000 - done));
+    let read = group::WORDS_READ.get() - before;
+    assert!(read < 32 * all, "{read} words, of {all}");
+}
+
+#[test]
+fn a_run_that_becomes_free_is_found_though_it_was_looked_for_in_vain() {
+    let layout = Layout::new(&volume(8 << 20).1);
+    let mut group = Group::from_bitmap(&layout, CgIndex(0), &[0; FRAGMENTS as usize / 8], 0);
+    group.give(66, 10);
+    assert_eq!(group.find_from_rotor(0, 8, 8), None);
+    assert_eq!(group.find_from_rotor(0, 8, 3), Some(66), "another alignment is not ruled out");
+    group.give(64, 2);
+    group.take(72, 4);
+    assert_eq!(group.find_from_rotor(0, 16, 8), None);
+    assert_eq!(group.find_from_rotor(0, 8, 8), Some(64), "a shorter one is not ruled out");
+    assert_eq!(group.find_from_rotor(0, 16, 8), None);
+    group.give(72, 8);
+    assert_eq!(group.find_from_rotor(0, 16, 8), Some(64));
+    group.hold(64, 16);
+    assert_eq!(group.find_from_rotor(0, 16, 8), None);
+    group.unhold(64, 16);
+    assert_eq!(group.find_from_rotor(0, 16, 8), Some(64));
+    assert_eq!(group.find_from_rotor(128, 8, 8), None);
+    assert_eq!(group.find_from_rotor(0, 8, 8), Some(64), "the search was of a part alone");
+}
