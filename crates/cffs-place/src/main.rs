@@ -31,7 +31,9 @@ Examples:
   place warm ~/src && make -C ~/src
                                read it in the order of the device first
   git ls-files -z | place cat -0 - | wc
-                               as cat(1), reading ahead in that order";
+                               as cat(1), reading ahead in that order
+  place trace -o t -- make     which files a command opens, in order
+  place pack --trace t         those side by side";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -39,6 +41,7 @@ enum Command {
     Pack(commands::pack::Pack),
     Warm(commands::warm::Warm),
     Cat(commands::cat::Cat),
+    Trace(commands::trace::Trace),
     #[command(hide = true)]
     Generate(commands::generate::Generate),
 }
@@ -69,6 +72,8 @@ fn main() -> ExitCode {
         Command::Pack(pack) => Interrupt::hear().and_then(|interrupt| pack.run(&interrupt)),
         Command::Warm(warm) => warm.run(),
         Command::Cat(cat) => cat.run(),
+        // An interrupt from the terminal is for the command, which ends, and then this does.
+        Command::Trace(trace) => Interrupt::hear().and_then(|interrupt| trace.run(&interrupt)),
         Command::Generate(generate) => generate.run(Arguments::command()),
     };
     result.unwrap_or_else(|error| {

@@ -1,1 +1,184 @@
 //! Which files a command opens, in order.
+//!
+//! The kernel's fanotify reports each opening of a file on a mount. The command runs in a mount namespace of
+//! its own, whose mounts nobody else uses: so what is reported is what the command and its descendants
+//! open, and no more. Mounts that come later are not watched.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::fanotify::{EventFFlags, Fanotify, FanotifyEvent, InitFlags, MarkFlags, MaskFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+#[cfg(test)]
+mod tests;
+
+/// What was seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Files, each once.
+    pub files: u64,
+    /// Files that were gone by name when their turn came.
+    pub nameless: u64,
+    /// Whether the kernel lost reports.
+    pub overflowed: bool,
+}
+
+/// Runs a command, and hands over each file on ext4, XFS or btrfs when it is opened for the first time.
+pub fn trace(
+    command: &[OsString],
+    mut opened: impl FnMut(&Path) -> io::Result<()> + Send,
+) -> Result<(ExitStatus, Seen)> {
+    let [program, arguments @ ..] = command else { bail!("there is no command") };
+    // A thread has its mount namespace to itself; this process stays where it is.
+    std::thread::scope(|scope| {
+        let tracing = scope.spawn(move || {
+            let watch = watch()?;
+            let mut child = Command::new(program)
+                .args(arguments)
+                .spawn()
+                .with_context(|| format!("start {}", program.display()))?;
+            let is_over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let reading = scope.spawn(|| read(&watch, &is_over, &mut opened));
+                let status = child.wait();
+                is_over.store(true, Ordering::Release);
+                let seen =
+                    reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+                Ok((status.context("wait for the command")?, seen))
+            })
+        });
+        tracing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Watches the mounts of a new namespace, into which the calling thread goes.
+fn watch() -> Result<Fanotify> {
+    let root_only = "only root may watch what is opened";
+    unshare(CloneFlags::CLONE_NEWNS).context(root_only)?;
+    let watch = Fanotify::init(
+        InitFlags::FAN_CLASS_NOTIF
+            | InitFlags::FAN_CLOEXEC
+            | InitFlags::FAN_NONBLOCK
+            | InitFlags::FAN_UNLIMITED_QUEUE
+            | InitFlags::FAN_UNLIMITED_MARKS,
+        EventFFlags::O_RDONLY | EventFFlags::O_LARGEFILE | EventFFlags::O_CLOEXEC,
+    )
+    .context(root_only)?;
+    let mounts = fs::read("/proc/thread-self/mountinfo").context("/proc/thread-self/mountinfo")?;
+    let mut watched = 0;
+    for mount in mounts.split(|byte| *byte == b'\n').filter_map(mount_of) {
+        let flags = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_MOUNT;
+        // One that lies below another, or is not for us, cannot be reached by its path.
+        if watch.mark(flags, MaskFlags::FAN_OPEN, current_directory(), Some(&mount)).is_ok() {
+            watched += 1;
+        }
+    }
+    if watched == 0 {
+        bail!("no mount of ext4, XFS or btrfs can be watched");
+    }
+    Ok(watch)
+}
+
+fn current_directory() -> BorrowedFd<'static> {
+    rustix::fs::CWD
+}
+
+/// The mount point of a line of mountinfo, if the file system is one of ours.
+fn mount_of(line: &[u8]) -> Option<PathBuf> {
+    let separator = line.windows(3).position(|part| part == b" - ")?;
+    let kind = line[separator + 3..].split(|byte| *byte == b' ').next()?;
+    if ![&b"ext4"[..], b"ext3", b"ext2", b"xfs", b"btrfs"].contains(&kind) {
+        return None;
+    }
+    let escaped = line[..separator].split(|byte| *byte == b' ').nth(4)?;
+    Some(PathBuf::from(unescape(escaped)))
+}
+
+/// Undoes the octal escapes of mountinfo.
+fn unescape(escaped: &[u8]) -> OsString {
+    use std::os::unix::ffi::OsStringExt;
+    let mut bytes = Vec::with_capacity(escaped.len());
+    let mut rest = escaped;
+    while let [first, after @ ..] = rest {
+        let code = match (first, after) {
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..]) => {
+                Some((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'))
+            }
+            _ => None,
+        };
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &after[3..] } else { after };
+    }
+    OsString::from_vec(bytes)
+}
+
+/// Reads reports until the command is over and none is left.
+fn read(
+    watch: &Fanotify,
+    is_over: &AtomicBool,
+    opened: &mut impl FnMut(&Path) -> io::Result<()>,
+) -> Result<Seen> {
+    let mut seen = Seen::default();
+    let mut known = HashSet::new();
+    loop {
+        // Asked before the queue, so that what came before the end is still read.
+        let was_over = is_over.load(Ordering::Acquire);
+        match watch.read_events() {
+            Ok(events) => {
+                for event in events {
+                    note(&event, &mut known, &mut seen, opened)?;
+                }
+            }
+            Err(Errno::EAGAIN) if was_over => return Ok(seen),
+            Err(Errno::EAGAIN) => wait(watch),
+            Err(Errno::EINTR) => {}
+            // A file that could not be opened for us, say on a device that fails.
+            Err(_) if !was_over => seen.nameless += 1,
+            Err(error) => return Err(error).context("read what is opened"),
+        }
+    }
+}
+
+/// Waits for a report, or a moment, since the command's end is none.
+fn wait(watch: &Fanotify) {
+    let moment = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+    let _ = poll(&mut [PollFd::new(&watch.as_fd(), PollFlags::IN)], Some(&moment));
+}
+
+fn note(
+    event: &FanotifyEvent,
+    known: &mut HashSet<(u64, u64)>,
+    seen: &mut Seen,
+    opened: &mut impl FnMut(&Path) -> io::Result<()>,
+) -> Result<()> {
+    if event.mask().contains(MaskFlags::FAN_Q_OVERFLOW) {
+        seen.overflowed = true;
+        return Ok(());
+    }
+    let Some(fd) = event.fd() else { return Ok(()) };
+    if event.pid() as u32 == std::process::id() {
+        return Ok(());
+    }
+    let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let status = fs::metadata(&link).context("look at what was opened")?;
+    if !status.is_file() || !known.insert((status.dev(), status.ino())) {
+        return Ok(());
+    }
+    if status.nlink() == 0 {
+        seen.nameless += 1;
+        return Ok(());
+    }
+    seen.files += 1;
+    opened(&fs::read_link(&link).context("name what was opened")?).context("write the trace")
+}

@@ -5,5 +5,6 @@
 mod pack;
 mod power;
 mod show;
+mod trace;
 mod trees;
 mod warm;

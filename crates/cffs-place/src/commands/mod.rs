@@ -4,6 +4,7 @@ pub mod cat;
 pub mod generate;
 pub mod pack;
 pub mod show;
+pub mod trace;
 pub mod warm;
 
 use std::io::{self, BufReader};

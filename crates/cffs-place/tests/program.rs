@@ -1,0 +1,109 @@
+//! The program as people call it.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use cffs_place::volume::Volume;
+
+fn place(arguments: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_place"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("place");
+    child.stdin.take().expect("a pipe").write_all(input).expect("input");
+    child.wait_with_output().expect("place")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A directory with two files, below the build's own; nothing where that is on another file system.
+fn tree() -> Option<(tempfile::TempDir, String)> {
+    let at = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    if Volume::of(at).is_err() {
+        eprintln!("not run: {} is not on ext4, XFS or btrfs", at.display());
+        return None;
+    }
+    let directory = tempfile::tempdir_in(at).expect("a directory");
+    fs::write(directory.path().join("a"), vec![b'a'; 10_000]).expect("write");
+    fs::write(directory.path().join("b"), vec![b'b'; 5000]).expect("write");
+    let path = directory.path().to_str().expect("UTF-8").to_owned();
+    Some((directory, path))
+}
+
+#[test]
+fn a_file_system_that_is_not_known_is_refused_by_name() {
+    let output = place(&["show", "/proc"], b"");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).starts_with("place: /proc: "), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("ext4, XFS and btrfs"));
+}
+
+#[test]
+fn json_has_the_sums_of_what_it_lists() {
+    let Some((_directory, path)) = tree() else { return };
+    let output = place(&["show", "--json", &path], b"");
+    let shown: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&shown["files"], &shown["requests"]["contents"]), (&2.into(), &2.into()));
+    let requests = shown["requests"].as_object().expect("an object");
+    let sum: u64 = requests.values().filter_map(serde_json::Value::as_u64).sum();
+    assert_eq!(shown["total"], sum);
+    assert!(text(&place(&["show", &path], b"").stdout).contains(" 2 files in 1 directories"));
+}
+
+#[test]
+fn a_dry_run_moves_nothing() {
+    let Some((_directory, path)) = tree() else { return };
+    let before = place(&["show", "--json", &path], b"").stdout;
+    for arguments in [&["pack", "-n", &path][..], &["pack", "-n", "--max-size", "6000", &path]] {
+        let output = place(arguments, b"");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    assert_eq!(place(&["show", "--json", &path], b"").stdout, before);
+    let output = place(&["pack", "-nv", "--max-size", "6000", &path], b"");
+    assert!(
+        text(&output.stdout).contains("/a: larger than --max-size"),
+        "{}",
+        text(&output.stdout)
+    );
+}
+
+#[test]
+fn contents_come_in_the_order_that_was_asked_for() {
+    let Some((_directory, path)) = tree() else { return };
+    let list = format!("{path}/b\0{path}/a\0");
+    let expected = [vec![b'b'; 5000], vec![b'a'; 10_000]].concat();
+    assert!(place(&["cat", "-0", "-"], list.as_bytes()).stdout == expected);
+    let warmed = place(&["warm", "-0", "-"], list.as_bytes());
+    assert!(text(&warmed.stdout).starts_with("2 files (14 KiB)"), "{}", text(&warmed.stdout));
+    let missing = place(&["cat", &format!("{path}/c"), &format!("{path}/b")], b"");
+    assert_eq!((missing.status.code(), missing.stdout.len()), (Some(1), 5000));
+    assert!(text(&missing.stderr).contains("/c: No such file"), "{}", text(&missing.stderr));
+}
+
+#[test]
+fn a_trace_ends_as_its_command_does() {
+    let Some((directory, path)) = tree() else { return };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not run: only root may watch what is opened");
+        return;
+    }
+    let list = directory.path().join("list");
+    let script = format!("cat {path}/b {path}/a >/dev/null; exit 3");
+    let list_path = list.to_str().expect("UTF-8");
+    let output = place(&["trace", "-o", list_path, "--", "sh", "-c", &script], b"");
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    let lines = fs::read_to_string(&list).expect("the list");
+    let ours: Vec<PathBuf> =
+        lines.lines().map(PathBuf::from).filter(|line| line.starts_with(&path)).collect();
+    assert_eq!(ours, [directory.path().join("b"), directory.path().join("a")]);
+    let nothing = place(&["trace", "-o", list_path, "--", "/no/such/program"], b"");
+    assert_eq!(nothing.status.code(), Some(1));
+    assert!(text(&nothing.stderr).contains("/no/such/program"), "{}", text(&nothing.stderr));
+}
