@@ -6,7 +6,7 @@ import pwd
 import subprocess
 
 from .. import trees
-from ..case import MIB, GIB, case
+from ..case import MIB, GIB, Skip, case
 from ..volume import cffs_binary
 from .scale import expect
 
@@ -164,3 +164,45 @@ def failed_mount(t):
         assert named in message and "panick" not in message, message
         assert not os.path.ismount(target)
     t.mount()
+
+
+@case("cores-come-and-go", size=256 * MIB, only_on="cffs")
+def cores_come_and_go(t):
+    """A mount over io_uring goes on when the kernel's switch is turned off, when a core goes offline, and
+    when one that was offline at the mount comes back. Taking a core away concerns the whole machine, so
+    that is for the full run."""
+    switch = "/sys/module/fuse/parameters/enable_uring"
+    if not os.path.exists(switch):
+        raise Skip("the kernel has no FUSE over io_uring")
+
+    def works(when):
+        for core in sorted(os.sched_getaffinity(0)):
+            t.run("taskset", "--cpu-list", str(core), "cp", "/bin/ls", t.path("copy"), timeout=60)
+            t.run("taskset", "--cpu-list", str(core), "cmp", "/bin/ls", t.path("copy"), timeout=60)
+        os.unlink(t.path("copy"))
+        print(f"note: it works {when}")
+
+    t.remount("transport=rings")
+    before = open(switch, encoding="ascii").read().strip()
+    try:
+        write(switch, "N")
+        works("with the switch off")
+    finally:
+        write(switch, before)
+    last = f"/sys/devices/system/cpu/cpu{max(os.sched_getaffinity(0))}/online"
+    if not t.full or not os.path.exists(last):
+        return
+    try:
+        write(last, "0")
+        works("with a core less")
+        t.remount("transport=rings")
+        works("mounted with a core less")
+        write(last, "1")
+        works("with the core that came back")
+    finally:
+        write(last, "1")
+
+
+def write(path, value):
+    with open(path, "w", encoding="ascii") as file:
+        file.write(value)
