@@ -33,7 +33,9 @@ Examples:
   git ls-files -z | place cat -0 - | wc
                                as cat(1), reading ahead in that order
   place trace -o t -- make     which files a command opens, in order
-  place pack --trace t         those side by side";
+  place pack --trace t         those side by side
+  place init /srv && place mkdir --group 3 /srv/logs
+                               a directory in a group of one's choice";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -42,6 +44,12 @@ enum Command {
     Warm(commands::warm::Warm),
     Cat(commands::cat::Cat),
     Trace(commands::trace::Trace),
+    Init(commands::init::Init),
+    Groups(commands::groups::ShowGroups),
+    Mkdir(commands::controlled::Mkdir),
+    Create(commands::controlled::Create),
+    Cp(commands::controlled::Cp),
+    Mv(commands::controlled::Mv),
     #[command(hide = true)]
     Generate(commands::generate::Generate),
 }
@@ -74,6 +82,12 @@ fn main() -> ExitCode {
         Command::Cat(cat) => cat.run(),
         // An interrupt from the terminal is for the command, which ends, and then this does.
         Command::Trace(trace) => Interrupt::hear().and_then(|interrupt| trace.run(&interrupt)),
+        Command::Init(init) => init.run(),
+        Command::Groups(groups) => groups.run(),
+        Command::Mkdir(mkdir) => mkdir.run(),
+        Command::Create(create) => create.run(),
+        Command::Cp(cp) => cp.run(),
+        Command::Mv(mv) => mv.run(),
         Command::Generate(generate) => generate.run(Arguments::command()),
     };
     result.unwrap_or_else(|error| {

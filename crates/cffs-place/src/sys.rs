@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::null_mut;
 
-use rustix::ioctl::{Updater, ioctl, opcode};
+use rustix::ioctl::{Getter, Updater, ioctl, opcode};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 /// The extents that one call asks for.
@@ -230,4 +230,57 @@ pub fn read_ahead(pieces: &[Piece<'_>]) -> io::Result<()> {
         munmap(region, total)?;
     }
     Ok(result?)
+}
+
+/// `struct xfs_fsop_geom_v1`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct XfsGeometry {
+    /// The size of a block, in bytes.
+    pub block_bytes: u32,
+    realtime_extent_blocks: u32,
+    /// The blocks of an allocation group.
+    pub group_blocks: u32,
+    /// The allocation groups.
+    pub groups: u32,
+    log_blocks: u32,
+    sector_bytes: u32,
+    /// The size of an inode, in bytes.
+    pub inode_bytes: u32,
+    inodes_percent_max: u32,
+    others: [u64; 10],
+}
+
+const _: () = assert!(size_of::<XfsGeometry>() == 112);
+
+/// XFS: how the volume of an open file is divided.
+pub fn xfs_geometry(file: &File) -> io::Result<XfsGeometry> {
+    // SAFETY: XFS_IOC_FSGEOMETRY_V1 writes one `struct xfs_fsop_geom_v1`, which any bytes make valid.
+    let getter =
+        unsafe { Getter::<{ opcode::read::<XfsGeometry>(b'X', 100) }, XfsGeometry>::new() };
+    // SAFETY: as above.
+    Ok(unsafe { ioctl(file, getter)? })
+}
+
+/// `struct xfs_ag_geometry`.
+#[repr(C)]
+struct XfsGroup {
+    number: u32,
+    blocks: u32,
+    free_blocks: u32,
+    others: [u32; 29],
+}
+
+const _: () = assert!(size_of::<XfsGroup>() == 128);
+
+/// XFS: the free blocks of an allocation group.
+pub fn xfs_group_free_blocks(file: &File, number: u32) -> io::Result<u64> {
+    let mut group = XfsGroup { number, blocks: 0, free_blocks: 0, others: [0; 29] };
+    // SAFETY: XFS_IOC_AG_GEOMETRY reads and writes one `struct xfs_ag_geometry`.
+    unsafe {
+        let updater =
+            Updater::<{ opcode::read_write::<XfsGroup>(b'X', 61) }, XfsGroup>::new(&mut group);
+        ioctl(file, updater)?;
+    }
+    Ok(u64::from(group.free_blocks))
 }

@@ -40,6 +40,8 @@ pub struct Volume {
     pub device: u64,
     /// The block of its space, in bytes.
     pub block_bytes: u64,
+    /// How many inodes it has, those in use and the others.
+    pub files: u64,
     /// How far the kernel reads ahead in a file, in bytes.
     pub read_ahead_bytes: u64,
     /// How its inodes lie.
@@ -104,7 +106,8 @@ impl Volume {
             Kind::Btrfs => Inodes::Leaves { bytes: 16 << 10 },
         };
         let read_ahead_bytes = read_ahead(kind, device);
-        Ok(Volume { kind, device, block_bytes, read_ahead_bytes, inodes })
+        let files = status.f_files as u64;
+        Ok(Volume { kind, device, block_bytes, files, read_ahead_bytes, inodes })
     }
 }
 
@@ -129,41 +132,89 @@ fn tables(device: u64, block_bytes: u64) -> Tables {
 
 fn read_tables(device: u64) -> Option<Tables> {
     let disk = File::open(node(device)?).ok()?;
-    let mut superblock = [0; 1024];
-    disk.read_exact_at(&mut superblock, 1024).ok()?;
-    let word = |at: usize| {
-        u64::from(u32::from_le_bytes(superblock[at..at + 4].try_into().unwrap_or([0; 4])))
-    };
-    let half = |at: usize| u64::from(u16::from_le_bytes([superblock[at], superblock[at + 1]]));
-    let (has_64_bits, has_meta_groups) = (word(0x60) & 0x80 != 0, word(0x60) & 0x10 != 0);
-    let log_block = word(0x18);
-    let (per_block_group, inodes_per_group, first) = (word(0x20), word(0x28), word(0x14));
-    let inode_bytes = half(0x58).max(128);
-    if half(0x38) != EXT4_MAGIC || has_meta_groups || log_block > 6 || inodes_per_group == 0 {
-        return None;
-    }
-    let block_bytes = 1024 << log_block;
-    let blocks = word(0x4) | if has_64_bits { word(0x150) << 32 } else { 0 };
-    let groups = blocks.checked_sub(first)?.div_ceil(per_block_group.max(1)).min(1 << 20);
-    let descriptor_bytes = if has_64_bits { half(0xFE).max(32) } else { 32 };
-    let mut descriptors = vec![0; (groups * descriptor_bytes) as usize];
-    disk.read_exact_at(&mut descriptors, (first + 1) * block_bytes).ok()?;
+    let superblock = Superblock::read(&disk)?;
+    let Superblock { block_bytes, inodes_per_group, inode_bytes, .. } = superblock;
+    let descriptor_bytes = superblock.descriptor_bytes?;
+    let mut descriptors = vec![0; (superblock.groups() * descriptor_bytes) as usize];
+    disk.read_exact_at(&mut descriptors, (superblock.first_block + 1) * block_bytes).ok()?;
     let starts = descriptors
         .chunks(descriptor_bytes as usize)
         .map(|descriptor| {
-            let part = |at: usize| {
-                let bytes = descriptor.get(at..at + 4).and_then(|part| part.try_into().ok());
-                u64::from(u32::from_le_bytes(bytes.unwrap_or([0; 4])))
-            };
-            part(8) | if descriptor_bytes >= 64 { part(0x28) << 32 } else { 0 }
+            let high = if descriptor_bytes >= 64 { word(descriptor, 0x28) << 32 } else { 0 };
+            word(descriptor, 8) | high
         })
         .collect();
     let inodes_per_block = (block_bytes / inode_bytes).max(1);
     Some(Tables { inodes_per_group, inodes_per_block, window_blocks: 32, starts })
 }
 
+/// What the superblock of ext4 says of its groups.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Superblock {
+    pub block_bytes: u64,
+    pub blocks: u64,
+    pub blocks_per_group: u64,
+    pub inodes_per_group: u64,
+    pub inode_bytes: u64,
+    /// The first block of the first group.
+    pub first_block: u64,
+    /// The groups whose tables lie together; 1 where each has its own.
+    pub groups_per_flex: u64,
+    /// Whether files have extents; those of ext2 and ext3 have not.
+    pub has_extents: bool,
+    /// The size of a group's descriptor, if all lie in one table.
+    pub descriptor_bytes: Option<u64>,
+}
+
+impl Superblock {
+    /// Reads it from a device; nothing if that is not ext4, or not to be read.
+    pub fn of(device: u64) -> Option<Superblock> {
+        Superblock::read(&File::open(node(device)?).ok()?)
+    }
+
+    /// The number of its groups.
+    pub fn groups(&self) -> u64 {
+        let blocks = self.blocks.saturating_sub(self.first_block);
+        blocks.div_ceil(self.blocks_per_group).min(GROUPS_MAX)
+    }
+
+    fn read(disk: &File) -> Option<Superblock> {
+        let mut bytes = [0; 1024];
+        disk.read_exact_at(&mut bytes, 1024).ok()?;
+        let half = |at: usize| word(&bytes, at) & 0xFFFF;
+        let features = word(&bytes, 0x60);
+        let (has_64_bits, log_block) = (features & 0x80 != 0, word(&bytes, 0x18));
+        let (blocks_per_group, inodes_per_group) = (word(&bytes, 0x20), word(&bytes, 0x28));
+        if half(0x38) != EXT4_MAGIC || log_block > 6 || blocks_per_group * inodes_per_group == 0 {
+            return None;
+        }
+        let descriptor_bytes = if has_64_bits { half(0xFE).max(32) } else { 32 };
+        let log_flex = if features & 0x200 != 0 { bytes[0x174].min(31) } else { 0 };
+        Some(Superblock {
+            block_bytes: 1024 << log_block,
+            blocks: word(&bytes, 4) | if has_64_bits { word(&bytes, 0x150) << 32 } else { 0 },
+            blocks_per_group,
+            inodes_per_group,
+            inode_bytes: half(0x58).max(128),
+            first_block: word(&bytes, 0x14),
+            groups_per_flex: 1 << log_flex,
+            has_extents: features & 0x40 != 0,
+            descriptor_bytes: (features & 0x10 == 0).then_some(descriptor_bytes),
+        })
+    }
+}
+
+/// More groups than this are not believed.
+const GROUPS_MAX: u64 = 1 << 20;
+
+/// A little-endian word; zero beyond the end.
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let bytes = bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+    u64::from(u32::from_le_bytes(bytes.unwrap_or([0; 4])))
+}
+
 /// The node of a block device.
-fn node(device: u64) -> Option<PathBuf> {
+pub(crate) fn node(device: u64) -> Option<PathBuf> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let link = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
     Some(Path::new("/dev").join(link.file_name()?))

@@ -1,7 +1,10 @@
 //! The commands, and what several of them need.
 
 pub mod cat;
+pub mod controlled;
 pub mod generate;
+pub mod groups;
+pub mod init;
 pub mod pack;
 pub mod show;
 pub mod trace;

@@ -1,0 +1,142 @@
+//! `place mkdir`, `create`, `cp` and `mv`: directories and files in a group of one's choice.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use cffs_place::controlled;
+use cffs_place::shadow::Shadow;
+
+/// Where something goes.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct Where {
+    /// Into this group (place groups).
+    #[arg(long, value_name = "N")]
+    group: Option<u64>,
+    /// Into the group of this file or directory.
+    #[arg(long, value_name = "PATH")]
+    near: Option<PathBuf>,
+    /// Into group 0, which is the outermost and fastest of a disk.
+    #[arg(long)]
+    outer: bool,
+}
+
+impl Where {
+    fn group(&self, shadow: &Shadow) -> Result<u64> {
+        match (self.group, &self.near) {
+            (Some(group), _) => Ok(group),
+            (None, Some(near)) => controlled::group_of(shadow, near),
+            (None, None) => Ok(0),
+        }
+    }
+}
+
+/// Make a directory in a group
+///
+/// What is made in it later is near it, as far as the kernel does that. Needs place init.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  place mkdir --group 3 /srv/logs\n  place mkdir --near /srv/db /srv/db2"
+)]
+pub struct Mkdir {
+    #[command(flatten)]
+    place: Where,
+    /// The directories.
+    #[arg(required = true, value_name = "DIR")]
+    paths: Vec<PathBuf>,
+}
+
+/// Make an empty file in a group
+///
+/// On XFS what is written to it goes there too. On ext4 contents of up to 64 KiB go where the kernel has
+/// space at hand; place cp puts a file with its contents there. Needs place init.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  place create --outer /srv/journal")]
+pub struct Create {
+    #[command(flatten)]
+    place: Where,
+    /// The files.
+    #[arg(required = true, value_name = "FILE")]
+    paths: Vec<PathBuf>,
+}
+
+/// Copy a file into a group, with its contents
+///
+/// Mode, times and, for root, owner are those of the file; extended attributes are not copied. If the
+/// contents do not get there, as those of large files and in full groups, nothing is made. Needs place init.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  place cp --group 3 index /srv/index")]
+pub struct Cp {
+    #[command(flatten)]
+    place: Where,
+    /// The file.
+    from: PathBuf,
+    /// Its copy, which must not exist.
+    to: PathBuf,
+}
+
+/// Copy a file into a group, and remove the old one
+///
+/// As place cp, for files that have no other names. For many files at once, place pack is what moves them in
+/// place. Needs place init.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  place mv --near /srv/db index /srv/index")]
+pub struct Mv {
+    #[command(flatten)]
+    place: Where,
+    /// The file.
+    from: PathBuf,
+    /// Its new name, which must not exist.
+    to: PathBuf,
+}
+
+impl Mkdir {
+    /// Makes them.
+    pub fn run(self) -> Result<ExitCode> {
+        each(&self.place, &self.paths, |shadow, path, group| {
+            controlled::make_directory(shadow, path, 0o777, group).map(drop)
+        })
+    }
+}
+
+impl Create {
+    /// Makes them.
+    pub fn run(self) -> Result<ExitCode> {
+        each(&self.place, &self.paths, |shadow, path, group| {
+            controlled::create_file(shadow, path, 0o666, group)
+        })
+    }
+}
+
+impl Cp {
+    /// Copies.
+    pub fn run(self) -> Result<ExitCode> {
+        each(&self.place, &[self.to], |shadow, to, group| {
+            controlled::copy_file(shadow, &self.from, to, group)
+        })
+    }
+}
+
+impl Mv {
+    /// Copies and removes.
+    pub fn run(self) -> Result<ExitCode> {
+        each(&self.place, &[self.to], |shadow, to, group| {
+            controlled::move_file(shadow, &self.from, to, group)
+        })
+    }
+}
+
+/// Does something for each path, by the tree that the first belongs to.
+fn each(
+    place: &Where,
+    paths: &[PathBuf],
+    work: impl Fn(&Shadow, &Path, u64) -> Result<()>,
+) -> Result<ExitCode> {
+    let shadow = Shadow::find(paths.first().context("a path")?)?;
+    let group = place.group(&shadow)?;
+    paths.iter().try_for_each(|path| work(&shadow, path, group))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,41 @@
+//! `place init`: a tree of directories, one in each group.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+
+use cffs_place::shadow::Shadow;
+
+/// Make what place needs to put files into groups
+///
+/// A directory .place with an empty directory in each group of the volume. It belongs to whoever makes it,
+/// and serves everything below DIR on the same file system. Calling it again makes what is missing.
+///
+/// Works on ext4 and XFS. Root reaches all groups of ext4; others most. Files of ext2 and ext3 go where their
+/// kernels like, and btrfs has no groups: there it is refused.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Init {
+    /// The directory.
+    directory: PathBuf,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  place init /srv
+  place init ~                 a tree of one's own, without root";
+
+impl Init {
+    /// Makes the tree and tells how far it reaches.
+    pub fn run(self) -> Result<ExitCode> {
+        let (shadow, made) = Shadow::init(&self.directory)?;
+        let count = shadow.groups().count;
+        println!(
+            "{} of {count} groups can be placed in ({} directories made)",
+            made.reached, made.tries
+        );
+        Ok(if made.reached == count { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}

@@ -1,0 +1,224 @@
+//! Directories and files in a group of one's choice.
+//!
+//! All are made in the tree's directory of that group ([`crate::shadow`]), checked, and only then given the
+//! name that was asked for. A file has no name until then. What did not get into its group is refused, with
+//! the reason, and nothing is left of it.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{
+    DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown,
+};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, fallocate, linkat};
+
+use crate::extents::{self, Kind};
+use crate::groups::Unit;
+use crate::shadow::Shadow;
+use crate::tree::open_for_reading;
+
+/// How often a directory is made anew that the kernel put into another group.
+const TRIES: u64 = 64;
+
+/// Makes an empty directory in a group, and returns how many it took.
+pub fn make_directory(shadow: &Shadow, path: &Path, mode: u32, group: u64) -> Result<u64> {
+    refuse_existing(path)?;
+    let above = shadow.directory(group)?;
+    let mut refused = Vec::new();
+    let mut made = None;
+    // Root can ask for a group that the kernel avoids, say because the journal fills it.
+    let mut goal = None;
+    for number in 0..TRIES {
+        let at = above.join(format!("d{number}"));
+        DirBuilder::new().mode(mode).create(&at).with_context(|| at.display().to_string())?;
+        if shadow.groups().of_inode(fs::metadata(&at).context("look at a directory")?.ino())
+            == group
+        {
+            made = Some(at);
+            break;
+        }
+        // It stays until one is right: else the next one would get the same place.
+        refused.push(at);
+        goal = goal.or_else(|| shadow.goal(group));
+    }
+    drop(goal);
+    refused.iter().try_for_each(fs::remove_dir).context("remove what was not right")?;
+    let Some(at) = made else {
+        bail!("group {group} takes no directory: it has no inodes left, or the kernel avoids it");
+    };
+    fs::rename(&at, path)
+        .or_else(|error| {
+            fs::remove_dir(&at)?;
+            Err(error)
+        })
+        .with_context(|| path.display().to_string())?;
+    Ok(refused.len() as u64 + 1)
+}
+
+/// Makes an empty file in a group. Its inode is there, and on XFS what is written to it later; ext4 puts the
+/// contents of small files where the processor has space set aside, so copy one that has contents.
+pub fn create_file(shadow: &Shadow, path: &Path, mode: u32, group: u64) -> Result<()> {
+    refuse_existing(path)?;
+    let file = nameless(shadow, mode, group)?;
+    name(&file, path)
+}
+
+/// Copies a file into a group, with its contents, mode, times and, for root, owner.
+pub fn copy_file(shadow: &Shadow, from: &Path, to: &Path, group: u64) -> Result<()> {
+    refuse_existing(to)?;
+    let at = || from.display().to_string();
+    let source = open_for_reading(from).with_context(at)?;
+    let status = source.metadata().with_context(at)?;
+    if !status.is_file() {
+        bail!("{}: not a regular file", at());
+    }
+    let mut tries = COPY_TRIES;
+    let file = loop {
+        let file = filled(shadow, &source, group).with_context(at)?;
+        match (check_contents(shadow, &file, group), tries) {
+            (Ok(()), _) => break file,
+            (Err(error), 1) => return Err(error),
+            (Err(_), _) => {
+                shadow.learn_free_space();
+                tries -= 1;
+            }
+        }
+    };
+    // Only root may give files away; for others it is theirs, as with cp.
+    let _ = fchown(&file, Some(status.uid()), Some(status.gid()));
+    let mode = Permissions::from_mode(status.mode() & 0o7777);
+    file.set_permissions(mode).context("set the mode")?;
+    let times =
+        fs::FileTimes::new().set_accessed(status.accessed()?).set_modified(status.modified()?);
+    file.set_times(times).context("set the times")?;
+    name(&file, to)
+}
+
+/// How often contents are written that ext4 puts elsewhere: it passes over groups whose map of free blocks
+/// it has not read yet.
+const COPY_TRIES: u32 = 3;
+
+/// A file without a name that has the contents of another one.
+fn filled(shadow: &Shadow, source: &File, group: u64) -> Result<File> {
+    let file = nameless(shadow, 0o600, group)?;
+    Ok(match shadow.groups().unit {
+        Unit::AllocationGroup => copy(source, &file, 0).map(|_| file)?,
+        Unit::BlockGroup | Unit::FlexGroup(_) => copy_beyond(source, file)?,
+    })
+}
+
+/// Copies a file into a group under another name, and removes the old one.
+pub fn move_file(shadow: &Shadow, from: &Path, to: &Path, group: u64) -> Result<()> {
+    let at = || from.display().to_string();
+    if fs::symlink_metadata(from).with_context(at)?.nlink() > 1 {
+        bail!("{}: it has other names, which would go on naming the old file", at());
+    }
+    copy_file(shadow, from, to, group)?;
+    fs::remove_file(from).with_context(at)
+}
+
+/// The group of a path, by its inode.
+pub fn group_of(shadow: &Shadow, path: &Path) -> Result<u64> {
+    let status = fs::symlink_metadata(path).with_context(|| path.display().to_string())?;
+    Ok(shadow.groups().of_inode(status.ino()))
+}
+
+fn refuse_existing(path: &Path) -> Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => bail!("{}: it exists", path.display()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error).with_context(|| path.display().to_string()),
+    }
+}
+
+/// A file without a name whose inode is in a group.
+fn nameless(shadow: &Shadow, mode: u32, group: u64) -> Result<File> {
+    let above = shadow.directory(group)?;
+    let mut refused = Vec::new();
+    for _ in 0..TRIES {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .mode(mode)
+            .custom_flags(OFlags::TMPFILE.bits() as i32)
+            .open(&above)
+            .with_context(|| format!("make a file without a name in {}", above.display()))?;
+        if shadow.groups().of_inode(file.metadata().context("look at a file")?.ino()) == group {
+            return Ok(file);
+        }
+        refused.push(file);
+    }
+    bail!("group {group} takes no file: it has no inodes left")
+}
+
+/// Gives a file its name.
+fn name(file: &File, path: &Path) -> Result<()> {
+    let from = format!("/proc/self/fd/{}", file.as_raw_fd());
+    linkat(CWD, &*from, CWD, path, AtFlags::SYMLINK_FOLLOW)
+        .with_context(|| path.display().to_string())
+}
+
+fn copy(from: &File, to: &File, offset: u64) -> io::Result<u64> {
+    let mut buffer = vec![0; 1 << 20];
+    let mut at = 0;
+    loop {
+        match from.read_at(&mut buffer, at) {
+            Ok(0) => return Ok(at),
+            Ok(read) => {
+                to.write_all_at(&buffer[..read], offset + at)?;
+                at += read as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// What ext4 counts as small: such files get space that the processor has set aside, wherever that is.
+const SMALL_BYTES: u64 = 64 << 10;
+
+/// ext4: copies contents behind a hole, so that the file does not count as small, and takes the hole away
+/// when they have their place. Nobody may have it open for writing when they get that: then it would lie
+/// where others are writing at the moment. So it is closed in between, and opened again.
+fn copy_beyond(from: &File, to: File) -> io::Result<File> {
+    let link = |file: &File| format!("/proc/self/fd/{}", file.as_raw_fd());
+    let reading = File::open(link(&to))?;
+    let copied = copy(from, &to, SMALL_BYTES)?;
+    if copied == 0 {
+        return Ok(to);
+    }
+    let padded = copied.max(SMALL_BYTES).next_power_of_two();
+    if padded <= PADDED_BYTES_MAX {
+        to.write_all_at(&vec![0; (padded - copied) as usize], SMALL_BYTES + copied)?;
+    }
+    drop(to);
+    reading.sync_data()?;
+    let to = OpenOptions::new().read(true).write(true).open(link(&reading))?;
+    fallocate(&to, FallocateFlags::COLLAPSE_RANGE, 0, SMALL_BYTES)?;
+    to.set_len(copied)?;
+    Ok(to)
+}
+
+/// Contents up to this are filled up to a power of two for as long as they look for their place: only for
+/// such lengths does ext4 begin its search where the inode is if the device is no disk that rotates.
+const PADDED_BYTES_MAX: u64 = 1 << 20;
+
+/// Refuses a file whose contents are somewhere else.
+fn check_contents(shadow: &Shadow, file: &File, group: u64) -> Result<()> {
+    let groups = shadow.groups();
+    let extents = extents::of(file, true).context("look where the contents are")?;
+    let plain = extents.iter().filter(|extent| extent.kind == Kind::Plain);
+    let elsewhere = plain.flat_map(|extent| {
+        [groups.of_place(extent.physical), groups.of_place(extent.physical_end() - 1)]
+    });
+    match elsewhere.into_iter().find(|&found| found != group) {
+        Some(found) => bail!(
+            "contents went to group {found}, not {group}: it is full, or the file is too large for \
+             the kernel to keep there"
+        ),
+        None => Ok(()),
+    }
+}

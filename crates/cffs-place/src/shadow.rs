@@ -1,0 +1,243 @@
+//! A directory in each group of a volume, in which things are made that belong there.
+//!
+//! A file goes to the group of the directory in which it is made, and renaming moves neither it nor its
+//! contents. So a tree of directories, one in each group, is all that is needed to place files; it is named
+//! `.place` and belongs to whoever made it. Whatever lies in its directories is unfinished: commands
+//! hold a lock on the tree, and clean what one that was killed has left.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, IFlags, flock, ioctl_getflags, ioctl_setflags};
+
+use crate::groups::{Groups, Unit};
+use crate::volume::{Volume, node};
+
+/// The name of the tree.
+pub const NAME: &str = ".place";
+/// In the tree: what commands hold a lock on.
+const LOCK: &str = "lock";
+/// In the tree: where directories are made until each group has one.
+const NURSERY: &str = "new";
+
+/// A tree of directories, locked for this process.
+pub struct Shadow {
+    root: PathBuf,
+    groups: Groups,
+    _lock: File,
+}
+
+/// How a tree was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// The directories that were made for it, those of no use included.
+    pub tries: u64,
+    /// The groups that have a directory.
+    pub reached: u64,
+}
+
+impl Shadow {
+    /// Makes a tree in a directory, or what is missing of it.
+    pub fn init(directory: &Path) -> Result<(Shadow, Made)> {
+        let groups = Groups::of(directory)?;
+        let root = directory.join(NAME);
+        make(&root)?;
+        let shadow = Shadow::lock(root, groups)?;
+        let tries = shadow.fill(directory)?;
+        let reached = (0..shadow.groups.count).filter(|&group| shadow.at(group).is_dir()).count();
+        Ok((shadow, Made { tries, reached: reached as u64 }))
+    }
+
+    /// The tree that a path belongs to: that of the nearest directory above it which has one, on its volume.
+    pub fn find(path: &Path) -> Result<Shadow> {
+        let path = std::path::absolute(path).context("the current directory")?;
+        let existing = path.ancestors().skip(1).find(|above| above.is_dir());
+        let existing = existing.unwrap_or(Path::new("/"));
+        let device = fs::metadata(existing).with_context(|| existing.display().to_string())?.dev();
+        for above in existing.ancestors() {
+            if fs::metadata(above).map(|status| status.dev()).ok() != Some(device) {
+                break;
+            }
+            let root = above.join(NAME);
+            if root.is_dir() {
+                let groups = Groups::of(&root)?;
+                return Shadow::lock(root, groups);
+            }
+        }
+        bail!(
+            "{}: no directory above it has a tree to place by; place init makes one",
+            path.display()
+        )
+    }
+
+    /// How the volume is divided.
+    pub fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    /// The directory in a group.
+    pub fn directory(&self, group: u64) -> Result<PathBuf> {
+        self.groups.check(group)?;
+        let at = self.at(group);
+        let status = fs::metadata(&at).with_context(|| {
+            format!("group {group} could not be reached from {}", self.root.display())
+        })?;
+        if self.groups.of_inode(status.ino()) != group {
+            bail!("{} is no longer in group {group}; place init makes it anew", at.display());
+        }
+        Ok(at)
+    }
+
+    /// The groups that things can be placed in.
+    pub fn reached(&self) -> Vec<u64> {
+        (0..self.groups.count).filter(|&group| self.directory(group).is_ok()).collect()
+    }
+
+    /// Asks ext4 to take inodes from a group until the answer is dropped; nothing if that is not ours to ask.
+    pub fn goal(&self, group: u64) -> Option<Goal> {
+        let goal = Goal::of(&self.root, &self.groups)?;
+        goal.set(self.groups.first_inode(group)).is_ok().then_some(goal)
+    }
+
+    /// Has ext4 read its maps of free blocks: it chooses among groups whose map it knows.
+    pub fn learn_free_space(&self) {
+        // If it tells nothing, files may go elsewhere, which is found out.
+        let _ = self.groups.free_bytes(&self.root);
+    }
+
+    fn at(&self, group: u64) -> PathBuf {
+        self.root.join(format!("g{group:05}"))
+    }
+
+    /// Waits until no other command uses the tree, and cleans what one has left that was killed.
+    fn lock(root: PathBuf, groups: Groups) -> Result<Shadow> {
+        let at = root.join(LOCK);
+        let mut options = File::options();
+        let lock = options.create(true).truncate(false).write(true).open(&at);
+        let lock = lock.with_context(|| at.display().to_string())?;
+        flock(&lock, FlockOperation::LockExclusive).context("lock the tree")?;
+        let shadow = Shadow { root, groups, _lock: lock };
+        shadow.clean()?;
+        Ok(shadow)
+    }
+
+    /// Removes what is in the directories of the tree, and directories that are in the wrong group.
+    fn clean(&self) -> Result<()> {
+        let entries = fs::read_dir(&self.root).with_context(|| self.root.display().to_string())?;
+        for entry in entries {
+            let path = entry.context("read the tree")?.path();
+            if path.file_name().is_some_and(|name| name == LOCK) || !path.is_dir() {
+                continue;
+            }
+            for left in fs::read_dir(&path).with_context(|| path.display().to_string())? {
+                let left = left.context("read the tree")?.path();
+                // What was made here is an empty directory or a file, and nothing else is removed.
+                let gone = fs::remove_dir(&left).or_else(|_| fs::remove_file(&left));
+                gone.with_context(|| format!("clean {}", left.display()))?;
+            }
+            if path.file_name().is_some_and(|name| name == NURSERY) {
+                fs::remove_dir(&path).with_context(|| path.display().to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives each group its directory, as far as the kernel lets us, and returns how many were made.
+    fn fill(&self, directory: &Path) -> Result<u64> {
+        let wrong = |group: u64| self.at(group).is_dir() && self.directory(group).is_err();
+        for group in (0..self.groups.count).filter(|&group| wrong(group)) {
+            fs::remove_dir(self.at(group)).context("remove a directory of another group")?;
+        }
+        let nursery = self.root.join(NURSERY);
+        make(&nursery)?;
+        spread(&nursery);
+        let goal = Goal::of(directory, &self.groups);
+        let mut tries = 0;
+        for group in 0..self.groups.count {
+            if !self.at(group).is_dir()
+                && let Some(goal) = &goal
+                && goal.set(self.groups.first_inode(group)).is_ok()
+            {
+                tries += 1;
+                self.adopt(&nursery, tries)?;
+            }
+        }
+        drop(goal);
+        let mut in_vain = 0;
+        while in_vain < IN_VAIN_MAX && (0..self.groups.count).any(|group| !self.at(group).is_dir())
+        {
+            tries += 1;
+            in_vain = if self.adopt(&nursery, tries)? { 0 } else { in_vain + 1 };
+        }
+        self.clean()?;
+        Ok(tries)
+    }
+
+    /// Makes a directory, and keeps it for its group if that has none; true if so. Those of no use stay for
+    /// the moment, since the kernel prefers groups with few of them.
+    fn adopt(&self, nursery: &Path, number: u64) -> Result<bool> {
+        let at = nursery.join(number.to_string());
+        make(&at)?;
+        let group = self.groups.of_inode(fs::metadata(&at).context("look at a directory")?.ino());
+        let place = self.at(group);
+        if group >= self.groups.count || place.is_dir() {
+            return Ok(false);
+        }
+        fs::rename(&at, &place).with_context(|| place.display().to_string())?;
+        Ok(true)
+    }
+}
+
+/// After so many directories in groups that have one already, the others count as out of reach. 64 groups
+/// took at most 1,500 directories.
+const IN_VAIN_MAX: u64 = 1000;
+
+/// Makes a directory that is its owner's alone, unless it is there.
+fn make(at: &Path) -> Result<()> {
+    match DirBuilder::new().mode(0o700).create(at) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(error).with_context(|| format!("make {}", at.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Tells ext4 that directories in this one have nothing to do with each other, so that it spreads them
+/// (`chattr +T`). XFS does that by itself.
+fn spread(directory: &Path) {
+    let flag = |file: &File| {
+        let flags = ioctl_getflags(file)? | IFlags::TOPDIR;
+        ioctl_setflags(file, flags)
+    };
+    // Without it, fewer groups are reached.
+    let _ = File::open(directory).map(|file| flag(&file));
+}
+
+/// ext4: where the kernel is asked to take inodes from; root's. It holds for the whole volume, so it is set
+/// for moments only, and taken back when this is dropped.
+pub struct Goal(PathBuf);
+
+impl Goal {
+    fn of(directory: &Path, groups: &Groups) -> Option<Goal> {
+        if groups.unit == Unit::AllocationGroup {
+            return None;
+        }
+        let device = Volume::of(directory).ok()?.device;
+        let name = node(device)?.file_name()?.to_owned();
+        let attribute = Path::new("/sys/fs/ext4").join(name).join("inode_goal");
+        attribute.exists().then_some(Goal(attribute))
+    }
+
+    fn set(&self, inode: u64) -> io::Result<()> {
+        fs::write(&self.0, inode.to_string())
+    }
+}
+
+impl Drop for Goal {
+    fn drop(&mut self) {
+        let _ = self.set(0);
+    }
+}

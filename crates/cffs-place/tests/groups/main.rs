@@ -1,0 +1,173 @@
+//! Placement by group, on volumes of each kind in loop devices, held against what debugfs and xfs_db say.
+//!
+//! Needs root, since it mounts; as another user it says so and passes.
+
+mod volume;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use cffs_place::controlled::{copy_file, make_directory};
+use cffs_place::extents;
+use cffs_place::shadow::Shadow;
+
+use volume::{Kind, Volume, place, text};
+
+const PLACED: [Kind; 3] = [Kind::Ext4WithoutFlex, Kind::Ext4, Kind::Xfs];
+
+/// The files of each group, and their sizes: up to what ext4 can keep there.
+const SIZES: [u64; 6] = [1, 4096, 8192, 20_000, 65_535, 65_536];
+
+#[test]
+fn directories_and_files_lie_in_the_group_that_was_asked_for() {
+    for kind in PLACED {
+        let Some(volume) = Volume::make(kind) else { return };
+        let (shadow, made) = Shadow::init(volume.root()).expect("init");
+        let groups = shadow.groups().clone();
+        println!("{kind:?}: {made:?} of {}", groups.count);
+        assert_eq!(made.reached, groups.count, "{kind:?}: root reaches all groups");
+        let (mut files, mut right, mut mkdirs) = (0, 0, 0);
+        let mut inodes = Vec::new();
+        for group in 0..groups.count {
+            let directory = volume.root().join(format!("in{group}"));
+            mkdirs += make_directory(&shadow, &directory, 0o755, group).expect("a directory");
+            inodes.push((fs::metadata(&directory).expect("status").ino(), group));
+            for size in SIZES {
+                let from = volume.root().join("from");
+                fs::write(&from, vec![size as u8; size as usize]).expect("write");
+                let to = directory.join(size.to_string());
+                files += 1;
+                if let Err(error) = copy_file(&shadow, &from, &to, group) {
+                    println!("{kind:?}: group {group}, {size} bytes: {error:#}");
+                    continue;
+                }
+                assert!(fs::read(&to).expect("read") == fs::read(&from).expect("read"), "{kind:?}");
+                inodes.push((fs::metadata(&to).expect("status").ino(), group));
+                let places =
+                    extents::of(&fs::File::open(&to).expect("open"), true).expect("extents");
+                right += u64::from(places.iter().all(|e| groups.of_place(e.physical) == group));
+            }
+        }
+        println!("{kind:?}: {right} of {files} files, {mkdirs} mkdirs");
+        assert!(right * 100 >= files * 99, "{kind:?}: {right} of {files} files");
+        // ext4 avoids the group that the journal fills, until it is asked for it. XFS goes round all groups.
+        let most = if kind == Kind::Xfs { groups.count * groups.count } else { groups.count + 1 };
+        assert!(mkdirs <= most, "{kind:?}: {mkdirs} mkdirs");
+        drop(shadow);
+        volume.settle();
+        for (inode, group) in inodes {
+            assert_eq!(volume.group_by_its_own_tools(inode), group, "{kind:?}: inode {inode}");
+        }
+        volume.check();
+    }
+}
+
+#[test]
+fn without_root_a_tree_of_ones_own_serves() {
+    for kind in PLACED {
+        let Some(volume) = Volume::make(kind) else { return };
+        let home = volume.root().join("home");
+        fs::create_dir(&home).expect("a directory");
+        std::os::unix::fs::chown(&home, Some(65_534), Some(65_534)).expect("chown");
+        let program = volume.root().join("place");
+        fs::copy(env!("CARGO_BIN_EXE_place"), &program).expect("copy");
+        let call = |arguments: &[&str]| {
+            let mut command = Command::new(&program);
+            command.args(arguments).current_dir(&home).uid(65_534).gid(65_534);
+            command.output().expect("place")
+        };
+        let output = call(&["init", "."]);
+        println!("{kind:?}: {}{}", text(&output.stdout), text(&output.stderr));
+        let said = text(&output.stdout);
+        let reached: u64 = said.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+        assert!(reached > 1, "{kind:?}: {said}");
+        fs::write(home.join("from"), vec![7; 8192]).expect("write");
+        for arguments in
+            [&["mkdir", "--near", ".", "d"][..], &["cp", "--near", ".", "from", "d/to"]]
+        {
+            let output = call(arguments);
+            assert!(output.status.success(), "{kind:?}: {}", text(&output.stderr));
+        }
+        assert_eq!(fs::read(home.join("d/to")).expect("read"), vec![7; 8192]);
+        let foreign = call(&["groups", "--json", "."]);
+        assert!(text(&foreign.stdout).contains("\"emptiest\""), "{}", text(&foreign.stderr));
+    }
+}
+
+#[test]
+fn what_cannot_be_controlled_is_refused_with_the_reason() {
+    for (kind, why) in [(Kind::Ext2, "no extents"), (Kind::Btrfs, "no group can be chosen")] {
+        let Some(volume) = Volume::make(kind) else { return };
+        let root = volume.root().to_str().expect("UTF-8");
+        for arguments in [["init", root], ["groups", root]] {
+            let output = place(&arguments);
+            assert_eq!(output.status.code(), Some(1), "{kind:?}");
+            assert!(text(&output.stderr).contains(why), "{kind:?}: {}", text(&output.stderr));
+        }
+        assert!(!volume.root().join(".place").exists(), "{kind:?}: something is left");
+    }
+    let Some(volume) = Volume::make(Kind::Xfs) else { return };
+    let at = |name: &str| volume.root().join(name).to_str().expect("UTF-8").to_owned();
+    let refused = |arguments: &[&str], why: &str| {
+        let output = place(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(text(&output.stderr).contains(why), "{arguments:?}: {}", text(&output.stderr));
+    };
+    refused(&["mkdir", "--outer", &at("d")], "place init");
+    assert!(place(&["init", &at("")]).status.success());
+    refused(&["mkdir", "--group", "99", &at("d")], "there is no group 99");
+    fs::write(at("file"), "contents").expect("write");
+    refused(&["create", "--outer", &at("file")], "it exists");
+    fs::hard_link(at("file"), at("link")).expect("link");
+    refused(&["mv", "--outer", &at("file"), &at("moved")], "other names");
+    // More than is left in the group.
+    let large = fs::File::create(at("large")).expect("create");
+    large.set_len(0).expect("empty");
+    fs::write(at("large"), vec![1; 200 << 20]).expect("write");
+    refused(&["cp", "--group", "0", &at("large"), &at("copy")], "it is full");
+    assert!(!Path::new(&at("copy")).exists());
+}
+
+#[test]
+fn a_hundred_kills_leave_nothing_behind() {
+    let Some(volume) = Volume::make(Kind::Ext4WithoutFlex) else { return };
+    let root = volume.root();
+    assert!(place(&["init", root.to_str().expect("UTF-8")]).status.success());
+    fs::write(root.join("from"), vec![9; 30_000]).expect("write");
+    let mut done = 0;
+    for kill in 0..100u64 {
+        let arguments = match kill % 2 {
+            0 => vec!["mkdir", "--group", "5", "d1", "d2", "d3"],
+            _ => vec!["cp", "--group", "5", "from", "to"],
+        };
+        let mut child = Command::new(env!("CARGO_BIN_EXE_place"))
+            .args(&arguments)
+            .current_dir(root)
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("place");
+        std::thread::sleep(Duration::from_micros(kill * 150));
+        child.kill().expect("kill");
+        child.wait().expect("wait");
+        // A copy is there whole or not at all.
+        if let Ok(copied) = fs::read(root.join("to")) {
+            assert!(copied == vec![9; 30_000], "kill {kill}");
+            fs::remove_file(root.join("to")).expect("remove");
+            done += 1;
+        }
+        for directory in ["d1", "d2", "d3"] {
+            done += u64::from(fs::remove_dir(root.join(directory)).is_ok());
+        }
+    }
+    println!("{done} finished before they were killed");
+    // The next command cleans.
+    assert!(place(&["init", root.to_str().expect("UTF-8")]).status.success());
+    let left = volume::below(&root.join(".place"));
+    let groups = left.iter().filter(|path| path.is_dir()).count() as u64;
+    assert_eq!(left.len() as u64, groups + 1, "a directory for each group, and the lock: {left:?}");
+    volume.check();
+}

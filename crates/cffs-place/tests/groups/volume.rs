@@ -1,0 +1,141 @@
+//! A file system of some kind in a loop device.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Ext2,
+    Ext4,
+    Ext4WithoutFlex,
+    Xfs,
+    Btrfs,
+}
+
+impl Kind {
+    /// The program that makes it, with its arguments, and the size: enough for several groups.
+    fn mkfs(self) -> (&'static [&'static str], u64) {
+        match self {
+            Kind::Ext2 => (&["mkfs.ext2", "-q", "-F"], 256 << 20),
+            Kind::Ext4 => (&["mkfs.ext4", "-q", "-F"], 8 << 30),
+            Kind::Ext4WithoutFlex => (&["mkfs.ext4", "-q", "-F", "-O", "^flex_bg"], 2 << 30),
+            Kind::Xfs => (&["mkfs.xfs", "-q", "-f"], 512 << 20),
+            Kind::Btrfs => (&["mkfs.btrfs", "-q", "-f"], 256 << 20),
+        }
+    }
+}
+
+/// A mounted volume; dropping it unmounts.
+pub struct Volume {
+    kind: Kind,
+    device: String,
+    places: TempDir,
+    at: PathBuf,
+}
+
+impl Volume {
+    /// Nothing where this process may not mount.
+    pub fn make(kind: Kind) -> Option<Volume> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("not run: {kind:?} has to be mounted, which needs root");
+            return None;
+        }
+        let places = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        // Others than root use it, too.
+        run(Command::new("chmod").arg("755").arg(places.path()));
+        let image = places.path().join("image");
+        let (mkfs, size) = kind.mkfs();
+        std::fs::File::create(&image).and_then(|file| file.set_len(size)).expect("an image");
+        run(Command::new(mkfs[0]).args(&mkfs[1..]).arg(&image));
+        let device = run(Command::new("losetup").args(["--find", "--show"]).arg(&image));
+        let device = device.trim().to_owned();
+        let at = places.path().join("mnt");
+        std::fs::create_dir(&at).expect("a directory");
+        let volume = Volume { kind, device, places, at };
+        run(Command::new("mount").arg(&volume.device).arg(&volume.at));
+        Some(volume)
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.at
+    }
+
+    /// Writes everything to the device, so that programs that read it see what there is.
+    pub fn settle(&self) {
+        run(Command::new("sync").arg("--file-system").arg(&self.at));
+    }
+
+    /// The group of an inode: what debugfs or xfs_db says.
+    pub fn group_by_its_own_tools(&self, inode: u64) -> u64 {
+        let said = match self.kind {
+            Kind::Xfs => {
+                let ask = format!("convert inode {inode} agno");
+                run(Command::new("xfs_db").args(["-r", "-c", &ask, &self.device]))
+            }
+            _ => {
+                let ask = format!("imap <{inode}>");
+                run(Command::new("debugfs").args(["-R", &ask, &self.device]))
+            }
+        };
+        // `0x3 (3)`, and `Inode 12 is part of block group 3`.
+        let line = said.lines().next().unwrap_or_default();
+        let word = line.rsplit(' ').next().unwrap_or_default().trim_matches(['(', ')']);
+        let group: u64 = word.parse().unwrap_or_else(|_| panic!("no group in {said}"));
+        // By default a flex group has 16 block groups.
+        if self.kind == Kind::Ext4 { group / 16 } else { group }
+    }
+
+    /// Unmounts it and has its own program check it.
+    pub fn check(&self) {
+        run(Command::new("umount").arg(&self.at));
+        match self.kind {
+            Kind::Xfs => run(Command::new("xfs_repair").args(["-n", &self.device])),
+            _ => run(Command::new("e2fsck").args(["-f", "-n", &self.device])),
+        };
+        run(Command::new("mount").arg(&self.device).arg(&self.at));
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        // Another thread's child may have a file open until it runs its program.
+        for _ in 0..50 {
+            let unmounted = Command::new("umount").arg(&self.at).status();
+            if unmounted.is_ok_and(|status| status.success()) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let _ = Command::new("losetup").args(["--detach", &self.device]).status();
+        let _ = &self.places;
+    }
+}
+
+/// Runs a program that has to succeed, and returns what it prints.
+fn run(command: &mut Command) -> String {
+    let output = command.output().expect("a program");
+    assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+pub fn place(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_place")).args(arguments).output().expect("place")
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Everything below a directory.
+pub fn below(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).expect("list");
+    let paths = entries.map(|entry| entry.expect("entry").path());
+    paths
+        .flat_map(|path| {
+            let inside = if path.is_dir() { below(&path) } else { Vec::new() };
+            std::iter::once(path).chain(inside)
+        })
+        .collect()
+}
