@@ -150,8 +150,11 @@ pub struct Placing {
 
     /// The longest reservation of sectors, of one directory or of all (008).
     pub sectors_bytes_max: u64,
-    /// How many times as long as the last one a directory's reservation of sectors is (008).
-    pub sectors_growth: u32,
+    /// The first reservation of sectors of one directory: what is not used of it yet is read with the
+    /// others' sectors (020).
+    pub sectors_bytes_first: u64,
+    /// Later ones are this part of what the directory has (020).
+    pub sectors_part: u64,
     /// Cylinder groups that have a zone in common (008).
     pub zone_groups: u32,
     /// The part of their groups that a zone is. Names and inodes take a hundredth where files are of the
@@ -299,7 +302,8 @@ impl Placing {
             territory_runs_max: 64,
 
             sectors_bytes_max: access,
-            sectors_growth: 2,
+            sectors_bytes_first: access / 64,
+            sectors_part: 4,
             zone_groups: 16,
             zone_part: 32,
             urgent_zone_parts: 4,

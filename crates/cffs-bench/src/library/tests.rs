@@ -90,6 +90,16 @@ fn a_fresh_tree_is_prefetched_in_long_requests() {
     assert!(requests * 50 <= 8_000, "{requests} requests");
 }
 
+/// Names of an aged tree lie densely: what find(1) reads is hardly more than they take.
+#[test]
+fn names_of_an_aged_tree_take_few_bytes() {
+    let plan = LibraryPlan { profile: Profile::Hdd7200, size: 512 << 20, ..plan(1) };
+    let tree = Tree::Aged { full: 0.8, operations: 5_000 };
+    let phases = plan.walks(Peer::Cffs, tree, 200).unwrap();
+    let (find, files) = (phases[0].device.unwrap(), phases[0].files);
+    assert!(find.read_bytes < files * 600, "{} bytes for {files} files", find.read_bytes);
+}
+
 /// Prints the figures of decision 008.
 #[test]
 #[ignore = "a minute with --release"]

@@ -35,6 +35,8 @@ pub struct Request {
     pub goal: Option<FragNo>,
     /// Whether files of the owner were placed in an earlier epoch: it is settled then.
     pub grown: bool,
+    /// For sectors: how many fragments to set aside for their file where it has none left.
+    pub room: u32,
 }
 
 // A request is plain data. With a closure in it, the allocator would call its user with its lock held.
@@ -402,14 +404,13 @@ impl Allocator {
         if let Some(run) = self.run_after(state, goal, block..=block)? {
             return Ok(Some(run));
         }
-        let want = state
-            .reservations
-            .get(&own)
-            .map_or(segment, |reservation| reservation.made * self.placing.sectors_growth);
-        let want = want.min(self.segments(self.placing.sectors_bytes_max) * segment);
+        let longest = self.segments(self.placing.sectors_bytes_max) * segment;
+        let first = self.placing.sectors_bytes_first / u64::from(self.layout.fragment_bytes);
+        let first = u32::try_from(first).unwrap_or(u32::MAX).clamp(block, longest);
+        let want = request.room.clamp(first, longest).next_multiple_of(block);
         let near = self.layout.cg_of_fragment(goal);
         let all = (Owner::Shared, Class::Metadata);
-        let mut run = self.find_in_zone(state, near, want, segment)?;
+        let mut run = self.find_in_zone(state, near, want, block)?;
         if run.is_none() {
             run = self.take_reserved(state, all, want);
         }

@@ -64,7 +64,7 @@ fn volume_with(size_bytes: u64, options: &MkfsOptions) -> (Allocator, Superblock
 
 /// A small file of a key.
 fn small(key: u64, len: u32, grown: bool) -> Request {
-    Request { kind: Kind::Small, owner: Owner::Key(Key(key)), len, goal: None, grown }
+    Request { kind: Kind::Small, owner: Owner::Key(Key(key)), len, goal: None, grown, room: 0 }
 }
 
 fn place(allocator: &Allocator, kind: Kind, len: u32) -> Result<FragRun> {
@@ -175,6 +175,34 @@ fn sectors(allocator: &Allocator, key: u64, blocks: usize) -> Vec<FragRun> {
         run
     };
     (0..blocks).map(place).collect()
+}
+
+/// Directories that grow by turns, as they do in a tree in use: a walk reads all that is between the first
+/// sector and the last, a listing of one directory all of its pieces.
+#[test]
+fn sectors_of_directories_that_grow_by_turns_lie_densely_and_in_few_pieces() {
+    const DIRECTORIES: usize = 40;
+    const BLOCKS: usize = 40;
+    let (allocator, _) = volume(1 << 30);
+    let mut directories: Vec<Vec<FragRun>> = vec![Vec::new(); DIRECTORIES];
+    for _ in 0..BLOCKS {
+        for (key, runs) in (1..).zip(&mut directories) {
+            let goal = runs.last().map(|run| run.end());
+            let room = allocator.room_to_grow(4 * runs.len() as u64) as u32;
+            let request = Request { kind: Kind::Metadata, goal, room, ..small(key, 4, false) };
+            runs.push(allocator.place(&request).unwrap());
+        }
+    }
+    let all = || directories.iter().flatten();
+    let first = all().map(|run| run.start.0).min().unwrap();
+    let end = all().map(|run| run.end().0).max().unwrap();
+    let used = (4 * DIRECTORIES * BLOCKS) as u64;
+    // The reservation of all first sectors, a mebibyte, is in the way of the others.
+    assert!(end - first - 1024 < used * 5 / 4, "{used} fragments in {}", end - first);
+    for runs in &directories {
+        let pieces = 1 + runs.windows(2).filter(|pair| pair[0].end() != pair[1].start).count();
+        assert!(pieces <= 10, "{pieces} pieces: {runs:?}");
+    }
 }
 
 /// A 64 MiB volume's zone is its first 2 MiB.

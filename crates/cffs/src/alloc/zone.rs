@@ -43,6 +43,13 @@ impl Allocator {
         state.free < self.layout.allocatable_fragments() / self.placing.short_part
     }
 
+    /// How many fragments are set aside for a directory that grows beyond these: a walk of the tree reads
+    /// what is not used of them with the sectors of others, a reader of this one alone seeks from one run
+    /// to the next.
+    pub fn room_to_grow(&self, mapped: u64) -> u64 {
+        mapped / self.placing.sectors_part
+    }
+
     /// Sets a run aside for the sectors of all directories: in the zone at the hot spot, or wherever there
     /// is room.
     pub(super) fn reserve_sectors(&self, state: &mut State) -> Result<bool> {

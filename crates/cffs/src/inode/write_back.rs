@@ -150,6 +150,7 @@ impl Store {
                 len,
                 goal: before.map(|before| before.run().end()),
                 grown: neighbours.grown,
+                room: 0,
             })?;
             if let Some(map) = file.inode.map_mut() {
                 map.insert(FileFrag(at), place, false);
@@ -253,17 +254,17 @@ impl Store {
     ) -> Result<Vec<FileBlock>> {
         let fragments = self.layout.block_fragments();
         let owner = Owner::Key(file.inode.placement_key());
-        let dirty: Vec<FileBlock> = file.pages.dirty_in(range).collect();
-        let grown = file.inode.map().is_some_and(|map| !map.is_empty());
-        let mut placed = Vec::new();
-        for position in dirty {
-            let logical = self.layout.file_frag(position);
-            let Some(map) = file.inode.map() else { continue };
-            if map.block_at(position, fragments).is_some() {
-                continue;
-            }
+        let Some(map) = file.inode.map() else { return Ok(Vec::new()) };
+        let grown = !map.is_empty();
+        let is_unplaced = |position: &FileBlock| map.block_at(*position, fragments).is_none();
+        let unplaced: Vec<FileBlock> = file.pages.dirty_in(range).filter(is_unplaced).collect();
+        for (i, position) in unplaced.iter().enumerate() {
+            let logical = self.layout.file_frag(*position);
+            let Some(map) = file.inode.map() else { break };
             // What is new lies at the head of its files, what has grown behind itself.
             let before = map.last_before(logical).filter(|_| grown);
+            let rest = (unplaced.len() - i) as u64 * u64::from(fragments);
+            let room = self.alloc.room_to_grow(map.mapped()).max(rest);
             let goal = before.map(|before| before.run().end());
             if file.reserved_blocks > 0 {
                 file.reserved_blocks -= 1;
@@ -275,14 +276,14 @@ impl Store {
                 len: fragments,
                 goal,
                 grown: false,
+                room: u32::try_from(room).unwrap_or(u32::MAX),
             })?;
             if let Some(map) = file.inode.map_mut() {
                 map.insert(logical, run, false);
             }
             file.dirty = true;
-            placed.push(position);
         }
-        Ok(placed)
+        Ok(unplaced)
     }
 
     /// The inode as it fits into `room` bytes of its sector. What does not fit beside it goes to an
@@ -391,8 +392,9 @@ impl Store {
     fn place_xattrs(&self, file: &VnodeState, len: u32) -> Result<FragRun> {
         let block = self.layout.block_fragments();
         let owner = Owner::Key(file.inode.placement_key());
-        let place =
-            |kind, len| self.alloc.place(&Request { kind, owner, len, goal: None, grown: false });
+        let place = |kind, len| {
+            self.alloc.place(&Request { kind, owner, len, goal: None, grown: false, room: 0 })
+        };
         match place(Kind::Small, len) {
             Ok(run) if run.len == len => return Ok(run),
             Ok(short) => self.alloc.free(short),
@@ -450,6 +452,7 @@ impl TreeWriter for NodeWriter<'_> {
             len: self.store.layout.block_fragments(),
             goal: self.goal,
             grown: false,
+            room: 0,
         })?;
         Ok(self.store.layout.block_of(run.start))
     }
