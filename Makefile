@@ -5,6 +5,8 @@ PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
 SBINDIR ?= $(PREFIX)/sbin
 MANDIR ?= $(PREFIX)/share/man
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
 # mount(8) looks for its helpers in /sbin alone, wherever the rest is installed.
 MOUNTDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/sbin,$(SBINDIR))
 SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
@@ -22,6 +24,7 @@ MOUNTNAMES := mount.cffs mount.fuse.cffs mount.fuseblk.cffs
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BINARY := $(TARGET)/release/cffs
 PLACE := $(TARGET)/release/place
+LIBRARIES := $(addprefix $(TARGET)/release/,libplace.so libplace.a)
 TOOLS := target/tools/bin
 GENERATED := $(TARGET)/generated
 
@@ -43,9 +46,9 @@ help: ## List what can be done
 setup: ## Install what building and testing need (Debian, as root); the other targets do it themselves
 	scripts/setup.sh
 
-build: ## Build the programs cffs and place, optimised
+build: ## Build the programs cffs and place, and the library of place, optimised
 	scripts/setup.sh build
-	$(CARGO) build --release --locked -p cffs-cli -p cffs-place
+	$(CARGO) build --release --locked -p cffs-cli -p cffs-place -p place-c
 
 run: ## Show it at work: a volume at ./mnt, a real tree in it, requests per file beside ext4's
 	scripts/run.sh
@@ -69,8 +72,8 @@ lint: ## Check formatting, warnings, documentation, the order of the layers, and
 # Under sudo there often is no cargo: then what was built before is installed.
 install: ## Install cffs and place, links, man pages and completions below PREFIX (and DESTDIR)
 	@if command -v $(CARGO) >/dev/null; then $(MAKE) --no-print-directory build; \
-	elif [ -x $(BINARY) ] && [ -x $(PLACE) ]; then \
-	echo "there is no $(CARGO) here: installing $(BINARY) and $(PLACE) as they are"; \
+	elif ls $(BINARY) $(PLACE) $(LIBRARIES) >/dev/null 2>&1; then \
+	echo "there is no $(CARGO) here: installing what is in $(TARGET)/release as it is"; \
 	else echo "there is no $(CARGO) here: run 'make build' as a user who has it" >&2; exit 1; fi
 	rm -rf $(GENERATED)
 	$(BINARY) generate man $(GENERATED)
@@ -82,6 +85,9 @@ install: ## Install cffs and place, links, man pages and completions below PREFI
 	install -d $(addprefix $(DESTDIR),$(UDEVDIR) $(UNITDIR) $(SYSCONFDIR)/logrotate.d $(SYSCONFDIR)/cffs)
 	install -m 755 $(BINARY) $(DESTDIR)$(BINDIR)/cffs
 	install -m 755 $(PLACE) $(DESTDIR)$(BINDIR)/place
+	install -d $(DESTDIR)$(LIBDIR) $(DESTDIR)$(INCLUDEDIR)
+	install -m 644 $(LIBRARIES) $(DESTDIR)$(LIBDIR)
+	install -m 644 crates/place-c/include/place.h $(DESTDIR)$(INCLUDEDIR)
 	for name in $(SBINNAMES); do ln -sf $(BINDIR)/cffs $(DESTDIR)$(SBINDIR)/$$name || exit; done
 	for name in $(MOUNTNAMES); do ln -sf $(BINDIR)/cffs $(DESTDIR)$(MOUNTDIR)/$$name || exit; done
 	install -m 644 $(GENERATED)/man1/* $(DESTDIR)$(MANDIR)/man1
@@ -98,6 +104,7 @@ install: ## Install cffs and place, links, man pages and completions below PREFI
 
 uninstall: ## Remove what `make install` with the same PREFIX and DESTDIR has installed
 	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,cffs place)
+	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,libplace.so libplace.a) $(DESTDIR)$(INCLUDEDIR)/place.h
 	rm -f $(addprefix $(DESTDIR)$(SBINDIR)/,$(SBINNAMES))
 	rm -f $(addprefix $(DESTDIR)$(MOUNTDIR)/,$(MOUNTNAMES))
 	rm -f $(DESTDIR)$(MANDIR)/man1/cffs.1 $(DESTDIR)$(MANDIR)/man1/cffs-*.1

@@ -10,7 +10,7 @@ use crate::tree::{Finding, Tree};
 mod tests;
 
 /// Every crate of the workspace, and which of the others it may depend on.
-const CRATES: [(&str, &[&str]); 9] = [
+const CRATES: [(&str, &[&str]); 10] = [
     // The protocol knows nothing of C-FFS, and the core nothing of any front end.
     ("fuse-ring", &[]),
     ("man-page", &[]),
@@ -19,6 +19,7 @@ const CRATES: [(&str, &[&str]); 9] = [
     ("cffs-cli", &["cffs", "cffs-serve", "man-page"]),
     // It works on kernel file systems.
     ("cffs-place", &["man-page"]),
+    ("place-c", &["cffs-place"]),
     ("cffs-bench", &["cffs", "fuse-ring", "cffs-serve", "cffs-cli", "cffs-place"]),
     ("cffs-fuzz", &["cffs", "fuse-ring"]),
     ("xtask", &[]),

@@ -73,6 +73,11 @@ impl Shadow {
         )
     }
 
+    /// Where the tree is.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// How the volume is divided.
     pub fn groups(&self) -> &Groups {
         &self.groups

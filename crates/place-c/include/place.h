@@ -1,0 +1,59 @@
+/*
+ * Directories and files in a group of one's choice, on ext4 and XFS.
+ *
+ * After Nugent and Arpaci-Dusseau, "Controlling your PLACE in the File System" (USENIX 2003). Things are made in a
+ * tree of directories, one in each group, which place_init makes and `place init` too. Group 0 is the outermost of
+ * a disk. Whatever cannot be done leaves nothing behind.
+ *
+ * Link with -lplace. Functions that fail say so by NULL or -1, and place_error says why.
+ */
+#ifndef PLACE_H
+#define PLACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A tree, locked for this process as long as it is open. May be used by one thread at a time. */
+typedef struct place_tree place_tree;
+
+/* Makes a tree in a directory, or what is missing of it, and opens it. */
+place_tree *place_init(const char *directory);
+
+/* Opens the tree that serves a path, which need not exist: that of the nearest directory above it. Waits while
+ * another process has it open. */
+place_tree *place_open(const char *path);
+
+/* Closes it; NULL is allowed. */
+void place_close(place_tree *tree);
+
+/* The number of groups. */
+int64_t place_groups(const place_tree *tree);
+
+/* The group of a file or directory. */
+int64_t place_group_of(const place_tree *tree, const char *path);
+
+/* The free bytes of each group into free_bytes, which has room for `count`; returns the number of groups. */
+int64_t place_free_bytes(const place_tree *tree, uint64_t *free_bytes, size_t count);
+
+/* Makes a directory in a group. */
+int place_create_dir(const place_tree *tree, const char *path, mode_t mode, uint64_t group);
+
+/* Makes an empty file in a group. On ext4 use place_copy_file for one with contents. */
+int place_create_file(const place_tree *tree, const char *path, mode_t mode, uint64_t group);
+
+/* Copies a file into a group, with its contents. */
+int place_copy_file(const place_tree *tree, const char *from, const char *to, uint64_t group);
+
+/* Why the last call of this thread failed; valid until the next call. */
+const char *place_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

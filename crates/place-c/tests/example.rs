@@ -1,0 +1,82 @@
+//! The example in C, linked both ways, on a volume of XFS.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn run(command: &mut Command) -> Output {
+    let output = command.output().expect("a program");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+    output
+}
+
+/// Builds the libraries, which cargo does not do for tests by itself, and returns where they are.
+fn libraries() -> PathBuf {
+    let program = std::env::current_exe().expect("this program");
+    let target = program.ancestors().nth(3).expect("the build's directory");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo
+        .args(["build", "--quiet", "--locked", "--package", "place-c", "--target-dir"])
+        .arg(target);
+    run(cargo.current_dir(env!("CARGO_MANIFEST_DIR")));
+    target.join("debug")
+}
+
+/// Compiles the example against the library of this name.
+fn compile(at: &Path, library: &str, to: &Path) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut cc = Command::new("cc");
+    cc.args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I"])
+        .arg(source.join("include"));
+    cc.arg(source.join("examples/place.c"))
+        .arg(at.join(library))
+        .arg(format!("-Wl,-rpath,{}", at.display()));
+    run(cc.args(["-lpthread", "-ldl", "-lm", "-o"]).arg(to));
+}
+
+/// An XFS volume that is unmounted when it goes.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn the_example_places_a_file_by_either_library() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let at = scratch.path().join("mnt");
+    let libraries = libraries();
+    let programs = ["libplace.a", "libplace.so"].map(|library| {
+        let program = scratch.path().join(library.replace('.', "-"));
+        compile(&libraries, library, &program);
+        program
+    });
+    for program in &programs {
+        let output =
+            Command::new(program).args(["/proc", "/etc/passwd"]).output().expect("the example");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.starts_with("place_init: /proc: ") && !output.status.success(), "{said}");
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not run: a volume has to be mounted, which needs root");
+        return;
+    }
+    let image = scratch.path().join("image");
+    std::fs::File::create(&image).and_then(|file| file.set_len(512 << 20)).expect("an image");
+    run(Command::new("mkfs.xfs").arg("-q").arg(&image));
+    std::fs::create_dir(&at).expect("a directory");
+    run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at));
+    let mounted = Mounted(at.clone());
+    for (number, program) in programs.iter().enumerate() {
+        let directory = at.join(number.to_string());
+        std::fs::create_dir(&directory).expect("a directory");
+        let output = run(Command::new(program).arg(&directory).arg("/etc/passwd"));
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(said.ends_with("of 4, as asked for: yes\n"), "{said}");
+        let copy = std::fs::read(directory.join("placed/copy")).expect("the copy");
+        assert!(copy == std::fs::read("/etc/passwd").expect("the original"));
+    }
+    drop(mounted);
+}
