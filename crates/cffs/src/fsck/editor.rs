@@ -374,14 +374,14 @@ impl Checker<'_> {
     pub(super) fn allocate(&mut self, fragments: u32) -> Option<FragNo> {
         // What a fast check did not claim is not free, but what the bitmaps say is.
         let busy: Vec<u32> =
-            self.scope.iter().flat_map(|scope| scope.groups.keys().copied()).collect();
+            self.fast.scope.iter().flat_map(|scope| scope.groups.keys().copied()).collect();
         let trusts: &[bool] = if self.is_fast() { &[true] } else { &[true, false] };
         for trust_bitmap in trusts.iter().copied() {
             for cg in busy.iter().copied().chain(0..self.layout.cgs()).map(CgIndex) {
                 if let Some(start) = self.find_free(cg, fragments, trust_bitmap) {
                     let run = FragRun::new(start, fragments);
                     self.walk.used.claim(run);
-                    if let Some(scope) = &mut self.scope {
+                    if let Some(scope) = &mut self.fast.scope {
                         scope.groups.entry(cg.0).or_default();
                     }
                     self.disk.write_first(self.run_place(run));
@@ -394,11 +394,8 @@ impl Checker<'_> {
 
     fn find_free(&mut self, cg: CgIndex, fragments: u32, trust_bitmap: bool) -> Option<FragNo> {
         let mut bitmap = self.walk.used.free_bitmap(cg);
-        if trust_bitmap
-            && cg.0 < self.superblock.cgs_made
-            && let Some(old) = self.old_bitmap(cg)
-        {
-            bitmap.iter_mut().zip(old).for_each(|(byte, old)| *byte &= old);
+        if trust_bitmap && cg.0 < self.superblock.cgs_made {
+            bitmap.iter_mut().zip(self.old_bitmap(cg)).for_each(|(byte, old)| *byte &= old);
         }
         let step = if fragments >= self.layout.block_fragments() {
             self.layout.block_fragments()
@@ -420,13 +417,11 @@ impl Checker<'_> {
         None
     }
 
-    fn old_bitmap(&mut self, cg: CgIndex) -> Option<&Vec<u8>> {
-        if !self.old_bitmaps.contains_key(&cg.0) {
+    fn old_bitmap(&mut self, cg: CgIndex) -> &[u8] {
+        self.old_bitmaps.entry(cg).or_insert_with(|| {
             let offset = self.layout.block_offset(self.layout.cg_bitmap(cg));
             let len = (self.layout.bitmap_blocks() * self.layout.block_bytes) as usize;
-            let bytes = self.disk.read(offset, len);
-            self.old_bitmaps.insert(cg.0, Some(bytes));
-        }
-        self.old_bitmaps.get(&cg.0)?.as_ref()
+            self.disk.read(offset, len)
+        })
     }
 }

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::census::pieces;
 use super::disk::Place;
 use super::pass1::Queue;
+use super::scope::Scope;
 use super::sectors::OwnedRecord;
 use super::{Checker, Code, ROUNDS_MAX, Severity};
 use crate::error::Result;
@@ -21,7 +22,7 @@ use crate::format::cylinder_group::{CgHeader, bitmap_checksum};
 use crate::format::inode::FileType;
 use crate::format::locator::{self, Entry};
 use crate::format::sector::{Body, Sector};
-use crate::units::{CgIndex, Container, InodeNo};
+use crate::units::{CgIndex, Container, FragRun, InodeNo};
 
 /// More directories than this above another are a loop.
 const ANCESTORS_MAX: usize = 1 << 16;
@@ -47,22 +48,33 @@ type Group = (CgHeader, Vec<u8>);
 /// What is derived, with its place on the device.
 type Derived = Vec<(u64, Vec<u8>)>;
 
+/// What a fast check knows in all its rounds.
+#[derive(Default)]
+pub(super) struct Fast {
+    /// What is busy; `None` in a full check.
+    pub scope: Option<Scope>,
+    /// Why the busy log does not explain what was found.
+    pub doubts: Option<String>,
+    /// What repairs freed.
+    pub released: Vec<FragRun>,
+}
+
 impl Checker<'_> {
     /// Whether the walk is one of what is busy.
     pub(super) fn is_fast(&self) -> bool {
-        self.scope.is_some()
+        self.fast.scope.is_some()
     }
 
     /// Notes that the busy log does not explain what was found.
     pub(super) fn doubt(&mut self, why: impl Into<String>) {
-        self.doubts.get_or_insert_with(|| why.into());
+        self.fast.doubts.get_or_insert_with(|| why.into());
     }
 
     /// Why this check cannot be trusted.
     pub(super) fn reason_for_doubt(&self) -> Option<String> {
         let worse = |problem: &&super::Problem| problem.code.severity() > Severity::Derived;
         let problem = self.report.problems.iter().find(worse);
-        self.doubts.clone().or_else(|| problem.map(|problem| problem.to_string()))
+        self.fast.doubts.clone().or_else(|| problem.map(|problem| problem.to_string()))
     }
 
     /// Recovers what is busy; stops where a doubt was raised.
@@ -74,7 +86,7 @@ impl Checker<'_> {
         while !converged && self.report.rounds < ROUNDS_MAX {
             self.report.rounds += 1;
             converged = self.round();
-            self.released.append(&mut self.walk.used.take_released());
+            self.fast.released.append(&mut self.walk.used.take_released());
             if self.reason_for_doubt().is_some() {
                 return Ok(());
             }
@@ -85,7 +97,7 @@ impl Checker<'_> {
         }
         self.complete_locator()?;
         // A table that grew has left the blocks of its extent tree.
-        self.released.append(&mut self.walk.used.take_released());
+        self.fast.released.append(&mut self.walk.used.take_released());
         let groups = self.read_groups();
         let before = |(header, _): &Group| (header.cg, header.free_fragments);
         let before: Vec<(CgIndex, u32)> = groups.values().map(before).collect();
@@ -114,7 +126,7 @@ impl Checker<'_> {
         self.report.inodes = self.superblock.inodes;
         self.report.free_fragments = self.superblock.free_fragments;
         self.report.used_fragments = total.saturating_sub(self.superblock.free_fragments);
-        self.report.fast = self.scope.as_ref().map(|scope| FastReport {
+        self.report.fast = self.fast.scope.as_ref().map(|scope| FastReport {
             log_sectors: scope.log_sectors.into(),
             directories: scope.entered.len() as u64,
             table_blocks: scope.table.len() as u64,
@@ -129,7 +141,7 @@ impl Checker<'_> {
         self.sweep(queue);
         self.enqueue(queue, InodeNo::ROOT);
         loop {
-            let Some(scope) = &self.scope else { return };
+            let Some(scope) = &self.fast.scope else { return };
             let rest: Vec<InodeNo> = scope
                 .directories
                 .iter()
@@ -139,7 +151,7 @@ impl Checker<'_> {
             for ino in rest {
                 self.find_directory(queue, ino);
             }
-            if queue.is_empty() || self.doubts.is_some() {
+            if queue.is_empty() || self.fast.doubts.is_some() {
                 return;
             }
             self.sweep(queue);
@@ -160,7 +172,7 @@ impl Checker<'_> {
         let mut at = ino;
         while !self.walk.census.containers.contains_key(&at) {
             let Some(place) = self.located(at) else { return };
-            if self.scope.as_ref().is_none_or(|scope| scope.is_busy(place)) {
+            if self.fast.scope.as_ref().is_none_or(|scope| scope.is_busy(place)) {
                 return;
             }
             chain.push((at, place));
@@ -185,7 +197,8 @@ impl Checker<'_> {
         if record.inode.file_type() != Some(FileType::Directory) {
             return false;
         }
-        let is_busy = self.scope.as_ref().is_some_and(|scope| scope.directories.contains(&ino));
+        let is_busy =
+            self.fast.scope.as_ref().is_some_and(|scope| scope.directories.contains(&ino));
         if is_busy {
             self.register(record, place, entry.slot, sector.epoch().0);
             self.enqueue(queue, ino);
@@ -210,7 +223,7 @@ impl Checker<'_> {
     /// A block of the locator table as it is on the device; `None` if there is none, or it is bad,
     /// which raises a doubt.
     fn locator_block(&mut self, block: u64) -> Option<Vec<u8>> {
-        if let Some(known) = self.scope.as_ref().and_then(|s| s.locator_blocks.get(&block)) {
+        if let Some(known) = self.fast.scope.as_ref().and_then(|s| s.locator_blocks.get(&block)) {
             return known.clone();
         }
         let len = u64::from(self.layout.block_bytes);
@@ -226,7 +239,7 @@ impl Checker<'_> {
         } else {
             Some(bytes)
         };
-        if let Some(scope) = &mut self.scope {
+        if let Some(scope) = &mut self.fast.scope {
             scope.locator_blocks.insert(block, good.clone());
         }
         good
@@ -234,7 +247,7 @@ impl Checker<'_> {
 
     /// Whether a block of the locator table may be part old and part new.
     fn is_settling(&self, block: u64) -> bool {
-        self.scope.as_ref().is_some_and(|s| s.settling && s.locator.contains_key(&block))
+        self.fast.scope.as_ref().is_some_and(|s| s.settling && s.locator.contains_key(&block))
     }
 
     /// Gives the locator table the blocks that it lacks.
@@ -244,7 +257,8 @@ impl Checker<'_> {
         let needed: BTreeSet<u64> = users.map(|found| block_of(found.ino)).collect();
         let missing: Vec<u64> =
             needed.into_iter().filter(|b| !self.has_locator_block(*b)).collect();
-        let is_told = |block| self.scope.as_ref().is_some_and(|s| s.locator.contains_key(block));
+        let is_told =
+            |block| self.fast.scope.as_ref().is_some_and(|s| s.locator.contains_key(block));
         if !missing.iter().all(is_told) {
             self.doubt("a block of the locator table is missing");
         } else if !missing.is_empty() && !self.grow_locator(&missing, true)? {
@@ -258,7 +272,7 @@ impl Checker<'_> {
                 for (offset, piece) in self.locator_pieces(block, &bytes) {
                     self.disk.change(offset, &piece);
                 }
-                if let Some(scope) = &mut self.scope {
+                if let Some(scope) = &mut self.fast.scope {
                     scope.locator_blocks.insert(block, Some(bytes));
                 }
             }
@@ -288,7 +302,7 @@ impl Checker<'_> {
 
     /// Sets the busy blocks of the locator table right; the inodes that there are then.
     fn recover_locator(&mut self, derived: &mut Derived) -> u64 {
-        let busy = self.scope.as_ref().map_or(BTreeMap::new(), |scope| scope.locator.clone());
+        let busy = self.fast.scope.as_ref().map_or(BTreeMap::new(), |scope| scope.locator.clone());
         let before: u64 = busy.values().map(|used| u64::from(*used)).sum();
         let mut inodes = self.superblock.inodes;
         let there: Vec<u64> = busy.into_keys().filter(|b| self.has_locator_block(*b)).collect();
@@ -317,7 +331,8 @@ impl Checker<'_> {
         for position in 0..per_block {
             let ino = InodeNo(block * per_block + position);
             let old = locator::get(bytes, position as usize);
-            let is_busy = |place| self.scope.as_ref().is_some_and(|scope| scope.is_busy(place));
+            let is_busy =
+                |place| self.fast.scope.as_ref().is_some_and(|scope| scope.is_busy(place));
             let new = match self.walk.census.get(ino).filter(|_| !ino.is_system()) {
                 Some(found) => {
                     Entry { container: Some(found.container), generation: found.generation }
@@ -337,12 +352,12 @@ impl Checker<'_> {
 
     /// Reads the busy groups as they were at the clean point.
     fn read_groups(&mut self) -> BTreeMap<u32, Group> {
-        let Some(scope) = &mut self.scope else { return BTreeMap::new() };
-        for run in scope.freed.iter().chain(&self.released) {
+        let Some(scope) = &mut self.fast.scope else { return BTreeMap::new() };
+        for run in scope.freed.iter().chain(&self.fast.released) {
             if self.layout.is_allocatable(run.start, run.len) {
                 scope.groups.entry(self.layout.cg_of_fragment(run.start).0).or_default();
             } else {
-                self.doubts.get_or_insert_with(|| "the busy log is damaged".into());
+                self.fast.doubts.get_or_insert_with(|| "the busy log is damaged".into());
             }
         }
         let groups: Vec<u32> = scope.groups.keys().copied().collect();
@@ -373,7 +388,7 @@ impl Checker<'_> {
         let offset = self.layout.block_offset(self.layout.cg_header(cg));
         let mut head = self.disk.read(offset, (blocks * self.layout.block_bytes) as usize);
         let bitmap = head.split_off(self.layout.block_bytes as usize);
-        let (settling, before) = match &self.scope {
+        let (settling, before) = match &self.fast.scope {
             Some(scope) => (scope.settling, scope.groups.get(&cg.0).copied().flatten()),
             None => (false, None),
         };
@@ -401,8 +416,8 @@ impl Checker<'_> {
 
     /// Sets the bitmaps of the busy groups right; the free fragments that there are then.
     fn recover_bitmaps(&mut self, mut groups: BTreeMap<u32, Group>, derived: &mut Derived) -> u64 {
-        let freed: Vec<_> = match &self.scope {
-            Some(scope) => scope.freed.iter().chain(&self.released).copied().collect(),
+        let freed: Vec<_> = match &self.fast.scope {
+            Some(scope) => scope.freed.iter().chain(&self.fast.released).copied().collect(),
             None => Vec::new(),
         };
         for run in freed {
@@ -423,7 +438,7 @@ impl Checker<'_> {
             );
             free = (free + u64::from(header.free_fragments)).saturating_sub(before.into());
             let sum = bitmap_checksum(&bitmap);
-            let is_torn = self.scope.as_ref().is_some_and(|scope| scope.settling);
+            let is_torn = self.fast.scope.as_ref().is_some_and(|scope| scope.settling);
             if sum == header.bitmap_checksum && !is_torn && cg < self.superblock.cgs_made {
                 continue;
             }

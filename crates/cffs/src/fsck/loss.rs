@@ -1,10 +1,22 @@
 //! What a repair cannot keep, by path as far as that is known: for people, who know files by names.
 
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
 use super::Checker;
 use super::problems::Code;
 use super::report::{Loss, LossKind, Place};
 use crate::format::inode::FileType;
 use crate::units::{Container, InodeNo};
+
+/// What damage has taken, in all rounds.
+#[derive(Default)]
+pub(super) struct Losses {
+    pub sectors: HashSet<Container>,
+    /// Directories that lack sectors.
+    pub incomplete: BTreeSet<InodeNo>,
+    /// The lost names by inode: the directory of each, and the name.
+    pub names: BTreeMap<InodeNo, (InodeNo, Vec<u8>)>,
+}
 
 impl Checker<'_> {
     /// Notes the name of a file that goes.
@@ -13,7 +25,7 @@ impl Checker<'_> {
             return;
         }
         if let Some(entry) = self.load_entry(container, slot) {
-            self.lost_names.insert(entry.ino, (container.file, entry.name));
+            self.losses.names.insert(entry.ino, (container.file, entry.name));
         }
     }
 
@@ -25,7 +37,7 @@ impl Checker<'_> {
         let mut losses = Vec::new();
         for (ino, place) in self.missing_inodes() {
             let Some((container, _)) = place else { continue };
-            let (dir, name) = match self.lost_names.get(&ino) {
+            let (dir, name) = match self.losses.names.get(&ino) {
                 Some((dir, name)) => (*dir, name.clone()),
                 None => (container.file, Vec::new()),
             };
@@ -36,7 +48,7 @@ impl Checker<'_> {
             losses.push(Loss { kind: LossKind::File, path, ino });
         }
         let listed: Vec<InodeNo> = losses.iter().map(|loss| loss.ino).collect();
-        for (ino, (dir, name)) in self.lost_names.clone() {
+        for (ino, (dir, name)) in self.losses.names.clone() {
             if self.walk.census.get(ino).is_none() && !listed.contains(&ino) {
                 let path = self.path_of(dir).map_or(Vec::new(), |path| join(path, &name));
                 losses.push(Loss { kind: LossKind::File, path, ino });

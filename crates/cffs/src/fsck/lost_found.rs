@@ -103,7 +103,7 @@ impl Checker<'_> {
     /// A number that no inode has, and none that was lost, as far as the numbers reach.
     fn free_number(&self) -> InodeNo {
         let highest = self.walk.census.inodes.iter().map(|found| found.ino.0).max();
-        let above = highest.unwrap_or(0).max(self.number_max).max(InodeNo::FIRST_USER.0) + 1;
+        let above = highest.unwrap_or(0).max(self.search.number_max).max(InodeNo::FIRST_USER.0) + 1;
         if self.is_possible_number(InodeNo(above)) {
             return InodeNo(above);
         }

@@ -50,25 +50,27 @@ mod sectors;
 mod tell;
 mod twins;
 mod used;
+mod walk;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-use self::census::Census;
 use self::disk::Disk;
-use self::editor::Fix;
+use self::fast::Fast;
 pub use self::fast::FastReport;
+use self::loss::Losses;
 pub use self::problems::{Code, Severity};
 pub use self::report::{Loss, LossKind, Place, Problem, Report};
 use self::scope::Scope;
-use self::used::UsedMap;
+use self::search::Search;
+use self::walk::Walk;
 use crate::device::BlockDevice;
 use crate::error::Result;
 use crate::format::superblock::State;
 use crate::format::{Checksum, Layout, Superblock};
-use crate::units::{BlockNo, Container, FragRun, InodeNo};
+use crate::units::{BlockNo, CgIndex, FragRun, InodeNo};
 
 /// What may be repaired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -199,7 +201,7 @@ fn fast_check(
         Err(why) => return Ok(Err(why.into())),
     };
     let mut checker = Checker::new(disk, superblock.clone(), options, progress, Report::default());
-    checker.scope = Some(scope);
+    checker.fast.scope = Some(scope);
     checker.run_fast()?;
     Ok(match checker.reason_for_doubt() {
         Some(why) => Err(why),
@@ -207,6 +209,8 @@ fn fast_check(
     })
 }
 
+/// A check in progress: what it works on, what the current round found (`walk`), and what lives
+/// through all rounds.
 struct Checker<'c> {
     disk: Disk<'c>,
     options: &'c CheckOptions,
@@ -221,85 +225,13 @@ struct Checker<'c> {
     walk: Walk,
     /// Blocks of copies of the superblock and the system area that are to be written anew.
     bad_copies: BTreeSet<BlockNo>,
-    /// The highest inode number that the locator table has, where it was read for a search.
-    number_max: u64,
     /// Inodes whose counts and parents a repair has changed, so that they are set anew.
     touched: HashSet<InodeNo>,
-    /// Sectors that were lost, in all rounds.
-    lost_sectors: HashSet<Container>,
-    /// The search for what an old copy of the system area does not know was made.
-    system_searched: bool,
-    /// The whole device was searched.
-    salvaged: bool,
-    /// Lost directories for which a repair was tried.
-    resurrected: HashSet<InodeNo>,
-    /// Directories that lack sectors, in all rounds.
-    incomplete: BTreeSet<InodeNo>,
-    /// Those of them that were given back what was found of them.
-    completed: HashSet<InodeNo>,
-    /// Names that damage has taken from inodes: the directory of each, and the name.
-    lost_names: BTreeMap<InodeNo, (InodeNo, Vec<u8>)>,
+    losses: Losses,
+    search: Search,
     /// Bitmaps from the device, of the groups in which a repair looked for space.
-    old_bitmaps: HashMap<u32, Option<Vec<u8>>>,
-    /// What is busy, if only that is checked.
-    scope: Option<Scope>,
-    /// Why what is busy is not enough.
-    doubts: Option<String>,
-    /// What repairs freed, in all rounds of a fast check.
-    released: Vec<FragRun>,
-}
-
-/// A sector and the slot of an entry in it.
-type EntryPlace = (Container, u16);
-
-/// What one round finds; the next one starts anew.
-struct Walk {
-    census: Census,
-    used: UsedMap,
-    locator: map::MapCheck,
-    locator_size: u64,
-    /// Repairs of the truth, to be made at the end of the pass.
-    fixes: Vec<Fix>,
-    contested: Vec<FragRun>,
-    sharers: Vec<map::Sharer>,
-    pending_maps: Vec<map::PendingMap>,
-    pending_attributes: Vec<map::PendingAttributes>,
-    pending_contents: Vec<map::PendingContents>,
-    /// Symbolic links whose targets are to be read.
-    pending_targets: Vec<map::PendingContents>,
-    /// Pairs of entries of one directory that have the same name.
-    namesakes: Vec<(EntryPlace, EntryPlace)>,
-    /// Entries that a repair removes.
-    gone: HashSet<EntryPlace>,
-    /// Sectors of containers that are intact, and others'.
-    misfits: BTreeSet<Container>,
-    epoch_max: u64,
-    generation_max: u32,
-    names: u64,
-}
-
-impl Walk {
-    fn new(layout: Layout) -> Walk {
-        Walk {
-            census: Census::default(),
-            used: UsedMap::new(layout),
-            locator: map::MapCheck::default(),
-            locator_size: 0,
-            fixes: Vec::new(),
-            contested: Vec::new(),
-            sharers: Vec::new(),
-            pending_maps: Vec::new(),
-            pending_attributes: Vec::new(),
-            pending_contents: Vec::new(),
-            pending_targets: Vec::new(),
-            namesakes: Vec::new(),
-            gone: HashSet::new(),
-            misfits: BTreeSet::new(),
-            epoch_max: 0,
-            generation_max: 0,
-            names: 0,
-        }
-    }
+    old_bitmaps: HashMap<CgIndex, Vec<u8>>,
+    fast: Fast,
 }
 
 impl<'c> Checker<'c> {
@@ -324,19 +256,11 @@ impl<'c> Checker<'c> {
             watched: Vec::new(),
             walk: Walk::new(layout),
             bad_copies: BTreeSet::new(),
-            number_max: 0,
             touched: HashSet::new(),
-            lost_sectors: HashSet::new(),
-            system_searched: false,
-            salvaged: false,
-            resurrected: HashSet::new(),
-            incomplete: BTreeSet::new(),
-            completed: HashSet::new(),
-            lost_names: BTreeMap::new(),
+            losses: Losses::default(),
+            search: Search::default(),
             old_bitmaps: HashMap::new(),
-            scope: None,
-            doubts: None,
-            released: Vec::new(),
+            fast: Fast::default(),
         };
         checker.report.recovery = !checker.was_clean();
         checker.report.crashed = checker.crashed();
@@ -395,7 +319,7 @@ impl<'c> Checker<'c> {
     /// Walks the truth once and notes repairs; true if no other round is needed.
     fn round(&mut self) -> bool {
         self.walk = Walk::new(self.layout);
-        if let Some(scope) = &mut self.scope {
+        if let Some(scope) = &mut self.fast.scope {
             scope.entered.clear();
         }
         self.read_system_area();

@@ -114,7 +114,7 @@ impl Checker<'_> {
         let per_block = self.layout.block_sectors();
         let step = JOB_BYTES / self.layout.sector_bytes;
         let whole = (0..container.sectors).step_by(step as usize).map(|first| (first, step));
-        let ranges: Vec<(u32, u32)> = match &mut self.scope {
+        let ranges: Vec<(u32, u32)> = match &mut self.fast.scope {
             None => whole.collect(),
             Some(scope) if file == InodeNo::EXTERNAL => {
                 let block = |block: &u32| (block.saturating_mul(per_block), per_block);
@@ -239,9 +239,9 @@ impl Checker<'_> {
             } else {
                 self.walk.fixes.push(Fix::ResetSector(container));
             }
-            self.incomplete.insert(container.file);
+            self.losses.incomplete.insert(container.file);
         }
-        self.lost_sectors.insert(container);
+        self.losses.sectors.insert(container);
         self.touched.insert(container.file);
     }
 
@@ -294,7 +294,7 @@ impl Checker<'_> {
         let generation = inode.generation.get();
         let is_dir = inode.file_type() == Some(FileType::Directory);
         let names = if is_dir { 1 } else { inode.nlink.get() };
-        let references = match &self.scope {
+        let references = match &self.fast.scope {
             Some(scope) if container.file == InodeNo::EXTERNAL => {
                 scope.names_elsewhere(inode.number(), container, names)
             }
@@ -330,7 +330,7 @@ impl Checker<'_> {
         if record.inode.file_type() == Some(FileType::Directory) {
             let check = self.finish_at_once(pending);
             if check.damaged {
-                self.incomplete.insert(ino);
+                self.losses.incomplete.insert(ino);
             }
             let file = self.container_file(record, check, parent);
             self.walk.census.containers.insert(ino, file);
@@ -418,7 +418,7 @@ impl Checker<'_> {
         }
         let message = format!("its size is {size} bytes, its blocks cover {prefix}");
         self.problem(Code::DirectorySize, Place::Inode(ino), message);
-        self.incomplete.insert(ino);
+        self.losses.incomplete.insert(ino);
         let kept: Vec<Extent> = check
             .extents
             .iter()
@@ -477,7 +477,7 @@ impl Checker<'_> {
         let Reference { ino, container, slot } = reference;
         let place = Place::Entry(container, slot);
         let external = Container { file: InodeNo::EXTERNAL, sector };
-        if self.scope.as_ref().is_some_and(|scope| !scope.is_busy(external))
+        if self.fast.scope.as_ref().is_some_and(|scope| !scope.is_busy(external))
             && self.walk.census.get(ino).is_none()
         {
             // Neither the inode nor its names changed.
@@ -485,7 +485,8 @@ impl Checker<'_> {
             self.count_entry(container.file, 0, is_directory.into());
             return false;
         }
-        let is_counted = self.scope.as_ref().is_none_or(|scope| scope.is_counted(container, epoch));
+        let is_counted =
+            self.fast.scope.as_ref().is_none_or(|scope| scope.is_counted(container, epoch));
         let found = match self.walk.census.get(ino) {
             Some(found) if found.is_external() => *found,
             _ => {

@@ -92,7 +92,7 @@ impl Checker<'_> {
     /// An inode of the external table that no name leads to: freed if it was on its way in or out
     /// when the volume crashed, saved otherwise.
     fn settle_nameless(&mut self, found: &Found) {
-        let is_damaged = !self.lost_sectors.is_empty() || self.is_damaged();
+        let is_damaged = !self.losses.sectors.is_empty() || self.is_damaged();
         let in_motion = self.crashed() && !is_damaged;
         let message = format!("no name leads to it; its link count is {}", found.nlink);
         self.expected(Code::Nameless, Place::Inode(found.ino), message);
@@ -102,7 +102,7 @@ impl Checker<'_> {
             .containers
             .get(&found.ino)
             .is_none_or(|file| file.recorded_entries == 0);
-        let was_there = self.scope.as_ref().is_some_and(|scope| scope.had_names(found));
+        let was_there = self.fast.scope.as_ref().is_some_and(|scope| scope.had_names(found));
         if was_there && found.file_type == FileType::Directory && !is_empty {
             // What lies below it may have no other name, and was not looked at. What lies below a new
             // one is new, or its old name is there still.
@@ -135,7 +135,7 @@ impl Checker<'_> {
             return self.push_mend(ino, mend);
         };
         let nlink = 2 + file.subdirectories;
-        let is_read = self.scope.as_ref().is_none_or(|scope| scope.entered.contains(&ino));
+        let is_read = self.fast.scope.as_ref().is_none_or(|scope| scope.entered.contains(&ino));
         if !is_read {
             // Its names and those below are as they were.
         } else if found.nlink != nlink || file.recorded_entries != file.entries {

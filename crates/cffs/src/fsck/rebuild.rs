@@ -51,7 +51,7 @@ impl Checker<'_> {
             if inserted.is_some() && self.verify_sector(&candidate, container).is_ok() {
                 image = candidate;
             } else if !entry.name.is_empty() {
-                self.lost_names.insert(entry.ino(), (container.file, entry.name.to_vec()));
+                self.losses.names.insert(entry.ino(), (container.file, entry.name.to_vec()));
             }
         }
         sector::seal(&mut image, Sector::new(&old).epoch(), self.checksum);

@@ -16,11 +16,11 @@ use crate::units::{FragRun, InodeNo};
 impl Checker<'_> {
     /// Looks, once, for directories that nothing leads to.
     pub(super) fn salvage(&mut self) {
-        if std::mem::replace(&mut self.salvaged, true) {
+        if std::mem::replace(&mut self.search.salvaged, true) {
             return;
         }
         let mut found = self.search_sectors(&Wanted::Unknown);
-        for ino in self.incomplete.clone() {
+        for ino in self.losses.incomplete.clone() {
             if let Some((generation, blocks)) = found.remove(&ino) {
                 self.complete_directory(ino, generation, &blocks);
             }
@@ -43,12 +43,12 @@ impl Checker<'_> {
             let bytes = self.disk.read(place.offset, place.len);
             for image in bytes.chunks_exact(self.layout.sector_bytes as usize) {
                 let Some((container, generation)) = self.identify(image) else { continue };
-                self.number_max = self.number_max.max(container.file.0);
+                self.search.number_max = self.search.number_max.max(container.file.0);
                 if sector::verify(image, container, generation, self.checksum).is_err() {
                     continue;
                 }
                 for entry in Sector::new(image).entries() {
-                    self.number_max = self.number_max.max(entry.ino().0);
+                    self.search.number_max = self.search.number_max.max(entry.ino().0);
                     let is_embedded = matches!(entry.body, Body::Embedded(_));
                     if is_embedded && entry.file_type == FileType::Directory {
                         found.insert(entry.ino());

@@ -39,6 +39,22 @@ pub(super) enum Wanted {
     Unknown,
 }
 
+/// What the searches have done so far, in all rounds: each search and each repair by one is tried
+/// once.
+#[derive(Default)]
+pub(super) struct Search {
+    /// Blocks that an old copy of the system area does not know were searched for.
+    pub system_searched: bool,
+    /// The whole device was searched.
+    pub salvaged: bool,
+    /// Lost directories that got a new inode, or for which there was no space.
+    pub resurrected: HashSet<InodeNo>,
+    /// Directories that were given back those of their lost sectors that were found.
+    pub completed: HashSet<InodeNo>,
+    /// The highest inode number that a search has seen: higher ones are free.
+    pub number_max: u64,
+}
+
 impl Checker<'_> {
     /// After damage, or if there are fewer inodes than there should be: looks for directories that
     /// the walk did not reach.
@@ -52,14 +68,14 @@ impl Checker<'_> {
             return;
         }
         let mut missing = self.missing_inodes();
-        if missing.is_empty() && self.incomplete.is_empty() {
+        if missing.is_empty() && self.losses.incomplete.is_empty() {
             return;
         }
         let homes: HashMap<InodeNo, InodeNo> = missing
             .iter()
             .filter_map(|(ino, place)| place.map(|(container, _)| (*ino, container.file)))
             .collect();
-        missing.extend(self.incomplete.iter().map(|ino| (*ino, None)));
+        missing.extend(self.losses.incomplete.iter().map(|ino| (*ino, None)));
         let found = self.search_sectors(&Wanted::Missing(missing));
         for (ino, (generation, blocks)) in &found {
             let comes_with_other = homes.get(ino).is_some_and(|home| found.contains_key(home));
@@ -73,7 +89,7 @@ impl Checker<'_> {
 
     /// Has a directory of which these blocks were found get an inode and a name; only once.
     pub(super) fn take_lost_directory(&mut self, ino: InodeNo, generation: u32, blocks: &Blocks) {
-        if !self.resurrected.insert(ino) {
+        if !self.search.resurrected.insert(ino) {
             return;
         }
         let message = format!("{} blocks of it were found", blocks.len());
@@ -85,7 +101,7 @@ impl Checker<'_> {
     /// Gives a directory that lacks sectors those that were found; only once.
     pub(super) fn complete_directory(&mut self, ino: InodeNo, generation: u32, blocks: &Blocks) {
         let Some(file) = self.walk.census.containers.get(&ino).cloned() else { return };
-        if !self.completed.insert(ino) {
+        if !self.search.completed.insert(ino) {
             return;
         }
         let per_block = self.layout.block_sectors();
@@ -96,7 +112,7 @@ impl Checker<'_> {
             let is_held = first < file.sectors
                 && (first..first + per_block)
                     .map(SectorIndex)
-                    .any(|sector| !self.lost_sectors.contains(&Container { file: ino, sector }));
+                    .any(|sector| !self.losses.sectors.contains(&Container { file: ino, sector }));
             if is_held || !self.walk.used.claim_free(FragRun::new(*start, fragments)) {
                 continue;
             }
@@ -186,10 +202,10 @@ impl Checker<'_> {
     pub(super) fn search_system(&mut self) -> bool {
         let is_lost =
             |problem: &super::Problem| matches!(problem.code, Code::SystemArea | Code::SystemInode);
-        if self.system_searched || !self.report.problems.iter().any(is_lost) {
+        if self.search.system_searched || !self.report.problems.iter().any(is_lost) {
             return false;
         }
-        self.system_searched = true;
+        self.search.system_searched = true;
         let missing = Missing::from([(InodeNo::ROOT, None), (InodeNo::EXTERNAL, None)]);
         for (ino, (_, blocks)) in self.search_sectors(&Wanted::Missing(missing)) {
             self.extend_system(ino, &blocks);
@@ -214,7 +230,7 @@ impl Checker<'_> {
                 let ino = InodeNo(block * u64::from(per_block) + u64::from(position));
                 let entry = locator::get(&bytes, position as usize);
                 let Some(container) = entry.container else { continue };
-                self.number_max = self.number_max.max(ino.0);
+                self.search.number_max = self.search.number_max.max(ino.0);
                 if !ino.is_system() && self.walk.census.get(ino).is_none() {
                     missing.insert(ino, Some((container, entry.generation)));
                 }
@@ -238,7 +254,7 @@ impl Checker<'_> {
         loop {
             let is_lost = |entry: &Option<(Container, u32)>| {
                 entry.is_some_and(|(container, _)| {
-                    self.lost_sectors.contains(&container) || kept.contains_key(&container.file)
+                    self.losses.sectors.contains(&container) || kept.contains_key(&container.file)
                 })
             };
             let more: Vec<InodeNo> =
@@ -349,7 +365,7 @@ impl Checker<'_> {
             }),
             Wanted::Unknown => {
                 !file.is_system() && self.walk.census.get(file).is_none()
-                    || self.incomplete.contains(&file)
+                    || self.losses.incomplete.contains(&file)
             }
         };
         let per_block = self.layout.block_sectors();

@@ -77,7 +77,7 @@ impl Checker<'_> {
     /// Seals the image, which keeps its epoch, and puts it into the overlay.
     pub(super) fn store_sector(&mut self, container: Container, image: &mut [u8]) {
         let mut epoch = Sector::new(image).epoch();
-        if let Some(scope) = &self.scope {
+        if let Some(scope) = &self.fast.scope {
             epoch.0 = scope.epoch_of_change(epoch.0);
             self.walk.epoch_max = self.walk.epoch_max.max(epoch.0);
         }

@@ -15,7 +15,7 @@ impl Checker<'_> {
     /// fragments were free in groups that it does not tell of, and what repairs freed. It is
     /// written before all else.
     pub(super) fn tell(&mut self, groups: &[(CgIndex, u32)]) {
-        let Some(scope) = &self.scope else { return };
+        let Some(scope) = &self.fast.scope else { return };
         let mut records = Vec::new();
         if !scope.settling {
             records.push(Record::Settling);
@@ -23,7 +23,7 @@ impl Checker<'_> {
         let is_told = |cg: CgIndex| scope.groups.get(&cg.0).is_some_and(Option::is_some);
         let untold = groups.iter().filter(|(cg, _)| !is_told(*cg));
         records.extend(untold.map(|(cg, free)| Record::Group { cg: *cg, free: *free }));
-        let released = self.released.iter().filter(|run| !scope.freed.contains(run));
+        let released = self.fast.released.iter().filter(|run| !scope.freed.contains(run));
         records.extend(released.map(|run| Record::Freed(*run)));
         if !records.is_empty() {
             records.push(Record::End);
@@ -32,7 +32,7 @@ impl Checker<'_> {
     }
 
     fn append_to_log(&mut self, records: &[Record]) {
-        let Some(scope) = &self.scope else { return };
+        let Some(scope) = &self.fast.scope else { return };
         let (mut position, told) = scope.end.clone();
         let sectors_max = self.layout.busy_log_half_blocks * self.layout.block_sectors();
         let len = self.layout.sector_bytes as usize;

@@ -268,7 +268,8 @@ impl Checker<'_> {
             }
             return;
         }
-        let is_read = self.scope.as_ref().is_none_or(|scope| scope.entered.contains(&entry.ino));
+        let is_read =
+            self.fast.scope.as_ref().is_none_or(|scope| scope.entered.contains(&entry.ino));
         let file = self.walk.census.containers.get(&entry.ino);
         let is_empty =
             file.is_none_or(|file| if is_read { file.entries } else { file.recorded_entries } == 0);
