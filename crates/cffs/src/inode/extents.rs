@@ -69,7 +69,10 @@ impl Extents {
             }
             Extents::Many(tree) => (&[][..], Some(tree.range(range))),
         };
-        few.iter().chain(many.into_iter().flatten().map(|(_, kept)| kept))
+        let all = few.iter().chain(many.into_iter().flatten().map(|(_, kept)| kept));
+        #[cfg(test)]
+        let all = all.inspect(|_| tests::VISITS.set(tests::VISITS.get() + 1));
+        all
     }
 
     /// The last that begins before `logical`.
@@ -135,4 +138,4 @@ impl Extents {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

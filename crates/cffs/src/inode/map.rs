@@ -53,6 +53,8 @@ pub struct ExtentMap {
     root: Option<BlockNo>,
     depth: u8,
     mapped: u64,
+    /// How many extents were reserved and never written: asked for each page that is written.
+    unwritten_count: usize,
 }
 
 /// What writing a tree needs from outside.
@@ -141,7 +143,7 @@ impl ExtentMap {
 
     /// Whether some extent was reserved and never written.
     pub fn has_unwritten(&self) -> bool {
-        self.iter().any(|extent| extent.unwritten)
+        self.unwritten_count > 0
     }
 
     /// The last extent in the order of the file that begins before `logical`.
@@ -272,11 +274,14 @@ impl ExtentMap {
     fn put(&mut self, extent: Extent, direct: bool) {
         self.extents.insert(Kept { extent, direct });
         self.direct_count += usize::from(direct);
+        self.unwritten_count += usize::from(extent.unwritten);
     }
 
     fn take_out(&mut self, logical: u64) -> bool {
-        let direct = self.extents.remove(logical).is_some_and(|kept| kept.direct);
+        let kept = self.extents.remove(logical);
+        let direct = kept.is_some_and(|kept| kept.direct);
         self.direct_count -= usize::from(direct);
+        self.unwritten_count -= usize::from(kept.is_some_and(|kept| kept.extent.unwritten));
         if !direct {
             self.dirty_leaf(logical);
         }
@@ -399,6 +404,8 @@ impl ExtentMap {
         debug_assert_eq!(self.mapped, self.iter().map(mapped).sum::<u64>());
         let is_direct = |kept: &&Kept| kept.direct;
         debug_assert_eq!(self.direct_count, self.extents.iter().filter(is_direct).count());
+        let is_unwritten = |extent: &&Extent| extent.unwritten;
+        debug_assert_eq!(self.unwritten_count, self.iter().filter(is_unwritten).count());
         Ok(())
     }
 }

@@ -287,4 +287,6 @@ impl EncodedInode {
 }
 
 #[cfg(test)]
+pub(crate) use self::extents::tests::VISITS as EXTENT_VISITS;
+#[cfg(test)]
 mod tests;

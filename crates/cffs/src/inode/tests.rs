@@ -41,11 +41,12 @@ impl TreeWriter for Counter {
     }
 }
 
-/// A change: where, how many fragments, how often with a gap after each, and whether they come or go.
-type Change = (u64, u32, u16, bool);
+/// A change: where, how many fragments, how often with a gap after each, and whether they come, written
+/// or not, or go.
+type Change = (u64, u32, u16, Option<bool>);
 
 fn change() -> impl Strategy<Value = Change> {
-    (0u64..20_000, 1u32..4, 1u16..600, any::<bool>())
+    (0u64..20_000, 1u32..4, 1u16..600, any::<Option<bool>>())
 }
 
 proptest! {
@@ -65,10 +66,10 @@ proptest! {
                 for at in (start..).step_by(4).take(times.into()) {
                     let range = FileFrag(at)..FileFrag(at).plus(len.into());
                     count += map.remove(range).len() as u64 + 1;
-                    if come {
+                    if let Some(unwritten) = come {
                         // Never behind the one before, so that they stay apart.
                         place += 10;
-                        map.insert(FileFrag(at), FragRun::new(FragNo(place), len), false);
+                        map.insert(FileFrag(at), FragRun::new(FragNo(place), len), unwritten);
                         count += 1;
                     }
                 }
@@ -79,6 +80,8 @@ proptest! {
             prop_assert!(counter.taken <= most, "{} blocks, {most} said", counter.taken);
             let tree: HashSet<BlockNo> = map.tree_blocks().collect();
             prop_assert_eq!(&tree, &counter.used);
+            let has_unwritten = map.iter().any(|extent| extent.unwritten);
+            prop_assert_eq!(map.has_unwritten(), has_unwritten);
         }
     }
 }

@@ -382,3 +382,32 @@ fn a_name_that_changed_is_found_as_it_is() {
         assert_eq!(found(ROOT, b"a"), Some(again));
     }
 }
+
+/// Extents that are gone through when one block of a file with so many extents is written, without
+/// those of a write-back: `preallocated` only half of them were ever written.
+fn extents_visited(extents: u64, preallocated: bool) -> u64 {
+    use crate::inode::EXTENT_VISITS;
+    let volume = open(&device(&MkfsOptions::default()));
+    let ino = volume.make(ROOT, b"scattered", &new_file(NewKind::Regular)).expect("made").ino;
+    let block = contents(1, 4096);
+    let write = |nth: u64| volume.write(ino, nth * 8192, &block).expect("written");
+    for nth in 0..extents {
+        volume.allocate(ino, nth * 8192, 4096, AllocateMode::Reserve).expect("reserved");
+    }
+    let written = if preallocated { extents / 2 } else { extents };
+    for nth in 0..written {
+        write(nth);
+    }
+    volume.sync().expect("synced");
+    let before = EXTENT_VISITS.get();
+    write(extents - 1);
+    EXTENT_VISITS.get() - before
+}
+
+#[test]
+fn writing_to_a_scattered_file_costs_the_same_with_few_extents_and_with_many() {
+    for preallocated in [false, true] {
+        let (few, many) = (extents_visited(64, preallocated), extents_visited(1024, preallocated));
+        assert_eq!(few, many, "extents visited, preallocated: {preallocated}");
+    }
+}

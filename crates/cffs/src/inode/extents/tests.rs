@@ -3,6 +3,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::units::FragNo;
 
+std::thread_local! {
+    /// How many extents this thread has gone through: what grows with the extents of a file.
+    pub(crate) static VISITS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 fn kept(logical: u64, start: u64) -> Kept {
     let extent = Extent { logical, start: FragNo(start), len: 1, unwritten: false };
     Kept { extent, direct: start.is_multiple_of(2) }
