@@ -44,6 +44,7 @@ for_all_tests="
     fio          fio
     stress-ng    stress-ng
     man          man-db
+    nfs-ls       libnfs-utils
 "
 
 fail() {

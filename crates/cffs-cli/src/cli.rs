@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     cat, explain, export, fsck, generate, grow, import, info, inspect, ls, mkfs, mount, path,
-    restart, scrub, stats, sync, trim, tune, umount,
+    restart, scrub, serve, stats, sync, trim, tune, umount,
 };
 use crate::exit::Kind;
 
@@ -53,6 +53,7 @@ pub enum Command {
     Mkfs(mkfs::Mkfs),
     Mount(mount::Mount),
     Umount(umount::Umount),
+    Serve(serve::Serve),
     Restart(restart::Restart),
     Sync(sync::Sync),
     Fsck(fsck::Fsck),
@@ -82,6 +83,7 @@ impl Command {
             Command::Mkfs(_) => "mkfs",
             Command::Mount(_) => "mount",
             Command::Umount(_) => "umount",
+            Command::Serve(_) => "serve",
             Command::Restart(_) => "restart",
             Command::ResumeVersion(_) => "resume-version",
             Command::Sync(_) => "sync",
@@ -118,6 +120,7 @@ impl Command {
             Command::Mkfs(command) => command.run(),
             Command::Mount(command) => command.run(),
             Command::Umount(command) => command.run(),
+            Command::Serve(command) => command.run(),
             Command::Restart(command) => command.run(),
             Command::ResumeVersion(command) => command.run(),
             Command::Sync(command) => command.run(),

@@ -17,6 +17,7 @@ pub mod path;
 mod remount;
 pub mod restart;
 pub mod scrub;
+pub mod serve;
 pub mod stats;
 pub mod sync;
 pub mod trim;

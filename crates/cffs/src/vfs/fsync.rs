@@ -116,17 +116,17 @@ impl Callers {
         self.ended.notify_all();
     }
 
-    /// Asks for a file to be made durable as it is in the epoch `since`, and waits until it is, or until
-    /// it falls to the caller to lead: then waits briefly for those that may come too.
+    /// Asks for files to be made durable as they are in the epoch `since`, and waits until they are, or
+    /// until it falls to the caller to lead: then waits briefly for those that may come too.
     ///
     /// With several threads in an fsync loop, the first would get an epoch to itself and the others the
     /// next, so the leader waits for the threads of the last epoch. Those that are in such a loop come
     /// within a fraction of the time that an epoch takes.
-    fn ask(&self, ino: InodeNo, since: EpochNo) -> Option<Lead<'_>> {
+    fn ask(&self, files: &[InodeNo], since: EpochNo) -> Option<Lead<'_>> {
         let mut state = self.state.lock();
-        state.wanted.insert(ino);
+        state.wanted.extend(files);
         self.came.notify_one();
-        while !state.reached.has(ino, since) {
+        while !files.iter().all(|ino| state.reached.has(*ino, since)) {
             if state.led.is_none() {
                 let LastGroup { callers, lasted } = state.last;
                 let began = Instant::now();
@@ -232,8 +232,18 @@ impl Volume {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn sync_file(&self, ino: InodeNo, data_only: bool) -> Result<()> {
+        self.sync_files(&[ino], data_only)
+    }
+
+    /// Makes several files durable together, as [`sync_file`](Volume::sync_file) does each: what they share
+    /// of an epoch is written once.
+    ///
+    /// # Errors
+    ///
+    /// As of [`sync_file`](Volume::sync_file).
+    pub fn sync_files(&self, files: &[InodeNo], data_only: bool) -> Result<()> {
         count(&self.calls.syncs);
-        let vnode = self.vnode(ino)?;
+        let vnodes = files.iter().map(|ino| self.vnode(*ino)).collect::<Result<Vec<_>>>()?;
         if self.options.read_only {
             return Ok(());
         }
@@ -243,12 +253,13 @@ impl Volume {
             let _gate = self.gate.read();
             let since = self.store().epoch();
             // Names above the file may change without it, but only those of directories.
-            (since, is_taken(&vnode, data_only) && !self.names.dir_moved_in(since))
+            let all_taken = vnodes.iter().all(|vnode| is_taken(vnode, data_only));
+            (since, all_taken && !self.names.dir_moved_in(since))
         };
         if is_taken {
             return self.await_epochs_before(since);
         }
-        if let Some(_lead) = self.callers.ask(ino, since) {
+        if let Some(_lead) = self.callers.ask(files, since) {
             let mut progress = self.epochs.lock();
             if progress.complete < since {
                 self.write_epoch(&mut progress, EpochKind::Wanted)?;

@@ -140,6 +140,18 @@ impl Volume {
         name: &[u8],
         new: &NewFile<'_>,
     ) -> Result<Attr> {
+        self.make_with(spender, dir, name, new, |_| {})
+    }
+
+    /// Makes a file of which `adjust` sets what it has from the first moment on.
+    pub(super) fn make_with(
+        &self,
+        spender: Spender,
+        dir: InodeNo,
+        name: &[u8],
+        new: &NewFile<'_>,
+        adjust: impl Fn(&mut Inode),
+    ) -> Result<Attr> {
         count(&self.calls.creates);
         self.check_new_name(dir)?;
         if let NewKind::Symlink(target) = new.kind {
@@ -148,7 +160,11 @@ impl Volume {
         let parent = self.vnode(dir)?;
         let vnode = self.change(|names| {
             names.store.alloc.check_room(spender)?;
-            let build = |ino, generation, parent: &Inode| self.build(ino, generation, parent, new);
+            let build = |ino, generation, parent: &Inode| {
+                let mut inode = self.build(ino, generation, parent, new);
+                adjust(&mut inode);
+                inode
+            };
             let vnode = names.create(&parent, name, build)?;
             if let Err(error) = self.fill_long_target(&vnode, new) {
                 names.unlink(&parent, name)?;

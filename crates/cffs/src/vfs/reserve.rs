@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::copy::Place;
 use super::{AllocateMode, Attr, NewFile, Volume, XattrMode};
 use crate::alloc::Spender;
+use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::format::superblock::Reserve;
 use crate::units::InodeNo;
@@ -66,6 +67,25 @@ impl AsUser<'_> {
     /// Those of [`Volume::make`]; `ENOSPC` if only the reserve is left.
     pub fn make(&self, dir: InodeNo, name: &[u8], new: &NewFile<'_>) -> Result<Attr> {
         self.volume.make_by(self.spender, dir, name, new)
+    }
+
+    /// As [`make`](AsUser::make), with these times of access and change: no crash shows the file
+    /// without them.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`make`](AsUser::make).
+    pub fn make_at_times(
+        &self,
+        dir: InodeNo,
+        name: &[u8],
+        new: &NewFile<'_>,
+        atime: Timestamp,
+        mtime: Timestamp,
+    ) -> Result<Attr> {
+        self.volume.make_with(self.spender, dir, name, new, |inode| {
+            (inode.atime, inode.mtime) = (atime, mtime);
+        })
     }
 
     /// See [`Volume::make_unnamed`].

@@ -21,7 +21,7 @@ fn a_leader_waits_for_as_many_as_came_last_time() {
         for ino in 1..=3 {
             let (callers, told) = (&callers, told.clone());
             scope.spawn(move || {
-                let lead = callers.ask(InodeNo(ino), EpochNo(2));
+                let lead = callers.ask(&[InodeNo(ino)], EpochNo(2));
                 if lead.is_some() {
                     told.send(callers.take()).unwrap();
                     callers.reached(EpochNo(2), HashSet::new());
@@ -40,7 +40,7 @@ fn a_leader_waits_for_as_many_as_came_last_time() {
 #[test]
 fn callers_that_come_while_an_epoch_is_written_count_for_the_next() {
     let callers = callers(0);
-    let lead = callers.ask(InodeNo(1), EpochNo(2)).unwrap();
+    let lead = callers.ask(&[InodeNo(1)], EpochNo(2)).unwrap();
     callers.take();
     callers.state.lock().wanted.extend([InodeNo(2), InodeNo(3)]);
     callers.reached(EpochNo(2), HashSet::new());
@@ -52,18 +52,18 @@ fn callers_that_come_while_an_epoch_is_written_count_for_the_next() {
 fn a_file_that_an_epoch_left_behind_is_not_served_by_it() {
     let callers = callers(0);
     callers.reached(EpochNo(2), HashSet::from([InodeNo(7)]));
-    assert!(callers.ask(InodeNo(8), EpochNo(2)).is_none());
-    assert!(callers.ask(InodeNo(7), EpochNo(2)).is_some());
+    assert!(callers.ask(&[InodeNo(8)], EpochNo(2)).is_none());
+    assert!(callers.ask(&[InodeNo(7)], EpochNo(2)).is_some());
     callers.reached(EpochNo(3), HashSet::new());
-    assert!(callers.ask(InodeNo(7), EpochNo(2)).is_none());
+    assert!(callers.ask(&[InodeNo(7)], EpochNo(2)).is_none());
 }
 
 #[test]
 fn when_a_leader_gives_up_another_one_leads() {
     let callers = callers(0);
-    let lead = callers.ask(InodeNo(1), EpochNo(2));
+    let lead = callers.ask(&[InodeNo(1)], EpochNo(2));
     thread::scope(|scope| {
-        let second = scope.spawn(|| callers.ask(InodeNo(2), EpochNo(2)).is_some());
+        let second = scope.spawn(|| callers.ask(&[InodeNo(2)], EpochNo(2)).is_some());
         while callers.state.lock().wanted.len() < 2 {
             thread::yield_now();
         }

@@ -1,0 +1,214 @@
+//! `cffs serve`: serves a volume by NFS, without a mount.
+
+use std::fs;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use cffs::device::file::{Access, FileDevice, OpenError, User};
+use cffs::vfs::Volume;
+use cffs_serve::nfs::{BindError, Export, Server, Stopper};
+use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::background::{self, Role};
+use crate::mount_options::MountOptions;
+use crate::output::note;
+use crate::{image, last_words, log, privileges, service_manager, udev};
+
+/// How often the volume gets a chance to write what is due.
+const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
+/// Threads that read ahead.
+const READ_AHEAD_THREADS: usize = 2;
+/// How long --stop waits for a server to complete its image.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Serve a volume to NFS clients, without a mount
+///
+/// Returns when clients can be served, and serves them in the background until it is stopped. It speaks
+/// version 3 by TCP, with MOUNT at the same port, and needs no portmapper. What was answered is durable,
+/// but for writes that a client has not committed; handles stay good when the server is started again. A
+/// volume that was not left clean is recovered first.
+///
+/// Clients are trusted to say who their users are, as with any NFS server of this version: so only this
+/// machine may call unless an export names addresses, and only from a port that is root's unless it says
+/// insecure. There are no locks between clients: they mount with nolock.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Options of --export, after the path and a colon, comma-separated; as in exports(5):
+  ro, rw                 without or with changes (rw)
+  root_squash, no_root_squash, all_squash
+                         whose requests are those of the anonymous user: root's, nobody's, or
+                         everybody's (root_squash)
+  anonuid=N, anongid=N   the anonymous user and group (65534)
+  secure, insecure       whether clients must call from a port below 1024 (secure)
+  ADDRESS[/BITS]         who may call; several may be named (this machine alone)
+
+Options of -o are those of mount that concern the volume: ro, sync, discard, cache=, dirty=, commit=,
+clean=, errors=, takeover, log=, relatime, strictatime, noatime.
+
+Examples:
+  cffs serve --nfs 127.0.0.1:2049 tree.cffs
+  mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,nolock 127.0.0.1:/ /mnt
+  cffs serve --nfs 192.0.2.1:2049 --export /srv:ro,192.0.2.0/24 --export /home:192.0.2.7 tree.cffs
+  cffs serve --stop tree.cffs")]
+pub struct Serve {
+    /// Where to listen.
+    #[arg(long, value_name = "ADDRESS:PORT", required_unless_present = "stop")]
+    pub nfs: Option<SocketAddr>,
+    /// A directory of the volume, and who may have it how; see below. By default / for this machine.
+    #[arg(long, value_name = "PATH[:OPTIONS]")]
+    pub export: Vec<Export>,
+    /// Options for the volume, comma-separated; see below.
+    #[arg(short, value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    /// Stay in the foreground and log to standard error.
+    #[arg(short, long)]
+    pub foreground: bool,
+    /// Stop the server of this volume, and return when its image is complete.
+    #[arg(long, conflicts_with_all = ["nfs", "export", "foreground"])]
+    pub stop: bool,
+    /// The image or the device; a block device also by LABEL= or UUID=.
+    #[arg(value_name = "IMAGE|DEVICE")]
+    pub source: PathBuf,
+}
+
+impl Serve {
+    /// Serves, in the background unless told otherwise; or stops a server.
+    pub fn run(mut self) -> anyhow::Result<ExitCode> {
+        self.source = udev::device_of_tag(&self.source)?;
+        if self.stop {
+            return self.stop_server();
+        }
+        let mut options = MountOptions::for_user(rustix::process::geteuid().is_root());
+        options.apply(&self.options, false)?;
+        let in_background = match background::role() {
+            Role::Caller if !self.foreground => return background::start(),
+            Role::Caller => {
+                log::to_stderr();
+                false
+            }
+            role => {
+                background::leave_session();
+                let volume = self.source.canonicalize().unwrap_or_else(|_| self.source.clone());
+                let is_said = role == Role::Monitor;
+                log::to_background(options.log.as_deref(), &volume, is_said);
+                if role == Role::Monitor {
+                    return background::watch(&self.source);
+                }
+                last_words::log_panics();
+                true
+            }
+        };
+        self.serve(&options, in_background)
+    }
+
+    fn serve(mut self, options: &MountOptions, in_background: bool) -> anyhow::Result<ExitCode> {
+        let missing = |source| OpenError::Io { path: self.source.clone(), source };
+        let source = self.source.canonicalize().map_err(missing)?;
+        let access = if options.open.read_only { Access::ReadOnly } else { Access::ReadWrite };
+        let device = image::open_device(&source, access)?;
+        let volume = image::open_volume(&source, device, options.open.clone())?;
+        if self.export.is_empty() {
+            self.export.push(Export::default());
+        }
+        let address = self.nfs.context("--nfs says where to listen")?;
+        let server = match Server::bind(Arc::clone(&volume), address, self.export) {
+            Ok(server) => server,
+            Err(error) => {
+                volume.close()?;
+                let what = match &error {
+                    BindError::Volume(_) => {
+                        "exporting: is each --export a directory of the volume?"
+                    }
+                    BindError::Listen(..) | BindError::Threads(_) => "serving by NFS",
+                };
+                return Err(error).context(what);
+            }
+        };
+        if let Err(error) = privileges::give_up() {
+            tracing::warn!("{error:#}");
+        }
+        stop_on_signals(server.stopper()?)?;
+        let address = server.address()?;
+        tracing::info!(image = %source.display(), %address, "serves NFS");
+        if in_background {
+            if self.nfs.is_some_and(|asked| asked.port() == 0) {
+                note!("cffs serve: listens at {address}");
+            }
+            background::ready()?;
+        } else {
+            note!("cffs serve: listens at {address}");
+            service_manager::ready();
+        }
+        run(&volume, server)
+    }
+
+    fn stop_server(&self) -> anyhow::Result<ExitCode> {
+        let path = self.source.display();
+        let process = match FileDevice::open(&self.source, Access::ReadWrite) {
+            Ok(_) => bail!("{path} is not being served"),
+            Err(OpenError::InUse {
+                by: User::Writer(Some(process)) | User::Reader(Some(process)),
+                ..
+            }) => process,
+            Err(error) => return Err(error).with_context(|| "finding the server"),
+        };
+        let arguments = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+        if arguments.split(|byte| *byte == 0).nth(1) != Some(b"serve") {
+            bail!("{path} is in use by {process}, which is not a server of this kind");
+        }
+        let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
+        let pid = pid.context("a process with a strange number")?;
+        kill_process(pid, Signal::TERM).with_context(|| format!("stopping {process}"))?;
+        FileDevice::open_waiting(&self.source, Access::ReadWrite, PATIENCE)
+            .with_context(|| format!("waiting for {process}"))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Serves until it is stopped, and closes the volume.
+fn run(volume: &Volume, server: Server) -> anyhow::Result<ExitCode> {
+    let mut last = None;
+    let log_failures = move |result: cffs::error::Result<()>| {
+        let failure = result.err().map(|error| error.to_string());
+        if failure != last
+            && let Some(error) = &failure
+        {
+            tracing::error!(error, "the volume could not be written; it is read-only from now on");
+        }
+        last = failure;
+    };
+    let served = volume.with_prefetch(READ_AHEAD_THREADS, || {
+        volume.with_background(BACKGROUND_INTERVAL, log_failures, || server.serve())
+    });
+    volume.close().context("closing the volume; the next opening recovers it")?;
+    served.context("serving by NFS")?;
+    tracing::info!("closed");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The first signal that asks for it ends the server when what it has begun is answered. A second one
+/// changes nothing: closing takes no longer than the device does.
+fn stop_on_signals(stopper: Stopper) -> anyhow::Result<()> {
+    let (mut signalled, sender) = UnixStream::pair()?;
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
+    }
+    let wait = move || {
+        let mut byte = [0];
+        while signalled.read_exact(&mut byte).is_ok() {
+            tracing::info!("asked to end by a signal");
+            stopper.stop();
+        }
+    };
+    thread::Builder::new().name(String::from("signals")).spawn(wait)?;
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! `cffs serve`, and clients that other people wrote: those of libnfs. Without them (package
+//! libnfs-utils) these tests say so and pass.
+
+mod harness;
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use harness::{CFFS, Scratch, fail, succeed};
+
+fn has_clients() -> bool {
+    let found = Command::new("nfs-ls").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if found.is_err() {
+        eprintln!("not run: there is no nfs-ls (package libnfs-utils)");
+    }
+    found.is_ok()
+}
+
+/// A server of the scratch image, stopped in the end.
+struct Server<'a> {
+    scratch: &'a Scratch,
+    port: u16,
+}
+
+impl<'a> Server<'a> {
+    fn start(scratch: &'a Scratch, export: &str) -> Server<'a> {
+        // Free a moment ago, and nobody else asks for it by number.
+        let any = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = any.local_addr().expect("bound").port();
+        drop(any);
+        Server::start_at(scratch, export, port)
+    }
+
+    fn start_at(scratch: &'a Scratch, export: &str, port: u16) -> Server<'a> {
+        let address = format!("127.0.0.1:{port}");
+        let mut command = scratch.cffs(["serve", "--nfs", &address, "--export", export]);
+        succeed(command.arg("-o").arg(scratch.log_option()).arg(scratch.image()));
+        Server { scratch, port }
+    }
+
+    fn url(&self, path: &str) -> String {
+        let port = self.port;
+        // Two slashes: what stands before the last one is mounted.
+        format!("nfs://127.0.0.1/{path}?version=3&nfsport={port}&mountport={port}&uid=0&gid=0")
+    }
+
+    fn stop(&self) {
+        succeed(self.scratch.cffs(["serve", "--stop"]).arg(self.scratch.image()));
+    }
+}
+
+impl Drop for Server<'_> {
+    fn drop(&mut self) {
+        let mut stop = self.scratch.cffs(["serve", "--stop"]);
+        let _ = stop.arg(self.scratch.image()).stderr(Stdio::null()).status();
+    }
+}
+
+fn copy(from: &str, to: &str) {
+    succeed(Command::new("nfs-cp").args([from, to]));
+}
+
+#[test]
+fn files_copied_by_libnfs_come_back_and_are_in_the_image() {
+    if !has_clients() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let original = scratch.path().join("original");
+    let contents: Vec<u8> = (0..3_000_000u32).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
+    fs::write(&original, &contents).expect("written");
+    let original = original.display().to_string();
+    let server = Server::start(&scratch, "/:no_root_squash,insecure");
+    copy(&original, &server.url("/copy"));
+    let listed = succeed(Command::new("nfs-ls").arg(server.url("/")));
+    assert!(listed.contains("copy") && listed.contains("3000000"), "{listed}");
+    let back = scratch.path().join("back");
+    copy(&server.url("/copy"), &back.display().to_string());
+    assert!(fs::read(&back).expect("read") == contents, "other bytes came back");
+
+    server.stop();
+    let read = Command::new(CFFS).arg("cat").arg(scratch.image()).arg("/copy").output();
+    assert!(read.expect("run").stdout == contents, "other bytes are in the image");
+    succeed(scratch.cffs(["fsck", "-n"]).arg(scratch.image()));
+}
+
+#[test]
+fn what_was_answered_survives_a_kill() {
+    if !has_clients() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let server = Server::start(&scratch, "/:no_root_squash,insecure");
+    let small = scratch.path().join("small");
+    for number in 0..20 {
+        fs::write(&small, format!("number {number}")).expect("written");
+        copy(&small.display().to_string(), &server.url(&format!("/file {number}")));
+    }
+    kill_server(&scratch);
+    let again = Server::start_at(&scratch, "/:no_root_squash,insecure", server.port);
+    for number in 0..20 {
+        // It takes no file that exists.
+        let back = scratch.path().join(format!("back {number}"));
+        copy(&again.url(&format!("/file {number}")), &back.display().to_string());
+        let contents = fs::read_to_string(&back).expect("read");
+        assert_eq!(contents, format!("number {number}"));
+    }
+}
+
+/// Kills the process that serves the image.
+fn kill_server(scratch: &Scratch) {
+    let image = scratch.image();
+    let mut killed = 0;
+    for process in fs::read_dir("/proc").expect("readable").flatten() {
+        let arguments = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let names_it = arguments
+            .split(|byte| *byte == 0)
+            .any(|argument| Path::new(std::str::from_utf8(argument).unwrap_or("")) == image);
+        if names_it {
+            let pid = process.file_name();
+            succeed(Command::new("kill").arg("-KILL").arg(pid));
+            killed += 1;
+        }
+    }
+    assert!(killed >= 1, "no server was there");
+}
+
+#[test]
+fn what_cannot_be_served_is_said() {
+    let scratch = Scratch::with_image();
+    let any = ["serve", "--nfs", "127.0.0.1:0"];
+    let no_dir = fail(1, scratch.cffs(any).args(["--export", "/nowhere"]).arg(scratch.image()));
+    assert!(no_dir.contains("--export"), "{no_dir}");
+    let no_option = fail(2, scratch.cffs(any).args(["--export", "/:wr"]).arg(scratch.image()));
+    assert!(no_option.contains("'wr'"), "{no_option}");
+    let nobody = fail(1, scratch.cffs(["serve", "--stop"]).arg(scratch.image()));
+    assert!(nobody.contains("not being served"), "{nobody}");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("bound").to_string();
+    let in_use = fail(1, scratch.cffs(["serve", "--nfs", &address]).arg(scratch.image()));
+    assert!(in_use.contains(&address), "{in_use}");
+}

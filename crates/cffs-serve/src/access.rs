@@ -1,0 +1,139 @@
+//! Who may do what with a file, for protocols whose requests no kernel has checked.
+//!
+//! Offers the decision of POSIX.1e: owner, group and others by the mode, or by the access ACL where
+//! there is one, and root's privileges. It decides by what it is given, and reads nothing.
+
+use cffs::format::inode::FileType;
+use cffs::vfs::types::{Attr, Unprivileged};
+
+#[cfg(test)]
+mod tests;
+
+/// Read the file, or list the directory.
+pub const READ: u32 = 4;
+/// Write to the file, or change the names of the directory.
+pub const WRITE: u32 = 2;
+/// Execute the file, or look up names in the directory.
+pub const EXECUTE: u32 = 1;
+
+/// The attribute with the access ACL.
+pub const ACL: &[u8] = b"system.posix_acl_access";
+
+const STICKY: u32 = 0o1000;
+const ANY_EXECUTE: u32 = 0o111;
+
+const USER_OBJ: u16 = 0x01;
+const USER: u16 = 0x02;
+const GROUP_OBJ: u16 = 0x04;
+const GROUP: u16 = 0x08;
+const MASK: u16 = 0x10;
+const OTHER: u16 = 0x20;
+
+/// Somebody who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The user.
+    pub uid: u32,
+    /// The group, which new files belong to.
+    pub gid: u32,
+    /// The other groups.
+    pub groups: Vec<u32>,
+}
+
+impl Caller {
+    /// Whether nothing is refused for want of permissions.
+    pub fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+
+    /// Whether the caller is in a group.
+    pub fn is_member(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+
+    /// Whether the caller may do with the file what only its owner may.
+    pub fn owns(&self, attr: &Attr) -> bool {
+        self.is_root() || self.uid == attr.uid
+    }
+
+    /// How the caller loses a file's set-id bits by changing it; `None` for root, who does not.
+    pub fn unprivileged(&self, attr: &Attr) -> Option<Unprivileged> {
+        if self.is_root() {
+            return None;
+        }
+        let is_member = self.is_member(attr.gid);
+        Some(if is_member { Unprivileged::Member } else { Unprivileged::Stranger })
+    }
+
+    /// Whether the caller has all of the `wanted` permissions on a file with this access ACL, if it has
+    /// one. An ACL that cannot be read grants nothing.
+    pub fn may(&self, attr: &Attr, acl: Option<&[u8]>, wanted: u32) -> bool {
+        if self.is_root() {
+            let is_dir = attr.file_type == FileType::Directory;
+            return wanted & EXECUTE == 0 || is_dir || attr.permissions & ANY_EXECUTE != 0;
+        }
+        let has = |permissions: u32| permissions & wanted == wanted;
+        if self.uid == attr.uid {
+            return has(attr.permissions >> 6);
+        }
+        match acl {
+            Some(acl) => entries(acl).is_some_and(|acl| self.may_by(&acl, attr.gid, wanted)),
+            None if self.is_member(attr.gid) => has(attr.permissions >> 3),
+            None => has(attr.permissions),
+        }
+    }
+
+    fn may_by(&self, acl: &[Ace], owning_group: u32, wanted: u32) -> bool {
+        let of = |tag| acl.iter().find(|ace| ace.tag == tag).map(|ace| ace.permissions);
+        let mask = of(MASK).unwrap_or(READ | WRITE | EXECUTE);
+        let has = |permissions: u32| permissions & wanted == wanted;
+        if let Some(named) = acl.iter().find(|ace| ace.tag == USER && ace.id == self.uid) {
+            return has(named.permissions & mask);
+        }
+        let mut is_in_any = false;
+        for ace in acl {
+            let group = match ace.tag {
+                GROUP_OBJ => owning_group,
+                GROUP => ace.id,
+                _ => continue,
+            };
+            if self.is_member(group) {
+                is_in_any = true;
+                if has(ace.permissions & mask) {
+                    return true;
+                }
+            }
+        }
+        !is_in_any && of(OTHER).is_some_and(has)
+    }
+
+    /// Whether the caller may take a name of `file` from `dir`, as far as the sticky bit goes.
+    pub fn may_take_from(&self, dir: &Attr, file: &Attr) -> bool {
+        dir.permissions & STICKY == 0 || self.owns(dir) || self.owns(file)
+    }
+}
+
+/// An entry of an ACL.
+struct Ace {
+    tag: u16,
+    permissions: u32,
+    id: u32,
+}
+
+/// The entries of an ACL as the kernel passes it: a version, then eight bytes for each.
+fn entries(acl: &[u8]) -> Option<Vec<Ace>> {
+    const VERSION: u32 = 2;
+    let (version, rest) = acl.split_first_chunk::<4>()?;
+    let (entries, left) = rest.as_chunks::<8>();
+    if u32::from_le_bytes(*version) != VERSION || !left.is_empty() {
+        return None;
+    }
+    let known = |tag| matches!(tag, USER_OBJ | USER | GROUP_OBJ | GROUP | MASK | OTHER);
+    let entry = |e: &[u8; 8]| {
+        let tag = u16::from_le_bytes([e[0], e[1]]);
+        let permissions = u16::from_le_bytes([e[2], e[3]]).into();
+        let id = u32::from_le_bytes([e[4], e[5], e[6], e[7]]);
+        known(tag).then_some(Ace { tag, permissions, id })
+    };
+    entries.iter().map(entry).collect()
+}

@@ -1,0 +1,161 @@
+//! One connection: a thread that reads calls, one that writes replies, and what limits both.
+//!
+//! ```text
+//!   reader ── a permit for each call ──▶ pool of workers ── reply, with the permit ──▶ writer
+//!     └───────── waits while the connection has too much under way ◀── permits come back ──┘
+//! ```
+//!
+//! So a peer that sends and does not read holds what its permits allow, and no worker.
+
+use std::io::{self, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nfs_wire::record::{self, Limits};
+use parking_lot::{Condvar, Mutex};
+
+use super::pool::{Job, Pool};
+use super::replies::Connection;
+use super::request::{HEAD_BYTES_MAX, Peer, TRANSFER_BYTES_MAX};
+use super::service::Service;
+
+/// A record: the longest WRITE.
+const RECORD: Limits =
+    Limits { bytes_max: (TRANSFER_BYTES_MAX + HEAD_BYTES_MAX) as usize, fragments_max: 64 };
+/// Calls of one connection that are under way at most.
+const CALLS_MAX: usize = 64;
+/// Bytes of these calls and their replies, beyond which no further call is read.
+const BYTES_MAX: usize = 16 << 20;
+/// How long a record may take to come, and a reply to be taken.
+const RECORD_TIME: Duration = Duration::from_secs(30);
+/// How long a connection may be idle. Clients connect again when they need to.
+const IDLE_TIME: Duration = Duration::from_secs(6 * 60);
+const READ_AHEAD_BYTES: usize = 64 << 10;
+
+/// What a connection has under way.
+#[derive(Default)]
+struct Underway {
+    count: Mutex<(usize, usize)>,
+    fell: Condvar,
+}
+
+/// The right to have a call under way, given back when its reply is written or given up.
+pub(super) struct Permit {
+    underway: Arc<Underway>,
+    bytes: usize,
+}
+
+impl Underway {
+    fn wait_for_room(&self) {
+        let mut count = self.count.lock();
+        while count.0 >= CALLS_MAX || count.1 >= BYTES_MAX {
+            self.fell.wait(&mut count);
+        }
+    }
+}
+
+impl Permit {
+    fn take(underway: &Arc<Underway>, bytes: usize) -> Permit {
+        let mut count = underway.count.lock();
+        (count.0, count.1) = (count.0 + 1, count.1 + bytes);
+        Permit { underway: Arc::clone(underway), bytes }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut count = self.underway.count.lock();
+        (count.0, count.1) = (count.0 - 1, count.1 - self.bytes);
+        self.underway.fell.notify_all();
+    }
+}
+
+/// A reply to be written; without bytes, the end of the connection.
+pub(super) type Reply = (Option<Vec<u8>>, Permit);
+
+/// Serves a connection until it ends.
+pub(super) fn serve(stream: &TcpStream, service: &Arc<Service>, pool: &Pool) {
+    let Ok(address) = stream.peer_addr() else { return };
+    let ip = address.ip().to_canonical();
+    let peer = Peer { address: ip, port: address.port(), connection: Connection::default() };
+    let (replies, to_write) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| write_replies(stream, to_write));
+        match read_calls(stream, service, pool, &peer, replies) {
+            Ok(()) => {}
+            Err(error) => tracing::debug!(peer = %address, %error, "connection ended"),
+        }
+        // What is under way is answered; the writer ends with the last reply.
+    });
+}
+
+fn read_calls(
+    stream: &TcpStream,
+    service: &Arc<Service>,
+    pool: &Pool,
+    peer: &Peer,
+    replies: Sender<Reply>,
+) -> Result<(), record::RecordError> {
+    let timed = TimedStream { stream, until: Instant::now() };
+    let mut reader = BufReader::with_capacity(READ_AHEAD_BYTES, timed);
+    let underway = Arc::new(Underway::default());
+    loop {
+        underway.wait_for_room();
+        reader.get_mut().until = Instant::now() + IDLE_TIME;
+        let mut header = [0; 4];
+        if reader.read(&mut header[..1])? == 0 {
+            return Ok(());
+        }
+        reader.get_mut().until = Instant::now() + RECORD_TIME;
+        reader.read_exact(&mut header[1..])?;
+        let message = record::read(&mut reader, header, RECORD)?;
+        let bytes = message.len() + service.reply_bytes_max(&message);
+        let permit = Permit::take(&underway, bytes);
+        let (service, peer, replies) = (Arc::clone(service), peer.clone(), replies.clone());
+        let job: Job = Box::new(move || {
+            let reply = service.answer(&peer, &message);
+            // A writer that has given up lets the permit go.
+            let _ = replies.send((reply, permit));
+        });
+        if !pool.run(job) {
+            return Ok(());
+        }
+    }
+}
+
+fn write_replies(mut stream: &TcpStream, replies: Receiver<Reply>) {
+    let written = stream.set_write_timeout(Some(RECORD_TIME)).and_then(|()| {
+        for (reply, _permit) in &replies {
+            let Some(reply) = reply else {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "not a call"));
+            };
+            stream.write_all(&reply)?;
+        }
+        Ok(())
+    });
+    if let Err(error) = written {
+        tracing::debug!(%error, "a connection is given up");
+    }
+    // The reader ends with this, if it has not yet.
+    let _ = stream.shutdown(Shutdown::Both);
+}
+
+/// A stream that fails when its time has run out, however slowly bytes trickle in.
+struct TimedStream<'a> {
+    stream: &'a TcpStream,
+    until: Instant,
+}
+
+impl Read for TimedStream<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(buf)
+    }
+}

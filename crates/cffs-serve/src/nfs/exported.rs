@@ -1,0 +1,117 @@
+//! A volume with the directories that are exported of it: what all calls share.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use cffs::error::{Error, Result};
+use cffs::units::InodeNo;
+use cffs::vfs::Volume;
+use cffs::vfs::types::Attr;
+use nfs_wire::nfs::Status;
+
+use super::exports::Export;
+use super::handle::{HANDLE_BYTES, Handles, random};
+use super::translate;
+
+/// A directory that clients may mount.
+pub struct Directory {
+    /// What was asked for.
+    pub export: Export,
+    /// Its name in handles.
+    pub id: u32,
+    /// Its directory.
+    pub root: InodeNo,
+}
+
+/// What is exported of a volume.
+pub struct Exported {
+    /// The volume.
+    pub volume: Arc<Volume>,
+    /// The directories that clients may mount.
+    pub directories: Vec<Directory>,
+    /// Makes and reads handles.
+    pub handles: Handles,
+    /// The volume's number among the file systems that a client sees.
+    pub fsid: u64,
+    verifier: [u8; 8],
+}
+
+impl Exported {
+    /// Exports these directories of a volume.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` and `ENOTDIR` if an export is no directory; those of [`Handles::of`].
+    pub fn new(volume: Arc<Volume>, exports: Vec<Export>) -> Result<Exported> {
+        let handles = Handles::of(&volume)?;
+        let mut verifier = [0; 8];
+        random(&mut verifier)?;
+        let uuid = volume.superblock().uuid;
+        let fsid = uuid.iter().fold(0, |fsid: u64, byte| fsid.rotate_left(8) ^ u64::from(*byte));
+        let mut directories = Vec::new();
+        for export in exports {
+            let root = walk(&volume, InodeNo::ROOT, &export.path)?.ino;
+            directories.push(Directory { id: handles.export_id(&export.path), root, export });
+        }
+        Ok(Exported { volume, directories, handles, fsid, verifier })
+    }
+
+    /// What tells clients that this server has forgotten what another had not made durable: it differs
+    /// from that of any other start, and changes when a failed write has lost something.
+    pub fn verifier(&self) -> [u8; 8] {
+        let mut verifier = self.verifier;
+        verifier[0] ^= u8::from(self.volume.latched().is_some());
+        verifier
+    }
+
+    /// Makes files durable. What cannot be is an error of the device to clients: that the volume refuses
+    /// changes from then on is of no use to them here.
+    pub fn durable(&self, files: &[InodeNo], data_only: bool) -> Result<(), Status> {
+        match self.volume.sync_files(files, data_only) {
+            // Somebody has removed one of them meanwhile; what is left of it is names, which all syncs take.
+            Err(Error::Stale) => self.volume.sync(),
+            other => other,
+        }
+        .map_err(|error| match translate::status("sync")(error) {
+            Status::RoFs => Status::Io,
+            status => status,
+        })
+    }
+
+    /// The handle of a directory that is exported, or that lies below one.
+    pub fn first_handle(
+        &self,
+        address: IpAddr,
+        port: u16,
+        path: &[u8],
+    ) -> Result<[u8; HANDLE_BYTES], Status> {
+        let path = std::str::from_utf8(path).map_err(|_| Status::NoEnt)?;
+        let below = |directory: &&Directory| {
+            let rest = path.strip_prefix(directory.export.path.trim_end_matches('/'));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let of_all = self.directories.iter().filter(below);
+        let directory = of_all.max_by_key(|directory| directory.export.path.len());
+        let directory = directory.ok_or(Status::NoEnt)?;
+        if !directory.export.admits(address, port) {
+            return Err(Status::Access);
+        }
+        let rest = &path[directory.export.path.trim_end_matches('/').len()..];
+        let attr = walk(&self.volume, directory.root, rest).map_err(translate::status("mount"))?;
+        Ok(self.handles.make(directory.id, &attr))
+    }
+}
+
+/// The directory to which a path leads, without following symbolic links.
+fn walk(volume: &Volume, from: InodeNo, path: &str) -> Result<Attr> {
+    let mut dir = volume.attr(from)?;
+    for name in path.split('/').filter(|name| !name.is_empty() && *name != ".") {
+        if name == ".." {
+            return Err(Error::Invalid("a path with .. in it"));
+        }
+        dir = volume.lookup(dir.ino, name.as_bytes())?;
+        volume.release(dir.ino, 1);
+    }
+    let is_dir = dir.file_type == cffs::format::inode::FileType::Directory;
+    if is_dir { Ok(dir) } else { Err(Error::NotDirectory) }
+}

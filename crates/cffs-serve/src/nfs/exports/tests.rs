@@ -1,0 +1,60 @@
+use super::*;
+
+fn export(text: &str) -> Export {
+    text.parse().expect("an export")
+}
+
+fn sys(uid: u32, gid: u32, groups: &[u32]) -> Credentials {
+    Credentials::Sys { uid, gid, groups: groups.to_vec() }
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+#[test]
+fn options_are_those_of_exports() {
+    let all = export("/srv/:ro,all_squash,anonuid=5,anongid=6,insecure,192.0.2.0/24,2001:db8::1");
+    assert_eq!((all.path.as_str(), all.read_only, all.secure), ("/srv", true, false));
+    assert_eq!((all.squash, all.anon_uid, all.anon_gid), (Squash::All, 5, 6));
+    assert_eq!(all.clients(), ["192.0.2.0/24", "2001:db8::1/128"]);
+    assert_eq!(export("/"), Export::default());
+    assert!(!export("/:ro,rw").read_only, "the last one wins");
+}
+
+#[test]
+fn what_makes_no_sense_is_named() {
+    let error = |text: &str| text.parse::<Export>().expect_err("bad").to_string();
+    assert!(error("srv").contains("'srv'"));
+    assert!(error("/:sync,rw").contains("'sync'"));
+    assert!(error("/:192.0.2.0/33").contains("'192.0.2.0/33'"));
+    assert!(error("/:anonuid=x").contains("'anonuid=x'"));
+}
+
+#[test]
+fn only_who_is_named_may_call() {
+    let local = export("/");
+    assert!(local.admits(ip("127.0.0.1"), 1000) && local.admits(ip("::1"), 1000));
+    assert!(local.admits(ip("::ffff:127.0.0.1"), 1000), "as a socket for both families shows it");
+    assert!(!local.admits(ip("192.0.2.1"), 1000));
+    assert!(!local.admits(ip("127.0.0.1"), 1024), "any user can have that port");
+    let net = export("/:192.0.2.0/25,insecure");
+    assert!(net.admits(ip("192.0.2.127"), 5000));
+    assert!(!net.admits(ip("192.0.2.128"), 5000));
+    assert!(!net.admits(ip("127.0.0.1"), 5000), "this machine is not named");
+    assert!(export("/:0.0.0.0/0").admits(ip("203.0.113.9"), 1));
+}
+
+#[test]
+fn root_is_squashed_unless_told_otherwise() {
+    let anonymous = Caller { uid: NOBODY, gid: NOBODY, groups: vec![] };
+    let default = export("/");
+    assert_eq!(default.act_as(&sys(0, 0, &[0, 4])), anonymous);
+    assert_eq!(default.act_as(&Credentials::None), anonymous);
+    let member = Caller { uid: 7, gid: NOBODY, groups: vec![NOBODY, 4] };
+    assert_eq!(default.act_as(&sys(7, 0, &[0, 4])), member, "nor root's group by another user");
+    let root = Caller { uid: 0, gid: 0, groups: vec![4] };
+    assert_eq!(export("/:no_root_squash").act_as(&sys(0, 0, &[4])), root);
+    let five = Caller { uid: 5, gid: 6, groups: vec![] };
+    assert_eq!(export("/:all_squash,anonuid=5,anongid=6").act_as(&sys(7, 7, &[7])), five);
+}

@@ -1,0 +1,137 @@
+//! A file that a call is about: kept while the call runs, with what the caller may do with it.
+
+use cffs::error::Error;
+use cffs::units::InodeNo;
+use cffs::vfs::types::{Attr, SetAttr};
+use nfs_wire::nfs::{Attributes, Status, Wcc};
+
+use super::exported::{Directory, Exported};
+use super::translate;
+use crate::access::{self, Caller};
+
+/// A file, with one reference on it.
+pub(super) struct File<'a> {
+    pub exported: &'a Exported,
+    pub directory: &'a Directory,
+    /// Attributes as they were when the call came.
+    pub attr: Attr,
+    /// Whom the caller acts as.
+    pub caller: Caller,
+}
+
+impl Drop for File<'_> {
+    fn drop(&mut self) {
+        self.exported.volume.release(self.attr.ino, 1);
+    }
+}
+
+impl File<'_> {
+    pub fn ino(&self) -> InodeNo {
+        self.attr.ino
+    }
+
+    /// Attributes as of now, for the reply.
+    pub fn after(&self) -> Option<Attributes> {
+        let attr = self.exported.volume.attr(self.ino()).ok()?;
+        Some(translate::attributes(&attr, self.exported.fsid))
+    }
+
+    /// Attributes before and after the call. Those from before are told only if the change counter has
+    /// risen by what the call itself did: then nobody else changed the file in between, and what a client
+    /// has cached of it is true up to its own change.
+    pub fn wcc<T>(&self, outcome: &Result<T, Status>) -> Wcc {
+        self.wcc_of(u64::from(outcome.is_ok()))
+    }
+
+    /// The same for a call that changed the file so many times.
+    pub fn wcc_of(&self, own_changes: u64) -> Wcc {
+        let Ok(now) = self.exported.volume.attr(self.ino()) else { return Wcc::default() };
+        let alone = now.change.wrapping_sub(self.attr.change) == own_changes;
+        Wcc {
+            before: alone.then(|| translate::before(&self.attr)),
+            after: Some(translate::attributes(&now, self.exported.fsid)),
+        }
+    }
+
+    /// Whether the caller has all of these permissions.
+    pub fn may(&self, wanted: u32) -> Result<bool, Status> {
+        let volume = &self.exported.volume;
+        let acl = match volume.xattr(self.ino(), access::ACL) {
+            Ok(acl) => Some(acl),
+            Err(Error::NoAttribute) => None,
+            Err(error) => return Err(translate::status("access")(error)),
+        };
+        Ok(self.caller.may(&self.attr, acl.as_deref(), wanted))
+    }
+
+    /// Refuses a caller without these permissions.
+    pub fn check(&self, wanted: u32) -> Result<(), Status> {
+        if self.may(wanted)? { Ok(()) } else { Err(Status::Access) }
+    }
+
+    /// The same for contents, which the owner may always read and write: a program that has a file open
+    /// goes on with it whatever becomes of the mode, and the protocol knows no open files.
+    pub fn check_contents(&self, wanted: u32) -> Result<(), Status> {
+        if self.caller.owns(&self.attr) { Ok(()) } else { self.check(wanted) }
+    }
+
+    /// Refuses changes of what is exported to be read.
+    pub fn check_writable(&self) -> Result<(), Status> {
+        if self.directory.export.read_only { Err(Status::RoFs) } else { Ok(()) }
+    }
+
+    /// Refuses a caller who may not change the names of this directory.
+    pub fn check_names(&self) -> Result<(), Status> {
+        self.check_writable()?;
+        self.check_dir()?;
+        self.check(access::WRITE | access::EXECUTE)
+    }
+
+    pub fn check_dir(&self) -> Result<(), Status> {
+        let is_dir = self.attr.file_type == cffs::format::inode::FileType::Directory;
+        if is_dir { Ok(()) } else { Err(Status::NotDir) }
+    }
+
+    /// The handle of another file, got through the same export.
+    pub fn handle_of(&self, attr: &Attr) -> [u8; super::handle::HANDLE_BYTES] {
+        self.exported.handles.make(self.directory.id, attr)
+    }
+
+    /// Makes files durable before a call is answered.
+    pub fn durable(&self, files: &[InodeNo]) -> Result<(), Status> {
+        self.exported.durable(files, false)
+    }
+
+    /// Checks and completes changes of attributes that the caller wants to make.
+    pub fn check_set_attr(&self, changes: &mut SetAttr) -> Result<(), Status> {
+        const SET_ID_GROUP: u32 = 0o2000;
+        let (attr, caller) = (&self.attr, &self.caller);
+        let sets_owner = changes.uid.is_some_and(|uid| uid != attr.uid)
+            || changes.gid.is_some_and(|gid| gid != attr.gid && !caller.is_member(gid));
+        let needs_owner = changes.permissions.is_some()
+            || changes.uid.is_some()
+            || changes.gid.is_some()
+            || [changes.atime, changes.mtime]
+                .iter()
+                .any(|time| matches!(time, Some(cffs::vfs::types::SetTime::To(_))));
+        if sets_owner && !caller.is_root() || needs_owner && !caller.owns(attr) {
+            return Err(Status::Perm);
+        }
+        if changes.size.is_some() || changes.atime.is_some() || changes.mtime.is_some() {
+            self.check_contents(access::WRITE)?;
+        }
+        if let Some(permissions) = &mut changes.permissions {
+            let group = changes.gid.unwrap_or(attr.gid);
+            if !caller.is_root() && !caller.is_member(group) {
+                *permissions &= !SET_ID_GROUP;
+            }
+        }
+        // A file that changes hands loses the bits, whoever gives it away.
+        if changes.uid.is_some() || changes.gid.is_some() {
+            changes.clear_privileges = Some(cffs::vfs::types::Unprivileged::Member);
+        } else if changes.size.is_some() {
+            changes.clear_privileges = caller.unprivileged(attr);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+//! Handles of files: what clients have in their hands, and what nobody else can make.
+//!
+//! ```text
+//!   version 1 │ 0 0 0 │ export, 4 │ generation, 4 │ inode, 8 │ authentication code, 16 │  36 bytes
+//! ```
+//!
+//! The export is named by a hash of its path, so that it has the same name wherever it stands in a
+//! list. The code is SipHash-2-4-128 of what stands before it and of the volume's UUID, under a key that
+//! only the server knows: so no client can make a handle of a file that it was not shown, and leave its
+//! export.
+//!
+//! The key lies in an attribute of the root directory that only root can read, and that no protocol
+//! shows: handles are as good after a restart of the server, and with a copy of the image.
+
+use std::hash::Hasher;
+
+use cffs::error::{Error, Result};
+use cffs::units::InodeNo;
+use cffs::vfs::Volume;
+use cffs::vfs::types::{Attr, XattrMode};
+use siphasher::sip128::{Hasher128, SipHasher24};
+
+#[cfg(test)]
+mod tests;
+
+/// The attribute of the root directory with the key.
+pub const KEY_ATTRIBUTE: &[u8] = b"trusted.cffs.nfs.key";
+/// The length of a handle.
+pub const HANDLE_BYTES: usize = 36;
+
+const KEY_BYTES: usize = 16;
+const CODE_AT: usize = 20;
+const VERSION: u8 = 1;
+
+/// What a handle says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The export through which it was got.
+    pub export: u32,
+    /// The inode.
+    pub ino: InodeNo,
+    /// Tells it from earlier ones of its number.
+    pub generation: u32,
+}
+
+/// Makes and reads the handles of one volume.
+pub struct Handles {
+    key: [u8; KEY_BYTES],
+    uuid: [u8; 16],
+}
+
+impl Handles {
+    /// Those of this volume. The key is made when it is first needed; on a volume that cannot be
+    /// written and has none, handles are good for this server alone.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading and writing the attribute, and of the system's random numbers.
+    pub fn of(volume: &Volume) -> Result<Handles> {
+        let uuid = volume.superblock().uuid;
+        match volume.xattr(InodeNo::ROOT, KEY_ATTRIBUTE) {
+            Ok(key) => {
+                let key = key.try_into().map_err(|_| {
+                    Error::Invalid(
+                        "the key of NFS handles has not 16 bytes: setfattr -x removes it",
+                    )
+                })?;
+                return Ok(Handles { key, uuid });
+            }
+            Err(Error::NoAttribute) => {}
+            Err(error) => return Err(error),
+        }
+        let mut key = [0; KEY_BYTES];
+        random(&mut key)?;
+        match volume.set_xattr(InodeNo::ROOT, KEY_ATTRIBUTE, &key, XattrMode::Create) {
+            Ok(()) => volume.sync_file(InodeNo::ROOT, false)?,
+            Err(Error::ReadOnly) => {
+                tracing::warn!("the volume has no key for NFS handles: they end with this server");
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(Handles { key, uuid })
+    }
+
+    /// The name of an export in handles.
+    pub fn export_id(&self, path: &str) -> u32 {
+        let mut hasher = SipHasher24::new_with_key(&self.key);
+        hasher.write(path.as_bytes());
+        hasher.finish128().h1 as u32
+    }
+
+    /// The handle of a file.
+    pub fn make(&self, export: u32, attr: &Attr) -> [u8; HANDLE_BYTES] {
+        let mut handle = [0; HANDLE_BYTES];
+        handle[0] = VERSION;
+        handle[4..8].copy_from_slice(&export.to_be_bytes());
+        handle[8..12].copy_from_slice(&attr.generation.to_be_bytes());
+        handle[12..CODE_AT].copy_from_slice(&attr.ino.0.to_be_bytes());
+        let code = self.code(&handle[..CODE_AT]);
+        handle[CODE_AT..].copy_from_slice(&code);
+        handle
+    }
+
+    /// What a handle says; `None` if this volume's servers did not make it.
+    pub fn read(&self, handle: &[u8]) -> Option<Target> {
+        let handle: &[u8; HANDLE_BYTES] = handle.try_into().ok()?;
+        let code = self.code(&handle[..CODE_AT]);
+        // All bytes are compared, so that the time it takes says nothing of the first that differs.
+        let differs = code.iter().zip(&handle[CODE_AT..]).fold(0, |sum, (a, b)| sum | (a ^ b));
+        if differs != 0 || handle[0] != VERSION {
+            return None;
+        }
+        let number = |at| u32::from_be_bytes(std::array::from_fn(|i| handle[at + i]));
+        let ino = InodeNo(u64::from(number(12)) << 32 | u64::from(number(16)));
+        Some(Target { export: number(4), generation: number(8), ino })
+    }
+
+    fn code(&self, bytes: &[u8]) -> [u8; 16] {
+        let mut hasher = SipHasher24::new_with_key(&self.key);
+        hasher.write(&self.uuid);
+        hasher.write(bytes);
+        hasher.finish128().as_u128().to_be_bytes()
+    }
+}
+
+/// Fills bytes with the system's random numbers.
+pub fn random(mut bytes: &mut [u8]) -> Result<()> {
+    use rustix::rand::{GetRandomFlags, getrandom};
+    while !bytes.is_empty() {
+        let count = getrandom(&mut *bytes, GetRandomFlags::empty())
+            .map_err(|errno| Error::Io(errno.into()))?;
+        bytes = &mut bytes[count..];
+    }
+    Ok(())
+}

@@ -1,0 +1,60 @@
+use std::net::Ipv4Addr;
+use std::thread;
+
+use super::*;
+
+fn key(xid: u32) -> Key {
+    Key { address: IpAddr::V4(Ipv4Addr::LOCALHOST), xid, procedure: 12, arguments: 5 }
+}
+
+fn fill(replies: &Replies, xid: u32, connection: &Connection) {
+    let Err(ticket) = replies.get(key(xid), connection) else { panic!("answered before") };
+    ticket.fill(b"reply");
+}
+
+#[test]
+fn a_call_that_comes_again_gets_the_reply() {
+    let replies = Replies::default();
+    let connection = Connection::default();
+    fill(&replies, 1, &connection);
+    assert_eq!(replies.get(key(1), &connection).ok().as_deref(), Some(&b"reply"[..]));
+    assert!(replies.get(key(2), &connection).is_err());
+    let other = Key { arguments: 6, ..key(1) };
+    assert!(replies.get(other, &connection).is_err(), "other arguments, another call");
+}
+
+#[test]
+fn another_client_is_not_given_it() {
+    let replies = Replies::default();
+    let (first, second) = (Connection::default(), Connection::default());
+    fill(&replies, 1, &first);
+    assert!(replies.get(key(1), &second).is_err(), "both are there: two clients");
+    fill(&replies, 2, &first);
+    drop(first);
+    assert!(replies.get(key(2), &second).is_ok(), "the client has connected again");
+}
+
+#[test]
+fn whoever_comes_while_it_is_under_way_waits() {
+    let replies = Replies::default();
+    let connection = Connection::default();
+    let Err(ticket) = replies.get(key(1), &connection) else { panic!("answered before") };
+    thread::scope(|scope| {
+        let again = scope.spawn(|| replies.get(key(1), &connection).ok());
+        ticket.fill(b"late");
+        assert_eq!(again.join().expect("no panic").as_deref(), Some(&b"late"[..]));
+    });
+    let Err(ticket) = replies.get(key(2), &connection) else { panic!("answered before") };
+    drop(ticket);
+    assert!(replies.get(key(2), &connection).is_err(), "it was not carried out");
+}
+
+#[test]
+fn the_oldest_go_first() {
+    let replies = Replies::default();
+    let connection = Connection::default();
+    (0..=REPLIES_MAX as u32).for_each(|xid| fill(&replies, xid, &connection));
+    assert!(replies.get(key(REPLIES_MAX as u32), &connection).is_ok());
+    assert!(replies.get(key(1), &connection).is_ok());
+    assert!(replies.get(key(0), &connection).is_err());
+}

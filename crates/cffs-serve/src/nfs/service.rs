@@ -1,0 +1,184 @@
+//! The two programs over one volume: from the bytes of a call to the bytes of its reply.
+
+use std::hash::Hasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nfs_wire::nfs;
+use nfs_wire::rpc::{self, BadCall, Credentials, Verdict};
+use nfs_wire::xdr::Writer;
+use nfs_wire::{mount, record};
+use siphasher::sip::SipHasher13;
+
+use super::exported::Exported;
+use super::replies::{Key, Replies};
+use super::request::{HEAD_BYTES_MAX, Peer, Request, TRANSFER_BYTES_MAX};
+
+/// What answers calls.
+pub struct Service {
+    exported: Exported,
+    replies: Replies,
+    calls: [AtomicU64; PROCEDURES.len()],
+}
+
+/// The procedures of NFS, by their numbers.
+const PROCEDURES: [&str; 22] = [
+    "null",
+    "getattr",
+    "setattr",
+    "lookup",
+    "access",
+    "readlink",
+    "read",
+    "write",
+    "create",
+    "mkdir",
+    "symlink",
+    "mknod",
+    "remove",
+    "rmdir",
+    "rename",
+    "link",
+    "readdir",
+    "readdirplus",
+    "fsstat",
+    "fsinfo",
+    "pathconf",
+    "commit",
+];
+
+impl Service {
+    /// Answers calls about what is exported.
+    pub fn new(exported: Exported) -> Service {
+        let calls = std::array::from_fn(|_| AtomicU64::new(0));
+        Service { exported, replies: Replies::default(), calls }
+    }
+
+    /// What is exported.
+    #[cfg(test)]
+    pub fn exported(&self) -> &Exported {
+        &self.exported
+    }
+
+    /// How often each procedure was called, by its name; without those that were not.
+    pub fn calls(&self) -> Vec<(&'static str, u64)> {
+        let counts = self.calls.iter().map(|count| count.load(Ordering::Relaxed));
+        PROCEDURES.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// The most bytes that the reply to a call may have.
+    pub fn reply_bytes_max(&self, message: &[u8]) -> usize {
+        let moved = match rpc::Call::decode(message) {
+            Ok(call) if call.program == nfs::PROGRAM => {
+                match nfs::Call::decode(call.procedure, call.arguments) {
+                    Ok(Some(nfs::Call::Read { count, .. })) => count,
+                    Ok(Some(nfs::Call::ReadDir { bytes_max, .. })) => bytes_max,
+                    Ok(Some(nfs::Call::ReadDirPlus { bytes_max, .. })) => bytes_max,
+                    _ => 0,
+                }
+            }
+            _ => 0,
+        };
+        (moved.min(TRANSFER_BYTES_MAX) + HEAD_BYTES_MAX) as usize
+    }
+
+    /// Carries a call out; the reply is a record. `None` for what is no call: the connection is of no
+    /// use then.
+    pub fn answer(&self, peer: &Peer, message: &[u8]) -> Option<Vec<u8>> {
+        let call = match rpc::Call::decode(message) {
+            Ok(call) => call,
+            Err(BadCall::NoCall(why)) => {
+                tracing::debug!(peer = %peer.address, %why, "not a call");
+                return None;
+            }
+            Err(BadCall::RpcVersion { xid }) => return Some(refused(xid, Verdict::RpcMismatch)),
+            Err(BadCall::Credentials { xid }) => {
+                return Some(refused(xid, Verdict::BadCredentials));
+            }
+        };
+        let (program, version) = (call.program, call.version);
+        let mut reply = match (program, version) {
+            (nfs::PROGRAM, nfs::VERSION) => self.nfs(peer, &call),
+            (mount::PROGRAM, mount::VERSION) => self.mount(peer, &call),
+            (nfs::PROGRAM, _) => refused(call.xid, Verdict::NoVersion(nfs::VERSION, nfs::VERSION)),
+            (mount::PROGRAM, _) => {
+                refused(call.xid, Verdict::NoVersion(mount::VERSION, mount::VERSION))
+            }
+            _ => refused(call.xid, Verdict::NoProgram),
+        };
+        record::finish(&mut reply);
+        Some(reply)
+    }
+
+    fn nfs(&self, peer: &Peer, call: &rpc::Call<'_>) -> Vec<u8> {
+        let request = match nfs::Call::decode(call.procedure, call.arguments) {
+            Ok(Some(request)) => request,
+            Ok(None) => return refused(call.xid, Verdict::NoProcedure),
+            Err(_) => return refused(call.xid, Verdict::GarbageArguments),
+        };
+        if let Some(count) = self.calls.get(call.procedure as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        let is_null = request == nfs::Call::Null;
+        if matches!(call.credentials, Credentials::Unknown(_)) && !is_null {
+            return refused(call.xid, Verdict::TooWeak);
+        }
+        let run = || {
+            let mut w = rpc::reply(call.xid, Verdict::Success);
+            Request { exported: &self.exported, peer, credentials: &call.credentials }
+                .run(&request, &mut w);
+            w.into_bytes()
+        };
+        if !request.must_not_repeat() {
+            return run();
+        }
+        match self.replies.get(key(peer, call), &peer.connection) {
+            Ok(reply) => reply,
+            Err(ticket) => {
+                let reply = run();
+                ticket.fill(&reply);
+                reply
+            }
+        }
+    }
+
+    fn mount(&self, peer: &Peer, call: &rpc::Call<'_>) -> Vec<u8> {
+        let request = match mount::Call::decode(call.procedure, call.arguments) {
+            Ok(Some(request)) => request,
+            Ok(None) => return refused(call.xid, Verdict::NoProcedure),
+            Err(_) => return refused(call.xid, Verdict::GarbageArguments),
+        };
+        let mut w = rpc::reply(call.xid, Verdict::Success);
+        match request {
+            mount::Call::Null | mount::Call::Unmount(_) | mount::Call::UnmountAll => {}
+            mount::Call::Dump => mount::dumped(&mut w),
+            mount::Call::Mount(path) => {
+                match self.exported.first_handle(peer.address, peer.port, path) {
+                    Ok(handle) => mount::mounted(&mut w, Ok(&handle)),
+                    Err(status) => mount::mounted(&mut w, Err(status)),
+                }
+            }
+            mount::Call::Export => self.list_exports(&mut w),
+        }
+        w.into_bytes()
+    }
+
+    fn list_exports(&self, w: &mut Writer) {
+        let exports = self.exported.directories.iter().map(|directory| {
+            (directory.export.path.as_bytes(), directory.export.clients().into_iter())
+        });
+        mount::exported(w, exports);
+    }
+}
+
+fn refused(xid: u32, verdict: Verdict) -> Vec<u8> {
+    let mut reply = rpc::reply(xid, verdict).into_bytes();
+    record::finish(&mut reply);
+    reply
+}
+
+fn key(peer: &Peer, call: &rpc::Call<'_>) -> Key {
+    let mut hasher = SipHasher13::new();
+    hasher.write(call.arguments);
+    let (address, xid, procedure) = (peer.address, call.xid, call.procedure);
+    Key { address, xid, procedure, arguments: hasher.finish() }
+}

@@ -1,0 +1,132 @@
+//! What callers may not do.
+
+use super::*;
+
+#[test]
+fn modes_hold_and_owners_read_and_write_all_the_same() {
+    let served = Served::new(&["/:insecure,no_root_squash"]);
+    let root = served.root();
+    let mut admin = served.client(0, 0);
+    let dir = mkdir(&mut admin, &root, "shared", 0o777);
+    let (mut owner, mut other) = (served.client(10, 10), served.client(11, 11));
+    assert_eq!(
+        failure(now(
+            other.mkdir(&MKDIR3args { where_: at(&root, "no"), attributes: sattr3::default() })
+        )),
+        nfsstat3::NFS3ERR_ACCES
+    );
+    let file = create(&mut owner, &dir, "f", 0o000);
+    ok(now(owner.write(&write_args(&file, 0, b"mine", stable_how::FILE_SYNC))));
+    assert_eq!(&ok(now(owner.read(&read_args(&file)))).data[..], b"mine");
+    assert_eq!(failure(now(other.read(&read_args(&file)))), nfsstat3::NFS3ERR_ACCES);
+    let write = write_args(&file, 0, b"yours", stable_how::FILE_SYNC);
+    assert_eq!(failure(now(other.write(&write))), nfsstat3::NFS3ERR_ACCES);
+    let set = |new_attributes| SETATTR3args {
+        object: file.clone(),
+        new_attributes,
+        guard: Nfs3Option::None,
+    };
+    let mode = sattr3 { mode: Nfs3Option::Some(0o777), ..sattr3::default() };
+    assert_eq!(failure(now(other.setattr(&set(mode.clone())))), nfsstat3::NFS3ERR_PERM);
+    let give = sattr3 { uid: Nfs3Option::Some(11), ..sattr3::default() };
+    assert_eq!(failure(now(owner.setattr(&set(give)))), nfsstat3::NFS3ERR_PERM);
+    ok(now(owner.setattr(&set(mode))));
+    ok(now(other.write(&write)));
+    let access = ACCESS3args { object: file, access: 0x3f };
+    let granted = ok(now(other.access(&access))).access;
+    assert_eq!(granted, ACCESS3_READ | ACCESS3_MODIFY | ACCESS3_EXTEND | ACCESS3_EXECUTE);
+}
+
+#[test]
+fn who_may_execute_may_read() {
+    let served = Served::new(&["/:insecure,no_root_squash"]);
+    let root = served.root();
+    let file = create(&mut served.client(0, 0), &root, "program", 0o711);
+    ok(now(served.client(10, 10).read(&read_args(&file))));
+}
+
+#[test]
+fn the_sticky_bit_keeps_others_from_names() {
+    let served = Served::new(&["/:insecure,no_root_squash"]);
+    let root = served.root();
+    let dir = mkdir(&mut served.client(0, 0), &root, "tmp", 0o1777);
+    let (mut owner, mut other) = (served.client(10, 10), served.client(11, 11));
+    create(&mut owner, &dir, "f", 0o666);
+    create(&mut other, &dir, "g", 0o666);
+    let remove = REMOVE3args { object: at(&dir, "f") };
+    assert_eq!(failure(now(other.remove(&remove))), nfsstat3::NFS3ERR_PERM);
+    let away = RENAME3args { from: at(&dir, "f"), to: at(&dir, "h") };
+    assert_eq!(failure(now(other.rename(&away))), nfsstat3::NFS3ERR_PERM);
+    let over = RENAME3args { from: at(&dir, "g"), to: at(&dir, "f") };
+    assert_eq!(failure(now(other.rename(&over))), nfsstat3::NFS3ERR_PERM);
+    ok(now(owner.remove(&remove)));
+}
+
+#[test]
+fn a_write_takes_set_id_bits() {
+    let served = Served::new(&["/:insecure,no_root_squash"]);
+    let root = served.root();
+    let mut admin = served.client(0, 0);
+    let file = create(&mut admin, &root, "f", 0o6777);
+    ok(now(admin.write(&write_args(&file, 0, b"x", stable_how::FILE_SYNC))));
+    assert_eq!(attributes(&mut admin, &file).mode, 0o6777);
+    ok(now(served.client(10, 10).write(&write_args(&file, 0, b"y", stable_how::FILE_SYNC))));
+    assert_eq!(attributes(&mut admin, &file).mode, 0o777);
+}
+
+#[test]
+fn root_is_nobody_unless_told_otherwise() {
+    let served = Served::new(&["/:insecure"]);
+    let root = served.root();
+    let made = now(served
+        .client(0, 0)
+        .mkdir(&MKDIR3args { where_: at(&root, "d"), attributes: sattr3::default() }));
+    assert_eq!(failure(made), nfsstat3::NFS3ERR_ACCES);
+    let device =
+        MKNOD3args { where_: at(&root, "p"), what: mknoddata3::NF3FIFO(sattr3::default()) };
+    assert_eq!(failure(now(served.client(0, 0).mknod(&device))), nfsstat3::NFS3ERR_ACCES);
+}
+
+#[test]
+fn a_read_only_export_changes_nothing() {
+    let served = Served::new(&["/:insecure,no_root_squash,ro"]);
+    let root = served.root();
+    let mut client = served.client(0, 0);
+    let make = MKDIR3args { where_: at(&root, "d"), attributes: sattr3::default() };
+    assert_eq!(failure(now(client.mkdir(&make))), nfsstat3::NFS3ERR_ROFS);
+    let access = ACCESS3args { object: root, access: 0x1f };
+    assert_eq!(ok(now(client.access(&access))).access, ACCESS3_READ | ACCESS3_LOOKUP);
+}
+
+#[test]
+fn nobody_leaves_an_export() {
+    let whole = Served::new(&["/:insecure,no_root_squash"]);
+    let mut client = whole.client(0, 0);
+    let root = whole.root();
+    let dir = mkdir(&mut client, &root, "srv", 0o755);
+    let secret = create(&mut client, &root, "secret", 0o644);
+    drop(client);
+    let volume = Arc::clone(&whole.volume);
+    drop(whole);
+    let part = Served::of(volume, &["/srv:insecure,no_root_squash"]);
+    let mut client = part.client(0, 0);
+    assert_eq!(part.handle("/"), None);
+    let top = part.handle("/srv").expect("exported");
+    assert_eq!(ok(lookup(&mut client, &top, "..")).object, top);
+    // Handles of the other export are of no use, though the key is the same.
+    for handle in [&dir, &secret] {
+        let asked = now(client.getattr(&GETATTR3args { object: handle.clone() }));
+        assert_eq!(failure(asked), nfsstat3::NFS3ERR_STALE);
+    }
+    let mut forged = top.data.to_vec();
+    forged[19] ^= 1;
+    let forged = nfs_fh3 { data: Opaque::owned(forged) };
+    let asked = now(client.getattr(&GETATTR3args { object: forged }));
+    assert_eq!(failure(asked), nfsstat3::NFS3ERR_BADHANDLE);
+}
+
+#[test]
+fn only_ports_of_root_are_trusted() {
+    let served = Served::new(&["/"]);
+    assert_eq!(served.handle("/"), None, "a test calls from any port");
+}

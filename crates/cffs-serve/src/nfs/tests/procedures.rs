@@ -1,0 +1,212 @@
+//! What each procedure does when all is well.
+
+use super::*;
+
+const ALL: &str = "/:insecure,no_root_squash";
+
+#[test]
+fn contents_come_back() {
+    let served = Served::new(&[ALL]);
+    let mut client = served.client(0, 0);
+    let root = served.root();
+    now(client.null()).expect("an answer");
+    let file = create(&mut client, &root, "f", 0o640);
+    let big = vec![7; 300_000];
+    let written = ok(now(client.write(&write_args(&file, 0, &big, stable_how::UNSTABLE))));
+    assert_eq!((written.count, written.committed), (300_000, stable_how::UNSTABLE));
+    assert!(matches!(written.file_wcc.before, Nfs3Option::Some(before) if before.size == 0));
+    let tail = ok(now(client.write(&write_args(&file, 300_000, b"end", stable_how::FILE_SYNC))));
+    assert_eq!(tail.verf, written.verf, "one server, one verifier");
+    let commit = COMMIT3args { file: file.clone(), offset: 0, count: 0 };
+    assert_eq!(ok(now(client.commit(&commit))).verf, written.verf);
+    let read = ok(now(client.read(&read_args(&file))));
+    assert_eq!((read.count, read.eof), (300_003, true));
+    assert_eq!(&read.data[..], [&big[..], b"end"].concat());
+    let part = READ3args { offset: 299_999, count: 2, ..read_args(&file) };
+    let part = ok(now(client.read(&part)));
+    assert_eq!((&part.data[..], part.eof), (&b"\x07e"[..], false));
+    let past = READ3args { offset: 1 << 40, ..read_args(&file) };
+    assert_eq!((ok(now(client.read(&past))).count, true), (0, true));
+    let attributes = attributes(&mut client, &file);
+    assert_eq!((attributes.size, attributes.mode, attributes.nlink), (300_003, 0o640, 1));
+}
+
+#[test]
+fn names_come_and_go() {
+    let served = Served::new(&[ALL]);
+    let mut client = served.client(0, 0);
+    let root = served.root();
+    let dir = mkdir(&mut client, &root, "d", 0o755);
+    let file = create(&mut client, &dir, "f", 0o644);
+    let guarded =
+        CREATE3args { where_: at(&dir, "f"), how: createhow3::GUARDED(sattr3::default()) };
+    assert_eq!(failure(now(client.create(&guarded))), nfsstat3::NFS3ERR_EXIST);
+    let found = ok(lookup(&mut client, &dir, "f"));
+    assert_eq!(found.object, file);
+    assert_eq!(ok(lookup(&mut client, &dir, "..")).object, root);
+    assert_eq!(ok(lookup(&mut client, &root, "..")).object, root);
+    let link = LINK3args { file: file.clone(), link: at(&root, "l") };
+    let linked = ok(now(client.link(&link)));
+    assert_eq!(some(linked.file_attributes).nlink, 2);
+    let rename = RENAME3args { from: at(&dir, "f"), to: at(&root, "g") };
+    let renamed = ok(now(client.rename(&rename)));
+    assert!(matches!(renamed.fromdir_wcc.before, Nfs3Option::Some(_)), "nobody else was there");
+    assert_eq!(failure(lookup(&mut client, &dir, "f")), nfsstat3::NFS3ERR_NOENT);
+    ok(now(client.remove(&REMOVE3args { object: at(&root, "g") })));
+    let remove_dir = RMDIR3args { object: at(&root, "d") };
+    create(&mut client, &dir, "x", 0o644);
+    assert_eq!(failure(now(client.rmdir(&remove_dir))), nfsstat3::NFS3ERR_NOTEMPTY);
+    ok(now(client.remove(&REMOVE3args { object: at(&dir, "x") })));
+    ok(now(client.rmdir(&remove_dir)));
+    assert_eq!(failure(lookup(&mut client, &dir, "x")), nfsstat3::NFS3ERR_STALE);
+    ok(now(client.remove(&REMOVE3args { object: at(&root, "l") })));
+    let gone = now(client.getattr(&GETATTR3args { object: file }));
+    assert_eq!(failure(gone), nfsstat3::NFS3ERR_STALE);
+}
+
+#[test]
+fn other_files_are_what_was_asked_for() {
+    let served = Served::new(&[ALL]);
+    let mut client = served.client(0, 0);
+    let root = served.root();
+    let symlink = SYMLINK3args {
+        where_: at(&root, "s"),
+        symlink: symlinkdata3 {
+            symlink_attributes: sattr3::default(),
+            symlink_data: nfspath3(Opaque::borrowed(b"to/where")),
+        },
+    };
+    let link = some(ok(now(client.symlink(&symlink))).obj);
+    let target = ok(now(client.readlink(&READLINK3args { symlink: link.clone() })));
+    assert_eq!(&target.data.0[..], b"to/where");
+    assert_eq!(failure(now(client.read(&read_args(&link)))), nfsstat3::NFS3ERR_INVAL);
+    let device = devicedata3 {
+        dev_attributes: sattr3::default(),
+        spec: specdata3 { specdata1: 1, specdata2: 3 },
+    };
+    let mknod = MKNOD3args { where_: at(&root, "null"), what: mknoddata3::NF3CHR(device) };
+    let made = ok(now(client.mknod(&mknod)));
+    let attributes = some(made.obj_attributes);
+    assert_eq!(attributes.type_, ftype3::NF3CHR);
+    assert_eq!((attributes.rdev.specdata1, attributes.rdev.specdata2), (1, 3));
+    let fifo = MKNOD3args { where_: at(&root, "p"), what: mknoddata3::NF3FIFO(sattr3::default()) };
+    ok(now(client.mknod(&fifo)));
+    let stat = ok(now(client.fsstat(&FSSTAT3args { fsroot: root.clone() })));
+    assert!(stat.fbytes > 1 << 20 && stat.fbytes < stat.tbytes);
+    let info = ok(now(client.fsinfo(&FSINFO3args { fsroot: root.clone() })));
+    assert_eq!((info.rtmax, info.wtmax), (1 << 20, 1 << 20));
+    let conf = ok(now(client.pathconf(&PATHCONF3args { object: root })));
+    assert_eq!(conf.name_max, 255);
+}
+
+#[test]
+fn attributes_are_set_if_the_guard_holds() {
+    let served = Served::new(&[ALL]);
+    let mut client = served.client(0, 0);
+    let root = served.root();
+    let file = create(&mut client, &root, "f", 0o644);
+    let before = attributes(&mut client, &file);
+    let new_attributes = sattr3 {
+        mode: Nfs3Option::Some(0o600),
+        uid: Nfs3Option::Some(7),
+        size: Nfs3Option::Some(100),
+        mtime: set_mtime::SET_TO_CLIENT_TIME(nfstime3 { seconds: 5, nseconds: 6 }),
+        ..sattr3::default()
+    };
+    let set = |guard| SETATTR3args {
+        object: file.clone(),
+        new_attributes: new_attributes.clone(),
+        guard,
+    };
+    let stale = nfstime3 { seconds: 1, nseconds: 1 };
+    let refused = now(client.setattr(&set(Nfs3Option::Some(stale))));
+    assert_eq!(failure(refused), nfsstat3::NFS3ERR_NOT_SYNC);
+    let wcc = ok(now(client.setattr(&set(Nfs3Option::Some(before.ctime))))).obj_wcc;
+    assert!(matches!(wcc.before, Nfs3Option::Some(told) if told.size == 0));
+    let after = some(wcc.after);
+    assert_eq!((after.mode, after.uid, after.size), (0o600, 7, 100));
+    assert_eq!((after.mtime.seconds, after.mtime.nseconds), (5, 6));
+}
+
+#[test]
+fn an_exclusive_create_that_comes_again_finds_its_file() {
+    let served = Served::new(&[ALL]);
+    let root = served.root();
+    let create = |verifier| CREATE3args {
+        where_: at(&root, "f"),
+        how: createhow3::EXCLUSIVE(createverf3(verifier)),
+    };
+    let first = ok(now(served.client(0, 0).create(&create([9; 8])))).obj;
+    // By another connection, so that no reply is kept for it.
+    let again = ok(now(served.client(0, 0).create(&create([9; 8])))).obj;
+    assert_eq!(some(first), some(again));
+    let other = now(served.client(0, 0).create(&create([8; 8])));
+    assert_eq!(failure(other), nfsstat3::NFS3ERR_EXIST);
+}
+
+#[test]
+fn listings_go_on_where_they_stopped_also_after_a_restart() {
+    let mut served = Served::new(&[ALL]);
+    let root = served.root();
+    let mut client = served.client(0, 0);
+    for number in 0..200 {
+        create(&mut client, &root, &format!("file {number}"), 0o644);
+    }
+    let mut names = Vec::new();
+    let mut cookie = 0;
+    loop {
+        let args = READDIRPLUS3args {
+            dir: root.clone(),
+            cookie,
+            cookieverf: cookieverf3::default(),
+            dircount: 1 << 20,
+            maxcount: 4096,
+        };
+        let listed = ok(now(client.readdirplus(&args)));
+        for entry in listed.reply.entries.into_inner() {
+            cookie = entry.cookie;
+            names.push(String::from_utf8(entry.name.as_ref().to_vec()).expect("text"));
+            let found = ok(lookup(&mut client, &root, names.last().expect("one")));
+            assert_eq!(some(entry.name_handle), found.object);
+            assert_eq!(some(entry.name_attributes).fileid, entry.fileid);
+        }
+        if listed.reply.eof {
+            break;
+        }
+        if names.len() > 100 {
+            // Handles and cookies outlive the server.
+            drop(client);
+            served.stop();
+            served = Served::of(Arc::clone(&served.volume), &[ALL]);
+            client = served.client(0, 0);
+        }
+    }
+    names.sort();
+    let mut all: Vec<_> = (0..200).map(|number| format!("file {number}")).collect();
+    all.extend([String::from("."), String::from("..")]);
+    all.sort();
+    assert_eq!(names, all);
+    let small = READDIR3args {
+        dir: root.clone(),
+        cookie: 0,
+        cookieverf: cookieverf3::default(),
+        count: 100,
+    };
+    assert_eq!(failure(now(client.readdir(&small))), nfsstat3::NFS3ERR_TOOSMALL);
+    let listed = ok(now(client.readdir(&READDIR3args { count: 1 << 20, ..small })));
+    assert_eq!((listed.reply.entries.into_inner().len(), listed.reply.eof), (202, true));
+}
+
+#[test]
+fn a_directory_can_be_mounted_by_its_path() {
+    let served = Served::new(&[ALL]);
+    let root = served.root();
+    let mut client = served.client(0, 0);
+    let dir = mkdir(&mut client, &root, "a", 0o755);
+    let below = mkdir(&mut client, &dir, "b", 0o755);
+    create(&mut client, &dir, "f", 0o644);
+    assert_eq!(served.handle("/a/b"), Some(below));
+    for wrong in ["/a/f", "/c", "/a/../a"] {
+        assert_eq!(served.handle(wrong), None, "{wrong}");
+    }
+}

@@ -1,0 +1,104 @@
+//! Between the protocol's values and the facade's.
+
+use cffs::clock::Timestamp;
+use cffs::error::Error;
+use cffs::format::inode::FileType;
+use cffs::vfs::types::{self, Attr};
+use nfs_wire::nfs::{self, Attributes, Before, SetAttributes, Status, Time};
+
+/// The status of an error. Those that are not the caller's doing are logged.
+pub fn status(operation: &'static str) -> impl Fn(Error) -> Status {
+    move |error| {
+        if matches!(error, Error::Io(_) | Error::Corruption(_)) {
+            tracing::error!(operation, %error, "failed");
+        }
+        match error {
+            Error::Io(_) | Error::Corruption(_) => Status::Io,
+            Error::Latched(_) | Error::Damaged(_) | Error::ReadOnly => Status::RoFs,
+            Error::InUse(_) | Error::EpochNeeded => Status::Jukebox,
+            Error::NoSpace => Status::NoSpc,
+            Error::NotFound => Status::NoEnt,
+            Error::Stale => Status::Stale,
+            Error::Exists => Status::Exist,
+            Error::NotDirectory => Status::NotDir,
+            Error::IsDirectory => Status::IsDir,
+            Error::NotEmpty => Status::NotEmpty,
+            Error::NameTooLong => Status::NameTooLong,
+            Error::TooLarge => Status::FBig,
+            Error::TooManyLinks => Status::MLink,
+            Error::NotPermitted => Status::Perm,
+            Error::Invalid(_) | Error::Range => Status::Inval,
+            Error::NoAttribute | Error::NoData => Status::NxIo,
+            Error::Unsupported(_) | Error::NotSupported => Status::NotSupp,
+        }
+    }
+}
+
+/// Attributes as clients see them.
+pub fn attributes(attr: &Attr, fsid: u64) -> Attributes {
+    Attributes {
+        file_type: match attr.file_type {
+            FileType::Regular => nfs::FileType::Regular,
+            FileType::Directory => nfs::FileType::Directory,
+            FileType::Symlink => nfs::FileType::Symlink,
+            FileType::Fifo => nfs::FileType::Fifo,
+            FileType::Socket => nfs::FileType::Socket,
+            FileType::CharDevice => nfs::FileType::CharDevice,
+            FileType::BlockDevice => nfs::FileType::BlockDevice,
+        },
+        mode: attr.permissions,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        size: attr.size,
+        used: attr.allocated_bytes,
+        device: ((attr.device >> 32) as u32, attr.device as u32),
+        fsid,
+        fileid: attr.ino.0,
+        atime: time(attr.atime),
+        mtime: time(attr.mtime),
+        ctime: time(attr.ctime),
+    }
+}
+
+/// What is told of attributes before a change.
+pub fn before(attr: &Attr) -> Before {
+    Before { size: attr.size, mtime: time(attr.mtime), ctime: time(attr.ctime) }
+}
+
+/// A time as clients see it: the nearest that the protocol can tell.
+pub fn time(time: Timestamp) -> Time {
+    match u32::try_from(time.seconds) {
+        Ok(seconds) => Time { seconds, nanoseconds: time.nanoseconds },
+        Err(_) if time.seconds < 0 => Time { seconds: 0, nanoseconds: 0 },
+        Err(_) => Time { seconds: u32::MAX, nanoseconds: 0 },
+    }
+}
+
+/// A time that a client sets.
+pub fn timestamp(time: Time) -> Result<Timestamp, Status> {
+    const SECOND: u32 = 1_000_000_000;
+    if time.nanoseconds >= SECOND {
+        return Err(Status::Inval);
+    }
+    Ok(Timestamp { seconds: time.seconds.into(), nanoseconds: time.nanoseconds })
+}
+
+/// The changes that a client asks for.
+pub fn set_attr(changes: &SetAttributes) -> Result<types::SetAttr, Status> {
+    let set_time = |set| {
+        Ok(match set {
+            nfs::SetTime::Now => types::SetTime::Now,
+            nfs::SetTime::To(time) => types::SetTime::To(timestamp(time)?),
+        })
+    };
+    Ok(types::SetAttr {
+        permissions: changes.mode.map(|mode| mode & 0o7777),
+        uid: changes.uid,
+        gid: changes.gid,
+        size: changes.size,
+        atime: changes.atime.map(set_time).transpose()?,
+        mtime: changes.mtime.map(set_time).transpose()?,
+        ..types::SetAttr::default()
+    })
+}

@@ -1,0 +1,78 @@
+//! Records on a stream (RFC 5531, 11): each in fragments, with their lengths before them.
+
+use std::io::{self, Read};
+
+/// The bit that marks the last fragment of a record.
+const LAST: u32 = 1 << 31;
+/// The bytes that a record may grow by before more of it has come.
+const STEP_BYTES: usize = 64 << 10;
+
+/// The limits of a record.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Its bytes, in all fragments together.
+    pub bytes_max: usize,
+    /// Its fragments.
+    pub fragments_max: usize,
+}
+
+/// Why a stream cannot be read on.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The stream failed, or ended within a record.
+    #[error("reading a record: {0}")]
+    Io(#[from] io::Error),
+    /// A record has more bytes than it may.
+    #[error("a record of {0} bytes or more")]
+    TooLong(usize),
+    /// A record has more fragments than it may.
+    #[error("a record of more than {0} fragments")]
+    TooManyFragments(usize),
+}
+
+/// Reads a record whose first fragment has this header. Memory is taken as bytes come, not as a header
+/// announces them.
+///
+/// # Errors
+///
+/// [`RecordError`]; then it is unknown where the next record begins, and the stream is of no more use.
+pub fn read(
+    stream: &mut impl Read,
+    first: [u8; 4],
+    limits: Limits,
+) -> Result<Vec<u8>, RecordError> {
+    let mut record = Vec::new();
+    let mut header = u32::from_be_bytes(first);
+    for _ in 0..limits.fragments_max {
+        let len = (header & !LAST) as usize;
+        let end = record.len() + len;
+        if end > limits.bytes_max {
+            return Err(RecordError::TooLong(end));
+        }
+        while record.len() < end {
+            let at = record.len();
+            record.resize(end.min(at + STEP_BYTES), 0);
+            stream.read_exact(&mut record[at..])?;
+        }
+        if header & LAST != 0 {
+            return Ok(record);
+        }
+        let mut next = [0; 4];
+        stream.read_exact(&mut next)?;
+        header = u32::from_be_bytes(next);
+    }
+    Err(RecordError::TooManyFragments(limits.fragments_max))
+}
+
+/// The room that a record needs before it for its header.
+pub const HEADER_BYTES: usize = 4;
+
+/// Makes a record in one fragment of a message that has [`HEADER_BYTES`] before it.
+pub fn finish(message: &mut [u8]) {
+    if let Some((header, body)) = message.split_first_chunk_mut::<HEADER_BYTES>() {
+        *header = (LAST | body.len() as u32).to_be_bytes();
+    }
+}
+
+#[cfg(test)]
+mod tests;
