@@ -89,14 +89,14 @@ const _: () = assert!(size_of::<MoveExtent>() == 40);
 
 /// ext4: gives `count` blocks of `file` from block `start` on the place of those of `donor` from
 /// `donor_start` on, and the donor theirs; the contents of `file` go with it. Returns how many blocks
-/// were moved. Both have to be open for reading and writing.
+/// were moved, which may be some even if it fails. Both have to be open for reading and writing.
 pub fn move_extents(
     file: &File,
     start: u64,
     donor: &File,
     donor_start: u64,
     count: u64,
-) -> io::Result<u64> {
+) -> (u64, io::Result<()>) {
     let mut request = MoveExtent {
         reserved: 0,
         donor_fd: donor.as_fd().as_raw_fd() as u32,
@@ -106,13 +106,13 @@ pub fn move_extents(
         moved_len: 0,
     };
     // SAFETY: EXT4_IOC_MOVE_EXT reads and writes one `struct move_extent`.
-    unsafe {
+    let result = unsafe {
         let updater = Updater::<{ opcode::read_write::<MoveExtent>(b'f', 15) }, MoveExtent>::new(
             &mut request,
         );
-        ioctl(file, updater)?;
-    }
-    Ok(request.moved_len)
+        ioctl(file, updater)
+    };
+    (request.moved_len.min(count), result.map_err(io::Error::from))
 }
 
 /// `struct file_dedupe_range` with one `struct file_dedupe_range_info`.

@@ -32,20 +32,20 @@ pub fn pack(
     let mut waiting = Vec::with_capacity(files.len());
     for ((file, count), slot) in files.iter().zip(&blocks).zip(slots) {
         match slot {
-            Some(slot) => waiting.push((file, slot, *count)),
+            Some(slot) => waiting.push(Exchange { file, slot, count: *count, moved: 0 }),
             None => done(file, Outcome::Left(String::from("there is no contiguous space for it"))),
         }
     }
     for last in (0..TRIES).rev() {
         let mut busy = Vec::new();
-        for &(file, slot, count) in &waiting {
+        for mut exchange in waiting {
             if stop() {
                 return Ok(false);
             }
-            let outcome = exchange(file, &donor, slot, count);
-            match outcome.unwrap_or_else(|error| outcome_of(&error)) {
-                Outcome::Busy if last > 0 => busy.push((file, slot, count)),
-                outcome => done(file, outcome),
+            let outcome = exchange.go_on(&donor).unwrap_or_else(|error| outcome_of(&error));
+            match outcome {
+                Outcome::Busy if last > 0 => busy.push(exchange),
+                outcome => done(exchange.file, outcome),
             }
         }
         waiting = busy;
@@ -59,26 +59,43 @@ pub fn pack(
     Ok(true)
 }
 
-fn exchange(file: &FileEntry, donor: &File, slot: u64, count: u64) -> io::Result<Outcome> {
-    let original = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
-        .open(&file.path)?;
-    let status = original.metadata()?;
-    if status.ino() != file.inode || status.len() != file.bytes {
-        return Ok(Outcome::Left(String::from("changed meanwhile")));
-    }
-    // A page that waits to be written makes the kernel refuse.
-    extents::of(&original, true)?;
-    let mut moved = 0;
-    while moved < count {
-        match sys::move_extents(&original, moved, donor, slot + moved, count - moved)? {
-            0 => return Ok(Outcome::Busy),
-            some => moved += some,
+/// A file on its way into the donor's space; what counts blocks.
+struct Exchange<'a> {
+    file: &'a FileEntry,
+    /// Where its blocks go in the donor.
+    slot: u64,
+    count: u64,
+    /// How many have their place. To exchange them once more would take it away again.
+    moved: u64,
+}
+
+impl Exchange<'_> {
+    /// Moves what is not moved yet.
+    fn go_on(&mut self, donor: &File) -> io::Result<Outcome> {
+        let original = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
+            .open(&self.file.path)?;
+        let status = original.metadata()?;
+        if status.ino() != self.file.inode || status.len() != self.file.bytes {
+            return Ok(Outcome::Left(String::from("changed meanwhile")));
         }
+        while self.moved < self.count {
+            // Pages that wait to be written make the kernel refuse, and moving a block leaves the others of
+            // its folio so: then it moves one at a time.
+            extents::of(&original, true)?;
+            let (at, left) = (self.moved, self.count - self.moved);
+            let (moved, result) = sys::move_extents(&original, at, donor, self.slot + at, left);
+            self.moved += moved;
+            match (moved, result) {
+                (0, Ok(())) => return Ok(Outcome::Busy),
+                (0, Err(error)) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(Outcome::Moved)
     }
-    Ok(Outcome::Moved)
 }
 
 /// Extents that follow each other in the file and on the device as one: ext4 splits long ones.
