@@ -19,88 +19,19 @@ import sys
 import urllib.parse
 from collections import Counter, namedtuple
 
+from cffs_log import LoggedFile
+from cffs_structures import Bad, crc32c, is_sealed, siphash13, table
+
 ROOT, LOCATOR, EXTERNAL, SYSTEM, FIRST_USER = 1, 2, 3, 4, 16
 CLEAN = 1
-EMBED, INLINE_FEATURE, CHECKSUM_SEED, BUSY_LOG_BLOCKS, PROTECTION = 1, 2, 4, 8, 16
+EMBED, INLINE_FEATURE, CHECKSUM_SEED, BUSY_LOG_BLOCKS, PROTECTION, LOG = 1, 2, 4, 8, 16, 32
 INLINE, CONTENT_CHECKSUM, INDEXED = 1, 2, 4
 DIRECTORY, REGULAR, SYMLINK = 4, 8, 10
 TYPES = {1: "p", 2: "c", 4: "d", 6: "b", 8: "-", 10: "l", 12: "s"}
 INDEX_OFFSET_BYTES = 1 << 40
 
 
-class Bad(Exception):
-    """A structure that is not what it should be."""
-
-
-# Chapter 1: checksums
-
-
-def crc_table():
-    """The table of CRC-32C: polynomial 0x1edc6f41, reflected."""
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
-    return table
-
-
-CRC_TABLE = crc_table()
-
-
-def crc32c(data, crc=0):
-    """The CRC-32C of `data`, continuing from that of what stands before it."""
-    crc ^= 0xFFFFFFFF
-    for byte in data:
-        crc = crc >> 8 ^ CRC_TABLE[(crc ^ byte) & 0xFF]
-    return crc ^ 0xFFFFFFFF
-
-
-def siphash13(seed, data):
-    """SipHash with one round for each word and three at the end."""
-    mask = (1 << 64) - 1
-    k0, k1 = struct.unpack("<QQ", seed)
-    v = [k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D,
-         k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573]
-
-    def rotate(value, bits):
-        return (value << bits | value >> (64 - bits)) & mask
-
-    def sip_round():
-        v[0] = (v[0] + v[1]) & mask
-        v[1] = rotate(v[1], 13) ^ v[0]
-        v[0] = rotate(v[0], 32)
-        v[2] = (v[2] + v[3]) & mask
-        v[3] = rotate(v[3], 16) ^ v[2]
-        v[0] = (v[0] + v[3]) & mask
-        v[3] = rotate(v[3], 21) ^ v[0]
-        v[2] = (v[2] + v[1]) & mask
-        v[1] = rotate(v[1], 17) ^ v[2]
-        v[2] = rotate(v[2], 32)
-
-    tail = len(data) % 8
-    padded = data[len(data) - tail:] + bytes(7 - tail) + bytes([len(data) & 0xFF])
-    for (word,) in struct.iter_unpack("<Q", data[:len(data) - tail] + padded):
-        v[3] ^= word
-        sip_round()
-        v[0] ^= word
-    v[2] ^= 0xFF
-    for _ in range(3):
-        sip_round()
-    return v[0] ^ v[1] ^ v[2] ^ v[3]
-
-
 # The tables of the document, as struct formats and field names
-
-
-def table(name, layout, fields):
-    record = namedtuple(name, fields)
-
-    def decode(data, offset=0):
-        return record(*struct.unpack_from("<" + layout, data, offset))
-
-    decode.size = struct.calcsize("<" + layout)
-    return decode
 
 
 Superblock = table("Superblock", "8sII16s64sIIIIIIIHBBQIIQQQQQII16sQQ"
@@ -177,6 +108,8 @@ class Volume:
         usual = min(max(sb.blocks // 1024, 2), (1 << 19) // sb.block_bytes, sb.cg_blocks // 8) // 2 * 2
         self.busy_log_blocks = 2 * sb.busy_log_blocks if sb.incompat & BUSY_LOG_BLOCKS else usual
         self.used = {}
+        if sb.incompat & LOG:
+            self.device = LoggedFile(device, sb, self.seed)
 
     def problem(self, text):
         self.problems.append(text)
@@ -194,8 +127,7 @@ class Volume:
 
     def sealed(self, data, what, at=4, seed=None):
         """Checks the checksum of a metadata structure."""
-        zeroed = data[:at] + bytes(4) + data[at + 4:]
-        if crc32c(zeroed, self.seed if seed is None else seed) != struct.unpack_from("<I", data, at)[0]:
+        if not is_sealed(data, self.seed if seed is None else seed, at):
             raise Bad(f"{what}: wrong checksum")
 
     # Chapter 3
@@ -206,7 +138,7 @@ class Volume:
         if sb.magic != b"CFFS\r\n\x1a\n":
             raise Bad(f"no superblock at byte {offset}")
         self.sealed(data, f"superblock at byte {offset}", at=8, seed=crc32c(sb.uuid))
-        if sb.version != 1 or sb.incompat >= 2 * PROTECTION:
+        if sb.version != 1 or sb.incompat >= 2 * LOG:
             raise Bad("a version or a feature that this program does not know")
         fragments = sb.blocks * (sb.block_bytes // sb.fragment_bytes)
         if sb.errors_policy > 2 or sb.reserve_fragments >= fragments:
@@ -216,7 +148,10 @@ class Volume:
     # Chapter 2
 
     def cg_head_blocks(self, cg):
-        return 3 + 2 * self.bitmap_blocks + (self.busy_log_blocks if cg == 0 else 0)
+        sb = self.superblock
+        has_log = sb.incompat & LOG and sb.log_start // sb.cg_blocks == cg
+        log_blocks = sb.log_blocks if has_log else 0
+        return 3 + 2 * self.bitmap_blocks + (self.busy_log_blocks if cg == 0 else 0) + log_blocks
 
     def cg_len_blocks(self, cg):
         sb = self.superblock

@@ -24,10 +24,11 @@ enum Uses {
 }
 
 /// The modules above the base, from the bottom.
-const LAYERS: [(&str, Uses); 14] = [
+const LAYERS: [(&str, Uses); 15] = [
     ("device", Uses::Below),
     // Codecs do no I/O, so they do not even see a device.
     ("format", Uses::Only(&[])),
+    ("log", Uses::Only(&["device", "format"])),
     ("memory", Uses::Only(&[])),
     ("host", Uses::Only(&["format"])),
     ("cache", Uses::Below),
@@ -35,9 +36,9 @@ const LAYERS: [(&str, Uses); 14] = [
     ("inode", Uses::Below),
     ("namespace", Uses::Below),
     ("readahead", Uses::Below),
-    ("mkfs", Uses::Only(&["device", "format"])),
+    ("mkfs", Uses::Only(&["device", "format", "log"])),
     // It never trusts the allocator that it audits, nor anything that does.
-    ("fsck", Uses::Only(&["device", "format"])),
+    ("fsck", Uses::Only(&["device", "format", "log"])),
     ("vfs", Uses::Below),
     ("open", Uses::Below),
     ("files", Uses::Below),

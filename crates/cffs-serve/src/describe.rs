@@ -26,6 +26,7 @@ pub fn superblock(superblock: &Superblock) -> Value {
         (has_seed, "checksum-seed"),
         (superblock.incompat.contains(Incompat::BUSY_LOG_BLOCKS), "busy-log-blocks"),
         (superblock.incompat.contains(Incompat::PROTECTION), "protection"),
+        (superblock.incompat.contains(Incompat::LOG), "log"),
         (superblock.ro_compat.contains(RoCompat::DIR_INDEX), "dir-index"),
         (superblock.ro_compat.contains(RoCompat::CONTENT_CHECKSUM), "content-checksum"),
     ] {

@@ -113,6 +113,18 @@ pub enum Corruption {
         /// What was found.
         value: u64,
     },
+    /// No header of the stable log is valid.
+    #[error("log at block {block}: neither of its headers is valid; cffs fsck -y makes it anew")]
+    LogHeader {
+        /// The first block of the log.
+        block: BlockNo,
+    },
+    /// A record of the stable log is bad, and later ones are there.
+    #[error("log: the record in block {block} is bad and others follow it; run cffs fsck")]
+    LogRecord {
+        /// The record's first block.
+        block: BlockNo,
+    },
     /// A cylinder group's header does not identify itself or has a wrong checksum.
     #[error("cylinder group {cg}: bad header ({what})")]
     CgHeader {
@@ -252,6 +264,8 @@ impl Corruption {
             Corruption::SuperblockMagic { .. }
             | Corruption::SuperblockChecksum { .. }
             | Corruption::SuperblockField { .. } => 101,
+            Corruption::LogHeader { .. } => 107,
+            Corruption::LogRecord { .. } => 108,
             Corruption::SectorIdentity { container, .. }
             | Corruption::SectorChecksum { container } => match container.file {
                 InodeNo::SYSTEM => 104,
@@ -279,6 +293,8 @@ impl Corruption {
             Corruption::SuperblockMagic { .. }
             | Corruption::SuperblockChecksum { .. }
             | Corruption::SuperblockField { .. }
+            | Corruption::LogHeader { .. }
+            | Corruption::LogRecord { .. }
             | Corruption::CgHeader { .. }
             | Corruption::CgBitmap { .. } => InodeNo::default(),
             Corruption::SectorIdentity { container, .. }

@@ -11,6 +11,7 @@ pub mod fsck;
 pub mod host;
 pub mod inode;
 pub mod lock;
+pub mod log;
 pub mod memory;
 pub mod mkfs;
 pub mod namespace;

@@ -13,6 +13,7 @@ use crate::device::BlockDevice;
 use crate::error::{Corruption, Error, Result};
 use crate::format::superblock::{Damage, State};
 use crate::fsck::{self, CheckOptions, Progress, Repair, Report};
+use crate::log;
 use crate::vfs::{OpenOptions, Volume, mark, read_superblock};
 
 /// Opens the volume on a device, and recovers it first if it is to be written and was not left
@@ -28,6 +29,7 @@ pub fn open(
     clock: Arc<dyn Clock>,
     options: OpenOptions,
 ) -> Result<Volume> {
+    let device = log::attach(device)?;
     let superblock = match &options.host {
         Some(host) if !options.read_only => {
             mark::claim(&*device, &**host, clock.now(), options.take_over)?

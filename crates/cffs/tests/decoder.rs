@@ -13,8 +13,9 @@ use cffs::error::Result;
 use cffs::format::superblock::Incompat;
 use cffs::format::{Layout, Superblock};
 use cffs::fsck::{self, CheckOptions};
+use cffs::log::LoggedDevice;
 use cffs::mkfs::MkfsOptions;
-use cffs::units::InodeNo;
+use cffs::units::{CgIndex, InodeNo};
 use cffs::vfs::{NewKind, Volume, XattrMode, read_superblock};
 
 #[test]
@@ -140,6 +141,36 @@ fn a_volume_that_has_grown_is_read_too() {
         let options = CheckOptions { force: true, contents: true, ..CheckOptions::default() };
         let report = fsck::check(&MemoryDevice::from_image(image), &options, &()).unwrap();
         assert!(report.problems.is_empty(), "{name}: {:?}", report.problems);
+    }
+}
+
+/// What is in the log counts, and not what lies at its place.
+#[test]
+fn a_volume_with_a_log_is_read_too() {
+    for (name, options) in sample::kinds() {
+        let log_bytes = 40 * u64::from(options.block_bytes);
+        let image = sample::full(&MkfsOptions { log_bytes, ..options }).unwrap();
+        let (_, volume) = sample::open(&image, true).unwrap();
+        let expected = listing::of(&volume).unwrap();
+        assert_eq!(listing::decoded(&image), expected, "{name}");
+
+        let device = MemoryDevice::from_image(image);
+        let superblock = read_superblock(&device).unwrap();
+        let layout = Layout::new(&superblock);
+        // What every reader needs: the system area and the first bitmap.
+        for block in [layout.system_area(), layout.cg_bitmap(CgIndex(0))] {
+            let at = layout.block_offset(block);
+            let mut bytes = vec![0; layout.block_bytes as usize];
+            device.read_at(at, &mut bytes).unwrap();
+            let (logged, doubt) = LoggedDevice::open(&device, &superblock);
+            assert_eq!(doubt, None);
+            // The last image of a block counts.
+            assert!(logged.write_atomic(&[(at, &vec![0xaa; bytes.len()])]).unwrap());
+            assert!(logged.write_atomic(&[(at, &bytes)]).unwrap());
+            drop(logged);
+            device.write_at(at, &[IoSlice::new(&vec![0xbb; bytes.len()])]).unwrap();
+            assert_eq!(listing::decoded(&device.snapshot()), expected, "{name}, {block:?}");
+        }
     }
 }
 

@@ -76,6 +76,10 @@ pub struct Mkfs {
     /// What a mount does when it meets damage, unless -o errors= says otherwise.
     #[arg(long, value_enum, default_value_t = Errors::Default)]
     errors: Errors,
+    /// The size of the stable log, for instance 64M, or none. With a log an fsync takes one write and
+    /// one flush of the device, and not two or more; programs older than the log cannot use the volume.
+    #[arg(long, value_name = "SIZE|none", default_value = "none", value_parser = parse_log)]
+    log: u64,
     /// Overwrite what is there.
     #[arg(short, long, visible_short_alias = 'F')]
     force: bool,
@@ -92,6 +96,17 @@ pub struct Mkfs {
     /// Print what was made as JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// The size of a log; 0 for none.
+fn parse_log(text: &str) -> Result<u64, String> {
+    match text {
+        "none" => Ok(0),
+        size => match size::parse(size)? {
+            0 => Err(String::from("a log has a size; for no log say none")),
+            bytes => Ok(bytes),
+        },
+    }
 }
 
 /// The policies by name.
@@ -207,6 +222,7 @@ impl Mkfs {
             inline_bytes_max: self.inline_max,
             reserve_bytes: self.reserve.of(size_bytes),
             errors: self.errors.policy(),
+            log_bytes: self.log,
             policy: match self.policy {
                 PolicyName::Directory => Policy::Directory,
                 PolicyName::Hint => Policy::Hint,
@@ -240,6 +256,7 @@ impl Mkfs {
         let features = [
             feature(superblock.incompat.contains(Incompat::EMBED), "embed"),
             feature(superblock.incompat.contains(Incompat::INLINE), "inline"),
+            feature(superblock.incompat.contains(Incompat::LOG), "log"),
         ];
         let features: Vec<&str> = features.into_iter().filter(|name| !name.is_empty()).collect();
         say!(

@@ -32,6 +32,7 @@ mod step;
 mod streams;
 mod write_set;
 
+use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
@@ -490,6 +491,31 @@ impl BufferCache {
         let bytes = images.len() as u64 * u64::from(self.layout.block_bytes);
         count(&self.counters.written_bytes, bytes);
         Ok(())
+    }
+
+    /// The most blocks that the device writes all or none; 0 if it cannot.
+    fn atomic_blocks_max(&self) -> usize {
+        (self.device.atomic_bytes_max() / u64::from(self.layout.block_bytes)) as usize
+    }
+
+    /// Has the device write the blocks all or none and makes them durable; false if it cannot.
+    fn write_atomic(&self, images: &BTreeMap<BlockNo, Arc<Block>>) -> Result<bool> {
+        let pieces: Vec<(u64, &[u8])> = images
+            .iter()
+            .map(|(number, image)| (self.layout.block_offset(*number), &image[..]))
+            .collect();
+        self.waiter.about_to_wait();
+        if !self.device.write_atomic(&pieces)? {
+            return Ok(false);
+        }
+        count(&self.counters.writes, 1);
+        count(&self.counters.syncs, 1);
+        let bytes = images.len() as u64 * u64::from(self.layout.block_bytes);
+        count(&self.counters.written_bytes, bytes);
+        if let Some((last, _)) = images.last_key_value() {
+            self.horizon.fetch_max(last.0 + 1, Ordering::Relaxed);
+        }
+        Ok(true)
     }
 
     /// Writes whole blocks past the cache, through which they are not read while the volume is open.

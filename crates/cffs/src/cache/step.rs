@@ -13,6 +13,8 @@ pub enum Step {
     Preparing,
     /// The writes of this phase.
     Writing(Phase),
+    /// All phases as one record of the log.
+    Logging,
     /// A barrier between two phases.
     Barrier,
     /// The sync at the end.
@@ -20,9 +22,10 @@ pub enum Step {
 }
 
 impl Step {
-    const ALL: [Step; 9] = [
+    const ALL: [Step; 10] = [
         Step::Gate,
         Step::Preparing,
+        Step::Logging,
         Step::Barrier,
         Step::Syncing,
         Step::Writing(Phase::New),
@@ -42,6 +45,7 @@ impl Step {
             Step::Writing(Phase::Change) => "an epoch writes directory sectors",
             Step::Writing(Phase::Settle) => "an epoch writes deferred changes",
             Step::Writing(Phase::Derived) => "an epoch writes what is derived",
+            Step::Logging => "an epoch is written to the log",
             Step::Barrier => "an epoch waits for a barrier of the device",
             Step::Syncing => "an epoch waits for the device to flush",
         }

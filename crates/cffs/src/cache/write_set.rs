@@ -4,7 +4,8 @@
 //! request (group write); between phases stands a barrier. A set is a snapshot: what changes in
 //! memory afterwards is of the next epoch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
 use std::sync::Arc;
 
 use super::step::Step;
@@ -132,7 +133,10 @@ impl WriteSet {
 
     /// Writes the set, phase by phase, and returns when it is durable. The cache then has every
     /// block as it is on the device.
-    pub fn commit(self, cache: &BufferCache) -> Result<()> {
+    pub fn commit(mut self, cache: &BufferCache) -> Result<()> {
+        if self.commit_at_once(cache)? {
+            return Ok(());
+        }
         let mut written = self.follows;
         for (number, phase) in self.phases.into_iter().enumerate() {
             if phase.is_empty() {
@@ -148,6 +152,50 @@ impl WriteSet {
         }
         cache.step.set(Some(Step::Syncing));
         if written { cache.sync() } else { Ok(()) }
+    }
+
+    /// Writes the set, or all that is not new, as one record of the device's log, which needs no
+    /// phases; false if it has no log, or the record would be too long. What is left of the set then is
+    /// still to be written.
+    fn commit_at_once(&mut self, cache: &BufferCache) -> Result<bool> {
+        let max = cache.atomic_blocks_max();
+        if max == 0 {
+            return Ok(false);
+        }
+        let [new, rest @ ..] = &self.phases;
+        let others: BTreeSet<BlockNo> = rest.iter().flat_map(BTreeMap::keys).copied().collect();
+        let more = new.keys().filter(|number| !others.contains(number)).count();
+        // The superblock goes first, as a change that no record may have.
+        let is_direct = |number: BlockNo| others.len() + more > max || number == BlockNo(0);
+        if others.len() > max || others.is_empty() && more > max {
+            return Ok(false);
+        }
+        let (direct, logged) =
+            take(&mut self.phases[0]).into_iter().partition(|(number, _)| is_direct(*number));
+        self.phases[0] = logged;
+        self.follows |= !BTreeMap::is_empty(&direct);
+        cache.step.set(Some(Step::Writing(Phase::New)));
+        write_phase(cache, direct)?;
+        let mut record = BTreeMap::new();
+        for phase in self.phases.iter_mut().rev() {
+            for (number, image) in phase {
+                if let Image::Part { block, covered, kept } = image {
+                    let part = Image::Part { block: block.clone(), covered: *covered, kept: *kept };
+                    *image = Image::Whole(complete(cache, *number, part)?);
+                }
+                if let Image::Whole(whole) = image {
+                    record.entry(*number).or_insert_with(|| Arc::clone(whole));
+                }
+            }
+        }
+        cache.step.set(Some(Step::Logging));
+        if record.is_empty() || !cache.write_atomic(&record)? {
+            return Ok(false);
+        }
+        for (number, image) in record {
+            cache.install(number, image);
+        }
+        Ok(true)
     }
 }
 

@@ -124,6 +124,19 @@ pub trait BlockDevice: Send + Sync {
         let _ = (offset, len);
     }
 
+    /// How many bytes [`write_atomic`](BlockDevice::write_atomic) takes at once; 0 without a log.
+    fn atomic_bytes_max(&self) -> u64 {
+        0
+    }
+
+    /// Writes whole blocks at any offsets and makes them durable: after a crash all of them are
+    /// there or none is, and with them all that was written before. False, and nothing written, if
+    /// that cannot be done.
+    fn write_atomic(&self, blocks: &[(u64, &[u8])]) -> io::Result<bool> {
+        let _ = blocks;
+        Ok(false)
+    }
+
     /// Whether no other program of this host can have the device open for writing, by any path.
     fn is_exclusive(&self) -> bool {
         true
@@ -162,6 +175,12 @@ macro_rules! forward {
             }
             fn drop_cached(&self, offset: u64, len: u64) {
                 (**self).drop_cached(offset, len);
+            }
+            fn atomic_bytes_max(&self) -> u64 {
+                (**self).atomic_bytes_max()
+            }
+            fn write_atomic(&self, blocks: &[(u64, &[u8])]) -> io::Result<bool> {
+                (**self).write_atomic(blocks)
             }
             fn is_exclusive(&self) -> bool {
                 (**self).is_exclusive()

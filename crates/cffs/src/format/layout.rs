@@ -2,8 +2,8 @@
 //!
 //! Each cylinder group begins with a block for a superblock, one for the system area, its header,
 //! its free bitmap and its busy bitmap; then come the fragments that it gives out. In most groups
-//! the first two are reserved but unused. Group 0 has in addition the busy log. The last
-//! two blocks of the volume are one more copy of the superblock and the system area.
+//! the first two are reserved but unused. Group 0 has in addition the busy log, one group perhaps the
+//! stable log. The last two blocks of the volume are one more copy of the superblock and the system area.
 
 use std::ops::Range;
 
@@ -30,6 +30,10 @@ pub struct Layout {
     pub cg_blocks: u32,
     /// The blocks of each of the two halves of the busy log.
     pub busy_log_half_blocks: u32,
+    /// The group whose head the stable log prolongs.
+    pub log_cg: CgIndex,
+    /// The blocks of the stable log; 0 where there is none.
+    pub log_blocks: u32,
 }
 
 /// Blocks at the head of each group before its bitmaps: superblock, system area, header.
@@ -48,6 +52,10 @@ impl Layout {
             true => superblock.busy_log_blocks,
             false => Layout::usual_busy_log_half_blocks(superblock),
         };
+        let log_blocks = match superblock.incompat.contains(Incompat::LOG) {
+            true => superblock.log.blocks,
+            false => 0,
+        };
         Layout {
             block_bytes: superblock.block_bytes,
             fragment_bytes: superblock.fragment_bytes,
@@ -56,6 +64,8 @@ impl Layout {
             blocks: superblock.blocks,
             cg_blocks: superblock.cg_blocks,
             busy_log_half_blocks,
+            log_cg: CgIndex((superblock.log.start / u64::from(superblock.cg_blocks)) as u32),
+            log_blocks,
         }
     }
 
@@ -216,9 +226,19 @@ impl Layout {
 
     /// The blocks at the head of a group that it never gives out.
     pub fn cg_reserved_blocks(&self, cg: CgIndex) -> u32 {
+        let log = if cg == self.log_cg { self.log_blocks } else { 0 };
+        (self.cg_head_blocks(cg) + log).min(self.cg_len_blocks(cg))
+    }
+
+    /// The blocks at the head of a group that every volume has, without the stable log.
+    fn cg_head_blocks(&self, cg: CgIndex) -> u32 {
         let log = if cg.0 == 0 { 2 * self.busy_log_half_blocks } else { 0 };
-        let head = CG_HEAD_BLOCKS as u32 + 2 * self.bitmap_blocks() + log;
-        head.min(self.cg_len_blocks(cg))
+        CG_HEAD_BLOCKS as u32 + 2 * self.bitmap_blocks() + log
+    }
+
+    /// Where the stable log begins, or would, if the group's head is prolonged by it.
+    pub fn log_start(&self, cg: CgIndex) -> BlockNo {
+        BlockNo(self.cg_start(cg).0 + u64::from(self.cg_head_blocks(cg)))
     }
 
     /// Whether the block holds metadata at a fixed place, so that no file may have it.
@@ -246,9 +266,12 @@ impl Layout {
         let head: u64 = if cgs <= 2 {
             (0..cgs).map(|cg| u64::from(self.cg_reserved_blocks(CgIndex(cg)))).sum()
         } else {
-            // All groups but the first and the last are alike.
+            // All groups but the first and the last are alike, but for the one with the log.
+            let between = 1..cgs - 1;
+            let log = if between.contains(&self.log_cg.0) { self.log_blocks } else { 0 };
             u64::from(self.cg_reserved_blocks(CgIndex(0)))
-                + u64::from(self.cg_reserved_blocks(CgIndex(1))) * u64::from(cgs - 2)
+                + u64::from(self.cg_head_blocks(CgIndex(1))) * u64::from(cgs - 2)
+                + u64::from(log)
                 + u64::from(self.cg_reserved_blocks(CgIndex(cgs - 1)))
         };
         let last = CgIndex(cgs - 1);

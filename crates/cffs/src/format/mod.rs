@@ -21,6 +21,7 @@ pub mod inode;
 pub mod layout;
 mod live;
 pub mod locator;
+pub mod log;
 pub mod sector;
 pub mod superblock;
 pub mod xattr;

@@ -11,7 +11,7 @@ mod records;
 
 use self::records::ErrorFlags;
 pub use self::records::{Damage, ErrorsPolicy, HOLDER_NAME_BYTES, Holder, LogArea, Reserve};
-use super::{Checksum, Layout};
+use super::{Checksum, Layout, log};
 use crate::error::{Corruption, Error, Result};
 use crate::units::{CgIndex, InodeNo};
 
@@ -40,6 +40,8 @@ bitflags::bitflags! {
         const BUSY_LOG_BLOCKS = 1 << 3;
         /// Files may be immutable or append-only.
         const PROTECTION = 1 << 4;
+        /// Changes go to a log first: what lies at its place may be older than what the log has.
+        const LOG = 1 << 5;
     }
 }
 
@@ -162,7 +164,7 @@ pub struct Superblock {
     pub damage: Option<Damage>,
     /// Space that only some may use.
     pub reserve: Reserve,
-    /// Left for a log of changes.
+    /// Where the log lies, with [`Incompat::LOG`]; else without a meaning.
     pub log: LogArea,
     /// Left for volumes in object stores: which objects are the volume's.
     pub object_id: [u8; 16],
@@ -450,12 +452,38 @@ impl Superblock {
             let limit = Layout::busy_log_half_blocks_max(self.block_bytes, self.cg_blocks);
             below("busy_log_blocks", value, u64::from(limit) + 1)?;
         }
+        self.check_log()?;
         let layout = Layout::new(self);
         for cg in [CgIndex(0), CgIndex(layout.cgs() - 1)] {
             // A group has room for what lies at its head and, if last, for what ends the volume.
             if layout.cg_len_blocks(cg) < layout.cg_reserved_blocks(cg) + 8 {
                 return Err(Corruption::SuperblockField { field: "blocks", value: self.blocks });
             }
+        }
+        Ok(())
+    }
+
+    /// Checks that the log, if there is one, follows the head of a group and leaves room in it.
+    fn check_log(&self) -> Result<(), Corruption> {
+        if !self.incompat.contains(Incompat::LOG) {
+            return Ok(());
+        }
+        let field = |field, value| Err(Corruption::SuperblockField { field, value });
+        if self.log.flags != 0 {
+            return field("log_flags", self.log.flags.into());
+        }
+        if !(log::LOG_BLOCKS_MIN..=self.cg_blocks).contains(&self.log.blocks) {
+            return field("log_blocks", self.log.blocks.into());
+        }
+        if self.log.start >= self.blocks {
+            return field("log_start", self.log.start);
+        }
+        let layout = Layout::new(self);
+        let cg = layout.log_cg;
+        if layout.log_start(cg).0 != self.log.start
+            || layout.cg_reserved_blocks(cg) + 8 > layout.cg_len_blocks(cg)
+        {
+            return field("log_start", self.log.start);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! Offers [`check`], which walks everything that cannot be recomputed (DESIGN: truth and derived
 //! state), holds it against the format's rules, holds everything derived against it, and repairs
 //! both. It serves `cffs fsck`, and the recovery of a volume that was not left clean. Stands on
-//! `device` and `format` alone: it never trusts the allocator that it audits. `docs/FSCK.md`
+//! `device`, `format` and `log` alone: it never trusts the allocator that it audits. `docs/FSCK.md`
 //! explains what it finds, code by code.
 //!
 //! ```text
@@ -56,6 +56,7 @@ mod walk;
 mod tests;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io::IoSlice;
 
 use self::disk::Disk;
 use self::fast::Fast;
@@ -67,9 +68,10 @@ use self::scope::Scope;
 use self::search::Search;
 use self::walk::Walk;
 use crate::device::BlockDevice;
-use crate::error::Result;
-use crate::format::superblock::State;
+use crate::error::{Corruption, Result};
+use crate::format::superblock::{Damage, State};
 use crate::format::{Checksum, Layout, Superblock};
+use crate::log::{self, LoggedDevice};
 use crate::units::{BlockNo, CgIndex, FragRun, InodeNo};
 
 /// What may be repaired.
@@ -160,6 +162,57 @@ pub fn check(
     let mut disk = Disk::new(device, options.threads);
     let mut report = Report::default();
     let mut superblock = pass0::find_superblock(&mut disk, &mut report, options.salvage)?;
+    if !log::has_log(&superblock) || device.atomic_bytes_max() > 0 {
+        return check_logged(device, superblock, options, progress, report);
+    }
+    let (logged, doubt) = LoggedDevice::open(device, &superblock);
+    if let Some(doubt) = doubt {
+        report.problems.push(log_problem(&superblock, &doubt));
+        if options.repair == Repair::Yes && superblock.writable() {
+            remember(device, &mut superblock, &doubt)?;
+        }
+    }
+    let report = check_logged(&logged, superblock.clone(), options, progress, report)?;
+    let is_log = |code| matches!(code, Code::LogHeader | Code::LogLost);
+    if report.problems.iter().any(|problem| is_log(problem.code) && problem.fixed) {
+        log::erase(device, &superblock)?;
+    }
+    Ok(report)
+}
+
+/// A log that is damaged. Where the volume was left clean, there was nothing in it.
+fn log_problem(superblock: &Superblock, doubt: &Corruption) -> Problem {
+    let code = match superblock.state {
+        State::Clean => Code::LogHeader,
+        State::InUse | State::Damaged => Code::LogLost,
+    };
+    Problem { code, place: Place::Volume, message: doubt.to_string(), fixed: false }
+}
+
+/// Has the superblock tell of the damage: a repair takes what is left of the log home, and one that is cut
+/// short then must not be taken for a crash that the busy log explains.
+fn remember(
+    device: &dyn BlockDevice,
+    superblock: &mut Superblock,
+    doubt: &Corruption,
+) -> Result<()> {
+    let (code, ino, now) = (doubt.code(), doubt.ino(), superblock.mounted_at);
+    superblock.damage = Some(Damage::met_again(superblock.damage, code, ino, now));
+    let mut sector = superblock.encode().to_vec();
+    sector.resize(sector.len().max(device.geometry().sector_bytes as usize), 0);
+    device.write_at(0, &[IoSlice::new(&sector)])?;
+    Ok(device.sync()?)
+}
+
+/// Checks a volume whose log, if it has one, is part of the device.
+fn check_logged(
+    device: &dyn BlockDevice,
+    mut superblock: Superblock,
+    options: &CheckOptions,
+    progress: &dyn Progress,
+    mut report: Report,
+) -> Result<Report> {
+    let disk = Disk::new(device, options.threads);
     report.damage_seen = superblock.damage;
     let is_doubted = superblock.damage.is_some();
     // What was seen may be in the contents.

@@ -89,6 +89,14 @@ problems! {
         "system inode missing or impossible"
         "The inode of the root directory, of the locator table or of the external table is not there or is none."
         "It is made anew, empty; what it contained is searched.";
+    LogHeader "CF0107" Derived
+        "header of the log bad"
+        "Neither header of the stable log is valid. The volume was left clean, so there was nothing in the log."
+        "The log is made anew, empty.";
+    LogLost "CF0108" Loss
+        "log lost while it was in use"
+        "The headers of the stable log, or a record in it that others follow, cannot be read or do not match their checksums, and the volume was not left clean. Changes that were durable are lost, and what lies at its place may not fit together."
+        "The records before the bad one are used, the volume is checked as a whole, and the log made anew, empty.";
 
     SectorLost "CF0201" Loss
         "directory sector lost"

@@ -1,6 +1,6 @@
 //! Makes an empty volume.
 //!
-//! Offers [`make`]. Stands on `device` and `format` alone. What it writes is the same for a volume
+//! Offers [`make`]. Stands on `device`, `format` and `log` alone. What it writes is the same for a volume
 //! of any size: the superblock and the system area, their copies, whose number grows with the
 //! logarithm of the size, and the head of the first cylinder group. The other groups are made by
 //! whoever first uses them.
@@ -19,6 +19,7 @@ use crate::format::cylinder_group::{CgHeader, bitmap_checksum};
 use crate::format::inode::{DiskInode, FileType, Record};
 use crate::format::sector::{self, Body};
 use crate::format::{Layout, Superblock};
+use crate::log;
 use crate::units::{BlockNo, CgIndex, Container, EpochNo, InodeNo, SectorIndex};
 
 mod options;
@@ -60,6 +61,9 @@ pub fn make(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<Superbloc
     superblock_block[..encoded.len()].copy_from_slice(&encoded);
     let system_area = system_area(&superblock, options)?;
     write(layout.system_area(), &[&system_area[..], &first_group(&superblock)].concat())?;
+    if log::has_log(&superblock) {
+        log::erase(device, &superblock)?;
+    }
     // Whoever finds a copy finds a whole volume with it.
     device.barrier()?;
     let copy = [&superblock_block[..], &system_area].concat();

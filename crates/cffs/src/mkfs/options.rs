@@ -6,11 +6,12 @@ use crate::error::{Error, Result};
 use crate::format::Superblock;
 use crate::format::inode::{DATA_AREA_BYTES_MIN, Record};
 use crate::format::layout::Layout;
+use crate::format::log::LOG_BLOCKS_MIN;
 use crate::format::sector::{SECTOR_HEADER_BYTES, entry_bytes};
 use crate::format::superblock::{
     ErrorsPolicy, Incompat, LogArea, Policy, Reserve, RoCompat, State,
 };
-use crate::units::InodeNo;
+use crate::units::{CgIndex, InodeNo};
 
 /// The longest label of a volume, in bytes.
 pub const LABEL_BYTES_MAX: usize = 64;
@@ -62,6 +63,8 @@ pub struct MkfsOptions {
     pub reserve_gid: u32,
     /// What a mount does when it meets damage, unless it is told otherwise.
     pub errors: ErrorsPolicy,
+    /// The bytes of the stable log; 0 for none.
+    pub log_bytes: u64,
 }
 
 impl Default for MkfsOptions {
@@ -87,6 +90,7 @@ impl Default for MkfsOptions {
             reserve_uid: 0,
             reserve_gid: 0,
             errors: ErrorsPolicy::Default,
+            log_bytes: 0,
         }
     }
 }
@@ -114,6 +118,9 @@ impl MkfsOptions {
         }
         let mut superblock = self.superblock(sector_bytes);
         superblock.blocks = blocks_of(&superblock, device.size_bytes)?;
+        if self.log_bytes > 0 {
+            place_log(&mut superblock, self.log_bytes)?;
+        }
         superblock.free_fragments = Layout::new(&superblock).allocatable_fragments();
         superblock.reserve = Reserve {
             fragments: self.reserve_bytes.div_ceil(self.fragment_bytes.into()),
@@ -213,6 +220,29 @@ pub(crate) fn check_reserve(superblock: &Superblock, fragments: u64) -> Result<(
             fragments.saturating_mul(superblock.fragment_bytes.into())
         ));
     }
+    Ok(())
+}
+
+/// Gives the volume a log of so many bytes behind the head of the group in the middle, where the head
+/// of a disk has the shortest way to it from everywhere.
+fn place_log(superblock: &mut Superblock, bytes: u64) -> Result<()> {
+    let block_bytes = u64::from(superblock.block_bytes);
+    let layout = Layout::new(superblock);
+    let cg = CgIndex(layout.cgs() / 2);
+    let start = layout.log_start(cg);
+    let head = start.0 - layout.cg_start(cg).0;
+    // A group needs room for files, too; a small volume more than a log takes.
+    let max = u64::from(layout.cg_len_blocks(cg)).saturating_sub(head) / 2;
+    let blocks = bytes.div_ceil(block_bytes);
+    if !(u64::from(LOG_BLOCKS_MIN)..=max).contains(&blocks) {
+        return refuse(format!(
+            "a log of {bytes} bytes is not possible on this volume: it may have from {} to {} bytes",
+            u64::from(LOG_BLOCKS_MIN) * block_bytes,
+            max * block_bytes
+        ));
+    }
+    superblock.incompat |= Incompat::LOG;
+    superblock.log = LogArea { start: start.0, blocks: blocks as u32, ..LogArea::default() };
     Ok(())
 }
 

@@ -89,6 +89,7 @@ use crate::format::{Layout, Superblock};
 pub use crate::inode::Fill as BusyLogFill;
 use crate::inode::{Busy, Locked, Store, Vnode};
 use crate::lock::{self, Rank};
+use crate::log;
 use crate::memory::{Kind, Memory};
 use crate::namespace::Namespace;
 use crate::readahead::ReadAhead;
@@ -257,6 +258,7 @@ impl Volume {
         clock: Arc<dyn Clock>,
         options: OpenOptions,
     ) -> Result<Volume> {
+        let device = log::attach(device)?;
         let mut superblock = match &options.host {
             Some(host) if !options.read_only => {
                 mark::claim(&*device, &**host, clock.now(), options.take_over)?

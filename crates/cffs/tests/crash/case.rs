@@ -64,8 +64,13 @@ const HOLES_EVERY: usize = 3;
 /// Inodes that stay: the table grows while half of it is in use.
 const INODES_LEFT: u64 = 400;
 
-static STARTS: [OnceLock<Start>; (KINDS + IN_PIECES) as usize] =
-    [const { OnceLock::new() }; (KINDS + IN_PIECES) as usize];
+/// Added to a kind: a stable log, so small that it is full again and again.
+pub const LOGGED: u64 = 8;
+/// The blocks of that log: a record has up to 255 in a larger one.
+const LOG_BLOCKS: usize = 40;
+
+static STARTS: [OnceLock<Start>; (LOGGED + KINDS) as usize] =
+    [const { OnceLock::new() }; (LOGGED + KINDS) as usize];
 
 impl Start {
     /// The kind of this number, which is made once.
@@ -83,6 +88,7 @@ impl Start {
             uuid: Some(UUID),
             block_bytes: BLOCK_BYTES as u32,
             hash_seed: Some([9; 16]),
+            log_bytes: if kind & LOGGED != 0 { (LOG_BLOCKS * BLOCK_BYTES) as u64 } else { 0 },
             ..MkfsOptions::default()
         };
         mkfs::make(&*device, &options).expect("mkfs");

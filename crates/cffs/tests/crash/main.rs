@@ -32,13 +32,15 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use case::{IN_PIECES, KINDS, Start, Tried};
+use case::{IN_PIECES, KINDS, LOGGED, Start, Tried};
 use cffs::vfs::RenameMode;
 use mutants::Mutant;
 use ops::Op;
 
 /// States to try if nothing else is asked for.
 const STATES: u64 = 200_000;
+/// States of volumes with a log: the calls are the same, and what a crash leaves is simpler.
+const LOGGED_STATES: u64 = 50_000;
 /// What stands between the calls of a pair: nothing, a sync, an fsync of the file that most of the
 /// calls are about, or one of a new file, which leaves behind what the first call wrote. Last, both
 /// calls stand before such an fsync.
@@ -93,6 +95,16 @@ impl Workload {
         let (rest, between) = (rest / BETWEEN, rest % BETWEEN);
         let (first, second) = ((rest / calls) as usize, (rest % calls) as usize);
         Workload::Pair { kind, first, between, second }
+    }
+
+    /// The same pairs on volumes with a log.
+    fn nth_logged_pair(nth: u64, calls: u64) -> Workload {
+        match Workload::nth_pair(nth, calls) {
+            Workload::Pair { kind, first, between, second } => {
+                Workload::Pair { kind: kind + LOGGED, first, between, second }
+            }
+            long @ Workload::Long { .. } => long,
+        }
     }
 
     fn nth_long(nth: u64) -> Workload {
@@ -251,10 +263,10 @@ impl Explorer {
     }
 }
 
-fn explore(nth: fn(u64, u64) -> Workload) {
+fn explore(nth: fn(u64, u64) -> Workload, usual_states: u64) {
     let began = Instant::now();
     let explorer = Explorer::new();
-    let states = number("CFFS_CRASH_STATES").unwrap_or(STATES);
+    let states = number("CFFS_CRASH_STATES").unwrap_or(usual_states);
     let (tried, failures) = explorer.explore(states, nth);
     failures.iter().for_each(|failure| println!("{failure}\n"));
     println!(
@@ -275,8 +287,19 @@ fn explore(nth: fn(u64, u64) -> Workload) {
 #[test]
 fn every_crash_leaves_a_state_that_was() {
     match number("CFFS_CRASH_LONG") {
-        Some(_) => explore(|nth, _| Workload::nth_long(nth)),
-        None => explore(Workload::nth_pair),
+        Some(_) => explore(|nth, _| Workload::nth_long(nth), STATES),
+        None => explore(Workload::nth_pair, STATES),
+    }
+}
+
+#[test]
+fn every_crash_of_a_volume_with_a_log_leaves_a_state_that_was() {
+    match number("CFFS_CRASH_LONG") {
+        Some(_) => {
+            let long = |nth, _| Workload::Long { kind: LOGGED + nth % KINDS, seed: nth };
+            explore(long, LOGGED_STATES);
+        }
+        None => explore(Workload::nth_logged_pair, LOGGED_STATES),
     }
 }
 

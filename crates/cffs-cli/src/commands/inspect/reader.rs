@@ -13,6 +13,7 @@ use cffs::format::locator;
 use cffs::format::sector::{self, Body, Sector};
 use cffs::format::superblock::SUPERBLOCK_BYTES;
 use cffs::format::{Checksum, Layout, Superblock, checksum};
+use cffs::log::{self, LoggedDevice};
 use cffs::units::{BlockNo, CgIndex, Container, InodeNo, SectorIndex};
 
 use crate::output::note;
@@ -22,7 +23,7 @@ const EXTENTS_MAX: usize = 1 << 24;
 
 /// Reads structures of the volume on a device.
 pub struct Reader<'d> {
-    device: &'d dyn BlockDevice,
+    device: Box<dyn BlockDevice + 'd>,
     superblock: Superblock,
     layout: Layout,
     checksum: Checksum,
@@ -63,6 +64,16 @@ impl<'d> Reader<'d> {
         };
         let layout = Layout::new(&superblock);
         let checksum = superblock.checksum();
+        let device: Box<dyn BlockDevice + 'd> = match log::has_log(&superblock) {
+            true => {
+                let (logged, doubt) = LoggedDevice::open(device, &superblock);
+                if let Some(doubt) = doubt {
+                    note!("cffs: {doubt}; this is what comes before the damage");
+                }
+                Box::new(logged)
+            }
+            false => Box::new(device),
+        };
         Ok(Reader { device, superblock, layout, checksum })
     }
 

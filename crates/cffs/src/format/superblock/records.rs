@@ -106,16 +106,15 @@ pub struct Reserve {
     pub gid: u32,
 }
 
-/// A log of changes, which this version of the format leaves room for and does not use: kept as it
-/// was found.
+/// Where the stable log lies. Without the feature it has no meaning, and is kept as it was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogArea {
     /// The first block of the log.
     pub start: u64,
     /// Its blocks.
     pub blocks: u32,
-    /// Its features.
+    /// Its features, of which there are none yet.
     pub flags: u32,
-    /// The UUID of a log on another device.
+    /// Left for the UUID of a log on another device.
     pub uuid: [u8; 16],
 }

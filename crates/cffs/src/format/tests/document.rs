@@ -16,7 +16,7 @@ use crate::format::sector::{self, Body};
 use crate::format::superblock::SUPERBLOCK_BYTES;
 use crate::format::{
     FILE_BYTES_MAX, INODE_NO_MAX, LINKS_MAX, NAME_BYTES_MAX, SYMLINK_BYTES_MAX, busy_log, index,
-    inode, locator, xattr,
+    inode, locator, log, xattr,
 };
 use crate::units::{BlockNo, CgIndex, FragNo};
 
@@ -189,6 +189,45 @@ fn busy_log_sample() -> Sample {
         .number("used", 5)
         .number("flags", 1)
         .number("previous", 0x3132_3334)
+}
+
+fn log_samples() -> [(&'static str, Sample); 3] {
+    let header = log::Header { sequence: 0x0102_0304, era: 0x1112_1314, blocks: 0x2122 };
+    let mut block = vec![0xee; 4096];
+    header.encode_into(&mut block, checksum());
+    let place = log::Place { era: 0x3132_3334, sequence: 0x4142_4344, previous: 0x5152_5354 };
+    let entry = log::Entry { block: BlockNo(0x6162_6364), checksum: 0x7172_7374 };
+    let record = log::Record { place, entries: vec![entry; 2] };
+    let mut head = vec![0xee; 4096];
+    record.encode_into(&mut head, checksum());
+    let entry = head[log::RECORD_HEADER_BYTES..].to_vec();
+    [
+        (
+            "log header",
+            Sample::new(block, log::HEADER_BYTES)
+                .bytes("magic", b"CFlh")
+                .any("checksum")
+                .number("sequence", 0x0102_0304)
+                .number("era", 0x1112_1314)
+                .number("blocks", 0x2122),
+        ),
+        (
+            "log record",
+            Sample::new(head, log::RECORD_HEADER_BYTES)
+                .bytes("magic", b"CFlr")
+                .any("checksum")
+                .number("era", 0x3132_3334)
+                .number("sequence", 0x4142_4344)
+                .number("previous", 0x5152_5354)
+                .number("count", 2),
+        ),
+        (
+            "log entry",
+            Sample::new(entry, log::ENTRY_BYTES)
+                .number("block", 0x6162_6364)
+                .number("checksum", 0x7172_7374),
+        ),
+    ]
 }
 
 fn cylinder_group_sample() -> Sample {
@@ -382,6 +421,7 @@ fn every_table_is_what_the_code_writes() {
     samples.insert("superblock", superblock_sample());
     samples.insert("cylinder group", cylinder_group_sample());
     samples.insert("busy log sector", busy_log_sample());
+    samples.extend(log_samples());
     samples.extend(sector_samples());
     samples.extend(inode_samples());
     samples.extend(extent_samples());

@@ -1,12 +1,13 @@
 use super::*;
+use crate::format::log::LOG_BLOCKS_MIN;
 use crate::format::{Layout, LiveLayout};
 use crate::units::{BlockNo, CgIndex, FragNo};
 
 /// Small volumes of every shape, so that each block can be looked at.
 fn layouts() -> impl Strategy<Value = Layout> {
-    (0u32..3, 0u32..4, 6u32..9, 64u64..1500).prop_filter_map(
+    (0u32..3, 0u32..4, 6u32..9, 64u64..1500, 0u32..40).prop_filter_map(
         "no room for its own structures",
-        |(block_shift, fragment_shift, cg_shift, blocks)| {
+        |(block_shift, fragment_shift, cg_shift, blocks, log_blocks)| {
             let block_bytes = 4096 << block_shift;
             let superblock = Superblock {
                 block_bytes,
@@ -18,9 +19,21 @@ fn layouts() -> impl Strategy<Value = Layout> {
                 cg_rotor: 0,
                 ..superblock()
             };
+            let superblock = with_log(superblock, log_blocks);
             superblock.check().ok().map(|()| Layout::new(&superblock))
         },
     )
+}
+
+/// With a log in the middle of the volume, unless it is shorter than any.
+fn with_log(mut superblock: Superblock, blocks: u32) -> Superblock {
+    if blocks >= LOG_BLOCKS_MIN {
+        let layout = Layout::new(&superblock);
+        let start = layout.log_start(CgIndex(layout.cgs() / 2)).0;
+        superblock.incompat |= Incompat::LOG;
+        superblock.log = LogArea { start, blocks, ..LogArea::default() };
+    }
+    superblock
 }
 
 proptest! {
@@ -63,6 +76,8 @@ proptest! {
         }
         let halves = 2 * u64::from(layout.busy_log_half_blocks);
         fixed.extend((0..halves).map(|b| BlockNo(layout.busy_log().0 + b)));
+        let log = layout.log_start(layout.log_cg).0;
+        fixed.extend((0..u64::from(layout.log_blocks)).map(|b| BlockNo(log + b)));
         for block in &fixed {
             prop_assert!(layout.is_reserved(*block), "{block:?}");
         }

@@ -1,6 +1,8 @@
 use super::*;
 use crate::error::{Corruption, Error};
+use crate::format::Layout;
 use crate::format::superblock::{HOLDER_NAME_BYTES, SUPERBLOCK_BYTES};
+use crate::units::CgIndex;
 
 fn resealed(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let mut bytes = superblock().encode().to_vec();
@@ -48,6 +50,32 @@ fn zeros_from_byte_224_on_mean_none_of_it() {
     assert_eq!(decoded.reserve, Reserve::default());
     assert_eq!(decoded.checksum(), Checksum::new(&UUID));
     assert_eq!(decoded.encode()[..], bytes[..]);
+}
+
+/// A log lies behind the head of a group and leaves room there, or the volume is refused.
+#[test]
+fn a_log_at_an_impossible_place_is_refused() {
+    let layout = Layout::new(&superblock());
+    let start = layout.log_start(CgIndex(3)).0;
+    let log = LogArea { start, blocks: 2048, ..LogArea::default() };
+    let with = |log| Superblock { incompat: Incompat::LOG, log, ..superblock() };
+    let decoded = |log| Superblock::decode(&with(log).encode(), 4096);
+    assert_eq!(decoded(log).unwrap().log, log);
+    for (log, field) in [
+        (LogArea { flags: 1, ..log }, "log_flags"),
+        (LogArea { blocks: 15, ..log }, "log_blocks"),
+        (LogArea { blocks: 32769, ..log }, "log_blocks"),
+        (LogArea { blocks: 32768, ..log }, "log_start"),
+        (LogArea { start: start + 1, ..log }, "log_start"),
+        (LogArea { start: 1_000_000, ..log }, "log_start"),
+        (LogArea { start: u64::MAX, ..log }, "log_start"),
+    ] {
+        assert!(
+            matches!(corruption(&with(log).encode()),
+                Corruption::SuperblockField { field: found, .. } if found == field),
+            "{log:?}"
+        );
+    }
 }
 
 /// With a seed of their own, checksums outlive a change of the UUID. The superblock's stays with the

@@ -38,6 +38,8 @@ fn what_a_call_meets_has_a_code_of_the_table() {
         (Corruption::SuperblockMagic { offset: 0 }, Code::SuperblockLost),
         (Corruption::SuperblockChecksum { offset: 0 }, Code::SuperblockLost),
         (Corruption::SuperblockField { field: "", value: 0 }, Code::SuperblockLost),
+        (Corruption::LogHeader { block }, Code::LogHeader),
+        (Corruption::LogRecord { block }, Code::LogLost),
         (Corruption::SectorChecksum { container: container(ino) }, Code::SectorLost),
         (Corruption::SectorChecksum { container: container(InodeNo::SYSTEM) }, Code::SystemArea),
         (

@@ -1,0 +1,453 @@
+//! The log by itself: what a crash at any moment leaves, and that this finds a device on which one of
+//! the log's rules does not hold; what a damaged log says; what becomes of one that fails.
+//!
+//! Blocks are filled with a number that tells who wrote them. The log is so small that it is full
+//! again and again.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{LoggedDevice, erase};
+use crate::device::fault::{Effect, Fault, Strike, Target};
+use crate::device::{
+    BlockDevice, CrashingDevice, FaultDevice, Geometry, Image, MemoryDevice, TraceDevice,
+};
+use crate::error::Corruption;
+use crate::format::Superblock;
+use crate::mkfs::{self, MkfsOptions};
+
+const BLOCK: usize = 4096;
+const LOG_BLOCKS: u64 = 20;
+/// Blocks that the log's user writes; some of them are neighbours.
+const HOME: [u64; 6] = [200, 201, 202, 210, 220, 221];
+
+fn made() -> (Image, Superblock) {
+    let device = MemoryDevice::new(1 << 20);
+    let options = MkfsOptions {
+        cg_blocks: 256,
+        uuid: Some([1; 16]),
+        hash_seed: Some([2; 16]),
+        log_bytes: LOG_BLOCKS * BLOCK as u64,
+        ..MkfsOptions::default()
+    };
+    let superblock = mkfs::make(&device, &options).expect("made");
+    (device.snapshot(), superblock)
+}
+
+fn block_of(value: u64) -> Vec<u8> {
+    value.to_le_bytes().repeat(BLOCK / 8)
+}
+
+fn value_at(device: &dyn BlockDevice, block: u64) -> u64 {
+    let mut bytes = vec![0; BLOCK];
+    device.read_at(block * BLOCK as u64, &mut bytes).expect("read");
+    let value = u64::from_le_bytes(std::array::from_fn(|index| bytes[index]));
+    assert_eq!(bytes, block_of(value), "block {block} is torn");
+    value
+}
+
+fn put(device: &dyn BlockDevice, block: u64, value: u64) -> io::Result<()> {
+    device.write_at(block * BLOCK as u64, &[IoSlice::new(&block_of(value))])
+}
+
+fn put_atomic(device: &dyn BlockDevice, blocks: &[u64], value: u64) -> io::Result<bool> {
+    let image = block_of(value);
+    let pieces: Vec<(u64, &[u8])> =
+        blocks.iter().map(|block| (block * BLOCK as u64, &image[..])).collect();
+    device.write_atomic(&pieces)
+}
+
+fn put_superblock(device: &dyn BlockDevice, superblock: &Superblock) -> io::Result<()> {
+    device.write_at(0, &[IoSlice::new(&superblock.encode())])
+}
+
+fn mounts(image: &Image) -> u32 {
+    let mut bytes = [0; 512];
+    image.read(0, &mut bytes).expect("read");
+    Superblock::decode(&bytes, 0).expect("a superblock is written whole").mounts
+}
+
+fn opened<D: BlockDevice>(device: D, superblock: &Superblock) -> LoggedDevice<D> {
+    let (device, doubt) = LoggedDevice::open(device, superblock);
+    assert_eq!(doubt, None);
+    device
+}
+
+/// What is taken out below the log, or does not arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missing {
+    /// A record is not waited for.
+    SyncAfterRecord,
+    /// Rule 2: what was written past the log is in motion with the record.
+    SyncBeforeRecord,
+    /// Rule 3: images are on their way home while the header calls the log empty.
+    SyncBeforeHeader,
+    /// Rules 1 and 3: the header is in motion with what is written past the log, or over old records.
+    SyncAfterHeader,
+    /// Rules 1 and 4: the log is never made empty.
+    Header,
+    /// What goes home does not arrive.
+    Home,
+    /// The images of a record do not arrive.
+    Images,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Home,
+    Header,
+    Record,
+}
+
+/// What the log's user does, and what the log does for it.
+struct Work {
+    mutant: Option<Missing>,
+    /// The last write.
+    last: Kind,
+    is_atomic: bool,
+    /// Writes since the user's last call.
+    writes: u32,
+}
+
+struct Mutated {
+    inner: CrashingDevice,
+    log_start: u64,
+    work: Mutex<Work>,
+}
+
+impl Mutated {
+    fn begin(&self, is_atomic: bool) {
+        let mut work = self.work.lock();
+        (work.is_atomic, work.writes) = (is_atomic, 0);
+    }
+}
+
+impl BlockDevice for Mutated {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        let mut work = self.work.lock();
+        let at = (offset / BLOCK as u64).checked_sub(self.log_start);
+        work.last = match at {
+            Some(0..2) => Kind::Header,
+            Some(2..LOG_BLOCKS) => Kind::Record,
+            _ => Kind::Home,
+        };
+        work.writes += 1;
+        match (work.mutant, work.last) {
+            (Some(Missing::Header), Kind::Header) => Ok(()),
+            (Some(Missing::Home), Kind::Home) if work.is_atomic => Ok(()),
+            (Some(Missing::Images), Kind::Record) => self.inner.write_at(offset, &bufs[..1]),
+            _ => self.inner.write_at(offset, bufs),
+        }
+    }
+
+    fn barrier(&self) -> io::Result<()> {
+        self.inner.barrier()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let work = self.work.lock();
+        let is_lost = match work.mutant {
+            Some(Missing::SyncAfterRecord) => work.last == Kind::Record,
+            Some(Missing::SyncAfterHeader) => work.last == Kind::Header,
+            // What a call of the user writes first, but for a record, goes home to make the log empty.
+            Some(Missing::SyncBeforeHeader) => work.last == Kind::Home && work.writes > 0,
+            Some(Missing::SyncBeforeRecord) => {
+                work.last == Kind::Home && work.writes == 0 && work.is_atomic
+            }
+            _ => false,
+        };
+        if is_lost { Ok(()) } else { self.inner.sync() }
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.discard(offset, len)
+    }
+}
+
+/// What may be read after a crash.
+#[derive(Clone, Debug)]
+struct Model {
+    /// Of each block what is durable, and what was written after it.
+    blocks: [Vec<u64>; HOME.len()],
+    mounts: Vec<u32>,
+    /// Whether nothing was logged since the superblock was written.
+    is_quiet: bool,
+}
+
+impl Model {
+    fn settle(&mut self) {
+        for values in &mut self.blocks {
+            values.drain(..values.len() - 1);
+        }
+        self.mounts.drain(..self.mounts.len() - 1);
+    }
+
+    fn allows(&self, found: &[u64; HOME.len()], mounts: u32) -> bool {
+        self.mounts.contains(&mounts)
+            && self.blocks.iter().zip(found).all(|(values, found)| values.contains(found))
+    }
+}
+
+/// SplitMix64.
+fn random(state: &mut u64, limit: u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z ^ (z >> 31)) % limit
+}
+
+/// Whether a crash left what the model allows, before the call under way or after it.
+fn judge(image: Image, made: &Superblock, before: &Model, after: &Model) -> Result<(), String> {
+    let mounts = mounts(&image);
+    let (device, doubt) = LoggedDevice::open(MemoryDevice::from_image(image), made);
+    if let Some(doubt) = doubt {
+        return Err(doubt.to_string());
+    }
+    let found = HOME.map(|block| {
+        let mut bytes = vec![0; BLOCK];
+        device.read_at(block * BLOCK as u64, &mut bytes).expect("read");
+        let value = u64::from_le_bytes(std::array::from_fn(|index| bytes[index]));
+        if bytes == block_of(value) { value } else { u64::MAX }
+    });
+    if !before.allows(&found, mounts) && !after.allows(&found, mounts) {
+        return Err(format!("{found:?}, {mounts} mounts: neither {before:?} nor {after:?}"));
+    }
+    let newest = after.mounts.last() == Some(&mounts);
+    if after.is_quiet && newest && device.live_blocks() > 0 {
+        return Err("the superblock was written, and the log is not empty".into());
+    }
+    Ok(())
+}
+
+/// Works at random on a log, and tries crashes in each call and after it.
+fn run(seed: u64, mutant: Option<Missing>, calls: u64) -> Result<usize, String> {
+    let (image, mut superblock) = made();
+    let made = superblock.clone();
+    let work = Work { mutant, last: Kind::Home, is_atomic: false, writes: 0 };
+    let (log_start, work) = (superblock.log.start, Mutex::new(work));
+    let inner = CrashingDevice::new(image, 4, seed);
+    let bottom = Arc::new(Mutated { inner, log_start, work });
+    let mut device = opened(Arc::clone(&bottom), &superblock);
+    let mut model =
+        Model { blocks: HOME.map(|_| vec![0]), mounts: vec![superblock.mounts], is_quiet: false };
+    let (mut state, mut tried) = (seed, 0);
+    for value in 1..calls {
+        let before = model.clone();
+        let mut random = |limit| random(&mut state, limit) as usize;
+        let call = random(10);
+        bottom.begin(call < 5);
+        match call {
+            0..5 => {
+                let chosen = 1 + random((1 << HOME.len()) - 1);
+                let members = (0..HOME.len()).filter(|index| chosen >> index & 1 == 1);
+                let members: Vec<usize> = members.collect();
+                members.iter().for_each(|index| model.blocks[*index].push(value));
+                model.settle();
+                model.is_quiet = false;
+                let blocks: Vec<u64> = members.iter().map(|index| HOME[*index]).collect();
+                assert!(put_atomic(&device, &blocks, value).expect("written"));
+            }
+            5..8 => {
+                let index = random(HOME.len() as u64);
+                model.blocks[index].push(value);
+                put(&device, HOME[index], value).expect("written");
+            }
+            8 => {
+                superblock.mounts += 1;
+                model.mounts.push(superblock.mounts);
+                model.is_quiet = true;
+                put_superblock(&device, &superblock).expect("written");
+            }
+            _ => {
+                let (again, doubt) = LoggedDevice::open(Arc::clone(&bottom), &superblock);
+                if let Some(doubt) = doubt {
+                    return Err(doubt.to_string());
+                }
+                device = again;
+            }
+        }
+        let mut images = bottom.inner.take_images();
+        let now = (0..4).map(|_| bottom.inner.inner().crash_seeded(random(1 << 40) as u64));
+        let now: Vec<Image> = now.collect::<io::Result<_>>().expect("images");
+        for image in images.drain(..) {
+            judge(image, &made, &before, &model)
+                .map_err(|why| format!("in call {value}: {why}"))?;
+            tried += 1;
+        }
+        for image in now {
+            judge(image, &made, &model, &model).map_err(|why| format!("call {value}: {why}"))?;
+            tried += 1;
+        }
+        for (values, block) in model.blocks.iter().zip(HOME) {
+            let found = value_at(&device, block);
+            if values.last() != Some(&found) {
+                return Err(format!("call {value}: block {block} has {found}, not {values:?}"));
+            }
+        }
+    }
+    Ok(tried)
+}
+
+#[test]
+fn a_crash_leaves_what_was_logged_and_whole_records_only() {
+    let tried: usize = (0..12)
+        .map(|seed| run(seed, None, 150).unwrap_or_else(|why| panic!("seed {seed}: {why}")))
+        .sum();
+    assert!(tried > 10_000, "{tried}");
+}
+
+/// Each of the log's rules is looked at: without it, what is left is seen to be wrong.
+#[test]
+fn a_device_without_one_of_the_rules_is_found_out() {
+    for mutant in [
+        Missing::SyncAfterRecord,
+        Missing::SyncBeforeRecord,
+        Missing::SyncBeforeHeader,
+        Missing::SyncAfterHeader,
+        Missing::Header,
+        Missing::Home,
+        Missing::Images,
+    ] {
+        let caught = (0..12).any(|seed| run(seed, Some(mutant), 150).is_err());
+        assert!(caught, "{mutant:?} was not found out");
+    }
+}
+
+#[test]
+fn a_record_is_one_write_and_one_flush() {
+    let (image, superblock) = made();
+    let device = TraceDevice::new(MemoryDevice::from_image(image));
+    let logged = opened(&device, &superblock);
+    assert!(put_atomic(&logged, &HOME, 1).expect("written"));
+    let before = device.counts();
+    assert!(put_atomic(&logged, &HOME[..3], 2).expect("written"));
+    let cost = device.counts() - before;
+    assert_eq!((cost.writes, cost.syncs, cost.barriers), (1, 1, 0));
+}
+
+#[test]
+fn what_no_record_may_have_is_refused_and_not_written() {
+    let (image, superblock) = made();
+    let device = TraceDevice::new(MemoryDevice::from_image(image));
+    let logged = opened(&device, &superblock);
+    let (start, blocks) = (superblock.log.start, superblock.blocks);
+    for refused in [&[][..], &[0], &[start], &[200, start + LOG_BLOCKS - 1], &[blocks]] {
+        assert!(!put_atomic(&logged, refused, 1).expect("refused"), "{refused:?}");
+    }
+    let long: Vec<u64> = (200..200 + LOG_BLOCKS).collect();
+    assert!(!put_atomic(&logged, &long, 1).expect("refused"));
+    assert!(!logged.write_atomic(&[(BLOCK as u64 + 512, &block_of(1))]).expect("refused"));
+    assert_eq!(device.counts().writes, 0);
+}
+
+/// A log with three records, which are in memory no more.
+fn with_records() -> (MemoryDevice, Superblock) {
+    let (image, superblock) = made();
+    let device = MemoryDevice::from_image(image);
+    let logged = opened(&device, &superblock);
+    for value in 1..4 {
+        assert!(put_atomic(&logged, &HOME[..2], value).expect("written"));
+    }
+    drop(logged);
+    (device, superblock)
+}
+
+fn damage(device: &MemoryDevice, block: u64) {
+    device.write_at(block * BLOCK as u64 + 100, &[IoSlice::new(b"damage")]).expect("written");
+}
+
+#[test]
+fn one_header_is_enough_and_without_both_the_log_is_in_doubt() {
+    let (device, superblock) = with_records();
+    let start = superblock.log.start;
+    for gone in [start, start + 1] {
+        let device = MemoryDevice::from_image(device.snapshot());
+        damage(&device, gone);
+        assert_eq!(value_at(&opened(&device, &superblock), HOME[0]), 3);
+    }
+    damage(&device, start);
+    damage(&device, start + 1);
+    let (logged, doubt) = LoggedDevice::open(&device, &superblock);
+    assert!(matches!(doubt, Some(Corruption::LogHeader { .. })), "{doubt:?}");
+    assert!(!put_atomic(&logged, &HOME, 9).expect("refused"), "nothing tells the eras");
+    erase(&device, &superblock).expect("erased");
+    assert_eq!(value_at(&opened(&device, &superblock), HOME[0]), 0);
+}
+
+#[test]
+fn a_torn_record_ends_the_log_and_a_damaged_one_puts_it_in_doubt() {
+    let (device, superblock) = with_records();
+    let first = superblock.log.start + 2;
+    let image = |record: u64| first + 3 * record + 1;
+    for block in [image(2), image(2) - 1] {
+        let device = MemoryDevice::from_image(device.snapshot());
+        damage(&device, block);
+        assert_eq!(value_at(&opened(&device, &superblock), HOME[0]), 2);
+    }
+    for block in [image(1), image(1) - 1] {
+        let device = MemoryDevice::from_image(device.snapshot());
+        damage(&device, block);
+        let (logged, doubt) = LoggedDevice::open(&device, &superblock);
+        let expected = Corruption::LogRecord { block: crate::units::BlockNo(image(1) - 1) };
+        assert_eq!(doubt, Some(expected));
+        assert_eq!(value_at(&logged, HOME[0]), 1);
+    }
+}
+
+/// What cannot be read may have been promised to be durable.
+#[test]
+fn a_record_that_cannot_be_read_puts_the_log_in_doubt() {
+    let (device, superblock) = with_records();
+    let last = (superblock.log.start + 2 + 6) * BLOCK as u64;
+    let device = FaultDevice::new(device, 1);
+    let target = Target::reads().within(last..last + 1);
+    device.arm(Fault { target, strike: Strike::Always, effect: Effect::IO_ERROR });
+    let (_, doubt) = LoggedDevice::open(&device, &superblock);
+    assert!(matches!(doubt, Some(Corruption::LogRecord { .. })), "{doubt:?}");
+}
+
+#[test]
+fn a_log_that_cannot_be_written_is_switched_off_and_nothing_is_lost() {
+    let (image, superblock) = made();
+    let device = FaultDevice::new(MemoryDevice::from_image(image), 1);
+    let logged = opened(&device, &superblock);
+    assert!(put_atomic(&logged, &HOME, 1).expect("written"));
+    let records = (superblock.log.start + 2) * BLOCK as u64;
+    let end = (superblock.log.start + LOG_BLOCKS) * BLOCK as u64;
+    let target = Target::writes().within(records..end);
+    // All of the record arrives, and nobody knows.
+    let effect = Effect::Torn { sectors: 3 };
+    device.arm(Fault { target, strike: Strike::Always, effect });
+    assert!(!put_atomic(&logged, &HOME[..2], 2).expect("refused"));
+    assert_eq!(logged.live_blocks(), 0);
+    device.disarm();
+    assert!(!put_atomic(&logged, &HOME, 3).expect("refused"), "it stays off");
+    let logged = opened(device.inner(), &superblock);
+    assert!(HOME.iter().all(|block| value_at(&logged, *block) == 1));
+    assert!(put_atomic(&logged, &HOME, 4).expect("written"), "until it is opened again");
+}
+
+/// Linux reports a lost write once: nothing may follow a record that perhaps is not there.
+#[test]
+fn nothing_is_logged_after_a_sync_that_failed() {
+    let (image, superblock) = made();
+    let device = FaultDevice::new(MemoryDevice::from_image(image), 1);
+    let logged = opened(&device, &superblock);
+    assert!(put_atomic(&logged, &HOME, 1).expect("written"));
+    let target = Target::flushes();
+    device.arm(Fault { target, strike: Strike::Nth(0), effect: Effect::IO_ERROR });
+    put_atomic(&logged, &HOME, 2).expect_err("not durable");
+    put_atomic(&logged, &HOME, 3).expect_err("nothing follows it");
+    assert_eq!(value_at(&logged, HOME[0]), 1);
+}

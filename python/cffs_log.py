@@ -1,0 +1,74 @@
+"""The stable log of a C-FFS volume (FORMAT chapter 15)."""
+
+from cffs_structures import Bad, crc32c, is_sealed, table
+
+Header = table("Header", "4sIQQI36s", "magic checksum sequence era blocks reserved")
+Record = table("Record", "4sIQQII", "magic checksum era sequence previous count")
+Entry = table("Entry", "QII", "block checksum reserved")
+
+
+class LoggedFile:
+    """The file with a volume, on which each block reads as the log has it."""
+
+    def __init__(self, file, sb, seed):
+        self.file, self.block_bytes, self.at = file, sb.block_bytes, 0
+        self.start, self.blocks, self.seed = sb.log_start, sb.log_blocks, seed
+        self.images = self.load()
+
+    def seek(self, offset):
+        self.at = offset
+
+    def read(self, size):
+        self.file.seek(self.at)
+        data = bytearray(self.file.read(size))
+        end = self.at + len(data)
+        for block in range(self.at // self.block_bytes, -(-end // self.block_bytes)):
+            if image := self.images.get(block):
+                start = block * self.block_bytes
+                first, last = max(start, self.at), min(start + self.block_bytes, end)
+                data[first - self.at:last - self.at] = image[first - start:last - start]
+        return bytes(data)
+
+    def block(self, number):
+        """A block of the log."""
+        self.file.seek((self.start + number) * self.block_bytes)
+        return self.file.read(self.block_bytes)
+
+    def era(self):
+        headers = []
+        for data in (self.block(0), self.block(1)):
+            header = Header(data)
+            if header.magic == b"CFlh" and is_sealed(data, self.seed) and header.blocks == self.blocks:
+                headers.append(header)
+        if not headers:
+            raise Bad("the log has no valid header")
+        return max(headers, key=lambda header: header.sequence).era
+
+    def load(self):
+        """The last image of each block that a record has."""
+        found, at, era, sequence, previous = {}, 2, self.era(), 0, 0
+        while at < self.blocks:
+            data = self.block(at)
+            record = Record(data)
+            place = (record.magic, record.era, record.sequence, record.previous)
+            if place != (b"CFlr", era, sequence, previous) or not is_sealed(data, self.seed):
+                break
+            images = self.images_of(record, data, at)
+            if images is None:
+                break
+            found.update(images)
+            at, sequence, previous = at + 1 + record.count, sequence + 1, record.checksum
+        return found
+
+    def images_of(self, record, data, at):
+        """The images of a record; None if one is not whole."""
+        images = {}
+        if at + record.count >= self.blocks:
+            return None
+        for number in range(record.count):
+            entry = Entry(data, Record.size + number * Entry.size)
+            image = self.block(at + 1 + number)
+            if crc32c(image) != entry.checksum:
+                return None
+            images[entry.block] = image
+        return images
