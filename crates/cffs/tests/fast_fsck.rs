@@ -214,7 +214,7 @@ fn a_log_that_is_full_asks_for_the_full_check() {
     let crashed = MemoryDevice::from_image(device.snapshot());
     let report = preen(&crashed);
     assert_eq!(report.fast, None);
-    assert_eq!(report.full_because.as_deref(), Some("the busy log does not tell everything"));
+    assert_eq!(report.full_because.as_deref(), Some("the busy log is incomplete"));
     assert_sound(&crashed, "full log");
     // The next epoch is a clean point, from which the log begins anew.
     volume.make(ROOT, b"more", &FILE).expect("made");

@@ -1,4 +1,4 @@
-//! What is free, for whoever tells the device so.
+//! What is free, for discarding.
 
 use super::Allocator;
 use super::group::{Among, Group};
@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::units::{CgIndex, FragRun};
 
 impl Allocator {
-    /// The groups that were ever used, on the device or in memory: no bitmap tells of the others.
+    /// The groups that were ever used, on the device or in memory: the others have no bitmap.
     pub fn groups_used(&self) -> u32 {
         let state = self.state.lock();
         let in_memory = state.groups.keys().next_back().map_or(0, |cg| cg.0 + 1);

@@ -1,11 +1,11 @@
 //! The busy log (FORMAT: busy log): what was in motion since the last clean point.
 //!
-//! Offers [`Record`] and the codec of a sector of the log. A record tells where something has
+//! Offers [`Record`] and the codec of a sector of the log. A record says where something has
 //! changed since the clean point, or what was there at that time; it is on the device before the
 //! change that it tells of. So after a crash only what the log tells of need be looked at, and
 //! nothing else is.
 //!
-//! A record tells too much rather than too little: one whose change was never written is harmless.
+//! A record covers too much rather than too little: one whose change was never written is harmless.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -18,7 +18,7 @@ pub const HEADER_BYTES: usize = 32;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"CFbl");
 const CHECKSUM_AT: usize = 4;
-/// The log does not tell everything: a full check is needed.
+/// The log is incomplete: a full check is needed.
 const INCOMPLETE: u16 = 1;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -36,7 +36,7 @@ struct DiskHeader {
 
 const _: () = assert!(size_of::<DiskHeader>() == HEADER_BYTES);
 
-/// What a record tells.
+/// A record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Record {
     /// Sectors of the directory change.
@@ -81,7 +81,7 @@ pub enum Record {
     /// What is derived is written for the next clean point: a bitmap or a block of the locator table
     /// that is told of may be part old and part new.
     Settling,
-    /// The end of what one epoch tells: records that none follows are of an epoch that changed
+    /// The end of the records of one epoch: records that none follows are of an epoch that changed
     /// nothing yet.
     End,
 }
@@ -170,19 +170,19 @@ impl Record {
     }
 }
 
-/// What a sector of the log tells.
+/// The contents of a sector of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
     /// Its records.
     pub records: Vec<Record>,
-    /// The log does not tell everything.
+    /// The log is incomplete.
     pub incomplete: bool,
 }
 
 /// Where a sector of a log stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
-    /// The generation of the volume that the log tells of.
+    /// The generation of the volume that the log belongs to.
     pub generation: u64,
     /// The sectors of the generation before it.
     pub sequence: u32,
@@ -221,7 +221,7 @@ pub fn append(sector: &mut [u8], record: &Record) -> bool {
     }
 }
 
-/// Notes that the log does not tell everything.
+/// Marks the log as incomplete.
 pub fn set_incomplete(sector: &mut [u8]) {
     if let Ok((header, _)) = DiskHeader::mut_from_prefix(sector) {
         header.flags = INCOMPLETE.into();
@@ -269,7 +269,7 @@ pub fn decode(sector: &[u8], position: &mut Position, checksum: Checksum) -> Opt
                 marks.records.push(record);
                 rest = after;
             }
-            // A kind that a later program writes: what it tells is not known.
+            // A kind that a later program writes: its meaning is not known.
             None => {
                 marks.incomplete = true;
                 break;

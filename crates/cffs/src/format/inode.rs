@@ -42,7 +42,7 @@ bitflags::bitflags! {
     }
 }
 
-/// The type of a file, as the upper bits of its mode tell it.
+/// The type of a file, from the upper bits of its mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FileType {
@@ -83,7 +83,7 @@ impl FileType {
         FileType::ALL.into_iter().find(|t| *t as u8 == byte)
     }
 
-    /// The bits of a mode that tell this type.
+    /// The bits of a mode for this type.
     pub fn mode_bits(self) -> u32 {
         u32::from(self as u8) << 12
     }
@@ -172,7 +172,7 @@ impl DiskInode {
         InodeFlags::from_bits_retain(self.flags.get())
     }
 
-    /// The file's type; `None` if the mode tells none.
+    /// The file's type; `None` if the mode has none.
     pub fn file_type(&self) -> Option<FileType> {
         FileType::of_mode(self.mode.get().into())
     }

@@ -148,7 +148,7 @@ impl<'a> Sector<'a> {
     }
 
     /// The free bytes that are not promised. In the external inode table each inode has room for
-    /// one linktag that tells of its names, so that none of their changes goes untagged.
+    /// one linktag about its names, so that none of their changes goes untagged.
     pub fn room(&self) -> usize {
         self.free_bytes().saturating_sub(self.promised_bytes(0))
     }
@@ -540,7 +540,7 @@ pub fn replace(image: &mut [u8], slot: u16, body: &Body<'_>) -> bool {
     true
 }
 
-/// Changes the type that an entry tells, when it is given another file.
+/// Changes the type that an entry has, when it is given another file.
 pub fn set_file_type(image: &mut [u8], slot: u16, file_type: FileType) {
     if let Some((at, _)) = locate(image, slot) {
         entry_mut(image, at).file_type = file_type as u8;

@@ -15,7 +15,7 @@ use super::{Checksum, Layout, log};
 use crate::error::{Corruption, Error, Result};
 use crate::units::{CgIndex, InodeNo};
 
-/// The first eight bytes of a volume. The line ends tell a transfer in text mode.
+/// The first eight bytes of a volume. The line ends reveal a transfer in text mode.
 pub const MAGIC: [u8; 8] = *b"CFFS\r\n\x1a\n";
 /// The version of the format that this code writes.
 pub const VERSION: u32 = 1;
@@ -400,7 +400,7 @@ impl Superblock {
         Checksum::new(self.metadata_seed())
     }
 
-    /// What tells this volume's metadata from another's, whatever its UUID is now.
+    /// What distinguishes this volume's metadata from another's, whatever its UUID is now.
     pub fn metadata_seed(&self) -> &[u8; 16] {
         match self.incompat.contains(Incompat::CHECKSUM_SEED) {
             true => &self.checksum_seed,

@@ -46,7 +46,7 @@ pub(super) struct ContainerFile {
     pub map: Vec<Extent>,
     /// The directory that has its name.
     pub parent: InodeNo,
-    /// As the inode tells them.
+    /// As recorded in the inode.
     pub recorded_entries: u32,
     pub buckets: u32,
     pub indexed: bool,

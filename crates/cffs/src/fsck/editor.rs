@@ -9,7 +9,7 @@ use crate::format::inode::{DATA_AREA_BYTES_MIN, InodeFlags};
 use crate::format::sector::{self, Body};
 use crate::units::{CgIndex, Container, FragNo, FragRun, InodeNo, SectorIndex};
 
-/// More changes of a directory than an epoch has that a crash took.
+/// More changes of a directory than an epoch that a crash took can have.
 const CHANGES_LOST_MAX: u64 = 1 << 32;
 
 /// A repair. Those that the walk's own record cannot follow are followed by another round.
@@ -57,7 +57,21 @@ impl Fix {
         match self {
             Fix::RebuildSector(container) => container.file == InodeNo::EXTERNAL,
             Fix::SetMap(ino, _) => *ino == InodeNo::EXTERNAL,
-            _ => false,
+            Fix::Mend(..)
+            | Fix::RemoveEntry { .. }
+            | Fix::ToReference { .. }
+            | Fix::DropIndex(_)
+            | Fix::CutTarget(..)
+            | Fix::SetAttributes(..)
+            | Fix::ResetSector(_)
+            | Fix::FillHoles(..)
+            | Fix::Forget(_)
+            | Fix::Reconnect(_)
+            | Fix::Externalize(_)
+            | Fix::Resurrect { .. }
+            | Fix::RestoreSystem(_)
+            | Fix::RemakeSystem(_)
+            | Fix::Again => false,
         }
     }
 
@@ -96,7 +110,7 @@ pub(super) struct Mend {
     pub size_min: Option<u64>,
     /// A directory's count of entries.
     pub entries: Option<u32>,
-    /// A directory was changed later than its inode tells: at this time, or after it.
+    /// A directory was changed later than its inode says: at this time, or after it.
     pub changed_by: Option<Timestamp>,
     pub clear_flags: InodeFlags,
     pub attributes: Option<Vec<u8>>,
@@ -154,7 +168,7 @@ impl Mend {
             if time > inode.ctime() {
                 inode.set_changed(time);
             }
-            // Past all values that were told before the crash.
+            // Past all values that were reported before the crash.
             inode.change = inode.change.get().wrapping_add(CHANGES_LOST_MAX).into();
         }
         inode.flags = (inode.flags.get() & !self.clear_flags.bits()).into();

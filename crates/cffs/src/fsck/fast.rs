@@ -1,13 +1,13 @@
 //! The fast check: recovery that reads only what was in motion since the last clean point.
 //!
 //! It is the same walk with a scope: of containers, only the busy ones; of what is derived, only
-//! the blocks of the locator table and the bitmaps that the busy log tells of. Counters are those of
+//! the blocks of the locator table and the bitmaps that the busy log lists. Counters are those of
 //! the clean point with what changed in these blocks.
 //!
 //! Invariants: what a crash does not explain raises a doubt, and nothing is written then: the full
 //! check follows. Until the superblock says "clean", the busy log holds, so recovery that is cut
-//! short begins anew; before it writes anything, it tells the log what it needs for that
-//! ([`super::tell`]).
+//! short begins anew; before it writes anything, it logs what it needs for that
+//! ([`super::relog`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -105,7 +105,7 @@ impl Checker<'_> {
         let inodes = self.recover_locator(&mut derived);
         let free = self.recover_bitmaps(groups, &mut derived);
         if self.disk.is_changed() || !derived.is_empty() {
-            self.tell(&before);
+            self.log_recovery(&before);
         }
         if self.reason_for_doubt().is_some() {
             return Ok(());
@@ -117,11 +117,11 @@ impl Checker<'_> {
         self.superblock.free_fragments = free;
         self.superblock.epoch = self.superblock.epoch.max(self.walk.epoch_max);
         self.report.consistent = true;
-        self.tell_fast();
+        self.report_fast();
         self.mark_clean()
     }
 
-    fn tell_fast(&mut self) {
+    fn report_fast(&mut self) {
         let total = self.layout.allocatable_fragments();
         self.report.inodes = self.superblock.inodes;
         self.report.free_fragments = self.superblock.free_fragments;
@@ -257,9 +257,9 @@ impl Checker<'_> {
         let needed: BTreeSet<u64> = users.map(|found| block_of(found.ino)).collect();
         let missing: Vec<u64> =
             needed.into_iter().filter(|b| !self.has_locator_block(*b)).collect();
-        let is_told =
+        let is_listed =
             |block| self.fast.scope.as_ref().is_some_and(|s| s.locator.contains_key(block));
-        if !missing.iter().all(is_told) {
+        if !missing.iter().all(is_listed) {
             self.doubt("a block of the locator table is missing");
         } else if !missing.is_empty() && !self.grow_locator(&missing, true)? {
             self.doubt("no space for the locator table");

@@ -10,7 +10,7 @@ use crate::format::inode::{FileType, InodeFlags, Record};
 use crate::format::xattr;
 use crate::units::{BlockNo, FragNo, FragRun, InodeNo};
 
-/// The largest position in a file that an extent can tell, in fragments.
+/// The largest position in a file that an extent can have, in fragments.
 const LOGICAL_MAX: u64 = 1 << 40;
 /// Blocks of extent trees that are read at once.
 const BATCH_BLOCKS: usize = 512;
@@ -89,7 +89,7 @@ pub(super) fn fingerprint(record: &Record<'_>) -> u32 {
 }
 
 impl Checker<'_> {
-    /// Claims what a record itself tells: its extents and its attribute block.
+    /// Claims what a record itself holds: its extents and its attribute block.
     pub(super) fn start_map(&mut self, record: &Record<'_>) -> PendingMap {
         let mut pending = self.describe_map(record);
         let extents: Vec<Extent> = match pending.inline {

@@ -42,12 +42,12 @@ mod pass3;
 mod pass4;
 pub mod problems;
 mod rebuild;
+mod relog;
 mod report;
 mod salvage;
 mod scope;
 mod search;
 mod sectors;
-mod tell;
 mod twins;
 mod used;
 mod walk;
@@ -136,13 +136,13 @@ pub enum Phase {
     Bitmaps,
 }
 
-/// Who is told how far the check is.
+/// Receives how far the check is.
 pub trait Progress: Sync {
     /// `done` of about `total` are done.
     fn report(&self, phase: Phase, done: u64, total: u64);
 }
 
-/// Nobody is told.
+/// Reports nothing.
 impl Progress for () {
     fn report(&self, _: Phase, _: u64, _: u64) {}
 }
@@ -241,7 +241,7 @@ fn check_logged(
     Ok(checker.into_report())
 }
 
-/// Recovers what the busy log tells of; the reason if that is not enough.
+/// Recovers what the busy log lists; the reason if that is not enough.
 fn fast_check(
     device: &dyn BlockDevice,
     superblock: &Superblock,

@@ -82,7 +82,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The name that a tag tells of.
+    /// The name that a tag refers to.
     fn reference_at(&self, tag: &LinkTag) -> Option<Reference> {
         let is_it = |r: &&Reference| r.container == tag.place && u32::from(r.slot) == tag.count;
         self.walk.census.references.iter().find(is_it).copied()

@@ -119,8 +119,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether a copy describes this volume, perhaps under another name. It may tell a larger size
-    /// or a feature more: a change was cut short before the superblock itself told it.
+    /// Whether a copy describes this volume, perhaps under another name. It may have a larger size
+    /// or a feature more: a change was interrupted before the superblock itself had it.
     fn is_same_volume(&self, copy: &Superblock) -> bool {
         let own = &self.superblock;
         let may_differ = Incompat::CHECKSUM_SEED | Incompat::BUSY_LOG_BLOCKS | Incompat::PROTECTION;

@@ -234,7 +234,7 @@ impl Checker<'_> {
             };
             self.problem(code, place, error.to_string());
             if says.is_some() {
-                // Somebody's names or inodes are in it: what leads here is wrong.
+                // The sector belongs to another container: what leads here is wrong.
                 self.walk.misfits.insert(container);
             } else {
                 self.walk.fixes.push(Fix::ResetSector(container));

@@ -45,7 +45,7 @@ impl Checker<'_> {
         spare.sort_by_key(|reference| reference.ino);
         for names in spare.chunk_by(|a, b| a.ino == b.ino) {
             let ino = names[0].ino;
-            // The record in the external table tells the place that the last move left.
+            // The record in the external table names the place that the last move left.
             let left: Vec<_> = self.load_record(ino).map_or(Vec::new(), |record| {
                 let mut tags = record.link_tags();
                 tags.sort_by_key(|tag| tag.epoch);

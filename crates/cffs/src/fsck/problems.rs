@@ -2,7 +2,7 @@
 //!
 //! Offers the one table that the checks, the report, the command line and `docs/FSCK.md` share
 //! (a test compares the last with it). Codes are stable: a code is never given another meaning.
-//! The first two digits tell the pass that finds it.
+//! The first two digits are the pass that finds it.
 
 /// How bad a problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,11 +135,11 @@ problems! {
         "A name refers to an inode that is not in the external inode table."
         "The name is removed.";
     ReferenceSector "CF0210" Damage
-        "name tells the wrong sector of its inode"
+        "name refers to the wrong sector for its inode"
         "A name refers to an inode in another sector of the external inode table than it lies in."
         "The entry is corrected.";
     EntryType "CF0211" Damage
-        "name tells the wrong type"
+        "name has the wrong type"
         "The file type beside a name is not that of the inode."
         "The entry is corrected.";
     EmbeddedForbidden "CF0212" Damage
@@ -161,7 +161,7 @@ problems! {
     SharedFragments "CF0224" Loss
         "fragments used twice"
         "Two files, or two parts of one, claim the same fragments. Only one can be right."
-        "A file whose checksum shows them to be its own keeps them, and the others have a hole there, as has one whose checksum shows that they are not. Where no checksum tells, each gets a copy.";
+        "A file whose checksum shows them to be its own keeps them, and the others have a hole there, as has one whose checksum shows that they are not. Where no checksum decides, each gets a copy.";
     FragmentCount "CF0225" Damage
         "inode's count of fragments wrong"
         "The count in the inode is not that of its extents, extent blocks and attributes."
@@ -234,7 +234,7 @@ problems! {
         "It is written anew from the inodes that were found.";
     LocatorEntry "CF0403" Derived
         "locator table contradicts the directories"
-        "Entries of the table do not tell where their inodes lie, or tell a place for inodes that do not exist."
+        "Entries of the table do not say where their inodes lie, or give a place for inodes that do not exist."
         "The entries are corrected.";
     Index "CF0404" Derived
         "index of a directory wrong"

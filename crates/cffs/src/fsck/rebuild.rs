@@ -220,7 +220,7 @@ impl Checker<'_> {
                 ClaimKind::Data => (Rank::Data(proofs[&sharer.ino]), sharer),
             })
             .collect();
-        // Of equals whoever was found first.
+        // Among equals, the first found keeps them.
         ranked.sort_by_key(|(rank, _)| *rank);
         let mut kept: Vec<(Rank, FragRun, InodeNo)> = Vec::new();
         for (rank, sharer) in ranked {
@@ -406,7 +406,7 @@ enum Proof {
     Wrong,
 }
 
-/// Who of those that share fragments keeps them: the first.
+/// Which of the users of shared fragments keeps them: the least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Fixed,

@@ -1,4 +1,4 @@
-//! What a fast check looks at: what the busy log tells of (FORMAT: busy log).
+//! What a fast check looks at: what the busy log lists (FORMAT: busy log).
 //!
 //! Offers [`Scope`], read from the log of a volume that was in use. Everything outside of it is as
 //! the last clean point left it, and is not read, but for what leads to a busy directory.
@@ -22,9 +22,9 @@ pub(super) struct Scope {
     pub table: BTreeSet<u32>,
     /// Blocks of the locator table, with the entries that were in use.
     pub locator: BTreeMap<u64, u16>,
-    /// Groups, with the fragments that were free where the log tells.
+    /// Groups, with the fragments that were free if the log says so.
     pub groups: BTreeMap<u32, Option<u32>>,
-    /// Bitmaps and blocks of the locator table may be part old and part new. Since the log tells of
+    /// Bitmaps and blocks of the locator table may be part old and part new. Since the log lists
     /// all that changed in them, that makes no difference.
     pub settling: bool,
     pub freed: Vec<FragRun>,
@@ -48,7 +48,7 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    /// Reads the log of a volume in use; the error tells why it does not say all.
+    /// Reads the log of a volume in use; the error is why it is not complete.
     pub fn read(disk: &mut Disk<'_>, superblock: &Superblock) -> Result<Scope, &'static str> {
         let layout = Layout::new(superblock);
         let mut scope = Scope {
@@ -60,8 +60,8 @@ impl Scope {
         let checksum = superblock.checksum();
         let mut position = Position { generation: superblock.generation, ..Position::default() };
         scope.end.0 = position;
-        // What the epoch that was in motion tells counts only when all of it is there.
-        let mut untold = Vec::new();
+        // The records of the epoch that was in motion count only when all of it is there.
+        let mut pending = Vec::new();
         let bytes = layout.busy_log_half_blocks * layout.block_bytes;
         for at in (0..bytes).step_by(STEP_BYTES as usize) {
             let len = STEP_BYTES.min(bytes - at) as usize;
@@ -72,12 +72,12 @@ impl Scope {
                     return Ok(scope);
                 };
                 if marks.incomplete {
-                    return Err("the busy log does not tell everything");
+                    return Err("the busy log is incomplete");
                 }
                 for record in &marks.records {
-                    untold.push(*record);
+                    pending.push(*record);
                     if *record == Record::End {
-                        untold.drain(..).for_each(|record| scope.add(record));
+                        pending.drain(..).for_each(|record| scope.add(record));
                     }
                 }
                 let is_end = |record: &Record| *record == Record::End;
@@ -127,7 +127,7 @@ impl Scope {
     }
 
     /// The names of an external inode that are not in changed blocks: those that it had, without
-    /// those that were there. `recorded` is what the inode tells.
+    /// those that were there. `recorded` is the inode's own count.
     pub fn names_elsewhere(&self, ino: InodeNo, place: Container, recorded: u32) -> u32 {
         let had = match self.is_busy(place) {
             true => self.names.get(&ino).copied().unwrap_or(0),

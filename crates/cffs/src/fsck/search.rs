@@ -1,7 +1,7 @@
 //! The search for directories whose inodes are lost.
 //!
 //! When a sector is lost, so are the inodes in it; the sectors of a directory among them are still
-//! there, and each tells whose it is. The locator table knows which inodes the lost sector had.
+//! there, and each names its owner. The locator table knows which inodes the lost sector had.
 //! Searched is only the space that the walk did not reach although the bitmaps call it used, or,
 //! where they cannot be trusted, all that it did not reach. Of what is found, only directories that
 //! no other found one contains get a name in lost+found: the others come with them.

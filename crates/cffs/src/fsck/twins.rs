@@ -4,7 +4,7 @@
 //! one counts:
 //!
 //! 1. the inode with a linktag that names the other place, of two such the one of the later epoch;
-//! 2. of a volume that was left clean, the place that the locator table tells;
+//! 2. of a volume that was left clean, the place that the locator table names;
 //! 3. the later generation of the inode number;
 //! 4. what lies in the sector that was written in the later epoch;
 //! 5. the record in the external table;
@@ -232,7 +232,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The newest is the greatest: by the tag that tells of a replacement in the other place, by the
+    /// The newest is the greatest: by the tag that records a replacement in the other place, by the
     /// latest linktag, by the sector, by the inode's creation.
     fn name_rank(&mut self, container: Container, slot: u16, other: Container) -> impl Ord + use<> {
         let entry = self.load_entry(container, slot);

@@ -31,7 +31,7 @@ impl UsedMap {
         self.groups.last_key_value().map(|(cg, _)| CgIndex(*cg))
     }
 
-    /// Marks an allocatable run as used and tells whether all of it was free before.
+    /// Marks an allocatable run as used; true if all of it was free before.
     pub fn claim(&mut self, run: FragRun) -> bool {
         let before = self.total;
         self.apply(run, |word, mask| {

@@ -24,7 +24,7 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// The attributes of an encoded list; an error tells what is wrong with it.
+    /// The attributes of an encoded list; an error says what is wrong with it.
     fn decode(list: &[u8]) -> std::result::Result<Attributes, &'static str> {
         let mut attributes = Attributes::default();
         for attribute in xattr::iter(list) {

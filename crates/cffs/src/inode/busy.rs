@@ -6,7 +6,7 @@
 //!
 //! Invariants: something is noted once in a generation, when it is first touched, so that what it
 //! was then is what it was at the clean point. The notes of an epoch are written in its first
-//! phase, and what they tell of in a later one. Where the log has no room, it says so: then a crash
+//! phase, and what they describe in a later one. Where the log is full, it says so: then a crash
 //! is recovered by a full check.
 
 use foldhash::HashSet;
@@ -35,11 +35,11 @@ struct State {
     tail: Vec<u8>,
     /// Where the sector stands that is being filled.
     position: Position,
-    /// The log tells that what is derived is being written.
+    /// The log says that what is derived is being written.
     settling: bool,
     /// More changed than is remembered, which the log is about to say.
     overflown: bool,
-    /// The log does not tell everything.
+    /// The log is incomplete.
     incomplete: bool,
 }
 
@@ -54,7 +54,7 @@ impl State {
         self.directories.len() + self.blocks.len() + self.locator.len() + self.pending.len()
     }
 
-    /// Whether something is to be noted: not if the log does not tell everything in any case. Then
+    /// Whether something is to be noted: not if the log is incomplete in any case. Then
     /// what was noted is of no use either.
     fn takes_notes(&mut self) -> bool {
         self.overflown |= self.notes() >= NOTES_MAX;
@@ -80,7 +80,7 @@ pub struct Fill {
     pub sectors: u32,
     /// Sectors that there are for a generation.
     pub sectors_max: u32,
-    /// The log does not tell everything.
+    /// The log is incomplete.
     pub incomplete: bool,
     /// What of it is kept in memory, in notes.
     pub notes: usize,
@@ -267,7 +267,7 @@ impl Busy {
         }
     }
 
-    /// Notes in the log that it does not tell everything.
+    /// Marks the log as incomplete.
     fn give_up(&self, state: &mut State) {
         state.incomplete = true;
         let position = state.position;

@@ -38,7 +38,7 @@ pub struct Locator {
 }
 
 impl Locator {
-    /// The table as the superblock tells.
+    /// The table as the superblock describes it.
     pub fn new(superblock: &Superblock) -> Locator {
         Locator {
             numbers: Mutex::new(
@@ -190,7 +190,7 @@ impl Store {
         Ok(())
     }
 
-    /// Takes a free number into use, and tells the generation of its new inode.
+    /// Takes a free number into use, and returns the generation of its new inode.
     pub fn locator_allocate(&self) -> Result<(InodeNo, u32)> {
         let vnode = self.system(InodeNo::LOCATOR)?;
         let mut table = Locked::new(&vnode);
@@ -259,7 +259,7 @@ impl Store {
         let ino = InodeNo(index * per_block + position as u64);
         let page = self.locator_page_mut(table, index)?;
         let generation = locator::get(page, position).generation.wrapping_add(1);
-        // The caller tells the true place when the inode has one; until then the number is taken.
+        // The caller sets the true place when the inode has one; until then the number is taken.
         let place = self.layout.system_container(InodeNo::ROOT);
         locator::set(page, position, Entry { container: Some(place), generation });
         self.locator.inodes.fetch_add(1, Ordering::Relaxed);

@@ -181,7 +181,7 @@ impl Inode {
         }
     }
 
-    /// The inode as it goes to its sector. `xattrs_beside` tells whether the attributes lie there
+    /// The inode as it goes to its sector. `xattrs_beside` says whether the attributes lie there
     /// too.
     pub fn encode(
         &self,

@@ -58,7 +58,7 @@ impl<'s> Scrubber<'s> {
         self.note(result);
     }
 
-    /// The inode numbers in use that a block of the locator table tells.
+    /// The inode numbers in use that a block of the locator table has.
     pub fn numbers(&mut self, index: u64) -> Vec<InodeNo> {
         match self.store.locator_numbers(index) {
             Ok(numbers) => numbers,

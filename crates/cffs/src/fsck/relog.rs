@@ -1,7 +1,7 @@
-//! What recovery tells the busy log before it writes: whatever another recovery has to know, if this
+//! What recovery adds to the busy log before it writes: whatever another recovery has to know, if this
 //! one is cut short.
 //!
-//! The log goes on after the last epoch that counts. What another epoch told in part stays without
+//! The new records follow the last epoch that counts. An epoch that was logged in part stays without
 //! effect: its change was never written, and the sectors that are left of it do not follow from the
 //! one that is written anew.
 
@@ -11,18 +11,18 @@ use crate::format::busy_log::{self, Record};
 use crate::units::CgIndex;
 
 impl Checker<'_> {
-    /// Has the log tell that bitmaps and blocks of the locator table are written in place, how many
-    /// fragments were free in groups that it does not tell of, and what repairs freed. It is
+    /// Logs that bitmaps and blocks of the locator table are written in place, how many
+    /// fragments were free in groups that it does not list, and what repairs freed. It is
     /// written before all else.
-    pub(super) fn tell(&mut self, groups: &[(CgIndex, u32)]) {
+    pub(super) fn log_recovery(&mut self, groups: &[(CgIndex, u32)]) {
         let Some(scope) = &self.fast.scope else { return };
         let mut records = Vec::new();
         if !scope.settling {
             records.push(Record::Settling);
         }
-        let is_told = |cg: CgIndex| scope.groups.get(&cg.0).is_some_and(Option::is_some);
-        let untold = groups.iter().filter(|(cg, _)| !is_told(*cg));
-        records.extend(untold.map(|(cg, free)| Record::Group { cg: *cg, free: *free }));
+        let is_listed = |cg: CgIndex| scope.groups.get(&cg.0).is_some_and(Option::is_some);
+        let unlisted = groups.iter().filter(|(cg, _)| !is_listed(*cg));
+        records.extend(unlisted.map(|(cg, free)| Record::Group { cg: *cg, free: *free }));
         let released = self.fast.released.iter().filter(|run| !scope.freed.contains(run));
         records.extend(released.map(|run| Record::Freed(*run)));
         if !records.is_empty() {
@@ -33,7 +33,7 @@ impl Checker<'_> {
 
     fn append_to_log(&mut self, records: &[Record]) {
         let Some(scope) = &self.fast.scope else { return };
-        let (mut position, told) = scope.end.clone();
+        let (mut position, old) = scope.end.clone();
         let sectors_max = self.layout.busy_log_half_blocks * self.layout.block_sectors();
         let len = self.layout.sector_bytes as usize;
         let start = self.layout.block_offset(self.layout.busy_log_half(position.generation));
@@ -41,7 +41,7 @@ impl Checker<'_> {
         let mut sectors = Vec::new();
         let mut sector = vec![0; len];
         busy_log::init(&mut sector, position);
-        for record in told.iter().chain(records) {
+        for record in old.iter().chain(records) {
             if !busy_log::append(&mut sector, record) {
                 position.previous = busy_log::seal(&mut sector, self.checksum);
                 position.sequence += 1;
@@ -54,7 +54,7 @@ impl Checker<'_> {
         busy_log::seal(&mut sector, self.checksum);
         sectors.append(&mut sector);
         if position.sequence >= sectors_max {
-            return self.doubt("the busy log has no room for what recovery tells");
+            return self.doubt("the busy log is too small for the records of recovery");
         }
         self.disk.change(offset, &sectors);
         self.disk.write_first(Place { offset, len: sectors.len() });
