@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use cffs::device::file::OpenError;
 use cffs::error::{Corruption, Error};
+use cffs::files::{CopyCause, CopyError};
 
 use crate::output::note;
 
@@ -73,9 +74,9 @@ impl Kind {
 pub fn report(called_as: &OsStr, command: &str, kind: Kind, error: &anyhow::Error) -> ExitCode {
     if error.downcast_ref::<Reported>().is_none() && !is_broken_pipe(error) {
         if called_as == "cffs" {
-            note!("cffs {command}: {}", message(kind, error));
+            note!("cffs {command}: {}", message(kind, command, error));
         } else {
-            note!("{}: {}", called_as.display(), message(kind, error));
+            note!("{}: {}", called_as.display(), message(kind, command, error));
         }
     }
     kind.failure_code()
@@ -83,7 +84,7 @@ pub fn report(called_as: &OsStr, command: &str, kind: Kind, error: &anyhow::Erro
 
 /// What is wrong, from the place to the cause, and what to do about it. A cause that is told by what
 /// stands before it, or that repeats it, is told once.
-fn message(kind: Kind, error: &anyhow::Error) -> String {
+fn message(kind: Kind, command: &str, error: &anyhow::Error) -> String {
     let mut parts: Vec<String> = Vec::new();
     for cause in error.chain() {
         let text = cause.to_string();
@@ -97,12 +98,44 @@ fn message(kind: Kind, error: &anyhow::Error) -> String {
         }
     }
     let mut text = parts.join(": ");
-    if let Some(advice) = error.chain().find_map(|cause| advice(kind, cause)) {
+    let find = |cause| advice(kind, cause).or_else(|| what_is_lost(command, cause));
+    if let Some(advice) = error.chain().find_map(find) {
         // The library's own advice is for those who did not run fsck.
         text.truncate(text.find("; run cffs fsck").unwrap_or(text.len()));
         text = format!("{text}; {advice}");
     }
     text
+}
+
+/// What a command that writes leaves behind on a device that failed, and what to do.
+fn what_is_lost(command: &str, cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+    let of_copy = cause.downcast_ref::<CopyError>().and_then(|error| match &error.cause {
+        CopyCause::Volume(cause) => Some(cause),
+        CopyCause::Host(_) => None,
+    });
+    match of_copy.or_else(|| cause.downcast_ref::<Error>())? {
+        Error::Io(_) | Error::Latched(_) => {}
+        _ => return None,
+    }
+    match command {
+        "mkfs" => Some("there is no whole volume on it: make it again when the device works"),
+        "import" => Some(
+            "what was copied may be lost, and what was there before is not: when the device works \
+             again, cffs fsck -p, and import it again",
+        ),
+        "tune" | "grow" => Some(
+            "the change may be lost, and no file is: when the device works again, cffs fsck -p, and \
+             try it again",
+        ),
+        "trim" => {
+            Some("no file is lost: when the device works again, cffs fsck -p, and try it again")
+        }
+        "fsck" => Some(
+            "the check is not complete, and repairs may be lost: when the device works again, run \
+             cffs fsck again",
+        ),
+        _ => None,
+    }
 }
 
 fn advice(kind: Kind, cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {

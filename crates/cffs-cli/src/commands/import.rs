@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use cffs::files::{self, CopyError, CopyOptions, Observer, Summary};
 use cffs::vfs::types::OpenOptions;
 use clap::Args;
@@ -79,7 +80,7 @@ impl Import {
         watcher.finish();
         let closed = files.close();
         let summary = copied?;
-        closed?;
+        closed.with_context(|| self.image.display().to_string())?;
         self.how.tell(&summary)
     }
 

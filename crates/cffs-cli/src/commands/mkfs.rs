@@ -164,7 +164,10 @@ impl Mkfs {
         let target = &self.target;
         if existed {
             let device = image::open_device(target, Access::ReadWrite)?;
-            if let Some(what) = contents(&device)?.filter(|_| !self.force) {
+            if let Some(what) = contents(&device)
+                .with_context(|| target.display().to_string())?
+                .filter(|_| !self.force)
+            {
                 bail!("{} has {what} on it already; --force overwrites it", target.display());
             }
             self.check_mark(&device).with_context(|| target.display().to_string())?;
@@ -298,7 +301,9 @@ const SIGNATURES: [(usize, &[u8], &str); 17] = [
 fn contents(device: &FileDevice) -> anyhow::Result<Option<&'static str>> {
     let len = (device.geometry().size_bytes as usize).min(SIGNATURE_BYTES);
     let mut head = vec![0; len];
-    device.read_at(0, &mut head).with_context(|| String::from("reading what is there"))?;
+    device
+        .read_at(0, &mut head)
+        .context("nothing was written, since what is there cannot be read")?;
     if head.iter().all(|byte| *byte == 0) {
         return Ok(None);
     }

@@ -14,25 +14,25 @@ fn missing() -> OpenError {
 fn what_causes_repeat_is_said_once() {
     let expected = "tree.cffs: entity not found; cffs mkfs makes an image";
     let error = anyhow::Error::new(missing());
-    assert_eq!(message(Kind::Ordinary, &error), expected);
+    assert_eq!(message(Kind::Ordinary, "ls", &error), expected);
     let error = Err::<(), _>(missing()).context("tree.cffs").unwrap_err();
-    assert_eq!(message(Kind::Ordinary, &error), expected);
+    assert_eq!(message(Kind::Ordinary, "ls", &error), expected);
 }
 
 #[test]
 fn a_chain_is_told_from_the_place_to_the_cause() {
     let error = Err::<(), _>(Error::NoSpace).context("/a/b").context("import").unwrap_err();
-    assert_eq!(message(Kind::Ordinary, &error), "import: /a/b: no space left on the volume");
+    assert_eq!(message(Kind::Ordinary, "ls", &error), "import: /a/b: no space left on the volume");
 }
 
 #[test]
 fn fsck_does_not_advise_to_run_fsck() {
     let lost = Error::from(Corruption::SuperblockMagic { offset: 0 });
     let error = Err::<(), _>(lost).context("disk").unwrap_err();
-    let said = message(Kind::Fsck, &error);
+    let said = message(Kind::Fsck, "fsck", &error);
     let place = "disk: no C-FFS superblock at byte 0; ";
     assert_eq!(said, format!("{place}there is no copy of one either: this is no C-FFS volume"));
-    assert!(message(Kind::Mount, &error).ends_with("(cffs fsck looks for a copy)"));
+    assert!(message(Kind::Mount, "mount", &error).ends_with("(cffs fsck looks for a copy)"));
 }
 
 #[test]

@@ -12,8 +12,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fuse_ring::protocol::{
-    Attr, AttrReply, Context, Entry, FileHandle, NodeId, Open, OpenFlags, Opened, Read, SetAttr,
-    Write,
+    Attr, AttrReply, Context, Entry, FileHandle, LockOwner, NodeId, Open, OpenFlags, Opened, Read,
+    SetAttr, Write,
 };
 use fuse_ring::{
     Config, Errno, Handler, MountOptions, Session, TransportChoice, Unmount, Unmounter,
@@ -30,11 +30,13 @@ pub enum Fault {
     Read,
     Write,
     Flush,
+    /// Closing, which loses what was not flushed before.
+    Close,
 }
 
 /// Requests of each kind that still succeed, and those that failed.
 struct Faults {
-    left: [AtomicI64; 3],
+    left: [AtomicI64; 4],
     failed: AtomicU64,
     /// Whether flushes wait.
     holds: Mutex<bool>,
@@ -44,7 +46,7 @@ struct Faults {
 impl Faults {
     fn new() -> Faults {
         Faults {
-            left: [const { AtomicI64::new(NEVER) }; 3],
+            left: [const { AtomicI64::new(NEVER) }; 4],
             failed: AtomicU64::new(0),
             holds: Mutex::new(false),
             let_go: Condvar::new(),
@@ -73,8 +75,15 @@ impl FailingDisk {
     pub fn new(size_bytes: u64) -> FailingDisk {
         let data = tempfile::tempfile().expect("a file");
         data.set_len(size_bytes).expect("room");
+        FailingDisk::with(data)
+    }
+
+    /// A disk with the contents and the size of a file.
+    pub fn with(data: File) -> FailingDisk {
+        let size_bytes = data.metadata().expect("readable").len();
         let faults = Arc::new(Faults::new());
-        let disk = Disk { data, size_bytes, faults: Arc::clone(&faults) };
+        let unflushed = Mutex::new(Vec::new());
+        let disk = Disk { data, size_bytes, unflushed, faults: Arc::clone(&faults) };
         let directory = tempfile::tempdir().expect("a directory");
         let options = MountOptions { fsname: "failing".into(), ..MountOptions::default() };
         let config = Config { transport: TransportChoice::Dev, ..Config::default() };
@@ -128,10 +137,21 @@ impl Drop for FailingDisk {
 struct Disk {
     data: File,
     size_bytes: u64,
+    /// What was there before each write since the last flush.
+    unflushed: Mutex<Vec<(u64, Vec<u8>)>>,
     faults: Arc<Faults>,
 }
 
 impl Disk {
+    /// Takes back all that was written since the last flush.
+    fn lose_unflushed(&self) -> std::io::Result<()> {
+        let mut unflushed = self.unflushed.lock().expect("no panic");
+        while let Some((offset, before)) = unflushed.pop() {
+            self.data.write_all_at(&before, offset)?;
+        }
+        Ok(())
+    }
+
     fn attr(&self, node: NodeId) -> Result<Attr, Errno> {
         let (mode, size) = match node {
             NodeId::ROOT => (0o040_755, 0),
@@ -197,6 +217,10 @@ impl Handler for Disk {
 
     fn write(&self, _: &Context<'_>, _: NodeId, write: &Write<'_>) -> Result<usize, Errno> {
         self.faults.check(Fault::Write)?;
+        let mut unflushed = self.unflushed.lock().expect("no panic");
+        let mut before = vec![0; write.data.len()];
+        self.data.read_exact_at(&mut before, write.offset).map_err(|_| Errno::IO)?;
+        unflushed.push((write.offset, before));
         self.data.write_all_at(write.data, write.offset).map_err(|_| Errno::IO)?;
         Ok(write.data.len())
     }
@@ -204,6 +228,16 @@ impl Handler for Disk {
     fn fsync(&self, _: &Context<'_>, _: NodeId, _: FileHandle, _: bool) -> Result<(), Errno> {
         let holds = self.faults.holds.lock().expect("no panic");
         drop(self.faults.let_go.wait_while(holds, |holds| *holds).expect("no panic"));
-        self.faults.check(Fault::Flush)
+        self.faults.check(Fault::Flush)?;
+        self.unflushed.lock().expect("no panic").clear();
+        Ok(())
+    }
+
+    fn flush(&self, _: &Context<'_>, _: NodeId, _: FileHandle, _: LockOwner) -> Result<(), Errno> {
+        let closed = self.faults.check(Fault::Close);
+        if closed.is_err() {
+            self.lose_unflushed().map_err(|_| Errno::IO)?;
+        }
+        closed
     }
 }

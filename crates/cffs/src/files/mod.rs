@@ -61,7 +61,7 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-pub use copy::{CopyError, CopyOptions, Observer, Summary};
+pub use copy::{CopyCause, CopyError, CopyOptions, Observer, Summary};
 pub use export::export;
 pub use file::{File, Node};
 pub use import::import;

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use crate::device::BlockDevice;
+use crate::format::superblock::SUPERBLOCK_BYTES;
 
 /// The grain of the overlay: the smallest sector.
 const PIECE_BYTES: usize = 512;
@@ -174,6 +175,12 @@ impl<'d> Disk<'d> {
         let mut results = results.into_inner();
         results.sort_unstable_by_key(|(offset, _)| *offset);
         results.into_iter().map(|(_, blob)| blob).collect()
+    }
+
+    /// Fails if the device cannot read the superblock.
+    pub fn check_answers(&mut self) -> io::Result<()> {
+        self.counts.read_requests += 1;
+        self.device.read_at(0, &mut [0; SUPERBLOCK_BYTES])
     }
 
     /// Reads sector by sector what could not be read at once.

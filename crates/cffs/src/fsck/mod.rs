@@ -350,6 +350,7 @@ impl<'c> Checker<'c> {
         }
         let may_write = self.may_write(converged);
         if may_write && self.disk.is_changed() {
+            self.check_device_answers()?;
             // What a crash explains is recovered by the tags that stay until the end: a second crash
             // must still count as one.
             if !self.crashed() || self.is_damaged() {
@@ -365,6 +366,15 @@ impl<'c> Checker<'c> {
         if may_write {
             self.mark_clean()?;
             self.settle_problems();
+        }
+        Ok(())
+    }
+
+    /// A device that has ceased to answer has not lost what it does not read: nothing is repaired then.
+    fn check_device_answers(&mut self) -> Result<()> {
+        let was_read = |problem: &Problem| problem.code != Code::SuperblockLost;
+        if self.disk.unreadable_sectors() > 0 && self.report.problems.iter().all(was_read) {
+            self.disk.check_answers()?;
         }
         Ok(())
     }

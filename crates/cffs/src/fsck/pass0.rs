@@ -35,6 +35,8 @@ pub(super) fn find_superblock(
         Err(error) => return Err(error),
     };
     let Some(mut copy) = copy_at_end(disk).or_else(|| copy_before(disk, search_end)) else {
+        // What cannot be read may well be a superblock.
+        disk.check_answers()?;
         return Err(error);
     };
     copy.state = State::Damaged;

@@ -1,0 +1,242 @@
+//! What the commands that write an image say of a device that fails, at each step that they take: none of
+//! them returns 0 if something is lost, and each says what became of the volume and what to do.
+
+mod harness;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Output;
+
+use harness::failing::{FailingDisk, Fault};
+use harness::{Scratch, can_mount, succeed};
+
+static CONTENTS: [u8; 50_000] = [7; 50_000];
+
+/// The requests after which the device fails: each of the first, and fewer of those that follow.
+const STEPS: [i64; 10] = [0, 1, 2, 3, 4, 5, 8, 13, 24, 40];
+
+/// A command that writes.
+struct Case {
+    arguments: &'static [&'static str],
+    /// What follows the image's name.
+    last: Option<fn(&Scratch) -> String>,
+    /// The exit codes of success, and those of failure.
+    success: &'static [i32],
+    failure: &'static [i32],
+    /// What its message says of what is lost and what to do, at the steps of it.
+    advice: &'static [&'static str],
+    /// Whether the healed image is as the command promised.
+    is_done: fn(&Scratch, &Path) -> bool,
+}
+
+fn text(output: &Output) -> String {
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+fn superblock(scratch: &Scratch, image: &Path) -> serde_json::Value {
+    let info = succeed(scratch.cffs(["info", "--json"]).arg(image));
+    let mut info: serde_json::Value = serde_json::from_str(&info).expect("it is JSON");
+    info["superblock"].take()
+}
+
+fn has(scratch: &Scratch, image: &Path, path: &str) -> bool {
+    let output = scratch.cffs(["cat"]).arg(image).arg(path).output().expect("it starts");
+    output.stdout == CONTENTS
+}
+
+/// A volume of 32 MiB with one file, in an image that is larger. With `crash`, as a crash leaves it.
+fn template(scratch: &Scratch, crash: bool) -> File {
+    succeed(scratch.cffs(["mkfs", "-q", "--size", "32M"]).arg(scratch.image()));
+    let source = scratch.path().join("old");
+    fs::write(&source, CONTENTS).expect("written");
+    succeed(scratch.cffs(["import", "-q"]).arg(scratch.image()).arg(&source));
+    if crash {
+        scratch.mount("clean=never");
+        fs::write(scratch.mountpoint().join("new"), CONTENTS).expect("written");
+        succeed(scratch.cffs(["sync"]).arg(scratch.mountpoint()));
+        let crashed = scratch.path().join("crashed");
+        fs::copy(scratch.image(), &crashed).expect("copied");
+        scratch.umount();
+        fs::rename(crashed, scratch.image()).expect("renamed");
+    }
+    let image = File::options().read(true).write(true).open(scratch.image()).expect("open");
+    image.set_len(64 << 20).expect("longer");
+    image
+}
+
+fn disk_like(image: &File) -> FailingDisk {
+    let data = tempfile::tempfile().expect("a file");
+    let mut offset = 0;
+    data.set_len(64 << 20).expect("room");
+    let mut piece = vec![0; 1 << 20];
+    while offset < 32 << 20 {
+        image.read_exact_at(&mut piece, offset).expect("read");
+        if piece.iter().any(|byte| *byte != 0) {
+            data.write_all_at(&piece, offset).expect("written");
+        }
+        offset += piece.len() as u64;
+    }
+    FailingDisk::with(data)
+}
+
+/// Runs the command on a device that fails after each number of requests of each kind.
+fn table(crash: bool, case: &Case) {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = template(&scratch, crash);
+    for fault in [Fault::Read, Fault::Write, Fault::Flush, Fault::Close] {
+        let mut failures = 0;
+        for after in STEPS {
+            let disk = disk_like(&image);
+            disk.fail(fault, after);
+            let mut command = scratch.cffs([]);
+            command.args(case.arguments).arg(disk.image());
+            command.args(case.last.map(|last| last(&scratch)));
+            let output = command.output().expect("it starts");
+            let said = text(&output);
+            let place = format!("{:?}, {fault:?} after {after}: {said}", case.arguments);
+            let code = output.status.code().expect("it was not killed");
+            let failed = disk.heal();
+            let image = disk.image();
+            if case.success.contains(&code) {
+                assert!((case.is_done)(&scratch, &image), "{place}");
+                assert!(failed == 0 || fault == Fault::Close || fault == Fault::Read, "{place}");
+                continue;
+            }
+            failures += 1;
+            assert!(case.failure.contains(&code), "{place}");
+            assert!(failed > 0, "{place}");
+            assert!(said.contains(&*image.to_string_lossy()), "{place}");
+            assert!(case.advice.iter().any(|advice| said.contains(advice)), "{place}");
+            if case.arguments[0] == "mkfs" {
+                continue;
+            }
+            // What was there before is there, and the advice helps.
+            let repaired = scratch.cffs(["fsck", "-y"]).arg(&image).output().expect("it starts");
+            assert!(matches!(repaired.status.code(), Some(0 | 1)), "{place}{}", text(&repaired));
+            succeed(scratch.cffs(["fsck", "-n", "-f", "--contents"]).arg(&image));
+            assert!(has(&scratch, &image, "old"), "{place}");
+        }
+        assert!(failures > 0 || fault == Fault::Close, "{:?}, {fault:?}", case.arguments);
+    }
+}
+
+#[test]
+fn mkfs_on_a_device_that_fails() {
+    table(
+        false,
+        &Case {
+            arguments: &["mkfs", "-q", "--force", "--label", "new"],
+            last: None,
+            success: &[0],
+            failure: &[1],
+            advice: &["there is no whole volume", "nothing was written"],
+            is_done: |scratch, image| superblock(scratch, image)["label"] == "new",
+        },
+    );
+}
+
+#[test]
+fn import_on_a_device_that_fails() {
+    table(
+        false,
+        &Case {
+            arguments: &["import", "-q"],
+            last: Some(|scratch| {
+                let source = scratch.path().join("imported");
+                fs::write(&source, CONTENTS).expect("written");
+                source.display().to_string()
+            }),
+            success: &[0],
+            failure: &[1],
+            advice: &["what was copied may be lost"],
+            is_done: |scratch, image| has(scratch, image, "imported"),
+        },
+    );
+}
+
+#[test]
+fn tune_on_a_device_that_fails() {
+    table(
+        false,
+        &Case {
+            arguments: &["tune", "-q", "--label", "new"],
+            last: None,
+            success: &[0],
+            failure: &[1],
+            advice: &["no file is"],
+            is_done: |scratch, image| superblock(scratch, image)["label"] == "new",
+        },
+    );
+}
+
+#[test]
+fn grow_on_a_device_that_fails() {
+    table(
+        false,
+        &Case {
+            arguments: &["grow", "-q"],
+            last: None,
+            success: &[0],
+            failure: &[1],
+            advice: &["no file is"],
+            is_done: |scratch, image| superblock(scratch, image)["size_bytes"] == 64 << 20,
+        },
+    );
+}
+
+#[test]
+fn trim_on_a_device_that_fails() {
+    table(
+        false,
+        &Case {
+            arguments: &["trim", "-q"],
+            last: None,
+            success: &[0],
+            failure: &[1],
+            advice: &["no file is lost"],
+            is_done: |scratch, image| has(scratch, image, "old"),
+        },
+    );
+}
+
+#[test]
+fn fsck_p_on_a_device_that_fails() {
+    table(
+        true,
+        &Case {
+            arguments: &["fsck", "-p"],
+            last: None,
+            success: &[0, 1],
+            failure: &[4, 8],
+            advice: &["cffs fsck again"],
+            is_done: |scratch, image| {
+                has(scratch, image, "new") && superblock(scratch, image)["state"] == "clean"
+            },
+        },
+    );
+}
+
+#[test]
+fn fsck_y_on_a_device_that_fails() {
+    table(
+        true,
+        &Case {
+            arguments: &["fsck", "-f", "-y"],
+            last: None,
+            success: &[0, 1],
+            failure: &[4, 8],
+            advice: &["cffs fsck again"],
+            is_done: |scratch, image| {
+                has(scratch, image, "new") && superblock(scratch, image)["state"] == "clean"
+            },
+        },
+    );
+}
