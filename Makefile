@@ -12,6 +12,8 @@ MOUNTDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/sbin,$(SBINDIR))
 SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
 UDEVDIR ?= $(PREFIX)/lib/udev/rules.d
 UNITDIR ?= $(PREFIX)/lib/systemd/system
+MODPROBEDIR ?= $(PREFIX)/lib/modprobe.d
+TMPFILESDIR ?= $(PREFIX)/lib/tmpfiles.d
 BASHDIR ?= $(PREFIX)/share/bash-completion/completions
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
@@ -82,7 +84,8 @@ install: ## Install cffs and place, links, man pages and completions below PREFI
 	$(PLACE) generate completions $(GENERATED)/completions
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(SBINDIR) $(MOUNTDIR) $(BASHDIR) $(ZSHDIR) $(FISHDIR))
 	install -d $(addprefix $(DESTDIR)$(MANDIR)/,man1 man8)
-	install -d $(addprefix $(DESTDIR),$(UDEVDIR) $(UNITDIR) $(SYSCONFDIR)/logrotate.d $(SYSCONFDIR)/cffs)
+	install -d $(addprefix $(DESTDIR),$(UDEVDIR) $(UNITDIR) $(MODPROBEDIR) $(TMPFILESDIR))
+	install -d $(addprefix $(DESTDIR),$(SYSCONFDIR)/logrotate.d $(SYSCONFDIR)/cffs)
 	install -m 755 $(BINARY) $(DESTDIR)$(BINDIR)/cffs
 	install -m 755 $(PLACE) $(DESTDIR)$(BINDIR)/place
 	install -d $(DESTDIR)$(LIBDIR) $(DESTDIR)$(INCLUDEDIR)
@@ -101,6 +104,8 @@ install: ## Install cffs and place, links, man pages and completions below PREFI
 	sed 's|@BINDIR@|$(BINDIR)|; s|@SYSCONFDIR@|$(SYSCONFDIR)|' packaging/systemd/cffs@.service \
 		>$(DESTDIR)$(UNITDIR)/cffs@.service
 	install -m 644 packaging/logrotate/cffs $(DESTDIR)$(SYSCONFDIR)/logrotate.d/cffs
+	install -m 644 packaging/modprobe/cffs.conf $(DESTDIR)$(MODPROBEDIR)/cffs.conf
+	install -m 644 packaging/tmpfiles/cffs.conf $(DESTDIR)$(TMPFILESDIR)/cffs.conf
 
 uninstall: ## Remove what `make install` with the same PREFIX and DESTDIR has installed
 	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,cffs place)
@@ -114,6 +119,7 @@ uninstall: ## Remove what `make install` with the same PREFIX and DESTDIR has in
 	rm -f $(addprefix $(DESTDIR)$(FISHDIR)/,cffs.fish place.fish)
 	rm -f $(DESTDIR)$(UDEVDIR)/61-cffs.rules $(DESTDIR)$(UNITDIR)/cffs@.service
 	rm -f $(DESTDIR)$(SYSCONFDIR)/logrotate.d/cffs
+	rm -f $(DESTDIR)$(MODPROBEDIR)/cffs.conf $(DESTDIR)$(TMPFILESDIR)/cffs.conf
 	rmdir $(DESTDIR)$(SYSCONFDIR)/cffs 2>/dev/null || true
 
 deb: build ## Make a Debian package, target/deb/cffs_VERSION_ARCHITECTURE.deb

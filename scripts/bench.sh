@@ -46,4 +46,6 @@ for profile in st31200 atlas-ii; do
     measure library --profile "$profile" "${virtual[@]}" --output "$output"
 done
 measure compare --profile none "${quick[@]}"
+measure compare --profile none --transport dev --peers cffs,null "${quick[@]}"
 measure compare --profile hdd7200 "${quick[@]}"
+measure compare --profile net3000 --peers cffs,ext4,xfs,btrfs "${quick[@]}"

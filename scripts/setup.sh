@@ -45,6 +45,7 @@ for_all_tests="
     stress-ng    stress-ng
     man          man-db
     nfs-ls       libnfs-utils
+    modprobe     kmod
 "
 
 fail() {

@@ -13,7 +13,7 @@ use cffs_bench::directory::Directory;
 use cffs_bench::disk::{Profile, Stroke};
 use cffs_bench::instructions::Instructions;
 use cffs_bench::library::{self, LibraryPlan};
-use cffs_bench::peer::{Peer, find_cffs};
+use cffs_bench::peer::{Peer, Transport, find_cffs};
 use cffs_bench::placement::Placement;
 use cffs_bench::report::{Report, table};
 use cffs_bench::serve::control;
@@ -141,6 +141,9 @@ struct CompareArguments {
     /// The workloads; all that the bars are about if none is named.
     #[arg(long, value_enum, value_delimiter = ',')]
     workloads: Vec<Workload>,
+    /// How requests reach C-FFS and the server that does nothing.
+    #[arg(long, value_enum, default_value = "rings")]
+    transport: Transport,
     /// Repetitions.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
@@ -192,7 +195,7 @@ impl Arguments {
             Command::Compare(arguments) => arguments.run(),
             Command::Library(arguments) => arguments.run(),
             Command::Hot { operations } => {
-                let phases = library::hot(Hot { operations, clients: 1, seed: 1 })?;
+                let phases = library::hot(Hot { operations, clients: 1, pinned: false, seed: 1 })?;
                 println!("{}", table::phases(&phases));
                 if let Some(error) = Instructions::start().obstacle() {
                     println!("instructions are not available: {error}");
@@ -280,8 +283,10 @@ impl CompareArguments {
             seed: self.seed,
             scratch: self.scratch,
             cffs: self.cffs,
+            transport: self.transport,
             placement: Placement::here(),
         };
+        plan.transport.prepare()?;
         let results = plan.run(&interrupt);
         let report = Report::new(&plan, &results);
         println!("{}", table::text(&report));

@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::disk::{Profile, Stroke};
 use crate::library;
-use crate::peer::{Peer, Volume, VolumeSpec};
+use crate::peer::{Peer, Transport, Volume, VolumeSpec};
 use crate::placement::Placement;
 use crate::results::{Failure, Results};
 use crate::workload::catalog::{Scale, Workload};
@@ -41,6 +41,8 @@ pub struct Plan {
     pub scratch: PathBuf,
     /// The `cffs` binary.
     pub cffs: PathBuf,
+    /// How requests reach what is served over FUSE.
+    pub transport: Transport,
     /// Which threads run where.
     pub placement: Placement,
 }
@@ -108,6 +110,7 @@ impl Plan {
             size: workload.volume_size(self.scale),
             scratch: self.scratch.clone(),
             cffs: self.cffs.clone(),
+            transport: self.transport,
         })?;
         let request_kib = volume.request_kib()?;
         let progress = bar("  {prefix}: {msg} {wide_bar} {pos}/{len} {per_sec}");

@@ -32,8 +32,9 @@ impl fmt::Display for Placement {
     }
 }
 
-/// A core that cannot be had (containers may forbid it) leaves the thread where it is.
-fn pin(core: usize) {
+/// Keeps the calling thread on a core. One that cannot be had (containers may forbid it) leaves it
+/// where it is.
+pub fn pin(core: usize) {
     let mut set = CpuSet::new();
     set.set(core);
     let _ = sched_setaffinity(None, &set);

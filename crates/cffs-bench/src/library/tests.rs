@@ -40,7 +40,7 @@ fn co_location_saves_the_requests_that_the_papers_say() {
 
 #[test]
 fn hot_operations_run_on_the_library() {
-    let phases = hot(Hot { operations: 100, clients: 1, seed: 1 }).unwrap();
+    let phases = hot(Hot { operations: 100, clients: 1, pinned: false, seed: 1 }).unwrap();
     assert!(phases.iter().all(|p| p.files == 100 && p.seconds > 0.0));
     assert_eq!(phases[2].bytes, 100 * 1024);
     let counted = |p: &Phase| p.instructions.is_some_and(|n| n > 100_000);

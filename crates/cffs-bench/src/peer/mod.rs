@@ -4,6 +4,7 @@
 //! tools' defaults, and is mounted with `noatime` and its defaults otherwise. Offers [`Peer`] (which
 //! one) and [`Volume`] (one that is mounted).
 
+mod transport;
 mod volume;
 
 use std::fmt;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::disk::Profile;
 use crate::workload::store::Store;
+pub use transport::Transport;
 pub use volume::{Volume, VolumeSpec};
 
 /// A file system, or a variant of C-FFS.
@@ -165,12 +167,18 @@ impl Peer {
     }
 
     /// Mounts it. Returns the server if it is a child of ours: unmounting is over when it ends.
-    fn mount(self, device: &Path, at: &Path, cffs: &Path) -> Result<Option<Child>> {
+    fn mount(
+        self,
+        device: &Path,
+        at: &Path,
+        cffs: &Path,
+        transport: Transport,
+    ) -> Result<Option<Child>> {
         let mut command = match self {
             // `cargo build --release -p fuse-ring --example null` leaves it next to `cffs`.
             Peer::Null => {
                 let mut c = Command::new(cffs.with_file_name("examples").join("null"));
-                return serve(c.arg("--elide-open").arg(at), at).map(Some);
+                return serve(c.args(["--elide-open", transport.argument()]).arg(at), at).map(Some);
             }
             Peer::Library => bail!("the library is not mounted"),
             Peer::Ext4 | Peer::Xfs | Peer::Btrfs | Peer::Tar | Peer::Sqlite => {
@@ -186,7 +194,7 @@ impl Peer {
             }
             _ => {
                 let mut c = Command::new(cffs);
-                c.args(["mount", "-o", "noatime"]);
+                c.args(["mount", "-o", "noatime", "-o", transport.mount_option()]);
                 c
             }
         };

@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use super::{Peer, run};
+use super::{Peer, Transport, run};
 use crate::disk::{Counters, Profile, Stroke};
 use crate::serve::media::Media;
 use crate::serve::server::{DiskServer, LoopDevice};
@@ -28,6 +28,8 @@ pub struct VolumeSpec {
     pub scratch: PathBuf,
     /// The `cffs` binary.
     pub cffs: PathBuf,
+    /// How requests reach it, if it is served over FUSE.
+    pub transport: Transport,
 }
 
 /// A mounted file system on an emulated disk.
@@ -106,7 +108,8 @@ impl Volume {
 
     fn mount(&mut self) -> Result<()> {
         let device = self.device.as_ref().context("a block device")?.path();
-        self.server = self.spec.peer.mount(device, &self.mount_point(), &self.spec.cffs)?;
+        let VolumeSpec { cffs, transport, .. } = &self.spec;
+        self.server = self.spec.peer.mount(device, &self.mount_point(), cffs, *transport)?;
         self.mounted = true;
         Ok(())
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::compare::Plan;
 use crate::disk::{Profile, Stroke};
 use crate::library::LibraryPlan;
-use crate::peer::Peer;
+use crate::peer::{Peer, Transport};
 use crate::workload::catalog::Scale;
 
 /// The circumstances of a comparison.
@@ -32,6 +32,8 @@ pub struct Environment {
     pub kernel: String,
     /// The longest request in KiB that reached the device.
     pub request_kib: Option<u64>,
+    /// How requests reached what was served over FUSE, if anything was.
+    pub transport: Option<Transport>,
     /// Which threads run where.
     pub placement: String,
     /// Runnable processes per core, averaged over a minute, when the comparison ended.
@@ -44,12 +46,14 @@ impl Environment {
     /// This machine, for this plan.
     pub fn here(plan: &Plan, request_kib: Option<u64>) -> Environment {
         let quick = if plan.scale == Scale::Quick { "-quick" } else { "" };
+        let suffix = format!("{}{quick}", plan.transport.suffix());
         let version = |peer: &Peer| (peer.to_string(), peer.version(&plan.cffs));
         Environment {
             request_kib,
             placement: format!("{}{}", plan.placement, idle()),
             versions: plan.peers.iter().map(version).collect(),
-            ..Environment::new(plan.profile, plan.stroke, plan.scale, quick)
+            transport: Some(plan.transport),
+            ..Environment::new(plan.profile, plan.stroke, plan.scale, &suffix)
         }
     }
 
@@ -79,6 +83,7 @@ impl Environment {
             memory_bytes: memory_bytes(),
             kernel: format!("Linux {}", system.release().to_string_lossy()),
             request_kib: None,
+            transport: None,
             placement: String::new(),
             load_per_core: load() / cores as f64,
             versions: Vec::new(),

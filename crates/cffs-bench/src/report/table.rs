@@ -132,6 +132,9 @@ fn circumstances(report: &Report) -> String {
              disk is {disk} KiB."
         );
     }
+    if let Some(transport) = e.transport {
+        let _ = writeln!(out, "\nServers over FUSE get their requests by {transport}.");
+    }
     if e.is_loaded() {
         let _ = writeln!(
             out,
@@ -150,8 +153,8 @@ fn circumstances(report: &Report) -> String {
         let _ = writeln!(
             out,
             "\n`FUSE at most` is the same ratio for a FUSE server that keeps everything in memory and \
-             waits for no device: what no server over FUSE can exceed here, since the processor is \
-             the limit."
+             waits for no device, over the same transport: what no server over FUSE can exceed here, \
+             since the processor is the limit. A goal is 0.75 of that where it would be above."
         );
     }
     if report.rows.iter().any(|row| row.peer == Peer::Library) {

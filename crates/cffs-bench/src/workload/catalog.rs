@@ -87,6 +87,10 @@ pub enum Workload {
     #[value(name = "hot-1")]
     #[serde(rename = "hot-1")]
     Hot1,
+    /// The same with the client pinned to a core.
+    #[value(name = "hot-1-pinned")]
+    #[serde(rename = "hot-1-pinned")]
+    Hot1Pinned,
     /// Single operations on warm caches, two clients.
     #[value(name = "hot-2")]
     #[serde(rename = "hot-2")]
@@ -109,7 +113,8 @@ impl Workload {
             Profile::St31200 | Profile::AtlasIi => {
                 vec![Workload::Small1k, Workload::Thesis, Workload::LargeFile]
             }
-            Profile::None => vec![Workload::Hot1, Workload::Hot2],
+            Profile::None => vec![Workload::Hot1, Workload::Hot1Pinned, Workload::Hot2],
+            Profile::Net3000 => vec![Workload::Small4k, Workload::AgedTree, Workload::Apps],
             _ => vec![
                 Workload::Small1k,
                 Workload::Small4k,
@@ -147,13 +152,14 @@ impl Workload {
         Hot {
             operations: if scale == Scale::Full { 40_000 } else { 10_000 },
             clients: if self == Workload::Hot2 { 2 } else { 1 },
+            pinned: self == Workload::Hot1Pinned,
             seed,
         }
     }
 
     /// Whether it is about single operations on warm caches.
     pub fn is_hot(self) -> bool {
-        matches!(self, Workload::Hot1 | Workload::Hot2)
+        matches!(self, Workload::Hot1 | Workload::Hot1Pinned | Workload::Hot2)
     }
 
     /// Whether there are bars over kernel file systems, for which it matters what FUSE alone costs.
@@ -229,7 +235,9 @@ impl Workload {
             Workload::Apps => {
                 Apps { files: pick(20_000, 2_000), compiled: pick(32, 8), seed }.run(session)
             }
-            Workload::Hot1 | Workload::Hot2 => self.hot(scale, seed).run(session),
+            Workload::Hot1 | Workload::Hot1Pinned | Workload::Hot2 => {
+                self.hot(scale, seed).run(session)
+            }
             Workload::Shuffled => {
                 let bytes = pick(memory_bytes() * 2, 256 << 20);
                 Shuffled { bytes, threads: 8, seed }.run(session)

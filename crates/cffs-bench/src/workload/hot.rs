@@ -1,7 +1,7 @@
 //! Single operations on warm caches: what the software costs when no device is in the way.
 //!
-//! Clients work at the same time, each in a directory of its own. Nothing is made durable: this is
-//! about system calls, transports and locks.
+//! Clients work at the same time, each in a directory of its own, on any core or pinned to one. Nothing
+//! is made durable: this is about system calls, transports and locks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use anyhow::Result;
 
 use super::random::Contents;
 use super::{Session, Tally, tree};
+use crate::placement;
 
 /// Bytes that are written and read.
 pub const SIZE: usize = 1024;
@@ -24,6 +25,8 @@ pub struct Hot {
     pub operations: u64,
     /// Concurrent clients.
     pub clients: u64,
+    /// Whether each client stays on a core of its own.
+    pub pinned: bool,
     /// Where randomness starts.
     pub seed: u64,
 }
@@ -39,7 +42,12 @@ impl Hot {
                     let clients: Vec<_> = (0..self.clients)
                         .map(|client| {
                             let (dir, contents) = (root.join(format!("c{client:03}")), &contents);
-                            scope.spawn(move || self.client(name, &dir, contents, tally))
+                            scope.spawn(move || {
+                                if self.pinned {
+                                    placement::pin(client as usize);
+                                }
+                                self.client(name, &dir, contents, tally)
+                            })
                         })
                         .collect();
                     clients.into_iter().try_for_each(super::joined)

@@ -178,7 +178,7 @@ fn durable_writes_as_many_files_as_it_counts() {
 #[test]
 fn hot_operations_are_as_many_as_they_say() {
     let mut site = Plain::new();
-    let plan = super::hot::Hot { operations: 60, clients: 2, seed: 1 };
+    let plan = super::hot::Hot { operations: 60, clients: 2, pinned: false, seed: 1 };
     let phases = run(&mut site, |s| plan.run(s));
     assert!(phases.iter().all(|p| p.files == 60));
     assert_eq!((phases[1].bytes, phases[2].bytes), (60 * 1024, 60 * 1024));
