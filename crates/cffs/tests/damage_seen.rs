@@ -9,7 +9,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use cffs::clock::TestClock;
-use cffs::device::{BlockDevice, MemoryDevice};
+use cffs::device::fault::{Effect, Fault, Strike, Target};
+use cffs::device::{BlockDevice, FaultDevice, MemoryDevice};
 use cffs::error::{Error, Result};
 use cffs::format::superblock::{Damage, State};
 use cffs::fsck::{self, CheckOptions, Code, Repair, Report};
@@ -142,6 +143,38 @@ fn damage_that_is_gone_is_forgotten_by_a_full_check() {
     assert_eq!((report.skipped, report.exit_code(), codes(&report)), (false, 0, vec![]));
     assert_eq!(recorded(&device), None);
     assert!(check(&device, Repair::Preen).skipped);
+}
+
+/// What the device fails to read of metadata is looked at by the next check; contents are not its matter.
+#[test]
+fn metadata_that_the_device_failed_to_read_is_checked_later() {
+    let Sample { device, sector, contents } = sample();
+    for (place, is_remembered) in [(contents, false), (sector, true)] {
+        let faulty = Arc::new(FaultDevice::new(Arc::clone(&device), 1));
+        let target = Target::reads().within(place..place + 1);
+        let options = OpenOptions { cache_bytes: 1 << 20, ..OpenOptions::default() };
+        let volume = cffs::open(faulty.clone(), Arc::new(TestClock::default()), options).unwrap();
+        if !is_remembered {
+            // What is read for the contents alone.
+            let dir = volume.lookup(ROOT, b"dir").unwrap().ino;
+            let file = volume.lookup(dir, b"file-7").unwrap().ino;
+            faulty.arm(Fault { target, strike: Strike::Always, effect: Effect::IO_ERROR });
+            let error = volume.read(file, 0, &mut [0; FILE_BYTES]).unwrap_err();
+            assert!(matches!(error, Error::Io(_)), "{error}");
+        } else {
+            faulty.arm(Fault { target, strike: Strike::Always, effect: Effect::IO_ERROR });
+            assert!(matches!(look(&volume), Error::Io(_)));
+        }
+        faulty.disarm();
+        volume.close().unwrap();
+        assert_eq!(recorded(&device).is_some(), is_remembered);
+    }
+    let damage = recorded(&device).unwrap();
+    assert_eq!(damage.code, Damage::UNREADABLE);
+    assert!(damage.to_string().contains("a read that the device failed"), "{damage}");
+    let report = check(&device, Repair::Preen);
+    assert_eq!((report.skipped, report.exit_code(), codes(&report)), (false, 0, vec![]));
+    assert_eq!(recorded(&device), None);
 }
 
 #[test]

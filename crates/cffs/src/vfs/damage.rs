@@ -2,7 +2,8 @@
 //! is unmounted (FORMAT: error record).
 //!
 //! ```text
-//!   a call meets a contradiction ─┐
+//!   a call meets a contradiction,
+//!   or metadata cannot be read ───┐
 //!   a scrub or a check finds one ─┴▶ the record ──▶ superblock: within a second, at each clean
 //!                                        │          point, and when the volume is closed
 //!                                        └────────▶ errors=remount-ro: no more changes
@@ -80,8 +81,21 @@ impl DamageRecord {
 }
 
 impl Volume {
-    /// Passes a result on; damage that it tells of is remembered.
+    /// Passes a result on; damage that it tells of is remembered. So is metadata that the device failed
+    /// to read: nobody knows what else it has lost.
     pub(super) fn noted<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(Error::Io(error)) = &result
+            && self.latched().is_none()
+        {
+            let what = format!("the device failed a read of metadata: {error}");
+            self.remember_damage(Damage::UNREADABLE, InodeNo(0), &what);
+        }
+        self.noted_contents(result)
+    }
+
+    /// The same for contents. That they cannot be read is told to the one who asked for them, and a check
+    /// could do nothing about it.
+    pub(super) fn noted_contents<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(Error::Corruption(corruption)) = &result {
             self.note_damage(corruption);
         }

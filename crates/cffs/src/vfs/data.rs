@@ -56,7 +56,8 @@ impl Volume {
         let (len, stale_atime) = {
             let state = vnode.state.read();
             check_regular(&state.inode)?;
-            (self.noted(self.store().read(&state, offset, out))?, self.wants_atime(&state))
+            let read = self.noted_contents(self.store().read(&state, offset, out));
+            (read?, self.wants_atime(&state))
         };
         if stale_atime {
             self.set_atime(ino);

@@ -72,6 +72,9 @@ pub struct Damage {
 }
 
 impl Damage {
+    /// The code where the device failed to read metadata, which is no kind of damage that a check knows.
+    pub const UNREADABLE: u16 = 0;
+
     /// The record with one more case of damage, met at `now` in seconds since 1970; the kind and the
     /// inode are those of the first.
     pub fn met_again(record: Option<Damage>, code: u16, ino: InodeNo, now: u64) -> Damage {
@@ -87,7 +90,11 @@ impl fmt::Display for Damage {
             1 => String::from("once"),
             count => format!("{count} times"),
         };
-        write!(f, "damage was met {times} since the last full check, first CF{:04}", self.code)?;
+        write!(f, "damage was met {times} since the last full check, first ")?;
+        match self.code {
+            Damage::UNREADABLE => write!(f, "a read that the device failed")?,
+            code => write!(f, "CF{code:04}")?,
+        }
         match self.ino.0 {
             0 => Ok(()),
             ino => write!(f, " at inode {ino}"),
