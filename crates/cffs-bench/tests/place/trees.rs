@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cffs_bench::disk::{Profile, Stroke};
-use cffs_bench::peer::{Peer, Volume, VolumeSpec};
+use cffs_bench::peer::{Peer, Transport, Volume, VolumeSpec};
 use cffs_bench::workload::Site;
 use cffs_bench::workload::random::Random;
 
@@ -33,6 +33,7 @@ pub fn volume(peer: Peer) -> Option<Volume> {
         size: 1 << 30,
         scratch: PathBuf::from("/dev/shm"),
         cffs: PathBuf::from("cffs"),
+        transport: Transport::default(),
     };
     let volume = Volume::make(spec).expect("a volume");
     volume.set_free(true);
