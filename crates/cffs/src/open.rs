@@ -43,6 +43,7 @@ pub fn open(
     }
     let recovered = match superblock.state {
         State::InUse | State::Damaged if !read_only => recover(&*device),
+        State::Clean if !read_only => fsck::check_kept(&*device, &superblock),
         _ => Ok(()),
     };
     let opened =

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::census::pieces;
 use super::disk::Place;
+use super::lapse::Lapse;
 use super::pass1::Queue;
 use super::scope::Scope;
 use super::sectors::OwnedRecord;
@@ -55,6 +56,8 @@ pub(super) struct Fast {
     pub scope: Option<Scope>,
     /// Why the busy log does not explain what was found.
     pub doubts: Option<String>,
+    /// What shows that the device lost what was durable.
+    pub lapse: Option<Lapse>,
     /// What repairs freed.
     pub released: Vec<FragRun>,
 }
@@ -68,6 +71,13 @@ impl Checker<'_> {
     /// Notes that the busy log does not explain what was found.
     pub(super) fn doubt(&mut self, why: impl Into<String>) {
         self.fast.doubts.get_or_insert_with(|| why.into());
+    }
+
+    /// Notes that the device lost what was durable.
+    pub(super) fn lapse(&mut self, what: impl Into<String>) {
+        let (what, generation) = (what.into(), self.superblock.generation);
+        self.doubt(what.clone());
+        self.fast.lapse.get_or_insert(Lapse { what, generation });
     }
 
     /// Why this check cannot be trusted.
@@ -237,12 +247,26 @@ impl Checker<'_> {
             self.doubt(error.to_string());
             None
         } else {
+            self.check_locator_count(block, &bytes);
             Some(bytes)
         };
         if let Some(scope) = &mut self.fast.scope {
             scope.locator_blocks.insert(block, good.clone());
         }
         good
+    }
+
+    /// A block that was not written since the clean point has the entries that the log tells of.
+    fn check_locator_count(&mut self, block: u64, bytes: &[u8]) {
+        let Some(scope) = self.fast.scope.as_ref().filter(|scope| !scope.settling) else { return };
+        let Some(told) = scope.locator.get(&block).copied() else { return };
+        let used = locator::used_count(bytes);
+        if used != usize::from(told) {
+            self.lapse(format!(
+                "block {block} of the locator table has {used} entries, and had {told} at the last \
+                 clean point"
+            ));
+        }
     }
 
     /// Whether a block of the locator table may be part old and part new.
@@ -400,6 +424,7 @@ impl Checker<'_> {
                     || header.bitmap_checksum == bitmap_checksum(&bitmap))
                     && (before.is_some() || header.generation <= self.superblock.generation) =>
             {
+                self.check_kept(&header, settling, before);
                 header.free_fragments = before.unwrap_or(header.free_fragments);
                 Some((header, bitmap))
             }
@@ -411,6 +436,23 @@ impl Checker<'_> {
                 self.doubt(error.to_string());
                 None
             }
+        }
+    }
+
+    /// A group that was not written since the clean point is as the log tells, and none is of a
+    /// clean point that did not begin.
+    fn check_kept(&mut self, header: &CgHeader, settling: bool, told: Option<u32>) {
+        let (cg, found, own) = (header.cg, header.generation, self.superblock.generation);
+        if found > own.wrapping_add(1) {
+            self.lapse(format!(
+                "the bitmap of group {cg} is of generation {found}, the superblock of {own}"
+            ));
+        }
+        let free = header.free_fragments;
+        if let Some(told) = told.filter(|told| !settling && found <= own && *told != free) {
+            self.lapse(format!(
+                "group {cg} has {free} free fragments, and had {told} at the last clean point"
+            ));
         }
     }
 

@@ -31,6 +31,7 @@ mod disk;
 mod editor;
 mod fast;
 mod index;
+mod lapse;
 mod loss;
 mod lost_found;
 mod map;
@@ -61,6 +62,7 @@ use std::io::IoSlice;
 use self::disk::Disk;
 use self::fast::Fast;
 pub use self::fast::FastReport;
+use self::lapse::Lapse;
 use self::loss::Losses;
 pub use self::problems::{Code, Severity};
 pub use self::report::{Loss, LossKind, Place, Problem, Report};
@@ -68,7 +70,7 @@ use self::scope::Scope;
 use self::search::Search;
 use self::walk::Walk;
 use crate::device::BlockDevice;
-use crate::error::{Corruption, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::format::superblock::{Damage, State};
 use crate::format::{Checksum, Layout, Superblock};
 use crate::log::{self, LoggedDevice};
@@ -212,9 +214,14 @@ fn check_logged(
     progress: &dyn Progress,
     mut report: Report,
 ) -> Result<Report> {
-    let disk = Disk::new(device, options.threads);
+    let mut disk = Disk::new(device, options.threads);
     report.damage_seen = superblock.damage;
     let is_doubted = superblock.damage.is_some();
+    if let Some(lapse) = lapse::find(&mut disk, &superblock) {
+        // What the repair marks as clean has to come after whatever is there.
+        superblock.generation = superblock.generation.max(lapse.generation);
+        report.problems.push(lapse.problem());
+    }
     // What was seen may be in the contents.
     let options = &CheckOptions { contents: options.contents || is_doubted, ..options.clone() };
     if superblock.state == State::Clean
@@ -230,7 +237,10 @@ fn check_logged(
     if is_recovery && !options.force && report.problems.is_empty() && !is_doubted {
         match fast_check(device, &superblock, options, progress)? {
             Ok(report) => return Ok(report),
-            Err(why) => report.full_because = Some(why),
+            Err(Doubt { why, lapse }) => {
+                report.full_because = Some(why);
+                report.problems.extend(lapse.map(|lapse| lapse.problem()));
+            }
         }
     }
     if options.settled && options.repair == Repair::No && superblock.state == State::InUse {
@@ -241,23 +251,45 @@ fn check_logged(
     Ok(checker.into_report())
 }
 
+/// Why what is busy was not enough.
+struct Doubt {
+    why: String,
+    /// The device is to blame.
+    lapse: Option<Lapse>,
+}
+
+/// Fails if a device that was left clean shows that it lost what it had acknowledged as durable:
+/// opening such a volume would hide it.
+pub(crate) fn check_kept(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
+    match lapse::find(&mut Disk::new(device, 1), superblock) {
+        Some(lapse) => Err(Error::Unsupported(format!(
+            "{}; run cffs fsck -y on the volume, or mount it read-only",
+            lapse.problem()
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Recovers what the busy log lists; the reason if that is not enough.
 fn fast_check(
     device: &dyn BlockDevice,
     superblock: &Superblock,
     options: &CheckOptions,
     progress: &dyn Progress,
-) -> Result<std::result::Result<Report, String>> {
+) -> Result<std::result::Result<Report, Doubt>> {
     let mut disk = Disk::new(device, options.threads);
     let scope = match Scope::read(&mut disk, superblock) {
         Ok(scope) => scope,
-        Err(why) => return Ok(Err(why.into())),
+        Err(why) => return Ok(Err(Doubt { why: why.into(), lapse: None })),
     };
     let mut checker = Checker::new(disk, superblock.clone(), options, progress, Report::default());
+    if let Some(what) = scope.lapse.clone() {
+        checker.lapse(what);
+    }
     checker.fast.scope = Some(scope);
     checker.run_fast()?;
     Ok(match checker.reason_for_doubt() {
-        Some(why) => Err(why),
+        Some(why) => Err(Doubt { why, lapse: checker.fast.lapse.take() }),
         None => Ok(checker.into_report()),
     })
 }

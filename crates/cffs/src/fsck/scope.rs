@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::census::Found;
 use super::disk::Disk;
+use super::lapse;
 use crate::format::busy_log::{self, Position, Record};
-use crate::format::{Layout, Superblock};
+use crate::format::{Checksum, Layout, Superblock};
 use crate::units::{Container, FragRun, InodeNo};
 
 /// How much of the log is read at once.
@@ -37,6 +38,8 @@ pub(super) struct Scope {
     /// The last epoch before the clean point.
     epoch: u64,
     block_sectors: u32,
+    /// What shows that the device lost a part of the log.
+    pub lapse: Option<String>,
     /// Sectors of the log.
     pub log_sectors: u32,
     /// The last sector of which something counts, and its records that do.
@@ -69,6 +72,9 @@ impl Scope {
             for sector in chunk.chunks_exact(layout.sector_bytes as usize) {
                 let here = position;
                 let Some(marks) = busy_log::decode(sector, &mut position, checksum) else {
+                    let bytes = layout.sector_bytes as usize;
+                    let rest = &chunk[position.sequence as usize * bytes - at as usize..];
+                    scope.lapse = lapse_after(rest, bytes, position, checksum);
                     return Ok(scope);
                 };
                 if marks.incomplete {
@@ -152,4 +158,23 @@ impl Scope {
     pub fn epoch_of_change(&self, epoch: u64) -> u64 {
         epoch.max(self.epoch + 1)
     }
+}
+
+/// What shows that the log went on where it ends now: a sector that does not follow, and tells of
+/// an epoch after which another one began. Sectors of the epoch that was in motion may be there in
+/// part.
+fn lapse_after(
+    rest: &[u8],
+    sector_bytes: usize,
+    end: Position,
+    checksum: Checksum,
+) -> Option<String> {
+    let Position { generation, sequence: first, .. } = end;
+    (first..).zip(rest.chunks_exact(sector_bytes)).find_map(|(sequence, sector)| {
+        let mut position = busy_log::position_of(sector, checksum)?;
+        let is_its = (position.generation, position.sequence) == (generation, sequence);
+        let marks = busy_log::decode(sector, &mut position, checksum).filter(|_| is_its)?;
+        lapse::has_followed(&marks.records)
+            .then(|| format!("sector {sequence} of the busy log is there, and not all before it"))
+    })
 }

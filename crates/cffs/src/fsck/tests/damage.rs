@@ -4,6 +4,7 @@ use std::io::IoSlice;
 
 use super::image::Image;
 use crate::device::BlockDevice;
+use crate::format::busy_log::{self, Position, Record};
 use crate::format::checksum::name_hash;
 use crate::format::extent::{EXTENT_BYTES, Extent};
 use crate::format::inode::{FileType, InodeFlags};
@@ -45,6 +46,7 @@ cases! {
     system_copy true [SystemCopy] [];
     system_area true [SystemArea] [];
     system_inode true [SystemInode] [];
+    writes_lost true [WritesLost] [];
     sector_lost true [SectorLost, LostDirectory] ["/dir/"];
     table_sector_lost true [TableSectorLost, Dangling] ["/two", "/four", "/links"];
     bad_entry true [BadEntry] [];
@@ -643,4 +645,18 @@ fn groups_made(image: &Image) -> Vec<(Code, Place)> {
 fn counters(image: &Image) -> Vec<(Code, Place)> {
     set_superblock(image, |superblock| superblock.free_fragments += 3);
     vec![(Counters, Place::Volume)]
+}
+
+/// A log of a generation to which the superblock has not come.
+fn writes_lost(image: &Image) -> Vec<(Code, Place)> {
+    image.with(|checker| {
+        let generation = checker.superblock.generation + 2;
+        let mut sector = vec![0; checker.layout.sector_bytes as usize];
+        busy_log::init(&mut sector, Position { generation, ..Position::default() });
+        busy_log::append(&mut sector, &Record::End);
+        busy_log::seal(&mut sector, checker.checksum);
+        let at = checker.layout.block_offset(checker.layout.busy_log_half(generation));
+        checker.disk.change(at, &sector);
+    });
+    vec![(WritesLost, Place::Volume)]
 }

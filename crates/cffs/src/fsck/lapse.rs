@@ -1,0 +1,118 @@
+//! Evidence that the device lost what it had acknowledged as durable.
+//!
+//! Offers [`find`], which a check and every opening ask first. After a sound device has crashed, what
+//! is newer was written only when what is older was durable: the superblock of a clean point comes
+//! before the log that follows it, the mark "in use" before the second epoch, and one epoch before
+//! the next. Where the later is there and the earlier is not, the device dropped a write that it had
+//! acknowledged with a flush, or made it durable too late. What else it dropped cannot be known.
+//!
+//! It reads the system area and the first sector of both halves of the busy log. What reading the
+//! log tells beside that is found where that is done ([`super::scope`], [`super::fast`]).
+
+use super::disk::{Disk, Place};
+use super::{Code, Problem};
+use crate::format::busy_log::{self, Marks, Position, Record};
+use crate::format::sector::{self, Sector};
+use crate::format::superblock::{SUPERBLOCK_BYTES, State};
+use crate::format::{Layout, Superblock};
+use crate::units::{Container, InodeNo, SectorIndex};
+
+/// What the device kept, and what it lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lapse {
+    /// What shows it.
+    pub what: String,
+    /// The newest generation that the busy log tells of.
+    pub(super) generation: u64,
+}
+
+impl Lapse {
+    pub(super) fn problem(&self) -> Problem {
+        let message = format!(
+            "{}: the device lost what it had acknowledged with a flush; what was synced last may be \
+             missing. Check the device, its cache and what lies between before you trust it again",
+            self.what
+        );
+        Problem { code: Code::WritesLost, place: super::Place::Volume, message, fixed: false }
+    }
+}
+
+/// Looks for what could not be there if the superblock were the newest that was made durable.
+pub(super) fn find(disk: &mut Disk<'_>, superblock: &Superblock) -> Option<Lapse> {
+    if superblock.state == State::Damaged {
+        return None;
+    }
+    let lapse = look(disk, superblock)?;
+    // Whoever has the volume open may have written both since.
+    let again = disk.read(0, SUPERBLOCK_BYTES);
+    let is_same =
+        |now: Superblock| (now.generation, now.state) == (superblock.generation, superblock.state);
+    Superblock::decode(&again, 0).ok().filter(|now| is_same(now.clone())).map(|_| lapse)
+}
+
+fn look(disk: &mut Disk<'_>, superblock: &Superblock) -> Option<Lapse> {
+    let layout = Layout::new(superblock);
+    let sector_bytes = layout.sector_bytes as usize;
+    let own = superblock.generation;
+    let halves = [own, own.wrapping_add(1)].map(|generation| Place {
+        offset: layout.block_offset(layout.busy_log_half(generation)),
+        len: sector_bytes,
+    });
+    let system = Place {
+        offset: layout.block_offset(layout.system_area()),
+        len: layout.block_bytes as usize,
+    };
+    let found = disk.read_many(&[halves[0], halves[1], system]);
+    let lapse = |what, generation| Some(Lapse { what, generation });
+    for log in &found[..2] {
+        let Some((generation, marks)) = first_sector(log, superblock) else { continue };
+        // A clean point may write a log of its own ahead of its superblock: one epoch's.
+        let is_ahead = generation == own.wrapping_add(1) && !has_followed(&marks.records);
+        if generation > own && !is_ahead {
+            let what = format!(
+                "the busy log tells of generation {generation}, but the superblock only of {own}"
+            );
+            return lapse(what, generation);
+        }
+        if generation == own && superblock.state == State::Clean && has_followed(&marks.records) {
+            let what = "several epochs are in the busy log, but the superblock says that the volume \
+                        was not changed";
+            return lapse(what.into(), generation);
+        }
+    }
+    let newest = system_epoch(&found[2], superblock);
+    if superblock.state == State::Clean && newest > superblock.epoch {
+        let epoch = superblock.epoch;
+        let what = format!(
+            "the system area is of epoch {newest}, but the superblock says that the volume was not \
+             changed after epoch {epoch}"
+        );
+        return lapse(what, own);
+    }
+    None
+}
+
+/// Whether what `records` of one sector tell is of two epochs: the later one began when all of the
+/// earlier one was durable.
+pub(super) fn has_followed(records: &[Record]) -> bool {
+    let mut after = records.iter().skip_while(|record| **record != Record::End);
+    after.nth(1).is_some()
+}
+
+/// The generation of the first sector of a half, and what it tells.
+fn first_sector(bytes: &[u8], superblock: &Superblock) -> Option<(u64, Marks)> {
+    let checksum = superblock.checksum();
+    let Position { generation, .. } = busy_log::position_of(bytes, checksum)?;
+    let mut first = Position { generation, ..Position::default() };
+    busy_log::decode(bytes, &mut first, checksum).map(|marks| (generation, marks))
+}
+
+/// The newest epoch in the sectors of the system area that are intact.
+fn system_epoch(block: &[u8], superblock: &Superblock) -> u64 {
+    let images = block.chunks_exact(superblock.sector_bytes as usize);
+    let intact = images.zip(0..).filter(|(image, index)| {
+        let container = Container { file: InodeNo::SYSTEM, sector: SectorIndex(*index) };
+        sector::verify(image, container, 0, superblock.checksum()).is_ok()
+    });
+    intact.map(|(image, _)| Sector::new(image).epoch().0).max().unwrap_or_default()
+}

@@ -1,0 +1,174 @@
+//! A device that acknowledges a flush and loses what it was to keep is noticed where the rest of the
+//! volume tells of it: each case puts back what one place had before, as such a device does, and
+//! opens the volume. Nothing is written then, and the message says what to do.
+
+use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::Arc;
+
+use cffs::clock::TestClock;
+use cffs::device::{BlockDevice, Image, MemoryDevice};
+use cffs::format::Layout;
+use cffs::fsck::{self, CheckOptions, Code, Repair};
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::units::{BlockNo, CgIndex, InodeNo};
+use cffs::vfs::{NewFile, NewKind, OpenOptions, Volume, read_superblock};
+
+const FILE: NewFile<'static> =
+    NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+
+struct Run {
+    device: Arc<MemoryDevice>,
+    volume: Volume,
+}
+
+impl Run {
+    fn new() -> Run {
+        let device = Arc::new(MemoryDevice::new(32 << 20));
+        mkfs::make(&*device, &MkfsOptions::default()).expect("mkfs");
+        let volume = open(&device).expect("opened");
+        Run { device, volume }
+    }
+
+    /// Makes files, and an epoch of each.
+    fn make(&self, names: Range<u32>) {
+        for name in names {
+            let name = format!("a file with the number {name}");
+            let file = self.volume.make(InodeNo::ROOT, name.as_bytes(), &FILE).expect("made");
+            self.volume.write(file.ino, 0, &[7; 9000]).expect("written");
+            self.volume.release(file.ino, 1);
+            self.volume.sync().expect("synced");
+        }
+    }
+
+    /// Makes directories, and an epoch of each: each tells something new in the busy log.
+    fn make_directories(&self, count: u32) {
+        let kind = NewFile { kind: NewKind::Directory, ..FILE };
+        for dir in 0..count {
+            let name = format!("directory {dir}");
+            let dir = self.volume.make(InodeNo::ROOT, name.as_bytes(), &kind).expect("made").ino;
+            self.volume.make(dir, b"in it", &FILE).expect("made");
+            self.volume.sync().expect("synced");
+        }
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::new(&read_superblock(&*self.device).expect("superblock"))
+    }
+
+    fn blocks(&self, first: BlockNo, count: u64) -> Range<u64> {
+        let layout = self.layout();
+        layout.block_offset(first)..layout.block_offset(BlockNo(first.0 + count))
+    }
+
+    fn log(&self) -> Range<u64> {
+        let layout = self.layout();
+        self.blocks(layout.busy_log(), 2 * u64::from(layout.busy_log_half_blocks))
+    }
+
+    fn bitmap(&self) -> Range<u64> {
+        let layout = self.layout();
+        self.blocks(layout.cg_header(CgIndex(0)), 1 + u64::from(layout.bitmap_blocks()))
+    }
+}
+
+fn open(device: &Arc<MemoryDevice>) -> Result<Volume, cffs::error::Error> {
+    cffs::open(device.clone(), Arc::new(TestClock::default()), OpenOptions::default())
+}
+
+/// The device as it is, but for a range that has what it had `before`.
+fn lose(device: &MemoryDevice, before: Image, range: Range<u64>) -> Arc<MemoryDevice> {
+    let lost = Arc::new(MemoryDevice::from_image(device.snapshot()));
+    let mut bytes = vec![0; (range.end - range.start) as usize];
+    MemoryDevice::from_image(before).read_at(range.start, &mut bytes).expect("read");
+    lost.write_at(range.start, &[IoSlice::new(&bytes)]).expect("written");
+    lost
+}
+
+fn assert_noticed(device: &Arc<MemoryDevice>, what: &str) {
+    let bytes = |device: &MemoryDevice| {
+        let mut bytes = vec![0; 32 << 20];
+        device.read_at(0, &mut bytes).expect("read");
+        bytes
+    };
+    let before = bytes(device);
+    let error = open(device).err().unwrap_or_else(|| panic!("{what}: opened quietly")).to_string();
+    for part in ["CF0109", what, "flush", "cffs fsck -y", "Check the device"] {
+        assert!(error.contains(part), "{what}: {error}");
+    }
+    assert!(bytes(device) == before, "{what}: something was written");
+    let check = |repair| {
+        let options = CheckOptions { repair, force: true, ..CheckOptions::default() };
+        fsck::check(&**device, &options, &()).expect("checked")
+    };
+    let options = CheckOptions { repair: Repair::Preen, ..CheckOptions::default() };
+    let preened = fsck::check(&**device, &options, &()).expect("checked");
+    assert_eq!(preened.exit_code(), 4, "{what}");
+    assert!(preened.problems.iter().any(|p| p.code == Code::WritesLost), "{what}");
+    check(Repair::Yes);
+    assert!(check(Repair::No).problems.is_empty(), "{what}");
+    let volume = open(device).unwrap_or_else(|error| panic!("{what}, mended: {error}"));
+    volume.close().expect("closed");
+    open(device).expect("opened again");
+}
+
+#[test]
+fn a_superblock_that_stayed_behind() {
+    let run = Run::new();
+    run.make(0..2);
+    let before = run.device.snapshot();
+    for names in [2..4, 4..6] {
+        run.volume.checkpoint().expect("clean point");
+        run.make(names);
+    }
+    assert_noticed(&lose(&run.device, before, 0..512), "the superblock only of");
+}
+
+#[test]
+fn a_superblock_that_missed_one_clean_point() {
+    let run = Run::new();
+    run.make(0..2);
+    let before = run.device.snapshot();
+    run.volume.checkpoint().expect("clean point");
+    run.make_directories(3);
+    assert_noticed(&lose(&run.device, before, 0..512), "the superblock only of");
+}
+
+#[test]
+fn a_mark_that_did_not_stay() {
+    let run = Run::new();
+    run.make(0..2);
+    assert!(run.volume.clean_point().expect("clean point"));
+    let before = run.device.snapshot();
+    run.make_directories(3);
+    let lost = lose(&run.device, before.clone(), 0..512);
+    assert_noticed(&lost, "several epochs are in the busy log");
+    // Without the log, the system area tells.
+    let lost = lose(&lose(&run.device, before.clone(), 0..512), before, run.log());
+    assert_noticed(&lost, "the system area is of epoch");
+}
+
+#[test]
+fn a_log_with_a_gap() {
+    let run = Run::new();
+    run.make(0..1);
+    run.volume.checkpoint().expect("clean point");
+    run.make(1..2);
+    let before = run.device.snapshot();
+    run.make_directories(700);
+    let layout = run.layout();
+    let superblock = read_superblock(&*run.device).expect("superblock");
+    let first = layout.block_offset(layout.busy_log_half(superblock.generation));
+    let sector = first..first + u64::from(layout.sector_bytes);
+    assert_noticed(&lose(&run.device, before, sector), "not all before it");
+}
+
+#[test]
+fn a_bitmap_that_a_clean_point_wrote() {
+    let run = Run::new();
+    run.make(0..2);
+    let before = run.device.snapshot();
+    run.volume.checkpoint().expect("clean point");
+    run.make(2..4);
+    assert_noticed(&lose(&run.device, before, run.bitmap()), "at the last clean point");
+}
