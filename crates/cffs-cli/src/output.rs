@@ -17,7 +17,7 @@ mod tests;
 /// quietly.
 pub struct Stdout(BufWriter<io::StdoutLock<'static>>);
 
-/// Standard output; who writes there flushes it in the end.
+/// Standard output; its writer flushes it in the end.
 pub fn stdout() -> Stdout {
     Stdout(BufWriter::with_capacity(1 << 16, io::stdout().lock()))
 }

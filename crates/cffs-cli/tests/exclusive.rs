@@ -244,7 +244,7 @@ fn a_device_that_is_write_protected_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn who_may_only_read_an_image_is_told_to_mount_it_read_only() {
+fn an_image_that_is_read_only_is_refused_with_advice_to_mount_it_so() {
     if !is_root() {
         return;
     }

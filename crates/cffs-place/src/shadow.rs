@@ -2,7 +2,7 @@
 //!
 //! A file goes to the group of the directory in which it is made, and renaming moves neither it nor its
 //! contents. So a tree of directories, one in each group, is all that is needed to place files; it is named
-//! `.place` and belongs to whoever made it. Whatever lies in its directories is unfinished: commands
+//! `.place` and belongs to the user that made it. Whatever lies in its directories is unfinished: commands
 //! hold a lock on the tree, and clean what one that was killed has left.
 
 use std::fs::{self, DirBuilder, File};

@@ -1,4 +1,4 @@
-//! Who may do what with a file, for protocols whose requests no kernel has checked.
+//! Access checks for protocols whose requests no kernel has checked.
 //!
 //! Offers the decision of POSIX.1e: owner, group and others by the mode, or by the access ACL where
 //! there is one, and root's privileges. It decides by what it is given, and reads nothing.
@@ -29,7 +29,7 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// Somebody who asks.
+/// The user of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The user.

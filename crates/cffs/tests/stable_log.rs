@@ -112,9 +112,9 @@ fn what_is_large_goes_past_the_log() {
     assert!(is_there(&found, "large", bytes as usize));
 }
 
-/// What an fsync promised is in the log alone, and all who read a volume find it.
+/// What an fsync promised is in the log alone, and every reader of a volume finds it.
 #[test]
-fn what_is_in_the_log_is_found_by_all_who_read_the_volume() {
+fn what_is_in_the_log_is_found_by_every_reader_of_the_volume() {
     let device = device(4 * MIB);
     let volume = open(device.clone());
     let ino = make(&volume, "file", 5000);
@@ -131,7 +131,7 @@ fn what_is_in_the_log_is_found_by_all_who_read_the_volume() {
     assert!(is_there(&volume, "file", 5000));
     let report = check(&*left, Repair::No);
     assert_eq!((codes(&report), report.inodes), (vec![], 1));
-    assert!(same(&left.snapshot(), &image), "who only reads leaves the log as it is");
+    assert!(same(&left.snapshot(), &image), "a reader leaves the log as it is");
 
     let volume = open(left.clone());
     assert!(is_there(&volume, "file", 5000));

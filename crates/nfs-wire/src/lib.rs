@@ -1,7 +1,7 @@
 //! The server's side of NFS version 3 on the wire, for any file system.
 //!
 //! ```text
-//!   record (RFC 5531, 11) ─▶ rpc: who calls which procedure ─▶ nfs, mount: the arguments
+//!   record (RFC 5531, 11) ─▶ rpc: caller and procedure ─▶ nfs, mount: the arguments
 //!                                                          ◀─ the results, appended to the reply
 //! ```
 //!

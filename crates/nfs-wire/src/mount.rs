@@ -19,7 +19,7 @@ pub enum Call<'a> {
     Null,
     /// The handle of a directory.
     Mount(&'a [u8]),
-    /// Who has mounted what.
+    /// The mounts of clients.
     Dump,
     /// The caller is done with a directory.
     Unmount(&'a [u8]),
@@ -69,7 +69,7 @@ pub fn dumped(w: &mut Writer) {
     w.bool(false);
 }
 
-/// The reply to [`Call::Export`]: directories, and who may mount each; nobody named is everybody.
+/// The reply to [`Call::Export`]: directories, and the clients that may mount each; with none named, all may.
 pub fn exported<'a, G: Iterator<Item = String>>(
     w: &mut Writer,
     exports: impl Iterator<Item = (&'a [u8], G)>,

@@ -1,4 +1,4 @@
-//! Remote procedure calls, version 2 (RFC 5531): who calls which procedure, and the heads of replies.
+//! Remote procedure calls, version 2 (RFC 5531): caller and procedure of a call, and heads of replies.
 
 use crate::record;
 use crate::xdr::{Malformed, Reader, Result, Writer};
@@ -43,7 +43,7 @@ pub struct Call<'a> {
     pub version: u32,
     /// The procedure.
     pub procedure: u32,
-    /// Who calls.
+    /// The caller's credentials.
     pub credentials: Credentials,
     /// The arguments.
     pub arguments: &'a [u8],

@@ -49,7 +49,7 @@ Options of --export, after the path and a colon, comma-separated; as in exports(
                          everybody's (root_squash)
   anonuid=N, anongid=N   the anonymous user and group (65534)
   secure, insecure       whether clients must call from a port below 1024 (secure)
-  ADDRESS[/BITS]         who may call; several may be named (this machine alone)
+  ADDRESS[/BITS]         clients that may call; several may be named (this machine alone)
 
 Options of -o are those of mount that concern the volume: ro, sync, discard, cache=, dirty=, commit=,
 clean=, errors=, takeover, log=, relatime, strictatime, noatime.
@@ -63,7 +63,7 @@ pub struct Serve {
     /// Where to listen.
     #[arg(long, value_name = "ADDRESS:PORT", required_unless_present = "stop")]
     pub nfs: Option<SocketAddr>,
-    /// A directory of the volume, and who may have it how; see below. By default / for this machine.
+    /// A directory of the volume, and its clients and options; see below. By default / for this machine.
     #[arg(long, value_name = "PATH[:OPTIONS]")]
     pub export: Vec<Export>,
     /// Options for the volume, comma-separated; see below.

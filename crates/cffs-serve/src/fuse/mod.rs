@@ -110,7 +110,7 @@ pub struct Options {
 pub enum Ended {
     /// The volume was unmounted, and its image is complete.
     Closed,
-    /// The volume is mounted and closed, and whoever uses it waits for [`Server::resume`].
+    /// The volume is mounted and closed, and its users wait for [`Server::resume`].
     Suspended(Suspended),
 }
 

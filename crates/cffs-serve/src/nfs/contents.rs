@@ -87,7 +87,7 @@ impl Request<'_> {
         let read = |buf: &mut [u8]| {
             check_regular(&file)?;
             if !file.may(EXECUTE)? || file.caller.is_root() {
-                // Who may execute a file may read it: the client's kernel has to.
+                // Permission to execute implies reading: the client's kernel has to read it.
                 file.check_contents(READ)?;
             }
             let len = volume.read(file.ino(), offset, buf).map_err(translate::status("read"))?;

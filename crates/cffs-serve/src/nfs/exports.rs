@@ -48,7 +48,7 @@ pub struct Export {
     pub anon_gid: u32,
     /// Clients must call from a port that only root can have.
     pub secure: bool,
-    /// Who may call; if there are none, only this machine.
+    /// The addresses that may call; if there are none, only this machine.
     pub networks: Vec<Network>,
 }
 
@@ -155,7 +155,7 @@ impl Export {
         }
     }
 
-    /// Who may call, for those who ask.
+    /// The addresses that may call, as EXPORT lists them.
     pub fn clients(&self) -> Vec<String> {
         match &self.networks[..] {
             [] => vec![String::from("localhost")],

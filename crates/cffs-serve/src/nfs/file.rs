@@ -126,7 +126,7 @@ impl File<'_> {
                 *permissions &= !SET_ID_GROUP;
             }
         }
-        // A file that changes hands loses the bits, whoever gives it away.
+        // A file whose owner changes loses the bits, whoever changes it.
         if changes.uid.is_some() || changes.gid.is_some() {
             changes.clear_privileges = Some(cffs::vfs::types::Unprivileged::Member);
         } else if changes.size.is_some() {

@@ -16,7 +16,7 @@ pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 /// What a call and a reply take beside the bytes that they move.
 pub const HEAD_BYTES_MAX: u32 = 8 << 10;
 
-/// Who sent a call.
+/// The sender of a call.
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// Their address.

@@ -30,7 +30,7 @@ const CHECKSUM_AT: usize = 4;
 pub struct Header {
     /// Counts headers; the valid one with the higher number counts.
     pub sequence: u64,
-    /// A number that nobody can guess who does not know the volume's seed of hashes: so that no file's
+    /// A number that cannot be guessed without the volume's seed of hashes: so that no file's
     /// contents, which may lie in the log, pass for a record.
     pub era: u64,
     /// The blocks of the log.

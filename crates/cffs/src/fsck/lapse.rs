@@ -43,7 +43,7 @@ pub(super) fn find(disk: &mut Disk<'_>, superblock: &Superblock) -> Option<Lapse
         return None;
     }
     let lapse = look(disk, superblock)?;
-    // Whoever has the volume open may have written both since.
+    // A process that has the volume open may have written both since.
     let again = disk.read(0, SUPERBLOCK_BYTES);
     let is_same =
         |now: Superblock| (now.generation, now.state) == (superblock.generation, superblock.state);

@@ -14,8 +14,8 @@
 //!
 //! Rules, by which a volume may be read with the log's images over it after any crash:
 //!
-//! 1. While a block has an image in the log, only draining writes it at home; whoever else writes
-//!    there drains first.
+//! 1. While a block has an image in the log, only draining writes it at home; any other
+//!    write there drains first.
 //! 2. Before a record is written, everything written past the log is durable.
 //! 3. The log is made empty only when what it had is durable at home.
 //! 4. Block 0, the superblock, is in no record, and writing it drains first: so a volume that is
@@ -123,7 +123,7 @@ pub fn erase(device: &dyn BlockDevice, superblock: &Superblock) -> io::Result<()
 }
 
 /// The device with the volume's log over it, if the volume has one and the device is not such a one
-/// already. A superblock that cannot be used is left to whoever reads it next.
+/// already. A superblock that cannot be used is left to its next reader.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! The log by itself: what a crash at any moment leaves, and that this finds a device on which one of
 //! the log's rules does not hold; what a damaged log says; what becomes of one that fails.
 //!
-//! Blocks are filled with a number that tells who wrote them. The log is so small that it is full
+//! Blocks are filled with the number of their writer. The log is so small that it is full
 //! again and again.
 
 use std::io::{self, IoSlice};

@@ -93,8 +93,7 @@ impl Volume {
         self.noted_contents(result)
     }
 
-    /// The same for contents. That they cannot be read is told to the one who asked for them, and a check
-    /// could do nothing about it.
+    /// The same for contents. The caller gets the error, and a check could do nothing about it.
     pub(super) fn noted_contents<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(Error::Corruption(corruption)) = &result {
             self.note_damage(corruption);

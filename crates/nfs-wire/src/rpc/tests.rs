@@ -18,7 +18,7 @@ fn call(rpc_version: u32, groups: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_call_says_who_calls_what() {
+fn a_call_names_its_caller_and_procedure() {
     let message = call(2, 2);
     let call = Call::decode(&message).expect("a call");
     assert_eq!((call.xid, call.program, call.version, call.procedure), (7, 100_003, 3, 1));

@@ -32,7 +32,7 @@ fn what_makes_no_sense_is_named() {
 }
 
 #[test]
-fn only_who_is_named_may_call() {
+fn only_addresses_that_are_named_may_call() {
     let local = export("/");
     assert!(local.admits(ip("127.0.0.1"), 1000) && local.admits(ip("::1"), 1000));
     assert!(local.admits(ip("::ffff:127.0.0.1"), 1000), "as a socket for both families shows it");

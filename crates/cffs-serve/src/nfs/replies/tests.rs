@@ -35,7 +35,7 @@ fn another_client_is_not_given_it() {
 }
 
 #[test]
-fn whoever_comes_while_it_is_under_way_waits() {
+fn a_duplicate_waits_while_the_call_is_under_way() {
     let replies = Replies::default();
     let connection = Connection::default();
     let Err(ticket) = replies.get(key(1), &connection) else { panic!("answered before") };

@@ -60,7 +60,7 @@ fn what_is_no_call_ends_the_connection_and_no_more() {
 }
 
 #[test]
-fn who_sends_and_does_not_read_holds_up_nobody() {
+fn a_peer_that_does_not_read_delays_no_other() {
     let served = Served::new(&["/:insecure,no_root_squash"]);
     let root = served.root();
     let mut client = served.client(0, 0);

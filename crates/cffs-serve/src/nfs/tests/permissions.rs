@@ -38,7 +38,7 @@ fn modes_hold_and_owners_read_and_write_all_the_same() {
 }
 
 #[test]
-fn who_may_execute_may_read() {
+fn permission_to_execute_implies_reading() {
     let served = Served::new(&["/:insecure,no_root_squash"]);
     let root = served.root();
     let file = create(&mut served.client(0, 0), &root, "program", 0o711);
