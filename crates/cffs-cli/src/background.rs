@@ -18,6 +18,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -26,14 +27,14 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::{last_words, privileges};
+use crate::{last_words, log, privileges};
 
 /// In the environment of monitor and server, so that they know what they are.
 const ROLE_VARIABLE: &str = "CFFS_BACKGROUND_ROLE";
 
 /// What this process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+enum Role {
     /// What a user called.
     Caller,
     /// What waits for the end of the server.
@@ -43,7 +44,7 @@ pub enum Role {
 }
 
 /// What this process is.
-pub fn role() -> Role {
+fn role() -> Role {
     match std::env::var_os(ROLE_VARIABLE).as_deref().and_then(|role| role.to_str()) {
         Some("monitor") => Role::Monitor,
         Some("server") => Role::Server,
@@ -84,8 +85,36 @@ fn failure(status: ExitStatus) -> ExitCode {
     ExitCode::from(code.unwrap_or(32))
 }
 
+/// Takes this process's part in serving `source`: the caller of a command starts the others and ends, the
+/// monitor ends with the server, and the server goes on, in the background
+/// or not, with its log set up.
+pub fn enter(
+    foreground: bool,
+    source: &Path,
+    log_file: Option<&Path>,
+) -> anyhow::Result<ControlFlow<ExitCode, bool>> {
+    let role = match role() {
+        Role::Caller if !foreground => return start().map(ControlFlow::Break),
+        Role::Caller => {
+            log::to_stderr();
+            return Ok(ControlFlow::Continue(false));
+        }
+        role => role,
+    };
+    leave_session();
+    let volume = source.canonicalize().unwrap_or_else(|_| source.to_owned());
+    // The monitor and the server write to one log, and one of them says if there is none.
+    let is_monitor = role == Role::Monitor;
+    log::to_background(log_file, &volume, is_monitor);
+    if is_monitor {
+        return watch(source).map(ControlFlow::Break);
+    }
+    last_words::log_panics();
+    Ok(ControlFlow::Continue(true))
+}
+
 /// Starts this command again in the background and waits until it serves or fails.
-pub fn start() -> anyhow::Result<ExitCode> {
+fn start() -> anyhow::Result<ExitCode> {
     let mut monitor = again("monitor")?;
     if is_ready(&mut monitor.stdout)? {
         return Ok(ExitCode::SUCCESS);
@@ -95,7 +124,7 @@ pub fn start() -> anyhow::Result<ExitCode> {
 
 /// Starts the server of this image and waits for its end, of which the log is told unless it ended
 /// by itself.
-pub fn watch(image: &Path) -> anyhow::Result<ExitCode> {
+fn watch(image: &Path) -> anyhow::Result<ExitCode> {
     let mut server = again("server")?;
     let pid = server.id();
     if !is_ready(&mut server.stdout)? {
@@ -124,7 +153,7 @@ pub fn watch(image: &Path) -> anyhow::Result<ExitCode> {
 }
 
 /// Leaves the caller's session, so that its end does not end the server.
-pub fn leave_session() {
+fn leave_session() {
     // Fails only where the process leads a session already, which is as good.
     let _ = rustix::process::setsid();
 }

@@ -1,6 +1,7 @@
 //! `cffs mount`, `mount.cffs` and the like: mounts a volume and serves it.
 
 use std::io::Read;
+use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,11 +21,11 @@ use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::{remount, umount};
-use crate::background::{self, Role};
+use crate::background;
 use crate::mount_options::MountOptions;
 use crate::output::note;
 use crate::successor::{self, Inherited};
-use crate::{image, last_words, log, mounts, privileges, service_manager, udev};
+use crate::{image, mounts, privileges, service_manager, udev};
 
 /// Mount a volume on a directory
 ///
@@ -110,26 +111,10 @@ impl Mount {
         {
             return Ok(code);
         }
-        let in_background = match background::role() {
-            Role::Caller if !self.foreground => return background::start(),
-            Role::Caller => {
-                log::to_stderr();
-                false
-            }
-            role => {
-                background::leave_session();
-                let volume = self.source.canonicalize().unwrap_or_else(|_| self.source.clone());
-                // The monitor and the server write to one log, and one of them says if there is none.
-                let is_said = role == Role::Monitor;
-                log::to_background(options.log.as_deref(), &volume, is_said);
-                if role == Role::Monitor {
-                    return background::watch(&self.source);
-                }
-                last_words::log_panics();
-                true
-            }
-        };
-        self.serve(&options, in_background)
+        match background::enter(self.foreground, &self.source, options.log.as_deref())? {
+            ControlFlow::Continue(in_background) => self.serve(&options, in_background),
+            ControlFlow::Break(code) => Ok(code),
+        }
     }
 
     /// What comes before the mount; the exit code if there is to be none.

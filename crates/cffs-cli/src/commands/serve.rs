@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Read;
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,10 +19,10 @@ use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::background::{self, Role};
+use crate::background;
 use crate::mount_options::MountOptions;
 use crate::output::note;
-use crate::{image, last_words, log, privileges, service_manager, udev};
+use crate::{image, privileges, service_manager, udev};
 
 /// How often the volume gets a chance to write what is due.
 const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
@@ -89,25 +90,10 @@ impl Serve {
         }
         let mut options = MountOptions::for_user(rustix::process::geteuid().is_root());
         options.apply(&self.options, false)?;
-        let in_background = match background::role() {
-            Role::Caller if !self.foreground => return background::start(),
-            Role::Caller => {
-                log::to_stderr();
-                false
-            }
-            role => {
-                background::leave_session();
-                let volume = self.source.canonicalize().unwrap_or_else(|_| self.source.clone());
-                let is_said = role == Role::Monitor;
-                log::to_background(options.log.as_deref(), &volume, is_said);
-                if role == Role::Monitor {
-                    return background::watch(&self.source);
-                }
-                last_words::log_panics();
-                true
-            }
-        };
-        self.serve(&options, in_background)
+        match background::enter(self.foreground, &self.source, options.log.as_deref())? {
+            ControlFlow::Continue(in_background) => self.serve(&options, in_background),
+            ControlFlow::Break(code) => Ok(code),
+        }
     }
 
     fn serve(mut self, options: &MountOptions, in_background: bool) -> anyhow::Result<ExitCode> {
