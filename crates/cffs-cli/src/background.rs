@@ -132,7 +132,7 @@ fn watch(image: &Path) -> anyhow::Result<ExitCode> {
         last_words::log_end(image, pid, status);
         return Ok(failure(status));
     }
-    // Who ends all processes of a service waits for the server, and so for the monitor.
+    // A program that ends all processes of a service waits for the server, and so for the monitor.
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }

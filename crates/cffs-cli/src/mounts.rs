@@ -87,7 +87,7 @@ pub fn of_source(source: &Path) -> Option<Mounted> {
     })
 }
 
-/// Somebody in another mount namespace who has a volume mounted.
+/// A process in another mount namespace that has a volume mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Elsewhere {
     /// A process of that namespace.

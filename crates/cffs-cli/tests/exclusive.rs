@@ -172,7 +172,7 @@ fn a_volume_that_another_host_has_open_is_written_only_if_it_is_taken_over() {
     }
     assert!(fs::read(&image).expect("read") == before, "nothing was written");
 
-    // Who only reads is warned.
+    // A reader is warned.
     for command in [&["ls"][..], &["fsck", "-n"]] {
         let output = Command::new(CFFS).args(command).arg(&image).output().expect("it starts");
         assert!(output.status.success(), "{output:?}");

@@ -115,7 +115,7 @@ fn dashed(bytes: &[u8; 16]) -> String {
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
-/// A volume that is mounted: what its superblock says, how full it is now, and who serves it.
+/// A volume that is mounted: what its superblock says, how full it is now, and its server.
 pub fn mounted(volume: &Volume, identity: Option<&Identity>) -> Value {
     let mut shown = superblock(&volume.superblock());
     let stat = volume.stat_fs();

@@ -1,9 +1,9 @@
 //! Which host and which process this is, injected from outside, and how it stands with another.
 //!
-//! Who opens a volume for writing leaves a mark in its superblock ([`Holder`]), which another host that
-//! reaches the same device finds, and another path on the same host that no lock covers. Offers
-//! [`Host`], which knows the mark of this process and judges those of others, and [`SystemHost`], the
-//! one of the running system. A volume that is opened without a host is not marked.
+//! A process that opens a volume for writing leaves a mark in its superblock ([`Holder`]), which another
+//! host that reaches the same device finds, and another path on the same host that no lock covers. Offers
+//! [`Host`], which knows the mark of this process and judges those of others, and [`SystemHost`], the one
+//! of the running system. A volume that is opened without a host is not marked.
 
 use std::fmt;
 use std::fs;

@@ -1,7 +1,7 @@
 //! The account of the memory that callers can make a volume take.
 //!
 //! What grows with what callers do is charged here, by [`Kind`]; so the whole is bounded by the
-//! options, whoever calls, and `cffs stats` shows it. Two pressures follow from the account, each one
+//! options, whatever callers do, and `cffs stats` shows it. Two pressures follow from the account, each one
 //! for all kinds:
 //!
 //! - What is known of inodes ([`Memory::inode_bytes`]) is a cache: beyond its part of `cache_bytes`

@@ -185,7 +185,7 @@ fn a_file_that_the_device_does_not_have_is_not_left_behind() {
     }
 }
 
-/// Who writes a file and renames it over the old one, without an fsync between, finds one or the
+/// A program that writes a file and renames it over the old one, without an fsync between, finds one or the
 /// other, whole.
 #[test]
 fn a_file_with_a_new_name_is_not_left_behind() {
@@ -388,7 +388,7 @@ fn a_directory_does_not_go_with_its_files() {
     assert_eq!((after.ctime, after.change), (now.ctime, now.change), "and so does a sync");
 }
 
-/// Who comes while an epoch is written shares the next one with the others, whatever each waits for.
+/// Callers that come while an epoch is written share the next one, whatever each waits for.
 #[test]
 fn fsyncs_of_several_files_share_an_epoch() {
     const FILES: usize = 8;

@@ -113,7 +113,7 @@ fn a_name_that_is_replaced_comes_once() {
     });
 }
 
-/// Who makes and removes files does not keep a reader busy for ever, nor does who makes ever more.
+/// A writer that makes and removes files does not keep a reader busy for ever, nor one that makes ever more.
 #[test]
 fn a_reader_comes_to_the_end_beside_others_who_make_files() {
     on_volumes_with_files(|volume, files| {

@@ -1,4 +1,4 @@
-//! The mark on a volume of who has it open for writing: across hosts, after crashes, while idle.
+//! The mark on a volume of the process that has it open for writing: across hosts, after crashes, while idle.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Whoever makes changes goes on while an epoch is written, up to the memory that changes may take.
+//! A writer goes on while an epoch is written, up to the memory that changes may take.
 
 use std::sync::Arc;
 use std::thread;

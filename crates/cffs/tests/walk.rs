@@ -138,7 +138,7 @@ fn the_next_directory_is_on_its_way_while_one_is_read() {
     volume.close().expect("closed");
 }
 
-/// A directory that has grown has an extent tree, which lies where there was room, and whoever lists
+/// A directory that has grown has an extent tree, which lies where there was room, and a reader that lists
 /// the directory above with attributes needs all of them. From then on it is known where the
 /// directories lie, and they are read in a few sweeps as well.
 #[test]

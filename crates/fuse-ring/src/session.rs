@@ -119,7 +119,7 @@ pub struct Session<H: Handler> {
     workers: Vec<Worker>,
 }
 
-/// The mount, shared with those who may end it.
+/// The mount, shared with everything that may end it.
 #[derive(Debug)]
 struct Mounted {
     path: PathBuf,

@@ -16,7 +16,7 @@ use crate::{image, mounts, size};
 /// Make a volume larger
 ///
 /// Without a size the volume takes all of its device or image file. With one an image file is extended
-/// first, sparsely; a device has to be made larger before, by whoever makes devices larger (lvextend,
+/// first, sparsely; a device has to be made larger before, by the tool for that (lvextend,
 /// losetup -c). A mounted volume is grown by its server and can be used meanwhile. If it is cut short, the
 /// volume has its old size or its new one. Volumes do not shrink.
 #[derive(Debug, Args)]

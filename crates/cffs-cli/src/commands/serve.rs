@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// but for writes that a client has not committed; handles stay good when the server is started again. A
 /// volume that was not left clean is recovered first.
 ///
-/// Clients are trusted to say who their users are, as with any NFS server of this version: so only this
+/// Clients are trusted to name their users, as with any NFS server of this version: so only this
 /// machine may call unless an export names addresses, and only from a port that is root's unless it says
 /// insecure. There are no locks between clients: they mount with nolock.
 #[derive(Debug, Args)]

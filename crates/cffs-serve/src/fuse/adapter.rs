@@ -143,7 +143,7 @@ fn new_file<'a>(cx: &Context<'_>, kind: NewKind<'a>, mode: u32, umask: u32) -> N
 
 /// A file that is made to be written is written past the page cache: its bytes are copied once
 /// less, and the kernel does not ask for capabilities before it writes. Nobody maps it through a
-/// handle that cannot read; whoever reads it has a handle of his own, with a cache.
+/// handle that cannot read; a reader has a handle of its own, with a cache.
 fn opened(create: &Create) -> Opened {
     match create.flags & O_ACCMODE {
         O_WRONLY => Opened { handle: UNCACHED, flags: OpenFlags::DIRECT_IO },
@@ -208,7 +208,7 @@ impl Handler for Adapter {
     fn setattr(&self, cx: &Context<'_>, node: NodeId, change: &SetAttr) -> Result<AttrReply> {
         let mut caller = Unprivileged::Member;
         if change.kill_suid_sgid {
-            // A change of owner says so whoever makes it, root too.
+            // A change of owner says so for every caller, root too.
             let changes_owner = change.uid.is_some() || change.gid.is_some();
             let attr = self.volume.attr(ino(node)).map_err(errno("setattr"))?;
             if cx.uid != 0 || !changes_owner {

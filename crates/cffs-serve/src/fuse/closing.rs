@@ -40,7 +40,7 @@ impl Closing {
         Closing { volume, device, farewells, watch, once, failure }
     }
 
-    /// Closes the volume and gives the device back. Who calls this while it is under way waits.
+    /// Closes the volume and gives the device back. A second caller waits for the first.
     pub fn run(&self) {
         self.once.call_once(|| {
             self.watch.closing();
@@ -67,7 +67,7 @@ impl Closing {
     }
 }
 
-/// Why the volume could not be written, and what that means for those who changed it.
+/// Why the volume could not be written, and what that means for its changes.
 pub(super) fn failure(volume: &Volume, error: &Error) -> String {
     let why = volume.latched().unwrap_or_else(|| error.to_string());
     let lost = match volume.lost() {

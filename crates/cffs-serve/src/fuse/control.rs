@@ -8,7 +8,7 @@
 //!
 //! | name | |
 //! | --- | --- |
-//! | `system.cffs.info` | read: what is mounted, and who serves it |
+//! | `system.cffs.info` | read: what is mounted, and its server |
 //! | `system.cffs.stats` | read: counters |
 //! | `system.cffs.explain` | read: where the file lies |
 //! | `system.cffs.sync` | read: returns when everything is durable, or says what is lost |
@@ -50,7 +50,7 @@ const VALUE_BYTES_MAX: usize = 64 << 10;
 /// What can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// What is mounted, and who serves it: [`Identity`].
+    /// What is mounted, and its server: [`Identity`].
     Info,
     /// The counters of the volume.
     Stats,
@@ -268,7 +268,7 @@ impl Control {
         self.restarter.get().ok_or("the volume is about to be mounted")?.begin(volume)
     }
 
-    /// Promises somebody who listens at the socket with this number to say what becomes of the volume.
+    /// Promises a listener at the socket with this number to say what becomes of the volume.
     pub fn promise_farewell(&self, number: u32, uid: u32) -> Result<()> {
         check_owner(uid)?;
         Ok(self.farewells.connect(number)?)
@@ -376,7 +376,7 @@ pub fn sync(path: &Path) -> Result<(), AskError> {
     }
 }
 
-/// Who serves the volume to which `path` belongs.
+/// The server of the volume to which `path` belongs.
 pub fn identity(path: &Path) -> Result<Identity, AskError> {
     let mut info = ask(path, Question::Info)?;
     serde_json::from_value(info["server"].take()).map_err(|_| AskError::NotMounted)

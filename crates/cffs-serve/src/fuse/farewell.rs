@@ -1,6 +1,6 @@
-//! What a server says of its end to those who asked for it.
+//! What a server says of its end to the commands that asked for it.
 //!
-//! Whoever unmounts a volume wants to know what became of it, but the mount through which one talks to
+//! A caller that unmounts a volume wants to know what became of it, but the mount through which one talks to
 //! the server is gone by then, and what the device says may be older: a volume that could not be
 //! written at all still looks as it did before. So the one who is about to unmount listens on a socket
 //! of its own, and has the server connect to it by way of the mount. The socket has a name that is in
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 /// What the attribute's name begins with by which a server is asked; the number of the socket follows.
 const ATTRIBUTE: &str = "system.cffs.farewell.";
-/// Those who may listen to one server at once.
+/// The listeners that one server may have at once.
 const LISTENERS_MAX: usize = 16;
 /// Numbers that may be taken by somebody else.
 const ATTEMPTS: u32 = 100;
@@ -58,10 +58,10 @@ impl Farewells {
         std::str::from_utf8(number).ok()?.parse().ok()
     }
 
-    /// Connects to somebody who listens.
+    /// Connects to a listener.
     pub fn connect(&self, number: u32) -> io::Result<()> {
         let stream = UnixStream::connect_addr(&address(number)?)?;
-        // Who does not listen does not keep the server waiting.
+        // A listener that does not read does not keep the server waiting.
         stream.set_nonblocking(true)?;
         let mut streams = self.lock();
         if streams.len() == LISTENERS_MAX {
@@ -73,7 +73,7 @@ impl Farewells {
         Ok(())
     }
 
-    /// Says something to all who listen.
+    /// Says something to all listeners.
     pub fn say(&self, word: &Word) {
         let Ok(mut line) = serde_json::to_vec(word) else { return };
         line.push(b'\n');
@@ -137,7 +137,7 @@ impl Farewell {
     pub fn wait_for_exit(&self, timeout: Duration) {
         let Some(process) = &self.process else { return };
         let timeout = Timespec::try_from(timeout).ok();
-        // If this fails, who opens the volume too early is told why.
+        // If this fails, a program that opens the volume too early gets the reason.
         let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], timeout.as_ref());
     }
 

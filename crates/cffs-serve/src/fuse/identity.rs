@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Who serves what.
+/// The server of a mount, and what it serves.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Identity {
     /// The image or device; lossy where its path is not text. Not for everybody.
@@ -13,7 +13,7 @@ pub struct Identity {
     pub directory: Option<String>,
     /// The server's process, as it sees itself.
     pub pid: u32,
-    /// The user whose process it is.
+    /// The user that the server runs as.
     pub uid: u32,
     /// Whether it was mounted without writes.
     pub read_only: bool,

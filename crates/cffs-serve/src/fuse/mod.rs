@@ -99,7 +99,7 @@ pub struct Options {
     pub device: Option<Arc<FileDevice>>,
     /// Whether to mount that as a block device, an image by way of a loop device; for root only.
     pub block_device: bool,
-    /// The size of the volume's cache in bytes, to be told to those who ask.
+    /// The size of the volume's cache in bytes, as statistics show it.
     pub cache_bytes: u64,
     /// The program by which this one can be replaced while the volume is mounted.
     pub program: Option<PathBuf>,

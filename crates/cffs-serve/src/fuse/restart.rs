@@ -7,7 +7,7 @@
 //! ```
 //!
 //! What goes from one to the other is [`Suspended`]; [`State`] is its form outside of a program. The kernel
-//! keeps everything else: open files, names, pages, and the requests of those who wait.
+//! keeps everything else: open files, names, pages, and the requests of callers that wait.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

@@ -28,7 +28,7 @@ const TICK_MIN: Duration = Duration::from_millis(50);
 const TICK_MAX: Duration = Duration::from_secs(1);
 /// Ticks that the limit has, if that suits the length of a tick.
 const TICKS: u32 = 30;
-/// How long an unmount takes before those who wait for it hear why.
+/// How long an unmount takes before its callers hear why.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Jobs of one sort that a line names; the others are counted.
 const JOBS_NAMED_MAX: usize = 6;
@@ -69,7 +69,7 @@ struct Seen {
     since: u64,
     /// When to log next, and how long it was silent before; if something does not move.
     next: Option<(u64, u64)>,
-    /// Whether those who wait for an unmount know what for.
+    /// Whether the callers of an unmount know what it waits for.
     has_said: bool,
 }
 
@@ -135,7 +135,7 @@ impl Watch {
     }
 
     /// One tick, at which the volume is at this step. What is to be logged, and what is to be said to
-    /// those who wait for an unmount.
+    /// the callers of an unmount.
     fn pass(&self, step: Option<&'static str>) -> (Option<String>, Option<String>) {
         let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! What is exported, to whom, and as whom callers act: the options of exports(5).
+//! What is exported, to which clients, and the users that callers act as: the options of exports(5).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -15,7 +15,7 @@ const NOBODY: u32 = 65534;
 /// Ports below this one are for root.
 const PORTS_OF_ROOT: u16 = 1024;
 
-/// Whose requests are carried out as those of the anonymous user.
+/// The users whose requests are carried out as the anonymous user's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Squash {
     /// Nobody's.
@@ -40,7 +40,7 @@ pub struct Export {
     pub path: String,
     /// Nothing may be changed.
     pub read_only: bool,
-    /// Whose requests are somebody else's.
+    /// The users whose requests are carried out as another user's.
     pub squash: Squash,
     /// The anonymous user.
     pub anon_uid: u32,
@@ -138,7 +138,7 @@ impl Export {
         is_known && (!self.secure || port < PORTS_OF_ROOT)
     }
 
-    /// Whom a caller acts as.
+    /// The user that a caller acts as.
     pub fn act_as(&self, credentials: &Credentials) -> Caller {
         let anonymous = Caller { uid: self.anon_uid, gid: self.anon_gid, groups: Vec::new() };
         let Credentials::Sys { uid, gid, groups } = credentials else { return anonymous };

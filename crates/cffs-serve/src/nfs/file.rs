@@ -15,7 +15,7 @@ pub(super) struct File<'a> {
     pub directory: &'a Directory,
     /// Attributes as they were when the call came.
     pub attr: Attr,
-    /// Whom the caller acts as.
+    /// The user that the caller acts as.
     pub caller: Caller,
 }
 
@@ -126,7 +126,7 @@ impl File<'_> {
                 *permissions &= !SET_ID_GROUP;
             }
         }
-        // A file whose owner changes loses the bits, whoever changes it.
+        // A file whose owner changes loses the bits, for every caller.
         if changes.uid.is_some() || changes.gid.is_some() {
             changes.clear_privileges = Some(cffs::vfs::types::Unprivileged::Member);
         } else if changes.size.is_some() {

@@ -19,7 +19,7 @@ fn direct(path: &std::path::Path) -> fs::File {
     options.open(path).expect("opened")
 }
 
-/// Once a write has returned, every read that begins shows it, also by those who have read the file
+/// Once a write has returned, every read that begins shows it, also by callers that have read the file
 /// through the page cache while it was written.
 fn shown_to_cached_readers(transport: Transport) {
     const LEN: usize = 64 << 10;

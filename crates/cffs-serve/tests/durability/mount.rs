@@ -13,7 +13,7 @@ use cffs::vfs::types::AtimeMode;
 use cffs::vfs::{OpenOptions, Volume};
 use cffs_serve::fuse::{Ended, Options, ServeError, Server, Stopper, TransportChoice};
 
-/// Longer than any test: nothing goes to the device but for those who ask for it.
+/// Longer than any test: nothing goes to the device but for a caller that asks for it.
 const NEVER: Duration = Duration::from_secs(3600);
 
 /// How requests reach the server.

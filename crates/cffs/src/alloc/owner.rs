@@ -1,4 +1,4 @@
-//! For whom space is set aside.
+//! The keys for which space is set aside.
 
 use crate::units::Key;
 

@@ -10,12 +10,12 @@ use crate::error::{Error, Result};
 use crate::format::Layout;
 use crate::units::{BlockNo, CgIndex, FragNo};
 
-/// On whose behalf space is taken.
+/// The user for whom space is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spender {
-    /// Somebody from whom the reserve is kept.
+    /// A user from whom the reserve is kept.
     Anyone,
-    /// Root, who else may use the reserve, or the file system itself.
+    /// Root, a user who may use the reserve, or the file system itself.
     #[default]
     Privileged,
 }
@@ -100,7 +100,7 @@ impl Allocator {
         }
     }
 
-    /// Keeps so many fragments for those who may use the reserve.
+    /// Keeps so many fragments for the users that may use the reserve.
     pub fn set_reserve(&self, fragments: u64) {
         self.state.lock().kept = fragments;
     }

@@ -1,4 +1,4 @@
-//! What is being done to bring changes to the device, for whoever asks why it takes long.
+//! What is being done to bring changes to the device, for reports of why it takes long.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

@@ -1,4 +1,4 @@
-//! A device that keeps images which a crash could leave, at each barrier and sync of whoever uses it.
+//! A device that keeps images which a crash could leave, at each barrier and sync.
 //!
 //! Just before a phase ends, all that it wrote may be lost or not: that is when most states are
 //! possible, and it is over before the caller knows of it. A test lets a file system run, takes the

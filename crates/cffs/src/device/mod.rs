@@ -22,7 +22,7 @@
 //!   every later read, durable or not.
 //! - After a failed [`barrier`](BlockDevice::barrier) or [`sync`](BlockDevice::sync) nothing is
 //!   known about the writes before it, and a later success does not cover them: Linux reports a
-//!   lost write once. Whoever needs those writes must stop.
+//!   lost write once. A caller that needs those writes must stop.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;

@@ -18,7 +18,7 @@ pub struct CopyOptions {
     /// Whether extended attributes are copied, ACLs among them.
     pub xattrs: bool,
     /// Whether owner and group are copied. On the way out of a volume that takes privileges. Without
-    /// them, copies belong to whom the place belongs to, and have no set-id bits or capabilities.
+    /// them, copies have the owner of the target directory, and no set-id bits or capabilities.
     pub owner: bool,
 }
 
@@ -28,7 +28,7 @@ impl Default for CopyOptions {
     }
 }
 
-/// Who watches a copy. Called from several threads.
+/// Watches the progress of a copy. Called from several threads.
 pub trait Observer: Sync {
     /// A file of any kind was copied, with so many bytes of contents.
     fn copied(&self, path: &Path, bytes: u64) {
@@ -115,7 +115,7 @@ pub(super) fn without_privileges(permissions: u32) -> u32 {
     permissions & !0o6000
 }
 
-/// Whether an extended attribute gives rights to those who run the file, as set-id bits do.
+/// Whether an extended attribute gives rights to callers that run the file, as set-id bits do.
 pub(super) fn is_privilege(xattr: &[u8]) -> bool {
     xattr == b"security.capability"
 }

@@ -244,7 +244,7 @@ impl Import<'_> {
     }
 
     /// A file as it is outside. Without its owner it is its directory's owner's, and gives nobody
-    /// else's rights to those who run it.
+    /// else's rights to its callers.
     fn new_file<'a>(
         &self,
         kind: NewKind<'a>,

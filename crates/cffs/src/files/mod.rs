@@ -21,7 +21,7 @@
 //!
 //! Paths are bytes with `/` between names; whether they begin with one makes no difference, since
 //! the root is where each begins. Symbolic links are followed within the volume. Nobody's
-//! permissions are checked: whoever opens an image may do anything in it. Everything here may be
+//! permissions are checked: a program that opens an image may do anything in it. Everything here may be
 //! called from many threads at once.
 //!
 //! # Errors
@@ -450,7 +450,7 @@ impl Files {
     }
 }
 
-/// A new file that belongs to whom its directory belongs to: the library has no other user.
+/// A new file with its directory's owner: the library has no other user.
 fn owned_by<'a>(
     volume: &Volume,
     dir: InodeNo,

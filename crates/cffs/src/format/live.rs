@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::Layout;
 
-/// The layout of an open volume. Whoever has a clone of it sees when the volume grows; a call on it sees
+/// The layout of an open volume. Every clone of it shows when the volume grows; a call on it sees
 /// one size from its beginning to its end.
 ///
 /// The sizes that the volume had are a list that only becomes longer, so that a reader needs no lock: a

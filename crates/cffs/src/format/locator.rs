@@ -1,7 +1,7 @@
 //! A block of the inode locator table (FORMAT: inode locator table; thesis 2.1.5).
 //!
 //! The table is a file that maps an inode number to the sector that contains the inode. It is
-//! derived: whoever walks the directories can write it anew.
+//! derived: a walk of the directories can write it anew.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

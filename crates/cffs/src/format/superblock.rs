@@ -156,7 +156,7 @@ pub struct Superblock {
     pub mounts: u32,
     /// The seed of the checksums of metadata with [`Incompat::CHECKSUM_SEED`].
     pub checksum_seed: [u8; 16],
-    /// Who has the volume open for writing, if anybody.
+    /// The process that has the volume open for writing, if any.
     pub holder: Option<Holder>,
     /// What a mount does when it meets damage, unless it is told otherwise.
     pub errors_policy: ErrorsPolicy,

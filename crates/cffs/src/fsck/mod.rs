@@ -101,7 +101,7 @@ pub struct CheckOptions {
     /// Searches the whole device for directories that nothing leads to, deleted ones among them.
     /// Not with `Preen`.
     pub salvage: bool,
-    /// The volume is in use, and whoever uses it has written everything that is derived and keeps
+    /// The volume is in use, and its user has written everything that is derived and keeps
     /// still: what is derived has to be right. Only with [`Repair::No`].
     pub settled: bool,
     /// Threads that read.

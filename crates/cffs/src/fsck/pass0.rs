@@ -40,7 +40,7 @@ pub(super) fn find_superblock(
         return Err(error);
     };
     copy.state = State::Damaged;
-    // A copy is as old as the last refresh: whoever it says holds the volume may be long gone.
+    // A copy is as old as the last refresh: the process it names may be long gone.
     copy.holder = None;
     let message = format!("{error}; a copy of it was found");
     let code = Code::SuperblockLost;

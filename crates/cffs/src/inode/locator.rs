@@ -221,7 +221,7 @@ impl Store {
     }
 
     /// The position of a free number of this block at or after `from`. A block that is nearly full
-    /// is passed over by who comes to it anew, at its start.
+    /// is passed over by a search that comes to it anew, at its start.
     fn free_position(
         &self,
         table: &VnodeState,

@@ -6,8 +6,8 @@
 //! the sweep before. What cannot go (it is in use, or waits for an epoch) gives up its attributes if
 //! the device has them.
 //!
-//! Files that were made together have numbers side by side, and who uses one is likely to use the
-//! next. So numbers side by side lie side by side in their part: who goes from file to file finds
+//! Files that were made together have numbers side by side, and a caller that uses one is likely to use the
+//! next. So numbers side by side lie side by side in their part: a walk from file to file finds
 //! the next one in a line of memory that the processor has.
 
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ type Part = HashMap<InodeNo, Arc<Vnode>, ByStretch>;
 /// Forgets what a part has that is not in use and was not used since the last sweep.
 fn sweep(part: &mut Part) {
     part.retain(|ino, vnode| {
-        // Whoever has a vnode in hand holds a second reference to it, as does the queue.
+        // A thread that works with a vnode holds a second reference to it, as does the queue.
         let is_free = !ino.is_system() && Arc::strong_count(vnode) == 1;
         if !is_free || vnode.used.swap(false, Ordering::Relaxed) {
             return true;
@@ -124,7 +124,7 @@ impl VnodeTable {
         self.parts.iter().map(|part| part.lock().len()).sum()
     }
 
-    /// The vnodes of a part at a time, without its lock: whoever holds a vnode's may want that one.
+    /// The vnodes of a part at a time, without its lock: a thread that holds a vnode's may want that one.
     pub(super) fn parts(&self) -> impl Iterator<Item = Vec<Arc<Vnode>>> {
         self.parts.iter().map(|part| part.lock().values().cloned().collect())
     }

@@ -247,7 +247,7 @@ pub struct Locked<'a> {
     /// The vnode.
     pub vnode: &'a Arc<Vnode>,
     state: WriteGuard<'a, VnodeState>,
-    /// On whose behalf the file is changed.
+    /// The user for whom the file is changed.
     pub spender: Spender,
 }
 
@@ -257,7 +257,7 @@ impl<'a> Locked<'a> {
         Locked::by(vnode, Spender::Privileged)
     }
 
-    /// Waits for the lock, for a change on behalf of somebody from whom space may be kept.
+    /// Waits for the lock, for a change by a caller from whom space may be kept.
     pub fn by(vnode: &'a Arc<Vnode>, spender: Spender) -> Locked<'a> {
         Locked { vnode, state: vnode.state.write(), spender }
     }

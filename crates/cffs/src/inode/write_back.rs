@@ -324,7 +324,7 @@ impl Store {
         if let Some(map) = file.inode.map_mut()
             && !map.fits(direct)
         {
-            // A directory's tree lies among its sectors, since whoever reads these needs it.
+            // A directory's tree lies among its sectors, since reading these needs it.
             let last = map.last_before(FileFrag::END).filter(|_| is_dir);
             let goal = last.map(|last| last.run().end());
             let mut writer = NodeWriter { store: self, ino, generation, goal, writes };

@@ -3,7 +3,7 @@
 //! Offers [`make`]. Stands on `device`, `format` and `log` alone. What it writes is the same for a volume
 //! of any size: the superblock and the system area, their copies, whose number grows with the
 //! logarithm of the size, and the head of the first cylinder group. The other groups are made by
-//! whoever first uses them.
+//! the first change that uses them.
 //!
 //! An old superblock is gone from the device before anything else changes, and the new one is the
 //! last thing written: a volume that was half made is none.
@@ -64,7 +64,7 @@ pub fn make(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<Superbloc
     if log::has_log(&superblock) {
         log::erase(device, &superblock)?;
     }
-    // Whoever finds a copy finds a whole volume with it.
+    // A copy of the superblock, once found, leads to a whole volume.
     device.barrier()?;
     let copy = [&superblock_block[..], &system_area].concat();
     for block in layout.superblock_copies() {

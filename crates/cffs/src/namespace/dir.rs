@@ -166,7 +166,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Gives an entry another name where it lies, so that whoever reads the directory sees it once; false
+    /// Gives an entry another name where it lies, so that a listing shows it once; false
     /// if its sector has no room for the name. The rest of the entry stays or becomes shorter.
     pub(super) fn rename_in_sector(
         &self,

@@ -96,7 +96,7 @@ impl Volume {
     }
 
     /// Calls `look` while the device has one consistent state of the volume, with everything that is
-    /// derived, and keeps it. Reads and changes go on meanwhile, in memory; whoever needs an epoch
+    /// derived, and keeps it. Reads and changes go on meanwhile, in memory; a caller that needs an epoch
     /// waits. `look` is told whether files without a name are in use: the space of these is taken,
     /// and nothing on the device tells by whom.
     ///

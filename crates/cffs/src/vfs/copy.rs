@@ -121,7 +121,7 @@ impl Volume {
         let state = vnode.state.read();
         let size = state.inode.size;
         if offset >= size {
-            // It has become shorter; whoever reads there finds that out.
+            // It has become shorter; the read there finds that out.
             return Ok(Stretch { is_hole: false, end: u64::MAX });
         }
         let data = self.store().seek(&state, offset, true).unwrap_or(size);

@@ -96,7 +96,7 @@ impl Volume {
         cache.sync()
     }
 
-    /// Erases what was the last copy of the superblock, in what is free space now: whoever looks for a
+    /// Erases what was the last copy of the superblock, in what is free space now: a search for a
     /// copy one day must not find a volume of the old size.
     fn erase_copy(&self, old: &Superblock) -> Result<()> {
         let cache = &self.store().cache;

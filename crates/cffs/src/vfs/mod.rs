@@ -365,7 +365,7 @@ impl Volume {
             let _ = self.save_damage();
         }
         self.refuses_changes.store(true, Ordering::Release);
-        // Whoever waits for an epoch waits in vain.
+        // Callers that wait for an epoch wait in vain.
         self.throttle.let_go();
         self.callers.give_up();
     }
@@ -450,7 +450,7 @@ impl Volume {
         self.change_inode_by(Spender::Privileged, ino, change)
     }
 
-    /// The same on behalf of somebody from whom space may be kept.
+    /// The same for a caller from whom space may be kept.
     fn change_inode_by<T>(
         &self,
         spender: Spender,

@@ -1,4 +1,4 @@
-//! Who uses an inode: references by number, and inodes whose last name is gone.
+//! The uses of an inode: references by number, and inodes whose last name is gone.
 //!
 //! The kernel keeps a reference on every inode that it remembers, which may be millions. Files that
 //! were made together have numbers side by side, so counts are kept by stretches of numbers, a byte

@@ -1,4 +1,4 @@
-//! The reserve: the last part of the space, which is kept for root, so that whoever fills the volume does
+//! The reserve: the last part of the space, which is kept for root, so that a user who fills the volume does
 //! not keep the administrator from working on it.
 //!
 //! Offers [`Volume::as_user`], through which a front end makes the changes that take space. Calls on
@@ -24,7 +24,7 @@ pub struct AsUser<'a> {
     spender: Spender,
 }
 
-/// Who may use the reserve beside root: read by every change of a user, and so without a lock.
+/// The users who may use the reserve beside root: read by every change of a user, and so without a lock.
 #[derive(Debug, Default)]
 pub(super) struct ReserveUsers {
     uid: AtomicU32,

@@ -111,7 +111,7 @@ pub enum NewKind<'a> {
     BlockDevice(u64),
 }
 
-/// A file to make: its kind and who makes it.
+/// A file to make: its kind and its maker.
 ///
 /// The directory's set-group-ID bit and default ACL are honoured: the ACL takes the place of the
 /// umask if there is one.

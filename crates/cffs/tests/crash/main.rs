@@ -382,7 +382,7 @@ fn what_was_found_stays_mended() {
     }
 }
 
-/// What is made needs a block more of a table of inodes that lies in pieces. Whoever comes first,
+/// What is made needs a block more of a table of inodes that lies in pieces. The thread that comes first,
 /// recovery or a clean point, gives it one, maps the table anew, and frees the extent tree that it had.
 #[test]
 fn a_table_of_inodes_in_pieces_grows() {

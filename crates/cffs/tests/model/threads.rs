@@ -194,8 +194,8 @@ fn threads_do_not_disturb_each_other() {
     }
 }
 
-/// Who gives a file its first name may have it taken away by another thread at once: the file is then
-/// gone with its last reference, not lost.
+/// A thread that gives a file its first name may have it taken away by another thread at once: the file
+/// is then gone with its last reference, not lost.
 #[test]
 fn a_name_that_is_taken_as_soon_as_it_is_given_takes_its_file_along() {
     let device = Arc::new(MemoryDevice::new(64 << 20));

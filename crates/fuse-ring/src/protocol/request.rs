@@ -9,7 +9,7 @@ use super::{Extensions, FileHandle, InitRequest, LockOwner, NodeId, SetTime, Tim
 /// A request, decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// Who asks.
+    /// The caller.
     pub context: Context<'a>,
     /// The inode that is asked about.
     pub node: NodeId,
@@ -17,7 +17,7 @@ pub struct Request<'a> {
     pub operation: Operation<'a>,
 }
 
-/// Who asks: what stands in the header of every request.
+/// The caller, from the header of every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context<'a> {
     /// The number of the request.
@@ -189,7 +189,7 @@ pub struct SetAttr {
     pub mtime: Option<SetTime>,
     /// Last change of the inode; sent only where the kernel caches writes.
     pub ctime: Option<Timestamp>,
-    /// Who truncates, for mandatory locks.
+    /// The lock owner that truncates, for mandatory locks.
     pub lock_owner: Option<LockOwner>,
     /// Clear the set-id bits, as [`HANDLE_KILLPRIV_V2`](super::Features::HANDLE_KILLPRIV_V2) has it.
     pub kill_suid_sgid: bool,
@@ -241,7 +241,7 @@ pub struct Read {
     pub size: u32,
     /// `O_*` flags of the open file.
     pub flags: u32,
-    /// Who reads, for mandatory locks.
+    /// The lock owner that reads, for mandatory locks.
     pub lock_owner: Option<LockOwner>,
 }
 
@@ -260,7 +260,7 @@ pub struct Write<'a> {
     pub from_cache: bool,
     /// Clear the set-id bits.
     pub kill_suid_sgid: bool,
-    /// Who writes, for mandatory locks.
+    /// The lock owner that writes, for mandatory locks.
     pub lock_owner: Option<LockOwner>,
 }
 
@@ -275,7 +275,7 @@ pub struct Release {
     pub flush: bool,
     /// The file's `flock` lock is to be dropped.
     pub flock_unlock: bool,
-    /// Whose locks.
+    /// The owner of the locks.
     pub lock_owner: LockOwner,
 }
 

@@ -25,7 +25,7 @@ pub struct FileHandle(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Unique(pub u64);
 
-/// Who holds a lock; an opaque hash of the kernel's.
+/// The owner of a lock; an opaque hash of the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LockOwner(pub u64);
 

@@ -1,4 +1,4 @@
-//! Who may read `/dev/fuse`: as many threads as there are seats.
+//! The threads that may read `/dev/fuse`: as many as there are seats.
 //!
 //! The kernel gives a request to the thread that has waited longest. Were there many, the requests of
 //! one caller would go round all of them and all cores, and each would pay for waking another thread.

@@ -1,4 +1,4 @@
-//! Mounting by who is not root.
+//! Mounting as an ordinary user.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -5,7 +5,7 @@
 //!   /dev/loop2 ──loop──▶ /dev/sdb2 ──part of──▶ /dev/sdb             a device: it is claimed
 //! ```
 //!
-//! The kernel keeps those who claim a partition and its whole disk apart, and a device from what the
+//! The kernel keeps claims of a partition and of its whole disk apart, and a device from what the
 //! device mapper has made of it. It knows nothing of a loop device and its file.
 
 use std::fs::{self, File};
@@ -29,7 +29,7 @@ const DEPTH_MAX: usize = 16;
 pub(super) enum Beneath {
     /// Nothing that matters: it is a disk, or the kernel keeps those beneath it away from others.
     Nothing,
-    /// This range of the disk of which it is a partition. Who claims the one keeps the other.
+    /// This range of the disk of which it is a partition. A claim of the one holds for the other.
     Disk(u64, Span),
     /// This range of another block device.
     Device(u64, Span),

@@ -7,7 +7,7 @@
 //! | the block device by another node, its partitions, what the device mapper made of it, a mount | the kernel's claim (`O_EXCL`), along the whole chain |
 //! | a loop device over the same range that a mount or another program has claimed | the claim, which is tried |
 //!
-//! Nothing here waits: whoever comes second lets go of all it has and may try again. Claims come before
+//! Nothing here waits: a second process lets go of all it has and may try again. Claims come before
 //! locks, and both go only after the device's last descriptor is closed, by which the kernel has
 //! written what it held of it.
 
@@ -37,7 +37,7 @@ pub(super) struct Hold {
     pub(super) is_whole: bool,
 }
 
-/// Who keeps a device from being opened.
+/// The process that keeps a device from being opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum User {
     /// A program that writes it; which one, where the system shows that.

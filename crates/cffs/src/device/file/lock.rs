@@ -2,7 +2,7 @@
 //!
 //! The locks are those of open file descriptions (`F_OFD_SETLK`). They lie on the inode, so that the
 //! path, a link, a bind mount or another mount namespace makes no difference. A lock for writing takes
-//! a descriptor that is open for writing: whoever may only read the file cannot pass for a writer.
+//! a descriptor that is open for writing: a user who may only read the file cannot pass for a writer.
 
 use std::fs::{self, File};
 use std::io;

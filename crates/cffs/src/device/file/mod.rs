@@ -78,7 +78,7 @@ impl FileDevice {
         OpenOptions { access, ..OpenOptions::default() }.open(path)
     }
 
-    /// Opens an existing image or block device, and waits up to `timeout` for whoever has it.
+    /// Opens an existing image or block device, and waits up to `timeout` for the process that has it.
     pub fn open_waiting(
         path: &Path,
         access: Access,

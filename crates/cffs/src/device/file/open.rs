@@ -18,7 +18,7 @@ use super::{FileDevice, Geometry};
 
 const IMAGE_SECTOR_BYTES: u32 = 4096;
 
-/// The mode of an image that is made. Whoever may read an image reads all files in it.
+/// The mode of an image that is made. A user who may read an image can read all files in it.
 const IMAGE_MODE: u32 = 0o600;
 
 /// How long a program that reads the device is waited for at most.
@@ -60,7 +60,7 @@ pub enum OpenError {
     InUse {
         /// What was to be opened.
         path: PathBuf,
-        /// Who has it.
+        /// The process that has it.
         by: User,
     },
     /// The device, or the file system on which the image lies, cannot be written.

@@ -1,4 +1,4 @@
-//! What lies outside of the trees that are copied is neither read nor changed, whoever else changes
+//! What lies outside of the trees that are copied is neither read nor changed, even while others change
 //! those trees meanwhile.
 
 use std::num::NonZeroUsize;

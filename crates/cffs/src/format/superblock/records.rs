@@ -8,7 +8,7 @@ use crate::units::InodeNo;
 /// Bytes of the name of a host in [`Holder`].
 pub const HOLDER_NAME_BYTES: usize = 32;
 
-/// Who has the volume open for writing.
+/// The process that has the volume open for writing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
     /// Tells the host from every other.

@@ -184,7 +184,7 @@ fn apply(image: &mut [u8], model: &mut BTreeMap<u16, Modelled>, operation: Opera
             }
         }
         Operation::Replace(at, held) => {
-            // An entry that leaves is not there any more for whoever would replace it.
+            // An entry that leaves is not there any more for a change that would replace it.
             let Some(slot) = pick(model, at).filter(|slot| !model[slot].leaving) else { return };
             let Some(entry) = model.get_mut(&slot) else { return };
             let room = entry.held.bytes() + Sector::new(image).free_bytes();

@@ -24,7 +24,7 @@ const O_TRUNC: u32 = 0o1000;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
-/// The file system. Clones share it, so that whoever gives one away can look into it.
+/// The file system. Clones share it, so that a program can hand one to the session and keep another.
 #[derive(Clone, Debug)]
 pub struct Tree(Arc<Mutex<Nodes>>);
 
@@ -44,7 +44,7 @@ pub struct Seen {
 }
 
 impl Default for Tree {
-    /// An empty tree that belongs to who runs this.
+    /// An empty tree that belongs to the user running this.
     fn default() -> Tree {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         Tree(Arc::new(Mutex::new(Nodes::new(S_IFDIR | 0o755, uid.as_raw(), gid.as_raw()))))
