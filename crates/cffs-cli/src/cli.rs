@@ -10,6 +10,12 @@ use crate::commands::{
 };
 use crate::exit::Kind;
 
+#[cfg(test)]
+mod tests;
+
+/// How many characters a line of the help has at most.
+const HELP_WIDTH: usize = 100;
+
 /// Co-locating fast file system: millions of small files, few requests.
 ///
 /// cffs makes, mounts, checks and copies volumes of C-FFS, a file system that lays a file's name, inode and
@@ -21,7 +27,7 @@ use crate::exit::Kind;
     name = "cffs",
     version,
     propagate_version = true,
-    max_term_width = 100,
+    max_term_width = HELP_WIDTH,
     subcommand_required = true,
     arg_required_else_help = true,
     after_help = EXAMPLES

@@ -57,9 +57,9 @@ Options for -o, comma-separated:
                          process that no lock tells of: only if that is certainly gone
   remount                change ro, rw, suid, dev, exec and symfollow of a mount that is there, and
                          nothing else (root); another mode of atime is refused
-  fuseblk=auto|no        whether root's mount stands on a block device, for an image on a loop device:
-                         then sync(2) and syncfs(2) reach the volume (Linux 6.18), and umount(8)
-                         returns when the image is complete (auto)
+  fuseblk=auto|no        whether root's mount stands on a block device, for an image on a loop
+                         device: then sync(2) and syncfs(2) reach the volume (Linux 6.18), and
+                         umount(8) returns when the image is complete (auto)
   log=FILE               log to this file instead of the system's log
   stall=SECONDS          how long a request or the device may take before the log says what waits
                          for what (30)

@@ -52,8 +52,8 @@ Options of --export, after the path and a colon, comma-separated; as in exports(
   secure, insecure       whether clients must call from a port below 1024 (secure)
   ADDRESS[/BITS]         clients that may call; several may be named (this machine alone)
 
-Options of -o are those of mount that concern the volume: ro, sync, discard, cache=, dirty=, commit=,
-clean=, errors=, takeover, log=, relatime, strictatime, noatime.
+Options of -o are those of mount that concern the volume: ro, sync, discard, cache=, dirty=,
+commit=, clean=, errors=, takeover, log=, relatime, strictatime, noatime.
 
 Examples:
   cffs serve --nfs 127.0.0.1:2049 tree.cffs

@@ -17,7 +17,7 @@ mod prometheus;
 /// Show what a mounted volume has cost: requests, bytes, hit rates
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The memory of the server is shown by kind, with the limit that follows from the options of the mount:
+The memory of the server is shown by kind, with the limit that follows from the mount options:
   blocks                 what was read: cache=SIZE
   inodes, attributes, extents
                          what is known of files: together a quarter of cache=SIZE, and twice
