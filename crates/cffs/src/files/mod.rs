@@ -49,6 +49,7 @@ use crate::units::InodeNo;
 use crate::vfs::Volume;
 use crate::vfs::types::{Attr, NewFile, NewKind, OpenOptions, RenameMode, SetAttr};
 
+mod bulk;
 mod copy;
 mod export;
 mod file;

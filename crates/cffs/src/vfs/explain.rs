@@ -108,6 +108,31 @@ impl Volume {
         })
     }
 
+    /// The byte of the device at which the contents of a file begin. If they lie in the inode or have no
+    /// place yet, where the inode lies, and 0 if that has no place either. So files in the order of this
+    /// number are in the order of the device.
+    ///
+    /// # Errors
+    ///
+    /// Those of [reading](super#errors).
+    pub fn device_offset(&self, ino: InodeNo) -> Result<u64> {
+        let layout = &self.store().layout;
+        let vnode = self.vnode(ino)?;
+        let container = {
+            let state = vnode.state.read();
+            let first = state.inode.map().and_then(|map| map.iter().next());
+            if let Some(extent) = first {
+                return Ok(extent.start.0 * u64::from(layout.fragment_bytes));
+            }
+            state.container
+        };
+        let block = match container {
+            Some(container) => self.noted(self.block_of(container))?,
+            None => None,
+        };
+        Ok(block.map_or(0, |block| block.0 * u64::from(layout.block_bytes)))
+    }
+
     fn block_of(&self, container: Container) -> Result<Option<BlockNo>> {
         let layout = &self.store().layout;
         let holder = self.store().get(container.file)?;
