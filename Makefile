@@ -7,6 +7,7 @@ SBINDIR ?= $(PREFIX)/sbin
 MANDIR ?= $(PREFIX)/share/man
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
+PKGCONFIGDIR ?= $(LIBDIR)/pkgconfig
 # mount(8) looks for its helpers in /sbin alone, wherever the rest is installed.
 MOUNTDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/sbin,$(SBINDIR))
 SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
@@ -26,7 +27,10 @@ MOUNTNAMES := mount.cffs mount.fuse.cffs mount.fuseblk.cffs
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BINARY := $(TARGET)/release/cffs
 PLACE := $(TARGET)/release/place
-LIBRARIES := $(addprefix $(TARGET)/release/,libplace.so libplace.a)
+LIBRARYNAMES := libcffs.so libcffs.a libplace.so libplace.a
+LIBRARIES := $(addprefix $(TARGET)/release/,$(LIBRARYNAMES))
+HEADERS := crates/cffs-c/include/cffs.h crates/place-c/include/place.h
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 TOOLS := target/tools/bin
 GENERATED := $(TARGET)/generated
 
@@ -48,9 +52,9 @@ help: ## List what can be done
 setup: ## Install what building and testing need (Debian, as root); the other targets do it themselves
 	scripts/setup.sh
 
-build: ## Build the programs cffs and place, and the library of place, optimised
+build: ## Build the programs cffs and place, and the libraries for C, optimised
 	scripts/setup.sh build
-	$(CARGO) build --release --locked -p cffs-cli -p cffs-place -p place-c
+	$(CARGO) build --release --locked -p cffs-cli -p cffs-c -p cffs-place -p place-c
 
 run: ## Show it at work: a volume at ./mnt, a real tree in it, requests per file beside ext4's
 	scripts/run.sh
@@ -83,17 +87,20 @@ install: ## Install cffs and place, links, man pages and completions below PREFI
 	$(PLACE) generate man $(GENERATED)
 	$(PLACE) generate completions $(GENERATED)/completions
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(SBINDIR) $(MOUNTDIR) $(BASHDIR) $(ZSHDIR) $(FISHDIR))
-	install -d $(addprefix $(DESTDIR)$(MANDIR)/,man1 man8)
+	install -d $(addprefix $(DESTDIR)$(MANDIR)/,man1 man3 man8)
 	install -d $(addprefix $(DESTDIR),$(UDEVDIR) $(UNITDIR) $(MODPROBEDIR) $(TMPFILESDIR))
 	install -d $(addprefix $(DESTDIR),$(SYSCONFDIR)/logrotate.d $(SYSCONFDIR)/cffs)
 	install -m 755 $(BINARY) $(DESTDIR)$(BINDIR)/cffs
 	install -m 755 $(PLACE) $(DESTDIR)$(BINDIR)/place
-	install -d $(DESTDIR)$(LIBDIR) $(DESTDIR)$(INCLUDEDIR)
+	install -d $(addprefix $(DESTDIR),$(LIBDIR) $(INCLUDEDIR) $(PKGCONFIGDIR))
 	install -m 644 $(LIBRARIES) $(DESTDIR)$(LIBDIR)
-	install -m 644 crates/place-c/include/place.h $(DESTDIR)$(INCLUDEDIR)
+	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
+	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
+		packaging/pkgconfig/cffs.pc >$(DESTDIR)$(PKGCONFIGDIR)/cffs.pc
 	for name in $(SBINNAMES); do ln -sf $(BINDIR)/cffs $(DESTDIR)$(SBINDIR)/$$name || exit; done
 	for name in $(MOUNTNAMES); do ln -sf $(BINDIR)/cffs $(DESTDIR)$(MOUNTDIR)/$$name || exit; done
 	install -m 644 $(GENERATED)/man1/* $(DESTDIR)$(MANDIR)/man1
+	install -m 644 crates/cffs-c/man/libcffs.3 $(DESTDIR)$(MANDIR)/man3
 	install -m 644 $(GENERATED)/man8/* $(DESTDIR)$(MANDIR)/man8
 	for name in cffs place; do \
 		install -m 644 $(GENERATED)/completions/$$name.bash $(DESTDIR)$(BASHDIR)/$$name && \
@@ -109,7 +116,8 @@ install: ## Install cffs and place, links, man pages and completions below PREFI
 
 uninstall: ## Remove what `make install` with the same PREFIX and DESTDIR has installed
 	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,cffs place)
-	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,libplace.so libplace.a) $(DESTDIR)$(INCLUDEDIR)/place.h
+	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,$(LIBRARYNAMES)) $(DESTDIR)$(PKGCONFIGDIR)/cffs.pc
+	rm -f $(addprefix $(DESTDIR)$(INCLUDEDIR)/,$(notdir $(HEADERS))) $(DESTDIR)$(MANDIR)/man3/libcffs.3
 	rm -f $(addprefix $(DESTDIR)$(SBINDIR)/,$(SBINNAMES))
 	rm -f $(addprefix $(DESTDIR)$(MOUNTDIR)/,$(MOUNTNAMES))
 	rm -f $(DESTDIR)$(MANDIR)/man1/cffs.1 $(DESTDIR)$(MANDIR)/man1/cffs-*.1

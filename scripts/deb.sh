@@ -23,8 +23,8 @@ umask 022
 # mount(8) looks in /sbin, which is /usr/sbin here.
 make --no-print-directory install "DESTDIR=$PWD/$root" PREFIX=/usr MOUNTDIR=/usr/sbin >&2
 
-strip --strip-unneeded "$root/usr/bin/cffs" "$root/usr/bin/place" "$root/usr/lib/libplace.so"
-strip --strip-debug "$root/usr/lib/libplace.a"
+strip --strip-unneeded "$root"/usr/bin/{cffs,place} "$root"/usr/lib/lib*.so
+strip --strip-debug "$root"/usr/lib/lib*.a
 find "$root/usr/share/man" -type f -exec gzip -9n {} +
 find "$root/usr/sbin" -type l -exec ln -sf ../bin/cffs {} \;
 mkdir -p "$root/var/log/cffs"

@@ -41,6 +41,7 @@ for_all_tests="
     rsync        rsync
     sqlite3      sqlite3
     strace       strace
+    valgrind     valgrind
     fio          fio
     stress-ng    stress-ng
     man          man-db

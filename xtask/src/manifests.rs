@@ -10,7 +10,7 @@ use crate::tree::{Finding, Tree};
 mod tests;
 
 /// Every crate of the workspace, and which of the others it may depend on.
-const CRATES: [(&str, &[&str]); 11] = [
+const CRATES: [(&str, &[&str]); 12] = [
     // The protocols know nothing of C-FFS, and the core nothing of any front end.
     ("fuse-ring", &[]),
     ("nfs-wire", &[]),
@@ -18,6 +18,7 @@ const CRATES: [(&str, &[&str]); 11] = [
     ("cffs", &[]),
     ("cffs-serve", &["cffs", "fuse-ring", "nfs-wire"]),
     ("cffs-cli", &["cffs", "cffs-serve", "man-page"]),
+    ("cffs-c", &["cffs"]),
     // It works on kernel file systems.
     ("cffs-place", &["man-page"]),
     ("place-c", &["cffs-place"]),

@@ -1,38 +1,11 @@
 //! The example in C, linked both ways, on a volume of XFS.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::PathBuf;
+use std::process::Command;
 
-fn run(command: &mut Command) -> Output {
-    let output = command.output().expect("a program");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {said}");
-    output
-}
+use linking::{compile, libraries, run};
 
-/// Builds the libraries, which cargo does not do for tests by itself, and returns where they are.
-fn libraries() -> PathBuf {
-    let program = std::env::current_exe().expect("this program");
-    let target = program.ancestors().nth(3).expect("the build's directory");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo
-        .args(["build", "--quiet", "--locked", "--package", "place-c", "--target-dir"])
-        .arg(target);
-    run(cargo.current_dir(env!("CARGO_MANIFEST_DIR")));
-    target.join("debug")
-}
-
-/// Compiles the example against the library of this name.
-fn compile(at: &Path, library: &str, to: &Path) {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut cc = Command::new("cc");
-    cc.args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I"])
-        .arg(source.join("include"));
-    cc.arg(source.join("examples/place.c"))
-        .arg(at.join(library))
-        .arg(format!("-Wl,-rpath,{}", at.display()));
-    run(cc.args(["-lpthread", "-ldl", "-lm", "-o"]).arg(to));
-}
+mod linking;
 
 /// An XFS volume that is unmounted when it goes.
 struct Mounted(PathBuf);
@@ -47,10 +20,10 @@ impl Drop for Mounted {
 fn the_example_places_a_file_by_either_library() {
     let scratch = tempfile::tempdir().expect("a directory");
     let at = scratch.path().join("mnt");
-    let libraries = libraries();
+    let libraries = libraries("place-c");
     let programs = ["libplace.a", "libplace.so"].map(|library| {
         let program = scratch.path().join(library.replace('.', "-"));
-        compile(&libraries, library, &program);
+        compile("examples/place.c", &libraries.join(library), &program);
         program
     });
     for program in &programs {

@@ -199,6 +199,15 @@ impl Files {
         }
     }
 
+    /// Makes an empty file with the lower 12 bits of a mode, and opens it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Exists`] if anything has the name.
+    pub fn create_new(&self, path: impl AsRef<[u8]>, permissions: u32) -> Result<File> {
+        File::of(self.make(path.as_ref(), NewKind::Regular, permissions & 0o7777)?)
+    }
+
     /// The contents of a file.
     ///
     /// # Errors

@@ -1,12 +1,14 @@
 //! The mapping of the core's errors to errno, here and only here.
 
+use std::io;
+
 use crate::error::Error;
 
 /// The Linux errno of an error.
 pub fn errno(error: &Error) -> i32 {
     use rustix::io::Errno;
     let errno = match error {
-        Error::Io(io) => return io.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
+        Error::Io(error) => return errno_of_io(error),
         Error::Corruption(_) => Errno::UCLEAN,
         Error::Unsupported(_) => Errno::OPNOTSUPP,
         Error::Latched(_) | Error::Damaged(_) | Error::ReadOnly => Errno::ROFS,
@@ -30,4 +32,21 @@ pub fn errno(error: &Error) -> i32 {
         Error::NoData => Errno::NXIO,
     };
     errno.raw_os_error()
+}
+
+/// An error of the device as the system gave it. One that was put into words since has a kind alone.
+fn errno_of_io(error: &io::Error) -> i32 {
+    use rustix::io::Errno;
+    error.raw_os_error().unwrap_or_else(|| {
+        let errno = match error.kind() {
+            io::ErrorKind::NotFound => Errno::NOENT,
+            io::ErrorKind::PermissionDenied => Errno::ACCESS,
+            io::ErrorKind::ResourceBusy => Errno::BUSY,
+            io::ErrorKind::ReadOnlyFilesystem => Errno::ROFS,
+            io::ErrorKind::StorageFull => Errno::NOSPC,
+            io::ErrorKind::InvalidInput => Errno::INVAL,
+            _ => Errno::IO,
+        };
+        errno.raw_os_error()
+    })
 }

@@ -1,0 +1,285 @@
+//! Attributes and extended attributes.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use cffs::clock::Timestamp;
+use cffs::error::{Error, Result};
+use cffs::vfs::types::{Attr, SetAttr, SetTime, XattrMode};
+
+use crate::error::{bytes, counted, opened, place, status};
+use crate::volume::Volume;
+
+/// A time.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Time {
+    /// Seconds since 1970-01-01 00:00 UTC.
+    pub seconds: i64,
+    /// Nanoseconds past the second, below 1,000,000,000.
+    pub nanoseconds: u32,
+}
+
+/// The attributes of a file.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stat {
+    /// The number of the inode.
+    pub ino: u64,
+    /// Tells this file from earlier ones of the same number.
+    pub generation: u32,
+    /// Type and permissions, as st_mode has them.
+    pub mode: u32,
+    /// Count of names.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Owning group.
+    pub gid: u32,
+    /// Bytes of the contents.
+    pub size: u64,
+    /// Bytes of the volume that the file occupies.
+    pub allocated_bytes: u64,
+    /// The number of a device, major << 32 | minor.
+    pub device: u64,
+    /// Last access.
+    pub atime: Time,
+    /// Last change of the contents.
+    pub mtime: Time,
+    /// Last change of the inode.
+    pub ctime: Time,
+    /// Creation.
+    pub btime: Time,
+}
+
+impl From<Timestamp> for Time {
+    fn from(time: Timestamp) -> Time {
+        Time { seconds: time.seconds, nanoseconds: time.nanoseconds }
+    }
+}
+
+impl From<Attr> for Stat {
+    fn from(attr: Attr) -> Stat {
+        Stat {
+            ino: attr.ino.0.into(),
+            generation: attr.generation,
+            mode: attr.mode(),
+            nlink: attr.nlink,
+            uid: attr.uid,
+            gid: attr.gid,
+            size: attr.size,
+            allocated_bytes: attr.allocated_bytes,
+            device: attr.device,
+            atime: attr.atime.into(),
+            mtime: attr.mtime.into(),
+            ctime: attr.ctime.into(),
+            btime: attr.btime.into(),
+        }
+    }
+}
+
+/// The attributes of what a path leads to.
+///
+/// # Safety
+/// `volume` is null or open, `path` null or a string, `stat` null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_stat(
+    volume: *const Volume,
+    path: *const c_char,
+    stat: *mut Stat,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (volume, path, stat) = unsafe { (opened(volume)?, bytes(path)?, place(stat)?) };
+        *stat = volume.files.stat(path)?.into();
+        Ok(())
+    })
+}
+
+/// The attributes of what a path names, also if that is a symbolic link.
+///
+/// # Safety
+/// `volume` is null or open, `path` null or a string, `stat` null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_lstat(
+    volume: *const Volume,
+    path: *const c_char,
+    stat: *mut Stat,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (volume, path, stat) = unsafe { (opened(volume)?, bytes(path)?, place(stat)?) };
+        *stat = volume.files.stat_itself(path)?.into();
+        Ok(())
+    })
+}
+
+/// Sets the lower 12 bits of a mode.
+///
+/// # Safety
+/// `volume` is null or open, `path` null or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_chmod(
+    volume: *const Volume,
+    path: *const c_char,
+    mode: u32,
+) -> c_int {
+    let changes = SetAttr { permissions: Some(mode & 0o7777), ..SetAttr::default() };
+    // SAFETY: the caller's promise.
+    status(|| unsafe { change(volume, path, &changes) })
+}
+
+/// Sets owner and group; (uid_t)-1 and (gid_t)-1 leave one as it is.
+///
+/// # Safety
+/// `volume` is null or open, `path` null or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_chown(
+    volume: *const Volume,
+    path: *const c_char,
+    uid: u32,
+    gid: u32,
+) -> c_int {
+    let given = |id| (id != u32::MAX).then_some(id);
+    let changes = SetAttr { uid: given(uid), gid: given(gid), ..SetAttr::default() };
+    // SAFETY: the caller's promise.
+    status(|| unsafe { change(volume, path, &changes) })
+}
+
+/// Sets the times of access and of the last change of the contents; NULL leaves one as it is.
+///
+/// # Safety
+/// `volume` is null or open, `path` null or a string, `atime` and `mtime` null or readable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_utimens(
+    volume: *const Volume,
+    path: *const c_char,
+    atime: *const Time,
+    mtime: *const Time,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (atime, mtime) = unsafe { (time(atime)?, time(mtime)?) };
+        let changes = SetAttr { atime, mtime, ..SetAttr::default() };
+        // SAFETY: the caller's promise.
+        unsafe { change(volume, path, &changes) }
+    })
+}
+
+/// # Safety
+/// `time` is null or readable.
+unsafe fn time(time: *const Time) -> Result<Option<SetTime>> {
+    // SAFETY: as above.
+    let Some(time) = (unsafe { time.as_ref() }) else { return Ok(None) };
+    if time.nanoseconds >= 1_000_000_000 {
+        return Err(Error::Invalid("a time has a second's nanoseconds or more"));
+    }
+    let Time { seconds, nanoseconds } = *time;
+    Ok(Some(SetTime::To(Timestamp { seconds, nanoseconds })))
+}
+
+/// # Safety
+/// `volume` is null or open, `path` null or a string.
+unsafe fn change(volume: *const Volume, path: *const c_char, changes: &SetAttr) -> Result<()> {
+    // SAFETY: as above.
+    let (volume, path) = unsafe { (opened(volume)?, bytes(path)?) };
+    volume.files.set_attr(path, changes).map(drop)
+}
+
+/// Copies an extended attribute to `value`, which has room for `count` bytes, and returns its length. With
+/// `count` 0 it returns the length alone; ERANGE if there is not enough room.
+///
+/// # Safety
+/// `volume` is null or open, `path` and `name` are null or strings, `value` null or writable for `count` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_getxattr(
+    volume: *const Volume,
+    path: *const c_char,
+    name: *const c_char,
+    value: *mut c_void,
+    count: usize,
+) -> i64 {
+    counted(|| {
+        // SAFETY: the caller's promise.
+        let (volume, path, name) = unsafe { (opened(volume)?, bytes(path)?, bytes(name)?) };
+        let found = volume.files.volume().xattr(volume.files.node(path)?.ino(), name)?;
+        // SAFETY: the caller's promise.
+        unsafe { copy_out(&found, value, count) }
+    })
+}
+
+/// Copies the names of a file's extended attributes to `names`, each with a zero byte at its end, as
+/// cffs_getxattr does a value.
+///
+/// # Safety
+/// `volume` is null or open, `path` null or a string, `names` null or writable for `count` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_listxattr(
+    volume: *const Volume,
+    path: *const c_char,
+    names: *mut c_void,
+    count: usize,
+) -> i64 {
+    counted(|| {
+        // SAFETY: the caller's promise.
+        let (volume, path) = unsafe { (opened(volume)?, bytes(path)?) };
+        let found = volume.files.volume().xattr_names(volume.files.node(path)?.ino())?;
+        let list: Vec<u8> = found.iter().flat_map(|name| name.iter().copied().chain([0])).collect();
+        // SAFETY: the caller's promise.
+        unsafe { copy_out(&list, names, count) }
+    })
+}
+
+/// # Safety
+/// `to` is null or writable for `count` bytes.
+pub(crate) unsafe fn copy_out(from: &[u8], to: *mut c_void, count: usize) -> Result<i64> {
+    if count > 0 {
+        if to.is_null() {
+            return Err(Error::Invalid("there is no place for the result: NULL"));
+        }
+        if from.len() > count {
+            return Err(Error::Range);
+        }
+        // SAFETY: there is room, as above, and `from` is the library's own.
+        unsafe { to.cast::<u8>().copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+    }
+    Ok(from.len() as i64)
+}
+
+/// Sets an extended attribute.
+///
+/// # Safety
+/// `volume` is null or open, `path` and `name` are null or strings, `value` null or readable for `count` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_setxattr(
+    volume: *const Volume,
+    path: *const c_char,
+    name: *const c_char,
+    value: *const c_void,
+    count: usize,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (volume, path, name) = unsafe { (opened(volume)?, bytes(path)?, bytes(name)?) };
+        // SAFETY: the caller's promise.
+        let value = unsafe { crate::contents::readable(value, count) }?;
+        let ino = volume.files.node(path)?.ino();
+        volume.files.volume().set_xattr(ino, name, value, XattrMode::Any)
+    })
+}
+
+/// Removes an extended attribute.
+///
+/// # Safety
+/// `volume` is null or open, `path` and `name` are null or strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_removexattr(
+    volume: *const Volume,
+    path: *const c_char,
+    name: *const c_char,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (volume, path, name) = unsafe { (opened(volume)?, bytes(path)?, bytes(name)?) };
+        volume.files.volume().remove_xattr(volume.files.node(path)?.ino(), name)
+    })
+}

@@ -1,0 +1,245 @@
+//! Files and their contents.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use cffs::error::{Error, Result};
+use cffs::files;
+use cffs::vfs::types::SetAttr;
+
+use crate::attributes::Stat;
+use crate::error::{bytes, counted, hand_out, opened, place, status, take_back};
+use crate::volume::Volume;
+
+/// A regular file that is open, to read and to write. It goes on to exist if its last name is removed.
+pub struct File {
+    file: files::File,
+}
+
+/// Makes the file if it does not exist.
+pub const CFFS_CREATE: u32 = 1;
+/// With CFFS_CREATE: fails with EEXIST if it exists.
+pub const CFFS_EXCLUSIVE: u32 = 2;
+/// Empties the file.
+pub const CFFS_TRUNCATE: u32 = 4;
+
+/// Opens a file and sets *file. `flags` are CFFS_CREATE and so on, or 0; `mode` is that of a file that is made.
+///
+/// # Safety
+/// `volume` is null or open, `path` null or a string, `file` null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_file_open(
+    volume: *const Volume,
+    path: *const c_char,
+    flags: u32,
+    mode: u32,
+    file: *mut *mut File,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (volume, path, file) = unsafe { (opened(volume)?, bytes(path)?, place(file)?) };
+        *file = hand_out(File { file: open(volume, path, flags, mode)? });
+        Ok(())
+    })
+}
+
+fn open(volume: &Volume, path: &[u8], flags: u32, mode: u32) -> Result<files::File> {
+    if flags & !(CFFS_CREATE | CFFS_EXCLUSIVE | CFFS_TRUNCATE) != 0 {
+        return Err(Error::Invalid("flags that cffs_file_open does not know"));
+    }
+    if flags & CFFS_CREATE != 0 {
+        match volume.files.create_new(path, mode) {
+            Err(Error::Exists) if flags & CFFS_EXCLUSIVE == 0 => {}
+            made => return made,
+        }
+    }
+    let file = volume.files.open(path)?;
+    if flags & CFFS_TRUNCATE != 0 {
+        file.set_len(0)?;
+    }
+    Ok(file)
+}
+
+/// Reads up to `count` bytes from `offset` on, and returns how many: fewer only at the end of the file.
+///
+/// # Safety
+/// `file` is null or open, `buffer` null or writable for `count` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_pread(
+    file: *const File,
+    buffer: *mut c_void,
+    count: usize,
+    offset: u64,
+) -> i64 {
+    counted(|| {
+        // SAFETY: the caller's promise.
+        let (file, buffer) = unsafe { (opened(file)?, writable(buffer, count)?) };
+        Ok(file.file.read_at(offset, buffer)? as i64)
+    })
+}
+
+/// Writes `count` bytes at `offset`, all of them or fewer with an error; the file grows as needed. Returns
+/// `count`.
+///
+/// # Safety
+/// `file` is null or open, `buffer` null or readable for `count` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_pwrite(
+    file: *const File,
+    buffer: *const c_void,
+    count: usize,
+    offset: u64,
+) -> i64 {
+    counted(|| {
+        // SAFETY: the caller's promise.
+        let (file, data) = unsafe { (opened(file)?, readable(buffer, count)?) };
+        file.file.write_all_at(offset, data)?;
+        Ok(count as i64)
+    })
+}
+
+/// Cuts a file off, or makes it longer by a hole.
+///
+/// # Safety
+/// `file` is null or open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_ftruncate(file: *const File, size_bytes: u64) -> c_int {
+    // SAFETY: the caller's promise.
+    status(|| unsafe { opened(file) }?.file.set_len(size_bytes))
+}
+
+/// Makes a file's contents and attributes durable.
+///
+/// # Safety
+/// `file` is null or open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_fsync(file: *const File) -> c_int {
+    // SAFETY: the caller's promise.
+    status(|| unsafe { opened(file) }?.file.sync())
+}
+
+/// The attributes of a file that is open.
+///
+/// # Safety
+/// `file` is null or open, `stat` null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_fstat(file: *const File, stat: *mut Stat) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (file, stat) = unsafe { (opened(file)?, place(stat)?) };
+        *stat = file.file.node().attr()?.into();
+        Ok(())
+    })
+}
+
+/// Closes a file; NULL is allowed. Nothing is made durable by this.
+///
+/// # Safety
+/// `file` is null, or open and not used after this.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_file_close(file: *mut File) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { take_back(file) });
+}
+
+/// Reads a whole file and sets *contents, which cffs_free gives back, and *count.
+///
+/// # Safety
+/// `volume` is null or open, `path` null or a string, `contents` and `count` null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_read_file(
+    volume: *const Volume,
+    path: *const c_char,
+    contents: *mut *mut u8,
+    count: *mut usize,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (volume, path, contents, count) =
+            unsafe { (opened(volume)?, bytes(path)?, place(contents)?, place(count)?) };
+        let read = volume.files.read(path)?.into_boxed_slice();
+        *count = read.len();
+        *contents = Box::into_raw(read).cast();
+        Ok(())
+    })
+}
+
+/// Gives the contents back that cffs_read_file has set, with their count; NULL is allowed.
+///
+/// # Safety
+/// Both come from one call of `cffs_read_file`, and are not used after this; or `contents` is null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_free(contents: *mut u8, count: usize) {
+    if !contents.is_null() {
+        // SAFETY: a box of this length was given out.
+        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(contents, count)) });
+    }
+}
+
+/// Makes a file with these contents, or gives them to the one that is there.
+///
+/// # Safety
+/// `volume` is null or open, `path` null or a string, `contents` null or readable for `count` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_write_file(
+    volume: *const Volume,
+    path: *const c_char,
+    contents: *const c_void,
+    count: usize,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (volume, path, data) =
+            unsafe { (opened(volume)?, bytes(path)?, readable(contents, count)?) };
+        volume.files.write(path, data)
+    })
+}
+
+/// Cuts a file off, or makes it longer by a hole, by its path.
+///
+/// # Safety
+/// `volume` is null or open, `path` null or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_truncate(
+    volume: *const Volume,
+    path: *const c_char,
+    size_bytes: u64,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (volume, path) = unsafe { (opened(volume)?, bytes(path)?) };
+        let changes = SetAttr { size: Some(size_bytes), ..SetAttr::default() };
+        volume.files.set_attr(path, &changes).map(drop)
+    })
+}
+
+/// # Safety
+/// `buffer` is null or readable for `count` bytes within `'a`.
+pub(crate) unsafe fn readable<'a>(buffer: *const c_void, count: usize) -> Result<&'a [u8]> {
+    match count {
+        0 => Ok(&[]),
+        // No object is larger than this.
+        _ if buffer.is_null() || isize::try_from(count).is_err() => Err(NO_BUFFER),
+        // SAFETY: as above.
+        _ => Ok(unsafe { std::slice::from_raw_parts(buffer.cast(), count) }),
+    }
+}
+
+/// # Safety
+/// `buffer` is null or writable for `count` bytes within `'a`, and nobody else looks at it. Its bytes have
+/// values, if any.
+unsafe fn writable<'a>(buffer: *mut c_void, count: usize) -> Result<&'a mut [u8]> {
+    match count {
+        0 => Ok(&mut []),
+        _ if buffer.is_null() || isize::try_from(count).is_err() => Err(NO_BUFFER),
+        _ => {
+            // SAFETY: as above. What C has not initialized gets a value first: a slice of Rust has one
+            // in each byte.
+            unsafe {
+                buffer.cast::<u8>().write_bytes(0, count);
+                Ok(std::slice::from_raw_parts_mut(buffer.cast(), count))
+            }
+        }
+    }
+}
+
+const NO_BUFFER: Error = Error::Invalid("there is no buffer of this size");

@@ -1,0 +1,127 @@
+//! Names: made, given, taken and followed.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use cffs::error::Error;
+use cffs::vfs::types::SetAttr;
+
+use crate::error::{bytes, counted, opened, status};
+use crate::volume::Volume;
+
+/// Makes a directory.
+///
+/// # Safety
+/// `volume` is null or open, `path` null or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_mkdir(
+    volume: *const Volume,
+    path: *const c_char,
+    mode: u32,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (volume, path) = unsafe { (opened(volume)?, bytes(path)?) };
+        volume.files.make_dir(path)?;
+        let changes = SetAttr { permissions: Some(mode & 0o7777), ..SetAttr::default() };
+        volume.files.set_attr(path, &changes).map(drop)
+    })
+}
+
+/// Makes a directory and those above it, as far as they are missing, with mode 0755.
+///
+/// # Safety
+/// `volume` is null or open, `path` null or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_mkdir_all(volume: *const Volume, path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    status(|| unsafe { opened(volume)?.files.make_dir_all(bytes(path)?) })
+}
+
+/// Removes an empty directory.
+///
+/// # Safety
+/// `volume` is null or open, `path` null or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_rmdir(volume: *const Volume, path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    status(|| unsafe { opened(volume)?.files.remove_dir(bytes(path)?) })
+}
+
+/// Removes a name that is not a directory's.
+///
+/// # Safety
+/// `volume` is null or open, `path` null or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_unlink(volume: *const Volume, path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    status(|| unsafe { opened(volume)?.files.remove_file(bytes(path)?) })
+}
+
+/// Renames, and replaces what had the new name.
+///
+/// # Safety
+/// `volume` is null or open, `path` and `new_path` are null or strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_rename(
+    volume: *const Volume,
+    path: *const c_char,
+    new_path: *const c_char,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    status(|| unsafe { opened(volume)?.files.rename(bytes(path)?, bytes(new_path)?) })
+}
+
+/// Gives a file another name.
+///
+/// # Safety
+/// `volume` is null or open, `path` and `new_path` are null or strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_link(
+    volume: *const Volume,
+    path: *const c_char,
+    new_path: *const c_char,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    status(|| unsafe { opened(volume)?.files.hard_link(bytes(path)?, bytes(new_path)?) })
+}
+
+/// Makes a symbolic link.
+///
+/// # Safety
+/// `volume` is null or open, `target` and `path` are null or strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_symlink(
+    volume: *const Volume,
+    target: *const c_char,
+    path: *const c_char,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    status(|| unsafe { opened(volume)?.files.symlink(bytes(target)?, bytes(path)?) })
+}
+
+/// Copies the target of a symbolic link to `target`, with a zero byte at its end, and returns its length
+/// without that; ERANGE if `count` bytes are not enough room.
+///
+/// # Safety
+/// `volume` is null or open, `path` null or a string, `target` null or writable for `count` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_readlink(
+    volume: *const Volume,
+    path: *const c_char,
+    target: *mut c_char,
+    count: usize,
+) -> i64 {
+    counted(|| {
+        // SAFETY: the caller's promise.
+        let (volume, path) = unsafe { (opened(volume)?, bytes(path)?) };
+        let mut found = volume.files.read_link(path)?;
+        let length = found.len() as i64;
+        found.push(0);
+        if count == 0 {
+            return Err(Error::Range);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { crate::attributes::copy_out(&found, target.cast::<c_void>(), count) }?;
+        Ok(length)
+    })
+}

@@ -1,0 +1,166 @@
+//! Volumes: made, opened, made durable and closed.
+
+use std::ffi::{OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use cffs::device::FileDevice;
+use cffs::error::{Error, Result};
+use cffs::files::Files;
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::vfs::types::OpenOptions;
+
+use crate::error::{bytes, hand_out, opened, place, status, take_back};
+
+/// A volume that is open. Another program cannot open it meanwhile, but to read if this one only reads too.
+pub struct Volume {
+    pub(crate) files: Files,
+}
+
+/// How a volume is opened; all zeros for the defaults.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// 1: changes are refused, and other programs may read at the same time.
+    pub read_only: u32,
+    /// 1: reading a file does not set its time of access.
+    pub no_atime: u32,
+    /// Bytes of memory for what was read; 0 for 256 MiB.
+    pub cache_bytes: u64,
+    /// Bytes of memory for changes, beyond which they are written at once; 0 for 64 MiB.
+    pub dirty_bytes: u64,
+}
+
+/// Sizes of a volume, in bytes and inodes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sizes {
+    /// Bytes that files can have in all.
+    pub bytes: u64,
+    /// Bytes that no file has.
+    pub free_bytes: u64,
+    /// Those of them that files can have.
+    pub available_bytes: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+}
+
+/// The version of the library.
+#[unsafe(no_mangle)]
+pub extern "C" fn cffs_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// Makes an image of a size in bytes, which must not exist yet. `label` may be NULL. `cffs mkfs` knows more
+/// options.
+///
+/// # Safety
+/// `image` and `label` are null or strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_mkfs(
+    image: *const c_char,
+    size_bytes: u64,
+    label: *const c_char,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let image = unsafe { bytes(image) }?;
+        let label = match label.is_null() {
+            true => Vec::new(),
+            // SAFETY: the caller's promise.
+            false => unsafe { bytes(label) }?.to_vec(),
+        };
+        let image = Path::new(OsStr::from_bytes(image));
+        if image.symlink_metadata().is_ok() {
+            return Err(Error::Exists);
+        }
+        let device = FileDevice::create(image, size_bytes)?;
+        mkfs::make(&device, &MkfsOptions { label, ..MkfsOptions::default() })?;
+        Ok(())
+    })
+}
+
+/// Opens an image or a block device and sets *volume. `options` may be NULL. A volume that was not left clean is
+/// recovered first.
+///
+/// # Safety
+/// `image` is null or a string, `options` null or readable, `volume` null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_open(
+    image: *const c_char,
+    options: *const Options,
+    volume: *mut *mut Volume,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (image, options, volume) = unsafe { (bytes(image)?, options.as_ref(), place(volume)?) };
+        let options = options.copied().unwrap_or_default().translated();
+        let files = Files::open_image(Path::new(OsStr::from_bytes(image)), options)?;
+        *volume = hand_out(Volume { files });
+        Ok(())
+    })
+}
+
+impl Options {
+    fn translated(self) -> OpenOptions {
+        let mut options = OpenOptions { read_only: self.read_only != 0, ..OpenOptions::default() };
+        if self.no_atime != 0 {
+            options.atime = cffs::vfs::types::AtimeMode::Never;
+        }
+        if self.cache_bytes != 0 {
+            options.cache_bytes = self.cache_bytes;
+        }
+        if self.dirty_bytes != 0 {
+            options.dirty_bytes_max = self.dirty_bytes;
+        }
+        options
+    }
+}
+
+/// Makes everything durable.
+///
+/// # Safety
+/// `volume` is null or open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_sync(volume: *const Volume) -> c_int {
+    // SAFETY: the caller's promise.
+    status(|| unsafe { opened(volume) }?.files.volume().sync())
+}
+
+/// The sizes of a volume.
+///
+/// # Safety
+/// `volume` is null or open, `sizes` null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_statvfs(volume: *const Volume, sizes: *mut Sizes) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (volume, sizes) = unsafe { (opened(volume)?, place(sizes)?) };
+        let found = volume.files.volume().stat_fs();
+        let in_bytes = |fragments: u64| fragments * u64::from(found.fragment_bytes);
+        *sizes = Sizes {
+            bytes: in_bytes(found.fragments),
+            free_bytes: in_bytes(found.free_fragments),
+            available_bytes: in_bytes(found.available_fragments),
+            inodes: found.inodes,
+        };
+        Ok(())
+    })
+}
+
+/// Makes everything durable and closes the volume; NULL is allowed. The handle is gone in any case: if this
+/// fails, changes since the last sync may be lost. Files and directories that are still open fail from
+/// then on, and are closed as always.
+///
+/// # Safety
+/// `volume` is null, or open and not used after this.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_close(volume: *mut Volume) -> c_int {
+    // SAFETY: the caller's promise.
+    let volume = unsafe { take_back(volume) };
+    status(|| close(volume))
+}
+
+fn close(volume: Option<Box<Volume>>) -> Result<()> {
+    volume.map_or(Ok(()), |volume| volume.files.close())
+}

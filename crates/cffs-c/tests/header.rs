@@ -1,0 +1,40 @@
+//! `cffs.h` is what cbindgen makes of the crate.
+
+use std::path::Path;
+
+/// With `UPDATE_HEADER=1` in the environment this writes the header anew.
+#[test]
+fn the_header_is_that_of_the_functions() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let at = here.join("include/cffs.h");
+    let config = cbindgen::Config::from_file(here.join("cbindgen.toml")).expect("a configuration");
+    let mut made = Vec::new();
+    let bindings = cbindgen::Builder::new().with_crate(here).with_config(config).generate();
+    bindings.expect("functions that C can call").write(&mut made);
+    let made = without_safety(&String::from_utf8(made).expect("text"));
+    if std::env::var_os("UPDATE_HEADER").is_some() {
+        std::fs::write(&at, &made).expect("written");
+    }
+    let is = std::fs::read_to_string(&at).expect("a header");
+    assert!(
+        is == made,
+        "run UPDATE_HEADER=1 cargo test -p cffs-c --test header, and look at the difference"
+    );
+}
+
+/// The safety sections are for readers of the source: in C, every pointer is the caller's to get right.
+fn without_safety(header: &str) -> String {
+    let mut lines = Vec::new();
+    let mut is_in_section = false;
+    for line in header.lines() {
+        is_in_section |= line.trim() == "// # Safety";
+        is_in_section &= line.starts_with("//");
+        if is_in_section && lines.last() == Some(&"//") {
+            lines.pop();
+        }
+        if !is_in_section {
+            lines.push(line);
+        }
+    }
+    lines.join("\n") + "\n"
+}

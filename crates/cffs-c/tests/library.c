@@ -1,0 +1,204 @@
+/* Every function of cffs.h once as it should be used and, where it can fail, once as it should not. */
+#include <cffs.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(is_so)                                                                                         \
+    do {                                                                                                     \
+        if (!(is_so)) {                                                                                      \
+            fprintf(stderr, "%s:%d: not so: %s (%s)\n", __FILE__, __LINE__, #is_so, cffs_error());            \
+            exit(EXIT_FAILURE);                                                                              \
+        }                                                                                                    \
+    } while (0)
+
+static void names(cffs_volume *volume)
+{
+    char target[16];
+    cffs_stat_t stat;
+    CHECK(cffs_mkdir(volume, "/d", 0750) == 0);
+    CHECK(cffs_mkdir(volume, "/d", 0750) == -EEXIST);
+    CHECK(cffs_stat(volume, "/d", &stat) == 0 && stat.mode == 0040750);
+    CHECK(cffs_mkdir_all(volume, "/d/e/f") == 0);
+    CHECK(cffs_rmdir(volume, "/d/e") == -ENOTEMPTY);
+    CHECK(cffs_rmdir(volume, "/d/e/f") == 0);
+    CHECK(cffs_write_file(volume, "/d/file", "contents", 8) == 0);
+    CHECK(cffs_link(volume, "/d/file", "/d/second") == 0);
+    CHECK(cffs_stat(volume, "/d/second", &stat) == 0 && stat.nlink == 2 && stat.size == 8);
+    CHECK(cffs_symlink(volume, "file", "/d/link") == 0);
+    CHECK(cffs_lstat(volume, "/d/link", &stat) == 0 && stat.mode == 0120777);
+    CHECK(cffs_stat(volume, "/d/link", &stat) == 0 && stat.mode == 0100644);
+    CHECK(cffs_readlink(volume, "/d/link", target, sizeof target) == 4 && strcmp(target, "file") == 0);
+    CHECK(cffs_readlink(volume, "/d/link", target, 4) == -ERANGE);
+    CHECK(cffs_readlink(volume, "/d/file", target, sizeof target) == -EINVAL);
+    CHECK(cffs_rename(volume, "/d/second", "/d/e/third") == 0);
+    CHECK(cffs_stat(volume, "/d/second", &stat) == -ENOENT);
+    CHECK(strcmp(cffs_error(), "no such file or directory") == 0);
+    CHECK(cffs_unlink(volume, "/d/e") == -EISDIR);
+    CHECK(cffs_unlink(volume, "/d/e/third") == 0);
+}
+
+static void attributes(cffs_volume *volume)
+{
+    char value[8];
+    cffs_stat_t stat;
+    cffs_time time = {12345, 678};
+    CHECK(cffs_chmod(volume, "/d/file", 0600) == 0);
+    CHECK(cffs_chown(volume, "/d/file", 7, (uint32_t)-1) == 0);
+    CHECK(cffs_utimens(volume, "/d/file", NULL, &time) == 0);
+    CHECK(cffs_stat(volume, "/d/file", &stat) == 0);
+    CHECK(stat.mode == 0100600 && stat.uid == 7 && stat.gid != (uint32_t)-1);
+    CHECK(stat.mtime.seconds == 12345 && stat.mtime.nanoseconds == 678);
+    time.nanoseconds = 1000000000;
+    CHECK(cffs_utimens(volume, "/d/file", NULL, &time) == -EINVAL);
+
+    CHECK(cffs_setxattr(volume, "/d/file", "user.a", "12345", 5) == 0);
+    CHECK(cffs_setxattr(volume, "/d/file", "user.b", NULL, 0) == 0);
+    CHECK(cffs_getxattr(volume, "/d/file", "user.a", NULL, 0) == 5);
+    CHECK(cffs_getxattr(volume, "/d/file", "user.a", value, 4) == -ERANGE);
+    CHECK(cffs_getxattr(volume, "/d/file", "user.a", value, 8) == 5 && memcmp(value, "12345", 5) == 0);
+    CHECK(cffs_getxattr(volume, "/d/file", "user.none", value, 8) == -ENODATA);
+    CHECK(cffs_listxattr(volume, "/d/file", NULL, 0) == 14);
+    CHECK(cffs_removexattr(volume, "/d/file", "user.b") == 0);
+    CHECK(cffs_removexattr(volume, "/d/file", "user.b") == -ENODATA);
+}
+
+static void contents(cffs_volume *volume)
+{
+    cffs_file *file, *missing = NULL;
+    cffs_stat_t stat;
+    char buffer[16];
+    uint8_t *whole;
+    size_t count;
+    CHECK(cffs_file_open(volume, "/new", 0, 0, &missing) == -ENOENT && missing == NULL);
+    CHECK(cffs_file_open(volume, "/new", CFFS_CREATE | CFFS_EXCLUSIVE, 0640, &file) == 0);
+    CHECK(cffs_file_open(volume, "/new", CFFS_CREATE | CFFS_EXCLUSIVE, 0640, &missing) == -EEXIST);
+    CHECK(cffs_file_open(volume, "/new", 8, 0640, &missing) == -EINVAL);
+    CHECK(cffs_file_open(volume, "/d", 0, 0, &missing) == -EISDIR);
+    CHECK(cffs_pwrite(file, "0123456789", 10, 100000) == 10);
+    CHECK(cffs_pread(file, buffer, sizeof buffer, 100005) == 5 && memcmp(buffer, "56789", 5) == 0);
+    CHECK(cffs_pread(file, buffer, sizeof buffer, 200000) == 0);
+    CHECK(cffs_fstat(file, &stat) == 0 && stat.size == 100010 && stat.mode == 0100640);
+    CHECK(cffs_ftruncate(file, 3) == 0);
+    CHECK(cffs_fsync(file) == 0);
+    CHECK(cffs_unlink(volume, "/new") == 0);
+    CHECK(cffs_pread(file, buffer, sizeof buffer, 0) == 3 && buffer[2] == 0);
+    cffs_file_close(file);
+
+    CHECK(cffs_truncate(volume, "/d/file", 3) == 0);
+    CHECK(cffs_read_file(volume, "/d/file", &whole, &count) == 0 && count == 3);
+    CHECK(memcmp(whole, "con", 3) == 0);
+    cffs_free(whole, count);
+    CHECK(cffs_write_file(volume, "/empty", NULL, 0) == 0);
+    CHECK(cffs_read_file(volume, "/empty", &whole, &count) == 0 && count == 0);
+    cffs_free(whole, count);
+    CHECK(cffs_file_open(volume, "/d/file", CFFS_TRUNCATE, 0, &file) == 0);
+    CHECK(cffs_fstat(file, &stat) == 0 && stat.size == 0);
+    cffs_file_close(file);
+}
+
+struct seen {
+    pthread_mutex_t lock;
+    size_t bytes, errors;
+};
+
+static void see(void *data, size_t position, int error, const uint8_t *contents, size_t count)
+{
+    struct seen *seen = data;
+    CHECK(error == 0 ? count == position && (count == 0 || contents[count - 1] == 'x') : error == -ENOENT);
+    CHECK(error == 0 || strcmp(cffs_error(), "no such file or directory") == 0);
+    pthread_mutex_lock(&seen->lock);
+    seen->bytes += count;
+    seen->errors += error != 0;
+    pthread_mutex_unlock(&seen->lock);
+}
+
+enum { MANY = 300 };
+
+static void many(cffs_volume *volume)
+{
+    static char text[MANY];
+    char *paths[MANY + 1];
+    struct seen seen = {PTHREAD_MUTEX_INITIALIZER, 0, 0};
+    cffs_dir *directory;
+    cffs_dirent entry;
+    size_t listed = 0;
+    memset(text, 'x', sizeof text);
+    CHECK(cffs_mkdir(volume, "/many", 0755) == 0);
+    for (size_t i = 0; i <= MANY; i++) {
+        paths[i] = malloc(32);
+        snprintf(paths[i], 32, "/many/%zu", i);
+        if (i < MANY)
+            CHECK(cffs_write_file(volume, paths[i], text, i) == 0);
+    }
+    CHECK(cffs_read_many(volume, (const char *const *)paths, MANY + 1, 4, see, &seen) == 0);
+    CHECK(seen.bytes == MANY * (MANY - 1) / 2 && seen.errors == 1);
+    CHECK(cffs_read_many(volume, NULL, 1, 1, see, &seen) == -EINVAL);
+    CHECK(cffs_read_many(volume, (const char *const *)paths, 1, 1, NULL, NULL) == -EINVAL);
+    CHECK(cffs_read_many(volume, NULL, 0, 1, see, &seen) == 0);
+    CHECK(cffs_opendir(volume, "/many", &directory) == 0);
+    while (cffs_readdir(directory, &entry) == 1) {
+        CHECK(strcmp(entry.name, paths[listed] + 6) == 0 && entry.stat.size == listed);
+        listed++;
+    }
+    CHECK(listed == MANY && cffs_readdir(directory, &entry) == 0);
+    cffs_closedir(directory);
+    CHECK(cffs_opendir(volume, "/empty", &directory) == -ENOTDIR);
+    for (size_t i = 0; i <= MANY; i++)
+        free(paths[i]);
+}
+
+static void *write_files(void *volume)
+{
+    char path[32];
+    for (int i = 0; i < 200; i++) {
+        snprintf(path, sizeof path, "/thread-%lx-%d", (unsigned long)pthread_self(), i);
+        CHECK(cffs_write_file(volume, path, path, strlen(path)) == 0);
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    cffs_volume *volume, *second = NULL;
+    cffs_file *late;
+    cffs_statvfs_t sizes;
+    pthread_t threads[4];
+    CHECK(argc == 2 && strlen(cffs_version()) > 0);
+    CHECK(cffs_mkfs(argv[1], 100, NULL) < 0 && strlen(cffs_error()) > 0);
+    remove(argv[1]);
+    CHECK(cffs_mkfs(argv[1], 64 << 20, "label") == 0);
+    CHECK(cffs_mkfs(argv[1], 64 << 20, NULL) == -EEXIST);
+    CHECK(cffs_open("/missing/image", NULL, &second) == -ENOENT && second == NULL);
+    CHECK(cffs_open(NULL, NULL, &second) == -EINVAL && cffs_open(argv[1], NULL, NULL) == -EINVAL);
+    CHECK(cffs_open(argv[1], &(cffs_options){.no_atime = 1, .cache_bytes = 1 << 20}, &volume) == 0);
+    CHECK(cffs_open(argv[1], NULL, &second) == -EBUSY);
+
+    names(volume);
+    attributes(volume);
+    contents(volume);
+    many(volume);
+    for (int i = 0; i < 4; i++)
+        CHECK(pthread_create(&threads[i], NULL, write_files, volume) == 0);
+    for (int i = 0; i < 4; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    CHECK(cffs_statvfs(volume, &sizes) == 0 && sizes.free_bytes < sizes.bytes && sizes.inodes > 1100);
+
+    CHECK(cffs_stat(NULL, "/", NULL) == -EINVAL && cffs_stat(volume, NULL, NULL) == -EINVAL);
+    CHECK(cffs_sync(volume) == 0);
+    CHECK(cffs_file_open(volume, "/d/file", 0, 0, &late) == 0);
+    CHECK(cffs_close(volume) == 0 && cffs_close(NULL) == 0);
+    CHECK(cffs_ftruncate(late, 1) == -ESTALE);
+    cffs_file_close(late);
+    cffs_file_close(NULL);
+    cffs_closedir(NULL);
+    cffs_free(NULL, 0);
+
+    CHECK(cffs_open(argv[1], &(cffs_options){.read_only = 1}, &volume) == 0);
+    CHECK(cffs_open(argv[1], &(cffs_options){.read_only = 1}, &second) == 0);
+    CHECK(cffs_write_file(volume, "/more", "", 0) == -EROFS);
+    CHECK(cffs_close(second) == 0 && cffs_close(volume) == 0);
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,55 @@
+//! Programs in C, linked with the library both ways.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use linking::{compile, libraries, run};
+
+#[path = "../../place-c/tests/linking/mod.rs"]
+mod linking;
+
+/// The program of a source, linked with each of the libraries.
+fn programs(source: &str, scratch: &Path) -> [PathBuf; 2] {
+    let libraries = libraries("cffs-c");
+    ["libcffs.a", "libcffs.so"].map(|library| {
+        let program = scratch.join(library.replace('.', "-"));
+        compile(source, &libraries.join(library), &program);
+        program
+    })
+}
+
+#[test]
+fn the_example_lists_what_it_has_written() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    for program in programs("examples/cffs.c", scratch.path()) {
+        let image = scratch.path().join("image");
+        let said = run(Command::new(&program).arg(&image)).stdout;
+        let said = String::from_utf8(said).expect("text");
+        assert_eq!(said, "15 bytes in\none, 5 bytes\ntwo, 5 bytes\nthree, 5 bytes\n");
+        let again = Command::new(&program).arg(&image).output().expect("it runs");
+        let said = String::from_utf8_lossy(&again.stderr);
+        assert!(!again.status.success() && said.starts_with("cffs_mkfs: "), "{said}");
+        std::fs::remove_file(&image).expect("removed");
+    }
+}
+
+#[test]
+fn every_function_does_what_the_header_says() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    for program in programs("tests/library.c", scratch.path()) {
+        run(Command::new(&program).arg(scratch.path().join("image")));
+        std::fs::remove_file(scratch.path().join("image")).expect("removed");
+    }
+}
+
+/// No access to memory that is not its own, and none that is lost.
+#[test]
+fn every_function_keeps_to_its_memory() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let [_, program] = programs("tests/library.c", scratch.path());
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
+    // It does not know what the kernel writes when asked about loop devices.
+    valgrind.args(["--errors-for-leak-kinds=definite,indirect", "--undef-value-errors=no"]);
+    run(valgrind.arg(program).arg(scratch.path().join("image")));
+}

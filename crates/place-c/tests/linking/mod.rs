@@ -1,0 +1,34 @@
+//! Programs in C, compiled and linked with a library of this workspace.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Runs a command, which succeeds.
+pub fn run(command: &mut Command) -> Output {
+    let output = command.output().expect("a program");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+    output
+}
+
+/// Builds the libraries of a package, which cargo does not do for tests by itself, and returns where they
+/// are.
+pub fn libraries(package: &str) -> PathBuf {
+    let program = std::env::current_exe().expect("this program");
+    let target = program.ancestors().nth(3).expect("the build's directory");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--locked", "--package", package, "--target-dir"]).arg(target);
+    run(cargo.current_dir(env!("CARGO_MANIFEST_DIR")));
+    target.join("debug")
+}
+
+/// Compiles a source of the package in whose tests this is, with its header, against a library.
+pub fn compile(source: &str, library: &Path, to: &Path) {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let at = library.parent().expect("the build's directory");
+    let mut cc = Command::new("cc");
+    cc.args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", "-I"])
+        .arg(here.join("include"));
+    cc.arg(here.join(source)).arg(library).arg(format!("-Wl,-rpath,{}", at.display()));
+    run(cc.args(["-lpthread", "-ldl", "-lm", "-o"]).arg(to));
+}
