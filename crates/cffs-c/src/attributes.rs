@@ -60,7 +60,7 @@ impl From<Timestamp> for Time {
 impl From<Attr> for Stat {
     fn from(attr: Attr) -> Stat {
         Stat {
-            ino: attr.ino.0.into(),
+            ino: attr.ino.0,
             generation: attr.generation,
             mode: attr.mode(),
             nlink: attr.nlink,
