@@ -124,11 +124,9 @@ const char *cffs_version(void);
 // options.
 int cffs_mkfs(const char *image, uint64_t size_bytes, const char *label);
 
-// Opens an image or a block device and sets *volume. `options` may be NULL. A volume that was not left clean is
-// recovered first.
-int cffs_open(const char *image,
-              const cffs_options *options,
-              cffs_volume **volume);
+// Opens an image or a block device and sets *volume. `options` may be NULL. A volume that was not left clean
+// is recovered first.
+int cffs_open(const char *image, const cffs_options *options, cffs_volume **volume);
 
 // Makes everything durable.
 int cffs_sync(const cffs_volume *volume);
@@ -212,7 +210,8 @@ int cffs_readdir(cffs_dir *directory, cffs_dirent *entry);
 // Closes a directory; NULL is allowed.
 void cffs_closedir(cffs_dir *directory);
 
-// Opens a file and sets *file. `flags` are CFFS_CREATE and so on, or 0; `mode` is that of a file that is made.
+// Opens a file and sets *file. `flags` are CFFS_CREATE and so on, or 0; `mode` is that of a file that is
+// made.
 int cffs_file_open(const cffs_volume *volume,
                    const char *path,
                    uint32_t flags,
@@ -250,9 +249,9 @@ int cffs_write_file(const cffs_volume *volume, const char *path, const void *con
 // Cuts a file off, or makes it longer by a hole, by its path.
 int cffs_truncate(const cffs_volume *volume, const char *path, uint64_t size_bytes);
 
-// Reads whole files in the order in which they lie on the device, which for many files in an order of one's own
-// is many times as fast as one by one. `visit` gets them one by one, in no certain order, from as many
-// threads as asked for; 0 for one. A file that cannot be read is given to `visit` with its error.
+// Reads whole files in the order in which they lie on the device, which for many files in another order is
+// many times as fast as one by one. `visit` gets them one by one, in no certain order, from as many threads
+// as asked for; 0 for one. A file that cannot be read is given to `visit` with its error.
 int cffs_read_many(const cffs_volume *volume,
                    const char *const *paths,
                    size_t count,

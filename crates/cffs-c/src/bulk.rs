@@ -33,13 +33,13 @@ impl Shared {
     }
 }
 
-/// Reads whole files in the order in which they lie on the device, which for many files in an order of one's own
-/// is many times as fast as one by one. `visit` gets them one by one, in no certain order, from as many
-/// threads as asked for; 0 for one. A file that cannot be read is given to `visit` with its error.
+/// Reads whole files in the order in which they lie on the device, which for many files in another order is
+/// many times as fast as one by one. `visit` gets them one by one, in no certain order, from as many threads
+/// as asked for; 0 for one. A file that cannot be read is given to `visit` with its error.
 ///
 /// # Safety
-/// `volume` is null or open; `paths` has `count` pointers, each null or a string; `visit` may be called with `data`
-/// by `threads` threads at once.
+/// `volume` is null or open; `paths` has `count` pointers, each null or a string; `visit` may be called with
+/// `data` by `threads` threads at once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cffs_read_many(
     volume: *const Volume,

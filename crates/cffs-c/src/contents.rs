@@ -22,7 +22,8 @@ pub const CFFS_EXCLUSIVE: u32 = 2;
 /// Empties the file.
 pub const CFFS_TRUNCATE: u32 = 4;
 
-/// Opens a file and sets *file. `flags` are CFFS_CREATE and so on, or 0; `mode` is that of a file that is made.
+/// Opens a file and sets *file. `flags` are CFFS_CREATE and so on, or 0; `mode` is that of a file that is
+/// made.
 ///
 /// # Safety
 /// `volume` is null or open, `path` null or a string, `file` null or writable.

@@ -80,8 +80,8 @@ pub unsafe extern "C" fn cffs_mkfs(
     })
 }
 
-/// Opens an image or a block device and sets *volume. `options` may be NULL. A volume that was not left clean is
-/// recovered first.
+/// Opens an image or a block device and sets *volume. `options` may be NULL. A volume that was not left clean
+/// is recovered first.
 ///
 /// # Safety
 /// `image` is null or a string, `options` null or readable, `volume` null or writable.
