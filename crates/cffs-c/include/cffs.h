@@ -105,9 +105,9 @@ typedef struct {
     cffs_stat_t stat;
 } cffs_dirent;
 
-// Gets a file that cffs_read_many has read: its position in the list of paths, and its contents, which are valid
-// until this returns; or a negative errno in `error` and no contents, and cffs_error says why. `data` is
-// what the caller gave. Several threads call this at once.
+// Gets a file that cffs_read_many has read: its position in the list of paths, and its contents, which are
+// valid until this returns; or a negative errno in `error` and no contents, and cffs_error says why. `data`
+// is what the caller gave. Several threads call this at once.
 typedef void (*cffs_visit)(void *data, size_t position, int error, const uint8_t *contents, size_t count);
 
 #ifdef __cplusplus

@@ -6,7 +6,8 @@ use cffs::clock::Timestamp;
 use cffs::error::{Error, Result};
 use cffs::vfs::types::{Attr, SetAttr, SetTime, XattrMode};
 
-use crate::error::{bytes, counted, opened, place, status};
+use crate::error::{counted, status};
+use crate::pointers::{bytes, copy_out, opened, place, readable};
 use crate::volume::Volume;
 
 /// A time.
@@ -189,7 +190,8 @@ unsafe fn change(volume: *const Volume, path: *const c_char, changes: &SetAttr) 
 /// `count` 0 it returns the length alone; ERANGE if there is not enough room.
 ///
 /// # Safety
-/// `volume` is null or open, `path` and `name` are null or strings, `value` null or writable for `count` bytes.
+/// `volume` is null or open, `path` and `name` are null or strings, `value` null or writable for `count`
+/// bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cffs_getxattr(
     volume: *const Volume,
@@ -229,26 +231,11 @@ pub unsafe extern "C" fn cffs_listxattr(
     })
 }
 
-/// # Safety
-/// `to` is null or writable for `count` bytes.
-pub(crate) unsafe fn copy_out(from: &[u8], to: *mut c_void, count: usize) -> Result<i64> {
-    if count > 0 {
-        if to.is_null() {
-            return Err(Error::Invalid("there is no place for the result: NULL"));
-        }
-        if from.len() > count {
-            return Err(Error::Range);
-        }
-        // SAFETY: there is room, as above, and `from` is the library's own.
-        unsafe { to.cast::<u8>().copy_from_nonoverlapping(from.as_ptr(), from.len()) };
-    }
-    Ok(from.len() as i64)
-}
-
 /// Sets an extended attribute.
 ///
 /// # Safety
-/// `volume` is null or open, `path` and `name` are null or strings, `value` null or readable for `count` bytes.
+/// `volume` is null or open, `path` and `name` are null or strings, `value` null or readable for `count`
+/// bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cffs_setxattr(
     volume: *const Volume,
@@ -261,7 +248,7 @@ pub unsafe extern "C" fn cffs_setxattr(
         // SAFETY: the caller's promise.
         let (volume, path, name) = unsafe { (opened(volume)?, bytes(path)?, bytes(name)?) };
         // SAFETY: the caller's promise.
-        let value = unsafe { crate::contents::readable(value, count) }?;
+        let value = unsafe { readable(value, count) }?;
         let ino = volume.files.node(path)?.ino();
         volume.files.volume().set_xattr(ino, name, value, XattrMode::Any)
     })

@@ -5,12 +5,13 @@ use std::num::NonZeroUsize;
 
 use cffs::error::Result;
 
-use crate::error::{bytes, failure, opened, status};
+use crate::error::{failure, status};
+use crate::pointers::{bytes, opened};
 use crate::volume::Volume;
 
-/// Gets a file that cffs_read_many has read: its position in the list of paths, and its contents, which are valid
-/// until this returns; or a negative errno in `error` and no contents, and cffs_error says why. `data` is
-/// what the caller gave. Several threads call this at once.
+/// Gets a file that cffs_read_many has read: its position in the list of paths, and its contents, which are
+/// valid until this returns; or a negative errno in `error` and no contents, and cffs_error says why. `data`
+/// is what the caller gave. Several threads call this at once.
 pub type Visit = Option<
     unsafe extern "C" fn(
         data: *mut c_void,

@@ -7,7 +7,8 @@ use cffs::files;
 use cffs::vfs::types::SetAttr;
 
 use crate::attributes::Stat;
-use crate::error::{bytes, counted, hand_out, opened, place, status, take_back};
+use crate::error::{counted, status};
+use crate::pointers::{bytes, hand_out, opened, place, readable, take_back, writable};
 use crate::volume::Volume;
 
 /// A regular file that is open, to read and to write. It goes on to exist if its last name is removed.
@@ -212,35 +213,3 @@ pub unsafe extern "C" fn cffs_truncate(
         volume.files.set_attr(path, &changes).map(drop)
     })
 }
-
-/// # Safety
-/// `buffer` is null or readable for `count` bytes within `'a`.
-pub(crate) unsafe fn readable<'a>(buffer: *const c_void, count: usize) -> Result<&'a [u8]> {
-    match count {
-        0 => Ok(&[]),
-        // No object is larger than this.
-        _ if buffer.is_null() || isize::try_from(count).is_err() => Err(NO_BUFFER),
-        // SAFETY: as above.
-        _ => Ok(unsafe { std::slice::from_raw_parts(buffer.cast(), count) }),
-    }
-}
-
-/// # Safety
-/// `buffer` is null or writable for `count` bytes within `'a`, and nobody else looks at it. Its bytes have
-/// values, if any.
-unsafe fn writable<'a>(buffer: *mut c_void, count: usize) -> Result<&'a mut [u8]> {
-    match count {
-        0 => Ok(&mut []),
-        _ if buffer.is_null() || isize::try_from(count).is_err() => Err(NO_BUFFER),
-        _ => {
-            // SAFETY: as above. What C has not initialized gets a value first: a slice of Rust has one
-            // in each byte.
-            unsafe {
-                buffer.cast::<u8>().write_bytes(0, count);
-                Ok(std::slice::from_raw_parts_mut(buffer.cast(), count))
-            }
-        }
-    }
-}
-
-const NO_BUFFER: Error = Error::Invalid("there is no buffer of this size");

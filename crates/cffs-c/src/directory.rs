@@ -6,7 +6,8 @@ use cffs::error::Error;
 use cffs::files::DirItem;
 
 use crate::attributes::Stat;
-use crate::error::{bytes, counted, hand_out, opened, place, status, take_back};
+use crate::error::{counted, status};
+use crate::pointers::{bytes, hand_out, opened, place, take_back};
 use crate::volume::Volume;
 
 /// A directory that is being read: its entries as of when it was opened.

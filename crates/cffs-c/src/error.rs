@@ -1,8 +1,8 @@
-//! Errors by number and in words, and pointers as they come from C.
+//! Errors by number and in words.
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cffs::error::{Error, Result};
@@ -52,48 +52,4 @@ pub(crate) fn counted(work: impl FnOnce() -> Result<i64>) -> i64 {
 /// The same for a function that returns 0.
 pub(crate) fn status(work: impl FnOnce() -> Result<()>) -> c_int {
     counted(|| work().map(|()| 0)) as c_int
-}
-
-/// The bytes of a string.
-///
-/// # Safety
-/// `string` is null, or a string that ends with a zero byte and lives as long as `'a`.
-pub(crate) unsafe fn bytes<'a>(string: *const c_char) -> Result<&'a [u8]> {
-    if string.is_null() {
-        return Err(Error::Invalid("a string is NULL"));
-    }
-    // SAFETY: as above.
-    Ok(unsafe { CStr::from_ptr(string) }.to_bytes())
-}
-
-/// What a handle leads to.
-///
-/// # Safety
-/// `handle` is null, or comes from a function of this library and is not closed within `'a`.
-pub(crate) unsafe fn opened<'a, T>(handle: *const T) -> Result<&'a T> {
-    // SAFETY: as above.
-    unsafe { handle.as_ref() }.ok_or(Error::Invalid("a handle is NULL"))
-}
-
-/// Where a result goes.
-///
-/// # Safety
-/// `place` is null, or may be written within `'a`, and nobody else looks at it.
-pub(crate) unsafe fn place<'a, T>(place: *mut T) -> Result<&'a mut T> {
-    // SAFETY: as above.
-    unsafe { place.as_mut() }.ok_or(Error::Invalid("there is no place for the result: NULL"))
-}
-
-/// A handle for the caller.
-pub(crate) fn hand_out<T>(value: T) -> *mut T {
-    Box::into_raw(Box::new(value))
-}
-
-/// Takes a handle back; none if it is null.
-///
-/// # Safety
-/// `handle` is null, or comes from [`hand_out`] and is not used any more.
-pub(crate) unsafe fn take_back<T>(handle: *mut T) -> Option<Box<T>> {
-    // SAFETY: as above.
-    (!handle.is_null()).then(|| unsafe { Box::from_raw(handle) })
 }

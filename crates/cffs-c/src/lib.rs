@@ -6,6 +6,7 @@
 
 // In the order in which the header has them.
 mod error;
+mod pointers;
 
 mod volume;
 

@@ -5,7 +5,8 @@ use std::ffi::{c_char, c_int, c_void};
 use cffs::error::Error;
 use cffs::vfs::types::SetAttr;
 
-use crate::error::{bytes, counted, opened, status};
+use crate::error::{counted, status};
+use crate::pointers::{bytes, copy_out, opened};
 use crate::volume::Volume;
 
 /// Makes a directory.
@@ -121,7 +122,7 @@ pub unsafe extern "C" fn cffs_readlink(
             return Err(Error::Range);
         }
         // SAFETY: the caller's promise.
-        unsafe { crate::attributes::copy_out(&found, target.cast::<c_void>(), count) }?;
+        unsafe { copy_out(&found, target.cast::<c_void>(), count) }?;
         Ok(length)
     })
 }

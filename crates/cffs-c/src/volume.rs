@@ -10,7 +10,8 @@ use cffs::files::Files;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::vfs::types::OpenOptions;
 
-use crate::error::{bytes, hand_out, opened, place, status, take_back};
+use crate::error::status;
+use crate::pointers::{bytes, hand_out, opened, place, take_back};
 
 /// A volume that is open. Another program cannot open it meanwhile, but to read if this one only reads too.
 pub struct Volume {

@@ -1,0 +1,102 @@
+//! Pointers as they come from C, and as they go there.
+
+use std::ffi::{CStr, c_char, c_void};
+
+use cffs::error::{Error, Result};
+
+/// The bytes of a string.
+///
+/// # Safety
+/// `string` is null, or a string that ends with a zero byte and lives as long as `'a`.
+pub(crate) unsafe fn bytes<'a>(string: *const c_char) -> Result<&'a [u8]> {
+    if string.is_null() {
+        return Err(Error::Invalid("a string is NULL"));
+    }
+    // SAFETY: as above.
+    Ok(unsafe { CStr::from_ptr(string) }.to_bytes())
+}
+
+/// What a handle leads to.
+///
+/// # Safety
+/// `handle` is null, or comes from a function of this library and is not closed within `'a`.
+pub(crate) unsafe fn opened<'a, T>(handle: *const T) -> Result<&'a T> {
+    // SAFETY: as above.
+    unsafe { handle.as_ref() }.ok_or(Error::Invalid("a handle is NULL"))
+}
+
+/// Where a result goes.
+///
+/// # Safety
+/// `place` is null, or may be written within `'a`, and nobody else looks at it.
+pub(crate) unsafe fn place<'a, T>(place: *mut T) -> Result<&'a mut T> {
+    // SAFETY: as above.
+    unsafe { place.as_mut() }.ok_or(Error::Invalid("there is no place for the result: NULL"))
+}
+
+/// A handle for the caller.
+pub(crate) fn hand_out<T>(value: T) -> *mut T {
+    Box::into_raw(Box::new(value))
+}
+
+/// Takes a handle back; none if it is null.
+///
+/// # Safety
+/// `handle` is null, or comes from [`hand_out`] and is not used any more.
+pub(crate) unsafe fn take_back<T>(handle: *mut T) -> Option<Box<T>> {
+    // SAFETY: as above.
+    (!handle.is_null()).then(|| unsafe { Box::from_raw(handle) })
+}
+
+/// The bytes of a buffer.
+///
+/// # Safety
+/// `buffer` is null or readable for `count` bytes within `'a`.
+pub(crate) unsafe fn readable<'a>(buffer: *const c_void, count: usize) -> Result<&'a [u8]> {
+    match count {
+        0 => Ok(&[]),
+        // No object is larger than this.
+        _ if buffer.is_null() || isize::try_from(count).is_err() => Err(NO_BUFFER),
+        // SAFETY: as above.
+        _ => Ok(unsafe { std::slice::from_raw_parts(buffer.cast(), count) }),
+    }
+}
+
+/// The room in a buffer.
+///
+/// # Safety
+/// `buffer` is null or writable for `count` bytes within `'a`, and nobody else looks at it.
+pub(crate) unsafe fn writable<'a>(buffer: *mut c_void, count: usize) -> Result<&'a mut [u8]> {
+    match count {
+        0 => Ok(&mut []),
+        _ if buffer.is_null() || isize::try_from(count).is_err() => Err(NO_BUFFER),
+        _ => {
+            // SAFETY: as above. What C has not initialized gets a value first: a slice of Rust has one
+            // in each byte.
+            unsafe {
+                buffer.cast::<u8>().write_bytes(0, count);
+                Ok(std::slice::from_raw_parts_mut(buffer.cast(), count))
+            }
+        }
+    }
+}
+
+const NO_BUFFER: Error = Error::Invalid("there is no buffer of this size");
+
+/// Copies a result to a buffer, if it has room, and returns the result's length; with `count` 0 that alone.
+///
+/// # Safety
+/// `to` is null or writable for `count` bytes.
+pub(crate) unsafe fn copy_out(from: &[u8], to: *mut c_void, count: usize) -> Result<i64> {
+    if count > 0 {
+        if to.is_null() {
+            return Err(Error::Invalid("there is no place for the result: NULL"));
+        }
+        if from.len() > count {
+            return Err(Error::Range);
+        }
+        // SAFETY: there is room, as above, and `from` is the library's own.
+        unsafe { to.cast::<u8>().copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+    }
+    Ok(from.len() as i64)
+}
