@@ -3,11 +3,15 @@
 
 mod harness;
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+use rustix::mount::UnmountFlags;
 
 use harness::{Scratch, can_mount, fail, succeed, take_turns};
 
@@ -289,6 +293,71 @@ fn an_image_can_be_copied_as_soon_as_umount_8_has_returned_from_a_block_device()
         let output = scratch.cffs(["info"]).arg(scratch.image()).output().expect("it starts");
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         assert_eq!(loop_devices(&scratch.image()), "");
+    }
+}
+
+/// A file system in memory, gone in the end.
+struct TmpFs(PathBuf);
+
+impl TmpFs {
+    fn mount(directory: PathBuf) -> TmpFs {
+        fs::create_dir(&directory).expect("made");
+        succeed(Command::new("mount").args(["-t", "tmpfs", "cffs-test"]).arg(&directory));
+        TmpFs(directory)
+    }
+}
+
+impl Drop for TmpFs {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
+/// The file system that has the image could not always be unmounted next: the server's process, which was
+/// about to end, still had the image open.
+#[test]
+fn what_lies_below_a_volume_is_free_as_soon_as_it_is_unmounted() {
+    let _turn = take_turns();
+    if !is_root() || !has_loop_devices() {
+        return;
+    }
+    for (unmount, options) in [
+        (&[harness::CFFS, "umount"][..], "fuseblk=auto,transport=auto"),
+        (&[harness::CFFS, "umount"][..], "fuseblk=auto,transport=dev"),
+        (&[harness::CFFS, "umount"][..], "fuseblk=no"),
+        (&["umount"][..], "fuseblk=auto"),
+    ] {
+        for on_disk in [false, true] {
+            let scratch = Scratch::new();
+            let below = TmpFs::mount(scratch.path().join("below"));
+            let image = below.0.join("image.cffs");
+            succeed(scratch.cffs(["mkfs", "-q", "--size", "256M"]).arg(&image));
+            let mut losetup = Command::new("losetup");
+            let source = match on_disk {
+                true => succeed(losetup.args(["--find", "--show"]).arg(&image)).trim().into(),
+                false => image.clone(),
+            };
+            let mut command = scratch.cffs(["mount", "-o", options, "-o", &scratch.log_option()]);
+            succeed(command.arg(&source).arg(scratch.mountpoint()));
+            let pid = info(&scratch)["server"]["pid"].to_string();
+            // Memory that takes the kernel a while to free when the server ends.
+            fs::write(scratch.mountpoint().join("f"), vec![7; 100 << 20]).expect("written");
+            fs::read(scratch.mountpoint().join("f")).expect("read");
+            let mut command = Command::new(unmount[0]);
+            succeed(command.args(&unmount[1..]).arg(scratch.mountpoint()));
+            let is_there = Path::new("/proc").join(&pid).join("exe").exists();
+            let exclusive = OFlags::EXCL.bits() as i32;
+            let free = File::options().read(true).custom_flags(exclusive).open(&source).map(drop);
+            if on_disk {
+                succeed(Command::new("losetup").arg("--detach").arg(&source));
+            }
+            let unmounted = rustix::mount::unmount(&below.0, UnmountFlags::empty());
+            let case = format!("{unmount:?} {options} {}", source.display());
+            assert!(free.is_ok(), "{case}: {free:?}");
+            // An open image, also through a loop device, keeps its file system mounted.
+            assert!(unmounted.is_ok(), "{case}: {unmounted:?}");
+            assert!(!is_there || unmount == ["umount"], "{case}: the server has not ended");
+        }
     }
 }
 

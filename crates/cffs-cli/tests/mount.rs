@@ -112,6 +112,24 @@ fn umount_returns_when_the_image_is_complete() {
     scratch.assert_clean();
 }
 
+/// Another command that asked the server something at that moment made the unmount fail.
+#[test]
+fn a_mount_that_is_busy_for_a_moment_is_unmounted_and_one_that_stays_so_is_not() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let file = fs::File::create(scratch.mountpoint().join("f")).expect("made");
+    let said = fail(1, scratch.cffs(["umount"]).arg(scratch.mountpoint()));
+    assert!(said.contains("is busy"), "{said}");
+    let mut umount = scratch.cffs(["umount"]).arg(scratch.mountpoint()).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(100));
+    drop(file);
+    assert!(umount.wait().expect("it ended").success());
+    scratch.assert_clean();
+}
+
 /// The bytes that the image takes on the host.
 fn image_on_disk(scratch: &Scratch) -> u64 {
     fs::metadata(scratch.image()).expect("there").blocks() * 512

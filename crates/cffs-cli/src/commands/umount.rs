@@ -1,7 +1,7 @@
 //! `cffs umount`: unmounts, and returns when the image is complete.
 //!
 //! ```text
-//!   ask the server for its last word ──▶ unmount(2) ──▶ hear it:  Closed    0
+//!   ask the server for its last word ──▶ unmount(2) ──▶ hear it:  Closed    0, when its process has ended
 //!                                                                Failed    1, what is lost
 //!                                                                Serving   1, who still uses the volume
 //!                                                                the end   1, the server died
@@ -36,6 +36,9 @@ const QUIET: Duration = Duration::from_secs(2);
 const NOTICE: Duration = Duration::from_secs(5);
 /// How long a server that cannot be asked may take to complete the image.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a mount may be busy before that is reported: a command that looks for the mount of an image
+/// asks each server, and keeps its mount busy for that moment.
+const GLANCE: Duration = Duration::from_millis(500);
 /// How often the state of things is looked at.
 const INTERVAL: Duration = Duration::from_millis(20);
 
@@ -151,7 +154,14 @@ fn last_word(mounted: &Mounted, farewell: &mut Farewell, mut heard: Heard) -> an
     let mut is_closing = false;
     loop {
         match heard {
-            Heard::Word(Word::Closed) => return Ok(()),
+            Heard::Word(Word::Closed) => {
+                if !farewell.wait_for_exit(NOTICE) {
+                    note!(
+                        "cffs umount: {image} is complete and free, but its server has not ended"
+                    );
+                }
+                return Ok(());
+            }
             Heard::Word(Word::Failed(why)) => {
                 farewell.wait_for_exit(NOTICE);
                 bail!("{image}: {why} {image}");
@@ -246,7 +256,14 @@ fn state_when_free(image: &Path) -> anyhow::Result<Option<State>> {
 /// Takes a mount out of the tree.
 pub fn unmount(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    match rustix::mount::unmount(directory, flags | UnmountFlags::NOFOLLOW) {
+    let began = Instant::now();
+    let unmounted = loop {
+        match rustix::mount::unmount(directory, flags | UnmountFlags::NOFOLLOW) {
+            Err(Errno::BUSY) if began.elapsed() < GLANCE => thread::sleep(INTERVAL),
+            unmounted => break unmounted,
+        }
+    };
+    match unmounted {
         Ok(()) => Ok(()),
         Err(Errno::BUSY) => bail!(
             "{} is busy: somebody has files open or a working directory there (fuser -vm shows \

@@ -6,8 +6,9 @@
 //!   the connection has ended: serve() ─────┘
 //! ```
 //!
-//! When the kernel has its answer, the unmount returns, and anybody may have the image. So the device
-//! is given back before that, though the server's process is still about to end.
+//! When the kernel has its answer, the unmount returns, and anybody may have the image, or take away
+//! what lies below it. So the device is closed before that, though the server's process is still
+//! about to end.
 
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
@@ -47,7 +48,7 @@ impl Closing {
             self.farewells.say(&Word::Closing);
             let closed = self.volume.close();
             if let Some(Err(error)) = self.device.as_ref().map(|device| device.release()) {
-                tracing::warn!(%error, "the lock on the volume stays until the server has ended");
+                tracing::warn!(%error, "the lock on the volume may stay until the server has ended");
             }
             let Err(error) = closed else {
                 tracing::info!("closed");

@@ -132,13 +132,14 @@ impl Farewell {
         }
     }
 
-    /// Waits until the server's process is gone, for at most `timeout`. A volume that could not be closed
-    /// still says whose it is, and others leave it alone as long as that process lives.
-    pub fn wait_for_exit(&self, timeout: Duration) {
-        let Some(process) = &self.process else { return };
+    /// Waits until the server's process is gone, for at most `timeout`, and returns whether it is, as
+    /// far as this one can see. A volume that could not be closed still says whose it is, and others
+    /// leave it alone as long as that process lives; one that was has an open log and a program.
+    pub fn wait_for_exit(&self, timeout: Duration) -> bool {
+        let Some(process) = &self.process else { return true };
         let timeout = Timespec::try_from(timeout).ok();
         // If this fails, a program that opens the volume too early gets the reason.
-        let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], timeout.as_ref());
+        !matches!(poll(&mut [PollFd::new(process, PollFlags::IN)], timeout.as_ref()), Ok(0))
     }
 
     /// Listens for at most `timeout`.

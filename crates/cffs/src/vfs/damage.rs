@@ -109,6 +109,10 @@ impl Volume {
     /// it (0 for none), and what it is, in words. A volume that is open read-only remembers it as long
     /// as it is open.
     pub fn remember_damage(&self, code: u16, ino: InodeNo, what: &str) {
+        // A read that is still under way when the volume is closed finds no device.
+        if self.closed.load(Ordering::Acquire) {
+            return;
+        }
         let now = self.store().clock.now().seconds.max(0) as u64;
         self.damage.add(code, ino, now, what);
     }

@@ -155,11 +155,10 @@ impl Hold {
         Hold { beneath: Mutex::new(files), is_whole, ..Hold::default() }
     }
 
-    /// Lets go of everything, while the file stays open.
-    pub(super) fn release(&self, file: &File) -> io::Result<()> {
+    /// Lets go of everything but the lock on the file, which goes with that.
+    pub(super) fn release(&self) {
         self.lend_claim();
         self.beneath.lock().clear();
-        lock::unlock(file, Span::ALL)
     }
 }
 

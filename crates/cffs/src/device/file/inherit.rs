@@ -7,13 +7,13 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 
+use parking_lot::RwLock;
 use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd};
 
 use super::hold::Hold;
-use super::{Access, FileDevice, Geometry};
+use super::{Access, Descriptors, FileDevice, Geometry};
 
 /// A device as one program hands it to the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,16 +31,17 @@ impl FileDevice {
     ///
     /// # Errors
     ///
-    /// Those of `fcntl(2)`.
+    /// Those of `fcntl(2)`; `ESTALE` once the device was [released](FileDevice::release).
     pub fn outlive_exec(&self, outlive: bool) -> io::Result<Inheritance> {
+        let open = self.open_descriptors()?;
         let inheritance = Inheritance {
-            file: self.file.as_raw_fd(),
+            file: open.file.as_raw_fd(),
             hold: self.hold.descriptors(),
             is_whole: self.hold.is_whole,
         };
         let flags = if outlive { FdFlags::empty() } else { FdFlags::CLOEXEC };
         for number in inheritance.hold.iter().chain([&inheritance.file]) {
-            // SAFETY: the descriptors are those of `self`, which keeps them open.
+            // SAFETY: the descriptors are those of `self`, and `open` keeps them open.
             let descriptor = unsafe { BorrowedFd::borrow_raw(*number) };
             fcntl_setfd(descriptor, flags)?;
         }
@@ -59,13 +60,11 @@ impl FileDevice {
         let is_block_device = super::open::is_block_device(&file)?;
         Ok(FileDevice {
             geometry: Geometry::of(&file, is_block_device)?,
-            file,
+            descriptors: RwLock::new(Some(Descriptors::of(file))),
             access,
             is_block_device,
             grown_bytes: AtomicU64::new(0),
-            released: AtomicBool::new(false),
             direct: None,
-            long: OnceLock::new(),
             hold: Hold::inherited(hold, inheritance.is_whole),
         })
     }

@@ -15,9 +15,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
 use rustix::fs::{Advice, FallocateFlags, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl;
@@ -41,6 +42,7 @@ use hold::Hold;
 pub use hold::User;
 pub use inherit::{Inheritance, inherited_descriptor};
 pub use lock::Process;
+use lock::Span;
 use long::LongRequests;
 pub use loop_info::LoopInfo;
 pub use open::{Access, OpenError, OpenOptions};
@@ -55,21 +57,28 @@ const VECTOR_MAX: usize = 1024;
 /// An image file or a raw block device, kept from other programs.
 #[derive(Debug)]
 pub struct FileDevice {
-    file: File,
+    /// `None` once others may have the device. Each request holds the lock, so that none is under way
+    /// when the descriptors are closed.
+    descriptors: RwLock<Option<Descriptors>>,
     /// As it was when the device was opened.
     geometry: Geometry,
     /// The size to which it has grown since; 0 if it has not.
     grown_bytes: AtomicU64,
     access: Access,
     is_block_device: bool,
-    /// Set once others may have the device.
-    released: AtomicBool,
     /// Set if the host's page cache is bypassed.
     direct: Option<DirectAlignment>,
-    /// The same block device for long requests that bypass it, once a cache above chooses what is read.
-    long: OnceLock<Option<LongRequests>>,
     /// Stands last, and so goes last.
     hold: Hold,
+}
+
+/// What a device is read and written through.
+#[derive(Debug)]
+struct Descriptors {
+    file: File,
+    /// The same block device for long requests that bypass the host's page cache, once a cache above
+    /// chooses what is read.
+    long: OnceLock<Option<LongRequests>>,
 }
 
 impl FileDevice {
@@ -114,26 +123,53 @@ impl FileDevice {
     /// claimed the device meanwhile.
     pub fn reclaim(&self) -> Result<(), OpenError> {
         match self.is_block_device && self.access == Access::ReadWrite {
-            true => self.hold.reclaim(&self.file).map_err(|refusal| refusal.at(&self.path())),
+            true => {
+                let given_back = |source| OpenError::Io { path: "the device".into(), source };
+                let open = self.open_descriptors().map_err(given_back)?;
+                self.hold.reclaim(&open.file).map_err(|refusal| refusal.at(&path_of(&open.file)))
+            }
             false => Ok(()),
         }
     }
 
-    /// Gives the device back to others while this one is still open, to be called when the volume on
-    /// it is closed. Every later write fails.
+    /// Closes the device, to be called when the volume on it is closed: others may have it from now on,
+    /// and the disk below or the file system of the image can be taken away. Waits for the requests
+    /// under way; every later one fails with `ESTALE`.
     pub fn release(&self) -> io::Result<()> {
-        self.released.store(true, Ordering::Release);
-        self.hold.release(&self.file)
+        let Some(open) = self.descriptors.write().take() else { return Ok(()) };
+        // A copy of the descriptor in a child that has not executed its program yet keeps the lock.
+        let unlocked = lock::unlock(&open.file, Span::ALL);
+        drop(open);
+        self.hold.release();
+        unlocked
     }
 
     /// Another descriptor of the same image or device, without the lock.
     pub fn reopen(&self) -> io::Result<File> {
-        reopen::again(&self.file, self.access, OFlags::empty())
+        reopen::again(&self.open_descriptors()?.file, self.access, OFlags::empty())
     }
 
-    fn path(&self) -> PathBuf {
-        let path = std::fs::read_link(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
-        path.unwrap_or_else(|_| PathBuf::from("the device"))
+    /// The device, which stays open for as long as the guard lives.
+    fn open_descriptors(&self) -> io::Result<MappedRwLockReadGuard<'_, Descriptors>> {
+        RwLockReadGuard::try_map(self.descriptors.read(), Option::as_ref)
+            .map_err(|_| Errno::STALE.into())
+    }
+
+    fn open_for_writing(&self) -> io::Result<MappedRwLockReadGuard<'_, Descriptors>> {
+        match self.access {
+            Access::ReadWrite => self.open_descriptors(),
+            Access::ReadOnly => Err(Errno::ROFS.into()),
+        }
+    }
+}
+
+impl Descriptors {
+    fn of(file: File) -> Descriptors {
+        Descriptors { file, long: OnceLock::new() }
+    }
+
+    fn long(&self) -> Option<&LongRequests> {
+        self.long.get()?.as_ref()
     }
 
     /// Has the host send a long write to the device now, while the next one is copied: at the latest
@@ -145,18 +181,11 @@ impl FileDevice {
             let _ = rustix::fs::fadvise(&self.file, offset, Some(long), Advice::DontNeed);
         }
     }
+}
 
-    fn long(&self) -> Option<&LongRequests> {
-        self.long.get()?.as_ref()
-    }
-
-    fn check_writable(&self) -> io::Result<()> {
-        match self.access {
-            Access::ReadWrite if self.released.load(Ordering::Acquire) => Err(Errno::STALE.into()),
-            Access::ReadWrite => Ok(()),
-            Access::ReadOnly => Err(Errno::ROFS.into()),
-        }
-    }
+fn path_of(file: &File) -> PathBuf {
+    let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    path.unwrap_or_else(|_| PathBuf::from("the device"))
 }
 
 impl BlockDevice for FileDevice {
@@ -167,27 +196,28 @@ impl BlockDevice for FileDevice {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.geometry().check(offset, buf.len() as u64)?;
+        let open = self.open_descriptors()?;
         match &self.direct {
-            None if self.long().is_some_and(|long| long.read(offset, buf)) => Ok(()),
-            None => self.file.read_exact_at(buf, offset),
-            Some(alignment) => alignment.read(&self.file, self.geometry().size_bytes, offset, buf),
+            None if open.long().is_some_and(|long| long.read(offset, buf)) => Ok(()),
+            None => open.file.read_exact_at(buf, offset),
+            Some(alignment) => alignment.read(&open.file, self.geometry().size_bytes, offset, buf),
         }
     }
 
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        self.check_writable()?;
+        let open = self.open_for_writing()?;
         self.geometry().check(offset, total_len(bufs))?;
         match &self.direct {
-            None => match self.long().and_then(|long| long.write(offset, bufs)) {
+            None => match open.long().and_then(|long| long.write(offset, bufs)) {
                 Some(written) => written,
                 None => {
-                    write_vectored(&self.file, offset, bufs)?;
-                    self.begin_writing(offset, total_len(bufs));
+                    write_vectored(&open.file, offset, bufs)?;
+                    open.begin_writing(offset, total_len(bufs));
                     Ok(())
                 }
             },
             Some(alignment) => {
-                alignment.write(&self.file, self.geometry().size_bytes, offset, bufs)
+                alignment.write(&open.file, self.geometry().size_bytes, offset, bufs)
             }
         }
     }
@@ -198,22 +228,22 @@ impl BlockDevice for FileDevice {
 
     fn sync(&self) -> io::Result<()> {
         match self.access {
-            Access::ReadWrite => self.file.sync_data(),
+            Access::ReadWrite => self.open_descriptors()?.file.sync_data(),
             Access::ReadOnly => Ok(()),
         }
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.check_writable()?;
+        let open = self.open_for_writing()?;
         self.geometry().check(offset, len)?;
         if len == 0 {
             return Ok(());
         }
         let outcome = if self.is_block_device {
-            discard_on_block_device(&self.file, self.geometry.sector_bytes, offset, len)
+            discard_on_block_device(&open.file, self.geometry.sector_bytes, offset, len)
         } else {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            rustix::fs::fallocate(&self.file, flags, offset, len)
+            rustix::fs::fallocate(&open.file, flags, offset, len)
         };
         match outcome {
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY) => Ok(()),
@@ -222,13 +252,13 @@ impl BlockDevice for FileDevice {
     }
 
     fn grow(&self, size_bytes: u64) -> io::Result<()> {
-        self.check_writable()?;
+        let open = self.open_for_writing()?;
         let there = if self.is_block_device {
-            open::block_device_size(&self.file)?
+            open::block_device_size(&open.file)?
         } else {
-            let there = self.file.metadata()?.len();
+            let there = open.file.metadata()?.len();
             if there < size_bytes {
-                self.file.set_len(size_bytes)?;
+                open.file.set_len(size_bytes)?;
             }
             there.max(size_bytes)
         };
@@ -238,24 +268,26 @@ impl BlockDevice for FileDevice {
 
     /// The kernel would read on where it sees a pattern, beside and beyond what was chosen.
     fn expect_chosen_reads(&self) {
+        let Ok(open) = self.open_descriptors() else { return };
         // A file system that does not take the hint guesses on.
-        let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::Random);
+        let _ = rustix::fs::fadvise(&open.file, 0, None, Advice::Random);
         if self.is_block_device && self.direct.is_none() {
             // Where it cannot be opened again, the page cache has to do.
-            self.long.get_or_init(|| LongRequests::of(&self.file, self.access).ok());
+            open.long.get_or_init(|| LongRequests::of(&open.file, self.access).ok());
         }
     }
 
     fn longest_request(&self) -> Option<u64> {
         match self.is_block_device {
-            true => open::longest_request(&self.file).ok(),
+            true => open::longest_request(&self.open_descriptors().ok()?.file).ok(),
             false => Some(IMAGE_READ_BYTES),
         }
     }
 
     fn drop_cached(&self, offset: u64, len: u64) {
+        let Ok(open) = self.open_descriptors() else { return };
         // What waits to be written is not dropped, nor need it be: it is this host's.
-        let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), Advice::DontNeed);
+        let _ = rustix::fs::fadvise(&open.file, offset, NonZeroU64::new(len), Advice::DontNeed);
     }
 
     fn is_exclusive(&self) -> bool {

@@ -4,17 +4,17 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
+use parking_lot::RwLock;
 use rustix::fs::{Advice, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl;
 
 use super::direct::DirectAlignment;
 use super::hold::{Hold, Refusal, User};
-use super::{FileDevice, Geometry};
+use super::{Descriptors, FileDevice, Geometry};
 
 const IMAGE_SECTOR_BYTES: u32 = 4096;
 
@@ -153,14 +153,12 @@ impl OpenOptions {
             false => None,
         };
         Ok(FileDevice {
-            file,
+            descriptors: RwLock::new(Some(Descriptors::of(file))),
             geometry,
             grown_bytes: AtomicU64::new(0),
             access: self.access,
             is_block_device,
             direct,
-            long: OnceLock::new(),
-            released: AtomicBool::new(false),
             hold,
         })
     }

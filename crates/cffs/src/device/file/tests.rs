@@ -185,7 +185,7 @@ fn the_rest_of_a_short_write_goes_to_its_place() {
     for written in [0, 1, 29, 30, 31, 32, 99, 100] {
         let device = scratch.create(4096);
         device.write_at(10, &[IoSlice::new(&data[..written as usize])]).unwrap();
-        write_rest(&device.file, 10, &bufs, written).unwrap();
+        write_rest(&device.open_descriptors().unwrap().file, 10, &bufs, written).unwrap();
         let mut bytes = [0; 100];
         device.read_at(10, &mut bytes).unwrap();
         assert_eq!(bytes, data[..], "after a write of {written} bytes");
@@ -196,15 +196,16 @@ fn the_rest_of_a_short_write_goes_to_its_place() {
 fn a_full_host_is_an_error_of_the_write() {
     let open = || File::options().read(true).write(true).open("/dev/full").unwrap();
     let full = FileDevice {
-        file: open(),
+        descriptors: RwLock::new(Some(Descriptors {
+            file: open(),
+            long: OnceLock::from(Some(long_requests(open()))),
+        })),
         grown_bytes: AtomicU64::new(0),
         geometry: Geometry { size_bytes: 4 << 20, sector_bytes: 4096 },
         access: Access::ReadWrite,
         is_block_device: false,
-        released: AtomicBool::default(),
         hold: Hold::default(),
         direct: None,
-        long: OnceLock::from(Some(long_requests(open()))),
     };
     for len in [1, 4 << 20] {
         let error = full.write_at(0, &[IoSlice::new(&pattern(len))]).unwrap_err();
@@ -224,7 +225,7 @@ fn long_writes_are_gathered_piece_by_piece() {
     let data = pattern(19 << 20);
     let pieces = [0, 1, 4096, 5000, 9 << 20, 9 << 20, 19 << 20];
     let bufs: Vec<_> = pieces.windows(2).map(|w| IoSlice::new(&data[w[0]..w[1]])).collect();
-    let long = long_requests(device.file.try_clone().unwrap());
+    let long = long_requests(device.reopen().unwrap());
     long.write(8192, &bufs).unwrap().unwrap();
     let mut bytes = vec![1; 20 << 20];
     device.read_at(0, &mut bytes).unwrap();
@@ -236,7 +237,7 @@ fn long_writes_are_gathered_piece_by_piece() {
 fn writes_that_are_short_or_change_pages_in_part_go_through_the_hosts_memory() {
     let scratch = Scratch::new();
     let device = scratch.create(32 << 20);
-    let long = long_requests(device.file.try_clone().unwrap());
+    let long = long_requests(device.reopen().unwrap());
     let page = rustix::param::page_size();
     for (offset, len) in [(0, page), (512, 2 << 20), (0, (2 << 20) + 512)] {
         assert!(long.write(offset, &[IoSlice::new(&pattern(len))]).is_none(), "{len} at {offset}");
@@ -404,15 +405,34 @@ fn a_claim_is_lent_and_taken_back_and_a_lent_device_is_still_locked() {
     drop(somebody);
     device.reclaim().unwrap();
     assert!(claim().is_err());
+    device.expect_chosen_reads();
+    assert!(!descriptors_of(&disk.path).is_empty());
     device.release().unwrap();
+    assert_eq!(descriptors_of(&disk.path), Vec::<PathBuf>::new());
     FileDevice::open(&disk.path, Access::ReadWrite).unwrap();
 }
 
+/// The descriptors of this process that are open on a path.
+fn descriptors_of(path: &Path) -> Vec<PathBuf> {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten().map(|entry| entry.path());
+    open.filter(|link| std::fs::read_link(link).is_ok_and(|to| to == path)).collect()
+}
+
+/// The file system on which an image lies could not be unmounted before the server's process had
+/// ended, nor a loop device detached, though the unmount of the volume had returned.
 #[test]
-fn a_released_device_is_free_for_others_and_takes_no_more_writes() {
+fn a_released_device_has_no_descriptor_and_is_free_for_others() {
     let scratch = Scratch::new();
     let device = scratch.create(1 << 20);
     device.write_at(0, &[IoSlice::new(&[1; 512])]).unwrap();
+    assert_eq!(descriptors_of(&scratch.path()).len(), 1);
+    device.release().unwrap();
+    assert_eq!(descriptors_of(&scratch.path()), Vec::<PathBuf>::new());
+    assert_eq!(
+        device.read_at(0, &mut [0]).unwrap_err().kind(),
+        io::ErrorKind::StaleNetworkFileHandle
+    );
+    assert!(device.sync().is_err() && device.reopen().is_err());
     device.release().unwrap();
     let next = FileDevice::open(&scratch.path(), Access::ReadWrite).unwrap();
     let error = device.write_at(0, &[IoSlice::new(&[2; 512])]).unwrap_err();
@@ -437,9 +457,10 @@ fn long_reads_of_a_block_device_go_past_the_hosts_memory_once_they_are_chosen() 
     device.write_at(8192, &[IoSlice::new(&written)]).unwrap();
 
     let mut buffer = LongBuffer::new(4 << 20);
-    assert!(device.long().is_none(), "nobody has chosen yet");
+    assert!(device.open_descriptors().unwrap().long().is_none(), "nobody has chosen yet");
     device.expect_chosen_reads();
-    let long = device.long().unwrap();
+    let open = device.open_descriptors().unwrap();
+    let long = open.long().unwrap();
     assert!(long.read(8192, buffer.bytes()));
     assert!(buffer.bytes() == written);
     // What does not suit a direct request takes the ordinary way.
@@ -465,7 +486,8 @@ fn long_writes_of_a_block_device_and_short_ones_see_each_other() {
     for (fill, (offset, len)) in writes.into_iter().enumerate() {
         let data: Vec<u8> = pattern(len).iter().map(|byte| byte ^ fill as u8).collect();
         let bufs = [IoSlice::new(&data)];
-        match device.long().unwrap().write(offset as u64, &bufs) {
+        let past = device.open_descriptors().unwrap().long().unwrap().write(offset as u64, &bufs);
+        match past {
             Some(written) => written.unwrap(),
             None => device.write_at(offset as u64, &bufs).unwrap(),
         }
