@@ -43,7 +43,7 @@ SOAK_SEED ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build run test test-quick fmt lint install uninstall
-.PHONY: deb test-deb clean-room
+.PHONY: deb test-deb clean-room wheel
 .PHONY: fuzz soak fsck-scale bench bench-quick deny clean
 
 help: ## List what can be done
@@ -133,6 +133,12 @@ uninstall: ## Remove what `make install` with the same PREFIX and DESTDIR has in
 deb: build ## Make a Debian package, target/deb/cffs_VERSION_ARCHITECTURE.deb
 	scripts/setup.sh deb
 	scripts/deb.sh
+
+wheel: ## Make a wheel of the Python package pycffs and its source archive, in target/wheels
+	scripts/setup.sh wheel
+	cd python/pycffs && $(CURDIR)/target/tools/python/bin/maturin build --release --locked \
+		--out $(CURDIR)/target/wheels
+	cd python/pycffs && $(CURDIR)/target/tools/python/bin/maturin sdist --out $(CURDIR)/target/wheels
 
 test-deb: deb ## Install, use, upgrade and remove the package in a Debian chroot (root, network; minutes)
 	scripts/test-deb.sh

@@ -2,7 +2,7 @@
 # Makes a Debian machine ready for a purpose: installs the programs that are missing, and, for tests as
 # root, adds the user "tests".
 #
-# usage: scripts/setup.sh [build|lint|deb|test-quick|test]      (test by default, which includes the others)
+# usage: scripts/setup.sh [build|lint|deb|wheel|test-quick|test]    (test by default: it has the others)
 #
 # Quick, and without effect, when nothing is missing. Packages are installed by apt-get as root. Where
 # that cannot be: fails if building or every run of the tests needs them, and otherwise prints which
@@ -120,19 +120,23 @@ install_test_programs() {
     scripts/cargo-tool.sh fsx 0.3.2
 }
 
-# What checks the types of the Python package and builds it, where pip can fetch it. Its tests look for it
-# in this directory, and are skipped without it.
+# What checks the types of the Python packages, builds them, and tests one of them as fsspec tests file
+# systems, where pip can fetch it. The tests look for it in this directory, and are skipped without it.
+python_tools=(mypy==2.4.1 setuptools==80.9.0 fsspec==2026.9.0 pytest==9.2.0 maturin==1.16.0)
+
 install_python_tools() {
-    local tools=target/tools/python
-    [[ ! -d $tools/mypy-2.4.1.dist-info || ! -d $tools/setuptools-80.9.0.dist-info ]] || return 0
-    python3 -m pip install --quiet --root-user-action=ignore --upgrade --target "$tools" \
-        mypy==2.4.1 setuptools==80.9.0 ||
-        echo "not run: tests of the types and the packages of python/uconfigparser, which need pip"
+    local tools=target/tools/python tool missing=()
+    for tool in "${python_tools[@]}"; do
+        [[ -d $tools/${tool/==/-}.dist-info ]] || missing+=("$tool")
+    done
+    ((${#missing[@]} > 0)) || return 0
+    python3 -m pip install --quiet --root-user-action=ignore --upgrade --target "$tools" "${missing[@]}" ||
+        echo "not run: tests of the types and the packages below python/, and those of fsspec: they need pip"
 }
 
 case $purpose in
-    build | lint | deb | test-quick | test) ;;
-    *) fail "no purpose '$purpose'; there are build, lint, deb, test-quick and test" ;;
+    build | lint | deb | wheel | test-quick | test) ;;
+    *) fail "no purpose '$purpose'; there are build, lint, deb, wheel, test-quick and test" ;;
 esac
 check_rust
 install_packages needed "$for_building"
@@ -141,6 +145,9 @@ if [[ $purpose == lint ]]; then
     note_version
 elif [[ $purpose == deb ]]; then
     install_packages needed "$for_packages"
+elif [[ $purpose == wheel ]]; then
+    install_packages needed "$for_quick_tests"
+    install_python_tools
 elif [[ $purpose == test* ]]; then
     install_packages needed "$for_quick_tests"
 fi

@@ -58,15 +58,21 @@ run cargo test --locked --workspace --no-fail-fast
 add "$(sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed;.*/\1 \2/p' "$log" |
     awk '{ p += $1; f += $2 } END { print p + 0, f + 0 }')"
 
-run env PYTHONPATH="$PWD/python/uconfigparser/src:$PWD/target/tools/python" \
-    python3 -m unittest discover --start-directory python/uconfigparser/tests
-add "$(sed -E 's/[(),]/ /g; s/=/ /g' "$log" | awk '
-    /^Ran [0-9]+ tests? in / { ran = $2 }
-    /^(OK|FAILED)( |$)/ { for (i = 2; i < NF; i += 2) count[$i] = $(i + 1) }
-    END {
-        bad = count["failures"] + count["errors"]
-        print ran - bad - count["skipped"], bad
-    }')"
+# The tests of a Python package, with what it is imported from.
+run_python() { # PACKAGE MODULES
+    run env PYTHONPATH="$2:$PWD/target/tools/python" \
+        python3 -m unittest discover --start-directory "python/$1/tests"
+    add "$(sed -E 's/[(),]/ /g; s/=/ /g' "$log" | awk '
+        /^Ran [0-9]+ tests? in / { ran = $2 }
+        /^(OK|FAILED)( |$)/ { for (i = 2; i < NF; i += 2) count[$i] = $(i + 1) }
+        END {
+            bad = count["failures"] + count["errors"]
+            print ran - bad - count["skipped"], bad
+        }')"
+}
+
+run_python uconfigparser "$PWD/python/uconfigparser/src"
+run_python pycffs "$(scripts/python-module.sh || echo /nonexistent)"
 
 if ! $quick; then
     run cargo build --release --locked -p cffs-cli -p cffs-bench -p cffs-place

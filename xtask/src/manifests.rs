@@ -10,7 +10,7 @@ use crate::tree::{Finding, Tree};
 mod tests;
 
 /// Every crate of the workspace, and which of the others it may depend on.
-const CRATES: [(&str, &[&str]); 12] = [
+const CRATES: [(&str, &[&str]); 13] = [
     // The protocols know nothing of C-FFS, and the core nothing of any front end.
     ("fuse-ring", &[]),
     ("nfs-wire", &[]),
@@ -19,6 +19,7 @@ const CRATES: [(&str, &[&str]); 12] = [
     ("cffs-serve", &["cffs", "fuse-ring", "nfs-wire"]),
     ("cffs-cli", &["cffs", "cffs-serve", "man-page"]),
     ("cffs-c", &["cffs"]),
+    ("cffs-python", &["cffs"]),
     // It works on kernel file systems.
     ("cffs-place", &["man-page"]),
     ("place-c", &["cffs-place"]),

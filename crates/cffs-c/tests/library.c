@@ -190,6 +190,7 @@ int main(int argc, char **argv)
     CHECK(cffs_sync(volume) == 0);
     CHECK(cffs_file_open(volume, "/d/file", 0, 0, &late) == 0);
     CHECK(cffs_close(volume) == 0 && cffs_close(NULL) == 0);
+    CHECK(cffs_open(argv[1], NULL, &volume) == 0 && cffs_close(volume) == 0);
     CHECK(cffs_ftruncate(late, 1) == -ESTALE);
     cffs_file_close(late);
     cffs_file_close(NULL);

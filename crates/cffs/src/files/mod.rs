@@ -82,12 +82,14 @@ pub struct DirItem {
 #[derive(Clone)]
 pub struct Files {
     volume: Arc<Volume>,
+    /// The image that was opened for this, which others get back when it is closed.
+    image: Option<Arc<FileDevice>>,
 }
 
 impl Files {
     /// The files of a volume that is open.
     pub fn new(volume: Arc<Volume>) -> Files {
-        Files { volume }
+        Files { volume, image: None }
     }
 
     /// Opens an image or a block device, alone (or, read-only, beside other readers).
@@ -103,9 +105,9 @@ impl Files {
             true => device::Access::ReadOnly,
             false => device::Access::ReadWrite,
         };
-        let device = FileDevice::open(path, access)?;
-        let volume = crate::open::open(Arc::new(device), Arc::new(SystemClock), options)?;
-        Ok(Files::new(Arc::new(volume)))
+        let image = Arc::new(FileDevice::open(path, access)?);
+        let volume = crate::open::open(image.clone(), Arc::new(SystemClock), options)?;
+        Ok(Files { volume: Arc::new(volume), image: Some(image) })
     }
 
     /// The volume itself.
@@ -113,14 +115,17 @@ impl Files {
         &self.volume
     }
 
-    /// Makes everything durable and closes the volume; later calls fail.
+    /// Makes everything durable and closes the volume; later calls fail. An image that was opened for this
+    /// can be opened by others from then on, also while there are handles of its files.
     ///
     /// # Errors
     ///
     /// Whatever keeps something from the device, above all [`Error::Io`]. Then changes since the last sync
     /// may be lost; the next opening recovers the volume.
     pub fn close(&self) -> Result<()> {
-        self.volume.close()
+        let closed = self.volume.close();
+        let released = self.image.as_ref().map_or(Ok(()), |image| image.release());
+        closed.and(released.map_err(Error::Io))
     }
 
     /// The inode at a path; a symbolic link at its end is followed.

@@ -1,0 +1,207 @@
+"""Millions of small files in one image, read and written without mounting it.
+
+    >>> import pycffs
+    >>> pycffs.mkfs("tree.cffs", 64 << 20)
+    >>> with pycffs.Volume("tree.cffs") as volume:
+    ...     volume.write("/hello", b"world")
+    ...     volume.read("/hello")
+    b'world'
+
+Paths are str, bytes or path-like, with / between names, and begin at the volume's root. Nobody's permissions
+are checked: a program that may open an image may do anything in it. What is changed is in memory until sync,
+a file's fsync or close has returned. Calls release the interpreter's lock, and a volume may be used by many
+threads.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat as modes
+from collections.abc import Iterable, Iterator
+from typing import IO, Any, Literal, overload
+
+from pycffs import _native
+from pycffs._native import Stat, mkfs
+
+__all__ = ["Entry", "Stat", "Volume", "mkfs"]
+
+Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+
+class Entry:
+    """A name in a directory, as os.DirEntry has it. The attributes have come with the name."""
+
+    __slots__ = ("_stat", "name", "path")
+
+    def __init__(self, directory: str, name: str, stat: Stat) -> None:
+        self.name = name
+        self.path = f"{directory.rstrip('/')}/{name}"
+        self._stat = stat
+
+    def stat(self) -> Stat:
+        """The attributes, of a symbolic link its own."""
+        return self._stat
+
+    def inode(self) -> int:
+        return self._stat.ino
+
+    def is_dir(self) -> bool:
+        return modes.S_ISDIR(self._stat.mode)
+
+    def is_file(self) -> bool:
+        return modes.S_ISREG(self._stat.mode)
+
+    def is_symlink(self) -> bool:
+        return modes.S_ISLNK(self._stat.mode)
+
+    def __repr__(self) -> str:
+        return f"<Entry {self.path!r}>"
+
+
+class Volume(_native.Volume):
+    """A volume in an image file or on a block device: its files by path.
+
+    read_only: refuse changes; other programs may read at the same time. atime: whether reading sets times of
+    access. cache: bytes of memory for what was read (256 MiB). dirty: bytes of memory for changes (64 MiB).
+    """
+
+    def __enter__(self) -> Volume:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def scandir(self, path: Path = "/") -> Iterator[Entry]:
+        """The entries of a directory with their attributes, in the order in which they were made."""
+        directory = os.fsdecode(path)
+        return (Entry(directory, name, stat) for name, stat in self._entries(path))
+
+    def listdir(self, path: Path = "/") -> list[str]:
+        """The names in a directory, in the order in which they were made."""
+        return [name for name, _ in self._entries(path)]
+
+    def walk(self, path: Path = "/") -> Iterator[Entry]:
+        """Everything below a directory, each directory before what is in it. Links are not followed."""
+        for entry in self.scandir(path):
+            yield entry
+            if entry.is_dir():
+                yield from self.walk(entry.path)
+
+    def exists(self, path: Path) -> bool:
+        """Whether a path leads to something."""
+        try:
+            self.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    @overload
+    def read_many(
+        self, paths: Iterable[Path], *, threads: int = ..., errors: Literal["raise"] = ...
+    ) -> list[bytes]: ...
+
+    @overload
+    def read_many(
+        self, paths: Iterable[Path], *, threads: int = ..., errors: Literal["return"]
+    ) -> list[bytes | OSError]: ...
+
+    def read_many(
+        self, paths: Iterable[Path], *, threads: int = 1, errors: Literal["raise", "return"] = "raise"
+    ) -> list[bytes] | list[bytes | OSError]:
+        """The contents of many files, in the order of the paths.
+
+        The files are read in the order in which they lie on the device, which for many files in another order
+        is many times as fast as one by one. With errors="return" an OSError takes the place of the contents
+        of a file that cannot be read.
+        """
+        if errors not in ("raise", "return"):
+            raise ValueError(f"errors is 'raise' or 'return', not {errors!r}")
+        found: list[Any] = self._read_many(list(paths), threads)
+        if errors == "raise":
+            for each in found:
+                if isinstance(each, OSError):
+                    raise each
+        return found
+
+    def open(self, path: Path, mode: str = "rb", **text: Any) -> IO[Any]:
+        """Opens a file as the built-in open does: r, w, a or x, with b or t, and +.
+
+        Encoding, errors and newline are for text.
+        """
+        kinds = set(mode) & set("rwax")
+        is_known = set(mode) <= set("rwaxbt+") and len(set(mode)) == len(mode)
+        if len(kinds) != 1 or not is_known or {"b", "t"} <= set(mode):
+            raise ValueError(f"invalid mode: {mode!r}")
+        kind = kinds.pop()
+        native = self._open(path, kind != "r", kind == "x", kind == "w")
+        raw = _Raw(native, os.fsdecode(path), mode)
+        if kind == "a":
+            raw.seek(0, os.SEEK_END)
+        buffered: Any
+        if "+" in mode:
+            buffered = io.BufferedRandom(raw)
+        else:
+            buffered = io.BufferedReader(raw) if kind == "r" else io.BufferedWriter(raw)
+        return buffered if "b" in mode else io.TextIOWrapper(buffered, **text)
+
+
+class _Raw(io.RawIOBase):
+    """A file with a position, without a buffer."""
+
+    def __init__(self, native: _native.File, name: str, mode: str) -> None:
+        self._native = native
+        self.name = name
+        self.mode = mode
+        self._position = 0
+
+    def readable(self) -> bool:
+        return "r" in self.mode or "+" in self.mode
+
+    def writable(self) -> bool:
+        return "r" not in self.mode or "+" in self.mode
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self.readable():
+            raise io.UnsupportedOperation("not readable")
+        data = self._native.pread(len(buffer), self._position)
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+    def write(self, data: Any) -> int:
+        if not self.writable():
+            raise io.UnsupportedOperation("not writable")
+        if "a" in self.mode:
+            self._position = self._native.stat().size
+        data = bytes(data)
+        self._native.pwrite(data, self._position)
+        self._position += len(data)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        bases = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._native.stat().size}
+        if whence not in bases:
+            raise ValueError(f"invalid whence: {whence}")
+        position = bases[whence] + offset
+        if position < 0:
+            raise ValueError(f"a position before the file's beginning: {position}")
+        self._position = position
+        return position
+
+    def tell(self) -> int:
+        return self._position
+
+    def truncate(self, size: int | None = None) -> int:
+        if not self.writable():
+            raise io.UnsupportedOperation("not writable")
+        size = self._position if size is None else size
+        self._native.truncate(size)
+        return size
+
+    def fsync(self) -> None:
+        """Makes what was written through to here durable; flush the buffer above first."""
+        self._native.fsync()

@@ -1,0 +1,91 @@
+import os
+from typing import Any, Self, final
+
+_Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+def mkfs(image: str | os.PathLike[str], size: int, label: str = "") -> None:
+    """Make an image of a size in bytes. There must be nothing yet."""
+
+@final
+class Stat:
+    """The attributes of a file. Times are nanoseconds since 1970."""
+
+    ino: int
+    mode: int
+    nlink: int
+    uid: int
+    gid: int
+    size: int
+    allocated: int
+    atime_ns: int
+    mtime_ns: int
+    ctime_ns: int
+    birthtime_ns: int
+
+@final
+class File:
+    def pread(self, count: int, offset: int) -> bytes: ...
+    def pwrite(self, data: bytes, offset: int) -> None: ...
+    def truncate(self, size: int) -> None: ...
+    def stat(self) -> Stat: ...
+    def fsync(self) -> None: ...
+
+class Volume:
+    def __new__(
+        cls,
+        image: str | os.PathLike[str],
+        *,
+        read_only: bool = False,
+        atime: bool = True,
+        cache: int | None = None,
+        dirty: int | None = None,
+    ) -> Self: ...
+    def close(self) -> None:
+        """Make everything durable and close the volume. Later calls fail."""
+    def sync(self) -> None:
+        """Make everything durable."""
+    def read(self, path: _Path) -> bytes:
+        """The contents of a file."""
+    def write(self, path: _Path, data: bytes) -> None:
+        """Make a file with these contents, or give them to the one that is there."""
+    def stat(self, path: _Path, *, follow_symlinks: bool = True) -> Stat:
+        """The attributes of what a path leads to, or of a symbolic link at its end."""
+    def mkdir(self, path: _Path, mode: int = 0o755) -> None:
+        """Make a directory."""
+    def makedirs(self, path: _Path) -> None:
+        """Make a directory and those above it, as far as they are missing."""
+    def rmdir(self, path: _Path) -> None:
+        """Remove an empty directory."""
+    def unlink(self, path: _Path) -> None:
+        """Remove a name that is not a directory's."""
+    def rename(self, path: _Path, new_path: _Path) -> None:
+        """Rename, and replace what had the new name."""
+    def link(self, path: _Path, new_path: _Path) -> None:
+        """Give a file another name."""
+    def symlink(self, target: _Path, path: _Path) -> None:
+        """Make a symbolic link at `path`."""
+    def readlink(self, path: _Path) -> str:
+        """The target of a symbolic link."""
+    def chmod(self, path: _Path, mode: int) -> None:
+        """Set the lower 12 bits of a mode."""
+    def chown(self, path: _Path, uid: int, gid: int) -> None:
+        """Set owner and group; -1 leaves one as it is."""
+    def utime(self, path: _Path, ns: tuple[int, int]) -> None:
+        """Set the times of access and of the last change of the contents."""
+    def truncate(self, path: _Path, size: int) -> None:
+        """Cut a file off, or make it longer by a hole."""
+    def statvfs(self) -> dict[str, int]:
+        """The sizes of the volume in bytes, and its inodes."""
+    def import_tree(
+        self, source: str | os.PathLike[str], target: _Path = "/", *, threads: int | None = None
+    ) -> dict[str, int]:
+        """Copy a tree of the host into the volume: what is in `source` comes into `target`."""
+    def export_tree(
+        self, source: _Path, target: str | os.PathLike[str], *, threads: int | None = None
+    ) -> dict[str, int]:
+        """Copy a tree of the volume to the host."""
+    def _entries(self, path: _Path) -> list[tuple[str, Stat]]: ...
+    def _read_many(self, paths: list[Any], threads: int) -> list[bytes | OSError]: ...
+    def _open(
+        self, path: _Path, create: bool = False, exclusive: bool = False, truncate: bool = False, mode: int = 0o644
+    ) -> File: ...

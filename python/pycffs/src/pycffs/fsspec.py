@@ -1,0 +1,191 @@
+"""Images as a file system of fsspec, for pandas, pyarrow, zarr and others: `cffs://image!/path`.
+
+    >>> import fsspec
+    >>> with fsspec.open("cffs://tree.cffs!/data/a.csv") as file:
+    ...     file.read()
+
+An image is opened once for all URLs that name it, with the options read_only, atime, cache and dirty of
+pycffs.Volume; it is read-only unless read_only=False is given. `cat` of many paths reads in the order of the
+device.
+"""
+
+from __future__ import annotations
+
+import stat as modes
+from datetime import UTC, datetime
+from typing import Any
+
+from fsspec.spec import AbstractFileSystem
+from fsspec.utils import stringify_path
+
+from pycffs import Stat, Volume
+
+_KINDS = {modes.S_IFDIR: "directory", modes.S_IFREG: "file", modes.S_IFLNK: "link"}
+
+
+class CffsFileSystem(AbstractFileSystem):
+    """The files of one image."""
+
+    protocol = "cffs"
+    root_marker = "/"
+
+    def __init__(self, image: str = "", *, read_only: bool = True, **options: Any) -> None:
+        known = {name: options.pop(name) for name in ("atime", "cache", "dirty") if name in options}
+        super().__init__(**options)
+        if not image:
+            raise ValueError("which image? give image=, or a URL like cffs://tree.cffs!/path")
+        self.volume = Volume(image, read_only=read_only, **known)
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(each) for each in path]
+        path = stringify_path(path)
+        if path.startswith("cffs://"):
+            path = path.removeprefix("cffs://")
+            # Without an image in front it is a path of the image that is open.
+            path = path.partition("!")[2] if "!" in path else path
+        return "/" + path.strip("/")
+
+    @staticmethod
+    def _get_kwargs_from_urls(url: str) -> dict[str, str]:
+        image, mark, _ = url.removeprefix("cffs://").partition("!")
+        return {"image": image} if mark else {}
+
+    def _information(self, path: str, stat: Stat) -> dict[str, Any]:
+        kind = _KINDS.get(modes.S_IFMT(stat.mode), "other")
+        information = {
+            "name": path,
+            "size": stat.size if kind == "file" else 0,
+            "type": kind,
+            "mode": stat.mode,
+            "ino": stat.ino,
+            "nlink": stat.nlink,
+            "uid": stat.uid,
+            "gid": stat.gid,
+            "mtime": stat.mtime_ns / 1e9,
+            "created": stat.birthtime_ns / 1e9,
+            "islink": kind == "link",
+        }
+        if kind == "link":
+            information["destination"] = self.volume.readlink(path)
+            try:
+                target = self.volume.stat(path)
+            except OSError:
+                return information
+            information["size"] = target.size
+            information["type"] = _KINDS.get(modes.S_IFMT(target.mode), "other")
+        return information
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        path = self._strip_protocol(path)
+        return self._information(path, self.volume.stat(path, follow_symlinks=False))
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        path = self._strip_protocol(path)
+        information = self.info(path)
+        if information["type"] != "directory":
+            return [information] if detail else [path]
+        entries = self.volume.scandir(path)
+        if not detail:
+            return [entry.path for entry in entries]
+        return [self._information(entry.path, entry.stat()) for entry in entries]
+
+    def exists(self, path: str, **_: Any) -> bool:
+        return self.volume.exists(self._strip_protocol(path))
+
+    lexists = exists
+
+    def created(self, path: str) -> datetime:
+        return datetime.fromtimestamp(self.info(path)["created"], tz=UTC)
+
+    def modified(self, path: str) -> datetime:
+        return datetime.fromtimestamp(self.info(path)["mtime"], tz=UTC)
+
+    def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
+        path = self._strip_protocol(path)
+        if create_parents:
+            self.makedirs(self._parent(path), exist_ok=True)
+        self.volume.mkdir(path)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        path = self._strip_protocol(path)
+        if not exist_ok and self.volume.exists(path):
+            raise FileExistsError(path)
+        self.volume.makedirs(path)
+
+    def rmdir(self, path: str) -> None:
+        self.volume.rmdir(self._strip_protocol(path))
+
+    def rm_file(self, path: str) -> None:
+        self.volume.unlink(self._strip_protocol(path))
+
+    _rm = rm_file
+
+    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
+        for each in reversed(self.expand_path(path, recursive=recursive, maxdepth=maxdepth)):
+            if modes.S_ISDIR(self.volume.stat(each, follow_symlinks=False).mode):
+                self.volume.rmdir(each)
+            else:
+                self.volume.unlink(each)
+
+    def mv_file(self, path1: str, path2: str, **_: Any) -> None:
+        self.volume.rename(self._strip_protocol(path1), self._strip_protocol(path2))
+
+    def cp_file(self, path1: str, path2: str, **_: Any) -> None:
+        path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
+        self.volume.makedirs(self._parent(path2))
+        if self.isdir(path1):
+            self.volume.makedirs(path2)
+        else:
+            self.volume.write(path2, self.volume.read(path1))
+
+    def touch(self, path: str, truncate: bool = True, **_: Any) -> None:
+        path = self._strip_protocol(path)
+        if truncate or not self.volume.exists(path):
+            self.pipe_file(path, b"")
+        else:
+            now = int(datetime.now(tz=UTC).timestamp() * 1e9)
+            self.volume.utime(path, (now, now))
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        if start is None and end is None:
+            return self.volume.read(self._strip_protocol(path))
+        return bytes(super().cat_file(path, start=start, end=end, **options))
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
+        path = self._strip_protocol(path)
+        if mode == "create" and self.volume.exists(path):
+            raise FileExistsError(path)
+        self.volume.makedirs(self._parent(path))
+        self.volume.write(path, bytes(value))
+
+    def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **options: Any) -> Any:
+        paths = self.expand_path(path, recursive=recursive)
+        is_one = len(paths) == 1 and not isinstance(path, list) and paths[0] == self._strip_protocol(path)
+        if is_one or options:
+            return super().cat(path, recursive=recursive, on_error=on_error, **options)
+        contents: dict[str, Any] = {}
+        for each, found in zip(paths, self.volume.read_many(paths, errors="return"), strict=True):
+            # A directory has no contents, and is in the list only because what is in it was asked for.
+            if isinstance(found, IsADirectoryError) and recursive:
+                continue
+            if isinstance(found, OSError) and on_error == "raise":
+                raise found
+            if not isinstance(found, OSError) or on_error == "return":
+                contents[each] = found
+        return contents
+
+    def _open(self, path: str, mode: str = "rb", block_size: Any = None, **_: Any) -> Any:
+        path = self._strip_protocol(path)
+        if "r" not in mode:
+            self.volume.makedirs(self._parent(path))
+        return self.volume.open(path, mode)
+
+    def sync(self) -> None:
+        """Makes everything durable."""
+        self.volume.sync()
+
+    def close(self) -> None:
+        """Closes the image; what was changed is durable then."""
+        self.volume.close()

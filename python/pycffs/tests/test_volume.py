@@ -1,0 +1,234 @@
+"""The package against an image: what each function does, and how it fails."""
+
+import errno
+import hashlib
+import os
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+import pycffs
+
+
+class WithVolume(unittest.TestCase):
+    """A test with an empty volume."""
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.scratch = Path(scratch.name)
+        self.image = self.scratch / "tree.cffs"
+        pycffs.mkfs(self.image, 128 << 20, "label")
+        self.volume = pycffs.Volume(self.image)
+        self.addCleanup(self.close)
+
+    def close(self):
+        try:
+            self.volume.close()
+        except OSError as error:
+            self.assertEqual(error.errno, errno.ESTALE)
+
+    def again(self, **options):
+        self.volume.close()
+        self.volume = pycffs.Volume(self.image, **options)
+
+
+class Volumes(WithVolume):
+    def test_an_image_is_made_once(self):
+        with self.assertRaises(FileExistsError):
+            pycffs.mkfs(self.image, 128 << 20)
+
+    def test_one_writer_or_many_readers(self):
+        with self.assertRaises(OSError) as caught:
+            pycffs.Volume(self.image)
+        self.assertEqual(caught.exception.errno, errno.EBUSY)
+        self.volume.close()
+        with pycffs.Volume(self.image, read_only=True) as first, pycffs.Volume(self.image, read_only=True):
+            with self.assertRaises(OSError) as caught:
+                first.write("/f", b"")
+            self.assertEqual(caught.exception.errno, errno.EROFS)
+
+    def test_what_is_no_image_is_refused(self):
+        with self.assertRaises(FileNotFoundError) as caught:
+            pycffs.Volume("/missing/image")
+        self.assertEqual(caught.exception.filename, "/missing/image")
+        with self.assertRaises(OSError):
+            pycffs.Volume(Path(__file__))
+
+    def test_leaving_the_block_makes_everything_durable(self):
+        self.volume.close()
+        with pycffs.Volume(self.image) as volume:
+            volume.write("/f", b"contents")
+        with pycffs.Volume(self.image, read_only=True) as volume:
+            self.assertEqual(volume.read("/f"), b"contents")
+        with self.assertRaises(OSError) as caught:
+            volume.read("/f")
+        self.assertEqual(caught.exception.errno, errno.ESTALE)
+
+    def test_sizes(self):
+        before = self.volume.statvfs()
+        self.volume.write("/f", bytes(1 << 20))
+        after = self.volume.statvfs()
+        self.assertEqual(after["inodes"], before["inodes"] + 1)
+        self.assertLessEqual(after["free_bytes"], before["free_bytes"] - (1 << 20))
+
+
+class Names(WithVolume):
+    def test_names_of_every_kind_of_path(self):
+        self.volume.write(b"/bytes-\xff", b"1")
+        self.volume.write(Path("/path"), b"2")
+        self.assertEqual(self.volume.listdir(), ["bytes-\udcff", "path"])
+        self.assertEqual(self.volume.read("bytes-\udcff"), b"1")
+        with self.assertRaises(TypeError):
+            self.volume.read(1)
+
+    def test_directories(self):
+        self.volume.makedirs("/a/b/c")
+        self.volume.mkdir("/a/d", 0o700)
+        self.volume.write("/a/b/f", b"123")
+        paths = [entry.path for entry in self.volume.walk()]
+        self.assertEqual(paths, ["/a", "/a/b", "/a/b/c", "/a/b/f", "/a/d"])
+        b, d = self.volume.scandir("/a/")
+        self.assertTrue(b.is_dir() and not b.is_file() and not b.is_symlink())
+        self.assertEqual((d.path, d.stat().mode), ("/a/d", 0o40700))
+        with self.assertRaises(OSError) as caught:
+            self.volume.rmdir("/a/b")
+        self.assertEqual((caught.exception.errno, caught.exception.filename), (errno.ENOTEMPTY, "/a/b"))
+        self.volume.rmdir("/a/b/c")
+        self.assertFalse(self.volume.exists("/a/b/c") or self.volume.exists("/a/b/f/g"))
+
+    def test_links(self):
+        self.volume.write("/f", b"123")
+        self.volume.link("/f", "/g")
+        self.volume.symlink("f", "/s")
+        self.assertEqual(self.volume.stat("/g").nlink, 2)
+        self.assertEqual(self.volume.readlink("/s"), "f")
+        self.assertEqual(self.volume.stat("/s").size, 3)
+        self.assertEqual(self.volume.stat("/s", follow_symlinks=False).size, 1)
+        self.volume.rename("/g", "/h")
+        self.volume.unlink("/f")
+        with self.assertRaises(FileNotFoundError):
+            self.volume.read("/s")
+        self.assertEqual(self.volume.read("/h"), b"123")
+
+    def test_attributes(self):
+        self.volume.write("/f", b"12345")
+        self.volume.chmod("/f", 0o600)
+        self.volume.chown("/f", 5, -1)
+        self.volume.utime("/f", (-1, 1_500_000_000_123_456_789))
+        stat = self.volume.stat("/f")
+        self.assertEqual((stat.mode, stat.uid, stat.mtime_ns), (0o100600, 5, 1_500_000_000_123_456_789))
+        self.assertEqual((stat.atime_ns, stat.ino), (-1, next(self.volume.scandir()).inode()))
+        with self.assertRaises(OverflowError):
+            self.volume.chown("/f", 1 << 32, -1)
+        self.volume.truncate("/f", 2)
+        self.assertEqual(self.volume.read("/f"), b"12")
+
+
+class Contents(WithVolume):
+    def test_a_file_behaves_as_one_of_the_host(self):
+        host = self.scratch / "f"
+        for open_file in (lambda mode: open(host, mode), lambda mode: self.volume.open("/f", mode)):
+            with open_file("xb") as file:
+                file.write(b"0123456789")
+                file.seek(-3, os.SEEK_END)
+                file.write(b"abc")
+            with self.assertRaises(FileExistsError):
+                open_file("xb")
+            with open_file("r+b") as file:
+                self.assertEqual(file.read(4), b"0123")
+                file.write(b"XY")
+                file.truncate(8)
+                file.seek(0)
+                self.assertEqual(file.read(), b"0123XY6a")
+            with open_file("ab") as file:
+                file.seek(0)
+                file.write(b"end")
+                file.flush()
+                self.assertEqual(file.tell(), 11)
+            with open_file("rt") as file:
+                self.assertEqual(list(file), ["0123XY6aend"])
+                with self.assertRaises(OSError):
+                    file.write("x")
+            with open_file("w") as file:
+                file.write("zwölf\n")
+            with open_file("rb") as file:
+                self.assertEqual(file.readlines(), ["zwölf\n".encode()])
+            for mode in ("", "rw", "rbt", "q", "rr"):
+                with self.assertRaises(ValueError, msg=mode):
+                    open_file(mode)
+
+    def test_fsync_makes_a_file_durable(self):
+        with self.volume.open("/f", "wb") as file:
+            file.write(b"durable")
+            file.flush()
+            file.raw.fsync()
+            copy = self.scratch / "copy.cffs"
+            copy.write_bytes(self.image.read_bytes())
+        with pycffs.Volume(copy, read_only=True) as volume:
+            self.assertEqual(volume.read("/f"), b"durable")
+
+    def test_many_at_once(self):
+        paths = [f"/{number % 7}/{number}" for number in range(500)]
+        for directory in range(7):
+            self.volume.mkdir(f"/{directory}")
+        for path in paths:
+            self.volume.write(path, path.encode() * 10)
+        self.again(read_only=True)
+        for threads in (1, 4):
+            found = self.volume.read_many(reversed(paths), threads=threads)
+            self.assertEqual(found, [path.encode() * 10 for path in reversed(paths)])
+        found = self.volume.read_many(["/1", paths[0], "/missing"], errors="return")
+        self.assertIsInstance(found[0], IsADirectoryError)
+        self.assertEqual(found[1], b"/0/0" * 10)
+        self.assertIsInstance(found[2], FileNotFoundError)
+        self.assertEqual(found[2].filename, "/missing")
+        with self.assertRaises(FileNotFoundError):
+            self.volume.read_many(["/missing"])
+        with self.assertRaises(ValueError):
+            self.volume.read_many([], threads=0)
+        with self.assertRaises(ValueError):
+            self.volume.read_many([], errors="ignore")
+        self.assertEqual(self.volume.read_many([]), [])
+
+    def test_trees_come_and_go(self):
+        source, target = self.scratch / "source", self.scratch / "target"
+        for number in range(20):
+            (source / str(number % 3)).mkdir(parents=True, exist_ok=True)
+            (source / str(number % 3) / str(number)).write_bytes(b"x" * number)
+        copied = self.volume.import_tree(source, "/tree", threads=2)
+        self.assertEqual((copied["files"], copied["bytes"]), (20, sum(range(20))))
+        self.volume.export_tree("/tree", target)
+        self.assertEqual((target / "1/19").read_bytes(), b"x" * 19)
+        with self.assertRaises(OSError):
+            self.volume.import_tree("/missing")
+
+    def test_other_threads_run_during_a_call(self):
+        """A thread that counts goes on while one long call of the volume is made."""
+        data = os.urandom(1 << 20) * 48
+        steps, ended = 0, threading.Event()
+
+        def count():
+            nonlocal steps
+            while not ended.is_set():
+                steps += 1
+
+        counter = threading.Thread(target=count)
+        counter.start()
+        try:
+            time.sleep(0.01)
+            before = steps
+            self.volume.write("/large", data)
+            during = steps - before
+        finally:
+            ended.set()
+            counter.join()
+        self.assertGreater(during, 0)
+        digest = hashlib.sha256(self.volume.read("/large")).hexdigest()
+        self.assertEqual(digest, hashlib.sha256(data).hexdigest())
+
+
+if __name__ == "__main__":
+    unittest.main()
