@@ -1,5 +1,5 @@
-//! What the commands that write an image say of a device that fails, at each step that they take: none of
-//! them returns 0 if something is lost, and each says what became of the volume and what to do.
+//! What the commands that write or read an image say of a device that fails, at each step that they take:
+//! none of them returns 0 if something is lost, and each says what became of the volume and what to do.
 
 mod harness;
 
@@ -205,6 +205,117 @@ fn trim_on_a_device_that_fails() {
             is_done: |scratch, image| has(scratch, image, "old"),
         },
     );
+}
+
+/// What comes out of an image that fails to be read is whole, or the exit code is not 0.
+#[test]
+fn export_from_a_device_that_fails() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = template(&scratch, false);
+    let mut failures = 0;
+    for after in STEPS {
+        let disk = disk_like(&image);
+        disk.fail(Fault::Read, after);
+        let target = scratch.path().join(format!("out{after}"));
+        let mut command = scratch.cffs(["export", "-q"]);
+        let output = command.arg(disk.image()).args(["old".as_ref(), target.as_os_str()]).output();
+        let output = output.expect("it starts");
+        let said = text(&output);
+        match output.status.code() {
+            Some(0) => {
+                assert_eq!(disk.heal(), 0, "after {after}: {said}");
+                assert!(fs::read(&target).expect("there") == CONTENTS, "after {after}");
+            }
+            code => {
+                failures += 1;
+                assert_eq!(code, Some(1), "after {after}: {said}");
+                let names = [disk.image(), target, "old".into()];
+                let is_named = names.iter().any(|name| said.contains(&*name.to_string_lossy()));
+                assert!(is_named, "after {after}: {said}");
+            }
+        }
+    }
+    assert!(failures > 0);
+}
+
+/// What goes to a file system that fails, also when the file is closed, is on its device, or the exit code
+/// is not 0. The kernel does not pass syncfs(2) on to this one.
+#[test]
+fn export_to_a_file_system_that_fails() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    template(&scratch, false);
+    for fault in [Fault::Write, Fault::Flush, Fault::Close] {
+        let (mut failures, mut successes) = (0, 0);
+        for after in [0, 1, 2, 5] {
+            let target = FailingDisk::new(CONTENTS.len() as u64);
+            target.fail(fault, after);
+            let mut command = scratch.cffs(["export", "-q", "--no-owner"]);
+            let output = command.arg(scratch.image()).arg("old").arg(target.image()).output();
+            let output = output.expect("it starts");
+            let (said, failed) = (text(&output), target.heal());
+            let case = format!("{fault:?} after {after}: {said}");
+            if output.status.code() == Some(0) {
+                successes += 1;
+                assert_eq!(failed, 0, "{case}");
+                assert!(target.after_power_cut() == CONTENTS, "{case}");
+                continue;
+            }
+            failures += 1;
+            assert_eq!(output.status.code(), Some(1), "{case}");
+            assert!(said.contains(&*target.image().to_string_lossy()), "{case}");
+        }
+        assert!(failures > 0 && successes > 0, "{fault:?}");
+    }
+}
+
+/// No scrub of a device that failed to be read finds the volume without a problem.
+#[test]
+fn scrub_on_a_device_that_fails() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = template(&scratch, false);
+    for is_mounted in [false, true] {
+        let (mut failures, mut successes) = (0, 0);
+        for after in STEPS.into_iter().chain([1000]) {
+            let disk = disk_like(&image);
+            let mut target = disk.image();
+            if is_mounted {
+                target = scratch.mountpoint();
+                let mut mount = scratch.cffs(["mount", "-o", &scratch.log_option()]);
+                succeed(mount.arg(disk.image()).arg(&target));
+            }
+            disk.fail(Fault::Read, after);
+            let output = scratch.cffs(["scrub", "--rate", "0"]).arg(&target).output();
+            let output = output.expect("it starts");
+            let (said, failed) = (text(&output), disk.heal());
+            if is_mounted {
+                scratch.umount();
+            }
+            let case = format!("after {after}, mounted {is_mounted}: {said}");
+            match output.status.code() {
+                Some(0) => {
+                    successes += 1;
+                    assert_eq!(failed, 0, "{case}");
+                    assert!(said.contains("0 problems; complete"), "{case}");
+                }
+                code => {
+                    failures += 1;
+                    assert!(matches!(code, Some(4 | 8)) && failed > 0, "{code:?}, {case}");
+                    assert!(said.contains(&*target.to_string_lossy()), "{case}");
+                    assert!(said.contains("nput/output error"), "{case}");
+                }
+            }
+        }
+        assert!(failures > 0 && successes > 0, "mounted {is_mounted}");
+    }
 }
 
 #[test]

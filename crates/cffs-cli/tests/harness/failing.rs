@@ -6,14 +6,14 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fuse_ring::protocol::{
-    Attr, AttrReply, Context, Entry, FileHandle, LockOwner, NodeId, Open, OpenFlags, Opened, Read,
-    SetAttr, Write,
+    Attr, AttrReply, Context, Create, Entry, FileHandle, LockOwner, NodeId, Open, OpenFlags,
+    Opened, Read, SetAttr, Write,
 };
 use fuse_ring::{
     Config, Errno, Handler, MountOptions, Session, TransportChoice, Unmount, Unmounter,
@@ -65,6 +65,7 @@ impl Faults {
 /// The disk. It goes with the value.
 pub struct FailingDisk {
     faults: Arc<Faults>,
+    data: Arc<Data>,
     unmounter: Unmounter,
     server: Option<JoinHandle<()>>,
     directory: tempfile::TempDir,
@@ -82,8 +83,13 @@ impl FailingDisk {
     pub fn with(data: File) -> FailingDisk {
         let size_bytes = data.metadata().expect("readable").len();
         let faults = Arc::new(Faults::new());
-        let unflushed = Mutex::new(Vec::new());
-        let disk = Disk { data, size_bytes, unflushed, faults: Arc::clone(&faults) };
+        let data = Arc::new(Data { file: data, unflushed: Mutex::new(Vec::new()) });
+        let disk = Disk {
+            data: Arc::clone(&data),
+            size_bytes,
+            is_there: AtomicBool::new(true),
+            faults: Arc::clone(&faults),
+        };
         let directory = tempfile::tempdir().expect("a directory");
         let options = MountOptions { fsname: "failing".into(), ..MountOptions::default() };
         let config = Config { transport: TransportChoice::Dev, ..Config::default() };
@@ -91,7 +97,7 @@ impl FailingDisk {
             Session::mount(disk, directory.path(), &options, &config).expect("it can be mounted");
         let unmounter = session.unmounter();
         let server = std::thread::spawn(move || drop(session.serve()));
-        FailingDisk { faults, unmounter, server: Some(server), directory }
+        FailingDisk { faults, data, unmounter, server: Some(server), directory }
     }
 
     /// The image that lies on it.
@@ -109,6 +115,14 @@ impl FailingDisk {
     pub fn hold(&self, holds: bool) {
         *self.faults.holds.lock().expect("no panic") = holds;
         self.faults.let_go.notify_all();
+    }
+
+    /// What the disk has after a power cut: all that was flushed, and nothing that was written since.
+    pub fn after_power_cut(&self) -> Vec<u8> {
+        self.data.lose_unflushed().expect("written");
+        let mut bytes = vec![0; self.data.file.metadata().expect("readable").len() as usize];
+        self.data.file.read_exact_at(&mut bytes, 0).expect("read");
+        bytes
     }
 
     /// Nothing fails any more. Returns how many requests did.
@@ -134,22 +148,35 @@ impl Drop for FailingDisk {
     }
 }
 
-struct Disk {
-    data: File,
-    size_bytes: u64,
+struct Data {
+    file: File,
     /// What was there before each write since the last flush.
     unflushed: Mutex<Vec<(u64, Vec<u8>)>>,
-    faults: Arc<Faults>,
 }
 
-impl Disk {
+impl Data {
     /// Takes back all that was written since the last flush.
     fn lose_unflushed(&self) -> std::io::Result<()> {
         let mut unflushed = self.unflushed.lock().expect("no panic");
         while let Some((offset, before)) = unflushed.pop() {
-            self.data.write_all_at(&before, offset)?;
+            self.file.write_all_at(&before, offset)?;
         }
         Ok(())
+    }
+}
+
+struct Disk {
+    data: Arc<Data>,
+    size_bytes: u64,
+    /// Cleared while the file has no name. Its contents stay, as those of a disk do.
+    is_there: AtomicBool,
+    faults: Arc<Faults>,
+}
+
+impl Disk {
+    fn entry(&self) -> Result<Entry, Errno> {
+        let attr = self.attr(NODE)?;
+        Ok(Entry { node: NODE, generation: 0, attr, entry_ttl: TTL, attr_ttl: TTL })
     }
 
     fn attr(&self, node: NodeId) -> Result<Attr, Errno> {
@@ -176,11 +203,31 @@ impl Disk {
 
 impl Handler for Disk {
     fn lookup(&self, _: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<Entry, Errno> {
-        if parent != NodeId::ROOT || name != NAME.as_bytes() {
+        let is_disk = parent == NodeId::ROOT && name == NAME.as_bytes();
+        if !is_disk || !self.is_there.load(Ordering::Acquire) {
             return Err(Errno::NOENT);
         }
-        let attr = self.attr(NODE)?;
-        Ok(Entry { node: NODE, generation: 0, attr, entry_ttl: TTL, attr_ttl: TTL })
+        self.entry()
+    }
+
+    fn unlink(&self, _: &Context<'_>, _: NodeId, _: &[u8]) -> Result<(), Errno> {
+        self.is_there.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    fn create(
+        &self,
+        cx: &Context<'_>,
+        _: NodeId,
+        name: &[u8],
+        create: &Create,
+    ) -> Result<(Entry, Opened), Errno> {
+        if name != NAME.as_bytes() {
+            return Err(Errno::PERM);
+        }
+        self.is_there.store(true, Ordering::Release);
+        let open = Open { flags: create.flags, kill_suid_sgid: create.kill_suid_sgid };
+        Ok((self.entry()?, self.open(cx, NODE, &open)?))
     }
 
     fn getattr(
@@ -211,17 +258,17 @@ impl Handler for Disk {
         self.faults.check(Fault::Read)?;
         let left = self.size_bytes.saturating_sub(read.offset);
         let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        self.data.read_exact_at(&mut buf[..len], read.offset).map_err(|_| Errno::IO)?;
+        self.data.file.read_exact_at(&mut buf[..len], read.offset).map_err(|_| Errno::IO)?;
         Ok(len)
     }
 
     fn write(&self, _: &Context<'_>, _: NodeId, write: &Write<'_>) -> Result<usize, Errno> {
         self.faults.check(Fault::Write)?;
-        let mut unflushed = self.unflushed.lock().expect("no panic");
+        let mut unflushed = self.data.unflushed.lock().expect("no panic");
         let mut before = vec![0; write.data.len()];
-        self.data.read_exact_at(&mut before, write.offset).map_err(|_| Errno::IO)?;
+        self.data.file.read_exact_at(&mut before, write.offset).map_err(|_| Errno::IO)?;
         unflushed.push((write.offset, before));
-        self.data.write_all_at(write.data, write.offset).map_err(|_| Errno::IO)?;
+        self.data.file.write_all_at(write.data, write.offset).map_err(|_| Errno::IO)?;
         Ok(write.data.len())
     }
 
@@ -229,14 +276,14 @@ impl Handler for Disk {
         let holds = self.faults.holds.lock().expect("no panic");
         drop(self.faults.let_go.wait_while(holds, |holds| *holds).expect("no panic"));
         self.faults.check(Fault::Flush)?;
-        self.unflushed.lock().expect("no panic").clear();
+        self.data.unflushed.lock().expect("no panic").clear();
         Ok(())
     }
 
     fn flush(&self, _: &Context<'_>, _: NodeId, _: FileHandle, _: LockOwner) -> Result<(), Errno> {
         let closed = self.faults.check(Fault::Close);
         if closed.is_err() {
-            self.lose_unflushed().map_err(|_| Errno::IO)?;
+            self.data.lose_unflushed().map_err(|_| Errno::IO)?;
         }
         closed
     }

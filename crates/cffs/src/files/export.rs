@@ -53,6 +53,7 @@ pub fn export(
     let job = Job::new(options, observer);
     let export = Export {
         job: &job,
+        syncs_each: root.keeps_syncfs().map_err(|error| CopyError::new(target, error))?,
         root,
         path,
         first_names: Mutex::new(HashMap::new()),
@@ -71,7 +72,10 @@ pub fn export(
         }
     }
     export.finish_directories();
-    let synced = export.root.sync_file_system();
+    let synced = match export.syncs_each {
+        true => export.root.sync(),
+        false => export.root.sync_file_system(),
+    };
     let summary = job.finish()?;
     synced.map_err(|error| CopyError::new(target, error))?;
     Ok(summary)
@@ -101,6 +105,8 @@ fn open_target(
 
 struct Export<'a> {
     job: &'a Job<'a>,
+    /// Whether each file is synced by itself.
+    syncs_each: bool,
     /// The directory in which everything is made; places are paths below it.
     root: Entry,
     /// Its path, for messages.
@@ -216,6 +222,9 @@ impl Export<'_> {
         };
         self.attributes(node, attr, &made)?;
         let identity = made.identity()?;
+        if self.syncs_each && attr.file_type == FileType::Regular {
+            made.sync()?;
+        }
         made.close()?;
         self.job.copied(count, &self.path.join(place), bytes);
         Ok(identity)
@@ -261,7 +270,11 @@ impl Export<'_> {
         if dir.identity()? != made.identity {
             return Err(host::replaced().into());
         }
-        self.attributes(&made.source, &made.source.attr()?, &dir)
+        self.attributes(&made.source, &made.source.attr()?, &dir)?;
+        if self.syncs_each {
+            dir.sync()?;
+        }
+        Ok(())
     }
 }
 

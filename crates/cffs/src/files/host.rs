@@ -273,6 +273,17 @@ impl Entry {
         Ok(nix::unistd::close(self.file)?)
     }
 
+    /// Whether syncfs(2) may not reach the device: the kernel keeps it from file systems in user space,
+    /// and does not say so.
+    pub fn keeps_syncfs(&self) -> io::Result<bool> {
+        Ok(rustix::fs::fstatfs(&self.file)?.f_type == FUSE_SUPER_MAGIC)
+    }
+
+    /// Writes this file or directory to its device.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(&self.file)?)
+    }
+
     /// Writes everything of the file system on which this lies to its device.
     pub fn sync_file_system(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(&self.file)?)
@@ -283,6 +294,9 @@ impl Entry {
         self.is_path.then(|| format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 }
+
+/// `FUSE_SUPER_MAGIC` of `linux/magic.h`.
+const FUSE_SUPER_MAGIC: rustix::fs::FsWord = 0x6573_5546;
 
 fn open(dir: impl std::os::fd::AsFd, name: &OsStr, flags: OFlags) -> io::Result<Entry> {
     let mode = Mode::from_raw_mode(OWNER_ALONE);
