@@ -1,5 +1,6 @@
 //! What follows `-o`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use cffs_serve::fuse::{STALL, TransportChoice};
 
 use crate::size;
 
+mod fixed;
 #[cfg(test)]
 mod tests;
 
@@ -35,6 +37,8 @@ pub struct MountOptions {
     pub stall: Duration,
     /// Where to log, instead of the system's log.
     pub log: Option<PathBuf>,
+    /// The names of the options asked for that a remount cannot change.
+    asked: BTreeSet<&'static str>,
 }
 
 /// What the kernel watches over, as far as it was asked for.
@@ -66,6 +70,7 @@ impl MountOptions {
             transport: TransportChoice::Auto,
             stall: STALL,
             log: None,
+            asked: BTreeSet::new(),
         }
     }
 
@@ -90,6 +95,7 @@ impl MountOptions {
             if !self.apply_one(name, value)? && !is_for_others(name) && !sloppy {
                 bail!("unknown mount option '{option}'; `cffs mount --help` lists those there are");
             }
+            self.asked.extend(fixed::name_of(name));
         }
         Ok(())
     }

@@ -34,6 +34,15 @@ pub fn parse_u32(text: &str) -> Result<u32, String> {
     u32::try_from(bytes).map_err(|_| format!("'{text}' is too large here"))
 }
 
+/// A size as [`parse`] takes it, without loss.
+pub fn exact(bytes: u64) -> String {
+    let divides = |(_, shift): &&(char, u32)| bytes != 0 && bytes.trailing_zeros() >= *shift;
+    match UNITS.iter().rev().find(divides) {
+        Some((letter, shift)) => format!("{}{}", bytes >> shift, letter.to_ascii_uppercase()),
+        None => bytes.to_string(),
+    }
+}
+
 /// A count of bytes with three digits or so and a unit.
 pub fn show(bytes: u64) -> String {
     let Some((letter, shift)) = UNITS.iter().rev().find(|(_, shift)| bytes >> shift != 0) else {

@@ -3,6 +3,7 @@
 
 mod harness;
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
@@ -541,6 +542,77 @@ fn remount_refuses_another_mode_of_access_times() {
         }
         scratch.umount();
     }
+}
+
+/// The mount options that the help has, each without its value, `[no]discard` as `discard`.
+fn options_in_the_help(scratch: &Scratch) -> BTreeSet<String> {
+    let help = succeed(&mut scratch.cffs(["mount", "--help"]));
+    let list = help.split("Options for -o").nth(1).expect("it lists the options");
+    let list = list.split("Options for mount(8)").next().expect("it ends");
+    let names =
+        list.lines().skip(1).filter_map(|line| line.strip_prefix("  ")).filter(|line| {
+            line.starts_with(|first: char| first.is_ascii_lowercase() || first == '[')
+        });
+    let names = names.flat_map(|line| {
+        let column = line.split("  ").next().expect("there is a first column");
+        column.split(", ").map(|name| name.split('=').next().expect("a name").replace("[no]", ""))
+    });
+    names.map(|name| name.trim().to_owned()).collect()
+}
+
+/// `remount,cache=1G` and most others were accepted and changed nothing. Each option that the help has is
+/// refused by its name if it would be another, and taken if it is as it was.
+#[test]
+fn remount_refuses_what_the_server_keeps_and_names_it() {
+    let _turn = take_turns();
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let log = scratch.path().join("log");
+    let same_log = format!("log={}", log.display());
+    let kept = [
+        ("sync", "async", "sync"),
+        ("discard", "nodiscard", "discard"),
+        ("cache", "cache=100M", "cache=64M"),
+        ("dirty", "dirty=0.5G", "dirty=64M"),
+        ("commit", "commit=7", "commit=5"),
+        ("clean", "clean=never", "clean=10"),
+        ("clean_share", "clean_share=10", "clean_share=11"),
+        ("errors", "errors=continue", "errors=remount-ro"),
+        ("allow_other", "allow_other", "noallow_other"),
+        ("takeover", "", "takeover"),
+        ("fuseblk", "fuseblk=no", "fuseblk=auto"),
+        ("log", &same_log, "log=/elsewhere"),
+        ("stall", "stall=30", "stall=31"),
+        ("transport", "transport=dev", "transport=rings"),
+    ];
+    let changed = ["ro", "rw", "suid", "dev", "exec", "symfollow", "remount"];
+    let modes = ["relatime", "strictatime", "noatime"];
+    let known: BTreeSet<_> =
+        kept.iter().map(|(name, ..)| *name).chain(changed).chain(modes).collect();
+    let shown = options_in_the_help(&scratch);
+    assert_eq!(shown.iter().map(String::as_str).collect::<BTreeSet<_>>(), known);
+
+    let mounted_with =
+        "cache=100M,dirty=512M,commit=7,clean=never,fuseblk=no,transport=dev,errors=continue";
+    scratch.mount(mounted_with);
+    let remount = |options: &str| {
+        let mut command = scratch.cffs(["mount", "-o", &format!("remount,{options}")]);
+        command.arg(scratch.image()).arg(scratch.mountpoint());
+        command
+    };
+    for (name, same, other) in kept {
+        succeed(&mut remount(same));
+        let said = fail(32, &mut remount(&format!("ro,{other}")));
+        assert!(said.contains(other) && said.contains("unmount it"), "{name}: {said}");
+        fs::write(scratch.mountpoint().join("f"), b"x").expect("nothing has changed");
+    }
+    // As fstab has it, all at once, and as mount(8) adds it to what is asked for.
+    succeed(&mut remount(&format!("ro,{mounted_with},{same_log}")));
+    assert!(fs::write(scratch.mountpoint().join("f"), b"x").is_err());
+    succeed(&mut remount(&format!("rw,{mounted_with},{same_log}")));
+    scratch.umount();
 }
 
 #[test]

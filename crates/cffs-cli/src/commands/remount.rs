@@ -1,7 +1,7 @@
 //! `mount -o remount`: changes a mount that is there, in what was asked for and nothing else.
 //!
 //! What the kernel watches over (ro, nosuid, nodev, noexec, nosymfollow) changes at once. Everything else
-//! was set when the server started, and stays as it is.
+//! was set when the server started, and stays as it is: another value is refused by name.
 //!
 //! `ro` and `rw` are the volume's, for all mounts of it, as with other file systems. The others are those
 //! of the one mount: a bind mount of the volume has its own.
@@ -26,8 +26,12 @@ pub fn remount(directory: &Path, options: &MountOptions) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("only root can remount; unmount and mount again");
     }
-    if let Some(wanted) = options.atime {
-        check_atime(&control::identity(&mounted.directory)?.atime, wanted)?;
+    let mut fixed = options.fixed_and_asked().peekable();
+    if options.atime.is_some() || fixed.peek().is_some() {
+        let server = control::identity(&mounted.directory)?;
+        options.atime.map_or(Ok(()), |wanted| check_atime(&server.atime, wanted))?;
+        fixed
+            .try_for_each(|(name, wanted)| check_fixed(server.fixed_options.get(&name), &wanted))?;
     }
     let flags = changed(&mounted, &options.flags);
     let change = |flags| {
@@ -70,6 +74,19 @@ fn check_atime(mode: &str, wanted: AtimeMode) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// Fails if the server has another value of an option than is wanted. mount(8) adds to a remount what
+/// fstab has, which the server has, too, unless somebody has changed that since.
+fn check_fixed(value: Option<&String>, wanted: &str) -> anyhow::Result<()> {
+    if value.is_some_and(|value| value == wanted) {
+        return Ok(());
+    }
+    let value = value.map_or("a value that its server does not report", String::as_str);
+    bail!(
+        "it is mounted with {value}, and its server keeps that as long as it runs; to have {wanted}, \
+         unmount it and mount it again"
+    )
 }
 
 fn is_read_only(mounted: &Mounted) -> bool {

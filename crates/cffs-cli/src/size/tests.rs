@@ -1,4 +1,4 @@
-use super::{Portion, parse, parse_u32, show};
+use super::{Portion, exact, parse, parse_u32, show};
 
 #[test]
 fn sizes_parse_as_people_write_them() {
@@ -17,6 +17,20 @@ fn sizes_parse_as_people_write_them() {
             (0, found) if text != "0" => assert!(found.is_err(), "{text}"),
             (_, found) => assert_eq!(found, Ok(bytes), "{text}"),
         }
+    }
+}
+
+#[test]
+fn an_exact_size_is_read_back_as_it_was() {
+    for (bytes, text) in [
+        (0, "0"),
+        (1, "1"),
+        (1000, "1000"),
+        (256 << 20, "256M"),
+        (3 << 29, "1536M"),
+        (1 << 60, "1E"),
+    ] {
+        assert_eq!((exact(bytes).as_str(), parse(text)), (text, Ok(bytes)));
     }
 }
 

@@ -19,6 +19,7 @@
 //! | `system.cffs.grow` | set to a size in bytes, or to `device` |
 //! | `system.cffs.tune` | set to what is to change |
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -178,12 +179,17 @@ impl Request {
 }
 
 impl Identity {
-    /// Where the image lies, and under which path it is mounted, is for root and the user who mounted
-    /// it: a mount can be seen from containers that must not know.
+    /// Where the image and the log lie, and under which path it is mounted, is for root and the user who
+    /// mounted it: a mount can be seen from containers that must not know.
     fn shown_to(&self, uid: u32) -> Identity {
         match is_owner(uid) {
             true => self.clone(),
-            false => Identity { image: None, directory: None, ..self.clone() },
+            false => Identity {
+                image: None,
+                directory: None,
+                fixed_options: BTreeMap::new(),
+                ..self.clone()
+            },
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What a server says of itself.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// The server of a mount, and what it serves.
@@ -20,6 +22,9 @@ pub struct Identity {
     /// When a read sets the time of access: `relatime`, `strictatime` or `noatime`.
     #[serde(default)]
     pub atime: String,
+    /// The options that it keeps as long as it runs, each under its name. Not for everybody.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fixed_options: BTreeMap<String, String>,
     /// The size of the volume's cache in bytes.
     pub cache_bytes: u64,
     /// How requests reach the server.

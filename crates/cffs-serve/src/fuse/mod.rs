@@ -19,6 +19,7 @@
 //! the call of the writer returns: the kernel does not hold them back, so sizes and times are the
 //! volume's alone.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -88,6 +89,9 @@ pub struct Options {
     pub exec: bool,
     /// When a read sets the time of access, as the volume was opened; the mount table shows it if never.
     pub atime: AtimeMode,
+    /// The options that stay as they are as long as the server runs, as commands are to see them, each
+    /// under its name.
+    pub fixed: BTreeMap<String, String>,
     /// How requests are to arrive.
     pub transport: TransportChoice,
     /// What is under way, also on the device: the same as that of its [`WatchedDevice`].
@@ -197,6 +201,7 @@ impl Parts {
             uid: rustix::process::geteuid().as_raw(),
             read_only: options.read_only,
             atime: options.atime.name().to_owned(),
+            fixed_options: options.fixed.clone(),
             cache_bytes: options.cache_bytes,
             transport,
             mount_type: mount_type.clone(),

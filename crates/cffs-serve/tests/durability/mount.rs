@@ -1,5 +1,6 @@
 //! A mounted volume on a device that forgets whatever was not flushed.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -71,6 +72,7 @@ impl Mount {
             device: None,
             block_device: false,
             atime: AtimeMode::default(),
+            fixed: BTreeMap::new(),
             transport: match transport {
                 Transport::Dev => TransportChoice::Dev,
                 Transport::Rings => TransportChoice::Uring,
