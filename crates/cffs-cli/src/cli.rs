@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    cat, explain, export, fsck, generate, grow, import, info, inspect, ls, mkfs, mount, path,
-    restart, scrub, serve, stats, sync, trim, tune, umount,
+    cat, explain, export, fsck, generate, grow, import, info, inspect, layout, ls, mkfs, mount,
+    path, restart, scrub, serve, stats, sync, trim, tune, umount,
 };
 use crate::exit::Kind;
 
@@ -74,6 +74,7 @@ pub enum Command {
     Export(export::Export),
     Stats(stats::Stats),
     Explain(explain::Explain),
+    Layout(layout::Layout),
     Path(path::Path),
     Inspect(inspect::Inspect),
     #[command(hide = true)]
@@ -105,6 +106,7 @@ impl Command {
             Command::Export(_) => "export",
             Command::Stats(_) => "stats",
             Command::Explain(_) => "explain",
+            Command::Layout(_) => "layout",
             Command::Path(_) => "path",
             Command::Inspect(_) => "inspect",
             Command::Generate(_) => "generate",
@@ -142,6 +144,7 @@ impl Command {
             Command::Export(command) => command.run(),
             Command::Stats(command) => command.run(),
             Command::Explain(command) => command.run(),
+            Command::Layout(command) => command.run(),
             Command::Path(command) => command.run(),
             Command::Inspect(command) => command.run(),
             Command::Generate(command) => command.run(Cli::command()),

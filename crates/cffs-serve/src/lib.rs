@@ -8,4 +8,5 @@
 pub mod access;
 pub mod describe;
 pub mod fuse;
+pub mod layout;
 pub mod nfs;

@@ -9,6 +9,7 @@ pub mod grow;
 pub mod import;
 pub mod info;
 pub mod inspect;
+pub mod layout;
 pub mod ls;
 pub mod mkfs;
 pub mod mount;

@@ -22,6 +22,7 @@ use super::control::{self, Control, Request};
 use super::farewell::Farewells;
 use super::groups;
 use super::ioctl;
+use super::reporting::Piece;
 use super::translate::{self, TTL};
 use super::watch::Watch;
 
@@ -457,9 +458,10 @@ impl Handler for Adapter {
             let promised = self.control.promise_farewell(number, cx.uid);
             return promised.map(|()| 0).map_err(errno("control"));
         }
-        let value = match Control::question(name) {
-            Some(question) => self.control.answer(&self.volume, ino(node), question, cx.uid),
-            None => self.volume.xattr(ino(node), name),
+        let value = match (Control::question(name), Piece::asked_by(name)) {
+            (Some(question), _) => self.control.answer(&self.volume, ino(node), question, cx.uid),
+            (_, Some(piece)) => self.control.report(&self.volume, ino(node), piece, cx.uid),
+            _ => self.volume.xattr(ino(node), name),
         };
         let value = value.map_err(errno("getxattr"))?;
         if let Some(room) = buf.get_mut(..value.len()) {

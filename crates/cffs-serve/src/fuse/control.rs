@@ -16,6 +16,7 @@
 //! | `system.cffs.farewell.N` | read: has the server connect to socket N ([`farewell`](super::farewell)) |
 //! | `system.cffs.scrub` | read: how a scrub stands; set to `start RATE` or `stop` |
 //! | `system.cffs.fsck` | read: how a check stands; set to `start` or `start contents` |
+//! | `system.cffs.layout.TOKEN.N` | read: piece N of a report of where a tree lies ([`reporting`](super::reporting)) |
 //! | `system.cffs.grow` | set to a size in bytes, or to `device` |
 //! | `system.cffs.tune` | set to what is to change |
 
@@ -38,12 +39,14 @@ use super::closing;
 use super::farewell::Farewells;
 pub use super::identity::Identity;
 use super::ioctl::FstrimRange;
+use super::reporting::{Piece, Reports};
 use super::requests::Requests;
 use super::restart::Restarter;
 use super::scrubbing::Scrubbing;
 pub use super::scrubbing::{Pace, ScrubStatus, Stage};
 use super::tuning;
 use crate::describe;
+use crate::layout::LayoutReport;
 
 /// The longest value of an attribute, which is the kernel's.
 const VALUE_BYTES_MAX: usize = 64 << 10;
@@ -202,6 +205,7 @@ pub(super) struct Control {
     scrubbing: Arc<Scrubbing>,
     checking: Arc<Checking>,
     requests: Requests,
+    reports: Reports,
 }
 
 impl Control {
@@ -218,6 +222,7 @@ impl Control {
             scrubbing: Arc::default(),
             checking: Arc::default(),
             requests: Requests::default(),
+            reports: Reports::default(),
         }
     }
 
@@ -272,6 +277,13 @@ impl Control {
             return Err(String::from("a check is under way"));
         }
         self.restarter.get().ok_or("the volume is about to be mounted")?.begin(volume)
+    }
+
+    /// A piece of a report about a directory. It names files that the asker might not see, and callers
+    /// wait while it is made: so it is for root and the user who mounted the volume.
+    pub fn report(&self, volume: &Volume, dir: InodeNo, piece: Piece, uid: u32) -> Result<Vec<u8>> {
+        check_owner(uid)?;
+        logged("looking at the layout", self.reports.piece(volume, dir, piece))
     }
 
     /// Promises a listener at the socket with this number to say what becomes of the volume.
@@ -382,6 +394,28 @@ pub fn sync(path: &Path) -> Result<(), AskError> {
     }
 }
 
+/// Asks the server of a directory where the tree below it lies.
+///
+/// # Errors
+///
+/// [`AskError::NotMounted`] if no C-FFS volume is mounted there; what the server says.
+pub fn layout(directory: &Path) -> Result<LayoutReport, AskError> {
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| AskError::Failed(errno.into()))?;
+    let token = u64::from_ne_bytes(random);
+    let mut report = Vec::new();
+    let mut buffer = vec![0; VALUE_BYTES_MAX];
+    for number in 0.. {
+        let len = lgetxattr(directory, Piece { token, number }.name(), &mut buffer);
+        match len.map_err(AskError::from_errno)? {
+            0 => break,
+            len => report.extend_from_slice(&buffer[..len]),
+        }
+    }
+    serde_json::from_slice(&report).map_err(|_| AskError::NotMounted)
+}
+
 /// The server of the volume to which `path` belongs.
 pub fn identity(path: &Path) -> Result<Identity, AskError> {
     let mut info = ask(path, Question::Info)?;
@@ -430,7 +464,7 @@ pub enum AskError {
 }
 
 impl AskError {
-    fn from_errno(errno: Errno) -> AskError {
+    pub(super) fn from_errno(errno: Errno) -> AskError {
         match errno {
             Errno::NOTCONN | Errno::CONNABORTED => AskError::Dead,
             Errno::NODATA | Errno::OPNOTSUPP => AskError::NotMounted,

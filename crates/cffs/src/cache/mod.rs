@@ -177,8 +177,8 @@ impl BufferCache {
     }
 
     /// The device below.
-    pub fn device(&self) -> &dyn BlockDevice {
-        &*self.device
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        &self.device
     }
 
     /// Where things lie on the volume. All who use the volume share it.

@@ -55,6 +55,7 @@ mod export;
 mod file;
 mod host;
 mod import;
+pub mod layout;
 mod resolve;
 mod survey;
 mod walk;

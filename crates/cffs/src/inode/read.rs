@@ -13,6 +13,9 @@ use crate::error::{Corruption, Error, Result};
 use crate::format::checksum;
 use crate::units::{BlockNo, FileBlock, FileFrag, FragNo};
 
+/// What is fetched of a file at once: as much as readers of whole files ask for.
+const FETCH_BYTES: u64 = 1 << 20;
+
 impl Store {
     /// Reads from a file into `out`, at most to its end, and returns how many bytes.
     pub fn read(&self, file: &VnodeState, offset: u64, out: &mut [u8]) -> Result<usize> {
@@ -37,6 +40,20 @@ impl Store {
             }
         }
         Ok(len)
+    }
+
+    /// Brings the contents of a file into the cache, as a reader from beginning to end does, and neither
+    /// verifies nor returns them.
+    pub fn fetch(&self, file: &VnodeState) -> Result<()> {
+        let Content::Map(map) = &file.inode.content else { return Ok(()) };
+        let mut chunk = vec![0; file.inode.size.min(FETCH_BYTES) as usize];
+        let mut at = 0;
+        while at < file.inode.size {
+            let len = (file.inode.size - at).min(FETCH_BYTES);
+            self.read_mapped(file, map, at, &mut chunk[..len as usize])?;
+            at += len;
+        }
+        Ok(())
     }
 
     /// Reads from the run of the volume that begins at `start`, `skip` bytes in; nothing is read ahead

@@ -103,7 +103,7 @@ impl Volume {
     /// # Errors
     ///
     /// As of [`sync`](Volume::sync). Then `look` was not called.
-    pub fn hold_still<T>(&self, look: impl FnOnce(&dyn BlockDevice, bool) -> T) -> Result<T> {
+    pub fn hold_still<T>(&self, look: impl FnOnce(&Arc<dyn BlockDevice>, bool) -> T) -> Result<T> {
         self.check_open()?;
         if self.options.read_only {
             self.options.waiter.about_to_wait();

@@ -65,6 +65,20 @@ impl Volume {
         Ok(len)
     }
 
+    /// Brings the contents of a regular file into the cache, as reading all of it does, without looking at
+    /// them: for what is known to be read soon, and to count what reading costs.
+    ///
+    /// # Errors
+    ///
+    /// As of [`read`](Volume::read); contents that were damaged are not noticed.
+    pub fn fetch(&self, ino: InodeNo) -> Result<()> {
+        let vnode = self.vnode(ino)?;
+        self.readahead.before_read(self.store(), &vnode);
+        let state = vnode.state.read();
+        check_regular(&state.inode)?;
+        self.noted_contents(self.store().fetch(&state))
+    }
+
     /// Does `work` with some threads beside it that prefetch for sequential readers, so that the device
     /// need not wait for them. Without such threads, a volume makes the same requests each time. One call
     /// at a time.

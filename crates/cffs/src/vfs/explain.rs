@@ -1,6 +1,6 @@
 //! Where a file lies, and what reading it cold costs.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use super::Volume;
 use crate::error::Result;
@@ -106,6 +106,22 @@ impl Volume {
             shares_with,
             cold_requests,
         })
+    }
+
+    /// The bytes of the device in which the contents of a file lie, or of a directory its names, in the
+    /// order of the file; none for what lies in the inode or in memory alone.
+    ///
+    /// # Errors
+    ///
+    /// Those of [reading](super#errors).
+    pub fn places(&self, ino: InodeNo) -> Result<Vec<Range<u64>>> {
+        let fragment_bytes = u64::from(self.store().layout.fragment_bytes);
+        let vnode = self.vnode(ino)?;
+        let state = vnode.state.read();
+        let written = state.inode.map().into_iter().flat_map(|map| map.iter());
+        let written = written.filter(|extent| !extent.unwritten).map(|extent| extent.run());
+        let places = written.map(|run| run.start.0 * fragment_bytes..run.end().0 * fragment_bytes);
+        Ok(places.collect())
     }
 
     /// The byte of the device at which the contents of a file begin. If they lie in the inode or have no

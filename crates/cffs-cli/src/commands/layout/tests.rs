@@ -1,0 +1,46 @@
+//! The picture says what the report says, whatever the names are.
+
+use cffs_serve::layout::{DirectoryReport, LayoutReport};
+
+use super::picture;
+
+fn report(directories: Vec<DirectoryReport>) -> LayoutReport {
+    let requests = directories.iter().map(|dir| dir.requests).sum();
+    LayoutReport { volume_bytes: 1 << 30, requests, directories, ..LayoutReport::default() }
+}
+
+fn rectangles(drawn: &str) -> usize {
+    drawn.matches("<rect").count()
+}
+
+#[test]
+fn each_place_of_a_directory_is_drawn() {
+    let dir = |contents| DirectoryReport { files: 3, requests: 1, contents, ..Default::default() };
+    let near = picture::draw(&report(vec![dir(vec![0..4096, 4096..8192])]), "near");
+    let apart =
+        picture::draw(&report(vec![dir(vec![0..4096, 40960..45056, 81920..86016])]), "apart");
+    assert_eq!(rectangles(&apart), rectangles(&near) + 1);
+    let nothing = picture::draw(&report(Vec::new()), "nothing");
+    assert_eq!(rectangles(&nothing), 2, "the sheet and the device");
+}
+
+#[test]
+fn a_volume_of_any_size_fits_the_picture() {
+    let dir = |end: u64| DirectoryReport {
+        contents: vec![0..4096, end - 4096..end],
+        ..Default::default()
+    };
+    for end in [8192, 1 << 30, 1 << 50] {
+        let drawn = picture::draw(&report(vec![dir(end)]), "volume");
+        assert!(drawn.len() < 10_000 && rectangles(&drawn) == 4, "{end}: {}", rectangles(&drawn));
+    }
+}
+
+#[test]
+fn names_are_text_and_not_markup() {
+    let path = String::from("<script>&\u{1b}[2J");
+    let dir = DirectoryReport { path, files: 1, requests: 1, ..Default::default() };
+    let drawn = picture::draw(&report(vec![dir]), "<b>");
+    assert!(drawn.contains("&lt;script&gt;&amp;[2J") && drawn.contains("&lt;b&gt;"));
+    assert!(!drawn.contains("<script>") && !drawn.contains('\u{1b}'));
+}

@@ -1,0 +1,150 @@
+//! What the rehearsal of a scan counts is what a scan takes.
+
+use std::sync::Arc;
+
+use super::{Layout, survey};
+use crate::clock::SystemClock;
+use crate::device::{MemoryDevice, TraceDevice};
+use crate::files::Files;
+use crate::format::inode::FileType;
+use crate::mkfs::{self, MkfsOptions};
+use crate::units::InodeNo;
+use crate::vfs::OpenOptions;
+
+type Device = Arc<TraceDevice<MemoryDevice>>;
+
+const DIRECTORIES: usize = 24;
+const FILES: usize = 80;
+
+fn open(device: &Device, read_only: bool) -> Files {
+    let options = OpenOptions { read_only, ..OpenOptions::default() };
+    let volume = crate::open(device.clone(), Arc::new(SystemClock), options).expect("it opens");
+    Files::new(Arc::new(volume))
+}
+
+/// Sizes of files as in a tree of sources: most are small, a few are not.
+fn size(directory: usize, file: usize) -> usize {
+    match (directory * 31 + file * 7) % 40 {
+        0 => 300_000,
+        1..=4 => 40_000,
+        5..=8 => 200,
+        other => other * 400,
+    }
+}
+
+fn write(files: &Files, directory: usize, file: usize) {
+    let contents = vec![(directory ^ file) as u8; size(directory, file)];
+    files.write(format!("/d{directory:02}/f{file}"), &contents).expect("written");
+}
+
+fn empty() -> Device {
+    let device = Arc::new(TraceDevice::new(MemoryDevice::new(256 << 20)));
+    mkfs::make(&device, &MkfsOptions::default()).expect("made");
+    let files = open(&device, false);
+    for directory in 0..DIRECTORIES {
+        files.make_dir(format!("/d{directory:02}")).expect("made");
+    }
+    files.close().expect("durable");
+    device
+}
+
+/// Directories that were filled one after the other.
+fn fresh() -> Device {
+    let device = empty();
+    let files = open(&device, false);
+    for directory in 0..DIRECTORIES {
+        (0..FILES).for_each(|file| write(&files, directory, file));
+    }
+    files.close().expect("durable");
+    device
+}
+
+/// Directories whose files were made by turns, over a long time, and moved from one to another.
+pub(crate) fn aged() -> Device {
+    let device = empty();
+    let files = open(&device, false);
+    for file in 0..FILES {
+        for directory in 0..DIRECTORIES {
+            write(&files, directory, file);
+        }
+        files.volume().sync().expect("durable");
+    }
+    for step in 0..DIRECTORIES * FILES {
+        let mixed = step * 7919 % (DIRECTORIES * FILES);
+        let (file, directory) = (mixed / DIRECTORIES, mixed % DIRECTORIES);
+        let to = (directory * 5 + file * 3) % DIRECTORIES;
+        let (from, to) = (format!("/d{directory:02}/f{file}"), format!("/d{to:02}/m{mixed}"));
+        files.rename(from, to).expect("moved");
+    }
+    files.close().expect("durable");
+    device
+}
+
+/// What reading every file below a path takes, on a volume of which nothing is in memory.
+fn scan(device: &Device, path: &str) -> (u64, u64) {
+    let files = open(device, true);
+    let before = device.counts();
+    for entry in files.walk(path).expect("found") {
+        let entry = entry.expect("listed");
+        if entry.attr.file_type == FileType::Regular {
+            let contents = files.read(&entry.path).expect("read");
+            assert_eq!(contents.len() as u64, entry.attr.size);
+        }
+    }
+    let taken = device.counts() - before;
+    (taken.reads, taken.read_bytes)
+}
+
+fn look(device: &Device) -> Layout {
+    survey(device.clone(), InodeNo::ROOT).expect("looked at")
+}
+
+fn assert_near(told: u64, taken: u64, what: &str) {
+    assert!(told.abs_diff(taken) * 10 <= taken, "{what}: {told} told, {taken} taken");
+}
+
+#[test]
+fn a_scan_takes_the_requests_that_were_told() {
+    for (name, device) in [("fresh", fresh()), ("aged", aged())] {
+        let layout = look(&device);
+        let (requests, bytes) = scan(&device, "/");
+        println!("{name}: {} requests told, {requests} taken", layout.requests());
+        assert_near(layout.requests(), requests, name);
+        assert_near(layout.read_bytes(), bytes, name);
+        assert_eq!(layout.directories.len(), DIRECTORIES + 1);
+        let files: u64 = layout.directories.iter().map(|dir| dir.files).sum();
+        assert_eq!(files, (DIRECTORIES * FILES) as u64);
+    }
+}
+
+#[test]
+fn an_aged_tree_is_told_from_a_fresh_one() {
+    let (fresh, aged) = (look(&fresh()), look(&aged()));
+    let scattered =
+        |layout: &Layout| -> u64 { layout.directories.iter().map(|dir| dir.scattered_files).sum() };
+    assert!(fresh.requests() * 2 < aged.requests());
+    assert!(scattered(&fresh) * 4 < scattered(&aged));
+    let places = |layout: &Layout| layout.directories.iter().map(|dir| dir.places).sum::<u64>();
+    assert!(places(&fresh) * 2 < places(&aged), "{} and {}", places(&fresh), places(&aged));
+}
+
+#[test]
+fn contents_are_not_read_for_it() {
+    let device = fresh();
+    let before = device.counts();
+    let layout = look(&device);
+    let read = (device.counts() - before).read_bytes;
+    assert!(read * 4 < layout.read_bytes(), "{read} bytes read to tell {}", layout.read_bytes());
+}
+
+#[test]
+fn a_part_of_the_tree_is_looked_at_alone() {
+    let device = fresh();
+    let dir = open(&device, true).stat("/d07").expect("found").ino;
+    let layout = survey(device.clone(), dir).expect("looked at");
+    let (requests, _) = scan(&device, "/d07");
+    assert_eq!(layout.directories.len(), 1);
+    assert_eq!(layout.directories[0].files, FILES as u64);
+    // The scan by paths reads the root as well.
+    assert!(layout.requests().abs_diff(requests) <= 2, "{} told, {requests}", layout.requests());
+}
