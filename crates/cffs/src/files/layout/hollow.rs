@@ -1,6 +1,7 @@
 //! A device that reads metadata, and of contents only counts how they are asked for.
 
 use std::io::{self, IoSlice};
+use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -54,7 +55,7 @@ impl BlockDevice for Hollow {
         let from = self.contents.partition_point(|run| run.end <= offset);
         let hollow = self.contents[from..].iter().take_while(|run| run.start < end);
         let mut at = offset;
-        for run in hollow.cloned().chain([end..end]) {
+        for run in hollow.cloned().chain(iter::once(end..end)) {
             let (start, to) = (run.start.clamp(at, end), run.end.min(end));
             let part =
                 |range: Range<u64>| (range.start - offset) as usize..(range.end - offset) as usize;
