@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use harness::{CFFS, Scratch, can_mount, fail, succeed};
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
@@ -342,6 +343,16 @@ fn chattr_protects_files_of_a_mount() {
         chattr("+a", &log);
         assert!(lsattr(&kept).starts_with("----i---"), "{}", lsattr(&kept));
         assert!(lsattr(&log).starts_with("-----a--"), "{}", lsattr(&log));
+        // The server sends the attributes, and a kernel that takes them over shows them.
+        for (path, bit) in [(&kept, StatxAttributes::IMMUTABLE), (&log, StatxAttributes::APPEND)] {
+            let shown = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::BTIME);
+            let shown = shown.expect("read");
+            if shown.stx_attributes_mask.contains(bit) {
+                assert!(shown.stx_attributes.contains(bit), "{path:?}");
+            }
+        }
+        let stats = json(scratch.cffs(["stats", "--json"]).arg(&dir));
+        assert!(stats["requests"]["statx"].as_u64() > Some(0), "{}", stats["requests"]);
         let denied = |result: std::io::Result<()>| {
             assert_eq!(result.map_err(|error| error.raw_os_error()), Err(Some(1)), "EPERM");
         };

@@ -197,12 +197,13 @@ impl Handler for Adapter {
         _mask: u32,
     ) -> Result<StatxReply> {
         let attr = self.volume.attr(ino(node)).map_err(errno("stat"))?;
+        let protection = self.volume.protection(ino(node)).map_err(errno("stat"))?;
         Ok(StatxReply {
             attr: translate::attr(&attr, self.block_bytes),
             ttl: TTL,
             btime: Some(translate::time(attr.btime)),
-            attributes: 0,
-            attributes_mask: 0,
+            attributes: ioctl::statx_attributes(protection),
+            attributes_mask: ioctl::STATX_ATTRIBUTES,
         })
     }
 

@@ -49,6 +49,15 @@ const EXTENDED_BYTES: usize = 28;
 const IMMUTABLE_EXTENDED: u32 = 0x8;
 const APPEND_EXTENDED: u32 = 0x10;
 
+/// The attributes that statx(2) knows of every file here: `STATX_ATTR_IMMUTABLE` and
+/// `STATX_ATTR_APPEND`. They go with each reply, though Linux 6.18 does not take them over yet.
+pub(super) const STATX_ATTRIBUTES: u64 = (IMMUTABLE_FLAG | APPEND_FLAG) as u64;
+
+/// Those of them that a file has, whose bits are the same as those of its flags.
+pub(super) fn statx_attributes(protection: Protection) -> u64 {
+    u64::from(flags_of(protection, IMMUTABLE_FLAG, APPEND_FLAG))
+}
+
 /// Carries out a command, and returns how many bytes of the buffer it filled. `is_owner` says whether
 /// root asks, or the user who mounted the volume; files are protected by root alone.
 pub(super) fn carry_out(

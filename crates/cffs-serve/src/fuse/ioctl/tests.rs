@@ -1,6 +1,8 @@
 //! The numbers and structures of commands.
 
-use super::FstrimRange;
+use cffs::vfs::Protection;
+
+use super::{FstrimRange, STATX_ATTRIBUTES, statx_attributes};
 
 #[test]
 fn the_range_is_that_of_linux_fs_h() {
@@ -10,4 +12,18 @@ fn the_range_is_that_of_linux_fs_h() {
     assert_eq!(FstrimRange::from_bytes(&[0; 32]), None);
     let number = 3 << 30 | (size_of::<FstrimRange>() as u32) << 16 | u32::from(b'X') << 8 | 121;
     assert_eq!(FstrimRange::COMMAND, number);
+}
+
+#[test]
+fn protection_has_the_bits_of_statx() {
+    let (immutable, append_only) = (0x10, 0x20);
+    assert_eq!(STATX_ATTRIBUTES, immutable | append_only);
+    for (protection, bits) in [
+        (Protection { immutable: false, append_only: false }, 0),
+        (Protection { immutable: true, append_only: false }, immutable),
+        (Protection { immutable: false, append_only: true }, append_only),
+        (Protection { immutable: true, append_only: true }, immutable | append_only),
+    ] {
+        assert_eq!(statx_attributes(protection), bits);
+    }
 }
