@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     cat, explain, export, fsck, generate, grow, import, info, inspect, layout, ls, mkfs, mount,
-    path, restart, scrub, serve, stats, sync, trim, tune, umount,
+    path, restart, scrub, serve, stats, sync, tar, trim, tune, umount,
 };
 use crate::exit::Kind;
 
@@ -72,6 +72,7 @@ pub enum Command {
     Cat(cat::Cat),
     Import(import::Import),
     Export(export::Export),
+    Tar(tar::Tar),
     Stats(stats::Stats),
     Explain(explain::Explain),
     Layout(layout::Layout),
@@ -104,6 +105,7 @@ impl Command {
             Command::Cat(_) => "cat",
             Command::Import(_) => "import",
             Command::Export(_) => "export",
+            Command::Tar(_) => "tar",
             Command::Stats(_) => "stats",
             Command::Explain(_) => "explain",
             Command::Layout(_) => "layout",
@@ -142,6 +144,7 @@ impl Command {
             Command::Cat(command) => command.run(),
             Command::Import(command) => command.run(),
             Command::Export(command) => command.run(),
+            Command::Tar(command) => command.run(),
             Command::Stats(command) => command.run(),
             Command::Explain(command) => command.run(),
             Command::Layout(command) => command.run(),

@@ -1,43 +1,110 @@
 //! `cffs cat`: the contents of files in an image.
 
-use std::ffi::OsString;
-use std::io::Write;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Mutex;
 
 use anyhow::Context;
-use cffs::files::File;
+use cffs::error::Result;
+use cffs::files::{File, Files};
 use clap::Args;
 
 use crate::{image, output};
 
 const COPY_BYTES: usize = 1 << 20;
+/// How many files of a list are known ahead, so that they are read in the order of the device.
+const BATCH_FILES: usize = 1024;
+/// A file that is longer is read when its turn comes, a piece at a time.
+const SMALL_BYTES: u64 = 256 << 10;
 
 /// Print files of an image, without mounting it
+///
+/// Files are printed one after the other, in the order in which they are named. With --files-from they are
+/// read in the order in which they lie, a thousand ahead, which for a long list is many times as fast.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  cffs cat tree.cffs /src/main.rs | less")]
+#[command(after_help = "\
+Examples:
+  cffs cat tree.cffs /src/main.rs | less
+  cffs ls -R tree.cffs /logs | grep 2026-11 | cffs cat --files-from - tree.cffs | wc -l
+  find . -name '*.txt' -print0 | cffs cat --null --files-from - tree.cffs")]
 pub struct Cat {
+    /// Print the files that are named in this file, a line each, too; - for standard input.
+    #[arg(long, value_name = "FILE")]
+    files_from: Option<PathBuf>,
+    /// Names in --files-from end with a zero byte, and not with a line.
+    #[arg(short = '0', long, requires = "files_from")]
+    null: bool,
     /// The image or the device.
     #[arg(value_name = "IMAGE|DEVICE")]
     image: PathBuf,
     /// The files, by their paths within the volume.
-    #[arg(value_name = "PATH", required = true)]
+    #[arg(value_name = "PATH", required_unless_present = "files_from")]
     paths: Vec<OsString>,
 }
 
 impl Cat {
     /// Prints one file after the other.
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        let list = self.list()?;
         let files = image::open_files(&self.image, image::read_only())?;
         let mut out = output::stdout();
         for path in &self.paths {
-            let file = files.open(path.as_bytes()).with_context(|| path.display().to_string())?;
-            copy(&file, &mut out).with_context(|| path.display().to_string())?;
+            print(&files, path.as_bytes(), &mut out)?;
+        }
+        let end = if self.null { 0 } else { b'\n' };
+        let named: Vec<&[u8]> =
+            list.split(|byte| *byte == end).filter(|path| !path.is_empty()).collect();
+        for batch in named.chunks(BATCH_FILES) {
+            let mut read = read(&files, batch);
+            for (position, path) in batch.iter().enumerate() {
+                match read.remove(&position) {
+                    Some(contents) => out.write_all(&contents.with_context(|| shown(path))?)?,
+                    None => print(&files, path, &mut out)?,
+                }
+            }
         }
         out.flush()?;
         Ok(ExitCode::SUCCESS)
     }
+
+    fn list(&self) -> anyhow::Result<Vec<u8>> {
+        let Some(from) = &self.files_from else { return Ok(Vec::new()) };
+        if from.as_os_str() == "-" {
+            let mut list = Vec::new();
+            io::stdin().lock().read_to_end(&mut list).context("standard input")?;
+            return Ok(list);
+        }
+        fs::read(from).with_context(|| from.display().to_string())
+    }
+}
+
+fn shown(path: &[u8]) -> String {
+    OsStr::from_bytes(path).display().to_string()
+}
+
+/// The contents of the small files of a list, by their positions in it.
+fn read(files: &Files, paths: &[&[u8]]) -> BTreeMap<usize, Result<Vec<u8>>> {
+    let is_small = |path: &&[u8]| files.stat(path).is_ok_and(|attr| attr.size <= SMALL_BYTES);
+    let (positions, small): (Vec<usize>, Vec<&[u8]>) =
+        paths.iter().copied().enumerate().filter(|(_, path)| is_small(path)).unzip();
+    let found = Mutex::new(BTreeMap::new());
+    files.read_many(&small, NonZeroUsize::MIN, |number, read| {
+        if let Ok(mut found) = found.lock() {
+            found.insert(positions[number], read);
+        }
+    });
+    found.into_inner().unwrap_or_default()
+}
+
+fn print(files: &Files, path: &[u8], out: &mut impl Write) -> anyhow::Result<()> {
+    let file = files.open(path).with_context(|| shown(path))?;
+    copy(&file, out).with_context(|| shown(path))
 }
 
 fn copy(file: &File, out: &mut impl Write) -> anyhow::Result<()> {

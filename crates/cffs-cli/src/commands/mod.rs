@@ -21,6 +21,7 @@ pub mod scrub;
 pub mod serve;
 pub mod stats;
 pub mod sync;
+pub mod tar;
 pub mod trim;
 pub mod tune;
 pub mod umount;

@@ -29,6 +29,15 @@ impl Node {
         Node { volume: Arc::clone(volume), ino: attr.ino, references: 1 }
     }
 
+    /// A second handle of the same inode.
+    ///
+    /// # Errors
+    ///
+    /// See the [module](super#errors).
+    pub fn try_clone(&self) -> Result<Node> {
+        Ok(Node::adopt(&self.volume, &self.volume.find(self.ino)?))
+    }
+
     /// The inode's number.
     pub fn ino(&self) -> InodeNo {
         self.ino

@@ -1,0 +1,300 @@
+//! A tree of an image as an archive.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io::{self, Read, Write};
+use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Mutex;
+
+use anyhow::Context;
+use cffs::clock::Timestamp;
+use cffs::error::Error;
+use cffs::files::{File, Files, WalkEntry};
+use cffs::format::inode::FileType;
+use cffs::units::InodeNo;
+use cffs::vfs::types::Attr;
+use tar::{Builder, EntryType, Header};
+
+use crate::output::note;
+
+/// How much of the tree is known ahead, so that it is read in the order of the device.
+const BATCH_FILES: usize = 4096;
+const BATCH_BYTES: u64 = 16 << 20;
+/// A file that is longer is read when its turn comes, a piece at a time.
+const SMALL_BYTES: u64 = 1 << 20;
+
+/// Writes an archive, with names from `top` on, and returns how many files are missing in it. What is wrong
+/// with them goes to standard error.
+pub fn archive(files: &Files, top: &[u8], xattrs: bool, out: impl Write) -> anyhow::Result<u64> {
+    let shown = || OsStr::from_bytes(top).display().to_string();
+    let mut archive = Archive {
+        files,
+        names_from: names_from(files, top).with_context(shown)?,
+        xattrs,
+        builder: Builder::new(out),
+        first_names: HashMap::new(),
+        failures: 0,
+    };
+    let mut batch = Vec::new();
+    let mut batch_bytes = 0;
+    for found in files.walk(top).with_context(shown)? {
+        let entry = match found {
+            Ok(entry) => entry,
+            Err(error) => {
+                archive.failed(top, &error);
+                continue;
+            }
+        };
+        batch_bytes += if is_small(&entry.attr) { entry.attr.size } else { 0 };
+        batch.push(entry);
+        if batch.len() >= BATCH_FILES || batch_bytes >= BATCH_BYTES {
+            archive.add(std::mem::take(&mut batch))?;
+            batch_bytes = 0;
+        }
+    }
+    archive.add(batch)?;
+    archive.builder.finish()?;
+    Ok(archive.failures)
+}
+
+/// How many bytes of each path are left out, so that names begin below the directory `top`, or with a file's
+/// own.
+fn names_from(files: &Files, top: &[u8]) -> Result<usize, Error> {
+    let end = top.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    Ok(match files.stat(top)?.file_type {
+        FileType::Directory => top.len(),
+        _ => top[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1),
+    })
+}
+
+fn is_small(attr: &Attr) -> bool {
+    attr.file_type == FileType::Regular && attr.size <= SMALL_BYTES
+}
+
+struct Archive<'a, W: Write> {
+    files: &'a Files,
+    names_from: usize,
+    xattrs: bool,
+    builder: Builder<W>,
+    /// The first name of each file that has more than one.
+    first_names: HashMap<InodeNo, Vec<u8>>,
+    failures: u64,
+}
+
+impl<W: Write> Archive<'_, W> {
+    fn failed(&mut self, path: &[u8], error: &dyn std::fmt::Display) {
+        note!("cffs: {}: {error}", OsStr::from_bytes(path).display());
+        self.failures += 1;
+    }
+
+    /// Adds what a part of the walk has found, in its order. Fails if the archive cannot be written.
+    fn add(&mut self, batch: Vec<WalkEntry>) -> io::Result<()> {
+        let mut contents = self.read(&batch);
+        for (entry, contents) in batch.iter().zip(&mut contents) {
+            self.entry(entry, contents.take())?;
+        }
+        Ok(())
+    }
+
+    /// The contents of the small files of a batch.
+    fn read(&self, batch: &[WalkEntry]) -> Vec<Option<Result<Vec<u8>, Error>>> {
+        let is_wanted = |entry: &WalkEntry| is_small(&entry.attr) && entry.attr.size > 0;
+        let (positions, paths): (Vec<usize>, Vec<&[u8]>) = batch
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| is_wanted(entry))
+            .map(|(position, entry)| (position, &*entry.path))
+            .unzip();
+        let mut contents = Vec::new();
+        contents.resize_with(batch.len(), || None);
+        let contents = Mutex::new(contents);
+        self.files.read_many(&paths, NonZeroUsize::MIN, |number, read| {
+            if let Ok(mut contents) = contents.lock() {
+                contents[positions[number]] = Some(read);
+            }
+        });
+        contents.into_inner().unwrap_or_default()
+    }
+
+    fn entry(
+        &mut self,
+        entry: &WalkEntry,
+        contents: Option<Result<Vec<u8>, Error>>,
+    ) -> io::Result<()> {
+        let attr = &entry.attr;
+        let name = self.name(entry);
+        if attr.nlink > 1 && attr.file_type != FileType::Directory {
+            if let Some(first) = self.first_names.get(&attr.ino) {
+                let mut header = header(attr, EntryType::Link, 0);
+                let (name, first) = (as_path(&name), as_path(first));
+                return self.builder.append_link(&mut header, name, first);
+            }
+            self.first_names.insert(attr.ino, name.clone());
+        }
+        match attr.file_type {
+            FileType::Regular => self.regular(entry, &name, contents),
+            FileType::Symlink => match self.files.read_link(&entry.path) {
+                Ok(target) => {
+                    self.extensions(entry)?;
+                    let mut header = header(attr, EntryType::Symlink, 0);
+                    self.builder.append_link(&mut header, as_path(&name), as_path(&target))
+                }
+                Err(error) => {
+                    self.failed(&entry.path, &error);
+                    Ok(())
+                }
+            },
+            // GNU tar does not know sockets either: they mean nothing without their program.
+            FileType::Socket => Ok(()),
+            _ => self.without_contents(entry, &name),
+        }
+    }
+
+    /// The name in the archive, relative.
+    fn name(&self, entry: &WalkEntry) -> Vec<u8> {
+        let name = entry.path.get(self.names_from..).unwrap_or_default();
+        let name = &name[name.iter().take_while(|byte| **byte == b'/').count()..];
+        if name.is_empty() { b".".to_vec() } else { name.to_vec() }
+    }
+
+    fn without_contents(&mut self, entry: &WalkEntry, name: &[u8]) -> io::Result<()> {
+        let attr = &entry.attr;
+        let kind = match attr.file_type {
+            FileType::Directory => EntryType::Directory,
+            FileType::CharDevice => EntryType::Char,
+            FileType::BlockDevice => EntryType::Block,
+            _ => EntryType::Fifo,
+        };
+        self.extensions(entry)?;
+        let mut header = header(attr, kind, 0);
+        if attr.device != 0 || matches!(kind, EntryType::Char | EntryType::Block) {
+            header.set_device_major((attr.device >> 32) as u32)?;
+            header.set_device_minor(attr.device as u32)?;
+        }
+        self.builder.append_data(&mut header, as_path(name), io::empty())
+    }
+
+    fn regular(
+        &mut self,
+        entry: &WalkEntry,
+        name: &[u8],
+        contents: Option<Result<Vec<u8>, Error>>,
+    ) -> io::Result<()> {
+        let attr = &entry.attr;
+        match contents {
+            Some(Ok(contents)) => {
+                self.extensions(entry)?;
+                let mut header = header(attr, EntryType::Regular, contents.len() as u64);
+                self.builder.append_data(&mut header, as_path(name), &*contents)
+            }
+            Some(Err(error)) => {
+                self.failed(&entry.path, &error);
+                Ok(())
+            }
+            None if attr.size == 0 => {
+                self.extensions(entry)?;
+                let mut header = header(attr, EntryType::Regular, 0);
+                self.builder.append_data(&mut header, as_path(name), io::empty())
+            }
+            None => self.large(entry, name),
+        }
+    }
+
+    /// A file that is read while it is written. After an error there are zeros in place of the rest, since
+    /// its length is in the archive already.
+    fn large(&mut self, entry: &WalkEntry, name: &[u8]) -> io::Result<()> {
+        let file = match self.files.open(&entry.path) {
+            Ok(file) => file,
+            Err(error) => {
+                self.failed(&entry.path, &error);
+                return Ok(());
+            }
+        };
+        self.extensions(entry)?;
+        let mut header = header(&entry.attr, EntryType::Regular, entry.attr.size);
+        let mut padded = Padded { file, left: entry.attr.size, failure: None };
+        self.builder.append_data(&mut header, as_path(name), &mut padded)?;
+        if let Some(error) = padded.failure {
+            self.failed(&entry.path, &error);
+        }
+        Ok(())
+    }
+
+    /// What a header has no room for.
+    fn extensions(&mut self, entry: &WalkEntry) -> io::Result<()> {
+        let mut records = vec![("mtime".to_owned(), decimal(entry.attr.mtime).into_bytes())];
+        if self.xattrs {
+            match self.xattrs(entry.attr.ino) {
+                Ok(xattrs) => records.extend(xattrs),
+                Err(error) => self.failed(&entry.path, &error),
+            }
+        }
+        let records = records.iter().map(|(name, value)| (&**name, &**value));
+        self.builder.append_pax_extensions(records)
+    }
+
+    fn xattrs(&self, ino: InodeNo) -> Result<Vec<(String, Vec<u8>)>, Error> {
+        let volume = self.files.volume();
+        let names = volume.xattr_names(ino)?;
+        names
+            .iter()
+            // A record's name is text; the kernel's names of attributes are, too.
+            .filter_map(|name| Some((std::str::from_utf8(name).ok()?, name)))
+            .map(|(text, name)| Ok((format!("SCHILY.xattr.{text}"), volume.xattr(ino, name)?)))
+            .collect()
+    }
+}
+
+fn as_path(name: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(name))
+}
+
+fn header(attr: &Attr, kind: EntryType, size: u64) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(attr.permissions);
+    header.set_uid(attr.uid.into());
+    header.set_gid(attr.gid.into());
+    header.set_mtime(u64::try_from(attr.mtime.seconds).unwrap_or(0));
+    header.set_size(size);
+    header
+}
+
+/// Seconds with a fraction, as pax has times.
+pub(super) fn decimal(time: Timestamp) -> String {
+    let nanoseconds = i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
+    let sign = if nanoseconds < 0 { "-" } else { "" };
+    let whole = nanoseconds.unsigned_abs();
+    format!("{sign}{}.{:09}", whole / 1_000_000_000, whole % 1_000_000_000)
+}
+
+/// A file as long as it was when its header was written.
+struct Padded {
+    file: File,
+    left: u64,
+    failure: Option<io::Error>,
+}
+
+impl Read for Padded {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let wanted = usize::try_from(self.left).unwrap_or(usize::MAX).min(buf.len());
+        let buf = &mut buf[..wanted];
+        if self.failure.is_none() {
+            match self.file.read(buf) {
+                Ok(0) if wanted > 0 => {
+                    self.failure = Some(io::Error::other("the file has become shorter"));
+                }
+                Ok(read) => {
+                    self.left -= read as u64;
+                    return Ok(read);
+                }
+                Err(error) => self.failure = Some(error),
+            }
+        }
+        buf.fill(0);
+        self.left -= wanted as u64;
+        Ok(wanted)
+    }
+}

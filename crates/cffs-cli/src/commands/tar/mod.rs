@@ -1,0 +1,86 @@
+//! `cffs tar`: a tree as a tar archive, out of an image and into it, through a pipe.
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use cffs::vfs::types::OpenOptions;
+use clap::Args;
+
+use crate::image;
+use crate::output::{self, counted, note};
+
+mod create;
+mod extract;
+
+/// Write a tree as a tar archive to standard output, or read one from standard input
+///
+/// The archive is in the POSIX (pax) format, with owners, modes, times to the nanosecond, hard links and
+/// extended attributes; holes become zeros. Files are read in the order in which they lie, a few
+/// megabytes ahead. With --extract everything in the archive comes below PATH, which is made if it is
+/// missing: names that lead out of it, or through symbolic links, are refused. Ends with 1 if something
+/// is missing in the archive or in the image.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cffs tar tree.cffs /src | zstd > src.tar.zst
+  cffs tar tree.cffs /src | ssh host tar -x -C /srv
+  curl -L https://example.org/src.tar.gz | gunzip | cffs tar --extract tree.cffs /src")]
+pub struct Tar {
+    /// Read an archive from standard input into the image.
+    #[arg(short = 'x', long)]
+    extract: bool,
+    /// Leave out extended attributes and ACLs.
+    #[arg(long)]
+    no_xattrs: bool,
+    /// With --extract: leave owners and groups out, and rights that files have through them.
+    #[arg(long, requires = "extract")]
+    no_owner: bool,
+    /// The image or the device.
+    #[arg(value_name = "IMAGE|DEVICE")]
+    image: PathBuf,
+    /// The directory or file within the volume.
+    #[arg(default_value = "/")]
+    path: OsString,
+}
+
+impl Tar {
+    /// Writes or reads the archive.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let failures = if self.extract { self.extract()? } else { self.create()? };
+        if failures > 0 {
+            let what = if self.extract { "extracted" } else { "put into the archive" };
+            note!("cffs: {} could not be {what}", counted(failures, "file"));
+            return Ok(ExitCode::FAILURE);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn create(&self) -> anyhow::Result<u64> {
+        if io::stdout().is_terminal() {
+            bail!("an archive is not for a terminal: write it to a file or a pipe");
+        }
+        let files = image::open_files(&self.image, image::read_only())?;
+        let mut out = output::stdout();
+        let failures = create::archive(&files, self.path.as_bytes(), !self.no_xattrs, &mut out)?;
+        out.flush()?;
+        Ok(failures)
+    }
+
+    fn extract(&self) -> anyhow::Result<u64> {
+        if io::stdin().is_terminal() {
+            bail!("an archive does not come from a terminal: give it by a file or a pipe");
+        }
+        let files = image::open_files(&self.image, OpenOptions::default())?;
+        let options = extract::Options { owner: !self.no_owner, xattrs: !self.no_xattrs };
+        let extracted =
+            extract::archive(&files, self.path.as_bytes(), &options, io::stdin().lock());
+        let closed = files.close();
+        let failures = extracted?;
+        closed.with_context(|| self.image.display().to_string())?;
+        Ok(failures)
+    }
+}
