@@ -30,7 +30,7 @@ impl Allocator {
         let key = match request.owner {
             Owner::Key(key) => key.0,
             // No directory's: the first group.
-            Owner::Shared | Owner::Urgent => 0,
+            Owner::Shared | Owner::Urgent | Owner::Moved => 0,
         };
         let home = (key.wrapping_mul(SPREAD) >> 32) as u32 % cgs;
         let dice = state.clock.wrapping_mul(SPREAD) >> 32;

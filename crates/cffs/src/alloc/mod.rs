@@ -36,6 +36,7 @@ mod conventional;
 mod free_space;
 mod group;
 mod grow;
+mod moving;
 mod owner;
 mod place;
 mod promise;

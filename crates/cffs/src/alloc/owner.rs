@@ -12,4 +12,6 @@ pub enum Owner {
     Shared,
     /// Small files of several keys for which an fsync waits: they lie near the sectors.
     Urgent,
+    /// Files that are moved together, by a regrouping.
+    Moved,
 }

@@ -58,6 +58,7 @@ impl Allocator {
         state.clock += 1;
         let run = match (request.kind, self.policy) {
             (Kind::Metadata, _) => self.place_metadata(&mut state, request)?,
+            _ if request.owner == Owner::Moved => self.take_moved(&mut state, request.len),
             (_, Policy::None | Policy::Scattered) => {
                 self.place_conventionally(&mut state, request)?
             }
@@ -145,7 +146,12 @@ impl Allocator {
     }
 
     /// Takes the next fragments of a key's reservation. They are still marked as held.
-    fn take_reserved(&self, state: &mut State, owner: (Owner, Class), len: u32) -> Option<FragRun> {
+    pub(super) fn take_reserved(
+        &self,
+        state: &mut State,
+        owner: (Owner, Class),
+        len: u32,
+    ) -> Option<FragRun> {
         let clock = state.clock;
         let reservation = state.reservations.get_mut(&owner)?;
         if reservation.end.0 - reservation.next.0 < u64::from(len) {
@@ -272,7 +278,7 @@ impl Allocator {
     }
 
     /// The longest run that begins here, if its length is in the range.
-    fn run_after(
+    pub(super) fn run_after(
         &self,
         state: &mut State,
         end: FragNo,
@@ -288,7 +294,12 @@ impl Allocator {
     }
 
     /// The first run of `len` fragments from the hot spot on, group by group. The hot spot follows.
-    fn find_from_hot(&self, state: &mut State, len: u32, align: u32) -> Result<Option<FragRun>> {
+    pub(super) fn find_from_hot(
+        &self,
+        state: &mut State,
+        len: u32,
+        align: u32,
+    ) -> Result<Option<FragRun>> {
         let cgs = self.layout.cgs();
         for step in 0..cgs {
             let cg = CgIndex((state.hot.0 + step) % cgs);

@@ -50,6 +50,13 @@ impl Store {
         self.move_contents(file, false)
     }
 
+    /// Brings all of a file into memory, as it is, to be written anew elsewhere: contents that do not match
+    /// their checksum fail, and stay.
+    pub fn move_whole(&self, file: &mut Locked<'_>) -> Result<()> {
+        self.verify_contents(file)?;
+        self.move_contents(file, false)
+    }
+
     /// The same for a file that the caller overwrites from its beginning to its end, so that nothing of
     /// it need be read. All its pages are there then, and nothing can go wrong before they are filled.
     fn own_replaced(&self, file: &mut Locked<'_>) -> Result<()> {

@@ -32,7 +32,7 @@ pub struct Protection {
 }
 
 impl Protection {
-    fn of(flags: InodeFlags) -> Protection {
+    pub(super) fn of(flags: InodeFlags) -> Protection {
         Protection {
             immutable: flags.contains(InodeFlags::IMMUTABLE),
             append_only: flags.contains(InodeFlags::APPEND_ONLY),
@@ -46,7 +46,7 @@ impl Protection {
         flags
     }
 
-    fn any(self) -> bool {
+    pub(super) fn any(self) -> bool {
         self != Protection::default()
     }
 }

@@ -404,6 +404,31 @@ fn a_table_of_inodes_in_pieces_grows() {
     }
 }
 
+/// Moving files is a change like any other: before the crash or after it, each has the contents, the names
+/// and the times that it had.
+#[test]
+fn files_that_are_moved_are_there_after_any_crash() {
+    use Op::*;
+    let explorer = Explorer::new();
+    let mut tried = Tried::default();
+    for kind in [0, 3, LOGGED] {
+        for calls in [
+            vec![Regroup],
+            vec![Write("g", 0, 5000), Regroup, Regroup, Sync],
+            vec![Regroup, Write("g", 0, 9000), Write("big", 10_000, 50_000), Fsync("g")],
+            vec![Fill("e", 30, 400), Regroup, Unlink("g"), Truncate("big", 30_000), Sync],
+            vec![Rename("g", "d/f", RenameMode::Replace), Regroup, Append("d/f", 6000), Sync],
+        ] {
+            match explorer.run_calls(kind, &calls) {
+                Ok(states) => tried.add(states),
+                Err(why) => panic!("kind {kind}, {calls:?}: {why}"),
+            }
+        }
+    }
+    println!("{tried:?}");
+    assert!(tried.states > 1000);
+}
+
 /// Every barrier that an epoch has, the sync at its end, every phase, every linktag and every kind of
 /// record of the busy log is needed: without it, the explorer finds a violation, or all has to be
 /// checked. So an fsync that is acknowledged too early is found, too.

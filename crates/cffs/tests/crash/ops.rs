@@ -3,8 +3,13 @@
 //! [`all`] is every call with every argument that makes a difference: the sequences of one and of
 //! two calls are generated from it. A call that fails, as many do in life, is part of the workload.
 
+use std::ops::ControlFlow;
+
 use cffs::units::InodeNo;
-use cffs::vfs::{AllocateMode, NewFile, NewKind, RenameMode, SetAttr, Volume, XattrMode};
+use cffs::vfs::{
+    AllocateMode, NewFile, NewKind, RegroupOptions, RegroupProgress, RenameMode, Scattered,
+    SetAttr, Volume, XattrMode,
+};
 
 use crate::Random;
 
@@ -44,6 +49,8 @@ pub enum Op {
     WriteEarly,
     /// Brings the volume to a clean point, as a pause does.
     CleanPoint,
+    /// Moves all files that can be moved, whether they are scattered or not.
+    Regroup,
 }
 
 /// What a call promised when it returned.
@@ -192,6 +199,12 @@ impl Op {
             Op::WriteEarly => {
                 volume.write_early().expect("written");
             }
+            Op::Regroup => {
+                let all = RegroupOptions { gain: 0, ..RegroupOptions::default() };
+                let go_on = &mut |_: &RegroupProgress| ControlFlow::Continue(());
+                volume.regroup(Scattered::Tree(InodeNo::ROOT), &all, go_on).ok()?;
+                return Some(Promise::Everything);
+            }
             Op::CleanPoint => {
                 volume.clean_point().expect("clean point");
                 return Some(Promise::Everything);
@@ -315,6 +328,7 @@ pub fn all() -> Vec<Op> {
         Allocate("g", 9000, 50_000, ReserveKeepSize),
         CleanPoint,
         WriteEarly,
+        Regroup,
     ]);
     ops
 }

@@ -1,0 +1,58 @@
+//! Space for files that are moved together.
+
+use super::{Allocator, Class, Owner};
+use crate::error::Result;
+use crate::units::FragRun;
+
+/// The files that are being moved, which take their places from one run.
+const MOVED: (Owner, Class) = (Owner::Moved, Class::Files);
+
+impl Allocator {
+    /// Sets a run of `len` fragments aside for files that are to lie side by side, after those that were
+    /// moved last if there is room. False if no run is that long: then the files stay where they are.
+    pub fn reserve_moved(&self, len: u32) -> Result<bool> {
+        let state = &mut *self.state.lock();
+        let block = self.layout.block_fragments();
+        let len = len.next_multiple_of(block);
+        let last = state.reservations.remove(&MOVED);
+        let mut run = None;
+        if let Some(last) = last {
+            self.let_go(state, &last)?;
+            run = self.run_after(state, last.next, len..=len)?;
+        }
+        let hot = state.hot;
+        if run.is_none() {
+            run = self.find_from_hot(state, len, block)?;
+        }
+        // New files go on where they went.
+        state.hot = hot;
+        match run {
+            Some(run) => self.start_reservation(state, MOVED, run, len),
+            None => Ok(false),
+        }
+    }
+
+    /// Lets go what was set aside and not taken.
+    pub fn end_moving(&self) -> Result<()> {
+        let state = &mut *self.state.lock();
+        match state.reservations.remove(&MOVED) {
+            Some(rest) => self.let_go(state, &rest),
+            None => Ok(()),
+        }
+    }
+
+    /// Forgets where the files of a key were: they were moved.
+    pub fn forget(&self, owner: Owner) -> Result<()> {
+        let state = &mut *self.state.lock();
+        state.territories.remove(&owner);
+        match state.reservations.remove(&(owner, Class::Files)) {
+            Some(reservation) => self.let_go(state, &reservation),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the next fragments of what was set aside.
+    pub(super) fn take_moved(&self, state: &mut super::State, len: u32) -> Option<FragRun> {
+        self.take_reserved(state, MOVED, len)
+    }
+}

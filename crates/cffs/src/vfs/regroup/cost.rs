@@ -1,0 +1,45 @@
+//! What reading files that lie somewhere costs, in bytes that the device streams meanwhile.
+
+use std::ops::Range;
+
+use crate::inode::Store;
+use crate::runs;
+
+/// The figures of a device, in blocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cost {
+    /// What the device streams in the time of an access elsewhere.
+    pub access: u64,
+    /// The longest gap that is read.
+    pub gap: u64,
+    /// The longest request.
+    pub request: u64,
+}
+
+impl Cost {
+    pub fn of(store: &Store) -> Cost {
+        let tuning = store.cache.tuning();
+        let block_bytes = u64::from(store.layout.block_bytes);
+        Cost {
+            access: (tuning.device.break_even_bytes / block_bytes).max(1),
+            gap: tuning.reading.gap_bytes / block_bytes,
+            request: (tuning.reading.request_bytes / block_bytes).max(1),
+        }
+    }
+
+    /// The accesses that reading runs of blocks takes, and what they cost.
+    fn reading(&self, runs: Vec<Range<u64>>) -> (u64, u64) {
+        let merged = runs::merged(runs, self.gap);
+        let accesses = merged.iter().map(|run| (run.end - run.start).div_ceil(self.request)).sum();
+        let blocks: u64 = merged.iter().map(|run| run.end - run.start).sum();
+        (accesses, accesses * self.access + blocks)
+    }
+
+    /// The accesses before and after these runs of blocks are brought together into so many blocks; `None`
+    /// if that makes reading them less than `gain` times as cheap.
+    pub fn gain(&self, runs: Vec<Range<u64>>, blocks: u64, gain: u64) -> Option<(u64, u64)> {
+        let (before, cost_before) = self.reading(runs);
+        let after = blocks.div_ceil(self.request).max(1);
+        (cost_before >= gain * (after * self.access + blocks)).then_some((before, after))
+    }
+}

@@ -1,0 +1,329 @@
+//! Regrouping: what churn has scattered is brought together again, on a volume in use.
+//!
+//! The files of a walk are looked at in *units*: as many, in the order of the walk, as one request reads. A
+//! unit is moved if that makes it twice as cheap to read, counting an access elsewhere as what the
+//! device streams meanwhile (`cost`). It goes into one free run, after the unit before it. If there is no
+//! such run, it stays. A unit that was moved costs the least that it can, so it is not moved again until it
+//! has become twice as expensive: files do not go back and forth.
+//!
+//! ```text
+//!   fetch ──▶ │ own ── place │ ──▶ write ──▶ epoch: inodes lead to the new places, the old are free
+//!             └ gate closed ─┘
+//! ```
+//!
+//! Moving is writing the same contents anew: nothing on the device leads to the new places before the epoch,
+//! which changes each inode as a whole. Contents, times, names and numbers stay as they are.
+
+mod cost;
+#[cfg(test)]
+mod tests;
+mod unit;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use self::unit::{Candidate, Unit};
+use super::progress::{EpochKind, finish_writes};
+use super::{Volume, protect::Protection};
+use crate::alloc::Owner;
+use crate::cache::WriteSet;
+use crate::error::{Error, Result};
+use crate::format::inode::FileType;
+use crate::inode::{Locked, Neighbours, Vnode, VnodeState};
+use crate::units::{FileBlock, InodeNo, Key};
+
+/// How far a regrouping has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RegroupProgress {
+    /// Directories that were looked at.
+    pub directories: u64,
+    /// Regular files that were looked at.
+    pub files: u64,
+    /// Files that were moved, or would be.
+    pub moved_files: u64,
+    /// Their contents, in bytes.
+    pub moved_bytes: u64,
+    /// Accesses that reading those files took before.
+    pub accesses_before: u64,
+    /// Accesses that it takes now.
+    pub accesses_after: u64,
+    /// Scattered files that stay where they are, since there is no free run that is long enough.
+    pub without_room: u64,
+    /// Files that stay because they are immutable or append-only.
+    pub protected: u64,
+    /// Files that stay because their contents cannot be read, or do not match their checksum.
+    pub damaged: u64,
+}
+
+/// How to regroup.
+#[derive(Clone, Copy, Debug)]
+pub struct RegroupOptions {
+    /// Nothing is moved, only counted.
+    pub dry_run: bool,
+    /// Files are moved if that makes reading them so many times as cheap. With less than 2, files whose
+    /// neighbours change may be moved again and again; with 0, all are moved each time, as tests want.
+    pub gain: u64,
+}
+
+impl Default for RegroupOptions {
+    fn default() -> RegroupOptions {
+        RegroupOptions { dry_run: false, gain: 2 }
+    }
+}
+
+/// What is to be regrouped.
+#[derive(Clone, Copy, Debug)]
+pub enum Scattered<'a> {
+    /// The files of a tree, each with those of its directory.
+    Tree(InodeNo),
+    /// These files, in the order in which they are read.
+    Files(&'a [InodeNo]),
+}
+
+impl Volume {
+    /// Brings together what lies scattered, or only counts what it would move. After each directory, and
+    /// each unit that was moved, `watch` learns how far it is, and can end it there.
+    ///
+    /// Large files, which have long runs of their own, stay where they are, and so do files that are being
+    /// written, and those with a key other than their directory.
+    ///
+    /// # Errors
+    ///
+    /// `EROFS` if the volume refuses changes; `EINVAL` if it was made not to group files; `ENOTDIR` for
+    /// a tree that begins at a file; those of [changes](super#errors). Damage of a file is no error: it
+    /// stays, and is counted. No room is no error either.
+    pub fn regroup(
+        &self,
+        what: Scattered<'_>,
+        options: &RegroupOptions,
+        watch: &mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>,
+    ) -> Result<RegroupProgress> {
+        if !self.store().features.policy.groups() {
+            return Err(Error::Invalid("the volume was made not to group files (mkfs --policy)"));
+        }
+        if !options.dry_run {
+            self.check_writable()?;
+            // What is in memory alone gets its place first.
+            self.sync()?;
+        }
+        let options = *options;
+        let progress = RegroupProgress::default();
+        let mut work = Regrouping { volume: self, options, progress, watch };
+        let ended = match what {
+            Scattered::Tree(dir) => work.tree(dir),
+            Scattered::Files(files) => work.files(files),
+        };
+        self.store().alloc.end_moving()?;
+        ended.map(|_| work.progress)
+    }
+}
+
+/// A regrouping under way.
+struct Regrouping<'a> {
+    volume: &'a Volume,
+    options: RegroupOptions,
+    progress: RegroupProgress,
+    watch: &'a mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>,
+}
+
+impl Regrouping<'_> {
+    fn tree(&mut self, dir: InodeNo) -> Result<ControlFlow<()>> {
+        let mut unit = Unit::new(self.volume.store());
+        let mut pending = vec![dir];
+        while let Some(dir) = pending.pop() {
+            let (files, mut directories) = match self.list(dir) {
+                // It was removed meanwhile.
+                Err(Error::Stale) if self.progress.directories > 0 => continue,
+                listed => listed?,
+            };
+            directories.reverse();
+            pending.extend(directories);
+            self.progress.directories += 1;
+            let mut candidates = Vec::new();
+            for ino in files {
+                candidates.extend(self.candidate(ino, Some(Key(dir.0)))?);
+            }
+            for candidate in unit.in_device_order(candidates) {
+                if unit.is_full_with(&candidate) && self.finish(&mut unit)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+                unit.add(candidate);
+            }
+            if (self.watch)(&self.progress).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        self.finish(&mut unit)
+    }
+
+    fn files(&mut self, files: &[InodeNo]) -> Result<ControlFlow<()>> {
+        let mut unit = Unit::new(self.volume.store());
+        let mut seen = std::collections::HashSet::new();
+        for ino in files.iter().filter(|ino| seen.insert(**ino)) {
+            let Some(candidate) = self.candidate(*ino, None)? else { continue };
+            if unit.is_full_with(&candidate) && self.finish(&mut unit)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            unit.add(candidate);
+        }
+        self.finish(&mut unit)
+    }
+
+    /// The regular files and the directories in a directory, in its order.
+    fn list(&self, dir: InodeNo) -> Result<(Vec<InodeNo>, Vec<InodeNo>)> {
+        let (mut files, mut directories) = (Vec::new(), Vec::new());
+        self.volume.read_dir(dir, 0, false, &mut |entry| {
+            match entry.file_type {
+                FileType::Regular => files.push(entry.ino),
+                FileType::Directory => directories.push(entry.ino),
+                _ => {}
+            }
+            true
+        })?;
+        Ok((files, directories))
+    }
+
+    /// What may be moved of a file; `None` if it stays.
+    fn candidate(&mut self, ino: InodeNo, key: Option<Key>) -> Result<Option<Candidate>> {
+        self.progress.files += 1;
+        let vnode = match self.volume.vnode(ino) {
+            Ok(vnode) => vnode,
+            Err(Error::Stale) => return Ok(None),
+            Err(Error::Corruption(_)) => {
+                self.progress.damaged += 1;
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let file = vnode.state.read();
+        if !self.volume.may_move(&file) || key.is_some_and(|key| file.inode.placement_key() != key)
+        {
+            return Ok(None);
+        }
+        if Protection::of(file.inode.protection).any() {
+            self.progress.protected += 1;
+            return Ok(None);
+        }
+        Ok(Candidate::new(&self.volume.store().layout, &file))
+    }
+
+    /// Moves a unit if that is worth it, and begins the next one.
+    fn finish(&mut self, unit: &mut Unit) -> Result<ControlFlow<()>> {
+        let unit = unit.take();
+        let Some((before, after)) = unit.gain(self.options.gain) else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        let moved = match self.options.dry_run {
+            true => unit.files.iter().map(|file| file.bytes).collect(),
+            false => self.move_unit(&unit)?,
+        };
+        let Some(moved) = Some(moved).filter(|moved: &Vec<u64>| !moved.is_empty()) else {
+            return Ok((self.watch)(&self.progress));
+        };
+        self.progress.moved_files += moved.len() as u64;
+        self.progress.moved_bytes += moved.iter().sum::<u64>();
+        self.progress.accesses_before += before;
+        self.progress.accesses_after += after;
+        Ok((self.watch)(&self.progress))
+    }
+
+    /// Moves the files of a unit; returns the bytes of each one that was moved.
+    fn move_unit(&mut self, unit: &Unit) -> Result<Vec<u64>> {
+        let volume = self.volume;
+        let mut vnodes = Vec::new();
+        for file in unit.in_order_of_device() {
+            match volume.fetch(file.ino).and_then(|()| volume.vnode(file.ino)) {
+                Ok(vnode) => vnodes.push((file.rank, vnode)),
+                Err(Error::Stale) => {}
+                Err(_) => self.progress.damaged += 1,
+            }
+        }
+        vnodes.sort_unstable_by_key(|(rank, _)| *rank);
+        let moved =
+            volume.move_together(vnodes.into_iter().map(|(_, vnode)| vnode), unit.fragments)?;
+        let Some(Moved { files, damaged }) = moved else {
+            self.progress.without_room += unit.files.len() as u64;
+            return Ok(Vec::new());
+        };
+        self.progress.damaged += damaged;
+        Ok(files)
+    }
+}
+
+/// What became of files that were to be moved.
+#[derive(Default)]
+struct Moved {
+    /// The bytes of each one that was.
+    files: Vec<u64>,
+    damaged: u64,
+}
+
+impl Volume {
+    /// Whether a file has contents that may be written anew elsewhere. One that changes in memory is
+    /// about to be placed anyway.
+    fn may_move(&self, file: &VnodeState) -> bool {
+        let most = self.store().cache.tuning().placing.medium_bytes_max;
+        let is_written = |map: &crate::inode::ExtentMap| !map.is_empty() && !map.has_unwritten();
+        file.inode.file_type == FileType::Regular
+            && (1..=most).contains(&file.inode.size)
+            && file.pages.is_empty()
+            && file.container.is_some()
+            && file.inode.map().is_some_and(is_written)
+    }
+
+    /// Writes these files anew, side by side, and makes that durable. `None` if there is no run of so many
+    /// fragments.
+    fn move_together(
+        &self,
+        vnodes: impl Iterator<Item = Arc<Vnode>>,
+        fragments: u32,
+    ) -> Result<Option<Moved>> {
+        let mut progress = self.epochs.lock();
+        self.check_writable()?;
+        let store = self.store();
+        let epoch = store.epoch();
+        let mut writes = WriteSet::default();
+        let mut in_flight = Vec::new();
+        let mut moved = Moved::default();
+        {
+            let _gate = self.gate.write();
+            if !store.alloc.reserve_moved(fragments)? {
+                return Ok(None);
+            }
+            for vnode in vnodes {
+                let mut file = Locked::new(&vnode);
+                if !self.may_move(&file) {
+                    continue;
+                }
+                match store.move_whole(&mut file) {
+                    Ok(()) => {}
+                    // What is left has no promise of space: it stays.
+                    Err(Error::NoSpace) => break,
+                    Err(_) => {
+                        moved.damaged += 1;
+                        continue;
+                    }
+                }
+                moved.files.push(file.inode.size);
+                let key = file.inode.placement_key();
+                let positions = file.pages.dirty_in(FileBlock::ALL).collect();
+                let neighbours = Neighbours { owner: Owner::Moved, grown: false };
+                let placed = store.place_file(&mut file, positions, neighbours, &mut writes, epoch);
+                drop(file);
+                let placed = placed.and_then(|placed| {
+                    store.alloc.forget(Owner::Key(key))?;
+                    Ok(placed)
+                });
+                in_flight.push((vnode, placed.inspect_err(|error| self.latch(error))?));
+            }
+            writes.keep_used(|block| store.alloc.used_fragments(block));
+        }
+        if !in_flight.is_empty() {
+            progress.early.is_in_motion = true;
+            store.write_ahead(writes).inspect_err(|error| self.latch(error))?;
+            finish_writes(in_flight, epoch);
+            self.run_epoch(&mut progress, EpochKind::Plain)?;
+        }
+        Ok(Some(moved))
+    }
+}

@@ -1,0 +1,269 @@
+//! What churn has scattered is brought together, once, and nothing else changes.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::{RegroupOptions, RegroupProgress, Scattered};
+use crate::clock::TestClock;
+use crate::device::{MemoryDevice, TraceDevice};
+use crate::error::Error;
+use crate::files::{Files, layout};
+use crate::format::superblock::Policy;
+use crate::fsck::{self, CheckOptions};
+use crate::mkfs::{self, MkfsOptions};
+use crate::units::InodeNo;
+use crate::vfs::{Attr, OpenOptions, Protection, Volume};
+
+type Device = Arc<TraceDevice<MemoryDevice>>;
+
+const DIRECTORIES: usize = 24;
+const FILES: usize = 60;
+
+const MOVE: RegroupOptions = RegroupOptions { dry_run: false, gain: 2 };
+const COUNT: RegroupOptions = RegroupOptions { dry_run: true, gain: 2 };
+
+fn made(size_bytes: u64, options: &MkfsOptions) -> Device {
+    let device = Arc::new(TraceDevice::new(MemoryDevice::new(size_bytes)));
+    mkfs::make(&device, options).expect("made");
+    device
+}
+
+fn open(device: &Device, read_only: bool) -> Files {
+    let options = OpenOptions { read_only, ..OpenOptions::default() };
+    let clock = Arc::new(TestClock::default());
+    Files::new(Arc::new(crate::open(device.clone(), clock, options).expect("it opens")))
+}
+
+/// Sizes of files as in a tree of sources: most are small, a few are not, some have holes or nothing.
+fn write(files: &Files, path: &str, number: usize) {
+    let len = match number % 40 {
+        0 => 300_000,
+        1..=4 => 40_000,
+        5..=8 => 200,
+        9 => 0,
+        other => other * 400,
+    };
+    let contents: Vec<u8> = (0..len).map(|at| (at / 7 + number) as u8).collect();
+    files.write(path, &contents).expect("written");
+    if number % 40 == 20 {
+        files.open(path).expect("opened").write_all_at(50_000, b"after a hole").expect("written");
+    }
+}
+
+/// Directories that grew by turns, and files that were moved from one to another.
+fn age(files: &Files) {
+    for directory in 0..DIRECTORIES {
+        files.make_dir(format!("/d{directory:02}")).expect("made");
+    }
+    for file in 0..FILES {
+        for directory in 0..DIRECTORIES {
+            write(files, &format!("/d{directory:02}/f{file}"), directory * 31 + file * 7);
+        }
+        files.volume().sync().expect("durable");
+    }
+    for step in 0..DIRECTORIES * FILES {
+        let mixed = step * 7919 % (DIRECTORIES * FILES);
+        let (file, directory) = (mixed / DIRECTORIES, mixed % DIRECTORIES);
+        let to = (directory * 5 + file * 3) % DIRECTORIES;
+        let from = format!("/d{directory:02}/f{file}");
+        files.rename(from, format!("/d{to:02}/m{mixed}")).expect("moved");
+    }
+    for directory in 0..DIRECTORIES {
+        let linked = files.read_dir(format!("/d{directory:02}")).expect("listed");
+        let name = String::from_utf8_lossy(&linked[0].name).into_owned();
+        let other = (directory + 1) % DIRECTORIES;
+        let (name, new) =
+            (format!("/d{directory:02}/{name}"), format!("/d{other:02}/link{directory}"));
+        files.hard_link(name, new).expect("linked");
+    }
+    files.volume().sync().expect("durable");
+}
+
+fn regroup(volume: &Volume) -> RegroupProgress {
+    let go_on = &mut |_: &RegroupProgress| ControlFlow::Continue(());
+    volume.regroup(Scattered::Tree(InodeNo::ROOT), &MOVE, go_on).expect("regrouped")
+}
+
+/// Everything that a user sees of the tree.
+fn contents(files: &Files) -> BTreeMap<Vec<u8>, (Attr, Vec<u8>)> {
+    let entries = files.walk("/").expect("walked").map(|entry| entry.expect("listed"));
+    entries
+        .map(|entry| {
+            // Space may become less or more where holes and ends of files are.
+            let attr = Attr { atime: Default::default(), ..entry.attr };
+            let contents = files.read(&entry.path).unwrap_or_default();
+            (entry.path, (attr, contents))
+        })
+        .collect()
+}
+
+fn requests(device: &Device) -> u64 {
+    layout::survey(device.clone(), InodeNo::ROOT).expect("looked at").requests()
+}
+
+fn assert_clean(device: &Device) {
+    let options = CheckOptions { force: true, contents: true, ..CheckOptions::default() };
+    let report = fsck::check(&**device, &options, &()).expect("checked");
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+}
+
+#[test]
+fn an_aged_tree_takes_half_the_requests_and_is_not_moved_again() {
+    let device = made(256 << 20, &MkfsOptions::default());
+    let files = open(&device, false);
+    age(&files);
+    files.close().expect("closed");
+    let before = requests(&device);
+    let files = open(&device, false);
+    let seen = contents(&files);
+    let first = regroup(files.volume());
+    assert!(first.moved_files > FILES as u64, "{first:?}");
+    assert!(first.accesses_after * 2 < first.accesses_before, "{first:?}");
+    assert_eq!((first.without_room, first.protected, first.damaged), (0, 0, 0));
+    assert!(contents(&files) == seen, "what a user sees has changed");
+    let second = regroup(files.volume());
+    assert_eq!((second.moved_files, second.moved_bytes), (0, 0), "{second:?}");
+    files.close().expect("closed");
+    assert_clean(&device);
+    let after = requests(&device);
+    println!("{before} requests before, {after} after; {first:?}");
+    assert!(after * 2 <= before, "{before} requests before, {after} after");
+
+    // Nor after the volume was opened anew, and a little was changed.
+    let files = open(&device, false);
+    assert!(contents(&files) == seen, "what a user sees has changed on the device");
+    for directory in 0..DIRECTORIES {
+        write(&files, &format!("/d{directory:02}/new"), directory);
+    }
+    assert_eq!(regroup(files.volume()).moved_files, 0);
+    files.close().expect("closed");
+    assert_clean(&device);
+}
+
+#[test]
+fn a_dry_run_counts_and_changes_nothing() {
+    let device = made(256 << 20, &MkfsOptions::default());
+    let files = open(&device, false);
+    age(&files);
+    files.close().expect("closed");
+    let files = open(&device, true);
+    let before = device.counts();
+    let go_on = &mut |_: &RegroupProgress| ControlFlow::Continue(());
+    let dry = files.volume().regroup(Scattered::Tree(InodeNo::ROOT), &COUNT, go_on);
+    let dry = dry.expect("looked at");
+    assert_eq!((device.counts() - before).writes, 0);
+    drop(files);
+    let files = open(&device, false);
+    let real = regroup(files.volume());
+    assert_eq!(RegroupProgress { damaged: 0, ..dry }, real);
+    files.close().expect("closed");
+}
+
+#[test]
+fn files_that_are_read_together_come_together() {
+    let device = made(256 << 20, &MkfsOptions::default());
+    let files = open(&device, false);
+    age(&files);
+    let walk = files.walk("/").expect("walked").map(|entry| entry.expect("listed"));
+    let traced: Vec<InodeNo> = walk.skip(3).step_by(11).map(|entry| entry.attr.ino).collect();
+    let go_on = &mut |_: &RegroupProgress| ControlFlow::Continue(());
+    let mut run = || files.volume().regroup(Scattered::Files(&traced), &MOVE, go_on).expect("done");
+    let first = run();
+    assert!(
+        first.moved_files > 20 && first.accesses_after * 2 < first.accesses_before,
+        "{first:?}"
+    );
+    assert_eq!(run().moved_files, 0);
+    files.close().expect("closed");
+    assert_clean(&device);
+}
+
+#[test]
+fn what_may_not_change_stays_and_is_counted() {
+    let device = made(256 << 20, &MkfsOptions::default());
+    let files = open(&device, false);
+    age(&files);
+    let protection = Protection { immutable: true, append_only: false };
+    let items = files.read_dir("/d03").expect("listed");
+    let kept: Vec<InodeNo> =
+        items.iter().filter(|item| item.attr.size > 1000).map(|item| item.attr.ino).collect();
+    for ino in &kept {
+        files.volume().protect(*ino, protection).expect("protected");
+    }
+    files.volume().sync().expect("durable");
+    let places = || -> Vec<_> {
+        kept.iter().map(|ino| files.volume().places(*ino).expect("placed")).collect()
+    };
+    let before = places();
+    let progress = regroup(files.volume());
+    assert_eq!(progress.protected, kept.len() as u64);
+    assert!(progress.moved_files > 0 && places() == before);
+    files.close().expect("closed");
+
+    let files = open(&device, true);
+    let go_on = &mut |_: &RegroupProgress| ControlFlow::Continue(());
+    let refused = files.volume().regroup(Scattered::Tree(InodeNo::ROOT), &MOVE, go_on);
+    assert!(matches!(refused, Err(Error::ReadOnly)), "{refused:?}");
+
+    let ungrouped = MkfsOptions { policy: Policy::None, ..MkfsOptions::default() };
+    let files = open(&made(64 << 20, &ungrouped), false);
+    let refused = files.volume().regroup(Scattered::Tree(InodeNo::ROOT), &MOVE, go_on);
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+}
+
+#[test]
+fn a_full_volume_stays_as_it_is() {
+    let device = made(40 << 20, &MkfsOptions::default());
+    let files = open(&device, false);
+    age(&files);
+    let mut number = 0;
+    while files.write(format!("/filler{number}"), &[1; 200_000]).is_ok() {
+        number += 1;
+    }
+    files.remove_file(format!("/filler{number}")).expect("removed");
+    files.volume().sync().expect("durable");
+    let seen = contents(&files);
+    let progress = regroup(files.volume());
+    assert!(progress.without_room > 0, "{progress:?}");
+    assert!(contents(&files) == seen, "what a user sees has changed");
+    files.write("/d00/goes-on", b"tiny").expect("the volume stays writable");
+    files.close().expect("closed");
+    assert_clean(&device);
+}
+
+#[test]
+fn it_can_be_ended_and_goes_on_beside_changes() {
+    let device = made(256 << 20, &MkfsOptions::default());
+    let files = open(&device, false);
+    age(&files);
+    let mut steps = 0;
+    let stop = &mut |_: &RegroupProgress| {
+        steps += 1;
+        if steps == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let progress = files.volume().regroup(Scattered::Tree(InodeNo::ROOT), &MOVE, stop);
+    assert!(progress.expect("ended").directories < DIRECTORIES as u64);
+
+    let other = files.clone();
+    let writer = std::thread::spawn(move || {
+        for round in 0..200_usize {
+            let directory = round % DIRECTORIES;
+            let items = other.read_dir(format!("/d{directory:02}")).expect("listed");
+            let name = String::from_utf8_lossy(&items[round % items.len()].name).into_owned();
+            let path = format!("/d{directory:02}/{name}");
+            match round % 4 {
+                0 => other.remove_file(&path).expect("removed"),
+                1 => write(&other, &format!("/d{directory:02}/new{round}"), round),
+                2 => write(&other, &path, round),
+                _ => other.volume().sync().expect("durable"),
+            }
+        }
+    });
+    while !writer.is_finished() {
+        regroup(files.volume());
+    }
+    writer.join().expect("the writer found no error");
+    files.close().expect("closed");
+    assert_clean(&device);
+}

@@ -1,0 +1,115 @@
+//! Units: files that are read one after the other, as many as one request reads.
+
+use std::ops::Range;
+
+use super::cost::Cost;
+use crate::format::Layout;
+use crate::inode::{Store, VnodeState};
+use crate::units::{InodeNo, SectorIndex};
+
+/// A file that may be moved.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    pub ino: InodeNo,
+    /// Its contents.
+    pub bytes: u64,
+    fragments: u32,
+    /// The blocks in which they lie.
+    blocks: Vec<Range<u64>>,
+    /// The order in which it is to lie: that in which its directory lists it.
+    pub rank: usize,
+    sector: Option<SectorIndex>,
+}
+
+impl Candidate {
+    /// What is known of a file with contents in places of their own; `None` if they are more than one
+    /// unit can have.
+    pub fn new(layout: &Layout, file: &VnodeState) -> Option<Candidate> {
+        let map = file.inode.map()?;
+        let per_block = u64::from(layout.block_fragments());
+        let blocks = map.iter().map(|extent| {
+            let run = extent.run();
+            run.start.0 / per_block..run.end().0.div_ceil(per_block)
+        });
+        Some(Candidate {
+            ino: file.inode.ino,
+            bytes: file.inode.size,
+            fragments: u32::try_from(map.mapped()).ok()?,
+            blocks: blocks.collect(),
+            rank: 0,
+            sector: file.container.map(|container| container.sector),
+        })
+    }
+
+    fn first_block(&self) -> u64 {
+        self.blocks.first().map_or(0, |run| run.start)
+    }
+}
+
+/// Files that are read together.
+#[derive(Clone, Debug)]
+pub(super) struct Unit {
+    pub files: Vec<Candidate>,
+    pub fragments: u32,
+    fragments_max: u32,
+    per_block: u64,
+    cost: Cost,
+    ranks: usize,
+}
+
+impl Unit {
+    pub fn new(store: &Store) -> Unit {
+        let cost = Cost::of(store);
+        let per_block = u64::from(store.layout.block_fragments());
+        let fragments_max = u32::try_from(cost.request * per_block).unwrap_or(u32::MAX);
+        Unit { files: Vec::new(), fragments: 0, fragments_max, per_block, cost, ranks: 0 }
+    }
+
+    /// The files of a directory in the order of the device, in which a reader of all of it goes through them:
+    /// so a large one that lies well is cut into units that do. Each is given its rank before.
+    pub fn in_device_order(&mut self, mut files: Vec<Candidate>) -> Vec<Candidate> {
+        files.sort_by_key(|file| file.sector);
+        self.rank(&mut files);
+        files.sort_by_key(Candidate::first_block);
+        files
+    }
+
+    fn rank(&mut self, files: &mut [Candidate]) {
+        for file in files {
+            self.ranks += 1;
+            file.rank = self.ranks;
+        }
+    }
+
+    /// Whether the unit has no room for another file.
+    pub fn is_full_with(&self, file: &Candidate) -> bool {
+        !self.files.is_empty() && self.fragments + file.fragments > self.fragments_max
+    }
+
+    pub fn add(&mut self, file: Candidate) {
+        self.fragments += file.fragments;
+        self.files.push(file);
+    }
+
+    /// The files so far; the next unit begins.
+    pub fn take(&mut self) -> Unit {
+        let files = std::mem::take(&mut self.files);
+        let fragments = std::mem::take(&mut self.fragments);
+        Unit { files, fragments, ..*self }
+    }
+
+    /// The accesses that reading the files takes now, and side by side; `None` if that is not `gain` times as
+    /// cheap.
+    pub fn gain(&self, gain: u64) -> Option<(u64, u64)> {
+        let runs: Vec<Range<u64>> =
+            self.files.iter().flat_map(|file| file.blocks.clone()).collect();
+        let blocks = u64::from(self.fragments).div_ceil(self.per_block);
+        self.cost.gain(runs, blocks, gain).filter(|_| blocks > 0)
+    }
+
+    pub fn in_order_of_device(&self) -> Vec<&Candidate> {
+        let mut files: Vec<&Candidate> = self.files.iter().collect();
+        files.sort_by_key(|file| file.first_block());
+        files
+    }
+}
