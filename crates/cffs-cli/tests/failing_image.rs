@@ -4,10 +4,12 @@
 mod harness;
 
 use std::fs::{self, File};
+use std::io::IoSlice;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Output;
 
+use cffs::device::{Access, BlockDevice, FileDevice};
 use harness::failing::{FailingDisk, Fault};
 use harness::{Scratch, can_mount, succeed};
 
@@ -125,6 +127,28 @@ fn table(crash: bool, case: &Case) {
             assert!(has(&scratch, &image, "old"), "{place}");
         }
         assert!(failures > 0 || fault == Fault::Close, "{:?}, {fault:?}", case.arguments);
+    }
+}
+
+/// Every order of writes, and every promise that something is durable, rests on these two.
+#[test]
+fn a_barrier_and_a_sync_of_an_image_flush_its_device() {
+    if !can_mount() {
+        return;
+    }
+    let disk = FailingDisk::new(1 << 20);
+    let device = FileDevice::open(&disk.image(), Access::ReadWrite).expect("open");
+    let write = |byte| device.write_at(4096, &[IoSlice::new(&[byte; 4096])]).expect("written");
+    let calls: [fn(&FileDevice) -> std::io::Result<()>; 2] =
+        [|device| device.barrier(), |device| device.sync()];
+    for (call, byte) in calls.into_iter().zip([1, 3]) {
+        write(byte);
+        call(&device).expect("flushed");
+        write(byte + 1);
+        assert_eq!(disk.after_power_cut()[4096..8192], [byte; 4096]);
+        disk.fail(Fault::Flush, 0);
+        assert!(call(&device).is_err());
+        assert_eq!(disk.heal(), 1);
     }
 }
 

@@ -9,6 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
@@ -16,13 +17,18 @@ use rustix::mount::UnmountFlags;
 
 use harness::{Scratch, can_mount, fail, succeed, take_turns};
 
-/// Whether the tests run as root, on a machine that mounts; says so where not.
-fn is_root() -> bool {
+/// A test's turn, where the tests run as root on a machine that mounts; says so where not.
+fn root_turn() -> Option<MutexGuard<'static, ()>> {
     let is_root = can_mount() && rustix::process::geteuid().is_root();
     if !is_root {
         eprintln!("not run: it needs root");
     }
-    is_root
+    is_root.then(take_turns)
+}
+
+/// The same where there are loop devices, too.
+fn root_turn_with_loop_devices() -> Option<MutexGuard<'static, ()>> {
+    root_turn().filter(|_| Path::new("/dev/loop-control").exists())
 }
 
 /// Whether the kernel passes sync(2) on to a mounted block device; says so where not.
@@ -35,10 +41,6 @@ fn passes_sync_on() -> bool {
         eprintln!("not run: Linux {release} does not pass sync(2) on; 6.18 does");
     }
     passes
-}
-
-fn has_loop_devices() -> bool {
-    Path::new("/dev/loop-control").exists()
 }
 
 /// The line of the mount table for the scratch directory's mount.
@@ -72,10 +74,7 @@ fn kill_server(scratch: &Scratch) {
 
 #[test]
 fn root_mounts_a_block_device_and_nothing_stays_of_it() {
-    let _turn = take_turns();
-    if !is_root() || !has_loop_devices() {
-        return;
-    }
+    let Some(_turn) = root_turn_with_loop_devices() else { return };
     let scratch = Scratch::with_image();
     scratch.mount("rw");
     let line = mount_line(&scratch);
@@ -104,10 +103,7 @@ fn root_mounts_a_block_device_and_nothing_stays_of_it() {
 
 #[test]
 fn an_image_of_an_odd_size_and_one_for_reading_are_mounted_as_block_devices() {
-    let _turn = take_turns();
-    if !is_root() || !has_loop_devices() {
-        return;
-    }
+    let Some(_turn) = root_turn_with_loop_devices() else { return };
     let scratch = Scratch::with_image();
     let image = fs::OpenOptions::new().write(true).open(scratch.image()).expect("writable");
     image.set_len((256 << 20) + 777).expect("longer");
@@ -128,10 +124,7 @@ fn an_image_of_an_odd_size_and_one_for_reading_are_mounted_as_block_devices() {
 
 #[test]
 fn a_volume_on_a_block_device_is_mounted_as_it_is_and_claimed() {
-    let _turn = take_turns();
-    if !is_root() || !has_loop_devices() {
-        return;
-    }
+    let Some(_turn) = root_turn_with_loop_devices() else { return };
     let scratch = Scratch::with_image();
     let disk = Loop::over(&scratch.image());
     let mount = |options: &str, directory: &Path| {
@@ -179,10 +172,7 @@ impl Drop for Loop {
 
 #[test]
 fn without_loop_devices_root_mounts_as_fuse_and_is_told_why() {
-    let _turn = take_turns();
-    if !is_root() {
-        return;
-    }
+    let Some(_turn) = root_turn() else { return };
     let scratch = Scratch::with_image();
     let script = "mount --bind /dev/null /dev/loop-control\n\
                   \"$0\" mount -o \"$3\" \"$1\" \"$2\" && \"$0\" info --json \"$2\"; \"$0\" umount \"$2\"";
@@ -224,19 +214,15 @@ fn succeed_with(codes: &[i32], command: &mut Command) {
 
 #[test]
 fn sync_1_is_durable_on_a_block_device() {
-    let _turn = take_turns();
-    if !is_root() || !passes_sync_on() || !has_loop_devices() {
-        return;
-    }
+    let turn = root_turn_with_loop_devices().filter(|_| passes_sync_on());
+    let Some(_turn) = turn else { return };
     survives_a_kill(|_| drop(succeed(&mut Command::new("sync"))));
 }
 
 #[test]
 fn syncfs_2_is_durable_on_a_block_device() {
-    let _turn = take_turns();
-    if !is_root() || !passes_sync_on() || !has_loop_devices() {
-        return;
-    }
+    let turn = root_turn_with_loop_devices().filter(|_| passes_sync_on());
+    let Some(_turn) = turn else { return };
     survives_a_kill(|scratch| {
         succeed(Command::new("sync").arg("-f").arg(scratch.mountpoint()));
     });
@@ -274,10 +260,7 @@ fn sync_does_not_reach_a_mount_of_type_fuse() {
 
 #[test]
 fn an_image_can_be_copied_as_soon_as_umount_8_has_returned_from_a_block_device() {
-    let _turn = take_turns();
-    if !is_root() || !has_loop_devices() {
-        return;
-    }
+    let Some(_turn) = root_turn_with_loop_devices() else { return };
     for transport in ["auto", "dev"] {
         let scratch = Scratch::with_image();
         scratch.mount(&format!("commit=3600,clean=never,transport={transport}"));
@@ -318,10 +301,7 @@ impl Drop for TmpFs {
 /// about to end, still had the image open.
 #[test]
 fn what_lies_below_a_volume_is_free_as_soon_as_it_is_unmounted() {
-    let _turn = take_turns();
-    if !is_root() || !has_loop_devices() {
-        return;
-    }
+    let Some(_turn) = root_turn_with_loop_devices() else { return };
     for (unmount, options) in [
         (&[harness::CFFS, "umount"][..], "fuseblk=auto,transport=auto"),
         (&[harness::CFFS, "umount"][..], "fuseblk=auto,transport=dev"),
@@ -364,10 +344,7 @@ fn what_lies_below_a_volume_is_free_as_soon_as_it_is_unmounted() {
 
 #[test]
 fn umount_fails_while_a_bind_mount_keeps_the_volume_and_names_it() {
-    let _turn = take_turns();
-    if !is_root() {
-        return;
-    }
+    let Some(_turn) = root_turn() else { return };
     for options in ["fuseblk=auto", "fuseblk=no"] {
         let scratch = Scratch::with_image();
         scratch.mount(options);
@@ -385,10 +362,7 @@ fn umount_fails_while_a_bind_mount_keeps_the_volume_and_names_it() {
 
 #[test]
 fn umount_fails_while_another_namespace_keeps_the_volume_and_names_a_process() {
-    let _turn = take_turns();
-    if !is_root() {
-        return;
-    }
+    let Some(_turn) = root_turn() else { return };
     for options in ["fuseblk=auto", "fuseblk=no"] {
         let scratch = Scratch::with_image();
         scratch.mount(options);
@@ -478,10 +452,7 @@ fn options_of(directory: &Path) -> (String, bool) {
 /// root.
 #[test]
 fn remount_keeps_what_nobody_asked_it_to_change() {
-    let _turn = take_turns();
-    if !is_root() {
-        return;
-    }
+    let Some(_turn) = root_turn() else { return };
     for type_option in ["fuseblk=auto", "fuseblk=no"] {
         let scratch = Scratch::with_image();
         let dir = scratch.mountpoint();
@@ -521,10 +492,7 @@ fn remount_keeps_what_nobody_asked_it_to_change() {
 /// `remount,noatime` was accepted and changed nothing.
 #[test]
 fn remount_refuses_another_mode_of_access_times() {
-    let _turn = take_turns();
-    if !is_root() {
-        return;
-    }
+    let Some(_turn) = root_turn() else { return };
     for (mode, taken, refused) in [
         ("relatime", ["relatime", "relatime"], ["noatime", "strictatime"]),
         ("noatime", ["noatime", "noatime"], ["relatime", "strictatime"]),
@@ -564,10 +532,7 @@ fn options_in_the_help(scratch: &Scratch) -> BTreeSet<String> {
 /// refused by its name if it would be another, and taken if it is as it was.
 #[test]
 fn remount_refuses_what_the_server_keeps_and_names_it() {
-    let _turn = take_turns();
-    if !is_root() {
-        return;
-    }
+    let Some(_turn) = root_turn() else { return };
     let scratch = Scratch::with_image();
     let log = scratch.path().join("log");
     let same_log = format!("log={}", log.display());
@@ -617,10 +582,7 @@ fn remount_refuses_what_the_server_keeps_and_names_it() {
 
 #[test]
 fn nosymfollow_is_honoured() {
-    let _turn = take_turns();
-    if !is_root() {
-        return;
-    }
+    let Some(_turn) = root_turn() else { return };
     let scratch = Scratch::with_image();
     scratch.mount("nosymfollow");
     fs::write(scratch.mountpoint().join("f"), b"x").expect("written");

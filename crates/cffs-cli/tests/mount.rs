@@ -610,6 +610,9 @@ fn where_the_image_lies_is_for_its_owner() {
     assert_eq!(own["directory"].as_str(), Some(&*scratch.mountpoint().to_string_lossy()));
     let others = info(65534);
     assert_eq!((&others["image"], &others["directory"]), (&().into(), &().into()), "{others}");
+    // They have the path of the log.
+    assert_eq!(own["fixed_options"]["log"].as_str(), Some(&*scratch.log_option()));
+    assert!(others["fixed_options"].is_null(), "{others}");
     assert_eq!(others["pid"], own["pid"]);
     scratch.umount();
 }
