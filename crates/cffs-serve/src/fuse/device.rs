@@ -41,23 +41,7 @@ impl<D: BlockDevice> BlockDevice for WatchedDevice<D> {
         self.0.discard(offset, len)
     }
 
-    fn grow(&self, size_bytes: u64) -> io::Result<()> {
-        self.0.grow(size_bytes)
-    }
-
-    fn expect_chosen_reads(&self) {
-        self.0.expect_chosen_reads();
-    }
-
-    fn longest_request(&self) -> Option<u64> {
-        self.0.longest_request()
-    }
-
-    fn drop_cached(&self, offset: u64, len: u64) {
-        self.0.drop_cached(offset, len);
-    }
-
-    fn is_exclusive(&self) -> bool {
-        self.0.is_exclusive()
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.0)
     }
 }

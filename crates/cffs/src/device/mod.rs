@@ -80,6 +80,12 @@ impl Geometry {
 ///
 /// Offsets and lengths may be anything, but only whole sectors are written atomically.
 pub trait BlockDevice: Send + Sync {
+    /// The device that this one decorates, if any. What has a default here, a decorator hands on to
+    /// that device; only atomic writes it does not.
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        None
+    }
+
     /// The device's size and sector.
     fn geometry(&self) -> Geometry;
 
@@ -106,22 +112,27 @@ pub trait BlockDevice: Send + Sync {
     /// else looks how long it is by now. [`geometry`](BlockDevice::geometry) tells the outcome. A
     /// device never becomes shorter.
     fn grow(&self, size_bytes: u64) -> io::Result<()> {
-        let _ = size_bytes;
-        Ok(())
+        self.below().map_or(Ok(()), |below| below.grow(size_bytes))
     }
 
     /// Tells that from now on its user chooses what is read ahead, so that nobody need guess. A hint.
-    fn expect_chosen_reads(&self) {}
+    fn expect_chosen_reads(&self) {
+        if let Some(below) = self.below() {
+            below.expect_chosen_reads();
+        }
+    }
 
     /// The longest request in bytes that the device takes, if it has such a limit.
     fn longest_request(&self) -> Option<u64> {
-        None
+        self.below()?.longest_request()
     }
 
     /// Has the next read of this range come from the device itself, where another host may have
     /// written it, and not from what this host keeps of it. A hint.
     fn drop_cached(&self, offset: u64, len: u64) {
-        let _ = (offset, len);
+        if let Some(below) = self.below() {
+            below.drop_cached(offset, len);
+        }
     }
 
     /// How many bytes [`write_atomic`](BlockDevice::write_atomic) takes at once; 0 without a log.
@@ -139,13 +150,16 @@ pub trait BlockDevice: Send + Sync {
 
     /// Whether no other program of this host can have the device open for writing, by any path.
     fn is_exclusive(&self) -> bool {
-        true
+        self.below().is_none_or(BlockDevice::is_exclusive)
     }
 }
 
 macro_rules! forward {
     ($pointer:ty) => {
         impl<D: BlockDevice + ?Sized> BlockDevice for $pointer {
+            fn below(&self) -> Option<&dyn BlockDevice> {
+                (**self).below()
+            }
             fn geometry(&self) -> Geometry {
                 (**self).geometry()
             }

@@ -390,24 +390,8 @@ impl<D: BlockDevice> BlockDevice for LoggedDevice<D> {
         self.bypass(offset, len, || self.inner.discard(offset, len))
     }
 
-    fn grow(&self, size_bytes: u64) -> io::Result<()> {
-        self.inner.grow(size_bytes)
-    }
-
-    fn expect_chosen_reads(&self) {
-        self.inner.expect_chosen_reads();
-    }
-
-    fn longest_request(&self) -> Option<u64> {
-        self.inner.longest_request()
-    }
-
-    fn drop_cached(&self, offset: u64, len: u64) {
-        self.inner.drop_cached(offset, len);
-    }
-
-    fn is_exclusive(&self) -> bool {
-        self.inner.is_exclusive()
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.inner)
     }
 
     fn atomic_bytes_max(&self) -> u64 {

@@ -330,6 +330,28 @@ impl Drop for Loop {
     }
 }
 
+/// An image of 16 MiB.
+fn image_of_16_mib() -> Scratch {
+    let scratch = direct_scratch();
+    drop(scratch.create(16 << 20));
+    scratch
+}
+
+/// The same, and a loop device over it.
+fn disk_of_16_mib() -> (Scratch, Loop) {
+    let scratch = image_of_16_mib();
+    let disk = Loop::over(&scratch.path());
+    (scratch, disk)
+}
+
+/// Makes an ext4 on the disk, and returns a directory to mount it on.
+fn formatted(scratch: &Scratch, disk: &Loop) -> PathBuf {
+    run("mkfs.ext4", &["-q"], &disk.path);
+    let mount_point = scratch.directory.path().join("mnt");
+    std::fs::create_dir(&mount_point).unwrap();
+    mount_point
+}
+
 fn run(program: &str, arguments: &[&str], path: &Path) -> String {
     let output = std::process::Command::new(program).args(arguments).arg(path).output().unwrap();
     assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
@@ -339,9 +361,7 @@ fn run(program: &str, arguments: &[&str], path: &Path) -> String {
 #[test]
 #[ignore = "needs root, for a loop device"]
 fn a_block_device_is_read_written_discarded_and_claimed() {
-    let scratch = direct_scratch();
-    drop(scratch.create(16 << 20));
-    let disk = Loop::over(&scratch.path());
+    let (_scratch, disk) = disk_of_16_mib();
     for direct in [false, true] {
         let options = OpenOptions { direct, ..OpenOptions::default() };
         let device = options.open(&disk.path).unwrap();
@@ -369,12 +389,8 @@ fn a_block_device_is_read_written_discarded_and_claimed() {
 #[test]
 #[ignore = "needs root, for a mount"]
 fn a_block_device_that_the_kernel_has_mounted_is_in_use() {
-    let scratch = direct_scratch();
-    drop(scratch.create(16 << 20));
-    let disk = Loop::over(&scratch.path());
-    run("mkfs.ext4", &["-q"], &disk.path);
-    let mount_point = scratch.directory.path().join("mnt");
-    std::fs::create_dir(&mount_point).unwrap();
+    let (scratch, disk) = disk_of_16_mib();
+    let mount_point = formatted(&scratch, &disk);
     run("mount", &[disk.path.to_str().unwrap()], &mount_point);
     let outcome = FileDevice::open(&disk.path, Access::ReadWrite);
     run("umount", &[], &mount_point);
@@ -385,9 +401,7 @@ fn a_block_device_that_the_kernel_has_mounted_is_in_use() {
 #[test]
 #[ignore = "needs root, for a loop device"]
 fn a_claim_is_lent_and_taken_back_and_a_lent_device_is_still_locked() {
-    let scratch = direct_scratch();
-    drop(scratch.create(16 << 20));
-    let disk = Loop::over(&scratch.path());
+    let (_scratch, disk) = disk_of_16_mib();
     let device = FileDevice::open(&disk.path, Access::ReadWrite).unwrap();
     let claim = || {
         let flags = rustix::fs::OFlags::EXCL.bits() as i32;
@@ -446,9 +460,7 @@ fn a_released_device_has_no_descriptor_and_is_free_for_others() {
 #[test]
 #[ignore = "needs root, for a loop device"]
 fn long_reads_of_a_block_device_go_past_the_hosts_memory_once_they_are_chosen() {
-    let scratch = direct_scratch();
-    drop(scratch.create(16 << 20));
-    let disk = Loop::over(&scratch.path());
+    let (_scratch, disk) = disk_of_16_mib();
     let device = FileDevice::open(&disk.path, Access::ReadWrite).unwrap();
     let name = disk.path.file_name().unwrap().to_str().unwrap();
     let limit = std::fs::read_to_string(format!("/sys/block/{name}/queue/max_sectors_kb")).unwrap();
@@ -475,9 +487,7 @@ fn long_reads_of_a_block_device_go_past_the_hosts_memory_once_they_are_chosen() 
 #[test]
 #[ignore = "needs root, for a loop device"]
 fn long_writes_of_a_block_device_and_short_ones_see_each_other() {
-    let scratch = direct_scratch();
-    drop(scratch.create(16 << 20));
-    let disk = Loop::over(&scratch.path());
+    let (scratch, disk) = disk_of_16_mib();
     let device = FileDevice::open(&disk.path, Access::ReadWrite).unwrap();
     device.expect_chosen_reads();
     let mut model = vec![0; 16 << 20];

@@ -97,8 +97,7 @@ impl Loop {
 #[test]
 #[ignore = "needs root, for loop devices"]
 fn an_image_and_the_loop_devices_over_it_have_one_writer() {
-    let scratch = direct_scratch();
-    drop(scratch.create(16 << 20));
+    let scratch = image_of_16_mib();
     let image = scratch.path();
     let (first, second) = (Loop::over(&image), Loop::over(&image));
     let over_first = Loop::over(&first.path);
@@ -126,8 +125,7 @@ fn an_image_and_the_loop_devices_over_it_have_one_writer() {
 #[test]
 #[ignore = "needs root, for loop devices"]
 fn volumes_in_different_ranges_of_a_file_are_different_volumes() {
-    let scratch = direct_scratch();
-    drop(scratch.create(16 << 20));
+    let scratch = image_of_16_mib();
     let limit = (4_u64 << 20).to_string();
     let head = Loop::with(&scratch.path(), &["--sizelimit", &limit]);
     let next = Loop::with(&scratch.path(), &["--offset", &limit, "--sizelimit", &limit]);
@@ -143,8 +141,7 @@ fn volumes_in_different_ranges_of_a_file_are_different_volumes() {
 #[test]
 #[ignore = "needs root, for loop devices"]
 fn a_partition_and_what_it_is_a_part_of_have_one_writer() {
-    let scratch = direct_scratch();
-    drop(scratch.create(16 << 20));
+    let scratch = image_of_16_mib();
     let whole = Loop::with(&scratch.path(), &["--partscan"]);
     let sectors = |bytes: u64| (bytes / 512).to_string();
     let device = whole.path.to_str().unwrap();
@@ -177,8 +174,7 @@ fn a_partition_and_what_it_is_a_part_of_have_one_writer() {
 #[test]
 #[ignore = "needs root, for loop devices"]
 fn a_file_that_was_removed_still_has_one_writer() {
-    let scratch = direct_scratch();
-    drop(scratch.create(16 << 20));
+    let scratch = image_of_16_mib();
     let (first, second) = (Loop::over(&scratch.path()), Loop::over(&scratch.path()));
     std::fs::remove_file(scratch.path()).unwrap();
     let device = FileDevice::open(&first.path, Access::ReadWrite).unwrap();
@@ -190,12 +186,8 @@ fn a_file_that_was_removed_still_has_one_writer() {
 #[test]
 #[ignore = "needs root, for a mount"]
 fn an_image_of_which_a_loop_device_is_mounted_is_in_use() {
-    let scratch = direct_scratch();
-    drop(scratch.create(16 << 20));
-    let disk = Loop::over(&scratch.path());
-    run("mkfs.ext4", &["-q"], &disk.path);
-    let mount_point = scratch.directory.path().join("mnt");
-    std::fs::create_dir(&mount_point).unwrap();
+    let (scratch, disk) = disk_of_16_mib();
+    let mount_point = formatted(&scratch, &disk);
     run("mount", &[disk.path.to_str().unwrap()], &mount_point);
     let image = FileDevice::open(&scratch.path(), Access::ReadWrite);
     let other = Loop::over(&scratch.path());
@@ -208,12 +200,8 @@ fn an_image_of_which_a_loop_device_is_mounted_is_in_use() {
 #[test]
 #[ignore = "needs root, for a mount"]
 fn the_kernel_can_claim_a_device_that_is_locked_on() {
-    let scratch = direct_scratch();
-    drop(scratch.create(16 << 20));
-    let disk = Loop::over(&scratch.path());
-    run("mkfs.ext4", &["-q"], &disk.path);
-    let mount_point = scratch.directory.path().join("mnt");
-    std::fs::create_dir(&mount_point).unwrap();
+    let (scratch, disk) = disk_of_16_mib();
+    let mount_point = formatted(&scratch, &disk);
     let device = FileDevice::open(&disk.path, Access::ReadWrite).unwrap();
     let mount = |program: &str| {
         Command::new(program).arg(&disk.path).arg(&mount_point).output().unwrap().status.success()
@@ -231,8 +219,7 @@ fn the_kernel_can_claim_a_device_that_is_locked_on() {
 #[test]
 #[ignore = "needs root, for a loop device"]
 fn what_is_write_protected_says_so() {
-    let scratch = direct_scratch();
-    drop(scratch.create(16 << 20));
+    let scratch = image_of_16_mib();
     let disk = Loop::with(&scratch.path(), &["--read-only"]);
     let error = FileDevice::open(&disk.path, Access::ReadWrite).unwrap_err();
     assert!(matches!(error, OpenError::WriteProtected { .. }), "{error:?}");
@@ -244,9 +231,7 @@ fn what_is_write_protected_says_so() {
 #[test]
 #[ignore = "needs root, for a loop device"]
 fn what_was_written_beneath_is_seen_when_it_is_asked_for() {
-    let scratch = direct_scratch();
-    drop(scratch.create(16 << 20));
-    let disk = Loop::over(&scratch.path());
+    let (scratch, disk) = disk_of_16_mib();
     let device = FileDevice::open(&disk.path, Access::ReadOnly).unwrap();
     let read = || {
         let mut byte = [0];
