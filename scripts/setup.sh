@@ -46,6 +46,8 @@ for_all_tests="
     stress-ng    stress-ng
     man          man-db
     nfs-ls       libnfs-utils
+    busybox      busybox-static
+    qemu-system-x86_64    qemu-system-x86
     modprobe     kmod
 "
 
@@ -120,6 +122,23 @@ install_test_programs() {
     scripts/cargo-tool.sh fsx 0.3.2
 }
 
+# The kernel of the guests that mount by NFS: unpacked, not installed.
+fetch_guest_kernel() {
+    local place=target/tools/guest package
+    [[ ! -d $place/boot ]] || return 0
+    package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null |
+        awk '/Depends: linux-image/ { print $2; exit }') || true
+    rm -rf "$place.new"
+    mkdir -p "$place.new"
+    if [[ -n $package ]] && (cd "$place.new" && apt-get download -q "$package" && dpkg-deb -x ./*.deb .); then
+        rm -r "$place.new"/*.deb "$place.new/usr"
+        mv "$place.new" "$place"
+    else
+        rm -r "$place.new"
+        echo "not run: tests with a kernel's NFS client: linux-image-cloud-amd64 cannot be downloaded"
+    fi
+}
+
 # What checks the types of the Python packages, builds them, and tests one of them as fsspec tests file
 # systems, where pip can fetch it. The tests look for it in this directory, and are skipped without it.
 python_tools=(mypy==2.4.1 setuptools==80.9.0 fsspec==2026.9.0 pytest==9.2.0 maturin==1.16.0)
@@ -157,5 +176,6 @@ if [[ $purpose == test ]]; then
     [[ ! -e /etc/debian_version ]] || install_packages wanted "$for_packages"
     add_user
     install_test_programs
+    fetch_guest_kernel
     install_python_tools
 fi
