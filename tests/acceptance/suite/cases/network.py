@@ -1,6 +1,7 @@
 """The volume served by NFS, with the kernel's client in a guest."""
 
 import contextlib
+import re
 import signal
 import socket
 import subprocess
@@ -86,11 +87,27 @@ def nfs_programs(t):
                   [("fsx.toml", FSX_CONFIGURATION)])
 
 
+# What version 3 of the protocol cannot do, whatever the server: a removed file that is still open keeps
+# a name, and with it a link; times after 2106.
+PJDFSTEST_FAILED = {"unlink::open_file_not_freed", "utimensat::y2038"}
+# Those that remount, which the server's side does not show, and one that needs a known limit of links.
+PJDFSTEST_SKIPPED = re.compile("erofs|link::link_count_max$")
+
+
 @case("nfs-pjdfstest", size=256 * MIB, only_on="cffs", timeout=300)
 def nfs_pjdfstest(t):
-    """pjdfstest through the kernel's client."""
+    """pjdfstest through the kernel's client: all cases that need no remount pass, but for those that the
+    protocol excludes."""
     program = t.program("pjdfstest", "cargo install pjdfstest@0.2.2 --locked --root target/tools")
     configuration = PJDFSTEST_CONFIGURATION.replace("REMOUNT", "false").replace("EXPECTED", "[]")
     with served(t) as port:
         output = guest.run(t, "pjdfstest.sh", port, [program], [("pjdfstest.toml", configuration)])
-    assert False
+    text = re.sub(r"\x1b\[[0-9;]*m|\r", "", output)
+    summary = re.search(r"Summary: (\d+) failed, (\d+) skipped, (\d+) passed", text)
+    assert summary, "pjdfstest did not end"
+    failed = set(re.findall(r"^(\S+) +FAILED$", text, re.M))
+    skipped = [name for name in re.findall(r"^(\S+) +skipped$", text, re.M)
+               if not PJDFSTEST_SKIPPED.search(name)]
+    assert failed == PJDFSTEST_FAILED, f"failed: {sorted(failed)}"
+    assert not skipped, f"skipped: {skipped}"
+    print(f"note: {summary[3]} passed")
