@@ -21,7 +21,8 @@ for mode in DELETE TRUNCATE PERSIST; do
 done
 
 # A repository: commits, a branch, a merge, packs, a clone.
-export GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
+export GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b
+export GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
 ln -s git /bin/git-upload-pack
 git init -q -b main --template= tree
 cd tree
