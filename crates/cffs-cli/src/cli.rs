@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     cat, explain, export, fsck, generate, grow, import, info, inspect, layout, ls, mkfs, mount,
-    path, restart, scrub, serve, stats, sync, tar, trim, tune, umount,
+    path, regroup, restart, scrub, serve, stats, sync, tar, trim, tune, umount,
 };
 use crate::exit::Kind;
 
@@ -76,6 +76,7 @@ pub enum Command {
     Stats(stats::Stats),
     Explain(explain::Explain),
     Layout(layout::Layout),
+    Regroup(regroup::Regroup),
     Path(path::Path),
     Inspect(inspect::Inspect),
     #[command(hide = true)]
@@ -109,6 +110,7 @@ impl Command {
             Command::Stats(_) => "stats",
             Command::Explain(_) => "explain",
             Command::Layout(_) => "layout",
+            Command::Regroup(_) => "regroup",
             Command::Path(_) => "path",
             Command::Inspect(_) => "inspect",
             Command::Generate(_) => "generate",
@@ -148,6 +150,7 @@ impl Command {
             Command::Stats(command) => command.run(),
             Command::Explain(command) => command.run(),
             Command::Layout(command) => command.run(),
+            Command::Regroup(command) => command.run(),
             Command::Path(command) => command.run(),
             Command::Inspect(command) => command.run(),
             Command::Generate(command) => command.run(Cli::command()),

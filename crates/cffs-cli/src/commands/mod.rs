@@ -15,6 +15,7 @@ pub mod mkfs;
 pub mod mount;
 pub mod mount_helper;
 pub mod path;
+pub mod regroup;
 mod remount;
 pub mod restart;
 pub mod scrub;

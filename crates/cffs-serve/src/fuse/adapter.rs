@@ -432,7 +432,8 @@ impl Handler for Adapter {
 
     fn setxattr(&self, cx: &Context<'_>, node: NodeId, set: &SetXattr<'_>) -> Result<()> {
         if let Some(request) = Request::from_attribute(set.name, set.value) {
-            let carry_out = |request| self.control.carry_out(&self.volume, request, cx.uid);
+            let carry_out =
+                |request| self.control.carry_out(&self.volume, ino(node), request, cx.uid);
             return request.and_then(carry_out).map_err(errno("control"));
         }
         let mode = translate::xattr_mode(set.flags)?;

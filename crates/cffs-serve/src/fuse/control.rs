@@ -17,6 +17,7 @@
 //! | `system.cffs.scrub` | read: how a scrub stands; set to `start RATE` or `stop` |
 //! | `system.cffs.fsck` | read: how a check stands; set to `start` or `start contents` |
 //! | `system.cffs.layout.TOKEN.N` | read: piece N of a report of where a tree lies ([`reporting`](super::reporting)) |
+//! | `system.cffs.regroup` | read: how a regrouping stands; set to `move`, `count` or `stop`, the first two with `tree` or inode numbers |
 //! | `system.cffs.grow` | set to a size in bytes, or to `device` |
 //! | `system.cffs.tune` | set to what is to change |
 
@@ -39,6 +40,8 @@ use super::closing;
 use super::farewell::Farewells;
 pub use super::identity::Identity;
 use super::ioctl::FstrimRange;
+use super::regrouping::Regrouping;
+pub use super::regrouping::{RegroupRequest, RegroupStatus};
 use super::reporting::{Piece, Reports};
 use super::requests::Requests;
 use super::restart::Restarter;
@@ -64,6 +67,8 @@ pub enum Question {
     Scrub,
     /// How a check stands: [`CheckStatus`].
     Fsck,
+    /// How a regrouping stands: [`RegroupStatus`].
+    Regroup,
     /// Whether everything is durable, which it is made before: [`Durability`].
     Sync,
     /// Whether the server's program is replaced, which begins with this: [`Restart`].
@@ -98,6 +103,10 @@ pub enum Request {
         /// Whether contents are read, too.
         contents: bool,
     },
+    /// Move scattered files together. An error while that is done already.
+    Regroup(RegroupRequest),
+    /// End the regrouping that is under way.
+    StopRegroup,
     /// Make the volume so many bytes long, or as long as its device.
     Grow(Option<u64>),
     /// Change properties of the volume.
@@ -106,16 +115,18 @@ pub enum Request {
 
 const SCRUB_NAME: &str = "system.cffs.scrub";
 const FSCK_NAME: &str = "system.cffs.fsck";
+const REGROUP_NAME: &str = "system.cffs.regroup";
 const GROW_NAME: &str = "system.cffs.grow";
 const TUNE_NAME: &str = "system.cffs.tune";
 
 impl Question {
-    const ALL: [Question; 7] = [
+    const ALL: [Question; 8] = [
         Question::Info,
         Question::Stats,
         Question::Explain,
         Question::Scrub,
         Question::Fsck,
+        Question::Regroup,
         Question::Sync,
         Question::Restart,
     ];
@@ -127,6 +138,7 @@ impl Question {
             Question::Explain => "system.cffs.explain",
             Question::Scrub => SCRUB_NAME,
             Question::Fsck => FSCK_NAME,
+            Question::Regroup => REGROUP_NAME,
             Question::Sync => "system.cffs.sync",
             Question::Restart => "system.cffs.restart",
         }
@@ -140,6 +152,8 @@ impl Request {
             Request::StopScrub => (SCRUB_NAME, String::from("stop")),
             Request::StartCheck { contents: false } => (FSCK_NAME, String::from("start")),
             Request::StartCheck { contents: true } => (FSCK_NAME, String::from("start contents")),
+            Request::Regroup(request) => (REGROUP_NAME, request.to_text()),
+            Request::StopRegroup => (REGROUP_NAME, String::from("stop")),
             Request::Grow(None) => (GROW_NAME, String::from("device")),
             Request::Grow(Some(bytes)) => (GROW_NAME, bytes.to_string()),
             Request::Tune(changes) => (TUNE_NAME, tuning::to_text(changes)),
@@ -157,6 +171,13 @@ impl Request {
                 _ => None,
             };
             return Some(request.ok_or(Error::Invalid("neither 'start' nor 'start contents'")));
+        }
+        if name == REGROUP_NAME.as_bytes() {
+            let request = match value {
+                "stop" => Some(Request::StopRegroup),
+                text => RegroupRequest::from_text(text).map(Request::Regroup),
+            };
+            return Some(request.ok_or(Error::Invalid("neither 'move', 'count' nor 'stop'")));
         }
         if name == GROW_NAME.as_bytes() {
             let request = match value {
@@ -204,6 +225,7 @@ pub(super) struct Control {
     restarter: Arc<OnceLock<Restarter>>,
     scrubbing: Arc<Scrubbing>,
     checking: Arc<Checking>,
+    regrouping: Arc<Regrouping>,
     requests: Requests,
     reports: Reports,
 }
@@ -221,6 +243,7 @@ impl Control {
             restarter,
             scrubbing: Arc::default(),
             checking: Arc::default(),
+            regrouping: Arc::default(),
             requests: Requests::default(),
             reports: Reports::default(),
         }
@@ -259,6 +282,7 @@ impl Control {
             Question::Explain => describe::placement(&volume.explain(ino)?),
             Question::Scrub => serde_json::json!(self.scrubbing.status()),
             Question::Fsck => serde_json::json!(self.checking.status()),
+            Question::Regroup => serde_json::json!(self.regrouping.status()),
             Question::Sync => serde_json::json!(sync_volume(volume)),
             Question::Restart => {
                 check_owner(uid)?;
@@ -275,6 +299,9 @@ impl Control {
         }
         if self.checking.status().stage == Stage::Running {
             return Err(String::from("a check is under way"));
+        }
+        if self.regrouping.status().stage == Stage::Running {
+            return Err(String::from("a regrouping is under way"));
         }
         self.restarter.get().ok_or("the volume is about to be mounted")?.begin(volume)
     }
@@ -294,12 +321,20 @@ impl Control {
 
     /// Does what the user `uid` asks. Everybody may have a volume synced, as by sync(2); what keeps
     /// the device busy, or others waiting, is for root and the user who mounted it.
-    pub fn carry_out(&self, volume: &Arc<Volume>, request: Request, uid: u32) -> Result<()> {
+    pub fn carry_out(
+        &self,
+        volume: &Arc<Volume>,
+        ino: InodeNo,
+        request: Request,
+        uid: u32,
+    ) -> Result<()> {
         check_owner(uid)?;
         match request {
             Request::StartScrub(bytes_per_sec) => self.scrubbing.start(volume, bytes_per_sec),
             Request::StopScrub => self.scrubbing.stop(),
             Request::StartCheck { contents } => self.checking.start(volume, contents),
+            Request::Regroup(request) => self.regrouping.start(volume, ino, request)?,
+            Request::StopRegroup => self.regrouping.stop(),
             Request::Grow(size_bytes) => drop(logged("growing", volume.grow(size_bytes))?),
             Request::Tune(changes) => drop(logged("tuning", volume.tune(&changes))?),
         }
@@ -431,6 +466,12 @@ pub fn tell(path: &Path, request: Request) -> Result<(), AskError> {
 /// How the scrub of the volume to which `path` belongs stands.
 pub fn scrub_status(path: &Path) -> Result<ScrubStatus, AskError> {
     let status = ask(path, Question::Scrub)?;
+    serde_json::from_value(status).map_err(|_| AskError::NotMounted)
+}
+
+/// How the regrouping of the volume to which `path` belongs stands.
+pub fn regroup_status(path: &Path) -> Result<RegroupStatus, AskError> {
+    let status = ask(path, Question::Regroup)?;
     serde_json::from_value(status).map_err(|_| AskError::NotMounted)
 }
 

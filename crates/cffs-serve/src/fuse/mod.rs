@@ -42,6 +42,7 @@ mod groups;
 mod identity;
 mod ioctl;
 mod loop_device;
+mod regrouping;
 mod reporting;
 mod requests;
 pub mod restart;

@@ -1,0 +1,237 @@
+//! `cffs regroup`: moves together what churn has scattered.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::ops::ControlFlow;
+use std::os::linux::fs::MetadataExt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use cffs::device::file::{Access, FileDevice, OpenError};
+use cffs::files::Files;
+use cffs::units::InodeNo;
+use cffs::vfs::types::OpenOptions;
+use cffs::vfs::{RegroupOptions, Scattered};
+use cffs_serve::fuse::control::{self, RegroupRequest, RegroupStatus, Request, Stage};
+use clap::Args;
+use indicatif::ProgressBar;
+use serde_json::json;
+
+use crate::output::{self, counted, note, say};
+use crate::{image, mounts, progress, size};
+
+/// How often a server is asked how its regrouping stands.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Files of a trace that are sent to a server at once: their numbers are a value of an attribute.
+const FILES_AT_ONCE: usize = 3000;
+
+/// Move together what renames, deletions and years of use have scattered
+///
+/// Files of one directory, and of directories that are read one after the other, are written anew side by
+/// side where that makes reading them at least twice as cheap. Their contents, inode numbers, times and
+/// links stay, and a crash leaves each of them whole. A second run moves nothing. A mounted volume is
+/// regrouped by its server and can be used meanwhile; interrupting this command does not end that, --stop
+/// does. Files of more than 2 MiB stay where they are, immutable and append-only files too, and all for
+/// which no free run is long enough.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cffs regroup --dry-run mnt              what would be moved, and what it is worth
+  cffs regroup mnt/src                    a part of a mounted volume
+  cffs regroup tree.cffs                  an image that is not mounted
+  cffs regroup --trace opened.txt mnt     the files of a list, in its order, such as those of a boot")]
+pub struct Regroup {
+    /// A directory of a mounted volume, an image, or a device.
+    #[arg(value_name = "DIR|IMAGE|DEVICE")]
+    target: PathBuf,
+    /// The directory in the image; all of it if none is given.
+    #[arg(value_name = "PATH")]
+    path: Option<PathBuf>,
+    /// Bring the files of this list together, in its order: a path on each line, as programs opened
+    /// them on a mounted volume (relative ones begin at DIR), or from the root of an image.
+    #[arg(long, value_name = "FILE", conflicts_with = "path")]
+    trace: Option<PathBuf>,
+    /// Move nothing, only count.
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// End the regrouping of a mounted volume.
+    #[arg(long, conflicts_with_all = ["trace", "dry_run", "path"])]
+    stop: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Regroup {
+    /// Regroups, and says what was moved.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let status = self.regroup().with_context(|| self.target.display().to_string())?;
+        if self.json {
+            output::json(&json!(status))?;
+        } else {
+            self.print(&status)?;
+        }
+        if status.moved_files == 0 && status.without_room > 0 {
+            bail!(
+                "{}: no free run is long enough for {}; delete something, or grow the volume",
+                self.target.display(),
+                counted(status.without_room, "scattered file")
+            );
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn regroup(&self) -> anyhow::Result<RegroupStatus> {
+        if self.target.is_dir() {
+            if self.path.is_some() {
+                bail!("PATH is for images; give the directory itself");
+            }
+            return self.on_server(&self.target);
+        }
+        let access = if self.dry_run { Access::ReadOnly } else { Access::ReadWrite };
+        let device = match FileDevice::open(&self.target, access) {
+            Err(OpenError::InUse { .. }) => match mounts::of_source(&self.target) {
+                Some(mounted) if self.path.is_none() => return self.on_server(&mounted.directory),
+                _ => image::open_device(&self.target, access)?,
+            },
+            opened => opened?,
+        };
+        if self.stop {
+            bail!("not mounted: there is nothing to stop");
+        }
+        self.on_image(device)
+    }
+
+    fn on_image(&self, device: FileDevice) -> anyhow::Result<RegroupStatus> {
+        let options = OpenOptions { read_only: self.dry_run, ..OpenOptions::default() };
+        let files = Files::new(image::open_volume(&self.target, device, options)?);
+        let traced = match &self.trace {
+            Some(trace) => Some(listed(trace, |path| {
+                let node = files.node(path).ok()?;
+                Some(node.ino())
+            })?),
+            None => None,
+        };
+        let path = self.path.as_ref().map_or(&b"/"[..], |path| path.as_os_str().as_bytes());
+        let dir = files.node(path).with_context(|| output::printable(path))?;
+        let what = traced.as_deref().map_or(Scattered::Tree(dir.ino()), Scattered::Files);
+        let options = RegroupOptions { dry_run: self.dry_run, ..RegroupOptions::default() };
+        let bar = self.bar();
+        let done = files.volume().regroup(what, &options, &mut |progress| {
+            show(&bar, &RegroupStatus::new(Stage::Running, progress));
+            ControlFlow::Continue(())
+        });
+        bar.finish_and_clear();
+        drop(dir);
+        files.close()?;
+        Ok(RegroupStatus::new(Stage::Done, &done?))
+    }
+
+    fn on_server(&self, directory: &Path) -> anyhow::Result<RegroupStatus> {
+        if self.stop {
+            control::tell(directory, Request::StopRegroup)?;
+            return self.follow(directory);
+        }
+        let dry_run = self.dry_run;
+        let Some(trace) = &self.trace else {
+            control::tell(directory, Request::Regroup(RegroupRequest { dry_run, files: None }))?;
+            return self.follow(directory);
+        };
+        let volume = fs::metadata(directory)?.st_dev();
+        let files = listed(trace, |path| {
+            let found = fs::metadata(directory.join(OsStr::from_bytes(path))).ok()?;
+            (found.st_dev() == volume).then(|| InodeNo(found.st_ino()))
+        })?;
+        let mut sum = RegroupStatus { stage: Stage::Done, ..RegroupStatus::default() };
+        for files in files.chunks(FILES_AT_ONCE) {
+            let files = Some(files.to_vec());
+            control::tell(directory, Request::Regroup(RegroupRequest { dry_run, files }))?;
+            add(&mut sum, &self.follow(directory)?);
+        }
+        Ok(sum)
+    }
+
+    /// Waits until the server's regrouping has ended.
+    fn follow(&self, directory: &Path) -> anyhow::Result<RegroupStatus> {
+        let bar = self.bar();
+        loop {
+            let status = control::regroup_status(directory)
+                .context("the volume was unmounted before it was regrouped")?;
+            show(&bar, &status);
+            if status.stage != Stage::Running {
+                bar.finish_and_clear();
+                return match status.failure {
+                    Some(why) => bail!("{why}"),
+                    None => Ok(status),
+                };
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    fn bar(&self) -> ProgressBar {
+        progress::counter("regroup", None, "files", self.json)
+    }
+
+    fn print(&self, status: &RegroupStatus) -> anyhow::Result<()> {
+        let name = self.target.display();
+        let moved = counted(status.moved_files, "file");
+        let bytes = size::show(status.moved_bytes);
+        let verb = if self.dry_run { "to be moved" } else { "moved" };
+        say!(
+            "{name}: {} looked at, {moved} ({bytes}) {verb}; reading these takes {} accesses in place of {}",
+            counted(status.files, "file"),
+            status.accesses_after,
+            status.accesses_before
+        )?;
+        for (count, why) in [
+            (status.protected, "immutable or append-only"),
+            (status.damaged, "damaged: cffs scrub says more"),
+            (status.without_room, "without a free run that is long enough"),
+        ] {
+            if count > 0 {
+                say!("{name}: {} left where it lies: {why}", counted(count, "file"))?;
+            }
+        }
+        if status.stage == Stage::Stopped {
+            say!("{name}: ended before it was complete")?;
+        }
+        Ok(())
+    }
+}
+
+fn show(bar: &ProgressBar, status: &RegroupStatus) {
+    bar.set_position(status.files);
+    bar.set_message(format!("{} moved", size::show(status.moved_bytes)));
+}
+
+fn add(sum: &mut RegroupStatus, more: &RegroupStatus) {
+    if more.stage == Stage::Stopped {
+        sum.stage = Stage::Stopped;
+    }
+    sum.files += more.files;
+    sum.moved_files += more.moved_files;
+    sum.moved_bytes += more.moved_bytes;
+    sum.accesses_before += more.accesses_before;
+    sum.accesses_after += more.accesses_after;
+    sum.without_room += more.without_room;
+    sum.protected += more.protected;
+    sum.damaged += more.damaged;
+}
+
+/// The files of a list that are there.
+fn listed(list: &Path, find: impl Fn(&[u8]) -> Option<InodeNo>) -> anyhow::Result<Vec<InodeNo>> {
+    let text = fs::read(list).with_context(|| list.display().to_string())?;
+    let lines: Vec<&[u8]> =
+        text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
+    let found: Vec<InodeNo> = lines.iter().filter_map(|line| find(line)).collect();
+    let missing = lines.len() - found.len();
+    if missing > 0 {
+        note!("cffs: {}: {missing} of {} paths are not on the volume", list.display(), lines.len());
+    }
+    Ok(found)
+}

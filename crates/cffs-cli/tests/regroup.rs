@@ -1,0 +1,123 @@
+//! `cffs regroup` on images and on mounted volumes.
+
+mod harness;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use harness::{Scratch, can_mount, fail, succeed};
+use serde_json::Value;
+
+const DIRECTORIES: usize = 12;
+const FILES: usize = 100;
+
+fn json(command: &mut Command) -> Value {
+    serde_json::from_str(&succeed(command)).expect("it is JSON")
+}
+
+/// Directories that grow by turns, and files that are renamed into others.
+fn age(scratch: &Scratch) {
+    let tree = scratch.mountpoint();
+    let sync = || succeed(scratch.cffs(["sync"]).arg(&tree));
+    let dir = |number: usize| tree.join(format!("d{number:02}"));
+    (0..DIRECTORIES).for_each(|number| fs::create_dir_all(dir(number)).expect("made"));
+    for file in 0..FILES {
+        for number in 0..DIRECTORIES {
+            let contents = vec![(file * 3 + number) as u8; 2000 + (file * 7 + number) % 30 * 1000];
+            fs::write(dir(number).join(format!("f{file}")), contents).expect("written");
+        }
+        if file % 5 == 0 {
+            sync();
+        }
+    }
+    sync();
+    for file in 0..FILES {
+        for number in 0..DIRECTORIES {
+            let to = dir((number * 5 + file * 3) % DIRECTORIES).join(format!("m{number}-{file}"));
+            fs::rename(dir(number).join(format!("f{file}")), to).expect("renamed");
+        }
+    }
+}
+
+/// What a user sees of each file.
+fn seen(tree: &Path) -> BTreeMap<PathBuf, (u64, i64, i64, u64, Vec<u8>)> {
+    let files = (0..DIRECTORIES).flat_map(|number| {
+        let dir = tree.join(format!("d{number:02}"));
+        fs::read_dir(dir).expect("listed").map(|entry| entry.expect("an entry").path())
+    });
+    files
+        .map(|path| {
+            let data = fs::metadata(&path).expect("there");
+            let contents = fs::read(&path).expect("read");
+            let path = path.strip_prefix(tree).expect("below it").to_owned();
+            (path, (data.ino(), data.mtime_nsec(), data.ctime_nsec(), data.nlink(), contents))
+        })
+        .collect()
+}
+
+#[test]
+fn an_image_is_regrouped_once() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    age(&scratch);
+    scratch.umount();
+    let requests = || {
+        let layout = json(scratch.cffs(["layout", "--json"]).arg(scratch.image()));
+        layout["requests"].as_u64().expect("a count")
+    };
+    let before = requests();
+    let dry = json(scratch.cffs(["regroup", "--json", "--dry-run"]).arg(scratch.image()));
+    assert_eq!(requests(), before);
+    let first = json(scratch.cffs(["regroup", "--json"]).arg(scratch.image()));
+    assert!(first["moved_files"].as_u64() > Some(FILES as u64), "{first}");
+    assert_eq!(dry["moved_files"], first["moved_files"]);
+    assert!(requests() * 2 <= before, "{before} requests before, {} after", requests());
+    let second = succeed(scratch.cffs(["regroup"]).arg(scratch.image()));
+    assert!(second.contains("0 files (0 B) moved"), "{second}");
+    scratch.assert_clean();
+
+    let said = fail(1, scratch.cffs(["regroup", "--stop"]).arg(scratch.image()));
+    assert!(said.contains("nothing to stop"), "{said}");
+    let said = fail(1, scratch.cffs(["regroup"]).arg(scratch.image()).arg("/missing"));
+    assert!(said.contains("/missing"), "{said}");
+}
+
+#[test]
+fn a_mounted_volume_is_regrouped_by_its_server() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let tree = scratch.mountpoint();
+    age(&scratch);
+    let before = seen(&tree);
+    let trace = scratch.path().join("trace");
+    let opened: Vec<String> =
+        before.keys().step_by(9).map(|path| path.display().to_string()).collect();
+    fs::write(&trace, opened.join("\n") + "\nmissing\n").expect("written");
+    let together = ["regroup", "--json", "--trace"];
+    let traced = json(scratch.cffs(together).arg(&trace).arg(&tree));
+    assert!(traced["moved_files"].as_u64() > Some(50), "{traced}");
+    let again = json(scratch.cffs(together).arg(&trace).arg(&tree));
+    assert_eq!(again["moved_files"], 0, "{again}");
+    let first = json(scratch.cffs(["regroup", "--json"]).arg(&tree));
+    assert!(first["moved_files"].as_u64() > Some(FILES as u64), "{first}");
+    let second = json(scratch.cffs(["regroup", "--json"]).arg(scratch.image()));
+    assert_eq!(second["moved_files"], 0, "{second}");
+    assert!(seen(&tree) == before, "what a user sees has changed");
+    scratch.umount();
+    scratch.assert_clean();
+
+    scratch.mount("ro");
+    assert!(seen(&tree) == before, "what a user sees has changed on the device");
+    let said = fail(1, scratch.cffs(["regroup"]).arg(&tree));
+    assert!(said.contains("read-only"), "{said}");
+    scratch.umount();
+}
