@@ -586,6 +586,44 @@ fn metrics_of_a_mounted_volume_have_the_format_of_prometheus() {
     assert!(metrics.values().all(|m| m.samples.iter().all(|(labels, _)| labels.contains(&label))));
 }
 
+/// No part of the device that the program puts together may take the log out of use.
+#[test]
+fn an_fsync_on_a_mounted_volume_with_a_log_is_one_record_and_one_flush() {
+    if !harness::can_mount() {
+        return;
+    }
+    const FILES: u64 = 20;
+    let scratch = Scratch::new();
+    let mut mkfs = scratch.cffs(["mkfs", "-q", "--size", "64M", "--log", "4M"]);
+    succeed(mkfs.arg(scratch.image()));
+    scratch.mount("rw");
+    let stats = || {
+        let shown = succeed(scratch.cffs(["stats", "--json"]).arg(scratch.mountpoint()));
+        serde_json::from_str::<serde_json::Value>(&shown).expect("it is JSON")
+    };
+    let write = |name: &str| {
+        let mut file = fs::File::create(scratch.mountpoint().join(name)).expect("created");
+        std::io::Write::write_all(&mut file, &[7; 4096]).expect("written");
+        file.sync_all().expect("durable");
+    };
+    write("first");
+    let before = stats();
+    (0..FILES).for_each(|number| write(&format!("file {number}")));
+    let after = stats();
+    scratch.umount();
+    let rise = |section: &str, name: &str| {
+        let value = |stats: &serde_json::Value| stats[section][name].as_u64().expect("a number");
+        value(&after) - value(&before)
+    };
+    assert_eq!(after["log"]["state"], "on");
+    // The background may write an epoch, or reach a clean point, meanwhile.
+    let most = FILES + 6;
+    assert!((FILES..=most).contains(&rise("log", "records")), "{before} {after}");
+    assert!((FILES..=most).contains(&rise("log", "flushes")), "{before} {after}");
+    assert!((FILES..=most).contains(&rise("device", "writes")), "{before} {after}");
+    assert!((FILES..=most).contains(&rise("device", "syncs")), "{before} {after}");
+}
+
 /// A mount is seen from containers and by users who must not know where on the host its image lies.
 #[test]
 fn where_the_image_lies_is_for_its_owner() {

@@ -78,7 +78,7 @@ pub fn superblock(data: &[u8]) {
 }
 
 fn valid_superblock() -> Superblock {
-    Superblock {
+    let mut superblock = Superblock {
         uuid: [3; 16],
         label: b"label".to_vec(),
         compat: 0,
@@ -112,7 +112,12 @@ fn valid_superblock() -> Superblock {
         log: LogArea::default(),
         object_id: [6; 16],
         busy_log_blocks: 16,
-    }
+    };
+    let layout = Layout::new(&superblock);
+    let start = layout.log_start(CgIndex(layout.cgs() / 2)).0;
+    superblock.log = LogArea { start, blocks: 64, ..LogArea::default() };
+    debug_assert!(Superblock::decode(&superblock.encode(), 0).is_ok(), "or nothing is tried");
+    superblock
 }
 
 /// The header of a cylinder group.

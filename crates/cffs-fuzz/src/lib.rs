@@ -11,6 +11,7 @@
 
 mod codecs;
 mod input;
+mod log;
 mod request;
 mod sector;
 mod volume;
@@ -19,7 +20,7 @@ mod volume;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("superblock", codecs::superblock),
     ("cylinder_group", codecs::cylinder_group),
     ("extents", codecs::extents),
@@ -28,6 +29,7 @@ pub const TARGETS: [(&str, Target); 12] = [
     ("index", codecs::index),
     ("inode", codecs::inode),
     ("sector", sector::sector),
+    ("log", log::log),
     ("request", request::request),
     ("walk", volume::walk),
     ("write", volume::write),

@@ -119,6 +119,7 @@ targets! {
     index,
     inode,
     sector,
+    log,
     request,
     walk,
     write,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use cffs::device::LogStats;
 use cffs::format::Superblock;
 use cffs::format::superblock::{
     Damage, ErrorsPolicy, Holder, Incompat, LogArea, Policy, Reserve, RoCompat, State,
@@ -143,6 +144,10 @@ fn memory(stats: &Stats, uses: &[MemoryUse]) -> Value {
         };
         shown.insert(kind.name().to_owned(), fields);
     }
+    if let Some(log) = &stats.log {
+        let (bytes, most) = (log.live_bytes, log.live_bytes_max);
+        shown.insert(String::from("log"), json!({ "bytes": bytes, "bytes_most": most }));
+    }
     Value::Object(shown)
 }
 
@@ -159,8 +164,7 @@ fn resident_bytes() -> [Option<u64>; 2] {
 /// asked for.
 pub fn stats(stats: &Stats, uses: &[MemoryUse], requests: Value) -> Value {
     let asked = stats.cache_hits + stats.cache_misses;
-    let percent = |part: u64| (part * 1000).checked_div(asked).map(|p| p as f64 / 10.0);
-    json!({
+    let mut shown = json!({
         "requests": requests,
         "calls": {
             "lookups": stats.lookups,
@@ -175,7 +179,7 @@ pub fn stats(stats: &Stats, uses: &[MemoryUse], requests: Value) -> Value {
         "cache": {
             "hits": stats.cache_hits,
             "misses": stats.cache_misses,
-            "hit_percent": percent(stats.cache_hits),
+            "hit_percent": percent(stats.cache_hits, asked),
         },
         "device": {
             "reads": stats.device_reads,
@@ -193,6 +197,33 @@ pub fn stats(stats: &Stats, uses: &[MemoryUse], requests: Value) -> Value {
             "clean_points": stats.clean_points,
         },
         "memory": memory(stats, uses),
+    });
+    if let Some(stats) = &stats.log {
+        shown["log"] = log(stats);
+    }
+    shown
+}
+
+/// A part of a whole in percent, if there is anything.
+fn percent(part: u64, whole: u64) -> Option<f64> {
+    (part * 1000).checked_div(whole).map(|p| p as f64 / 10.0)
+}
+
+/// What the stable log has cost, and saved. What of it is in memory stands with the memory.
+fn log(stats: &LogStats) -> Value {
+    json!({
+        "state": stats.state.name(),
+        "records": stats.records,
+        "written_bytes": stats.written_bytes,
+        "flushes": stats.flushes,
+        "blocks": stats.images,
+        "superseded_blocks": stats.superseded_images,
+        "superseded_percent": percent(stats.superseded_images, stats.images),
+        "drains": stats.drains,
+        "drains_full": stats.drains_full,
+        "drains_overlap": stats.drains_overlap,
+        "drained_bytes": stats.drained_bytes,
+        "failures": stats.failures,
     })
 }
 

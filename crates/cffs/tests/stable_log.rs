@@ -5,7 +5,9 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use cffs::clock::TestClock;
-use cffs::device::{BlockDevice, Counts, CrashingDevice, Image, MemoryDevice, TraceDevice};
+use cffs::device::{
+    BlockDevice, Counts, CrashingDevice, Image, LogState, MemoryDevice, TraceDevice,
+};
 use cffs::error::{Corruption, Error};
 use cffs::format::Superblock;
 use cffs::format::superblock::State;
@@ -84,6 +86,9 @@ fn an_fsync_is_one_write_and_one_flush() {
             let cost = cost(&device, || volume.sync_file(ino, false).expect("durable"));
             assert_eq!((cost.writes, cost.syncs, cost.barriers), (1, 1, 0), "{len}, {number}");
         }
+        let log = volume.stats().log.expect("it has a log");
+        assert_eq!((log.state, log.records), (LogState::On, 21));
+        assert!(log.superseded_images >= 10, "the directory's block is in each: {log:?}");
     }
 }
 
@@ -96,6 +101,7 @@ fn without_a_log_an_fsync_of_a_new_file_is_two_writes_and_two_flushes() {
     let ino = make(&volume, "file", 4096);
     let cost = cost(&device, || volume.sync_file(ino, false).expect("durable"));
     assert_eq!((cost.writes, cost.syncs + cost.barriers), (2, 2));
+    assert_eq!(volume.stats().log, None);
 }
 
 #[test]

@@ -27,6 +27,17 @@ The memory of the server is shown by kind, with the limit that follows from the 
   references             what the kernel remembers: a few bytes for each inode
   bitmaps                free space of the cylinder groups that were looked at
   busy log               what is noted for a recovery
+  log                    blocks that the stable log has and that are not yet at their places, 32 MiB
+                         at most
+
+Of the stable log of a volume that has one (mkfs --log):
+  state                  on; off if it could not be written, and the volume goes on without it;
+                         failed if a flush failed, after which nothing is written
+  records, flushes       a record makes changes durable, with one write and one flush
+  superseded_percent     blocks that a newer record overtook, and that were written to their places
+                         once for several records
+  drains                 how often its blocks were written to their places: because it was full,
+                         because of a write beside it (overlap), or at a clean point
 
 Examples:
   cffs stats mnt

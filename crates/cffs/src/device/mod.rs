@@ -32,6 +32,7 @@ pub mod crashing;
 pub mod fault;
 pub mod file;
 pub mod hold;
+mod log_stats;
 pub mod memory;
 mod seed;
 pub mod throttle;
@@ -46,6 +47,7 @@ pub use crashing::CrashingDevice;
 pub use fault::FaultDevice;
 pub use file::{Access, FileDevice, OpenError, OpenOptions};
 pub use hold::HoldDevice;
+pub use log_stats::{LogState, LogStats};
 pub use memory::{Image, MemoryDevice};
 pub use throttle::ThrottleDevice;
 pub use trace::{Counts, TraceDevice, TraceEvent};
@@ -148,6 +150,11 @@ pub trait BlockDevice: Send + Sync {
         Ok(false)
     }
 
+    /// What the log has done; none without a log.
+    fn log_stats(&self) -> Option<LogStats> {
+        None
+    }
+
     /// Whether no other program of this host can have the device open for writing, by any path.
     fn is_exclusive(&self) -> bool {
         self.below().is_none_or(BlockDevice::is_exclusive)
@@ -195,6 +202,9 @@ macro_rules! forward {
             }
             fn write_atomic(&self, blocks: &[(u64, &[u8])]) -> io::Result<bool> {
                 (**self).write_atomic(blocks)
+            }
+            fn log_stats(&self) -> Option<LogStats> {
+                (**self).log_stats()
             }
             fn is_exclusive(&self) -> bool {
                 (**self).is_exclusive()

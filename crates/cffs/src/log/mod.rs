@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::device::{BlockDevice, Geometry};
+use crate::device::{BlockDevice, Geometry, LogState, LogStats};
 use crate::error::{Corruption, Result};
 use crate::format::log::{
     Entry, HEADER_BLOCKS, Header, Place, Record, entries_max, image_checksum,
@@ -156,6 +156,8 @@ pub struct LoggedDevice<D> {
     writer: Mutex<Writer>,
     /// Whether something was written past the log that is not known to be durable.
     is_unsynced: AtomicBool,
+    /// Whether the log is written, and what it did. Never waited for with I/O under way.
+    stats: Mutex<LogStats>,
 }
 
 /// Where the log goes on.
@@ -166,16 +168,6 @@ struct Writer {
     /// The first block of the log that has no record.
     next: u32,
     place: Place,
-    state: WriterState,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum WriterState {
-    On,
-    /// The log could not be written, and what it had is at home.
-    Off,
-    /// A sync failed: what the device has is not known.
-    Failed,
 }
 
 impl Writer {
@@ -200,9 +192,12 @@ impl<D: BlockDevice> LoggedDevice<D> {
         // Without a header nothing tells which eras there were, so no record can be told from one of
         // long ago.
         let state = match loaded.header {
-            Some(_) => WriterState::On,
-            None => WriterState::Off,
+            Some(_) => LogState::On,
+            None => LogState::Off,
         };
+        let live_bytes = (loaded.images.len() * area.block_bytes) as u64;
+        let stats =
+            LogStats { state, live_bytes, live_bytes_max: live_bytes, ..LogStats::default() };
         let header = loaded.header.unwrap_or(Header::new(0, &area.hash_seed, area.blocks));
         let device = LoggedDevice {
             inner,
@@ -213,9 +208,9 @@ impl<D: BlockDevice> LoggedDevice<D> {
                 has_begun: false,
                 next: HEADER_BLOCKS,
                 place: Place { era: header.era, sequence: 0, previous: 0 },
-                state,
             }),
             is_unsynced: AtomicBool::new(true),
+            stats: Mutex::new(stats),
         };
         (device, loaded.doubt)
     }
@@ -230,6 +225,10 @@ impl<D: BlockDevice> LoggedDevice<D> {
         self.live.read().len()
     }
 
+    fn state(&self) -> LogState {
+        self.stats.lock().state
+    }
+
     /// Brings everything home, and makes the log empty.
     fn drain(&self, writer: &mut Writer) -> io::Result<()> {
         let live: Vec<(u64, Arc<[u8]>)> =
@@ -242,15 +241,19 @@ impl<D: BlockDevice> LoggedDevice<D> {
             self.inner.write_at(run[0].0, &slices)?;
             rest = after;
         }
-        self.flush(writer)?;
+        self.flush()?;
         let header =
             Header::new(writer.header.sequence + 1, &self.area.hash_seed, self.area.blocks);
         self.area.write_header(&self.inner, 0, header)?;
-        self.flush(writer)?;
+        self.flush()?;
         // Should the first be damaged one day, what was there before must not count again.
         self.area.write_header(&self.inner, 1, header)?;
         writer.begin(header);
         self.live.write().clear();
+        let mut stats = self.stats.lock();
+        stats.drains += 1;
+        stats.drained_bytes += stats.live_bytes;
+        stats.live_bytes = 0;
         Ok(())
     }
 
@@ -263,12 +266,13 @@ impl<D: BlockDevice> LoggedDevice<D> {
         images.iter().zip(expected).take(limit).take_while(|((at, _), next)| at == next).count()
     }
 
-    fn flush(&self, writer: &mut Writer) -> io::Result<()> {
+    /// Has the device make everything durable; the caller holds the writer.
+    fn flush(&self) -> io::Result<()> {
         self.is_unsynced.store(false, Ordering::Release);
         let result = self.inner.sync();
         if result.is_err() {
             // Linux reports a lost write once, and a later success does not cover it.
-            writer.state = WriterState::Failed;
+            self.stats.lock().state = LogState::Failed;
         }
         result
     }
@@ -295,6 +299,8 @@ impl<D: BlockDevice> LoggedDevice<D> {
             // Another may have done so meanwhile.
             if self.must_drain(offset, len) {
                 self.drain(&mut writer)?;
+                let is_superblock = offset < self.area.block_bytes as u64;
+                self.stats.lock().drains_overlap += u64::from(!is_superblock);
             }
         }
         let result = change();
@@ -329,25 +335,48 @@ impl<D: BlockDevice> LoggedDevice<D> {
     }
 
     fn write_record(&self, writer: &mut Writer, blocks: &[(u64, &[u8])]) -> io::Result<bool> {
+        let mut flushes = 1;
         if self.is_unsynced.load(Ordering::Acquire) {
-            self.flush(writer)?;
+            self.flush()?;
+            flushes += 1;
         }
         let (head, checksum) = self.record(writer, blocks);
         let images = blocks.iter().map(|(_, image)| IoSlice::new(image));
         let slices: Vec<IoSlice<'_>> = std::iter::once(IoSlice::new(&head)).chain(images).collect();
         if let Err(error) = self.inner.write_at(self.area.offset(writer.next), &slices) {
             tracing::warn!("the log cannot be written ({error}); the volume goes on without it");
+            self.stats.lock().failures += 1;
             // The next header makes whatever arrived of the record void.
             self.drain(writer)?;
-            writer.state = WriterState::Off;
+            self.stats.lock().state = LogState::Off;
             return Ok(false);
         }
-        self.flush(writer)?;
+        self.flush()?;
         writer.next += 1 + blocks.len() as u32;
         writer.place =
             Place { sequence: writer.place.sequence + 1, previous: checksum, ..writer.place };
-        self.live.write().extend(blocks.iter().map(|(at, image)| (*at, Arc::from(*image))));
+        let live_blocks = {
+            let mut live = self.live.write();
+            live.extend(blocks.iter().map(|(at, image)| (*at, Arc::from(*image))));
+            live.len()
+        };
+        self.count_record(blocks.len(), live_blocks, flushes);
         Ok(true)
+    }
+
+    /// Notes a record of so many images, after which so many are live.
+    fn count_record(&self, images: usize, live_blocks: usize, flushes: u64) {
+        let bytes_of = |blocks: usize| (blocks * self.area.block_bytes) as u64;
+        let mut stats = self.stats.lock();
+        stats.records += 1;
+        stats.written_bytes += bytes_of(1 + images);
+        stats.flushes += flushes;
+        stats.images += images as u64;
+        // Each that did not take another's place has one of its own.
+        let added = (bytes_of(live_blocks) - stats.live_bytes) / self.area.block_bytes as u64;
+        stats.superseded_images += images as u64 - added;
+        stats.live_bytes = bytes_of(live_blocks);
+        stats.live_bytes_max = stats.live_bytes_max.max(stats.live_bytes);
     }
 }
 
@@ -383,7 +412,8 @@ impl<D: BlockDevice> BlockDevice for LoggedDevice<D> {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.flush(&mut self.writer.lock())
+        let _writer = self.writer.lock();
+        self.flush()
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
@@ -398,22 +428,28 @@ impl<D: BlockDevice> BlockDevice for LoggedDevice<D> {
         u64::from(self.area.images_max()) * self.area.block_bytes as u64
     }
 
+    fn log_stats(&self) -> Option<LogStats> {
+        Some(*self.stats.lock())
+    }
+
     fn write_atomic(&self, blocks: &[(u64, &[u8])]) -> io::Result<bool> {
         if !self.fits(blocks) {
             return Ok(false);
         }
         let writer = &mut *self.writer.lock();
-        match writer.state {
-            WriterState::On => {}
-            WriterState::Off => return Ok(false),
-            WriterState::Failed => {
+        match self.state() {
+            LogState::On => {}
+            LogState::Off => return Ok(false),
+            LogState::Failed => {
                 return Err(io::Error::other("the log is not written after a sync that failed"));
             }
         }
         let live_bytes = (self.live.read().len() + blocks.len()) * self.area.block_bytes;
         let is_full = writer.next + 1 + blocks.len() as u32 > self.area.blocks;
-        if !writer.has_begun || is_full || live_bytes > LIVE_BYTES_MAX {
+        let is_full = is_full || live_bytes > LIVE_BYTES_MAX;
+        if !writer.has_begun || is_full {
             self.drain(writer)?;
+            self.stats.lock().drains_full += u64::from(is_full);
         }
         self.write_record(writer, blocks)
     }

@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 use super::{LoggedDevice, erase};
 use crate::device::fault::{Effect, Fault, Strike, Target};
 use crate::device::{
-    BlockDevice, CrashingDevice, FaultDevice, Geometry, Image, MemoryDevice, TraceDevice,
+    BlockDevice, CrashingDevice, FaultDevice, Geometry, Image, LogState, LogStats, MemoryDevice,
+    TraceDevice,
 };
 use crate::error::Corruption;
 use crate::format::Superblock;
@@ -337,6 +338,50 @@ fn a_record_is_one_write_and_one_flush() {
 }
 
 #[test]
+fn what_the_log_did_is_counted() {
+    let (image, superblock) = made();
+    let device = TraceDevice::new(MemoryDevice::from_image(image));
+    let logged = opened(&device, &superblock);
+    let stats = || logged.log_stats().expect("it has a log");
+    assert_eq!(stats(), LogStats::default());
+    assert!(put_atomic(&logged, &HOME, 1).expect("written"));
+    let before = device.counts();
+    assert!(put_atomic(&logged, &HOME[..3], 2).expect("written"));
+    let cost = device.counts() - before;
+    let block_bytes = BLOCK as u64;
+    let expected = LogStats {
+        records: 2,
+        written_bytes: 7 * block_bytes + cost.written_bytes,
+        flushes: 2,
+        images: 9,
+        superseded_images: 3,
+        // The first record begins an era.
+        drains: 1,
+        live_bytes: 6 * block_bytes,
+        live_bytes_max: 6 * block_bytes,
+        ..LogStats::default()
+    };
+    assert_eq!(stats(), expected);
+
+    put(&logged, HOME[0], 3).expect("written");
+    let drained = LogStats {
+        drains: 2,
+        drains_overlap: 1,
+        drained_bytes: 6 * block_bytes,
+        live_bytes: 0,
+        ..expected
+    };
+    assert_eq!(stats(), drained);
+    assert!(put_atomic(&logged, &HOME, 4).expect("written"));
+    assert_eq!(stats().flushes, 4, "one for what was written past the log");
+    put_superblock(&logged, &superblock).expect("written");
+    assert_eq!((stats().drains, stats().drains_overlap), (3, 1));
+    // 18 blocks hold two records of seven.
+    (0..3).for_each(|value| assert!(put_atomic(&logged, &HOME, value).expect("written")));
+    assert_eq!((stats().drains, stats().drains_full), (4, 1));
+}
+
+#[test]
 fn what_no_record_may_have_is_refused_and_not_written() {
     let (image, superblock) = made();
     let device = TraceDevice::new(MemoryDevice::from_image(image));
@@ -433,6 +478,8 @@ fn a_log_that_cannot_be_written_is_switched_off_and_nothing_is_lost() {
     assert_eq!(logged.live_blocks(), 0);
     device.disarm();
     assert!(!put_atomic(&logged, &HOME, 3).expect("refused"), "it stays off");
+    let stats = logged.log_stats().expect("it has a log");
+    assert_eq!((stats.state, stats.failures, stats.live_bytes), (LogState::Off, 1, 0));
     let logged = opened(device.inner(), &superblock);
     assert!(HOME.iter().all(|block| value_at(&logged, *block) == 1));
     assert!(put_atomic(&logged, &HOME, 4).expect("written"), "until it is opened again");
@@ -449,5 +496,6 @@ fn nothing_is_logged_after_a_sync_that_failed() {
     device.arm(Fault { target, strike: Strike::Nth(0), effect: Effect::IO_ERROR });
     put_atomic(&logged, &HOME, 2).expect_err("not durable");
     put_atomic(&logged, &HOME, 3).expect_err("nothing follows it");
+    assert_eq!(logged.log_stats().expect("it has a log").state, LogState::Failed);
     assert_eq!(value_at(&logged, HOME[0]), 1);
 }

@@ -84,7 +84,7 @@ pub use types::*;
 use crate::alloc::Spender;
 use crate::cache::BufferCache;
 use crate::clock::Clock;
-use crate::device::BlockDevice;
+use crate::device::{BlockDevice, LogStats};
 use crate::error::{Error, Result};
 use crate::format::superblock::{Incompat, SUPERBLOCK_BYTES, State};
 use crate::format::{Layout, Superblock};
@@ -157,6 +157,8 @@ pub struct Stats {
     pub dir_reads: u64,
     /// Calls: fsync and the like.
     pub syncs: u64,
+    /// What the stable log did, if the volume has one.
+    pub log: Option<LogStats>,
 }
 
 /// What one kind of data takes in memory.
@@ -491,6 +493,7 @@ impl Volume {
             writes: get(&self.calls.writes),
             dir_reads: get(&self.calls.dir_reads),
             syncs: get(&self.calls.syncs),
+            log: self.store().cache.device().log_stats(),
         }
     }
 

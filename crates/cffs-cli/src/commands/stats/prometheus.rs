@@ -22,18 +22,19 @@ const fn counter(name: &'static str, help: &'static str) -> Section {
 }
 
 /// What is not listed here is shown as a gauge.
-const SECTIONS: [Section; 5] = [
+const SECTIONS: [Section; 6] = [
     counter("calls", "Calls of the file system's operations"),
     counter("cache", "Blocks asked of the block cache"),
     counter("device", "What was asked of the device"),
     counter("epochs", "Epochs, the units in which changes are written"),
+    counter("log", "The stable log"),
     Section { name: "memory", help: "What is in memory now", is_counter: false },
 ];
 
 /// Requests of the kernel have a metric together, with a label for each kind.
 const REQUESTS: &str = "requests";
 /// Figures that follow from others.
-const DERIVED: [&str; 1] = ["hit_percent"];
+const DERIVED: [&str; 2] = ["hit_percent", "superseded_percent"];
 /// Figures of a volume, from what it is and not from what it did: gauges.
 const VOLUME: [(&str, &str); 3] = [
     ("size_bytes", "Size of the volume"),

@@ -12,6 +12,7 @@ fn answers() -> (Value, Value) {
         "requests": { "LOOKUP": 7, "READ": 3 },
         "calls": { "lookups": 5 },
         "cache": { "hits": 8, "misses": 2, "hit_percent": 80.0 },
+        "log": { "state": "on", "records": 3, "superseded_percent": 60.0 },
         "memory": { "dirty_bytes": 4096, "kinds": { "xattrs bytes": 12 } },
         "something_new": { "depth": 1 },
     });
@@ -30,6 +31,7 @@ fn every_number_becomes_a_metric_of_the_format() {
     let value = |name: &str| metrics[name].samples[0].1;
     assert_eq!(value("cffs_calls_lookups_total"), 5.0);
     assert_eq!(value("cffs_cache_hits_total"), 8.0);
+    assert_eq!(value("cffs_log_records_total"), 3.0);
     assert_eq!(value("cffs_memory_dirty_bytes"), 4096.0);
     assert_eq!(value("cffs_memory_kinds_xattrs_bytes"), 12.0);
     assert_eq!(value("cffs_something_new_depth"), 1.0);

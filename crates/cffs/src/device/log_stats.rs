@@ -1,0 +1,56 @@
+//! What a log over a device has done: for those who ask the device, and need not know of the log.
+
+/// Whether a log is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogState {
+    /// It is.
+    #[default]
+    On,
+    /// It could not be written, or read, and the volume goes on without it.
+    Off,
+    /// A sync failed: what the device has is not known.
+    Failed,
+}
+
+impl LogState {
+    /// The state's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            LogState::On => "on",
+            LogState::Off => "off",
+            LogState::Failed => "failed",
+        }
+    }
+}
+
+/// What a log did since its volume was opened, and what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogStats {
+    /// Whether it is written.
+    pub state: LogState,
+    /// Records that became durable.
+    pub records: u64,
+    /// Their bytes, each with its first block.
+    pub written_bytes: u64,
+    /// Flushes that records took: one for each, and one more where something had been written past the
+    /// log before it.
+    pub flushes: u64,
+    /// Images of blocks in the records.
+    pub images: u64,
+    /// Images that were overtaken by a newer one of the same block before they went home.
+    pub superseded_images: u64,
+    /// How often the log was emptied.
+    pub drains: u64,
+    /// How often because the next record had no room: its writer waited.
+    pub drains_full: u64,
+    /// How often because something else was to be written where an image belongs.
+    pub drains_overlap: u64,
+    /// Bytes that went home.
+    pub drained_bytes: u64,
+    /// Writes of the log that failed.
+    pub failures: u64,
+    /// Bytes of images in memory, which are not at home yet.
+    pub live_bytes: u64,
+    /// The most of them.
+    pub live_bytes_max: u64,
+}
