@@ -38,7 +38,8 @@ class LoggedFile:
         headers = []
         for data in (self.block(0), self.block(1)):
             header = Header(data)
-            if header.magic == b"CFlh" and is_sealed(data, self.seed) and header.blocks == self.blocks:
+            is_valid = header.magic == b"CFlh" and is_sealed(data, self.seed)
+            if is_valid and header.blocks == self.blocks and header.sequence < 2**64 - 1:
                 headers.append(header)
         if not headers:
             raise Bad("the log has no valid header")

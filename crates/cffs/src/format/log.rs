@@ -79,6 +79,8 @@ impl Header {
             return None;
         }
         let (sequence, era) = (disk.sequence.get(), disk.era.get());
+        // Another header must be able to follow.
+        sequence.checked_add(1)?;
         Some(Header { sequence, era, blocks: disk.blocks.get() })
     }
 }

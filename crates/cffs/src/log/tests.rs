@@ -17,6 +17,7 @@ use crate::device::{
 };
 use crate::error::Corruption;
 use crate::format::Superblock;
+use crate::format::log::Header;
 use crate::mkfs::{self, MkfsOptions};
 
 const BLOCK: usize = 4096;
@@ -428,6 +429,27 @@ fn one_header_is_enough_and_without_both_the_log_is_in_doubt() {
     assert!(!put_atomic(&logged, &HOME, 9).expect("refused"), "nothing tells the eras");
     erase(&device, &superblock).expect("erased");
     assert_eq!(value_at(&opened(&device, &superblock), HOME[0]), 0);
+}
+
+/// No header could follow one with the last number that there is; only damage, or malice, makes such a one.
+#[test]
+fn a_header_with_the_last_number_is_not_valid() {
+    let (device, superblock) = with_records();
+    let put_last = |at: u64| {
+        let mut block = vec![0; BLOCK];
+        Header::new(u64::MAX, &superblock.hash_seed, LOG_BLOCKS as u32)
+            .encode_into(&mut block, superblock.checksum());
+        let at = (superblock.log.start + at) * BLOCK as u64;
+        device.write_at(at, &[IoSlice::new(&block)]).expect("written");
+    };
+    put_last(0);
+    let logged = opened(&device, &superblock);
+    assert_eq!(value_at(&logged, HOME[0]), 3, "the other header counts");
+    drop(logged);
+    put_last(1);
+    let (logged, doubt) = LoggedDevice::open(&device, &superblock);
+    assert!(matches!(doubt, Some(Corruption::LogHeader { .. })), "{doubt:?}");
+    assert!(!put_atomic(&logged, &HOME, 9).expect("refused"), "nothing tells the eras");
 }
 
 #[test]
