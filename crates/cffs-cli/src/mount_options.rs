@@ -146,6 +146,13 @@ impl MountOptions {
                     }
                 }
             }
+            "stable" => {
+                self.open.stable = match needed()? {
+                    "on" => true,
+                    "off" => false,
+                    other => bail!("mount option 'stable' is 'on' or 'off', not '{other}'"),
+                }
+            }
             "log" => self.log = Some(PathBuf::from(needed()?)),
             "transport" => {
                 self.transport = match needed()? {

@@ -545,6 +545,7 @@ fn remount_refuses_what_the_server_keeps_and_names_it() {
         ("clean", "clean=never", "clean=10"),
         ("clean_share", "clean_share=10", "clean_share=11"),
         ("errors", "errors=continue", "errors=remount-ro"),
+        ("stable", "stable=on", "stable=off"),
         ("allow_other", "allow_other", "noallow_other"),
         ("takeover", "", "takeover"),
         ("fuseblk", "fuseblk=no", "fuseblk=auto"),

@@ -104,6 +104,36 @@ fn without_a_log_an_fsync_of_a_new_file_is_two_writes_and_two_flushes() {
     assert_eq!(volume.stats().log, None);
 }
 
+/// A volume that a crash left with a full log is opened without it, and with it again.
+#[test]
+fn a_log_that_is_not_wanted_is_made_empty_and_not_written() {
+    let device = device(4 * MIB);
+    let volume = open(device.clone());
+    let ino = make(&volume, "logged", 4096);
+    volume.sync_file(ino, false).expect("durable");
+    let left = Arc::new(TraceDevice::new(MemoryDevice::from_image(device.inner().snapshot())));
+    let volume = open_with(left.clone(), OpenOptions { stable: false, ..OpenOptions::default() });
+    let volume = volume.expect("opened");
+    assert!(is_there(&volume, "logged", 4096));
+    let first = make(&volume, "first", 4096);
+    volume.sync_file(first, false).expect("durable");
+    let ino = make(&volume, "file", 4096);
+    let cost = cost(&left, || volume.sync_file(ino, false).expect("durable"));
+    assert_eq!((cost.writes, cost.syncs + cost.barriers), (2, 2));
+    let log = volume.stats().log.expect("it has a log");
+    assert_eq!((log.state, log.records, log.live_bytes), (LogState::Off, 0, 0));
+    let superblock = read_superblock(&*left).expect("there");
+    assert_eq!(superblock.state, State::InUse);
+    let (logged, doubt) = LoggedDevice::open(&*left, &superblock);
+    assert_eq!((logged.live_blocks(), doubt), (0, None));
+
+    let volume = open(as_it_is(&left));
+    assert!(["logged", "first", "file"].iter().all(|name| is_there(&volume, name, 4096)));
+    let ino = make(&volume, "again", 4096);
+    volume.sync_file(ino, false).expect("durable");
+    assert!(volume.stats().log.is_some_and(|log| log.state == LogState::On && log.records > 0));
+}
+
 #[test]
 fn what_is_large_goes_past_the_log() {
     let device = device(4 * MIB);

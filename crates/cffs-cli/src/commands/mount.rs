@@ -50,6 +50,8 @@ Options for -o, comma-separated:
   errors=continue|remount-ro
                          at damage, the call that met it fails and all else goes on, or changes
                          are refused from then on (what the volume says, else continue)
+  stable=on|off          whether an fsync goes through the stable log, if the volume has one
+                         (cffs mkfs --log); off writes in phases, with two flushes or more (on)
   [no]allow_other        whether other users may enter; root's mounts let them, others' do not
   [no]suid, [no]dev, [no]exec, [no]symfollow
                          as for mount(8); nosymfollow is for root

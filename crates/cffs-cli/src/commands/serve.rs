@@ -53,7 +53,7 @@ Options of --export, after the path and a colon, comma-separated; as in exports(
   ADDRESS[/BITS]         clients that may call; several may be named (this machine alone)
 
 Options of -o are those of mount that concern the volume: ro, sync, discard, cache=, dirty=,
-commit=, clean=, errors=, takeover, log=, relatime, strictatime, noatime.
+commit=, clean=, errors=, stable=, takeover, log=, relatime, strictatime, noatime.
 
 Examples:
   cffs serve --nfs 127.0.0.1:2049 tree.cffs

@@ -31,8 +31,8 @@ The memory of the server is shown by kind, with the limit that follows from the 
                          at most
 
 Of the stable log of a volume that has one (mkfs --log):
-  state                  on; off if it could not be written, and the volume goes on without it;
-                         failed if a flush failed, after which nothing is written
+  state                  on; off with -o stable=off, or if it could not be written and the volume
+                         goes on without it; failed if a flush failed, after which nothing is written
   records, flushes       a record makes changes durable, with one write and one flush
   superseded_percent     blocks that a newer record overtook, and that were written to their places
                          once for several records

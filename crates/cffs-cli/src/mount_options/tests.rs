@@ -21,6 +21,7 @@ fn options_of_ours_are_understood() {
     let flags = Flags { read_only: Some(true), suid: Some(false), ..Flags::default() };
     assert_eq!(options.flags, flags, "what was not asked for stays open");
     assert_eq!(options.open.errors, ErrorsPolicy::Default);
+    assert!(options.open.stable && !parsed("stable=off").expect("known").open.stable);
     let refuse = parsed("errors=remount-ro").expect("known");
     assert_eq!(refuse.open.errors, ErrorsPolicy::RemountReadOnly);
     let go_on = parsed("errors=remount-ro,errors=continue").expect("known");
@@ -64,6 +65,7 @@ fn unknown_options_and_values_are_named() {
         ("clean_share=101", "'101'"),
         ("transport=pigeon", "'pigeon'"),
         ("errors=panic", "'panic'"),
+        ("stable=maybe", "'maybe'"),
         ("errors", "'errors'"),
         ("fuseblk=yes", "'yes'"),
         ("stall=0", "'0'"),

@@ -6,7 +6,7 @@ pub enum LogState {
     /// It is.
     #[default]
     On,
-    /// It could not be written, or read, and the volume goes on without it.
+    /// It was stopped, or could not be written, or read: the volume goes on without it.
     Off,
     /// A sync failed: what the device has is not known.
     Failed,

@@ -150,6 +150,11 @@ pub trait BlockDevice: Send + Sync {
         Ok(false)
     }
 
+    /// Brings home what the log has, and from then on writes past it. Nothing to do without a log.
+    fn stop_log(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// What the log has done; none without a log.
     fn log_stats(&self) -> Option<LogStats> {
         None
@@ -202,6 +207,9 @@ macro_rules! forward {
             }
             fn write_atomic(&self, blocks: &[(u64, &[u8])]) -> io::Result<bool> {
                 (**self).write_atomic(blocks)
+            }
+            fn stop_log(&self) -> io::Result<()> {
+                (**self).stop_log()
             }
             fn log_stats(&self) -> Option<LogStats> {
                 (**self).log_stats()

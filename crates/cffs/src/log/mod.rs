@@ -428,6 +428,19 @@ impl<D: BlockDevice> BlockDevice for LoggedDevice<D> {
         u64::from(self.area.images_max()) * self.area.block_bytes as u64
     }
 
+    fn stop_log(&self) -> io::Result<()> {
+        let writer = &mut *self.writer.lock();
+        match self.state() {
+            LogState::On => {
+                self.drain(writer)?;
+                self.stats.lock().state = LogState::Off;
+                Ok(())
+            }
+            LogState::Off => Ok(()),
+            LogState::Failed => Err(after_failed_sync()),
+        }
+    }
+
     fn log_stats(&self) -> Option<LogStats> {
         Some(*self.stats.lock())
     }
@@ -441,7 +454,7 @@ impl<D: BlockDevice> BlockDevice for LoggedDevice<D> {
             LogState::On => {}
             LogState::Off => return Ok(false),
             LogState::Failed => {
-                return Err(io::Error::other("the log is not written after a sync that failed"));
+                return Err(after_failed_sync());
             }
         }
         let live_bytes = (self.live.read().len() + blocks.len()) * self.area.block_bytes;
@@ -453,4 +466,8 @@ impl<D: BlockDevice> BlockDevice for LoggedDevice<D> {
         }
         self.write_record(writer, blocks)
     }
+}
+
+fn after_failed_sync() -> io::Error {
+    io::Error::other("the log is not written after a sync that failed")
 }

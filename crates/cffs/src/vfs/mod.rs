@@ -278,6 +278,9 @@ impl Volume {
                 let what = "the volume was not left clean; run cffs fsck on it";
                 return Err(Error::Unsupported(what.into()));
             }
+            if !options.stable {
+                device.stop_log()?;
+            }
         }
         // Each time the volume is opened, epochs count on from a new multiple of 2^32, so that
         // no number is used twice, whatever a crash lost.

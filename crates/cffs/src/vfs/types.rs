@@ -275,6 +275,9 @@ pub struct OpenOptions {
     pub sync: bool,
     /// The device is told what epochs have freed, once they are on it.
     pub discard: bool,
+    /// Epochs go through the stable log, if the volume has one. Without it the log is made empty, and each
+    /// epoch takes its phases.
+    pub stable: bool,
     /// What happens when damage is met; by default what the superblock says, and else it goes on.
     pub errors: ErrorsPolicy,
     /// Which process this is: while the volume is open for writing, a mark on it says so, and one of
@@ -302,6 +305,7 @@ impl Default for OpenOptions {
             atime: AtimeMode::default(),
             sync: false,
             discard: false,
+            stable: true,
             errors: ErrorsPolicy::Default,
             host: None,
             take_over: false,
