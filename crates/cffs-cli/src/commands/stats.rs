@@ -32,7 +32,7 @@ The memory of the server is shown by kind, with the limit that follows from the 
 
 Of the stable log of a volume that has one (mkfs --log):
   state                  on; off with -o stable=off, or if it could not be written and the volume
-                         goes on without it; failed if a flush failed, after which nothing is written
+                         goes on without it; failed if a flush failed: nothing is written then
   records, flushes       a record makes changes durable, with one write and one flush
   superseded_percent     blocks that a newer record overtook, and that were written to their places
                          once for several records
