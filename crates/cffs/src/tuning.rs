@@ -302,7 +302,7 @@ impl Placing {
             territory_runs_max: 64,
 
             sectors_bytes_max: access,
-            sectors_bytes_first: access / 64,
+            sectors_bytes_first: access / 32,
             sectors_part: 4,
             zone_groups: 16,
             zone_part: 32,

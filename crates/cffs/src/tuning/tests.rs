@@ -21,7 +21,7 @@ fn a_disk_of_today_has_the_figures_that_were_measured() {
     assert_eq!(segments(placing.reservation_bytes_first), 16);
     assert_eq!(segments(placing.reservation_bytes_max), 128);
     assert_eq!((segments(placing.sectors_bytes_max), segments(placing.urgent_bytes)), (16, 16));
-    assert_eq!(placing.sectors_bytes_first, MIB / 64);
+    assert_eq!(placing.sectors_bytes_first, MIB / 32);
     assert_eq!((writing.run_bytes, writing.piece_bytes), (8 * MIB, MIB));
     assert_eq!(writing.derived_bytes_max, 16 * MIB);
     assert_eq!((EARLY_BYTES, FSYNC_LEAVES_BYTES), (4 * MIB, MIB));
