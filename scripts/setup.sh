@@ -139,6 +139,15 @@ fetch_guest_kernel() {
     fi
 }
 
+# A server of object stores, where Go can build it. Its tests are skipped without it.
+install_store_server() {
+    local version=v1.8.0 tools=$PWD/target/tools/bin
+    [[ ! -x $tools/versitygw ]] || return 0
+    local source=github.com/versity/versitygw/cmd/versitygw@$version
+    command -v go >/dev/null && GOBIN=$tools go install "$source" ||
+        echo "not run: tests of volumes in S3, which need versitygw $version and Go to build it"
+}
+
 # What checks the types of the Python packages, builds them, and tests one of them as fsspec tests file
 # systems, where pip can fetch it. The tests look for it in this directory, and are skipped without it.
 python_tools=(mypy==2.4.1 setuptools==80.9.0 fsspec==2026.9.0 pytest==9.2.0 maturin==1.16.0)
@@ -177,5 +186,6 @@ if [[ $purpose == test ]]; then
     add_user
     install_test_programs
     fetch_guest_kernel
+    install_store_server
     install_python_tools
 fi

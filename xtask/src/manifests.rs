@@ -16,8 +16,10 @@ const CRATES: [(&str, &[&str]); 13] = [
     ("nfs-wire", &[]),
     ("man-page", &[]),
     ("cffs", &[]),
+    // Clients of stores, and what they stand on, are here alone.
+    ("cffs-object", &["cffs"]),
     ("cffs-serve", &["cffs", "fuse-ring", "nfs-wire"]),
-    ("cffs-cli", &["cffs", "cffs-serve", "man-page"]),
+    ("cffs-cli", &["cffs", "cffs-object", "cffs-serve", "man-page"]),
     ("cffs-c", &["cffs"]),
     ("cffs-python", &["cffs"]),
     // It works on kernel file systems.

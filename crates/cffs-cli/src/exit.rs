@@ -160,6 +160,13 @@ fn advice(kind: Kind, cause: &(dyn std::error::Error + 'static)) -> Option<&'sta
             Kind::Ordinary => "it can be read, or mounted with -o ro",
         });
     }
+    if let Some(cffs_object::Error::Claimed { .. }) = cause.downcast_ref() {
+        return Some(match kind {
+            Kind::Mount => "-o takeover; or mount it read-only: -o ro",
+            Kind::Fsck => "--take-over; cffs fsck -n only looks",
+            Kind::Ordinary => "cffs fsck -p --take-over",
+        });
+    }
     match cause.downcast_ref::<Error>()? {
         Error::InUse(_) => Some(match kind {
             Kind::Mount => "if that is certainly gone, or this is a copy: -o takeover",

@@ -1,4 +1,4 @@
-//! Opening an image or a device that others may have in use.
+//! Opening an image or a device that others may have in use, or a volume in a store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use cffs::format::Superblock;
 use cffs::host::SystemHost;
 use cffs::vfs::types::OpenOptions;
 use cffs::vfs::{Volume, mark};
+use cffs_object::{Location, LogDevice};
 use cffs_serve::fuse::control;
 
 use crate::mounts::{self, Mounted};
@@ -57,6 +58,30 @@ pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
     }
 }
 
+/// The place in a store that is named, if it is a URL and no path.
+pub fn location(target: &Path) -> anyhow::Result<Option<Location>> {
+    match target.to_str().filter(|text| Location::is_url(text)) {
+        Some(url) => Ok(Some(Location::parse(url)?)),
+        None => Ok(None),
+    }
+}
+
+/// Opens an image, a device, or a volume in a store, which `take_over` takes from its last writer.
+pub fn open(
+    target: &Path,
+    access: Access,
+    take_over: bool,
+) -> anyhow::Result<Arc<dyn BlockDevice>> {
+    let Some(location) = location(target)? else {
+        return Ok(Arc::new(open_device(target, access)?));
+    };
+    let read_only = access == Access::ReadOnly;
+    let options = cffs_object::OpenOptions { read_only, take_over, ..Default::default() };
+    let device =
+        LogDevice::open(&location, options).with_context(|| target.display().to_string())?;
+    Ok(Arc::new(device))
+}
+
 fn process(user: &User) -> Option<&Process> {
     match user {
         User::Writer(process) | User::Reader(process) => process.as_ref(),
@@ -97,10 +122,10 @@ pub fn warn_of_writer(path: &Path, superblock: &Superblock) {
     }
 }
 
-/// Opens the files of an image.
+/// Opens the files of an image, or of a volume in a store.
 pub fn open_files(path: &Path, options: OpenOptions) -> anyhow::Result<Files> {
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let device = open_device(path, access)?;
+    let device = open(path, access, options.take_over)?;
     Ok(Files::new(open_volume(path, device, options)?))
 }
 

@@ -40,8 +40,8 @@ pub struct Cat {
     /// Names in --files-from end with a zero byte, and not with a line.
     #[arg(short = '0', long, requires = "files_from")]
     null: bool,
-    /// The image or the device.
-    #[arg(value_name = "IMAGE|DEVICE")]
+    /// The image or the device, or the URL of a volume in an object store.
+    #[arg(value_name = "IMAGE|DEVICE|URL")]
     image: PathBuf,
     /// The files, by their paths within the volume.
     #[arg(value_name = "PATH", required_unless_present = "files_from")]

@@ -21,8 +21,8 @@ Examples:
   cffs export tree.cffs /home/src ./src
   cffs export --no-owner tree.cffs / ./everything")]
 pub struct Export {
-    /// The image or the device.
-    #[arg(value_name = "IMAGE|DEVICE")]
+    /// The image or the device, or the URL of a volume in an object store.
+    #[arg(value_name = "IMAGE|DEVICE|URL")]
     image: PathBuf,
     /// The file or directory within the volume.
     source: OsString,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use cffs::clock::{Clock, SystemClock};
 use cffs::device::BlockDevice;
-use cffs::device::file::{Access, FileDevice};
+use cffs::device::file::Access;
 use cffs::error::Error;
 use cffs::format::superblock::State;
 use cffs::fsck::{self, CheckOptions, Phase, Progress, Repair, Report};
@@ -45,8 +45,9 @@ Examples:
   cffs fsck --online mnt       check a volume that is mounted and in use
   cffs fsck --salvage -n DEV   the last resort: list what a search of the whole device finds")]
 pub struct Fsck {
-    /// The image or the device; with --online, a directory of a mounted volume.
-    #[arg(value_name = "IMAGE|DEVICE|DIR")]
+    /// The image or the device, or the URL of a volume in an object store; with --online, a directory of
+    /// a mounted volume.
+    #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     target: PathBuf,
     /// Change nothing.
     #[arg(short, group = "repair")]
@@ -125,7 +126,7 @@ impl Fsck {
             _ => Repair::No,
         };
         let access = if repair == Repair::No { Access::ReadOnly } else { Access::ReadWrite };
-        let device = image::open_device(&self.target, access)?;
+        let device = image::open(&self.target, access, self.take_over)?;
         let options = CheckOptions {
             repair,
             force: self.force || self.salvage || repair == Repair::No,
@@ -134,14 +135,14 @@ impl Fsck {
             threads: self.threads.max(1),
             ..CheckOptions::default()
         };
-        self.claim(&device, &options).with_context(|| self.target.display().to_string())?;
+        self.claim(&*device, &options).with_context(|| self.target.display().to_string())?;
         let bars = Bars::new(self.is_quiet());
-        let report = fsck::check(&device, &options, &bars);
+        let report = fsck::check(&*device, &options, &bars);
         bars.finish();
         if repair != Repair::No && report.is_ok() {
             // A superblock that is still damaged, or of a volume that was cut off, has no mark that
             // could be taken away.
-            match mark::release(&device, &SystemHost) {
+            match mark::release(&*device, &SystemHost) {
                 Err(Error::Corruption(_) | Error::Unsupported(_)) => {}
                 released => released.with_context(|| self.target.display().to_string())?,
             }
@@ -151,7 +152,7 @@ impl Fsck {
 
     /// Marks the volume as this process's before it is repaired; one that preening passes over is only
     /// looked at. A superblock that is damaged has no mark.
-    fn claim(&self, device: &FileDevice, options: &CheckOptions) -> Result<(), Error> {
+    fn claim(&self, device: &dyn BlockDevice, options: &CheckOptions) -> Result<(), Error> {
         let superblock = match read_superblock(device) {
             Ok(superblock) => superblock,
             Err(Error::Corruption(_) | Error::Unsupported(_)) => return Ok(()),

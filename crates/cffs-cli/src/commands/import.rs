@@ -30,8 +30,8 @@ Examples:
   cffs import tree.cffs notes.txt /home    one file into a directory
   cffs import --dry-run tree.cffs ~/src    see first what it would do, and whether it fits")]
 pub struct Import {
-    /// The image or the device.
-    #[arg(value_name = "IMAGE|DEVICE")]
+    /// The image or the device, or the URL of a volume in an object store.
+    #[arg(value_name = "IMAGE|DEVICE|URL")]
     image: PathBuf,
     /// The file or directory to copy.
     source: PathBuf,

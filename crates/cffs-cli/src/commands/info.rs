@@ -25,8 +25,8 @@ Examples:
   cffs info --json mnt
   cffs info --udev /dev/sdb1       what udev's rule for C-FFS reads")]
 pub struct Info {
-    /// An image, a device, or a directory on a mounted volume.
-    #[arg(value_name = "IMAGE|DEVICE|DIR")]
+    /// An image, a device, a volume in an object store, or a directory on a mounted volume.
+    #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     path: PathBuf,
     /// Print JSON.
     #[arg(long)]
@@ -71,7 +71,7 @@ impl Info {
         {
             return Ok(answer);
         }
-        let device = image::open_device(&self.path, Access::ReadOnly)?;
+        let device = image::open(&self.path, Access::ReadOnly, false)?;
         let reader = Reader::open(&device)?;
         Ok(json!({ "superblock": describe::superblock(reader.superblock()) }))
     }

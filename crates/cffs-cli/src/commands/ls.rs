@@ -25,8 +25,8 @@ Examples:
   cffs ls -l tree.cffs /src
   cffs ls -R tree.cffs | wc -l")]
 pub struct Ls {
-    /// The image or the device.
-    #[arg(value_name = "IMAGE|DEVICE")]
+    /// The image or the device, or the URL of a volume in an object store.
+    #[arg(value_name = "IMAGE|DEVICE|URL")]
     image: PathBuf,
     /// Paths within the volume.
     #[arg(value_name = "PATH", default_value = "/")]

@@ -6,14 +6,15 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use cffs::clock::{Clock, SystemClock};
-use cffs::device::BlockDevice;
 use cffs::device::file::{Access, FileDevice};
+use cffs::device::{BlockDevice, Geometry};
 use cffs::error::Error;
 use cffs::format::Superblock;
 use cffs::format::superblock::{Incompat, MAGIC, Policy};
 use cffs::host::SystemHost;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::vfs::{mark, read_superblock};
+use cffs_object::{Location, LogDevice};
 use clap::{Args, ValueEnum};
 
 use super::tune::Errors;
@@ -21,6 +22,8 @@ use crate::output::{self, say};
 use crate::size::Portion;
 use crate::{image, size};
 
+/// What a store writes whole, at the least.
+const STORE_SECTOR_BYTES: u32 = 4096;
 /// How much of a device is looked at for signs of something valuable.
 const SIGNATURE_BYTES: usize = 128 << 10;
 
@@ -34,11 +37,12 @@ const SIGNATURE_BYTES: usize = 128 << 10;
 Examples:
   cffs mkfs --size 4G tree.cffs
   cffs mkfs -L photos --reserve 5% /dev/sdb1
+  cffs mkfs --size 1T s3://bucket/tree
   cffs mkfs --size 1G --features ^embed,^inline --policy none plain.cffs
       conventional allocation, to compare with")]
 pub struct Mkfs {
-    /// The image or the device.
-    #[arg(value_name = "IMAGE|DEVICE")]
+    /// The image or the device, or a place in an object store: s3://bucket/prefix, file:///directory.
+    #[arg(value_name = "IMAGE|DEVICE|URL")]
     target: PathBuf,
     /// The size of the image, for instance 4G; needed where there is none yet.
     #[arg(short, long, value_parser = size::parse)]
@@ -148,6 +152,9 @@ impl std::str::FromStr for Feature {
 impl Mkfs {
     /// Makes the volume.
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(location) = image::location(&self.target)? {
+            return self.run_in_store(&location);
+        }
         let existed = self.target.exists();
         let device = self.device(existed)?;
         let made = mkfs::make(&device, &self.options(device.geometry().size_bytes));
@@ -156,6 +163,23 @@ impl Mkfs {
             let _ = fs::remove_file(&self.target);
         }
         let superblock = made.with_context(|| self.target.display().to_string())?;
+        self.tell(&superblock)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Makes a volume in a store. What is there is not overwritten, --force or not: its objects are for
+    /// the store's own tools to remove.
+    fn run_in_store(&self, location: &Location) -> anyhow::Result<ExitCode> {
+        let Some(size_bytes) = self.size else {
+            bail!(
+                "give the size that the volume has at most: --size 1T; a store keeps what is written"
+            )
+        };
+        let geometry = Geometry { size_bytes, sector_bytes: STORE_SECTOR_BYTES };
+        let name = || self.target.display().to_string();
+        let device = LogDevice::create(location, geometry).with_context(name)?;
+        let superblock = mkfs::make(&device, &self.options(size_bytes)).with_context(name)?;
+        device.release().with_context(name)?;
         self.tell(&superblock)?;
         Ok(ExitCode::SUCCESS)
     }

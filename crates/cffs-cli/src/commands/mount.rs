@@ -9,9 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context, bail};
+use cffs::device::BlockDevice;
 use cffs::device::file::{Access, FileDevice, OpenError};
 use cffs::vfs::Volume;
 use cffs::vfs::types::OpenOptions;
+use cffs_object::{Location, LogDevice};
 use cffs_serve::fuse::control::{self, AskError};
 use cffs_serve::fuse::restart::Suspended;
 use cffs_serve::fuse::{
@@ -79,8 +81,9 @@ Examples:
 In /etc/fstab:
   /var/lib/tree.cffs  /srv/tree  cffs  noatime,nofail  0  0")]
 pub struct Mount {
-    /// The image or the device; a block device also by LABEL= or UUID=.
-    #[arg(value_name = "IMAGE|DEVICE")]
+    /// The image or the device, or the URL of a volume in an object store; a block device also by LABEL=
+    /// or UUID=.
+    #[arg(value_name = "IMAGE|DEVICE|URL")]
     pub source: PathBuf,
     /// The directory to mount on.
     #[arg(value_name = "DIR")]
@@ -195,6 +198,9 @@ impl Mount {
         access: Access,
         options: &MountOptions,
     ) -> anyhow::Result<(fuse::Options, Server)> {
+        if let Some(location) = image::location(&self.source)? {
+            return self.mount_from_store(&location, options);
+        }
         let missing = |source| OpenError::Io { path: self.source.clone(), source };
         let source = self.source.canonicalize().map_err(missing)?;
         switch_rings_on(options);
@@ -205,7 +211,34 @@ impl Mount {
             let advice = "unmount it, and cffs fsck checks and mends it";
             note!("cffs mount: {}: {damage}; {advice}", source.display());
         }
-        let fuse_options = fuse_options(&source, device, watch, options);
+        let fuse_options = fuse_options(&source, Some(device), watch, options);
+        match Server::mount(volume.clone(), &self.directory, &fuse_options) {
+            Ok(server) => Ok((fuse_options, server)),
+            Err(error) => {
+                volume.close()?;
+                Err(error).with_context(|| no_mount(&self.directory))
+            }
+        }
+    }
+
+    /// Mounts a volume in a store. It has no file that another program could go on with.
+    fn mount_from_store(
+        &self,
+        location: &Location,
+        options: &MountOptions,
+    ) -> anyhow::Result<(fuse::Options, Server)> {
+        let source = &self.source;
+        switch_rings_on(options);
+        let wanted = cffs_object::OpenOptions {
+            read_only: options.open.read_only,
+            take_over: options.open.take_over,
+            ..Default::default()
+        };
+        let device =
+            LogDevice::open(location, wanted).with_context(|| source.display().to_string())?;
+        let watch = Arc::new(Watch::new(options.stall));
+        let volume = open_served(source, &Arc::new(device), &watch, options)?;
+        let fuse_options = fuse_options(source, None, watch, options);
         match Server::mount(volume.clone(), &self.directory, &fuse_options) {
             Ok(server) => Ok((fuse_options, server)),
             Err(error) => {
@@ -224,7 +257,7 @@ impl Mount {
         let device = Arc::new(device);
         let watch = Arc::new(Watch::new(options.stall));
         let volume = open_served(&source, &device, &watch, options)?;
-        let fuse_options = fuse_options(&source, device, watch, options);
+        let fuse_options = fuse_options(&source, Some(device), watch, options);
         let server = Server::resume(volume, &fuse_options, suspended, None)?;
         tracing::info!(image = %source.display(), "took over from the program before");
         Ok((fuse_options, server))
@@ -249,7 +282,7 @@ impl Mount {
 
 fn open_served(
     source: &Path,
-    device: &Arc<FileDevice>,
+    device: &Arc<impl BlockDevice + 'static>,
     watch: &Arc<Watch>,
     options: &MountOptions,
 ) -> anyhow::Result<Arc<Volume>> {
@@ -260,7 +293,7 @@ fn open_served(
 
 fn fuse_options(
     source: &Path,
-    device: Arc<FileDevice>,
+    device: Option<Arc<FileDevice>>,
     watch: Arc<Watch>,
     options: &MountOptions,
 ) -> fuse::Options {
@@ -272,7 +305,7 @@ fn fuse_options(
         dev: options.dev(),
         exec: options.flags.exec.unwrap_or(true),
         no_symlink_follow: options.flags.symlink_follow == Some(false),
-        device: Some(device),
+        device,
         block_device: options.block_device,
         atime: options.open.atime,
         fixed: options.fixed(),

@@ -35,8 +35,8 @@ Examples:
   cffs inspect tree.cffs sector 17:0       the first sector of directory 17
   cffs inspect tree.cffs sector system:0")]
 pub struct Inspect {
-    /// The image or the device.
-    #[arg(value_name = "IMAGE|DEVICE")]
+    /// The image or the device, or the URL of a volume in an object store.
+    #[arg(value_name = "IMAGE|DEVICE|URL")]
     image: PathBuf,
     /// What to show.
     #[command(subcommand)]
@@ -89,7 +89,7 @@ fn parse_sector(text: &str) -> Result<Container, String> {
 impl Inspect {
     /// Reads the structure and prints it.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let device = image::open_device(&self.image, Access::ReadOnly)?;
+        let device = image::open(&self.image, Access::ReadOnly, false)?;
         let shown = Reader::open(&device).and_then(|reader| self.what.read(&reader));
         let shown = shown.with_context(|| self.image.display().to_string())?;
         match self.json {

@@ -1,0 +1,174 @@
+//! The program with volumes in object stores: a directory, and S3 as versitygw serves it on loopback.
+
+mod harness;
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use harness::{Scratch, can_mount, fail, succeed};
+
+/// How long a server may take to listen.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A tree to copy.
+fn source(scratch: &Scratch) -> PathBuf {
+    let source = scratch.path().join("source");
+    fs::create_dir_all(source.join("d")).expect("made");
+    fs::write(source.join("d/small"), b"contents").expect("written");
+    fs::write(source.join("large"), vec![3; 20 << 20]).expect("written");
+    source
+}
+
+/// What a user does with a volume from its making on.
+fn use_a_volume(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) {
+    let source = source(scratch);
+    let source = source.to_str().expect("UTF-8");
+    let made = succeed(&mut run(&["mkfs", "--size", "1T", "-L", "remote", url]));
+    assert!(made.contains("1T"), "{made}");
+    let again = fail(1, &mut run(&["mkfs", "--force", "--size", "1T", url]));
+    assert!(again.contains("there is a volume at"), "{again}");
+    succeed(&mut run(&["import", "-q", url, source, "/in"]));
+    assert!(succeed(&mut run(&["ls", "-R", url])).contains("/in/d/small"));
+    assert_eq!(succeed(&mut run(&["cat", url, "/in/d/small"])), "contents");
+    assert!(succeed(&mut run(&["info", url])).contains("remote"));
+    succeed(&mut run(&["inspect", url, "superblock"]));
+    succeed(&mut run(&["fsck", "-n", "-f", "--contents", url]));
+    succeed(&mut run(&["fsck", "-y", "-f", url]));
+    let out = scratch.path().join("out");
+    succeed(&mut run(&["export", "-q", url, "/in", out.to_str().expect("UTF-8")]));
+    assert_eq!(fs::read(out.join("large")).expect("there"), vec![3; 20 << 20]);
+}
+
+/// A mount that writes, one that reads beside it, and one that takes over from a server that was killed.
+fn mount_a_volume(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) {
+    let directory = scratch.mountpoint();
+    let at = directory.to_str().expect("UTF-8");
+    let log = scratch.log_option();
+    let mut server = run(&["mount", "-f", "-o", &log, url, at]).spawn().expect("it starts");
+    wait_for(|| scratch.is_mounted());
+    fs::write(directory.join("synced"), b"kept").expect("written");
+    fs::File::open(directory.join("synced")).expect("there").sync_all().expect("synced");
+    assert_eq!(succeed(&mut run(&["cat", url, "/synced"])), "kept");
+    let source = scratch.path().join("source");
+    let import = ["import", "-q", url, source.to_str().expect("UTF-8"), "/more"];
+    let refused = fail(1, &mut run(&import));
+    assert!(refused.contains("has not released it"), "{refused}");
+    assert!(refused.contains("cffs fsck -p --take-over"), "{refused}");
+
+    server.kill().expect("killed");
+    server.wait().expect("it ends");
+    succeed(scratch.cffs(["umount", "-l"]).arg(&directory).env("LC_ALL", "C"));
+    let repaired = run(&["fsck", "-p", "--take-over", url]).output().expect("it starts");
+    assert!(matches!(repaired.status.code(), Some(0 | 1)), "{repaired:?}");
+    succeed(&mut run(&["import", "-q", url, source.to_str().expect("UTF-8"), "/more"]));
+
+    succeed(&mut run(&["mount", "-o", &log, url, at]));
+    assert_eq!(fs::read(directory.join("synced")).expect("there"), b"kept");
+    fs::write(directory.join("more/d/small"), b"changed").expect("written");
+    scratch.umount();
+    wait_for(|| run(&["fsck", "-p", url]).output().is_ok_and(|output| output.status.success()));
+    assert_eq!(succeed(&mut run(&["cat", url, "/more/d/small"])), "changed");
+    succeed(&mut run(&["fsck", "-n", "-f", "--contents", url]));
+}
+
+fn wait_for(is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "it takes too long");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_volume_in_a_directory() {
+    let scratch = Scratch::new();
+    let url = format!("file://{}", scratch.path().join("volume").display());
+    let run = |arguments: &[&str]| {
+        let mut command = scratch.cffs([]);
+        command.args(arguments);
+        command
+    };
+    let missing = fail(1, &mut run(&["ls", &url]));
+    assert!(missing.contains("there is no volume") && missing.contains("cffs mkfs"), "{missing}");
+    let unsized_one = fail(1, &mut run(&["mkfs", &url]));
+    assert!(unsized_one.contains("--size"), "{unsized_one}");
+    use_a_volume(&scratch, &url, run);
+    if can_mount() {
+        mount_a_volume(&scratch, &url, run);
+    }
+}
+
+/// versitygw on loopback, with a directory for its buckets; it ends with the test.
+struct Gateway {
+    server: Child,
+    endpoint: String,
+}
+
+impl Gateway {
+    fn start(scratch: &Scratch) -> Option<Gateway> {
+        let installed =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin/versitygw");
+        let program = if installed.exists() { installed } else { PathBuf::from("versitygw") };
+        fs::create_dir_all(scratch.path().join("store/bucket")).expect("made");
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+        let address = port.expect("a free port").to_string();
+        let server = Command::new(program)
+            .args(["--access", "tests", "--secret", "only for tests", "--port", &address, "posix"])
+            .arg(scratch.path().join("store"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let Ok(server) = server else {
+            eprintln!("not run: there is no versitygw; scripts/setup.sh installs it where Go is");
+            return None;
+        };
+        let gateway = Gateway { server, endpoint: format!("http://{address}") };
+        wait_for(|| TcpStream::connect(&address).is_ok());
+        Some(gateway)
+    }
+
+    fn cffs(&self, scratch: &Scratch, secret: &str, arguments: &[&str]) -> Command {
+        let mut command = scratch.cffs([]);
+        command
+            .args(arguments)
+            .env("AWS_ENDPOINT_URL", &self.endpoint)
+            .env("AWS_ALLOW_HTTP", "true")
+            .env("AWS_REGION", "us-east-1")
+            .env("AWS_ACCESS_KEY_ID", "tests")
+            .env("AWS_SECRET_ACCESS_KEY", secret);
+        command
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+#[test]
+fn a_volume_in_s3() {
+    let scratch = Scratch::new();
+    let Some(gateway) = Gateway::start(&scratch) else { return };
+    let run = |arguments: &[&str]| gateway.cffs(&scratch, "only for tests", arguments);
+    use_a_volume(&scratch, "s3://bucket/tree", run);
+
+    let none = fail(1, &mut run(&["mkfs", "--size", "1G", "s3://nothing/tree"]));
+    assert!(none.contains("NoSuchBucket") || none.contains("not found"), "{none}");
+    let wrong =
+        |arguments: &[&str]| fail(1, &mut gateway.cffs(&scratch, "another secret", arguments));
+    for said in
+        [wrong(&["ls", "s3://bucket/tree"]), wrong(&["mkfs", "--size", "1G", "s3://bucket/x"])]
+    {
+        assert!(said.contains("these credentials"), "{said}");
+        assert!(!said.contains("another secret") && !said.contains("only for tests"), "{said}");
+    }
+    if can_mount() {
+        mount_a_volume(&scratch, "s3://bucket/tree", run);
+    }
+}

@@ -1,0 +1,137 @@
+//! What can be wrong with a store or with the objects in it.
+
+use std::io;
+
+use object_store::Error as StoreError;
+
+/// Why a volume in a store cannot be made, opened or committed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The URL names no store.
+    #[error("{url}: {why}")]
+    Url {
+        /// What was given, without credentials.
+        url: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A request failed.
+    #[error("{object}: {}", explain(source))]
+    Store {
+        /// The object that was asked for.
+        object: String,
+        /// What the store or its client answered.
+        source: StoreError,
+    },
+    /// There is no volume at the prefix.
+    #[error(
+        "there is no volume at {prefix}; cffs mkfs makes one, and a bucket must exist before that"
+    )]
+    NoVolume {
+        /// The prefix.
+        prefix: String,
+    },
+    /// There is one already.
+    #[error(
+        "there is a volume at {prefix} already; choose another prefix, or remove its objects first"
+    )]
+    Exists {
+        /// The prefix.
+        prefix: String,
+    },
+    /// An object is not what it should be.
+    #[error("{object}: {why}")]
+    Damaged {
+        /// The object.
+        object: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The last writer has not released the volume.
+    #[error(
+        "the program that claimed the volume in slot {term} has not released it; if it is certainly \
+         gone, or is to be stopped, take the volume over"
+    )]
+    Claimed {
+        /// The slot of its claim.
+        term: u64,
+    },
+    /// Another writer has taken the volume over.
+    #[error(
+        "another program took the volume over (slot {slot} of the log is not ours); nothing is \
+         written any more, and what was not synced is lost"
+    )]
+    Fenced {
+        /// The slot.
+        slot: u64,
+    },
+    /// The store lets two programs create one object.
+    #[error(
+        "the store let {created} of {tried} programs create one object; it has no conditional PUT, which a volume needs"
+    )]
+    NoConditionalPut {
+        /// How many succeeded.
+        created: usize,
+        /// How many tried.
+        tried: usize,
+    },
+    /// The threads for requests could not be started.
+    #[error("starting the threads for requests: {0}")]
+    Runtime(#[source] io::Error),
+}
+
+impl Error {
+    /// Whether the store has no such object.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Error::Store { source: StoreError::NotFound { .. }, .. })
+    }
+
+    /// Whether to ask again is of no use.
+    pub(crate) fn is_final(&self) -> bool {
+        !matches!(
+            self,
+            Error::Store {
+                source: StoreError::Generic { .. }
+                    | StoreError::JoinError { .. }
+                    | StoreError::AlreadyExists { .. }
+                    | StoreError::Precondition { .. }
+                    | StoreError::NotFound { .. },
+                ..
+            }
+        )
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        let kind = match &error {
+            Error::Store { source: StoreError::PermissionDenied { .. }, .. }
+            | Error::Store { source: StoreError::Unauthenticated { .. }, .. } => {
+                io::ErrorKind::PermissionDenied
+            }
+            Error::NoVolume { .. } => io::ErrorKind::NotFound,
+            Error::Exists { .. } => io::ErrorKind::AlreadyExists,
+            Error::Claimed { .. } => io::ErrorKind::ResourceBusy,
+            Error::Damaged { .. } => io::ErrorKind::InvalidData,
+            _ => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, error)
+    }
+}
+
+/// The client's error with what to do about it.
+fn explain(error: &StoreError) -> String {
+    let advice = match error {
+        StoreError::Unauthenticated { .. } => {
+            "; the store does not know these credentials: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        }
+        StoreError::PermissionDenied { .. } => {
+            "; these credentials may not do that: a writer needs to get, put and list, a reader to get and list"
+        }
+        StoreError::NotImplemented { .. } | StoreError::NotSupported { .. } => {
+            "; the store lacks a request that a volume needs (a conditional PUT, with If-None-Match)"
+        }
+        _ => "",
+    };
+    format!("{error}{advice}")
+}

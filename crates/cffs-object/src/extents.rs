@@ -1,0 +1,96 @@
+//! A map from ranges of the device to where their bytes lie.
+
+use std::collections::BTreeMap;
+
+/// Where the bytes of a range begin; what begins there can be cut at any byte.
+pub trait Source: Clone {
+    /// The source of what lies so many bytes further on.
+    fn skip(&self, bytes: u64) -> Self;
+
+    /// Whether `next` goes on where this one ends after `len` bytes.
+    fn continues(&self, len: u64, next: &Self) -> bool;
+}
+
+/// Ranges that do not overlap, by their first byte.
+#[derive(Clone, Debug)]
+pub struct Extents<S> {
+    /// From the first byte to the length and the source.
+    ranges: BTreeMap<u64, (u64, S)>,
+}
+
+impl<S> Default for Extents<S> {
+    fn default() -> Self {
+        Extents { ranges: BTreeMap::new() }
+    }
+}
+
+impl<S: Source> Extents<S> {
+    /// Takes the range out.
+    pub fn remove(&mut self, start: u64, len: u64) {
+        let end = start + len;
+        let before = self.ranges.range(..start).next_back().map(|(at, range)| (*at, range.clone()));
+        if let Some((at, (old_len, source))) = before
+            && at + old_len > start
+        {
+            self.ranges.insert(at, (start - at, source.clone()));
+            if at + old_len > end {
+                self.ranges.insert(end, (at + old_len - end, source.skip(end - at)));
+            }
+        }
+        let inside: Vec<u64> = self.ranges.range(start..end).map(|(at, _)| *at).collect();
+        for at in inside {
+            let Some((old_len, source)) = self.ranges.remove(&at) else { continue };
+            if at + old_len > end {
+                self.ranges.insert(end, (at + old_len - end, source.skip(end - at)));
+            }
+        }
+    }
+
+    /// Has the range lead to a source, whatever it led to before. A range that only goes on with its
+    /// neighbour becomes part of that.
+    pub fn insert(&mut self, start: u64, len: u64, source: S) {
+        if len == 0 {
+            return;
+        }
+        self.remove(start, len);
+        if let Some((at, (before, source_before))) = self.ranges.range_mut(..start).next_back()
+            && *at + *before == start
+            && source_before.continues(*before, &source)
+        {
+            *before += len;
+            return;
+        }
+        self.ranges.insert(start, (len, source));
+    }
+
+    /// The ranges in order: first byte, length, source.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64, &S)> {
+        self.ranges.iter().map(|(start, (len, source))| (*start, *len, source))
+    }
+
+    /// What there is of a range, in order, cut to it.
+    pub fn within(&self, start: u64, len: u64) -> Vec<(u64, u64, S)> {
+        let end = start + len;
+        let before =
+            self.ranges.range(..start).next_back().filter(|(at, (len, _))| **at + len > start);
+        before
+            .into_iter()
+            .chain(self.ranges.range(start..end))
+            .map(|(at, (len, source))| {
+                let from = start.max(*at);
+                let to = end.min(at + len);
+                (from, to - from, source.skip(from - at))
+            })
+            .collect()
+    }
+
+    /// How many ranges there are.
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+}

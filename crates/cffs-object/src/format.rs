@@ -1,0 +1,318 @@
+//! What the objects of a volume contain: one codec each, little-endian, no I/O.
+//!
+//! | object | what it is |
+//! | --- | --- |
+//! | `format` | what the volume is; created once |
+//! | `log/<slot>` | a record of the log: a claim, an epoch or a release; created once |
+//! | `data/<shard>/<term>-<number>` | contents that went ahead of their record; created once |
+//! | `map/<slot>-<term>` | where all bytes lie after the record of that slot; created once |
+//! | `head` | which map is new: a hint, overwritten, never needed |
+//!
+//! A record is a head, as below, and after it the bytes that its extents place in the record itself.
+//!
+//! ```text
+//!   0 magic, 8   8 checksum of what follows in the head, 4   12 bytes of the head, 4
+//!  16 UUID, 16  32 slot, 8  40 term, 8  48 nonce, 16  64 checksum of the record before, 4
+//!  68 kind, 1   69 codec of the contents, 1: 0 for none  70 reserved, 2  72 bytes of the device, 8
+//!  80 number of extents, 4  84 reserved, 4
+//!  88 extents, 40 each: first byte, length, term (0: a record; all ones: zeros), number, first byte there
+//! ```
+//!
+//! A map is the head of a record that changes everything, with the checksum of the record of its slot in
+//! the place of that of the one before.
+
+use crate::extents::{Extents, Source};
+
+const RECORD_MAGIC: [u8; 8] = *b"CFFSREC1";
+const FORMAT_MAGIC: [u8; 8] = *b"CFFSOBJ1";
+const HINT_MAGIC: [u8; 8] = *b"CFFSHED1";
+/// The bytes of a record's head before its extents.
+const HEAD_BYTES: usize = 88;
+const EXTENT_BYTES: usize = 40;
+/// The term of an extent that reads as zeros.
+const ZEROS: u64 = u64::MAX;
+
+/// An object with bytes of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Object {
+    /// The record in a slot.
+    Record(u64),
+    /// Contents that went ahead, by the term of their writer and their number in it.
+    Data(u64, u64),
+}
+
+impl Object {
+    /// Its name below the prefix. Contents are spread over prefixes, by which stores limit requests.
+    pub fn name(self) -> String {
+        match self {
+            Object::Record(slot) => record_name(slot),
+            Object::Data(term, number) => {
+                format!("data/{:02x}/{term:020}-{number:010}", number % 256)
+            }
+        }
+    }
+}
+
+/// The name of a slot.
+pub fn record_name(slot: u64) -> String {
+    format!("log/{slot:020}")
+}
+
+/// The name of a map.
+pub fn map_name(slot: u64, term: u64) -> String {
+    format!("map/{slot:020}-{term:020}")
+}
+
+/// Where bytes lie in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// From a byte of an object on.
+    Stored(Object, u64),
+    /// Nowhere: they are zeros.
+    Zeros,
+}
+
+impl Source for Place {
+    fn skip(&self, bytes: u64) -> Place {
+        match *self {
+            Place::Stored(object, at) => Place::Stored(object, at + bytes),
+            Place::Zeros => Place::Zeros,
+        }
+    }
+
+    fn continues(&self, len: u64, next: &Place) -> bool {
+        self.skip(len) == *next
+    }
+}
+
+/// Applies what a record changes to the map of what is committed. What reads as zeros is not in that.
+pub fn apply(committed: &mut Extents<Place>, changes: &Extents<Place>) {
+    for (start, len, place) in changes.iter() {
+        match place {
+            Place::Zeros => committed.remove(start, len),
+            Place::Stored(..) => committed.insert(start, len, *place),
+        }
+    }
+}
+
+/// What a record does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Makes its creator the writer. Its slot is the writer's term.
+    Claim = 1,
+    /// Commits what was written since the record before.
+    Epoch = 2,
+    /// Ends the term.
+    Release = 3,
+}
+
+/// The head of a record.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// The volume.
+    pub uuid: [u8; 16],
+    /// Where the record lies.
+    pub slot: u64,
+    /// The slot of its writer's claim.
+    pub term: u64,
+    /// What tells this record from any other that might be in its slot.
+    pub nonce: [u8; 16],
+    /// The checksum of the record in the slot before.
+    pub previous: u32,
+    /// What it does.
+    pub kind: Kind,
+    /// The device's size in bytes from here on.
+    pub size_bytes: u64,
+    /// What it changes.
+    pub extents: Extents<Place>,
+}
+
+impl Record {
+    /// How long the head is with so many extents, in bytes.
+    pub fn head_bytes(extents: usize) -> usize {
+        HEAD_BYTES + extents * EXTENT_BYTES
+    }
+
+    /// The head, and its checksum, which the next record repeats.
+    pub fn encode(&self) -> (Vec<u8>, u32) {
+        let len = Self::head_bytes(self.extents.len());
+        let mut out = Vec::with_capacity(len);
+        out.extend_from_slice(&RECORD_MAGIC);
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&(len as u32).to_le_bytes());
+        out.extend_from_slice(&self.uuid);
+        out.extend_from_slice(&self.slot.to_le_bytes());
+        out.extend_from_slice(&self.term.to_le_bytes());
+        out.extend_from_slice(&self.nonce);
+        out.extend_from_slice(&self.previous.to_le_bytes());
+        out.extend_from_slice(&[self.kind as u8, 0, 0, 0]);
+        out.extend_from_slice(&self.size_bytes.to_le_bytes());
+        out.extend_from_slice(&(self.extents.len() as u32).to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        encode_extents(&self.extents, &mut out);
+        let checksum = crc32c::crc32c(&out[12..]);
+        out[8..12].copy_from_slice(&checksum.to_le_bytes());
+        (out, checksum)
+    }
+
+    /// How long the head is that begins with these bytes.
+    pub fn len_of(bytes: &[u8]) -> Result<usize, String> {
+        let mut reader = Reader(bytes);
+        if reader.array()? != RECORD_MAGIC {
+            return Err("no record of a log".into());
+        }
+        reader.u32()?;
+        let len = reader.u32()? as usize;
+        match len >= HEAD_BYTES && (len - HEAD_BYTES).is_multiple_of(EXTENT_BYTES) {
+            true => Ok(len),
+            false => Err(format!("a head of {len} bytes")),
+        }
+    }
+
+    /// The record with this head, and its checksum.
+    pub fn decode(bytes: &[u8]) -> Result<(Record, u32), String> {
+        let len = Self::len_of(bytes)?;
+        let head = bytes.get(..len).ok_or("it is cut off")?;
+        let mut reader = Reader(&head[8..]);
+        let checksum = reader.u32()?;
+        if crc32c::crc32c(&head[12..]) != checksum {
+            return Err("the checksum of its head is wrong".into());
+        }
+        reader.u32()?;
+        let (uuid, slot, term) = (reader.array()?, reader.u64()?, reader.u64()?);
+        let (nonce, previous) = (reader.array()?, reader.u32()?);
+        let [kind, codec, ..]: [u8; 4] = reader.array()?;
+        let kind = match kind {
+            1 => Kind::Claim,
+            2 => Kind::Epoch,
+            3 => Kind::Release,
+            other => {
+                return Err(format!("a record of kind {other}, which this program does not know"));
+            }
+        };
+        if codec != 0 {
+            return Err(format!("contents in codec {codec}, which this program does not know"));
+        }
+        let size_bytes = reader.u64()?;
+        let count = reader.u32()? as usize;
+        reader.u32()?;
+        if Self::head_bytes(count) != len {
+            return Err(format!("{count} extents in a head of {len} bytes"));
+        }
+        let extents = decode_extents(&mut reader, count, size_bytes)?;
+        let record = Record { uuid, slot, term, nonce, previous, kind, size_bytes, extents };
+        Ok((record, checksum))
+    }
+}
+
+fn encode_extents(extents: &Extents<Place>, out: &mut Vec<u8>) {
+    for (start, len, place) in extents.iter() {
+        let (term, number, at) = match *place {
+            Place::Stored(Object::Record(slot), at) => (0, slot, at),
+            Place::Stored(Object::Data(term, number), at) => (term, number, at),
+            Place::Zeros => (ZEROS, 0, 0),
+        };
+        for word in [start, len, term, number, at] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+}
+
+fn decode_extents(
+    reader: &mut Reader<'_>,
+    count: usize,
+    size_bytes: u64,
+) -> Result<Extents<Place>, String> {
+    let mut extents = Extents::default();
+    let mut last = 0;
+    for _ in 0..count {
+        let (start, len, term) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let (number, at) = (reader.u64()?, reader.u64()?);
+        let end = start.checked_add(len).filter(|end| *end <= size_bytes);
+        let Some(end) = end.filter(|_| start >= last && len > 0 && at.checked_add(len).is_some())
+        else {
+            return Err(format!("an extent of {len} bytes at {start} of {size_bytes}"));
+        };
+        last = end;
+        let place = match term {
+            0 => Place::Stored(Object::Record(number), at),
+            ZEROS => Place::Zeros,
+            term => Place::Stored(Object::Data(term, number), at),
+        };
+        extents.insert(start, len, place);
+    }
+    Ok(extents)
+}
+
+/// What a volume is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// The volume's UUID in the store, which all its records repeat.
+    pub uuid: [u8; 16],
+    /// The unit that counts as written whole.
+    pub sector_bytes: u32,
+}
+
+impl Format {
+    /// The object.
+    pub fn encode(self) -> Vec<u8> {
+        let body = [&self.uuid[..], &self.sector_bytes.to_le_bytes()].concat();
+        sealed(FORMAT_MAGIC, &body)
+    }
+
+    /// What the object says.
+    pub fn decode(bytes: &[u8]) -> Result<Format, String> {
+        let mut reader = Reader(opened(FORMAT_MAGIC, bytes)?);
+        let format = Format { uuid: reader.array()?, sector_bytes: reader.u32()? };
+        match format.sector_bytes.is_power_of_two() {
+            true => Ok(format),
+            false => Err(format!("sectors of {} bytes", format.sector_bytes)),
+        }
+    }
+}
+
+/// The hint at a map.
+pub fn encode_hint(slot: u64, term: u64) -> Vec<u8> {
+    sealed(HINT_MAGIC, &[slot.to_le_bytes(), term.to_le_bytes()].concat())
+}
+
+/// The slot and the term of the map that a hint names, if it is one.
+pub fn decode_hint(bytes: &[u8]) -> Option<(u64, u64)> {
+    let mut reader = Reader(opened(HINT_MAGIC, bytes).ok()?);
+    Some((reader.u64().ok()?, reader.u64().ok()?))
+}
+
+fn sealed(magic: [u8; 8], body: &[u8]) -> Vec<u8> {
+    [&magic[..], &crc32c::crc32c(body).to_le_bytes(), body].concat()
+}
+
+fn opened(magic: [u8; 8], bytes: &[u8]) -> Result<&[u8], String> {
+    let mut reader = Reader(bytes);
+    if reader.array()? != magic {
+        return Err("not what belongs here, or of a version that this program does not know".into());
+    }
+    let checksum = reader.u32()?;
+    match crc32c::crc32c(reader.0) == checksum {
+        true => Ok(reader.0),
+        false => Err("its checksum is wrong".into()),
+    }
+}
+
+/// What is left to decode.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
+        let (piece, rest) = self.0.split_first_chunk().ok_or("it is cut off")?;
+        self.0 = rest;
+        Ok(*piece)
+    }
+
+    fn u32(&mut self) -> Result<u32, String> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, String> {
+        self.array().map(u64::from_le_bytes)
+    }
+}

@@ -1,0 +1,174 @@
+//! What the log of a volume says: where all bytes lie after its last record.
+
+use crate::error::Error;
+use crate::extents::Extents;
+use crate::format::{self, Format, Kind, Place, Record};
+use crate::store::Store;
+
+/// So much of a record is asked for at first: most heads are shorter.
+const FIRST_BYTES: u64 = 16 << 10;
+/// So many records are asked for at once.
+const AT_ONCE: usize = 16;
+
+/// The state of a volume after a record.
+pub struct History {
+    /// What the volume is.
+    pub format: Format,
+    /// The last record's slot; 0 if there is none.
+    pub slot: u64,
+    /// Its checksum.
+    pub checksum: u32,
+    /// The slot of the last claim.
+    pub term: u64,
+    /// Whether the last record is a release, or there is none.
+    pub is_released: bool,
+    /// The device's size.
+    pub size_bytes: u64,
+    /// How many records follow the newest map.
+    pub records_since_map: u64,
+    /// Where all bytes lie.
+    pub extents: Extents<Place>,
+}
+
+impl History {
+    /// The history of a volume whose log is empty.
+    pub fn empty(format: Format, size_bytes: u64) -> History {
+        History {
+            format,
+            slot: 0,
+            checksum: 0,
+            term: 0,
+            is_released: true,
+            size_bytes,
+            records_since_map: 0,
+            extents: Extents::default(),
+        }
+    }
+
+    /// Reads what the store has: from a map on, if the hint leads to one, and record by record from
+    /// there.
+    pub fn read(store: &Store) -> Result<History, Error> {
+        let format = store.get("format", None).map_err(|error| match error.is_not_found() {
+            true => Error::NoVolume { prefix: store.prefix() },
+            false => error,
+        })?;
+        let format = Format::decode(&format).map_err(damaged(store, "format"))?;
+        let mut history = match Self::from_hint(store, format)? {
+            Some(history) => history,
+            None => Self::empty(format, 0),
+        };
+        history.read_on(store)?;
+        Ok(history)
+    }
+
+    /// The history up to the map that the hint names, which is true of its slot for ever. A hint that
+    /// leads nowhere is passed over: the log is there from its beginning.
+    fn from_hint(store: &Store, format: Format) -> Result<Option<History>, Error> {
+        let hint = match store.get("head", None) {
+            Err(error) if error.is_not_found() => return Ok(None),
+            bytes => format::decode_hint(&bytes?),
+        };
+        let Some((slot, term)) = hint else { return Ok(None) };
+        let name = format::map_name(slot, term);
+        let map = match store.get(&name, None) {
+            Err(error) if error.is_not_found() => return Ok(None),
+            bytes => Record::decode(&bytes?),
+        };
+        let Ok((map, _)) = map else { return Ok(None) };
+        if (map.uuid, map.slot, map.term) != (format.uuid, slot, term) {
+            return Ok(None);
+        }
+        Ok(Some(History {
+            format,
+            slot,
+            checksum: map.previous,
+            term,
+            is_released: false,
+            size_bytes: map.size_bytes,
+            records_since_map: 0,
+            extents: map.extents,
+        }))
+    }
+
+    /// Reads the records that follow, up to the first slot that is free.
+    pub fn read_on(&mut self, store: &Store) -> Result<(), Error> {
+        let after = format::record_name(self.slot);
+        let names = store.list_after("log", &after)?;
+        let first = self.slot + 1;
+        for (slot, name) in (first..).zip(&names) {
+            if format::record_name(slot) != format!("log/{name}") {
+                let why = format!("is missing, though there is {name} after it");
+                return Err(damaged(store, &format::record_name(slot))(why));
+            }
+        }
+        let slots: Vec<u64> = (first..first + names.len() as u64).collect();
+        for slots in slots.chunks(AT_ONCE) {
+            for (slot, read) in slots.iter().zip(read_records(store, slots)?) {
+                self.apply(store, *slot, read)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on with the record of the next slot, which someone else created there.
+    pub fn read_next(&mut self, store: &Store) -> Result<(), Error> {
+        let slot = self.slot + 1;
+        self.apply(store, slot, read_record(store, slot)?)
+    }
+
+    fn apply(&mut self, store: &Store, slot: u64, read: (Record, u32)) -> Result<(), Error> {
+        let (record, checksum) = read;
+        let name = format::record_name(slot);
+        let wrong = |why: &str| Err(damaged(store, &name)(why.to_owned()));
+        if record.uuid != self.format.uuid {
+            return wrong("a record of another volume");
+        }
+        if record.slot != slot {
+            return wrong("the record of another slot");
+        }
+        if record.previous != self.checksum {
+            return wrong("it does not follow the record before it: one of them was replaced");
+        }
+        let is_in_order = match record.kind {
+            Kind::Claim => record.term == slot,
+            Kind::Epoch | Kind::Release => record.term == self.term && !self.is_released,
+        };
+        if !is_in_order {
+            return wrong("its writer had not claimed the volume");
+        }
+        self.slot = slot;
+        self.checksum = checksum;
+        self.term = record.term;
+        self.is_released = record.kind == Kind::Release;
+        self.size_bytes = record.size_bytes;
+        self.records_since_map += 1;
+        format::apply(&mut self.extents, &record.extents);
+        Ok(())
+    }
+}
+
+/// The record in a slot, and its checksum.
+pub fn read_record(store: &Store, slot: u64) -> Result<(Record, u32), Error> {
+    let mut read = read_records(store, &[slot])?;
+    read.pop().ok_or_else(|| damaged(store, &format::record_name(slot))("it is empty".into()))
+}
+
+fn read_records(store: &Store, slots: &[u64]) -> Result<Vec<(Record, u32)>, Error> {
+    let wanted: Vec<_> =
+        slots.iter().map(|slot| (format::record_name(*slot), 0..FIRST_BYTES)).collect();
+    let heads = store.get_many(&wanted)?;
+    let decode = |(bytes, (name, _)): (Vec<u8>, &(String, _))| {
+        let wrong = damaged(store, name);
+        let len = Record::len_of(&bytes).map_err(&wrong)?;
+        match len <= bytes.len() {
+            true => Record::decode(&bytes).map_err(&wrong),
+            false => Record::decode(&store.get(name, Some(0..len as u64))?).map_err(&wrong),
+        }
+    };
+    heads.into_iter().zip(&wanted).map(decode).collect()
+}
+
+fn damaged(store: &Store, name: &str) -> impl Fn(String) -> Error + use<> {
+    let object = format!("{}/{name}", store.prefix());
+    move |why| Error::Damaged { object: object.clone(), why }
+}

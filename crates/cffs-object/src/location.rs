@@ -1,0 +1,109 @@
+//! URLs of volumes, and the clients that belong to them.
+
+use std::fmt;
+use std::path::Path as HostPath;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::aws::AmazonS3Builder;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{ObjectStore, RetryConfig};
+use url::Url;
+
+use crate::error::Error;
+use crate::store::Store;
+
+/// How long the client itself repeats a request; after that it is for the protocol to look what came of it.
+const RETRY_FOR: Duration = Duration::from_secs(20);
+
+/// Where a volume lies: a store and a prefix in it.
+#[derive(Clone)]
+pub struct Location {
+    name: String,
+    store: Arc<dyn ObjectStore>,
+    prefix: Path,
+}
+
+impl Location {
+    /// Whether this is a URL rather than a path.
+    pub fn is_url(text: &str) -> bool {
+        text.contains("://")
+    }
+
+    /// The place that a URL names: `file:///directory` or `s3://bucket/prefix`.
+    ///
+    /// Credentials, region and endpoint of S3 are taken from the environment, under the names that its own
+    /// tools use (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`,
+    /// `AWS_ENDPOINT_URL`, and `AWS_ALLOW_HTTP=true` for one without TLS). A URL has none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Url`] with what is wrong; nothing is sent yet.
+    pub fn parse(text: &str) -> Result<Location, Error> {
+        let url = Url::parse(text).map_err(|error| wrong(text, error.to_string()))?;
+        if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
+            let shown = format!("{}://{}", url.scheme(), url.host_str().unwrap_or_default());
+            return Err(wrong(&shown, "a URL has no credentials; they come from the environment"));
+        }
+        match url.scheme() {
+            "file" => Self::local(text, &url),
+            "s3" => Self::s3(text, &url),
+            other => Err(wrong(
+                text,
+                format!("there is no store {other}://; there are s3:// and file://"),
+            )),
+        }
+    }
+
+    /// A place in a store that the caller has a client for.
+    pub fn new(name: &str, store: Arc<dyn ObjectStore>, prefix: &str) -> Location {
+        Location { name: name.to_owned(), store, prefix: Path::from(prefix) }
+    }
+
+    fn local(text: &str, url: &Url) -> Result<Location, Error> {
+        let directory = url
+            .to_file_path()
+            .map_err(|()| wrong(text, "say file:///directory, with its whole path"))?;
+        let parent = directory.parent().unwrap_or(HostPath::new("/"));
+        if !parent.is_dir() {
+            return Err(wrong(text, format!("there is no directory {}", parent.display())));
+        }
+        let store = LocalFileSystem::new_with_prefix(parent)
+            .map_err(|error| wrong(text, error.to_string()))?
+            .with_fsync(true);
+        let name = directory.file_name().unwrap_or_default();
+        let prefix = name.to_str().ok_or_else(|| wrong(text, "its name is not UTF-8"))?;
+        Ok(Location { name: text.to_owned(), store: Arc::new(store), prefix: Path::from(prefix) })
+    }
+
+    fn s3(text: &str, url: &Url) -> Result<Location, Error> {
+        let bucket = url.host_str().ok_or_else(|| wrong(text, "say s3://bucket/prefix"))?;
+        // One that is installed already will do.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let retry = RetryConfig { retry_timeout: RETRY_FOR, ..RetryConfig::default() };
+        let store = AmazonS3Builder::from_env()
+            .with_bucket_name(bucket)
+            .with_retry(retry)
+            .build()
+            .map_err(|error| wrong(text, error.to_string()))?;
+        let prefix =
+            Path::from_url_path(url.path()).map_err(|error| wrong(text, error.to_string()))?;
+        Ok(Location { name: text.to_owned(), store: Arc::new(store), prefix })
+    }
+
+    /// Makes requests possible.
+    pub(crate) fn connect(&self) -> Result<Store, Error> {
+        Store::new(Arc::clone(&self.store), self.prefix.clone())
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+fn wrong(url: &str, why: impl Into<String>) -> Error {
+    Error::Url { url: url.to_owned(), why: why.into() }
+}

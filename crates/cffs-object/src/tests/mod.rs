@@ -1,0 +1,299 @@
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cffs::clock::SystemClock;
+use cffs::device::{BlockDevice, Geometry, MemoryDevice};
+use cffs::files::Files;
+use cffs::fsck::{self, CheckOptions};
+use cffs::mkfs::{self, MkfsOptions};
+use object_store::memory::InMemory;
+use object_store::{ObjectStore, ObjectStoreExt};
+
+use crate::{Error, Location, LogDevice, OpenOptions, Requests};
+
+mod requests;
+mod store;
+mod two_writers;
+
+use store::{Fault, FaultStore};
+
+const SIZE_BYTES: u64 = 64 << 20;
+const GEOMETRY: Geometry = Geometry { size_bytes: SIZE_BYTES, sector_bytes: 4096 };
+const TAKE_OVER: OpenOptions =
+    OpenOptions { take_over: true, read_only: false, patience: Some(Duration::ZERO) };
+const READ_ONLY: OpenOptions = OpenOptions { read_only: true, take_over: false, patience: None };
+
+fn at(store: Arc<dyn ObjectStore>) -> Location {
+    Location::new("test", store, "bucket/volume")
+}
+
+fn in_memory(store: &InMemory) -> Location {
+    at(Arc::new(store.fork()))
+}
+
+fn write(device: &impl BlockDevice, offset: u64, data: &[u8]) {
+    device.write_at(offset, &[IoSlice::new(data)]).expect("written");
+}
+
+fn read(device: &impl BlockDevice, offset: u64, len: usize) -> Vec<u8> {
+    let mut buf = vec![0xee; len];
+    device.read_at(offset, &mut buf).expect("read");
+    buf
+}
+
+fn files_on(device: Arc<dyn BlockDevice>) -> Files {
+    let volume = cffs::open(device, Arc::new(SystemClock), Default::default()).expect("opened");
+    Files::new(Arc::new(volume))
+}
+
+/// Numbers that look random and are the same in each run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// Requests of any offset and length, beside the same on a device in memory; then what is read is the
+/// same, before and after each sync, and by whoever opens the volume next.
+#[test]
+fn reads_are_those_of_a_device_in_memory() {
+    for seed in 0..8 {
+        let mut numbers = Numbers(seed);
+        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let mut device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+        let model = MemoryDevice::new(SIZE_BYTES);
+        for step in 0..300 {
+            let offset = numbers.below(SIZE_BYTES - (1 << 20));
+            let len = 1 + numbers.below(if step % 16 == 0 { 1 << 20 } else { 9000 });
+            match numbers.below(10) {
+                0 => {
+                    // What is discarded reads as zeros here, so the model has zeros.
+                    device.discard(offset, len).expect("discarded");
+                    write(&model, offset, &vec![0; len as usize]);
+                }
+                1 => device.sync().expect("synced"),
+                2 => {
+                    device.sync().expect("synced");
+                    drop(device);
+                    device = LogDevice::open(&at(store.clone()), OpenOptions::default())
+                        .expect("opened");
+                }
+                _ => {
+                    let data: Vec<u8> = (0..len).map(|at| (at * 7 + step + seed) as u8).collect();
+                    write(&device, offset, &data);
+                    write(&model, offset, &data);
+                }
+            }
+            let from = offset.saturating_sub(5000);
+            let len = len as usize + 10_000;
+            assert!(read(&device, from, len) == read(&model, from, len), "seed {seed}, {step}");
+        }
+        device.sync().expect("synced");
+        drop(device);
+        let device = LogDevice::open(&at(store), READ_ONLY).expect("opened");
+        let all = |device: &dyn BlockDevice| read(&device, 0, SIZE_BYTES as usize);
+        assert!(all(&device) == all(&model), "seed {seed}");
+    }
+}
+
+/// At every PUT of a volume at work the machine may stop: before it, or after it was applied. Each such
+/// store opens as a volume without a problem, and has every file whose fsync had returned.
+#[test]
+fn every_put_leaves_a_volume_with_all_that_was_synced() {
+    let store = Arc::new(FaultStore::new());
+    let device = Arc::new(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let files = files_on(device.clone());
+    store.keep_images();
+    let mut synced_at = Vec::new();
+    for number in 0..12_u64 {
+        let path = format!("/f{number}");
+        let file = files.create(&path).expect("created");
+        file.write_all_at(0, &vec![number as u8; 3000 + 4000 * number as usize]).expect("written");
+        files.volume().sync().expect("synced");
+        synced_at.push(store.images().len());
+    }
+    let images = store.images();
+    assert!(images.len() >= 24, "{} states", images.len());
+    for (state, image) in images.iter().enumerate() {
+        let device = LogDevice::open(&in_memory(image), TAKE_OVER).expect("claimed");
+        let device: Arc<dyn BlockDevice> = Arc::new(device);
+        let files = files_on(device.clone());
+        for (number, since) in synced_at.iter().enumerate() {
+            if state >= *since {
+                let len = 3000 + 4000 * number;
+                let mut contents = vec![0; len + 1];
+                let file = files.open(format!("/f{number}")).expect("there");
+                assert_eq!(file.read_at(0, &mut contents).expect("read"), len);
+                assert!(contents[..len].iter().all(|byte| *byte == number as u8));
+            }
+        }
+        files.close().expect("closed");
+        let options = CheckOptions { force: true, contents: true, ..CheckOptions::default() };
+        let report = fsck::check(&*device, &options, &()).expect("checked");
+        assert!(report.problems.is_empty(), "state {state}: {:?}", report.problems);
+    }
+}
+
+/// Of what no sync has committed nothing is there, also where it was so much that it went ahead.
+#[test]
+fn what_was_not_synced_is_not_there() {
+    let store = Arc::new(InMemory::new());
+    let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+    write(&device, 0, &[1; 4096]);
+    device.sync().expect("synced");
+    for number in 0..24 {
+        write(&device, number << 20, &vec![2; 1 << 20]);
+    }
+    assert!(device.requests().puts >= 4, "{:?}", device.requests());
+    let crashed = LogDevice::open(&at(store), READ_ONLY).expect("opened");
+    assert_eq!(read(&crashed, 0, 4096), [1; 4096]);
+    assert!(read(&crashed, 4096, 20 << 20).iter().all(|byte| *byte == 0));
+    assert!(read(&device, 0, 24 << 20).iter().all(|byte| *byte == 2));
+}
+
+#[test]
+fn a_size_that_grew_is_there_after_a_sync() {
+    let store = Arc::new(InMemory::new());
+    let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+    device.grow(SIZE_BYTES * 2).expect("grown");
+    device.sync().expect("synced");
+    write(&device, SIZE_BYTES * 2 - 3, b"end");
+    device.sync().expect("synced");
+    drop(device);
+    let device = LogDevice::open(&at(store), READ_ONLY).expect("opened");
+    assert_eq!(device.geometry().size_bytes, SIZE_BYTES * 2);
+    assert_eq!(read(&device, SIZE_BYTES * 2 - 3, 3), b"end");
+}
+
+#[test]
+fn a_request_that_leaves_the_device_is_refused() {
+    let device = LogDevice::create(&at(Arc::new(InMemory::new())), GEOMETRY).expect("made");
+    for outcome in [
+        device.read_at(SIZE_BYTES - 1, &mut [0; 2]),
+        device.write_at(u64::MAX, &[IoSlice::new(&[0; 2])]),
+        device.discard(SIZE_BYTES, 1),
+    ] {
+        assert_eq!(outcome.expect_err("outside").kind(), std::io::ErrorKind::InvalidInput);
+    }
+}
+
+/// The log is a chain: a record that is not the one that followed is refused by name.
+#[test]
+fn a_log_that_was_tampered_with_is_refused() {
+    let store = InMemory::new();
+    let device = LogDevice::create(&at(Arc::new(store.fork())), GEOMETRY).map(drop);
+    assert!(device.is_ok());
+    let run = |act: &dyn Fn(&InMemory) -> Vec<(String, Option<Vec<u8>>)>| {
+        let store = Arc::new(InMemory::new());
+        let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+        for number in 0..4 {
+            write(&device, number * 4096, &[number as u8; 4096]);
+            device.sync().expect("synced");
+        }
+        std::mem::forget(device);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        for (name, bytes) in act(&store) {
+            let path = format!("bucket/volume/{name}").into();
+            runtime
+                .block_on(async {
+                    match bytes {
+                        Some(bytes) => store.put(&path, bytes.into()).await.map(|_| ()),
+                        None => store.delete(&path).await,
+                    }
+                })
+                .expect("changed");
+        }
+        LogDevice::open(&at(store), READ_ONLY).map(|_| ())
+    };
+    assert!(run(&|_| Vec::new()).is_ok());
+    let name = |slot: u64| crate::format::record_name(slot);
+    let refused = |outcome: Result<(), Error>, slot: u64, part: &str| {
+        let error = outcome.expect_err("damaged").to_string();
+        assert!(error.contains(&name(slot)) && error.contains(part), "{error}");
+    };
+    refused(run(&|_| vec![(name(3), None)]), 3, "is missing");
+    refused(run(&|_| vec![(name(3), Some(vec![7; 200]))]), 3, "no record of a log");
+    refused(run(&|_| vec![(name(3), Some(Vec::from(*b"CFFSREC1")))]), 3, "cut off");
+    let copy = |store: &InMemory, from: u64, to: u64| {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let path = format!("bucket/volume/{}", name(from)).into();
+        let bytes = runtime.block_on(async { store.get(&path).await?.bytes().await });
+        vec![(name(to), Some(bytes.expect("read").to_vec()))]
+    };
+    refused(run(&|store| copy(store, 3, 4)), 4, "of another slot");
+    let flipped = |store: &InMemory| {
+        let mut changes = copy(store, 4, 4);
+        if let Some(bytes) = &mut changes[0].1 {
+            bytes[90] ^= 1;
+        }
+        changes
+    };
+    refused(run(&flipped), 4, "checksum");
+}
+
+/// A hint that is lost or wrong costs requests and no more.
+#[test]
+fn the_hint_is_not_needed() {
+    let store = Arc::new(InMemory::new());
+    let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+    write(&device, 0, b"kept");
+    device.sync().expect("synced");
+    drop(device);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    for hint in [None, Some(vec![1; 30]), Some(crate::format::encode_hint(77, 1))] {
+        let path = "bucket/volume/head".into();
+        runtime
+            .block_on(async {
+                match hint {
+                    Some(bytes) => store.put(&path, bytes.into()).await.map(|_| ()),
+                    None => store.delete(&path).await,
+                }
+            })
+            .expect("changed");
+        let device = LogDevice::open(&at(store.clone()), READ_ONLY).expect("opened");
+        assert_eq!(read(&device, 0, 4), b"kept");
+    }
+}
+
+/// A directory is a store like any other, with files for objects.
+#[test]
+fn a_volume_in_a_directory() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let url = format!("file://{}/volume", directory.path().display());
+    let location = Location::parse(&url).expect("a place");
+    let device = Arc::new(LogDevice::create(&location, GEOMETRY).expect("made"));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let files = files_on(device.clone());
+    files.create("/a").expect("created").write_all_at(0, b"contents").expect("written");
+    files.close().expect("closed");
+    drop((files, device));
+    assert!(directory.path().join("volume/log/00000000000000000001").exists());
+    let again = LogDevice::create(&location, GEOMETRY).map(|_| ()).expect_err("there is one");
+    assert!(matches!(again, Error::Exists { .. }), "{again}");
+    let device = LogDevice::open(&location, READ_ONLY).expect("opened");
+    let options = cffs::vfs::types::OpenOptions { read_only: true, ..Default::default() };
+    let volume = cffs::open(Arc::new(device), Arc::new(SystemClock), options).expect("opened");
+    let mut contents = [0; 8];
+    let files = Files::new(Arc::new(volume));
+    files.open("/a").expect("there").read_at(0, &mut contents).expect("read");
+    assert_eq!(&contents, b"contents");
+}
+
+#[test]
+fn a_url_that_names_no_store_says_what_to_write() {
+    for (url, part) in [
+        ("ftp://a/b", "there is no store ftp://"),
+        ("s3://key:secret@bucket/x", "a URL has no credentials"),
+        ("file:///no/such/directory/volume", "there is no directory /no/such/directory"),
+        ("file://host/x", "say file:///directory"),
+    ] {
+        let error = Location::parse(url).map(|_| ()).expect_err("no store").to_string();
+        assert!(error.contains(part), "{error}");
+        assert!(!error.contains("secret"), "{error}");
+    }
+}

@@ -1,0 +1,77 @@
+//! How many requests things take: what an object store charges for, and what it makes one wait for.
+
+use super::*;
+
+struct Counted {
+    device: Arc<LogDevice>,
+    last: Requests,
+}
+
+impl Counted {
+    fn new(device: LogDevice) -> Counted {
+        Counted { last: device.requests(), device: Arc::new(device) }
+    }
+
+    /// What was asked for since the last call.
+    fn since(&mut self) -> Requests {
+        let now = self.device.requests();
+        let last = std::mem::replace(&mut self.last, now);
+        Requests {
+            puts: now.puts - last.puts,
+            gets: now.gets - last.gets,
+            lists: now.lists - last.lists,
+        }
+    }
+}
+
+#[test]
+fn requests_of_small_files() {
+    let store = Arc::new(InMemory::new());
+    let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+    mkfs::make(&device, &MkfsOptions::default()).expect("made");
+    drop(device);
+
+    let device = LogDevice::open(&at(store.clone()), OpenOptions::default()).expect("opened");
+    let all = device.requests();
+    assert!(all.puts + all.gets + all.lists <= 6, "a claim takes {all:?}");
+    let mut counted = Counted::new(device);
+    let files = files_on(counted.device.clone());
+    files.create("/first").expect("created").write_all_at(0, &[1; 4096]).expect("written");
+    files.volume().sync().expect("synced");
+    counted.since();
+
+    let file = files.create("/one").expect("created");
+    file.write_all_at(0, &[1; 4096]).expect("written");
+    files.volume().sync().expect("synced");
+    assert_eq!(counted.since(), Requests { puts: 1, gets: 0, lists: 0 });
+
+    files.volume().sync().expect("synced");
+    assert_eq!(counted.since(), Requests::default(), "a sync of nothing");
+
+    files.make_dir("/d").expect("made");
+    for number in 0..1000 {
+        let file = files.create(format!("/d/f{number}")).expect("created");
+        file.write_all_at(0, &[number as u8; 4096]).expect("written");
+    }
+    files.volume().sync().expect("synced");
+    let made = counted.since();
+    assert!(made.puts <= 3 && made.gets == 0, "{made:?}");
+    files.close().expect("closed");
+    drop((files, counted));
+
+    let device = LogDevice::open(&at(store), READ_ONLY).expect("opened");
+    let mut counted = Counted::new(device);
+    let options = cffs::vfs::types::OpenOptions { read_only: true, ..Default::default() };
+    let device = counted.device.clone();
+    let volume = cffs::open(device, Arc::new(SystemClock), options).expect("opened");
+    let files = Files::new(Arc::new(volume));
+    for number in 0..1000 {
+        let mut contents = [0; 4096];
+        let file = files.open(format!("/d/f{number}")).expect("there");
+        assert_eq!(file.read_at(0, &mut contents).expect("read"), 4096);
+        assert!(contents.iter().all(|byte| *byte == number as u8));
+    }
+    let read = counted.since();
+    assert!(read.gets <= 16 && read.puts == 0 && read.lists == 0, "{read:?}");
+    println!("1,000 files of 4 KiB: {made:?} to make them, {read:?} to read them cold");
+}

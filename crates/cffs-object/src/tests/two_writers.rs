@@ -1,0 +1,117 @@
+//! Two programs that write one volume, and answers that do not arrive.
+
+use super::*;
+
+fn made(store: &Arc<FaultStore>) -> LogDevice {
+    LogDevice::create(&at(store.clone()), GEOMETRY).expect("made")
+}
+
+#[test]
+fn a_volume_that_is_claimed_is_refused() {
+    let store = Arc::new(FaultStore::new());
+    let first = made(&store);
+    let refused = LogDevice::open(&at(store.clone()), OpenOptions::default()).map(|_| ());
+    assert!(matches!(refused, Err(Error::Claimed { term: 1 })), "{refused:?}");
+    assert!(LogDevice::open(&at(store.clone()), READ_ONLY).is_ok());
+    drop(first);
+    assert!(LogDevice::open(&at(store), OpenOptions::default()).is_ok());
+}
+
+/// The first writer was paused when the second took over; what it then says is acknowledged to nobody,
+/// however often it tries, and changes nothing.
+#[test]
+fn a_writer_that_was_taken_over_writes_no_more() {
+    let store = Arc::new(FaultStore::new());
+    let first = made(&store);
+    write(&first, 0, b"first");
+    first.sync().expect("synced");
+    write(&first, 0, b"later");
+    let second = LogDevice::open(&at(store.clone()), TAKE_OVER).expect("taken over");
+    assert_eq!(read(&second, 0, 5), b"first");
+    write(&second, 0, b"other");
+    for _ in 0..3 {
+        let error = first.sync().expect_err("fenced").to_string();
+        assert!(error.contains("another program took the volume over"), "{error}");
+    }
+    second.sync().expect("synced");
+    write(&second, 8, b"more");
+    second.sync().expect("synced");
+    assert!(first.sync().is_err());
+    drop((first, second));
+    let device = LogDevice::open(&at(store), OpenOptions::default()).expect("released");
+    assert_eq!(read(&device, 0, 12), b"other\0\0\0more");
+}
+
+/// A commit that comes between what the second read and its claim is part of what it claims.
+#[test]
+fn writers_that_race_leave_one_history() {
+    for _ in 0..20 {
+        let store = Arc::new(FaultStore::new());
+        let first = made(&store);
+        let racing = std::thread::spawn({
+            let store = store.clone();
+            move || LogDevice::open(&at(store), TAKE_OVER).expect("claimed")
+        });
+        let mut acknowledged = 0_u64;
+        for number in 1..200 {
+            write(&first, 0, &u64::to_le_bytes(number));
+            match first.sync() {
+                Ok(()) => acknowledged = number,
+                Err(_) => break,
+            }
+        }
+        let second = racing.join().expect("no panic");
+        write(&first, 0, &[0xff; 8]);
+        assert!(first.sync().is_err());
+        let seen: [u8; 8] = read(&second, 0, 8).try_into().expect("eight bytes");
+        assert_eq!(u64::from_le_bytes(seen), acknowledged);
+    }
+}
+
+/// Whatever becomes of requests and answers, a sync that returns has committed, once.
+#[test]
+fn a_sync_that_returns_has_committed_whatever_was_lost() {
+    let kinds = [None, Some(Fault::AnswerLost), Some(Fault::RequestLost), Some(Fault::Conflict)];
+    for seed in 0..12 {
+        let mut numbers = Numbers(seed);
+        let store = Arc::new(FaultStore::new());
+        let device = made(&store);
+        let mut expected = vec![0; 64 << 10];
+        for number in 0..6_u8 {
+            let offset = numbers.below(60 << 10);
+            write(&device, offset, &[number + 1; 4000]);
+            expected[offset as usize..offset as usize + 4000].fill(number + 1);
+            let faults: Vec<_> = (0..3).map(|_| kinds[numbers.below(4) as usize]).collect();
+            store.set_faults(faults.into_iter());
+            device.sync().expect("synced");
+            store.set_faults(std::iter::empty());
+            let other = LogDevice::open(&at(store.clone()), READ_ONLY).expect("opened");
+            assert!(read(&other, 0, expected.len()) == expected, "seed {seed}, {number}");
+        }
+    }
+}
+
+/// What the store will never allow is not asked for again; and after a failure nothing else may be put
+/// into the slot, since the record may arrive yet.
+#[test]
+fn a_sync_that_fails_is_the_last() {
+    let store = Arc::new(FaultStore::new());
+    let device = made(&store);
+    write(&device, 0, b"x");
+    store.set_faults([Some(Fault::Forbidden)].into_iter());
+    let error = device.sync().expect_err("not allowed");
+    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+    assert!(error.to_string().contains("a writer needs to get, put and list"), "{error}");
+    write(&device, 0, b"y");
+    assert!(device.sync().is_err());
+    let puts = device.requests().puts;
+    assert!(device.sync().is_err());
+    assert_eq!(device.requests().puts, puts);
+}
+
+#[test]
+fn a_store_without_conditional_puts_is_refused() {
+    let store = Arc::new(FaultStore::without_conditions());
+    let refused = LogDevice::create(&at(store), GEOMETRY).map(|_| ());
+    assert!(matches!(refused, Err(Error::NoConditionalPut { created: 16, tried: 16 })));
+}
