@@ -28,7 +28,7 @@ fn use_a_volume(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) 
     let source = source(scratch);
     let source = source.to_str().expect("UTF-8");
     let made = succeed(&mut run(&["mkfs", "--size", "1T", "-L", "remote", url]));
-    assert!(made.contains("1T"), "{made}");
+    assert!(made.contains("1 TiB"), "{made}");
     let again = fail(1, &mut run(&["mkfs", "--force", "--size", "1T", url]));
     assert!(again.contains("there is a volume at"), "{again}");
     succeed(&mut run(&["import", "-q", url, source, "/in"]));
