@@ -182,13 +182,13 @@ fn a_request_that_leaves_the_device_is_refused() {
     }
 }
 
+/// An object by its name, and what it has from now on, if it is to be there.
+type Change = (String, Option<Vec<u8>>);
+
 /// The log is a chain: a record that is not the one that followed is refused by name.
 #[test]
 fn a_log_that_was_tampered_with_is_refused() {
-    let store = InMemory::new();
-    let device = LogDevice::create(&at(Arc::new(store.fork())), GEOMETRY).map(drop);
-    assert!(device.is_ok());
-    let run = |act: &dyn Fn(&InMemory) -> Vec<(String, Option<Vec<u8>>)>| {
+    let run = |act: &dyn Fn(&InMemory) -> Vec<Change>| {
         let store = Arc::new(InMemory::new());
         let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
         for number in 0..4 {
