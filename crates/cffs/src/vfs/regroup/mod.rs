@@ -292,7 +292,8 @@ impl Volume {
             }
             for vnode in vnodes {
                 let mut file = Locked::new(&vnode);
-                if !self.may_move(&file) {
+                // It may have been written to, or protected, since it was looked at.
+                if !self.may_move(&file) || Protection::of(file.inode.protection).any() {
                     continue;
                 }
                 match store.move_whole(&mut file) {
