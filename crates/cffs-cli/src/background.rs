@@ -141,7 +141,7 @@ fn watch(image: &Path) -> anyhow::Result<ExitCode> {
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
     std::env::set_current_dir("/")?;
-    if let Err(error) = privileges::give_up() {
+    if let Err(error) = privileges::give_up_all_but(privileges::TO_UNMOUNT) {
         tracing::warn!("{error:#}");
     }
     if let Some(pipe) = server.stdout.take() {

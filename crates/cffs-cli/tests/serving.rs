@@ -5,8 +5,10 @@ mod harness;
 
 use std::fs;
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use harness::{CFFS, Scratch, fail, succeed};
 
@@ -109,22 +111,61 @@ fn what_was_answered_survives_a_kill() {
     }
 }
 
+#[test]
+fn a_server_without_a_mount_keeps_no_capability() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let _server = Server::start(&scratch, "/");
+    // Its workers start when it can be reached already.
+    let started = (0..600).any(|_| {
+        thread::sleep(Duration::from_millis(50));
+        statuses_of_server(&scratch).iter().filter(|status| status.contains("\tnfs ")).count() >= 32
+    });
+    assert!(started);
+    for status in statuses_of_server(&scratch) {
+        let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
+        for name in ["CapEff:", "CapPrm:", "CapBnd:", "CapInh:"] {
+            let set = u64::from_str_radix(field(name).expect("there").trim(), 16);
+            assert_eq!(set, Ok(0), "{name} {status}");
+        }
+    }
+}
+
+/// What /proc says of each thread of the server; the other process that serves the image is its monitor.
+fn statuses_of_server(scratch: &Scratch) -> Vec<String> {
+    let of_process = |process: &PathBuf| -> Vec<String> {
+        let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+        threads.filter_map(|task| fs::read_to_string(task.path().join("status")).ok()).collect()
+    };
+    let all = processes_of(scratch).iter().map(of_process).collect::<Vec<_>>();
+    all.into_iter().max_by_key(Vec::len).unwrap_or_default()
+}
+
 /// Kills the process that serves the image.
 fn kill_server(scratch: &Scratch) {
+    for process in processes_of(scratch) {
+        let pid = process.file_name().expect("a number");
+        succeed(Command::new("kill").arg("-KILL").arg(pid));
+    }
+}
+
+/// The directories in /proc of what serves the image.
+fn processes_of(scratch: &Scratch) -> Vec<PathBuf> {
     let image = scratch.image();
-    let mut killed = 0;
+    let mut found = Vec::new();
     for process in fs::read_dir("/proc").expect("readable").flatten() {
         let arguments = fs::read(process.path().join("cmdline")).unwrap_or_default();
         let names_it = arguments
             .split(|byte| *byte == 0)
             .any(|argument| Path::new(std::str::from_utf8(argument).unwrap_or("")) == image);
         if names_it {
-            let pid = process.file_name();
-            succeed(Command::new("kill").arg("-KILL").arg(pid));
-            killed += 1;
+            found.push(process.path());
         }
     }
-    assert!(killed >= 1, "no server was there");
+    assert!(!found.is_empty(), "no server was there");
+    found
 }
 
 #[test]

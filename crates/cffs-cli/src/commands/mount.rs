@@ -166,7 +166,7 @@ impl Mount {
             None => self.mount(access, options)?,
         };
         // Before any thread is started, since each has its own.
-        if let Err(error) = privileges::give_up() {
+        if let Err(error) = privileges::give_up_all_but(privileges::TO_UNMOUNT) {
             tracing::warn!("{error:#}");
         }
         let stopper = Arc::new(Mutex::new(server.stopper()));

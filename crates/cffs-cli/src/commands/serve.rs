@@ -14,9 +14,10 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use cffs::device::file::{Access, FileDevice, OpenError, User};
 use cffs::vfs::Volume;
-use cffs_serve::nfs::{BindError, Export, Server, Stopper};
+use cffs_serve::nfs::{BindError, Export, ServeError, Server, Stopper};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::background;
@@ -114,12 +115,12 @@ impl Serve {
                     BindError::Volume(_) => {
                         "exporting: is each --export a directory of the volume?"
                     }
-                    BindError::Listen(..) | BindError::Threads(_) => "serving by NFS",
+                    BindError::Listen(..) => "serving by NFS",
                 };
                 return Err(error).context(what);
             }
         };
-        if let Err(error) = privileges::give_up() {
+        if let Err(error) = privileges::give_up_all_but(CapabilitySet::empty()) {
             tracing::warn!("{error:#}");
         }
         stop_on_signals(server.stopper()?)?;
@@ -160,7 +161,7 @@ impl Serve {
     }
 }
 
-/// Serves until it is stopped, and closes the volume.
+/// Serves until it is stopped, and closes the volume, unless what it has in memory cannot be trusted.
 fn run(volume: &Volume, server: Server) -> anyhow::Result<ExitCode> {
     let mut last = None;
     let log_failures = move |result: cffs::error::Result<()>| {
@@ -175,6 +176,9 @@ fn run(volume: &Volume, server: Server) -> anyhow::Result<ExitCode> {
     let served = volume.with_prefetch(READ_AHEAD_THREADS, || {
         volume.with_background(BACKGROUND_INTERVAL, log_failures, || server.serve())
     });
+    if let Err(error @ ServeError::Panicked) = served {
+        return Err(error).context("the volume was not closed; the next opening recovers it");
+    }
     volume.close().context("closing the volume; the next opening recovers it")?;
     served.context("serving by NFS")?;
     tracing::info!("closed");

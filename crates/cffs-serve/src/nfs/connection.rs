@@ -10,6 +10,7 @@
 use std::io::{self, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,17 +30,28 @@ const RECORD: Limits =
 const CALLS_MAX: usize = 64;
 /// Bytes of these calls and their replies, beyond which no further call is read.
 const BYTES_MAX: usize = 16 << 20;
+/// The same for all connections together, but that each may always have one call under way: peers that
+/// do not read their replies stop no other.
+const TOTAL_BYTES_MAX: usize = 256 << 20;
 /// How long a record may take to come, and a reply to be taken.
 const RECORD_TIME: Duration = Duration::from_secs(30);
 /// How long a connection may be idle. Clients connect again when they need to.
 const IDLE_TIME: Duration = Duration::from_secs(6 * 60);
 const READ_AHEAD_BYTES: usize = 64 << 10;
 
-/// What a connection has under way.
+#[cfg(test)]
+mod tests;
+
+/// Bytes that all connections have under way.
 #[derive(Default)]
+pub(super) struct Total(AtomicUsize);
+
+/// What a connection has under way.
 struct Underway {
+    /// Calls and bytes.
     count: Mutex<(usize, usize)>,
     fell: Condvar,
+    total: Arc<Total>,
 }
 
 /// The right to have a call under way, given back when its reply is written or given up.
@@ -49,9 +61,19 @@ pub(super) struct Permit {
 }
 
 impl Underway {
+    fn new(total: &Arc<Total>) -> Underway {
+        Underway { count: Mutex::default(), fell: Condvar::new(), total: Arc::clone(total) }
+    }
+
+    fn has_room(&self, (calls, bytes): (usize, usize)) -> bool {
+        let is_free = self.total.0.load(Ordering::Relaxed) < TOTAL_BYTES_MAX;
+        calls < CALLS_MAX && bytes < BYTES_MAX && (is_free || calls == 0)
+    }
+
     fn wait_for_room(&self) {
         let mut count = self.count.lock();
-        while count.0 >= CALLS_MAX || count.1 >= BYTES_MAX {
+        // While there are too many in total, the end of one of its own wakes it.
+        while !self.has_room(*count) {
             self.fell.wait(&mut count);
         }
     }
@@ -61,6 +83,7 @@ impl Permit {
     fn take(underway: &Arc<Underway>, bytes: usize) -> Permit {
         let mut count = underway.count.lock();
         (count.0, count.1) = (count.0 + 1, count.1 + bytes);
+        underway.total.0.fetch_add(bytes, Ordering::Relaxed);
         Permit { underway: Arc::clone(underway), bytes }
     }
 }
@@ -69,6 +92,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let mut count = self.underway.count.lock();
         (count.0, count.1) = (count.0 - 1, count.1 - self.bytes);
+        self.underway.total.0.fetch_sub(self.bytes, Ordering::Relaxed);
         self.underway.fell.notify_all();
     }
 }
@@ -77,14 +101,15 @@ impl Drop for Permit {
 pub(super) type Reply = (Option<Vec<u8>>, Permit);
 
 /// Serves a connection until it ends.
-pub(super) fn serve(stream: &TcpStream, service: &Arc<Service>, pool: &Pool) {
+pub(super) fn serve(stream: &TcpStream, service: &Arc<Service>, pool: &Pool, total: &Arc<Total>) {
     let Ok(address) = stream.peer_addr() else { return };
     let ip = address.ip().to_canonical();
     let peer = Peer { address: ip, port: address.port(), connection: Connection::default() };
     let (replies, to_write) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(|| write_replies(stream, to_write));
-        match read_calls(stream, service, pool, &peer, replies) {
+        let underway = Arc::new(Underway::new(total));
+        match read_calls(stream, service, pool, &peer, &underway, replies) {
             Ok(()) => {}
             Err(error) => tracing::debug!(peer = %address, %error, "connection ended"),
         }
@@ -97,11 +122,11 @@ fn read_calls(
     service: &Arc<Service>,
     pool: &Pool,
     peer: &Peer,
+    underway: &Arc<Underway>,
     replies: Sender<Reply>,
 ) -> Result<(), record::RecordError> {
     let timed = TimedStream { stream, until: Instant::now() };
     let mut reader = BufReader::with_capacity(READ_AHEAD_BYTES, timed);
-    let underway = Arc::new(Underway::default());
     loop {
         underway.wait_for_room();
         reader.get_mut().until = Instant::now() + IDLE_TIME;
@@ -113,7 +138,7 @@ fn read_calls(
         reader.read_exact(&mut header[1..])?;
         let message = record::read(&mut reader, header, RECORD)?;
         let bytes = message.len() + service.reply_bytes_max(&message);
-        let permit = Permit::take(&underway, bytes);
+        let permit = Permit::take(underway, bytes);
         let (service, peer, replies) = (Arc::clone(service), peer.clone(), replies.clone());
         let job: Job = Box::new(move || {
             let reply = service.answer(&peer, &message);

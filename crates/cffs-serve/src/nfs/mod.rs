@@ -40,6 +40,7 @@ mod translate;
 
 pub use exports::{BadExport, Export, Network, Squash};
 
+use connection::Total;
 use exported::Exported;
 use pool::Pool;
 use service::Service;
@@ -61,16 +62,27 @@ pub enum BindError {
     /// The volume cannot be served.
     #[error("{0}")]
     Volume(#[from] Error),
+}
+
+/// Why a server ended without having been told to.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Those of accept(2) that concern the listener and not a connection.
+    #[error("waiting for connections: {0}")]
+    Accept(#[from] io::Error),
     /// Threads cannot be started.
     #[error("starting threads: {0}")]
     Threads(io::Error),
+    /// A part of it panicked. The volume in memory may be half changed: it is not to be closed, and the
+    /// next opening recovers it.
+    #[error("it panicked, as its log says")]
+    Panicked,
 }
 
 /// A server that listens, and answers as soon as [`serve`](Server::serve) runs.
 pub struct Server {
     listener: TcpListener,
     service: Arc<Service>,
-    pool: Pool,
     connections: Arc<Connections>,
     stopping: Arc<AtomicBool>,
 }
@@ -80,6 +92,7 @@ pub struct Server {
 struct Connections {
     count: AtomicUsize,
     streams: Mutex<Vec<Arc<TcpStream>>>,
+    underway: Arc<Total>,
 }
 
 /// Stops a server from another thread.
@@ -111,9 +124,8 @@ impl Server {
         let service = Arc::new(Service::new(Exported::new(volume, exports)?));
         let listener =
             TcpListener::bind(address).map_err(|error| BindError::Listen(address, error))?;
-        let pool = Pool::start(WORKERS).map_err(BindError::Threads)?;
         let (connections, stopping) = (Arc::default(), Arc::default());
-        Ok(Server { listener, service, pool, connections, stopping })
+        Ok(Server { listener, service, connections, stopping })
     }
 
     /// Where it listens, also if any port was asked for.
@@ -139,8 +151,10 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Those of accept(2) that concern the listener and not a connection.
-    pub fn serve(self) -> io::Result<()> {
+    /// [`ServeError`]
+    pub fn serve(self) -> Result<(), ServeError> {
+        // Not before: threads have the rights of the one that starts them, which binding may need more of.
+        let pool = Pool::start(WORKERS).map_err(ServeError::Threads)?;
         let accepted = thread::scope(|scope| {
             let accepted = loop {
                 let stream = match self.listener.accept() {
@@ -156,11 +170,13 @@ impl Server {
                 }
                 connections.count.fetch_add(1, Ordering::AcqRel);
                 connections.streams.lock().push(Arc::clone(&stream));
-                let (service, pool) = (&self.service, &self.pool);
+                let (service, pool) = (&self.service, &pool);
                 scope.spawn(move || {
                     // Replies are small, and somebody waits for each.
                     let _ = stream.set_nodelay(true);
-                    connection::serve(&stream, service, pool);
+                    service.guard(|| {
+                        connection::serve(&stream, service, pool, &connections.underway);
+                    });
                     connections.streams.lock().retain(|other| !Arc::ptr_eq(other, &stream));
                     connections.count.fetch_sub(1, Ordering::AcqRel);
                 });
@@ -171,9 +187,12 @@ impl Server {
             }
             accepted
         });
-        self.pool.end();
+        pool.end();
         tracing::info!(calls = ?self.service.calls(), "NFS server ended");
-        accepted
+        if self.service.panicked() {
+            return Err(ServeError::Panicked);
+        }
+        Ok(accepted?)
     }
 }
 

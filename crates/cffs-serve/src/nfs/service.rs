@@ -1,7 +1,8 @@
 //! The two programs over one volume: from the bytes of a call to the bytes of its reply.
 
 use std::hash::Hasher;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nfs_wire::nfs;
 use nfs_wire::rpc::{self, BadCall, Credentials, Verdict};
@@ -18,6 +19,7 @@ pub struct Service {
     exported: Exported,
     replies: Replies,
     calls: [AtomicU64; PROCEDURES.len()],
+    panicked: AtomicBool,
 }
 
 /// The procedures of NFS, by their numbers.
@@ -50,7 +52,7 @@ impl Service {
     /// Answers calls about what is exported.
     pub fn new(exported: Exported) -> Service {
         let calls = std::array::from_fn(|_| AtomicU64::new(0));
-        Service { exported, replies: Replies::default(), calls }
+        Service { exported, replies: Replies::default(), calls, panicked: AtomicBool::new(false) }
     }
 
     /// What is exported.
@@ -63,6 +65,21 @@ impl Service {
     pub fn calls(&self) -> Vec<(&'static str, u64)> {
         let counts = self.calls.iter().map(|count| count.load(Ordering::Relaxed));
         PROCEDURES.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Whether something panicked. What is in memory may be half changed then: nothing more is answered
+    /// from it, and nobody may write it to the device.
+    pub fn panicked(&self) -> bool {
+        self.panicked.load(Ordering::Acquire)
+    }
+
+    /// Runs a part of the server; `None`, for this part and for all that follows, if it panics.
+    pub fn guard<T>(&self, part: impl FnOnce() -> T) -> Option<T> {
+        let outcome = catch_unwind(AssertUnwindSafe(part)).ok();
+        if outcome.is_none() && !self.panicked.swap(true, Ordering::AcqRel) {
+            tracing::error!("the NFS server panicked; calls fail until it is started again");
+        }
+        outcome
     }
 
     /// The most bytes that the reply to a call may have.
@@ -82,8 +99,12 @@ impl Service {
     }
 
     /// Carries a call out; the reply is a record. `None` for what is no call: the connection is of no
-    /// use then.
+    /// use then, as it is when carrying the call out panics: a client that repeats it gets an error.
     pub fn answer(&self, peer: &Peer, message: &[u8]) -> Option<Vec<u8>> {
+        self.guard(|| self.answer_call(peer, message)).flatten()
+    }
+
+    fn answer_call(&self, peer: &Peer, message: &[u8]) -> Option<Vec<u8>> {
         let call = match rpc::Call::decode(message) {
             Ok(call) => call,
             Err(BadCall::NoCall(why)) => {
@@ -97,6 +118,7 @@ impl Service {
         };
         let (program, version) = (call.program, call.version);
         let mut reply = match (program, version) {
+            _ if self.panicked() => refused(call.xid, Verdict::SystemError),
             (nfs::PROGRAM, nfs::VERSION) => self.nfs(peer, &call),
             (mount::PROGRAM, mount::VERSION) => self.mount(peer, &call),
             (nfs::PROGRAM, _) => refused(call.xid, Verdict::NoVersion(nfs::VERSION, nfs::VERSION)),

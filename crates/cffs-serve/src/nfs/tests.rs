@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread;
+use std::time::Duration;
 
 use cffs::clock::SystemClock;
 use cffs::device::MemoryDevice;
@@ -127,7 +128,7 @@ struct Served {
     service: Arc<Service>,
     address: SocketAddr,
     stopper: Stopper,
-    thread: Option<thread::JoinHandle<()>>,
+    thread: Option<thread::JoinHandle<Result<(), ServeError>>>,
 }
 
 impl Served {
@@ -149,12 +150,15 @@ impl Served {
         let address = server.address().expect("an address");
         let stopper = server.stopper().expect("a stopper");
         let service = Arc::clone(&server.service);
-        let thread = thread::spawn(move || server.serve().expect("served"));
+        let thread = thread::spawn(move || server.serve());
         Served { volume, service, address, stopper, thread: Some(thread) }
     }
 
     fn stream(&self) -> TcpStream {
-        TcpStream::connect(self.address).expect("connected")
+        let stream = TcpStream::connect(self.address).expect("connected");
+        // A reply that does not come fails the test.
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+        stream
     }
 
     /// A client that calls as this user.
@@ -187,7 +191,7 @@ impl Served {
     fn stop(&mut self) {
         self.stopper.stop();
         if let Some(thread) = self.thread.take() {
-            thread.join().expect("ended");
+            thread.join().expect("ended").expect("served");
         }
     }
 }

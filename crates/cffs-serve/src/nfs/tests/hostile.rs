@@ -1,7 +1,5 @@
 //! Peers that send what nobody should.
 
-use std::time::Duration;
-
 use nfs_wire::rpc::{Verdict, reply};
 
 use super::*;
@@ -97,4 +95,47 @@ fn beyond_the_most_connections_others_are_closed() {
         answer(&served, &null).is_some()
     });
     assert!(served_again);
+}
+
+/// A device whose writes panic once that is wanted.
+struct Panicking(MemoryDevice, AtomicBool);
+
+impl cffs::device::BlockDevice for Panicking {
+    fn geometry(&self) -> cffs::device::Geometry {
+        self.0.geometry()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
+        assert!(!self.1.load(Ordering::Relaxed), "as the test wants it");
+        self.0.write_at(offset, bufs)
+    }
+    fn barrier(&self) -> io::Result<()> {
+        self.0.barrier()
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.0.discard(offset, len)
+    }
+}
+
+#[test]
+fn after_a_panic_calls_fail_and_the_server_still_stops() {
+    let device = MemoryDevice::new(64 << 20);
+    cffs::mkfs::make(&device, &Default::default()).expect("made");
+    let device = Arc::new(Panicking(device, AtomicBool::new(false)));
+    let mut served = Served::over(Arc::clone(&device) as _, &["/:insecure,no_root_squash"]);
+    let root = served.root();
+    let mut client = served.client(0, 0);
+    let file = create(&mut client, &root, "f", 0o644);
+    device.1.store(true, Ordering::Relaxed);
+    let write = write_args(&file, 0, b"never", stable_how::FILE_SYNC);
+    assert!(now(client.write(&write)).is_err(), "the connection is closed");
+    assert_eq!(answer(&served, &call(100_003, 3, 0, b"")), head(Verdict::SystemError));
+    served.stopper.stop();
+    let ended = served.thread.take().expect("it ran").join().expect("no thread panicked");
+    assert!(matches!(ended, Err(ServeError::Panicked)));
 }
