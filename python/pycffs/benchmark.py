@@ -1,0 +1,310 @@
+"""Shuffled reads of many small files: an image, beside a directory of ext4 and formats that pack files.
+
+    PYTHONPATH=$(scripts/python-module.sh --release):PACKAGES python3 benchmark.py BINARIES      (as root)
+
+BINARIES is the directory with cffs-bench. PACKAGES has lmdb, which is left out where it is missing.
+Everything lies on an ext4 file system on an emulated disk of 7200 rpm: the files themselves, an image, a
+tar archive with an index, a database of SQLite, one of LMDB, and a zip archive. Reads all files in batches,
+in an order that is the same for each: hot, when everything is in memory, the best of three; and cold, with
+the requests that the disk saw.
+"""
+
+import argparse
+import importlib.util
+import io
+import json
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pycffs
+
+BATCH = 256
+
+
+def run(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def names_of(files):
+    return [f"{number % 100:02}/{number:06}" for number in range(files)]
+
+
+class OneByOne:
+    """A format that is read file by file, by several threads for a batch."""
+
+    def __init__(self, threads):
+        self.pool = ThreadPoolExecutor(threads)
+        self.own = threading.local()
+
+    def batch(self, names):
+        return list(self.pool.map(self.read, names))
+
+    def handle(self):
+        """What one thread reads from."""
+        if not hasattr(self.own, "handle"):
+            self.own.handle = self.open()
+        return self.own.handle
+
+    def close(self):
+        self.pool.shutdown()
+
+
+class Ext4(OneByOne):
+    @staticmethod
+    def write(at, names, contents):
+        for number in range(100):
+            (at / f"{number:02}").mkdir(parents=True)
+        for name in names:
+            (at / name).write_bytes(contents(name))
+
+    def __init__(self, at, threads):
+        super().__init__(threads)
+        self.at = str(at)
+
+    def read(self, name):
+        with open(f"{self.at}/{name}", "rb", buffering=0) as file:
+            return file.read()
+
+
+class Tar(OneByOne):
+    @staticmethod
+    def write(at, names, contents):
+        index = {}
+        with tarfile.open(at, "w") as archive:
+            for name in names:
+                data = contents(name)
+                info = tarfile.TarInfo(name)
+                info.size = len(data)
+                index[name] = (archive.offset + 512, len(data))
+                archive.addfile(info, io.BytesIO(data))
+        at.with_suffix(".index").write_text(json.dumps(index))
+
+    def __init__(self, at, threads):
+        super().__init__(threads)
+        self.index = json.loads(at.with_suffix(".index").read_text())
+        self.file = open(at, "rb")
+
+    def read(self, name):
+        offset, size = self.index[name]
+        return os.pread(self.file.fileno(), size, offset)
+
+
+class Sqlite(OneByOne):
+    @staticmethod
+    def write(at, names, contents):
+        database = sqlite3.connect(at)
+        database.execute("CREATE TABLE files (name TEXT PRIMARY KEY, data BLOB) WITHOUT ROWID")
+        database.executemany("INSERT INTO files VALUES (?, ?)", ((name, contents(name)) for name in names))
+        database.commit()
+        database.close()
+
+    def __init__(self, at, threads):
+        super().__init__(threads)
+        self.at = at
+
+    def open(self):
+        return sqlite3.connect(f"file:{self.at}?mode=ro", uri=True)
+
+    def read(self, name):
+        return self.handle().execute("SELECT data FROM files WHERE name = ?", (name,)).fetchone()[0]
+
+
+class Lmdb(OneByOne):
+    @staticmethod
+    def write(at, names, contents):
+        import lmdb
+
+        with lmdb.open(str(at), map_size=8 << 30) as environment, environment.begin(write=True) as changes:
+            for name in names:
+                changes.put(name.encode(), contents(name))
+
+    def __init__(self, at, threads):
+        import lmdb
+
+        super().__init__(threads)
+        self.environment = lmdb.open(str(at), readonly=True, lock=False)
+
+    def open(self):
+        return self.environment.begin()
+
+    def read(self, name):
+        return self.handle().get(name.encode())
+
+    def close(self):
+        super().close()
+        self.own = None
+        self.environment.close()
+
+
+class Zip(OneByOne):
+    @staticmethod
+    def write(at, names, contents):
+        with zipfile.ZipFile(at, "w", zipfile.ZIP_STORED) as archive:
+            for name in names:
+                archive.writestr(name, contents(name))
+
+    def __init__(self, at, threads):
+        super().__init__(threads)
+        self.at = at
+
+    def open(self):
+        return zipfile.ZipFile(self.at)
+
+    def read(self, name):
+        return self.handle().read(name)
+
+
+class Cffs:
+    @staticmethod
+    def write(at, names, contents):
+        pycffs.mkfs(at, 8 << 30)
+        with pycffs.Volume(at) as volume:
+            for number in range(100):
+                volume.mkdir(f"{number:02}")
+            for name in names:
+                volume.write(name, contents(name))
+
+    def __init__(self, at, threads):
+        # As much memory as the system has for the others' pages.
+        self.volume, self.threads = pycffs.Volume(at, read_only=True, cache=6 << 30), threads
+
+    def batch(self, names):
+        return self.volume.read_many(names, threads=self.threads)
+
+    def close(self):
+        self.volume.close()
+
+
+FORMATS = {"ext4": Ext4, "tar": Tar, "SQLite": Sqlite, "LMDB": Lmdb, "zip": Zip, "C-FFS": Cffs}
+if importlib.util.find_spec("lmdb") is None:
+    del FORMATS["LMDB"]
+
+
+def epoch(reader, names, size, seed=1):
+    """Reads all files in a shuffled order, and returns the seconds that took."""
+    names = names.copy()
+    random.Random(seed).shuffle(names)
+    start = time.perf_counter()
+    for at in range(0, len(names), BATCH):
+        for data in reader.batch(names[at : at + BATCH]):
+            if len(data) != size:
+                sys.exit("a file has not its length")
+    return time.perf_counter() - start
+
+
+class Disk:
+    """An ext4 file system on an emulated disk."""
+
+    def __init__(self, binaries, gigabytes, cleanup):
+        self.bench = binaries / "cffs-bench"
+        scratch = Path(cleanup.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm")))
+        self.socket, served, self.at = scratch / "control", scratch / "disk", scratch / "mnt"
+        served.mkdir()
+        self.at.mkdir()
+        command = [self.bench, "disk", "--size", f"{gigabytes}G", "--profile", "none"]
+        command += ["--backing", scratch / "backing", "--control", self.socket, served]
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        cleanup.callback(server.wait)
+        cleanup.callback(server.terminate)
+        server.stderr.readline()
+        self.device = run("losetup", "--find", "--show", "--direct-io=on", served / "disk")
+        cleanup.callback(run, "losetup", "--detach", self.device)
+        queue = Path("/sys/block", Path(self.device).name, "queue")
+        for attribute, value in {"rotational": 1, "scheduler": "mq-deadline"}.items():
+            (queue / attribute).write_text(str(value))
+        run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", self.device)
+        run("mount", "-o", "noatime", self.device, self.at)
+        cleanup.callback(run, "umount", self.at)
+
+    def become(self, profile):
+        run("sync")
+        run(self.bench, "control", self.socket, "profile", profile)
+
+    def requests(self):
+        counters = json.loads(run(self.bench, "control", self.socket, "counters"))
+        return counters["reads"] + counters["writes"]
+
+    def empty_caches(self):
+        run("sync")
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+
+
+def write(disk, form, at, files, size):
+    """Writes files of a size, and returns their names."""
+    data = random.Random(0).randbytes(size + 65536)
+    names = names_of(files)
+    form.write(at, names, lambda name: data[int(name[3:]) % 65536 :][:size])
+    return names
+
+
+def hot(disk, form, files, size):
+    """Files per second with everything in memory, by one thread and by four."""
+    names = write(disk, form, disk.at / "hot", files, size)
+    rates = []
+    for threads in (1, 4):
+        reader = form(disk.at / "hot", threads)
+        epoch(reader, names, size)
+        rates.append(files / min(epoch(reader, names, size, seed) for seed in (2, 3, 4)))
+        reader.close()
+    return rates
+
+
+def cold(disk, form, files, size):
+    """Files per second from the disk, and its requests per file, by one thread and by four."""
+    names = write(disk, form, disk.at / "cold", files, size)
+    rates = []
+    for threads in (1, 4):
+        disk.become("hdd7200")
+        disk.empty_caches()
+        reader = form(disk.at / "cold", threads)
+        before = disk.requests()
+        seconds = epoch(reader, names, size)
+        rates += [files / seconds, (disk.requests() - before) / files]
+        reader.close()
+        disk.become("none")
+    return rates
+
+
+def measure(disk, size, hot_files, cold_files):
+    print(f"\nfiles of {size >> 10} KiB per second: {hot_files} hot, {cold_files} cold with requests per file")
+    print(f"{'':8}{'hot, 1 thread':>16}{'hot, 4':>10}{'cold, 1':>12}{'':>8}{'cold, 4':>12}")
+    for kind, form in FORMATS.items():
+        one, four = hot(disk, form, hot_files, size)
+        rate, requests, rate_of_four, requests_of_four = cold(disk, form, cold_files, size)
+        print(
+            f"{kind:8}{one:16,.0f}{four:10,.0f}{rate:12,.0f}{requests:8.3f}"
+            f"{rate_of_four:12,.0f}{requests_of_four:8.3f}",
+            flush=True,
+        )
+        for left in [*disk.at.glob("hot*"), *disk.at.glob("cold*")]:
+            run("rm", "-rf", left)
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("binaries", type=Path)
+    arguments.add_argument("--quick", action="store_true", help="with a tenth of the files")
+    arguments = arguments.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("this mounts volumes, which only root may do")
+    part = 10 if arguments.quick else 1
+    with ExitStack() as cleanup:
+        disk = Disk(arguments.binaries, 16, cleanup)
+        disk.become("none")
+        measure(disk, 4 << 10, 100_000 // part, 10_000 // part)
+        measure(disk, 100 << 10, 20_000 // part, 4_000 // part)
+
+
+if __name__ == "__main__":
+    main()
