@@ -59,8 +59,8 @@ Options for -o, comma-separated:
                          as for mount(8); nosymfollow is for root
   takeover               open the volume though it is marked as in use by another host, or by a
                          process that no lock tells of: only if that is certainly gone
-  remount                change ro, rw, suid, dev, exec and symfollow of a mount that is there (root);
-                         another value of any other option is refused by its name
+  remount                change ro, rw, suid, dev, exec and symfollow of a mount that is there
+                         (root); another value of any other option is refused by its name
   fuseblk=auto|no        whether root's mount stands on a block device, for an image on a loop
                          device: then sync(2) and syncfs(2) reach the volume (Linux 6.18), and
                          umount(8) returns when the image is complete (auto)
