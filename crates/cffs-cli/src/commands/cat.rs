@@ -91,8 +91,11 @@ fn shown(path: &[u8]) -> String {
 /// The contents of the small files of a list, by their positions in it.
 fn read(files: &Files, paths: &[&[u8]]) -> BTreeMap<usize, Result<Vec<u8>>> {
     let is_small = |path: &&[u8]| files.stat(path).is_ok_and(|attr| attr.size <= SMALL_BYTES);
+    // In the order of their names, so that each directory is looked at once.
+    let mut named: Vec<(usize, &[u8])> = paths.iter().copied().enumerate().collect();
+    named.sort_unstable_by_key(|(_, path)| *path);
     let (positions, small): (Vec<usize>, Vec<&[u8]>) =
-        paths.iter().copied().enumerate().filter(|(_, path)| is_small(path)).unzip();
+        named.into_iter().filter(|(_, path)| is_small(path)).unzip();
     let found = Mutex::new(BTreeMap::new());
     files.read_many(&small, NonZeroUsize::MIN, |number, read| {
         if let Ok(mut found) = found.lock() {

@@ -189,11 +189,15 @@ impl File {
     /// [`Error::Io`] and [`Error::Corruption`].
     pub fn contents(&self) -> Result<Vec<u8>> {
         let mut contents = Vec::new();
-        let mut chunk = vec![0; (self.node.attr()?.size as usize).clamp(1, 1 << 20)];
+        // A byte more than there is: a read that is short has met the end, and need not be repeated.
+        let step = self.node.attr()?.size.min(1 << 20) as usize + 1;
         loop {
-            match self.read_at(contents.len() as u64, &mut chunk)? {
-                0 => return Ok(contents),
-                read => contents.extend_from_slice(&chunk[..read]),
+            let at = contents.len();
+            contents.resize(at + step, 0);
+            let read = self.read_at(at as u64, &mut contents[at..])?;
+            contents.truncate(at + read);
+            if read < step {
+                return Ok(contents);
             }
         }
     }
