@@ -16,7 +16,7 @@
 //! | `system.cffs.farewell.N` | read: has the server connect to socket N ([`farewell`](super::farewell)) |
 //! | `system.cffs.scrub` | read: how a scrub stands; set to `start RATE` or `stop` |
 //! | `system.cffs.fsck` | read: how a check stands; set to `start` or `start contents` |
-//! | `system.cffs.layout.TOKEN.N` | read: piece N of a report of where a tree lies ([`reporting`](super::reporting)) |
+//! | `system.cffs.layout.TOKEN.N` | read: piece N of a report of where a tree lies (`reporting.rs`) |
 //! | `system.cffs.regroup` | read: how a regrouping stands; set to `move`, `count` or `stop`, the first two with `tree` or inode numbers |
 //! | `system.cffs.grow` | set to a size in bytes, or to `device` |
 //! | `system.cffs.tune` | set to what is to change |
