@@ -27,6 +27,9 @@ MOUNTNAMES := mount.cffs mount.fuse.cffs mount.fuseblk.cffs
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BINARY := $(TARGET)/release/cffs
 PLACE := $(TARGET)/release/place
+# The program and the core's library are both named cffs and are documented in one directory, so one
+# follows the other.
+DOC := RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --document-private-items --locked --quiet
 LIBRARYNAMES := libcffs.so libcffs.a libplace.so libplace.a
 LIBRARIES := $(addprefix $(TARGET)/release/,$(LIBRARYNAMES))
 HEADERS := crates/cffs-c/include/cffs.h crates/place-c/include/place.h
@@ -72,7 +75,8 @@ lint: ## Check formatting, warnings, documentation, the order of the layers, and
 	scripts/setup.sh lint
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items --locked --quiet
+	$(DOC) --workspace --exclude cffs-cli
+	$(DOC) -p cffs-cli
 	$(CARGO) run --quiet --locked -p xtask
 
 # Under sudo there often is no cargo: then what was built before is installed.
