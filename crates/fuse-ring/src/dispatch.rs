@@ -4,14 +4,16 @@
 //! what became of it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 
 use crate::Handler;
+use crate::first_open::{self, FirstOpen};
 use crate::protocol::{
     Context, CopyFileRange, Dialect, Entry, Frame, Granted, Ioctl, Listing, ListingPlus, NodeId,
-    Opened, Operation, Read, Request, Write, encode,
+    Opcode, Opened, Operation, Read, Request, Write, encode,
 };
 use crate::serving::Serving;
 
@@ -28,6 +30,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Dispatcher<H> {
     pub(crate) handler: H,
     pub(crate) granted: Granted,
+    pub(crate) first_open: Arc<FirstOpen>,
     panicked: AtomicBool,
     destroyed: AtomicBool,
 }
@@ -37,6 +40,7 @@ impl<H: Handler> Dispatcher<H> {
         Dispatcher {
             handler,
             granted,
+            first_open: Arc::new(FirstOpen::new()),
             panicked: AtomicBool::new(false),
             destroyed: AtomicBool::new(false),
         }
@@ -54,6 +58,10 @@ impl<H: Handler> Dispatcher<H> {
     /// Serves one message. `payload` has room for at least [`encode::FIXED_LEN_MAX`] bytes, and
     /// for the whole reply if that is one of data.
     pub(crate) fn serve(&self, frame: &Frame<'_>, payload: &mut [u8]) -> Outcome {
+        if let Some(result) = self.first_open.answer(frame, self.dialect(), payload) {
+            let is_forget = frame.opcode() == Some(Opcode::Forget);
+            return if is_forget { Outcome::Silent } else { Outcome::Reply(result) };
+        }
         let Some(opcode) = frame.opcode() else { return self.serve_known(frame, payload) };
         self.handler.arrived(opcode, frame.node());
         let outcome = self.serve_known(frame, payload);
@@ -172,7 +180,8 @@ impl<H: Handler> Dispatcher<H> {
     }
 
     fn forget(&self, forgets: impl IntoIterator<Item = (NodeId, u64)>) -> Result<usize, Errno> {
-        forgets.into_iter().for_each(|(node, lookups)| self.handler.forget(node, lookups));
+        let of_handler = forgets.into_iter().filter(|(node, _)| *node != first_open::NODE);
+        of_handler.for_each(|(node, lookups)| self.handler.forget(node, lookups));
         Ok(0)
     }
 

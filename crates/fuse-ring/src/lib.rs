@@ -74,6 +74,7 @@
 //! request.
 
 mod dispatch;
+mod first_open;
 mod handler;
 mod mount;
 mod notify;

@@ -115,6 +115,8 @@ pub struct Session<H: Handler> {
     mounted: Arc<Mounted>,
     suspension: Arc<Suspension>,
     transport: Transport,
+    /// Whether the connection is one that no session has served before.
+    is_new: bool,
     /// What serves the rings, made beforehand; none on the classic transport.
     workers: Vec<Worker>,
 }
@@ -185,7 +187,7 @@ impl<H: Handler> Session<H> {
                 });
             }
         };
-        Ok(Session::new(handler, device, mounted, agreed))
+        Ok(Session::new(handler, device, mounted, agreed, true))
     }
 
     /// Goes on with a connection that another session has left [suspended](Ended::Suspended), and with
@@ -193,10 +195,16 @@ impl<H: Handler> Session<H> {
     pub fn resume(handler: H, connection: Connection, config: &Config) -> Session<H> {
         let Connection { device, path, granted } = connection;
         let mounted = Mounted { path, ended: AtomicBool::new(false) };
-        Session::new(handler, device, mounted, handshake::resume(granted, config))
+        Session::new(handler, device, mounted, handshake::resume(granted, config), false)
     }
 
-    fn new(handler: H, device: Device, mounted: Mounted, agreed: Agreed) -> Session<H> {
+    fn new(
+        handler: H,
+        device: Device,
+        mounted: Mounted,
+        agreed: Agreed,
+        is_new: bool,
+    ) -> Session<H> {
         handler.init(&agreed.granted);
         Session {
             dispatcher: Dispatcher::new(handler, agreed.granted),
@@ -204,6 +212,7 @@ impl<H: Handler> Session<H> {
             mounted: Arc::new(mounted),
             suspension: Arc::new(Suspension::new(&agreed.transport)),
             transport: agreed.transport,
+            is_new,
             workers: agreed.workers,
         }
     }
@@ -252,7 +261,20 @@ impl<H: Handler> Session<H> {
     ///
     /// An unmount while files are open under it (a lazy one) ends the session when the last of
     /// them is closed.
-    pub fn serve(mut self) -> io::Result<Ended> {
+    pub fn serve(self) -> io::Result<Ended> {
+        self.serve_then(|| ())
+    }
+
+    /// Does the same, and calls `ready` when programs should enter. They can before; but until then, a
+    /// file system of which the kernel has [yet to learn](crate::protocol::Granted::elide_open) that
+    /// opening is elided is in use by the session itself, and cannot be unmounted.
+    pub fn serve_then(mut self, ready: impl FnOnce() + Send + 'static) -> io::Result<Ended> {
+        if self.is_new && self.dispatcher.granted.elide_open {
+            let first_open = Arc::clone(&self.dispatcher.first_open);
+            first_open.run(self.mounted.path.clone(), ready)?;
+        } else {
+            ready();
+        }
         let workers = std::mem::take(&mut self.workers);
         let result = match self.transport {
             Transport::Dev { threads, .. } => self.serve_dev(threads),

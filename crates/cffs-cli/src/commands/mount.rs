@@ -177,13 +177,11 @@ impl Mount {
         if self.verbose {
             note!("cffs mount: requests arrive by {}", server.transport());
         }
-        if !in_background {
-            service_manager::ready();
-        } else if !is_successor {
-            background::ready()?;
-        }
+        let mut report = (!in_background || !is_successor).then_some(in_background);
         loop {
-            let ended = server.serve().inspect_err(|error| {
+            let report = report.take();
+            let ready = move || report.into_iter().for_each(report_ready);
+            let ended = server.serve_then(ready).inspect_err(|error| {
                 tracing::error!(image = %fuse_options.source.display(), %error, "ended");
             })?;
             let Ended::Suspended(suspended) = ended else { return Ok(ExitCode::SUCCESS) };
@@ -277,6 +275,16 @@ impl Mount {
         tracing::error!(failure, "the program was not replaced");
         let volume = open_served(source, device, &fuse_options.watch, options)?;
         Ok(Server::resume(volume, fuse_options, suspended, Some(failure))?)
+    }
+}
+
+/// Reports to what waits for the volume, the caller of this command or a service manager, that it can be
+/// used.
+fn report_ready(in_background: bool) {
+    if !in_background {
+        service_manager::ready();
+    } else if let Err(error) = background::ready() {
+        tracing::error!("cannot report that the volume is mounted: {error:#}");
     }
 }
 

@@ -304,6 +304,11 @@ impl Server {
 
     /// Serves until the volume is unmounted, and closes it, or until this program is to be replaced.
     pub fn serve(self) -> Result<Ended, ServeError> {
+        self.serve_then(|| ())
+    }
+
+    /// Does the same, and calls `ready` when programs can enter, and the volume can be unmounted.
+    pub fn serve_then(self, ready: impl FnOnce() + Send + 'static) -> Result<Ended, ServeError> {
         let Server { session, volume, closing, farewells, watch, mount_type, .. } = self;
         let (end, ended) = mpsc::channel();
         let served = std::thread::scope(|scope| {
@@ -312,7 +317,9 @@ impl Server {
             // Dropped when all is over, and with it the watchdog.
             let _end = end;
             let served = volume.with_prefetch(READ_AHEAD_THREADS, || {
-                volume.with_background(BACKGROUND_INTERVAL, failures_to_log(), || session.serve())
+                volume.with_background(BACKGROUND_INTERVAL, failures_to_log(), || {
+                    session.serve_then(ready)
+                })
             });
             if let Ok(fuse_ring::Ended::Suspended(connection)) = served {
                 let handover = volume.close_for_successor()?;

@@ -103,7 +103,8 @@ pub struct Granted {
     pub max_readahead: u32,
     /// `OPEN` is answered with `ENOSYS`, after which the kernel opens and closes files by itself,
     /// and requests carry the handle 0. Files that are made by `CREATE` are still opened so, and
-    /// released.
+    /// released by kernels older than Linux 6.18. The kernel learns it from the answer to the first
+    /// `OPEN`, which a session therefore brings about itself, with a node `u64::MAX` of its own.
     pub elide_open: bool,
     /// The same for directories.
     pub elide_opendir: bool,

@@ -7,6 +7,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -24,6 +26,11 @@ use crate::dispatch::Dispatcher;
 const HEAD_LEN: usize = 40 + 40;
 
 const PAGE: usize = 4096;
+
+/// How long what arrives beside the rings is gathered. The kernel puts all `FORGET`s at hand into one
+/// message, and nobody waits for them; a thread that took each when it comes would run once per file that
+/// is removed, on the cores of the callers.
+const GATHERING: Duration = Duration::from_millis(5);
 
 /// The buffers of one thread, allocated once.
 pub(crate) struct Buffers {
@@ -99,6 +106,7 @@ pub(crate) fn serve_beside<H: Handler>(
                 if !wanted[0].revents().is_empty() {
                     return Ok(());
                 }
+                thread::sleep(GATHERING);
             }
         }
     }

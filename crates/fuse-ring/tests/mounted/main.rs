@@ -11,6 +11,7 @@ mod files;
 mod harness;
 mod notices;
 mod requests;
+mod unasked;
 mod users;
 
 /// Makes one test per transport out of a function that takes a [`harness::Setup`].

@@ -1,0 +1,102 @@
+//! The first opening of a file, which the session does itself.
+//!
+//! Where opening is [elided](crate::protocol::Granted::elide_open), the kernel learns so from the answer
+//! to the first `OPEN`. From then on it sends no `RELEASE` either, on Linux 6.18 also for files that
+//! `CREATE` opened. Up to then each new file leaves one behind that nobody waits for: it wakes a thread of
+//! the server beside the caller that goes on, on the same core, and takes turns with it. So the session
+//! opens a file before programs do: one that is looked up under a name that only the session knows, with a
+//! node of its own, and that is gone when it is closed. The handler sees nothing of it.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use rustix::io::Errno;
+
+use crate::protocol::{
+    Attr, AttrReply, Dialect, Entry, Frame, NodeId, Opcode, Operation, Request, encode,
+};
+
+/// The node of the file. A handler's nodes are others.
+pub(crate) const NODE: NodeId = NodeId(u64::MAX);
+
+/// Its name, and whether it is there.
+#[derive(Debug)]
+pub(crate) struct FirstOpen {
+    name: String,
+    is_there: AtomicBool,
+}
+
+impl FirstOpen {
+    pub(crate) fn new() -> FirstOpen {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let name = format!(".fuse-ring-{}-{}", std::process::id(), now.as_nanos());
+        FirstOpen { name, is_there: AtomicBool::new(false) }
+    }
+
+    /// Opens the file below `root`, on a thread of its own, since others have to serve it meanwhile;
+    /// then, or if that fails, calls `done`.
+    pub(crate) fn run(
+        self: Arc<Self>,
+        root: PathBuf,
+        done: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
+        self.is_there.store(true, Ordering::Release);
+        let open = move || {
+            // It changes nothing but speed. What keeps a program out, the mode of the root directory for
+            // one, may keep this one out as well.
+            if let Err(error) = File::open(root.join(&self.name)) {
+                tracing::debug!(%error, "the kernel learns from a program that opening is elided");
+            }
+            self.is_there.store(false, Ordering::Release);
+            done();
+        };
+        // Not waited for: should nobody serve, it ends with the connection.
+        thread::Builder::new().name(String::from("first-open")).spawn(open).map(drop)
+    }
+
+    /// Answers a request that is about the file; `None` if this one is not.
+    pub(crate) fn answer(
+        &self,
+        frame: &Frame<'_>,
+        dialect: Dialect,
+        out: &mut [u8],
+    ) -> Option<Result<usize, Errno>> {
+        let is_sought = frame.node() == NodeId::ROOT
+            && frame.opcode() == Some(Opcode::Lookup)
+            && self.is_there.load(Ordering::Acquire);
+        if frame.node() != NODE && !is_sought {
+            return None;
+        }
+        Some(match Request::decode(frame, dialect).ok()?.operation {
+            Operation::Lookup { name } if is_sought => {
+                if name != self.name.as_bytes() {
+                    return None;
+                }
+                Ok(encode::entry(out, &entry()))
+            }
+            Operation::GetAttr { .. } => {
+                let Entry { attr, attr_ttl: ttl, .. } = entry();
+                Ok(encode::attr(out, &AttrReply { attr, ttl }))
+            }
+            Operation::Open(_) => Err(Errno::NOSYS),
+            Operation::Flush { .. } | Operation::Release(_) | Operation::Forget { .. } => Ok(0),
+            _ => Err(Errno::NOENT),
+        })
+    }
+}
+
+/// An empty file that anybody may read. Its name is not kept.
+fn entry() -> Entry {
+    Entry {
+        node: NODE,
+        generation: 0,
+        attr: Attr { ino: NODE.0, mode: 0o100_444, nlink: 1, blksize: 4096, ..Attr::default() },
+        entry_ttl: Duration::ZERO,
+        attr_ttl: Duration::from_secs(60),
+    }
+}
