@@ -138,7 +138,7 @@ fn forgets_come_together() {
         let numbers = Numbers::default();
         let mounted = setup.mount(numbers.clone());
         let messages = || numbers.count(Opcode::Forget) + numbers.count(Opcode::BatchForget);
-        let mut together = || {
+        let together = || {
             for number in 1..=FILES {
                 fs::metadata(mounted.path.join(format!("d/{number}"))).expect("there");
             }
