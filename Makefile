@@ -44,6 +44,10 @@ SOAK_CASES ?= 5000
 SOAK_STATES ?= 10000000
 SOAK_SEED ?= 1
 
+# Packages to build with those of `build`. One command builds them all: where the packages of two commands
+# need other features of a dependency, cargo compiles whatever uses it twice.
+ALSO ?=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup build run test test-quick fmt lint install uninstall
 .PHONY: deb test-deb clean-room wheel
@@ -57,7 +61,7 @@ setup: ## Install what building and testing need (Debian, as root); the other ta
 
 build: ## Build the programs cffs and place, and the libraries for C, optimised
 	scripts/setup.sh build
-	$(CARGO) build --release --locked -p cffs-cli -p cffs-c -p cffs-place -p place-c
+	$(CARGO) build --release --locked -p cffs-cli -p cffs-c -p cffs-place -p place-c $(ALSO)
 
 run: ## Show it at work: a volume at ./mnt, a real tree in it, requests per file beside ext4's
 	scripts/run.sh

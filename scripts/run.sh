@@ -82,7 +82,7 @@ report() { # name, "requests bytes" before, the same after
 
 need_programs
 say "Building"
-cargo build --release --locked -p cffs-cli
+make --no-print-directory build
 
 if mountpoint -q "$mountpoint" 2>/dev/null; then
     "$cffs" umount "$mountpoint"

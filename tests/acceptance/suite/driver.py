@@ -1,7 +1,7 @@
-"""Runs the cases one after another and prints the verdict.
+"""Runs the cases, several at a time, and prints the verdict.
 
-Each case runs in a process of its own, in a session of its own, with its output in a log: a case that
-hangs is ended after its time, with everything that it started, and the next one starts from nothing.
+Each case runs in a process of its own, in a session of its own, on a volume of its own, with its output in
+a log: a case that hangs is ended after its time, with everything that it started, and the others go on.
 """
 
 import argparse
@@ -60,8 +60,8 @@ def main(arguments):
                 print(f"== {title}", flush=True)
             place = os.path.join(base, str(number))
             os.mkdir(place)
-            for case in chosen:
-                counts[run_case(case, options, place)] += 1
+            for verdict in verdicts(chosen, options, place):
+                counts[verdict] += 1
     except KeyboardInterrupt:
         print("\ninterrupted", flush=True)
         return 130
@@ -81,6 +81,10 @@ def parse(arguments):
     size.add_argument("--full", action="store_true", help="sizes as promised: an hour")
     parser.add_argument("--only", action="append", metavar="NAME",
                         help="only cases of this name, or that start with it; may be repeated")
+    parser.add_argument("--except", action="append", metavar="NAME", default=[], dest="left_out",
+                        help="leave out cases of this name, or that start with it; may be repeated")
+    parser.add_argument("--jobs", type=int, metavar="N",
+                        help="cases that run at a time (one for each processor; one with --full)")
     parser.add_argument("--features", metavar="LIST", help="cffs: passed to mkfs")
     parser.add_argument("--policy", metavar="POLICY", help="cffs: passed to mkfs")
     parser.add_argument("--matrix", action="store_true",
@@ -93,45 +97,95 @@ def parse(arguments):
     kind_of_cffs = options.features or options.policy
     if (kind_of_cffs or options.matrix) and options.fs != "cffs":
         parser.error("--features, --policy and --matrix are for cffs")
+    if options.jobs is None:
+        options.jobs = 1 if options.full else len(os.sched_getaffinity(0))
+    if options.jobs < 1:
+        parser.error("--jobs takes a number from 1 on")
     if options.matrix and kind_of_cffs:
         parser.error("--matrix chooses the features and policies itself")
     return options
 
 
 def choose(options):
-    """The cases by name; a name that matches nothing is an error, not an empty success."""
-    everything = sorted(REGISTRY, key=lambda case: case.name)
-    if not options.only:
-        return everything
-    for name in options.only:
+    """The cases by name; a name that matches nothing is an error, not an empty success. Those that may take
+    long come first, so that none of them is left running alone in the end."""
+    everything = sorted(REGISTRY, key=lambda case: (-case.timeout, case.name))
+    left_out = matching(everything, options.left_out)
+    chosen = matching(everything, options.only) if options.only else everything
+    return [case for case in chosen if case not in left_out]
+
+
+def matching(everything, names):
+    """The cases of these names; what is no name stands for all that start with it."""
+    for name in names:
         if not any(case.name.startswith(name) for case in everything):
             sys.exit(f"run: no case is called {name}: see --list")
-    exact = {case.name for case in everything} & set(options.only)
+    exact = {case.name for case in everything} & set(names)
     return [case for case in everything
             if case.name in exact
-            or any(case.name.startswith(name) for name in options.only if name not in exact)]
+            or any(case.name.startswith(name) for name in names if name not in exact)]
 
 
-def run_case(case, options, base):
-    """Runs one case in a child process, cleans up after it, and prints its line."""
-    if case.only_on and options.fs != case.only_on:
-        print(f"{SKIPPED:7} {case.name:28}         a promise of {case.only_on} alone", flush=True)
-        return SKIPPED
-    work = os.path.join(base, case.name)
-    os.mkdir(work)
-    under_test = volume.KINDS[options.fs](work, options.features, options.policy, options.mount_options)
-    log = os.path.join(work, "log")
-    began = time.monotonic()
-    child = os.fork()
-    if child == 0:
-        os._exit(child_main(case, options, under_test, work, log))
-    limit = case.timeout * (FULL_TIMEOUT_FACTOR if options.full else 1)
+class Run:
+    """A case under way, in a child process."""
+
+    def __init__(self, case, options, base):
+        self.case = case
+        self.options = options
+        self.limit_s = case.timeout * (FULL_TIMEOUT_FACTOR if options.full else 1)
+        self.work = os.path.join(base, case.name)
+        os.mkdir(self.work)
+        self.log = os.path.join(self.work, "log")
+        kind = volume.KINDS[options.fs]
+        self.under_test = kind(self.work, options.features, options.policy, options.mount_options)
+        self.began = time.monotonic()
+        self.child = os.fork()
+        if self.child == 0:
+            os._exit(child_main(case, options, self.under_test, self.work, self.log))
+
+    def poll(self):
+        """Whether the child has ended, or its time is over, and its exit status if it has one."""
+        ended, status = os.waitpid(self.child, os.WNOHANG)
+        if ended:
+            return True, os.waitstatus_to_exitcode(status)
+        return time.monotonic() - self.began >= self.limit_s, None
+
+    def end(self):
+        """Ends all that the case has left running, and removes its mount."""
+        end_session(self.child)
+        self.under_test.tear_down()
+
+    def finish(self, status):
+        """Cleans up after the child and prints the case's line."""
+        elapsed_s = time.monotonic() - self.began
+        self.end()
+        return report(self.case, status, elapsed_s, self.limit_s, self.work, self.log, self.options.keep)
+
+
+def verdicts(chosen, options, base):
+    """Runs the cases, and yields the verdict of each as it ends."""
+    waiting = list(chosen)
+    runs = []
     try:
-        status = wait(child, limit)
+        while waiting or runs:
+            while waiting and len(runs) < options.jobs:
+                case = waiting.pop(0)
+                if case.only_on and options.fs != case.only_on:
+                    reason = f"a promise of {case.only_on} alone"
+                    print(f"{SKIPPED:7} {case.name:28}         {reason}", flush=True)
+                    yield SKIPPED
+                else:
+                    runs.append(Run(case, options, base))
+            for run in list(runs):
+                is_over, status = run.poll()
+                if is_over:
+                    verdict = run.finish(status)
+                    runs.remove(run)
+                    yield verdict
+            time.sleep(0.02)
     finally:
-        end_session(child)
-        under_test.tear_down()
-    return report(case, status, time.monotonic() - began, limit, work, log, options.keep)
+        for run in runs:
+            run.end()
 
 
 def child_main(case, options, under_test, work, log):
@@ -161,17 +215,6 @@ def child_main(case, options, under_test, work, log):
     sys.stdout.flush()
     sys.stderr.flush()
     return status
-
-
-def wait(child, limit_s):
-    """The child's exit status, or None if it did not end in time."""
-    deadline = time.monotonic() + limit_s
-    while time.monotonic() < deadline:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.02)
-    return None
 
 
 def end_session(leader):
