@@ -28,6 +28,17 @@ pub fn parse(text: &str) -> Result<u64, String> {
     if bytes >= u64::MAX as f64 { Err(too_large()) } else { Ok(bytes as u64) }
 }
 
+/// As [`parse`], for what may be left out: 0 for `none`.
+pub fn parse_or_none(text: &str) -> Result<u64, String> {
+    match text {
+        "none" => Ok(0),
+        size => match parse(size)? {
+            0 => Err(String::from("give it a size, or 'none'")),
+            bytes => Ok(bytes),
+        },
+    }
+}
+
 /// As [`parse`], for sizes that are stored in 32 bits.
 pub fn parse_u32(text: &str) -> Result<u32, String> {
     let bytes = parse(text)?;

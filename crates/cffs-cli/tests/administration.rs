@@ -88,6 +88,38 @@ fn a_volume_gets_another_name_and_another_identity() {
 }
 
 #[test]
+fn a_volume_gets_a_log_and_loses_it() {
+    let scratch = Scratch::with_image();
+    import(&scratch);
+    let before = superblock(&scratch, &scratch.image());
+    let told = succeed(scratch.cffs(["tune", "--log", "4M"]).arg(scratch.image()));
+    assert!(told.contains("1024"), "{told}");
+    let with = superblock(&scratch, &scratch.image());
+    assert_eq!(with["log"]["blocks"], 1024);
+    scratch.assert_clean();
+    assert_imported(&scratch);
+    let said = fail(1, scratch.cffs(["tune", "--log", "8M"]).arg(scratch.image()));
+    assert!(said.contains("--log none"), "{said}");
+    fail(2, scratch.cffs(["tune", "--log", "none", "--label", "new"]).arg(scratch.image()));
+
+    succeed(scratch.cffs(["tune", "-q", "--log", "none"]).arg(scratch.image()));
+    let without = superblock(&scratch, &scratch.image());
+    for name in ["log", "features", "uuid", "state", "holder"] {
+        assert_eq!(without[name], before[name], "{name}");
+    }
+    scratch.assert_clean();
+    assert_imported(&scratch);
+    if can_mount() {
+        scratch.mount("rw");
+        let said = fail(1, scratch.cffs(["tune", "--log", "4M"]).arg(scratch.mountpoint()));
+        assert!(said.contains("unmount it first"), "{said}");
+        let said = fail(1, scratch.cffs(["tune", "--log", "4M"]).arg(scratch.image()));
+        assert!(said.contains("unmount it first"), "{said}");
+        scratch.umount();
+    }
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     let scratch = Scratch::with_image();
     let before = fs::read(scratch.image()).expect("read");

@@ -616,6 +616,11 @@ fn an_fsync_on_a_mounted_volume_with_a_log_is_one_record_and_one_flush() {
         value(&after) - value(&before)
     };
     assert_eq!(after["log"]["state"], "on");
+    let micros = |name: &str| after["log"][name].as_u64().expect("a number");
+    assert!(
+        0 < micros("commit_us_p50") && micros("commit_us_p50") <= micros("commit_us_p99"),
+        "{after}"
+    );
     // The background may write an epoch, or reach a clean point, meanwhile.
     let most = FILES + 6;
     assert!((FILES..=most).contains(&rise("log", "records")), "{before} {after}");

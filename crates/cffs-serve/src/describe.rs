@@ -211,9 +211,15 @@ fn percent(part: u64, whole: u64) -> Option<f64> {
 
 /// What the stable log has cost, and saved. What of it is in memory stands with the memory.
 fn log(stats: &LogStats) -> Value {
+    let micros = |percent| {
+        let duration = stats.commits.percentile(percent);
+        duration.map(|duration| duration.as_micros() as u64)
+    };
     json!({
         "state": stats.state.name(),
         "records": stats.records,
+        "commit_us_p50": micros(50),
+        "commit_us_p99": micros(99),
         "written_bytes": stats.written_bytes,
         "flushes": stats.flushes,
         "blocks": stats.images,

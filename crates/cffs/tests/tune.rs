@@ -124,3 +124,68 @@ fn a_device_that_fails_is_told_of_and_nothing_is_changed_by_half() {
         }
     }
 }
+
+/// The fragments that are free, by the bitmaps.
+fn free_fragments(device: &MemoryDevice) -> u64 {
+    let options = CheckOptions { force: true, ..CheckOptions::default() };
+    let report = fsck::check(device, &options, &()).expect("checked");
+    assert!(report.problems.is_empty() && report.recovered.is_empty(), "{report:?}");
+    report.free_fragments
+}
+
+#[test]
+fn a_log_is_given_and_taken_away_and_a_crash_leaves_the_one_or_the_other() {
+    let without = made();
+    let device = MemoryDevice::from_image(without.clone());
+    let free = free_fragments(&device);
+    let given = mkfs::set_log(&device, 256 << 10).expect("given");
+    assert_eq!(free_fragments(&device), free - 256);
+    let with = device.snapshot();
+    assert_eq!(mkfs::set_log(&device, 0).expect("taken").log.blocks, 0);
+    assert_eq!(free_fragments(&device), free);
+    assert!(mkfs::set_log(&MemoryDevice::from_image(with.clone()), 4 << 20).is_err(), "it has one");
+
+    let mut seen = [[0; 2]; 2];
+    for (image, bytes, gives) in [(without, 256 << 10, 0), (with, 0, 1)] {
+        for seed in 0..10 {
+            let crashing = CrashingDevice::new(image.clone(), 6, seed);
+            mkfs::set_log(&crashing, bytes).expect("set");
+            for image in crashing.take_images() {
+                let device = Arc::new(MemoryDevice::from_image(image));
+                look(&device);
+                let superblock = read_superblock(&*device).expect("a superblock");
+                let is_logged = superblock.log == given.log;
+                assert_eq!(free_fragments(&device), free - 256 * u64::from(is_logged));
+                seen[gives][usize::from(is_logged)] += 1;
+            }
+        }
+    }
+    assert!(seen.iter().flatten().all(|count| *count > 20), "{seen:?}");
+}
+
+#[test]
+fn a_volume_without_room_for_a_log_gets_none() {
+    let device = Arc::new(MemoryDevice::from_image(made()));
+    let volume = open(device.clone());
+    let ino = volume.make(InodeNo::ROOT, b"large", &FILE).expect("made").ino;
+    let mut len = 0;
+    while volume.write(ino, len, &[6; 100_000]).is_ok_and(|written| written == 100_000) {
+        len += 100_000;
+    }
+    volume.close().expect("closed");
+    let before = read_superblock(&*device).expect("a superblock");
+    let error = mkfs::set_log(&*device, 256 << 10).expect_err("refused");
+    assert!(error.to_string().contains("cffs grow"), "{error}");
+    let error = mkfs::set_log(&*device, 1 << 30).expect_err("refused");
+    assert!(error.to_string().contains("it may have from"), "{error}");
+    assert_eq!(read_superblock(&*device).expect("a superblock"), before);
+}
+
+/// What needs a recovery first has changes that no bitmap knows of.
+#[test]
+fn a_volume_in_use_gets_no_log() {
+    let device = Arc::new(MemoryDevice::from_image(made()));
+    let _volume = open(device.clone());
+    let error = mkfs::set_log(&*device, 256 << 10).expect_err("refused");
+    assert!(error.to_string().contains("not left clean"), "{error}");
+}

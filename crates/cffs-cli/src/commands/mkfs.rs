@@ -82,7 +82,7 @@ pub struct Mkfs {
     errors: Errors,
     /// The size of the stable log, for instance 64M, or none. With a log an fsync takes one write and
     /// one flush of the device, and not two or more; programs older than the log cannot use the volume.
-    #[arg(long, value_name = "SIZE|none", default_value = "none", value_parser = parse_log)]
+    #[arg(long, value_name = "SIZE|none", default_value = "none", value_parser = size::parse_or_none)]
     log: u64,
     /// Overwrite what is there.
     #[arg(short, long, visible_short_alias = 'F')]
@@ -100,17 +100,6 @@ pub struct Mkfs {
     /// Print what was made as JSON.
     #[arg(long)]
     json: bool,
-}
-
-/// The size of a log; 0 for none.
-fn parse_log(text: &str) -> Result<u64, String> {
-    match text {
-        "none" => Ok(0),
-        size => match size::parse(size)? {
-            0 => Err(String::from("a log has a size; for no log say none")),
-            bytes => Ok(bytes),
-        },
-    }
 }
 
 /// The policies by name.

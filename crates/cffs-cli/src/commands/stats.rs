@@ -34,6 +34,8 @@ Of the stable log of a volume that has one (mkfs --log):
   state                  on; off with -o stable=off, or if it could not be written and the volume
                          goes on without it; failed if a flush failed: nothing is written then
   records, flushes       a record makes changes durable, with one write and one flush
+  commit_us_p50, _p99    so long took half of the records, and all but one in a hundred, in
+                         microseconds, a quarter too high at most
   superseded_percent     blocks that a newer record overtook, and that were written to their places
                          once for several records
   drains                 how often its blocks were written to their places: because it was full,
@@ -102,12 +104,18 @@ impl Stats {
     }
 }
 
+/// Figures of all the time since the mount, which do not rise with it.
+const LASTING: [&str; 2] = ["commit_us_p50", "commit_us_p99"];
+
 /// The same structure with the rise of each number.
 fn rise(from: &Value, to: &Value) -> Value {
     match (from, to) {
         (Value::Object(from), Value::Object(to)) => to
             .iter()
-            .map(|(key, to)| (key.clone(), rise(from.get(key).unwrap_or(&Value::Null), to)))
+            .map(|(key, to)| {
+                let from = from.get(key).filter(|_| !LASTING.contains(&&**key));
+                (key.clone(), rise(from.unwrap_or(&Value::Null), to))
+            })
             .collect(),
         (from, to) => match (from.as_u64(), to.as_u64()) {
             (Some(from), Some(to)) => Value::from(to.saturating_sub(from)),

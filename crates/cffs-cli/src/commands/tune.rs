@@ -2,33 +2,39 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use cffs::clock::{Clock, SystemClock};
 use cffs::device::file::{Access, FileDevice, OpenError};
 use cffs::format::superblock::{ErrorsPolicy, Reserve};
-use cffs::vfs::SetVolume;
+use cffs::host::SystemHost;
+use cffs::mkfs;
 use cffs::vfs::types::OpenOptions;
+use cffs::vfs::{SetVolume, mark, read_superblock};
 use cffs_serve::describe;
 use cffs_serve::fuse::control::{self, Question, Request};
 use clap::{ArgGroup, Args, ValueEnum};
 use serde_json::Value;
 
 use crate::size::Portion;
-use crate::{image, mounts, output};
+use crate::{image, mounts, output, size};
 
-/// Change the label, the UUID, the error policy and the reserve of a volume
+/// Change the label, the UUID, the error policy, the reserve and the log of a volume
 ///
 /// Nothing else is touched, so this takes no time, whatever the size of the volume. A mounted volume is
-/// tuned by its server and can be used meanwhile. If this is cut short, all of what was asked for is
-/// changed, or nothing. Programs of version 0.1 refuse a volume whose UUID was changed.
+/// tuned by its server and can be used meanwhile; only for --log it has to be unmounted. If this is cut
+/// short, all of what was asked for is changed, or nothing. Programs of version 0.1 refuse a volume
+/// whose UUID was changed, or that has a log.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("changes").required(true).multiple(true)
-    .args(["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group"]))]
+    .args(["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group", "log"]))]
 #[command(after_help = "\
 Examples:
   cffs tune --label photos tree.cffs
   cffs tune --uuid random copy.cffs      tell a copied image from its original
   cffs tune --reserve 5% /dev/sdb1       keep a twentieth of the space for root
+  cffs tune --log 64M /dev/sdb1          an fsync takes one write and one flush from now on
   cffs tune --errors remount-ro mnt")]
 pub struct Tune {
     /// An image, a device, or a directory on a mounted volume.
@@ -52,6 +58,11 @@ pub struct Tune {
     /// The number of a group whose members may use the reserve, too; 0 for none.
     #[arg(long, value_name = "GID")]
     reserve_group: Option<u32>,
+    /// Give the volume a stable log of this size, or take it away. The log lies in free space behind the
+    /// head of a cylinder group; nothing is moved to make room for it.
+    #[arg(long, value_name = "SIZE|none", value_parser = size::parse_or_none, conflicts_with_all =
+          ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group"])]
+    log: Option<u64>,
     /// Print nothing but errors.
     #[arg(short, long)]
     quiet: bool,
@@ -102,6 +113,9 @@ impl Tune {
     }
 
     fn tune(&self) -> anyhow::Result<Value> {
+        if let Some(bytes) = self.log {
+            return self.set_log(bytes);
+        }
         if self.target.is_dir() {
             return self.tune_mounted(&self.target);
         }
@@ -119,6 +133,22 @@ impl Tune {
         let tuned = tuned?;
         closed.context("the volume was changed, but closing it failed")?;
         Ok(describe::superblock(&tuned))
+    }
+
+    fn set_log(&self, bytes: u64) -> anyhow::Result<Value> {
+        if self.target.is_dir() {
+            bail!(
+                "a mounted volume keeps its log; unmount it first, and name the image or the device"
+            );
+        }
+        let device = Arc::new(image::open_device(&self.target, Access::ReadWrite)?);
+        // Recovers it where a crash left it, and makes the log empty.
+        image::open_volume(&self.target, Arc::clone(&device), OpenOptions::default())?.close()?;
+        mark::claim(&*device, &SystemHost, SystemClock.now(), false)?;
+        let set = mkfs::set_log(&*device, bytes);
+        mark::release(&*device, &SystemHost)?;
+        set?;
+        Ok(describe::superblock(&read_superblock(&*device)?))
     }
 
     fn tune_mounted(&self, directory: &Path) -> anyhow::Result<Value> {
@@ -154,7 +184,7 @@ impl Tune {
 
     /// Prints what can be tuned, as it is now.
     fn tell(&self, superblock: &Value) -> anyhow::Result<()> {
-        let shown = ["label", "uuid", "errors", "reserve"];
+        let shown = ["label", "uuid", "errors", "reserve", "log"];
         let shown: serde_json::Map<String, Value> =
             shown.iter().map(|name| ((*name).to_owned(), superblock[*name].clone())).collect();
         output::key_values(&Value::Object(shown))

@@ -1,5 +1,7 @@
 //! What a log over a device has done: for those who ask the device, and need not know of the log.
 
+use super::Durations;
+
 /// Whether a log is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogState {
@@ -47,6 +49,8 @@ pub struct LogStats {
     pub drains_overlap: u64,
     /// Bytes that went home.
     pub drained_bytes: u64,
+    /// How long records took to become durable, with what they waited for.
+    pub commits: Durations,
     /// Writes of the log that failed.
     pub failures: u64,
     /// Bytes of images in memory, which are not at home yet.

@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 mod buffer;
 pub mod crashing;
+mod durations;
 pub mod fault;
 pub mod file;
 pub mod hold;
@@ -44,6 +45,7 @@ mod tests;
 
 pub use buffer::LongBuffer;
 pub use crashing::CrashingDevice;
+pub use durations::Durations;
 pub use fault::FaultDevice;
 pub use file::{Access, FileDevice, OpenError, OpenOptions};
 pub use hold::HoldDevice;

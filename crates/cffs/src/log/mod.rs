@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
 
@@ -449,6 +450,7 @@ impl<D: BlockDevice> BlockDevice for LoggedDevice<D> {
         if !self.fits(blocks) {
             return Ok(false);
         }
+        let began = Instant::now();
         let writer = &mut *self.writer.lock();
         match self.state() {
             LogState::On => {}
@@ -464,7 +466,11 @@ impl<D: BlockDevice> BlockDevice for LoggedDevice<D> {
             self.drain(writer)?;
             self.stats.lock().drains_full += u64::from(is_full);
         }
-        self.write_record(writer, blocks)
+        let is_written = self.write_record(writer, blocks)?;
+        if is_written {
+            self.stats.lock().commits.add(began.elapsed());
+        }
+        Ok(is_written)
     }
 }
 

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use super::{LoggedDevice, erase};
 use crate::device::fault::{Effect, Fault, Strike, Target};
 use crate::device::{
-    BlockDevice, CrashingDevice, FaultDevice, Geometry, Image, LogState, LogStats, MemoryDevice,
-    TraceDevice,
+    BlockDevice, CrashingDevice, Durations, FaultDevice, Geometry, Image, LogState, LogStats,
+    MemoryDevice, TraceDevice,
 };
 use crate::error::Corruption;
 use crate::format::Superblock;
@@ -343,8 +343,11 @@ fn what_the_log_did_is_counted() {
     let (image, superblock) = made();
     let device = TraceDevice::new(MemoryDevice::from_image(image));
     let logged = opened(&device, &superblock);
-    let stats = || logged.log_stats().expect("it has a log");
+    let commits = || logged.log_stats().expect("it has a log").commits;
+    let stats =
+        || LogStats { commits: Durations::default(), ..logged.log_stats().expect("it has a log") };
     assert_eq!(stats(), LogStats::default());
+    assert_eq!(commits().percentile(50), None);
     assert!(put_atomic(&logged, &HOME, 1).expect("written"));
     let before = device.counts();
     assert!(put_atomic(&logged, &HOME[..3], 2).expect("written"));
@@ -363,6 +366,9 @@ fn what_the_log_did_is_counted() {
         ..LogStats::default()
     };
     assert_eq!(stats(), expected);
+    assert!(
+        commits().percentile(50) <= commits().percentile(99) && commits().percentile(50).is_some()
+    );
 
     put(&logged, HOME[0], 3).expect("written");
     let drained = LogStats {

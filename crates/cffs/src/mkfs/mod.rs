@@ -1,6 +1,6 @@
 //! Makes an empty volume.
 //!
-//! Offers [`make`]. Stands on `device`, `format` and `log` alone. What it writes is the same for a volume
+//! Offers [`make`], and [`set_log`] for a volume that exists. Stands on `device`, `format` and `log` alone. What it writes is the same for a volume
 //! of any size: the superblock and the system area, their copies, whose number grows with the
 //! logarithm of the size, and the head of the first cylinder group. The other groups are made by
 //! the first change that uses them.
@@ -19,13 +19,15 @@ use crate::format::cylinder_group::{CgHeader, bitmap_checksum};
 use crate::format::inode::{DiskInode, FileType, Record};
 use crate::format::sector::{self, Body};
 use crate::format::{Layout, Superblock};
-use crate::log;
+use crate::log::{erase, has_log};
 use crate::units::{BlockNo, CgIndex, Container, EpochNo, InodeNo, SectorIndex};
 
+mod log;
 mod options;
 #[cfg(test)]
 mod tests;
 
+pub use log::set_log;
 pub use options::{LABEL_BYTES_MAX, MkfsOptions};
 pub(crate) use options::{blocks_of, check_label, check_reserve};
 
@@ -61,8 +63,8 @@ pub fn make(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<Superbloc
     superblock_block[..encoded.len()].copy_from_slice(&encoded);
     let system_area = system_area(&superblock, options)?;
     write(layout.system_area(), &[&system_area[..], &first_group(&superblock)].concat())?;
-    if log::has_log(&superblock) {
-        log::erase(device, &superblock)?;
+    if has_log(&superblock) {
+        erase(device, &superblock)?;
     }
     // A copy of the superblock, once found, leads to a whole volume.
     device.barrier()?;

@@ -119,7 +119,8 @@ impl MkfsOptions {
         let mut superblock = self.superblock(sector_bytes);
         superblock.blocks = blocks_of(&superblock, device.size_bytes)?;
         if self.log_bytes > 0 {
-            place_log(&mut superblock, self.log_bytes)?;
+            let middle = CgIndex(Layout::new(&superblock).cgs() / 2);
+            place_log(&mut superblock, self.log_bytes, middle)?;
         }
         superblock.free_fragments = Layout::new(&superblock).allocatable_fragments();
         superblock.reserve = Reserve {
@@ -223,12 +224,11 @@ pub(crate) fn check_reserve(superblock: &Superblock, fragments: u64) -> Result<(
     Ok(())
 }
 
-/// Gives the volume a log of so many bytes behind the head of the group in the middle, where the head
-/// of a disk has the shortest way to it from everywhere.
-fn place_log(superblock: &mut Superblock, bytes: u64) -> Result<()> {
+/// Gives the volume a log of so many bytes behind the head of a group. To the one in the middle the arm of a
+/// disk has the shortest way from everywhere.
+pub(super) fn place_log(superblock: &mut Superblock, bytes: u64, cg: CgIndex) -> Result<()> {
     let block_bytes = u64::from(superblock.block_bytes);
     let layout = Layout::new(superblock);
-    let cg = CgIndex(layout.cgs() / 2);
     let start = layout.log_start(cg);
     let head = start.0 - layout.cg_start(cg).0;
     // A group needs room for files, too; a small volume more than a log takes.

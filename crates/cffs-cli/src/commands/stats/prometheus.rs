@@ -35,6 +35,8 @@ const SECTIONS: [Section; 6] = [
 const REQUESTS: &str = "requests";
 /// Figures that follow from others.
 const DERIVED: [&str; 2] = ["hit_percent", "superseded_percent"];
+/// Figures in counting sections that do not only rise.
+const GAUGES: [&str; 2] = ["log commit_us_p50", "log commit_us_p99"];
 /// Figures of a volume, from what it is and not from what it did: gauges.
 const VOLUME: [(&str, &str); 3] = [
     ("size_bytes", "Size of the volume"),
@@ -102,6 +104,7 @@ fn numbers(out: &mut String, path: &str, value: &Value, volume: &[(&str, String)
             let name = path.split(' ').next().unwrap_or(path);
             let section = SECTIONS.iter().find(|section| section.name == name);
             let is_counter = section.is_some_and(|section| section.is_counter);
+            let is_counter = is_counter && !GAUGES.contains(&path);
             let end = if is_counter { "_total" } else { "" };
             let metric = format!("cffs_{}{end}", metric_name(path));
             let what = path.strip_prefix(name).unwrap_or_default().replace('_', " ");
