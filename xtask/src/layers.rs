@@ -24,8 +24,9 @@ enum Uses {
 }
 
 /// The modules above the base, from the bottom.
-const LAYERS: [(&str, Uses); 15] = [
+const LAYERS: [(&str, Uses); 16] = [
     ("device", Uses::Below),
+    ("trace", Uses::Only(&["device"])),
     // Codecs do no I/O, so they do not even see a device.
     ("format", Uses::Only(&[])),
     ("log", Uses::Only(&["device", "format"])),

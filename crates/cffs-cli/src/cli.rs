@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     cat, explain, export, fsck, generate, grow, import, info, inspect, layout, ls, mkfs, mount,
-    path, regroup, restart, scrub, serve, stats, sync, tar, trim, tune, umount,
+    path, regroup, restart, scrub, serve, stats, sync, tar, trace, trim, tune, umount,
 };
 use crate::exit::Kind;
 
@@ -77,6 +77,7 @@ pub enum Command {
     Explain(explain::Explain),
     Layout(layout::Layout),
     Regroup(regroup::Regroup),
+    Trace(trace::Trace),
     Path(path::Path),
     Inspect(inspect::Inspect),
     #[command(hide = true)]
@@ -111,6 +112,7 @@ impl Command {
             Command::Explain(_) => "explain",
             Command::Layout(_) => "layout",
             Command::Regroup(_) => "regroup",
+            Command::Trace(_) => "trace",
             Command::Path(_) => "path",
             Command::Inspect(_) => "inspect",
             Command::Generate(_) => "generate",
@@ -151,6 +153,7 @@ impl Command {
             Command::Explain(command) => command.run(),
             Command::Layout(command) => command.run(),
             Command::Regroup(command) => command.run(),
+            Command::Trace(command) => command.run(),
             Command::Path(command) => command.run(),
             Command::Inspect(command) => command.run(),
             Command::Generate(command) => command.run(Cli::command()),

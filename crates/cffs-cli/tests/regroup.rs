@@ -121,3 +121,66 @@ fn a_mounted_volume_is_regrouped_by_its_server() {
     assert!(said.contains("read-only"), "{said}");
     scratch.umount();
 }
+
+/// What two programs did is told apart, and adds up to what the server counted.
+#[test]
+fn a_trace_says_which_program_caused_which_requests() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let (tree, trace) = (scratch.mountpoint(), scratch.path().join("trace"));
+    let copy = "for n in 1 2 3 4 5 6 7 8; do head -c 20000 /dev/zero > $0/f$n; done";
+    let mut record = scratch.cffs(["trace", "record", "-o"]);
+    succeed(record.arg(&trace).arg(&tree).args(["--", "sh", "-c", copy]).arg(&tree));
+    let report = json(scratch.cffs(["trace", "top", "--json"]).arg(&trace));
+    let sum = |what: &str| -> f64 {
+        let rows = report["rows"].as_object().expect("rows");
+        rows.values().map(|row| row[what].as_f64().expect("a number")).sum()
+    };
+    assert_eq!(report["lost_records"], 0);
+    for what in ["reads", "writes", "flushes", "discards"] {
+        let counted = report["device"][what].as_f64().expect("a number");
+        assert!((sum(what) - counted).abs() < 1e-6, "{what}: {} of {counted}", sum(what));
+    }
+    assert_eq!(report["rows"]["create"]["operations"], 8);
+    assert!(report["rows"]["write"]["writes"].as_f64() > Some(0.0), "{report}");
+    let by_process = json(scratch.cffs(["trace", "top", "--json", "--by", "process"]).arg(&trace));
+    let rows = by_process["rows"].as_object().expect("rows");
+    assert!(rows.keys().any(|name| name == "sh" || name.starts_with("process ")), "{by_process}");
+    let tree_of = succeed(scratch.cffs(["trace", "graph"]).arg(&trace));
+    assert!(tree_of.contains("write-back"), "{tree_of}");
+    let timeline = json(scratch.cffs(["trace", "export", "--perfetto"]).arg(&trace));
+    assert!(timeline["traceEvents"].as_array().is_some_and(|events| events.len() > 8));
+    // The recording is over: another one may begin, and what it finds is its own.
+    succeed(scratch.cffs(["trace", "record", "--seconds", "0", "-o"]).arg(&trace).arg(&tree));
+    scratch.umount();
+    let said = fail(1, scratch.cffs(["trace", "record", "-o", "-"]).arg(&tree));
+    assert!(said.contains("not on a mounted C-FFS volume"), "{said}");
+}
+
+/// The trace goes to another machine, which here is the same.
+#[test]
+fn a_trace_is_fetched_over_the_network() {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let (tree, trace) = (scratch.mountpoint(), scratch.path().join("far"));
+    let mut record = scratch.cffs(["trace", "record", "--listen", "127.0.0.1:0"]);
+    record.arg(&tree).args(["--", "mkdir"]).arg(tree.join("made"));
+    let mut recording = record.stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut said = String::new();
+    let stderr = recording.stderr.take().expect("piped");
+    BufReader::new(stderr).read_line(&mut said).expect("it says where");
+    let address = said.split("fetch ").nth(1).and_then(|rest| rest.split('`').next());
+    succeed(scratch.cffs(["trace", "fetch", "-o"]).arg(&trace).arg(address.expect(&said)));
+    assert!(recording.wait().expect("it ends").success());
+    let report = json(scratch.cffs(["trace", "top", "--json"]).arg(&trace));
+    assert_eq!(report["rows"]["create"]["operations"], 1);
+    assert!(report["device"]["writes"].as_f64() > Some(0.0), "{report}");
+}

@@ -18,6 +18,7 @@ pub mod namespace;
 pub mod open;
 mod readahead;
 mod runs;
+pub mod trace;
 pub mod tuning;
 pub mod units;
 pub mod vfs;

@@ -63,7 +63,7 @@ impl<H: Handler> Dispatcher<H> {
             return if is_forget { Outcome::Silent } else { Outcome::Reply(result) };
         }
         let Some(opcode) = frame.opcode() else { return self.serve_known(frame, payload) };
-        self.handler.arrived(opcode, frame.node());
+        self.handler.arrived(opcode, frame.node(), frame.process());
         let outcome = self.serve_known(frame, payload);
         self.handler.served();
         outcome

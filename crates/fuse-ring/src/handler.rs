@@ -40,8 +40,9 @@ pub trait Handler: Send + Sync {
     fn destroy(&self) {}
 
     /// A request about a node has arrived, also one that no other method serves; to count requests, and
-    /// to know those that are under way. The method that serves it runs next, in this thread.
-    fn arrived(&self, opcode: Opcode, node: NodeId) {}
+    /// to know those that are under way. The method that serves it runs next, in this thread. `process` is
+    /// the caller's, as in [`Context::pid`].
+    fn arrived(&self, opcode: Opcode, node: NodeId, process: u32) {}
 
     /// The request that arrived last in this thread has been served.
     fn served(&self) {}

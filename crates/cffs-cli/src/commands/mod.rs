@@ -23,6 +23,7 @@ pub mod serve;
 pub mod stats;
 pub mod sync;
 pub mod tar;
+pub mod trace;
 pub mod trim;
 pub mod tune;
 pub mod umount;

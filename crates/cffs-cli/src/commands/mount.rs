@@ -11,6 +11,7 @@ use std::thread;
 use anyhow::{Context, bail};
 use cffs::device::BlockDevice;
 use cffs::device::file::{Access, FileDevice, OpenError};
+use cffs::trace::{RecordedDevice, Recorder};
 use cffs::vfs::Volume;
 use cffs::vfs::types::OpenOptions;
 use cffs_object::{Location, LogDevice};
@@ -295,8 +296,11 @@ fn open_served(
     options: &MountOptions,
 ) -> anyhow::Result<Arc<Volume>> {
     let watched = WatchedDevice(Arc::clone(device), Arc::clone(watch));
-    let open = OpenOptions { waiter: Arc::new(LeaveSeat), ..options.open.clone() };
-    image::open_volume(source, watched, open)
+    let recorder = Arc::new(Recorder::default());
+    let recorded = RecordedDevice::new(watched, Arc::clone(&recorder));
+    let waiter = Arc::new(LeaveSeat);
+    let open = OpenOptions { waiter, recorder, ..options.open.clone() };
+    image::open_volume(source, recorded, open)
 }
 
 fn fuse_options(

@@ -7,6 +7,7 @@
 use std::sync::{Arc, OnceLock};
 
 use cffs::error::Error;
+use cffs::trace;
 use cffs::units::InodeNo;
 use cffs::vfs::types::{self, NewFile, NewKind, Unprivileged};
 use cffs::vfs::{self, AsUser, Volume};
@@ -22,6 +23,7 @@ use super::control::{self, Control, Request};
 use super::farewell::Farewells;
 use super::groups;
 use super::ioctl;
+use super::recording::Ask;
 use super::reporting::Piece;
 use super::translate::{self, TTL};
 use super::watch::Watch;
@@ -153,7 +155,8 @@ fn opened(create: &Create) -> Opened {
 }
 
 impl Handler for Adapter {
-    fn arrived(&self, opcode: Opcode, node: NodeId) {
+    fn arrived(&self, opcode: Opcode, node: NodeId, process: u32) {
+        trace::set_process(process);
         self.control.count(opcode);
         self.watch.request(opcode, node);
     }
@@ -459,6 +462,9 @@ impl Handler for Adapter {
         if let Some(number) = Farewells::number(name) {
             let promised = self.control.promise_farewell(number, cx.uid);
             return promised.map(|()| 0).map_err(errno("control"));
+        }
+        if let Some(ask) = Ask::made_by(name) {
+            return self.control.record(&self.volume, ask, cx.uid, buf).map_err(errno("control"));
         }
         let value = match (Control::question(name), Piece::asked_by(name)) {
             (Some(question), _) => self.control.answer(&self.volume, ino(node), question, cx.uid),

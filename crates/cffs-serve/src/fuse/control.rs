@@ -18,6 +18,8 @@
 //! | `system.cffs.fsck` | read: how a check stands; set to `start` or `start contents` |
 //! | `system.cffs.layout.TOKEN.N` | read: piece N of a report of where a tree lies (`reporting.rs`) |
 //! | `system.cffs.regroup` | read: how a regrouping stands; set to `move`, `count` or `stop`, the first two with `tree` or inode numbers |
+//! | `system.cffs.trace.causes`, `.all` | read: starts a recording ([`recording`](super::recording)) |
+//! | `system.cffs.trace.next`, `.stop` | read: fetches what was recorded, ends the recording |
 //! | `system.cffs.grow` | set to a size in bytes, or to `device` |
 //! | `system.cffs.tune` | set to what is to change |
 
@@ -40,6 +42,7 @@ use super::closing;
 use super::farewell::Farewells;
 pub use super::identity::Identity;
 use super::ioctl::FstrimRange;
+use super::recording::Ask;
 use super::regrouping::Regrouping;
 pub use super::regrouping::{RegroupRequest, RegroupStatus};
 use super::reporting::{Piece, Reports};
@@ -52,7 +55,7 @@ use crate::describe;
 use crate::layout::LayoutReport;
 
 /// The longest value of an attribute, which is the kernel's.
-const VALUE_BYTES_MAX: usize = 64 << 10;
+pub(super) const VALUE_BYTES_MAX: usize = 64 << 10;
 
 /// What can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -311,6 +314,13 @@ impl Control {
     pub fn report(&self, volume: &Volume, dir: InodeNo, piece: Piece, uid: u32) -> Result<Vec<u8>> {
         check_owner(uid)?;
         logged("looking at the layout", self.reports.piece(volume, dir, piece))
+    }
+
+    /// Starts or ends a recording, or fetches what was recorded into `buf`. It shows what all users do: so
+    /// it is for root and the user who mounted the volume.
+    pub fn record(&self, volume: &Volume, ask: Ask, uid: u32, buf: &mut [u8]) -> Result<usize> {
+        check_owner(uid)?;
+        ask.carry_out(volume, buf)
     }
 
     /// Promises a listener at the socket with this number to say what becomes of the volume.

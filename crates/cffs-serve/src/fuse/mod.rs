@@ -42,6 +42,7 @@ mod groups;
 mod identity;
 mod ioctl;
 mod loop_device;
+pub mod recording;
 mod regrouping;
 mod reporting;
 mod requests;

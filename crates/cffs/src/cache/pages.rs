@@ -14,6 +14,7 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use super::Block;
+use crate::trace::{self, Causes};
 use crate::units::{EpochNo, FileBlock};
 
 /// A changed block.
@@ -23,6 +24,14 @@ pub struct Page {
     pub block: Arc<Block>,
     /// The epoch that is writing the page as it is; `None` while it is dirty.
     pub in_flight: Option<EpochNo>,
+    /// The operations that changed it since an epoch took it last.
+    causes: Causes,
+}
+
+impl Page {
+    fn new(block: Arc<Block>) -> Page {
+        Page { block, in_flight: None, causes: Causes::default() }
+    }
 }
 
 /// The changed blocks of a file.
@@ -49,6 +58,7 @@ impl Pages {
         let page = self.pages.get_mut(&position)?;
         let made_dirty = page.in_flight.take().is_some();
         self.dirty_count += usize::from(made_dirty);
+        page.causes.note(trace::cause());
         Some((Arc::make_mut(&mut page.block), made_dirty))
     }
 
@@ -64,19 +74,21 @@ impl Pages {
                 let made_dirty = page.in_flight.take().is_some();
                 (page, made_dirty)
             }
-            Entry::Vacant(entry) => (entry.insert(Page { block: load()?, in_flight: None }), true),
+            Entry::Vacant(entry) => (entry.insert(Page::new(load()?)), true),
         };
         self.dirty_count += usize::from(made_dirty);
+        page.causes.note(trace::cause());
         Ok((Arc::make_mut(&mut page.block), made_dirty))
     }
 
     /// Puts a page at a position, to be changed; it is dirty.
     pub fn insert(&mut self, position: FileBlock, block: Arc<Block>) -> &mut Block {
-        let previous = self.pages.insert(position, Page { block, in_flight: None });
+        let previous = self.pages.insert(position, Page::new(block));
         if previous.is_none_or(|page| page.in_flight.is_some()) {
             self.dirty_count += 1;
         }
         let page = self.pages.get_mut(&position).expect("it was just inserted");
+        page.causes.note(trace::cause());
         Arc::make_mut(&mut page.block)
     }
 
@@ -107,12 +119,25 @@ impl Pages {
         self.pages.range(from..).next().map(|(position, _)| *position)
     }
 
+    /// The operations that changed a page since an epoch took it last.
+    pub fn causes(&self, position: FileBlock) -> Option<&Causes> {
+        self.pages.get(&position).map(|page| &page.causes)
+    }
+
+    /// Adds operations to those that changed a page.
+    pub fn note_causes(&mut self, position: FileBlock, causes: &Causes) {
+        if let Some(page) = self.pages.get_mut(&position) {
+            page.causes.note_all(causes);
+        }
+    }
+
     /// Marks a page as being written by an epoch and returns what is to be written.
     pub fn start_write(&mut self, position: FileBlock, epoch: EpochNo) -> Option<Arc<Block>> {
         let page = self.pages.get_mut(&position)?;
         if page.in_flight.replace(epoch).is_none() {
             self.dirty_count -= 1;
         }
+        page.causes.clear();
         Some(page.block.clone())
     }
 

@@ -33,6 +33,7 @@ use parking_lot::{Condvar, Mutex};
 use super::BufferCache;
 use crate::device::LongBuffer;
 use crate::error::Result;
+use crate::trace::{self, OpId};
 use crate::tuning::Tuning;
 use crate::units::{BlockNo, Class};
 
@@ -73,6 +74,8 @@ struct Run {
     /// Whether the next run of a stream is queued when a block of this one is first used.
     triggers: bool,
     class: Class,
+    /// The operation that has it read.
+    cause: Option<OpId>,
 }
 
 /// What there is to read.
@@ -122,7 +125,8 @@ impl RunQueue {
             longest = (longest * 2).min(self.request_blocks);
             state.in_flight.insert(at, to);
             let triggers = triggers && at == first;
-            state.queue.push_back(Run { first: at, end: to, triggers, class });
+            let cause = trace::cause();
+            state.queue.push_back(Run { first: at, end: to, triggers, class, cause });
             at = to;
         }
         self.count.store(state.in_flight.len(), Ordering::Relaxed);
@@ -278,7 +282,10 @@ impl BufferCache {
         let mut buffer = LongBuffer::new(request_bytes);
         while let Some(run) = self.queue.next() {
             let marked = if run.triggers { self.marked_blocks() } else { 0 };
-            let fetched = self.fetch(BlockNo(run.first), BlockNo(run.end), buffer.bytes());
+            let fetched = {
+                let _for = trace::read_ahead_for(run.cause);
+                self.fetch(BlockNo(run.first), BlockNo(run.end), buffer.bytes())
+            };
             self.queue.left_device(run);
             let mut at = run.first;
             if let Ok(fetched) = fetched {

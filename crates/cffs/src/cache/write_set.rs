@@ -4,7 +4,7 @@
 //! request (group write); between phases stands a barrier. A set is a snapshot: what changes in
 //! memory afterwards is of the next epoch.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::take;
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use super::step::Step;
 use super::{Block, BufferCache};
 use crate::error::Result;
 use crate::format::Layout;
+use crate::trace::{self, Causes};
 use crate::units::{BlockNo, FragNo};
 
 /// When, within an epoch, a block is written.
@@ -52,6 +53,8 @@ pub struct WriteSet {
     phases: [BTreeMap<BlockNo, Image>; 5],
     /// Whether blocks of the first phase were written before, for which nothing has waited.
     follows: bool,
+    /// The operations that changed what is written, by block.
+    causes: HashMap<BlockNo, Causes>,
 }
 
 impl WriteSet {
@@ -98,6 +101,13 @@ impl WriteSet {
         }
     }
 
+    /// Notes the operations to which the write of a block belongs, in whatever phase.
+    pub fn note_causes(&mut self, number: BlockNo, causes: &Causes) {
+        if !causes.is_empty() {
+            self.causes.entry(number).or_default().note_all(causes);
+        }
+    }
+
     /// Sets which fragments of a block are in use, one bit for each: the others need not be kept,
     /// and so not be read. Called when the set is complete.
     pub fn keep_used(&mut self, used: impl Fn(BlockNo) -> u64) {
@@ -120,7 +130,8 @@ impl WriteSet {
 
     /// Writes the first phase ahead of the rest. The cache then has its blocks, but the device may not
     /// have them before it has what is written later.
-    pub fn write_ahead(self, cache: &BufferCache) -> Result<()> {
+    pub fn write_ahead(mut self, cache: &BufferCache) -> Result<()> {
+        let _for = trace::write_for(take(&mut self.causes), cache.layout.block_bytes);
         let [new, rest @ ..] = self.phases;
         debug_assert!(rest.iter().all(BTreeMap::is_empty), "only what is new is written ahead");
         write_phase(cache, new)
@@ -134,6 +145,7 @@ impl WriteSet {
     /// Writes the set, phase by phase, and returns when it is durable. The cache then has every
     /// block as it is on the device.
     pub fn commit(mut self, cache: &BufferCache) -> Result<()> {
+        let _for = trace::write_for(take(&mut self.causes), cache.layout.block_bytes);
         if self.commit_at_once(cache)? {
             return Ok(());
         }
@@ -189,7 +201,11 @@ impl WriteSet {
             }
         }
         cache.step.set(Some(Step::Logging));
-        if record.is_empty() || !cache.write_atomic(&record)? {
+        let is_written = {
+            let _as = trace::as_record(record.keys().copied());
+            !record.is_empty() && cache.write_atomic(&record)?
+        };
+        if !is_written {
             return Ok(false);
         }
         for (number, image) in record {

@@ -16,6 +16,7 @@ use crate::format::superblock::{Incompat, Policy, RoCompat};
 use crate::format::{Checksum, Layout, LiveLayout, NAME_BYTES_MAX, Superblock};
 use crate::lock::{Mutex, Rank};
 use crate::memory::{Held, Kind, Memory};
+use crate::trace;
 use crate::units::{Container, EpochNo, FileBlock, InodeNo, SectorIndex};
 
 /// What mkfs decided, in the form that is asked for.
@@ -257,6 +258,7 @@ impl Store {
     pub fn mark_changed(&self, file: &mut Locked<'_>, changed: Changed) {
         file.dirty = true;
         file.changed = file.changed.max(changed);
+        file.causes.note(trace::cause());
         self.queue(file.vnode);
         self.weigh(file);
     }

@@ -12,6 +12,7 @@ use crate::cache::Pages;
 use crate::format::inode::LinkTag;
 use crate::lock::{Rank, RwLock, WriteGuard};
 use crate::memory::{Charge, Memory, Weight};
+use crate::trace::Causes;
 use crate::units::{Container, EpochNo, FragRun, InodeNo};
 
 /// An inode in use; there is one for each inode at most.
@@ -62,6 +63,8 @@ pub struct VnodeState {
     pub dirty: bool,
     /// In what it differs.
     pub changed: Changed,
+    /// The operations by which it came to differ.
+    pub causes: Causes,
     /// What of it moves between sectors or names in the open epoch.
     pub motion: Motion,
     /// Fragments promised to the file's changed pages.
@@ -122,6 +125,7 @@ impl VnodeState {
         self.dirty = false;
         self.changed = Changed::Times;
         self.moves = false;
+        self.causes.clear();
         self.weigh();
     }
 
@@ -169,6 +173,7 @@ impl Vnode {
                     durable: container.filter(|_| durable),
                     dirty: false,
                     changed: Changed::Times,
+                    causes: Causes::default(),
                     motion: Motion::default(),
                     reserved: 0,
                     reserved_blocks: 0,

@@ -20,6 +20,7 @@ use crate::format::inode::{DISK_INODE_BYTES, FileType, LINK_TAG_BYTES, Record};
 use crate::format::sector::promised_bytes;
 use crate::format::{checksum, xattr};
 use crate::runs;
+use crate::trace::Causes;
 use crate::units::{BlockNo, EpochNo, FileBlock, FileFrag, FragNo, FragRun, InodeNo, Key};
 
 /// Beside whose files a file is placed.
@@ -174,6 +175,9 @@ impl Store {
             if let Some(page) = file.pages.get(FileBlock(position)) {
                 let into = (at % per_block) as usize * fragment_bytes;
                 let len = (to - at) as usize * fragment_bytes;
+                if let Some(causes) = file.pages.causes(FileBlock(position)) {
+                    writes.note_causes(self.layout.block_of(start), causes);
+                }
                 if len == page.len() && start.0.is_multiple_of(per_block) {
                     writes.put_block(Phase::New, self.layout.block_of(start), page.clone());
                 } else {
@@ -321,13 +325,14 @@ impl Store {
         let direct = (area.min(data_max) / EXTENT_BYTES).max(DIRECT_EXTENTS_MIN);
         let (ino, generation) = (file.inode.ino, file.inode.generation);
         let is_dir = file.inode.is_dir();
+        let causes = file.causes.clone();
         if let Some(map) = file.inode.map_mut()
             && !map.fits(direct)
         {
             // A directory's tree lies among its sectors, since reading these needs it.
             let last = map.last_before(FileFrag::END).filter(|_| is_dir);
             let goal = last.map(|last| last.run().end());
-            let mut writer = NodeWriter { store: self, ino, generation, goal, writes };
+            let mut writer = NodeWriter { store: self, ino, generation, goal, writes, causes };
             map.write_tree(direct, self.layout.block_bytes, &mut writer)?;
         }
         if waiting > 0 {
@@ -432,6 +437,10 @@ impl Store {
             xattr::encode_block(list, inode.ino, inode.generation, run.start, total, self.checksum);
         inode.xattr_block = run;
         writes.put_fragments(&self.layout, run.start, &bytes);
+        let last = self.layout.block_of(FragNo(run.end().0 - 1));
+        for number in self.layout.block_of(run.start).0..=last.0 {
+            writes.note_causes(BlockNo(number), &file.causes);
+        }
         Ok(())
     }
 }
@@ -442,6 +451,7 @@ struct NodeWriter<'a> {
     generation: u32,
     goal: Option<FragNo>,
     writes: &'a mut WriteSet,
+    causes: Causes,
 }
 
 impl TreeWriter for NodeWriter<'_> {
@@ -463,6 +473,7 @@ impl TreeWriter for NodeWriter<'_> {
         let bytes =
             node.encode(self.ino, self.generation, depth, block, layout.block_bytes, checksum);
         self.writes.put_block(Phase::New, block, Arc::new(Block::new(&bytes)));
+        self.writes.note_causes(block, &self.causes);
     }
 
     fn free(&mut self, block: BlockNo) {

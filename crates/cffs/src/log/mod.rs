@@ -23,6 +23,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -98,6 +99,15 @@ impl Area {
 /// Whether the volume has a log.
 pub fn has_log(superblock: &Superblock) -> bool {
     superblock.incompat.contains(Incompat::LOG)
+}
+
+/// Where the log of a volume lies, in bytes; nowhere, if it has none.
+pub fn area_bytes(superblock: &Superblock) -> Range<u64> {
+    if !has_log(superblock) {
+        return 0..0;
+    }
+    let area = Area::of(superblock);
+    area.offset(0)..area.offset(area.blocks)
 }
 
 /// Makes the log of a volume empty, whatever lies there. All its blocks are written, so that those

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::format::{FILE_BYTES_MAX, Layout};
 use crate::inode::{Changed, Content, Locked, Mapping, Store, VnodeState};
+use crate::trace::OpKind;
 use crate::units::{FileBlock, FileFrag, InodeNo};
 
 const SET_UID: u32 = 0o4000;
@@ -52,6 +53,7 @@ impl Volume {
     ///
     /// Those of [reading](super#errors).
     pub fn attr(&self, ino: InodeNo) -> Result<Attr> {
+        let _op = self.enter(OpKind::Stat, ino);
         let vnode = self.vnode(ino)?;
         let state = vnode.state.read();
         Ok(self.attr_of(&state))
@@ -65,6 +67,7 @@ impl Volume {
     /// other files that have no contents; `EPERM` if the file is immutable or append-only; those of
     /// [changes](super#errors). If the size was changed and the rest could not be, the size stays.
     pub fn set_attr(&self, ino: InodeNo, changes: &SetAttr) -> Result<Attr> {
+        let _op = self.enter(OpKind::SetAttributes, ino);
         self.check_unprotected(ino)?;
         if let Some(size) = changes.size {
             self.truncate(ino, size)?;
@@ -110,6 +113,7 @@ impl Volume {
     ///
     /// `EINVAL` if it is no symbolic link; those of [reading](super#errors).
     pub fn read_link(&self, ino: InodeNo) -> Result<Vec<u8>> {
+        let _op = self.enter(OpKind::Read, ino);
         let vnode = self.vnode(ino)?;
         let state = vnode.state.read();
         if state.inode.file_type != FileType::Symlink {

@@ -30,6 +30,7 @@ use crate::error::{Error, Result};
 use crate::format::Superblock;
 use crate::format::superblock::State;
 use crate::inode::{Fill, space_of};
+use crate::trace::OpKind;
 use crate::units::{BlockNo, EpochNo, FragRun};
 
 impl Volume {
@@ -43,6 +44,7 @@ impl Volume {
     /// `EROFS` if the volume refuses changes; `ESTALE` once it is closed; those of the
     /// [device](super#errors), which latch the volume.
     pub fn clean_point(&self) -> Result<bool> {
+        let _op = self.enter_volume(OpKind::Maintenance);
         self.check_open()?;
         if self.options.read_only {
             return Ok(self.superblock().state == State::Clean);
@@ -60,6 +62,7 @@ impl Volume {
     /// the [device](super#errors). Then what was changed since the last sync may be lost, and the
     /// next opening recovers the volume. A second call succeeds.
     pub fn close(&self) -> Result<()> {
+        let _op = self.enter_volume(OpKind::Maintenance);
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
@@ -86,6 +89,7 @@ impl Volume {
     ///
     /// As of [`sync`](Volume::sync), and `EROFS` if the volume is read-only.
     pub fn checkpoint(&self) -> Result<()> {
+        let _op = self.enter_volume(OpKind::Maintenance);
         self.check_writable()?;
         self.pass_clean_point(&mut self.epochs.lock())
     }
@@ -104,6 +108,7 @@ impl Volume {
     ///
     /// As of [`sync`](Volume::sync). Then `look` was not called.
     pub fn hold_still<T>(&self, look: impl FnOnce(&Arc<dyn BlockDevice>, bool) -> T) -> Result<T> {
+        let _op = self.enter_volume(OpKind::Maintenance);
         self.check_open()?;
         if self.options.read_only {
             self.options.waiter.about_to_wait();

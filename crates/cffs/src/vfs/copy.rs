@@ -11,6 +11,7 @@ use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
 use crate::inode::Content;
+use crate::trace::OpKind;
 use crate::units::InodeNo;
 
 /// One call copies this many bytes at most, so that a server gets to its other callers and a signal
@@ -49,6 +50,7 @@ impl Volume {
         to: Place,
         len: u64,
     ) -> Result<u64> {
+        let _op = self.enter(OpKind::Write, to.0);
         self.check_write(to.0, to.1)?;
         let len = len.min(self.bytes_from(from)?);
         if len == 0 {

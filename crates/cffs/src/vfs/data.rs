@@ -7,6 +7,7 @@ use crate::format::FILE_BYTES_MAX;
 use crate::format::inode::FileType;
 use crate::inode::{Changed, Content, Inode, Locked, Store, VnodeState};
 use crate::namespace::Namespace;
+use crate::trace::OpKind;
 use crate::units::{Container, InodeNo};
 
 const DAY_SECONDS: i64 = 24 * 60 * 60;
@@ -50,6 +51,7 @@ impl Volume {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn read(&self, ino: InodeNo, offset: u64, out: &mut [u8]) -> Result<usize> {
+        let _op = self.enter(OpKind::Read, ino);
         count(&self.calls.reads);
         let vnode = self.vnode(ino)?;
         self.readahead.before_read(self.store(), &vnode);
@@ -72,6 +74,7 @@ impl Volume {
     ///
     /// As of [`read`](Volume::read); contents that were damaged are not noticed.
     pub fn fetch(&self, ino: InodeNo) -> Result<()> {
+        let _op = self.enter(OpKind::Read, ino);
         let vnode = self.vnode(ino)?;
         self.readahead.before_read(self.store(), &vnode);
         let state = vnode.state.read();
@@ -149,6 +152,7 @@ impl Volume {
         offset: u64,
         data: &[u8],
     ) -> Result<usize> {
+        let _op = self.enter(OpKind::Write, ino);
         count(&self.calls.writes);
         self.check_write(ino, offset)?;
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > FILE_BYTES_MAX) {
@@ -306,6 +310,7 @@ impl Volume {
         len: u64,
         mode: AllocateMode,
     ) -> Result<()> {
+        let _op = self.enter(OpKind::Write, ino);
         self.check_unprotected(ino)?;
         if len == 0 {
             return Err(Error::Invalid("an empty range"));
@@ -341,6 +346,7 @@ impl Volume {
     /// `ENXIO` if `offset` is at the end or after it, or no data follows; `EISDIR` and `EINVAL` as
     /// of [`read`](Volume::read); those of [reading](super#errors).
     pub fn seek(&self, ino: InodeNo, offset: u64, what: SeekFor) -> Result<u64> {
+        let _op = self.enter(OpKind::Read, ino);
         let vnode = self.vnode(ino)?;
         let state = vnode.state.read();
         check_regular(&state.inode)?;

@@ -16,6 +16,7 @@ use super::Volume;
 use super::freed::Freed;
 use super::progress::Progress;
 use crate::error::Result;
+use crate::trace::OpKind;
 use crate::units::{BlockNo, CgIndex, FragNo, FragRun};
 
 /// Discards that are sent under one hold of the lock of epochs.
@@ -43,6 +44,7 @@ impl Volume {
     /// changes; [`Io`](crate::error::Error::Io) where the device failed
     /// a discard, and then the rest is left as it is.
     pub fn trim(&self, range: Range<u64>, least_bytes: u64) -> Result<Trimmed> {
+        let _op = self.enter_volume(OpKind::Maintenance);
         self.commit()?;
         let mut trimmed = Trimmed::default();
         let block_bytes = u64::from(self.store().layout.block_bytes);
@@ -136,6 +138,7 @@ impl Volume {
     /// `EROFS` if the volume refuses changes; `ESTALE` once it is closed. A device that fails a
     /// discard is no error.
     pub fn discard_freed(&self) -> Result<Trimmed> {
+        let _op = self.enter_volume(OpKind::Maintenance);
         let mut trimmed = Trimmed::default();
         loop {
             let mut progress = self.epochs.lock();

@@ -17,6 +17,7 @@ use super::{Volume, count};
 use crate::cache::WriteSet;
 use crate::error::Result;
 use crate::inode::{Vnode, VnodeState};
+use crate::trace::OpKind;
 use crate::tuning::Writing;
 use crate::units::{FileBlock, InodeNo, Key};
 
@@ -36,6 +37,7 @@ impl Volume {
     /// `EROFS` if the volume refuses changes; `ESTALE` once it is closed; those of the
     /// [device](super#errors), which latch the volume.
     pub fn write_early(&self) -> Result<u64> {
+        let _op = self.enter_volume(OpKind::Background);
         self.check_writable()?;
         let mut progress = self.epochs.lock();
         self.run_early(&mut progress)

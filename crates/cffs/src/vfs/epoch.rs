@@ -20,6 +20,7 @@ use super::progress::{EpochKind, Progress, finish_writes};
 use super::{Volume, count};
 use crate::cache::{Phase, Step};
 use crate::error::Result;
+use crate::trace::OpKind;
 use crate::units::BlockNo;
 
 impl Volume {
@@ -31,6 +32,7 @@ impl Volume {
     /// Those of the [device](super#errors), which latch the volume. On a volume that refuses
     /// changes there is nothing to do, which is no error.
     pub fn background(&self) -> Result<()> {
+        let _op = self.enter_volume(OpKind::Background);
         if self.check_writable().is_err() {
             return Ok(());
         }

@@ -9,6 +9,7 @@ use crate::format::inode::InodeFlags;
 use crate::format::sector::Body;
 use crate::inode::Content;
 use crate::namespace::scan;
+use crate::trace::OpKind;
 use crate::units::{BlockNo, Container, FileBlock, FragRun, InodeNo};
 
 /// A run of a file's contents.
@@ -57,6 +58,7 @@ impl Volume {
     ///
     /// Those of [reading](super#errors).
     pub fn explain(&self, ino: InodeNo) -> Result<Placement> {
+        let _op = self.enter(OpKind::Stat, ino);
         let store = self.store();
         let layout = &store.layout;
         let vnode = self.vnode(ino)?;
@@ -115,6 +117,7 @@ impl Volume {
     ///
     /// Those of [reading](super#errors).
     pub fn places(&self, ino: InodeNo) -> Result<Vec<Range<u64>>> {
+        let _op = self.enter(OpKind::Stat, ino);
         let fragment_bytes = u64::from(self.store().layout.fragment_bytes);
         let vnode = self.vnode(ino)?;
         let state = vnode.state.read();

@@ -25,6 +25,7 @@ use super::progress::{EpochKind, Progress};
 use super::{Volume, count};
 use crate::error::Result;
 use crate::inode::{Changed, Store, Vnode, VnodeState};
+use crate::trace::OpKind;
 use crate::units::{EpochNo, InodeNo};
 
 #[cfg(test)]
@@ -202,6 +203,7 @@ impl Volume {
     /// [device](super#errors), which latch the volume: what was changed is not durable, and reads
     /// see it until the volume is closed.
     pub fn sync(&self) -> Result<()> {
+        let _op = self.enter_volume(OpKind::Sync);
         count(&self.calls.syncs);
         self.check_open()?;
         if self.options.read_only { Ok(()) } else { self.commit() }
@@ -242,6 +244,7 @@ impl Volume {
     ///
     /// As of [`sync_file`](Volume::sync_file).
     pub fn sync_files(&self, files: &[InodeNo], data_only: bool) -> Result<()> {
+        let _op = self.enter(OpKind::Sync, files.first().copied().unwrap_or(InodeNo::ROOT));
         count(&self.calls.syncs);
         let vnodes = files.iter().map(|ino| self.vnode(*ino)).collect::<Result<Vec<_>>>()?;
         if self.options.read_only {

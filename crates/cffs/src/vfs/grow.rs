@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::format::superblock::Incompat;
 use crate::format::{Layout, Superblock};
 use crate::mkfs;
+use crate::trace::OpKind;
 use crate::units::BlockNo;
 
 /// A volume grows by at least as many blocks as its last copy of the superblock has, so that the new
@@ -37,6 +38,7 @@ impl Volume {
     /// than a volume can have; the volume is as it was then. [`Error::Io`] if the device could not be
     /// extended; if it failed a write, the volume is [latched](Volume::latched) besides.
     pub fn grow(&self, size_bytes: Option<u64>) -> Result<u64> {
+        let _op = self.enter_volume(OpKind::Maintenance);
         self.check_writable()?;
         let device = self.store().cache.device();
         let old = self.superblock();

@@ -12,6 +12,7 @@
 
 use super::{NewFile, NewKind, SetAttr, SetTime, Volume, XattrMode};
 use crate::error::{Error, Result};
+use crate::trace::OpKind;
 use crate::units::InodeNo;
 
 #[cfg(test)]
@@ -44,6 +45,7 @@ impl Volume {
     /// [`Error::Exists`] if the root has an entry of the name `.cffs-handover` that no handover made.
     /// Others as of `close`. Unless the error is from closing, the volume stays open.
     pub fn close_for_successor(&self) -> Result<Handover> {
+        let _op = self.enter_volume(OpKind::Maintenance);
         if let Some(why) = self.latched() {
             return Err(Error::Latched(why));
         }

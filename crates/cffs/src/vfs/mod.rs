@@ -95,6 +95,7 @@ use crate::log;
 use crate::memory::{Kind, Memory};
 use crate::namespace::Namespace;
 use crate::readahead::ReadAhead;
+use crate::trace::{OpKind, Operation, Recorder};
 use crate::tuning::{self, Tuning};
 use crate::units::{EpochNo, InodeNo};
 use damage::DamageRecord;
@@ -286,6 +287,7 @@ impl Volume {
         // no number is used twice, whatever a crash lost.
         superblock.epoch = (superblock.epoch >> 32).wrapping_add(1) << 32;
         let layout = Layout::new(&superblock);
+        options.recorder.set_log_area(log::area_bytes(&superblock));
         let reserve = superblock.reserve;
         let protects = superblock.incompat.contains(Incompat::PROTECTION);
         let tuning = Tuning::new(tuning::Device {
@@ -328,6 +330,21 @@ impl Volume {
             store.cache.set_horizon(store.alloc.end_of_used()?);
         }
         Ok(volume)
+    }
+
+    /// Begins an operation on a file, for who records what operations cause.
+    fn enter(&self, kind: OpKind, ino: InodeNo) -> Operation<'_> {
+        self.options.recorder.enter(kind, ino)
+    }
+
+    /// Begins an operation on the volume.
+    fn enter_volume(&self, kind: OpKind) -> Operation<'_> {
+        self.enter(kind, InodeNo::ROOT)
+    }
+
+    /// What records operations and the requests that they cause.
+    pub fn recorder(&self) -> &Recorder {
+        &self.options.recorder
     }
 
     fn store(&self) -> &Store {

@@ -9,6 +9,7 @@ use crate::format::SYMLINK_BYTES_MAX;
 use crate::format::inode::FileType;
 use crate::inode::{Content, Inode, Locked, Vnode, VnodeState};
 use crate::namespace::{Names, Namespace};
+use crate::trace::OpKind;
 use crate::units::InodeNo;
 
 const SET_GID: u32 = 0o2000;
@@ -50,6 +51,7 @@ impl Volume {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Attr> {
+        let _op = self.enter(OpKind::Lookup, dir);
         count(&self.calls.lookups);
         let parent = self.vnode(dir)?;
         self.readahead.before_read(self.store(), &parent);
@@ -73,6 +75,7 @@ impl Volume {
     /// `ESTALE` if no inode has this number, or only the volume itself uses it; those of
     /// [reading](super#errors).
     pub fn find(&self, ino: InodeNo) -> Result<Attr> {
+        let _op = self.enter(OpKind::Lookup, ino);
         let vnode = self.vnode(ino)?;
         Ok(self.attr_with_reference(&vnode))
     }
@@ -95,6 +98,7 @@ impl Volume {
     ///
     /// `ENOTDIR` if `dir` is no directory; those of [reading](super#errors).
     pub fn parent(&self, dir: InodeNo) -> Result<InodeNo> {
+        let _op = self.enter(OpKind::Lookup, dir);
         if dir == InodeNo::ROOT {
             return Ok(InodeNo::ROOT);
         }
@@ -152,6 +156,7 @@ impl Volume {
         new: &NewFile<'_>,
         adjust: impl Fn(&mut Inode),
     ) -> Result<Attr> {
+        let _op = self.enter(OpKind::Create, dir);
         count(&self.calls.creates);
         self.check_new_name(dir)?;
         if let NewKind::Symlink(target) = new.kind {
@@ -193,6 +198,7 @@ impl Volume {
         dir: InodeNo,
         new: &NewFile<'_>,
     ) -> Result<Attr> {
+        let _op = self.enter(OpKind::Create, dir);
         count(&self.calls.creates);
         self.check_new_name(dir)?;
         let parent = self.vnode(dir)?;
@@ -280,6 +286,7 @@ impl Volume {
     /// append-only, or if `dir` is immutable; `EMLINK` if the file has as many names as the format
     /// can count; those of [changes](super#errors).
     pub fn link(&self, ino: InodeNo, dir: InodeNo, name: &[u8]) -> Result<Attr> {
+        let _op = self.enter(OpKind::Link, dir);
         count(&self.calls.creates);
         self.check_new_name(dir)?;
         self.check_unprotected(ino)?;
@@ -318,6 +325,7 @@ impl Volume {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn unlink(&self, dir: InodeNo, name: &[u8]) -> Result<()> {
+        let _op = self.enter(OpKind::Remove, dir);
         count(&self.calls.removes);
         let parent = self.vnode(dir)?;
         self.check_old_name(&parent, name)?;
@@ -334,6 +342,7 @@ impl Volume {
     /// of names as of [`lookup`](Volume::lookup); `EPERM` as of [`unlink`](Volume::unlink); those
     /// of [changes](super#errors).
     pub fn remove_dir(&self, dir: InodeNo, name: &[u8]) -> Result<()> {
+        let _op = self.enter(OpKind::Remove, dir);
         count(&self.calls.removes);
         let parent = self.vnode(dir)?;
         self.check_old_name(&parent, name)?;
@@ -365,6 +374,7 @@ impl Volume {
     /// Gives references back that lookups and the like took. A file without a name is deleted with
     /// its last reference.
     pub fn release(&self, ino: InodeNo, references: u64) {
+        let _op = self.enter(OpKind::Release, ino);
         if self.references.release(ino, references)
             && self.check_writable().is_ok()
             && let Err(error) = self.delete(ino)
@@ -411,6 +421,7 @@ impl Volume {
         new_name: &[u8],
         mode: RenameMode,
     ) -> Result<()> {
+        let _op = self.enter(OpKind::Rename, dir);
         count(&self.calls.renames);
         let from = self.vnode(dir)?;
         let to = self.vnode(new_dir)?;
@@ -477,6 +488,7 @@ impl Volume {
         plus: bool,
         visit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<()> {
+        let _op = self.enter(OpKind::List, dir);
         count(&self.calls.dir_reads);
         let vnode = self.vnode(dir)?;
         self.readahead.before_read(self.store(), &vnode);

@@ -12,6 +12,7 @@ use crate::error::{Corruption, Result};
 use crate::format::sector;
 use crate::format::{Superblock, index};
 use crate::inode::{Locked, Store, Vnode};
+use crate::trace;
 use crate::units::{EpochNo, FileBlock, InodeNo, Key};
 
 /// An epoch that was prepared: what to write, and which pages are in flight.
@@ -89,6 +90,8 @@ impl<'a> Preparation<'a> {
 
     /// Takes what was changed, and prepares its writes.
     pub(super) fn run(mut self) -> Result<Prepared> {
+        // What changes here is the work of the operations before.
+        let _on_behalf = trace::hide();
         self.collect();
         self.with_derived |= self.many_derived();
         self.place()?;
@@ -262,10 +265,11 @@ impl<'a> Preparation<'a> {
         };
         let encoded = self.store.encode_to_fit(file, room, &mut self.writes)?;
         let image = self.store.sector_mut(holder, index)?;
-        if sector::replace(image, slot, &sector::Body::Embedded(encoded.record())) {
-            Ok(())
-        } else {
-            Err(lost("its sector has no room for it").into())
+        if !sector::replace(image, slot, &sector::Body::Embedded(encoded.record())) {
+            return Err(lost("its sector has no room for it").into());
         }
+        let position = FileBlock(u64::from(index.0 / self.store.layout.block_sectors()));
+        holder.pages.note_causes(position, &file.causes);
+        Ok(())
     }
 }

@@ -20,6 +20,7 @@ use crate::format::inode::{FileType, InodeFlags};
 use crate::format::superblock::Incompat;
 use crate::inode::Vnode;
 use crate::namespace::Names;
+use crate::trace::OpKind;
 use crate::units::InodeNo;
 
 /// What is kept from changing about a file.
@@ -58,6 +59,7 @@ impl Volume {
     ///
     /// [`Error::Stale`] if there is no such inode.
     pub fn protection(&self, ino: InodeNo) -> Result<Protection> {
+        let _op = self.enter(OpKind::Stat, ino);
         Ok(Protection::of(self.vnode(ino)?.state.read().inode.protection))
     }
 
@@ -68,6 +70,7 @@ impl Volume {
     ///
     /// [`Error::NotSupported`] for other files, which have no such flags; otherwise as for changes.
     pub fn protect(&self, ino: InodeNo, protection: Protection) -> Result<()> {
+        let _op = self.enter(OpKind::SetAttributes, ino);
         let file_type = self.vnode(ino)?.state.read().inode.file_type;
         if !matches!(file_type, FileType::Regular | FileType::Directory) {
             return Err(Error::NotSupported);

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use super::Volume;
 use crate::error::{Error, Result};
 use crate::inode::Scrubber;
+use crate::trace::OpKind;
 use crate::units::{CgIndex, InodeNo};
 
 /// Problems that a scrub keeps the text of; the others are only counted.
@@ -42,6 +43,7 @@ impl Volume {
         &self,
         watch: &mut dyn FnMut(&ScrubProgress) -> ControlFlow<()>,
     ) -> Result<ScrubProgress> {
+        let _op = self.enter_volume(OpKind::Maintenance);
         self.check_open()?;
         let store = self.store();
         let inodes_total = store.locator.inodes();

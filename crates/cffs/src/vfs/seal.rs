@@ -84,6 +84,7 @@ impl Preparation<'_> {
             sector::settle(image);
             sector::seal(image, epoch, checksum);
         }
+        self.note_causes(file, position, number);
         let phase = match (new, deferred) {
             (true, _) if waits => Phase::Change,
             (true, _) => Phase::New,
@@ -131,10 +132,18 @@ impl Preparation<'_> {
             PageKind::Locator => locator::seal(page, checksum),
             _ => index::seal(page, checksum),
         }
+        self.note_causes(file, position, number);
         if let Some(block) = self.take_page(file, position) {
             self.writes.put_block(phase, number, block);
         }
         Ok(())
+    }
+
+    /// Has the write of a page belong to the operations that changed it.
+    fn note_causes(&mut self, file: &Locked<'_>, position: FileBlock, number: BlockNo) {
+        if let Some(causes) = file.pages.causes(position) {
+            self.writes.note_causes(number, causes);
+        }
     }
 }
 

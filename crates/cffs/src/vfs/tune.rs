@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::format::Superblock;
 use crate::format::superblock::{ErrorsPolicy, Incompat, Reserve};
 use crate::mkfs;
+use crate::trace::OpKind;
 
 /// Which properties of a volume to change; `None` leaves one as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,6 +62,7 @@ impl Volume {
     /// [`Error::Unsupported`] if a value cannot be; nothing is changed then. [`Error::Io`] if the
     /// device failed: the volume keeps its properties and is [latched](Volume::latched).
     pub fn tune(&self, changes: &SetVolume) -> Result<Superblock> {
+        let _op = self.enter_volume(OpKind::Maintenance);
         let next = self.rewrite_superblock(|superblock| changes.apply(superblock))?;
         self.store().alloc.set_reserve(next.reserve.fragments);
         self.reserve.set(next.reserve);

@@ -7,6 +7,7 @@ use crate::clock::Timestamp;
 use crate::format::inode::FileType;
 pub use crate::format::superblock::ErrorsPolicy;
 use crate::host::Host;
+use crate::trace::Recorder;
 use crate::tuning::{BREAK_EVEN_BYTES, EARLY_BYTES, FSYNC_LEAVES_BYTES};
 use crate::units::InodeNo;
 use crate::waiter::{InPlace, Waiter};
@@ -287,6 +288,9 @@ pub struct OpenOptions {
     pub take_over: bool,
     /// Learns when a thread that called is about to wait.
     pub waiter: Arc<dyn Waiter>,
+    /// Records operations, and the requests that they cause of a
+    /// [`RecordedDevice`](crate::trace::RecordedDevice) of the same recorder.
+    pub recorder: Arc<Recorder>,
 }
 
 impl Default for OpenOptions {
@@ -310,6 +314,7 @@ impl Default for OpenOptions {
             host: None,
             take_over: false,
             waiter: Arc::new(InPlace),
+            recorder: Arc::default(),
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::format::checksum;
 use crate::format::xattr::{self, XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 use crate::inode::{Attributes, Inode, Locked, Store};
+use crate::trace::OpKind;
 use crate::units::{InodeNo, Key};
 
 /// The attribute that names a file's co-location key: files and directories with the same value lie
@@ -41,6 +42,7 @@ impl Volume {
     ///
     /// `ENODATA` if the file does not have it; those of [reading](super#errors).
     pub fn xattr(&self, ino: InodeNo, name: &[u8]) -> Result<Vec<u8>> {
+        let _op = self.enter(OpKind::Xattr, ino);
         self.look_at_attributes(ino, |known| known.get(name).cloned())?.ok_or(Error::NoAttribute)
     }
 
@@ -50,6 +52,7 @@ impl Volume {
     ///
     /// Those of [reading](super#errors).
     pub fn xattr_names(&self, ino: InodeNo) -> Result<Vec<Vec<u8>>> {
+        let _op = self.enter(OpKind::Xattr, ino);
         self.look_at_attributes(ino, |known| known.names().cloned().collect())
     }
 
@@ -101,6 +104,7 @@ impl Volume {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
+        let _op = self.enter(OpKind::Xattr, ino);
         check_name(name)?;
         self.check_unprotected(ino)?;
         if value.len() > XATTR_VALUE_BYTES_MAX {
@@ -141,6 +145,7 @@ impl Volume {
     /// `ENODATA` if the file does not have it; `EOPNOTSUPP`, `ERANGE` and `EPERM` as of
     /// [`set_xattr`](Volume::set_xattr); those of [changes](super#errors).
     pub fn remove_xattr(&self, ino: InodeNo, name: &[u8]) -> Result<()> {
+        let _op = self.enter(OpKind::Xattr, ino);
         check_name(name)?;
         self.check_unprotected(ino)?;
         if self.drop_xattr(ino, name)? { Ok(()) } else { Err(Error::NoAttribute) }

@@ -94,6 +94,11 @@ impl<'a> Frame<'a> {
         NodeId(self.header.nodeid)
     }
 
+    /// The process that called; zero for the kernel itself and for other pid namespaces.
+    pub fn process(&self) -> u32 {
+        self.header.pid
+    }
+
     /// The operation, if known.
     pub fn opcode(&self) -> Option<Opcode> {
         Opcode::from_number(self.header.opcode)

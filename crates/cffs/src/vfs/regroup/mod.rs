@@ -30,6 +30,7 @@ use crate::cache::WriteSet;
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::inode::{Locked, Neighbours, Vnode, VnodeState};
+use crate::trace::OpKind;
 use crate::units::{FileBlock, InodeNo, Key};
 
 /// How far a regrouping has come.
@@ -98,6 +99,7 @@ impl Volume {
         options: &RegroupOptions,
         watch: &mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>,
     ) -> Result<RegroupProgress> {
+        let _op = self.enter_volume(OpKind::Regroup);
         if !self.store().features.policy.groups() {
             return Err(Error::Invalid("the volume was made not to group files (mkfs --policy)"));
         }

@@ -1,0 +1,227 @@
+//! Fetching a trace from a server, and from another machine.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use cffs::trace::Detail;
+use cffs::trace::record::{HEADER_BYTES, Record, split};
+use cffs_serve::fuse::{control, recording};
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::output::{self, note};
+
+/// How often a server is asked that had nothing more.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// How long a connection may take to accept what is sent.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+/// Processes of which names are looked up.
+const PROCESSES_MAX: usize = 1 << 16;
+
+#[derive(Debug, Args)]
+pub(super) struct RecordTrace {
+    /// Where to; - for standard output, such as a pipe.
+    #[arg(short = 'o', long, value_name = "FILE", required_unless_present = "listen")]
+    output: Option<PathBuf>,
+    /// Send it to the first that connects to this address (HOST:PORT), so that nothing is written on
+    /// this machine. Neither side proves who it is: use it in a network that you trust.
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "output")]
+    listen: Option<String>,
+    /// Record also the operations that find all in memory and change nothing, one by one; else they are
+    /// only counted.
+    #[arg(long)]
+    all: bool,
+    /// End after so many seconds.
+    #[arg(long, value_name = "SECONDS", conflicts_with = "command")]
+    seconds: Option<u64>,
+    /// A directory of the mounted volume.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Record while this command runs. When it has ended, everything is made durable, so that what it
+    /// has changed is written while that is recorded.
+    #[arg(last = true)]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Fetch {
+    /// Where to; - for standard output, such as a pipe.
+    #[arg(short = 'o', long, value_name = "FILE")]
+    output: PathBuf,
+    /// Where `record --listen` waits (HOST:PORT).
+    #[arg(value_name = "ADDRESS")]
+    address: String,
+}
+
+/// A file or standard output that is written to.
+pub(super) fn sink(path: &Path) -> anyhow::Result<Box<dyn Write>> {
+    if path == Path::new("-") {
+        return Ok(Box::new(output::stdout()));
+    }
+    let file = File::create(path).with_context(|| path.display().to_string())?;
+    Ok(Box::new(BufWriter::new(file)))
+}
+
+/// The same for a trace, which is no text.
+fn trace_sink(path: &Path) -> anyhow::Result<Box<dyn Write>> {
+    if path == Path::new("-") && io::stdout().is_terminal() {
+        bail!("a trace is not for a terminal: write it to a file or a pipe");
+    }
+    sink(path)
+}
+
+impl Fetch {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let mut from = TcpStream::connect(&self.address).with_context(|| self.address.clone())?;
+        let mut out = trace_sink(&self.output)?;
+        io::copy(&mut from, &mut out).with_context(|| self.address.clone())?;
+        out.flush().with_context(|| self.output.display().to_string())
+    }
+}
+
+impl RecordTrace {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        // Whose directory it is is known before anything is made.
+        control::identity(&self.directory).with_context(|| self.directory.display().to_string())?;
+        let mut out = match (&self.listen, &self.output) {
+            (Some(address), _) => listen(address)?,
+            (None, Some(path)) => trace_sink(path)?,
+            (None, None) => bail!("give -o FILE or --listen ADDRESS"),
+        };
+        let is_over = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&is_over))?;
+        }
+        let detail = if self.all { Detail::All } else { Detail::Causes };
+        recording::start(&self.directory, detail)
+            .with_context(|| self.directory.display().to_string())?;
+        let started = self.start_command();
+        let mut process = match started {
+            Ok(process) => process,
+            Err(error) => {
+                let _ = recording::stop(&self.directory);
+                return Err(error);
+            }
+        };
+        let fetched = self.fetch(&mut out, &is_over, process.as_mut());
+        if fetched.is_err() {
+            let _ = recording::stop(&self.directory);
+        }
+        fetched?;
+        match process {
+            Some(mut process) => Ok(ExitCode::from(code_of(process.wait()?))),
+            None => Ok(ExitCode::SUCCESS),
+        }
+    }
+
+    fn start_command(&self) -> anyhow::Result<Option<Child>> {
+        let [program, arguments @ ..] = &self.command[..] else { return Ok(None) };
+        let started = Command::new(program).args(arguments).spawn();
+        Ok(Some(started.with_context(|| program.display().to_string())?))
+    }
+
+    /// Copies what is recorded until the recording ends.
+    fn fetch(
+        &self,
+        out: &mut dyn Write,
+        is_over: &AtomicBool,
+        mut process: Option<&mut Child>,
+    ) -> anyhow::Result<()> {
+        let until = self.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        let mut names = Names::default();
+        let mut is_stopped = false;
+        let mut has_ended_early = true;
+        loop {
+            let piece = recording::next(&self.directory).context("the volume was unmounted")?;
+            out.write_all(&names.added_to(&piece.bytes)).context("the trace")?;
+            if !piece.bytes.is_empty() {
+                continue;
+            }
+            if !piece.is_on {
+                break;
+            }
+            let has_exited = match &mut process {
+                Some(process) => process.try_wait()?.is_some(),
+                None => false,
+            };
+            let is_late = until.is_some_and(|until| Instant::now() >= until);
+            if !is_stopped && (has_exited || is_late || is_over.load(Ordering::Relaxed)) {
+                if has_exited {
+                    control::sync(&self.directory)?;
+                }
+                recording::stop(&self.directory)?;
+                (is_stopped, has_ended_early) = (true, false);
+                continue;
+            }
+            out.flush().context("the trace")?;
+            thread::sleep(POLL_INTERVAL);
+        }
+        if has_ended_early {
+            note!("cffs: another command ended the recording");
+        }
+        out.flush().context("the trace")
+    }
+}
+
+fn code_of(status: std::process::ExitStatus) -> u8 {
+    status.code().map_or(1, |code| u8::try_from(code).unwrap_or(1))
+}
+
+/// Waits for one that connects.
+fn listen(address: &str) -> anyhow::Result<Box<dyn Write>> {
+    let listener = TcpListener::bind(address).with_context(|| address.to_owned())?;
+    note!("cffs: the recording begins when `cffs trace fetch {}` connects", listener.local_addr()?);
+    let (connection, peer) = listener.accept()?;
+    note!("cffs: {peer} fetches the trace");
+    connection.set_write_timeout(Some(SEND_TIMEOUT))?;
+    Ok(Box::new(BufWriter::new(connection)))
+}
+
+/// Adds the names of processes to a trace, each before the first record that needs it.
+#[derive(Default)]
+struct Names {
+    known: HashSet<u32>,
+    /// Whether the header has passed.
+    has_begun: bool,
+    /// The beginning of a record of which the rest has not come yet.
+    rest: Vec<u8>,
+}
+
+impl Names {
+    fn added_to(&mut self, piece: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(piece.len());
+        self.rest.extend_from_slice(piece);
+        let mut at = 0;
+        if !self.has_begun && self.rest.len() >= HEADER_BYTES {
+            at = HEADER_BYTES;
+            out.extend_from_slice(&self.rest[..at]);
+            self.has_begun = true;
+        }
+        while let Some((len, process)) = split(&self.rest[at..]).filter(|_| self.has_begun) {
+            if let Some(process) = process.filter(|process| self.is_new(*process))
+                && let Ok(name) = fs::read(format!("/proc/{process}/comm"))
+            {
+                let name = name.trim_ascii_end().to_vec();
+                Record::Process { process, name }.encode(&mut out);
+            }
+            out.extend_from_slice(&self.rest[at..at + len]);
+            at += len;
+        }
+        self.rest.drain(..at);
+        out
+    }
+
+    fn is_new(&mut self, process: u32) -> bool {
+        process > 0 && self.known.len() < PROCESSES_MAX && self.known.insert(process)
+    }
+}

@@ -1,0 +1,109 @@
+//! Recording which operations cause which requests of a mounted volume: others start it, fetch what was
+//! recorded piece by piece, and end it. All of this is asked for by reading an attribute, which reaches a
+//! mount that the kernel takes for read-only, too.
+
+use std::path::Path;
+
+use cffs::error::Result;
+use cffs::trace::Detail;
+use cffs::vfs::Volume;
+use rustix::fs::lgetxattr;
+
+use super::control::{AskError, VALUE_BYTES_MAX};
+
+const CAUSES: &str = "system.cffs.trace.causes";
+const ALL: &str = "system.cffs.trace.all";
+const NEXT: &str = "system.cffs.trace.next";
+const STOP: &str = "system.cffs.trace.stop";
+
+/// What is asked of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    Start(Detail),
+    /// What was recorded since, behind a byte that says whether more may come.
+    Next,
+    Stop,
+}
+
+impl Ask {
+    /// What reading the attribute with this name asks.
+    pub fn made_by(name: &[u8]) -> Option<Ask> {
+        match std::str::from_utf8(name).ok()? {
+            CAUSES => Some(Ask::Start(Detail::Causes)),
+            ALL => Some(Ask::Start(Detail::All)),
+            NEXT => Some(Ask::Next),
+            STOP => Some(Ask::Stop),
+            _ => None,
+        }
+    }
+
+    /// Does it; how much of `buf` is the answer.
+    pub fn carry_out(self, volume: &Volume, buf: &mut [u8]) -> Result<usize> {
+        let recorder = volume.recorder();
+        match self {
+            Ask::Start(detail) => recorder.start(detail).map(|()| 0),
+            Ask::Stop => {
+                recorder.stop();
+                Ok(0)
+            }
+            Ask::Next => {
+                // One who only wants to know how long it is gets nothing, and takes nothing away.
+                let Some((head, room)) = buf.split_first_mut() else { return Ok(1) };
+                // Looked at first: what comes after the end of the recording is complete.
+                *head = u8::from(recorder.is_on());
+                let taken = recorder.take(room.len());
+                room[..taken.len()].copy_from_slice(&taken);
+                Ok(1 + taken.len())
+            }
+        }
+    }
+}
+
+/// What was recorded since it was last asked for.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// Whether more may come: without it, and without bytes, the trace is complete.
+    pub is_on: bool,
+    /// A piece of the trace.
+    pub bytes: Vec<u8>,
+}
+
+/// Starts a recording on the volume to which `directory` belongs.
+///
+/// # Errors
+///
+/// `EINVAL` while another one is under way; what the server says.
+pub fn start(directory: &Path, detail: Detail) -> Result<(), AskError> {
+    let name = if detail == Detail::All { ALL } else { CAUSES };
+    ask(directory, name).map(drop)
+}
+
+/// Ends the recording. What it has can still be fetched.
+///
+/// # Errors
+///
+/// What the server says.
+pub fn stop(directory: &Path) -> Result<(), AskError> {
+    ask(directory, STOP).map(drop)
+}
+
+/// Fetches the next piece.
+///
+/// # Errors
+///
+/// What the server says.
+pub fn next(directory: &Path) -> Result<Recorded, AskError> {
+    let mut bytes = ask(directory, NEXT)?;
+    if bytes.is_empty() {
+        return Err(AskError::NotMounted);
+    }
+    let is_on = bytes.remove(0) != 0;
+    Ok(Recorded { is_on, bytes })
+}
+
+fn ask(directory: &Path, name: &str) -> Result<Vec<u8>, AskError> {
+    let mut value = vec![0; VALUE_BYTES_MAX];
+    let len = lgetxattr(directory, name, &mut value).map_err(AskError::from_errno)?;
+    value.truncate(len);
+    Ok(value)
+}

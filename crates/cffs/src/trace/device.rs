@@ -1,0 +1,111 @@
+//! The device of which requests are recorded.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use super::causes::shares;
+use super::context::{Logged, now_ns, requester, way};
+use super::op::Way;
+use super::recorder::{Asked, Recorder};
+use crate::device::{BlockDevice, Geometry, LogStats, RequestKind};
+
+/// A device that hands each request to a recorder, with the operations that caused it. It belongs below
+/// the log of a volume, so that it sees what the log does.
+pub struct RecordedDevice<D> {
+    inner: D,
+    recorder: Arc<Recorder>,
+}
+
+impl<D: BlockDevice> RecordedDevice<D> {
+    /// Records what `inner` is asked for while the recorder runs.
+    pub fn new(inner: D, recorder: Arc<Recorder>) -> RecordedDevice<D> {
+        RecordedDevice { inner, recorder }
+    }
+
+    /// A request that belongs to the operation of this thread.
+    fn own(
+        &self,
+        (kind, offset, len): Asked,
+        call: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        if !self.recorder.is_on() {
+            return call();
+        }
+        let parts = shares([None].into_iter(), requester());
+        let started = now_ns();
+        let result = call();
+        self.recorder.request((kind, offset, len), way(), &parts, started, result.is_ok());
+        result
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for RecordedDevice<D> {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.inner)
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let len = buf.len() as u64;
+        self.own((RequestKind::Read, offset, len), || self.inner.read_at(offset, buf))
+    }
+
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        if !self.recorder.is_on() {
+            return self.inner.write_at(offset, bufs);
+        }
+        let len = bufs.iter().map(|buf| buf.len() as u64).sum();
+        let (parts, way) = self.recorder.logged().attribute(offset, len);
+        let started = now_ns();
+        let result = self.inner.write_at(offset, bufs);
+        if result.is_ok() {
+            self.recorder.logged().written(offset, len);
+        }
+        let asked = (RequestKind::Write, offset, len);
+        self.recorder.request(asked, way, &parts, started, result.is_ok());
+        result
+    }
+
+    fn barrier(&self) -> io::Result<()> {
+        self.own((RequestKind::Barrier, 0, 0), || self.inner.barrier())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.own((RequestKind::Sync, 0, 0), || self.inner.sync())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.own((RequestKind::Discard, offset, len), || self.inner.discard(offset, len))
+    }
+
+    // What a device in a store does as one request is one here, too.
+    fn atomic_bytes_max(&self) -> u64 {
+        self.inner.atomic_bytes_max()
+    }
+
+    fn write_atomic(&self, blocks: &[(u64, &[u8])]) -> io::Result<bool> {
+        if !self.recorder.is_on() {
+            return self.inner.write_atomic(blocks);
+        }
+        let len = blocks.iter().map(|(_, image)| image.len() as u64).sum();
+        let parts = Logged::attribute_record();
+        let started = now_ns();
+        let result = self.inner.write_atomic(blocks);
+        if matches!(result, Ok(true) | Err(_)) {
+            let asked = (RequestKind::Write, 0, len);
+            self.recorder.request(asked, Way::Log, &parts, started, result.is_ok());
+        }
+        result
+    }
+
+    fn stop_log(&self) -> io::Result<()> {
+        self.inner.stop_log()
+    }
+
+    fn log_stats(&self) -> Option<LogStats> {
+        self.inner.log_stats()
+    }
+}

@@ -1,0 +1,36 @@
+//! Which operation caused which request of the device.
+//!
+//! An *operation* is one call of the facade, from its first to its last line. [`Recorder::enter`] begins
+//! one, in the context of its thread; from there its number goes where its work goes:
+//!
+//! ```text
+//!   thread ──────────────▶ a read on it                         ▶ the request
+//!      │  └ run queue ───▶ a read ahead, on another thread      ▶ the request
+//!      └──▶ changed page ─▶ block of an epoch ─┬───────────────▶ the write, an epoch later
+//!           changed inode ─▶ its sector's page │
+//!                                              └▶ record of the log ▶ its block, drained later
+//! ```
+//!
+//! Pages and inodes keep the operations that changed them as [`Causes`]; a set of writes keeps those of
+//! its blocks ([`write_for`]). [`RecordedDevice`] is the last device of ours above the real one: there
+//! each request gets its shares ([`Share`]), which add up to [`WHOLE`], and goes to the [`Recorder`].
+//! What no operation caused (a superblock, a bitmap, a flush at the end of an epoch) belongs to the
+//! operation on whose thread it is made.
+//!
+//! Stands on `device`. Invariants: while nothing is recorded, an operation costs a look at one word, and
+//! a page has an empty list; what is recorded changes no request.
+
+mod causes;
+mod context;
+mod device;
+mod op;
+pub mod record;
+mod recorder;
+#[cfg(test)]
+mod tests;
+
+pub use causes::Causes;
+pub use context::{Scope, as_record, cause, hide, read_ahead_for, set_process, write_for};
+pub use device::RecordedDevice;
+pub use op::{OpId, OpKind, Share, WHOLE, Way};
+pub use recorder::{Detail, Operation, Recorder};

@@ -1,0 +1,185 @@
+//! Operations, by number, and their shares of requests.
+
+/// What an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum OpKind {
+    /// None that is known: what was under way when the recording began, or a thread of the volume itself.
+    Volume = 1,
+    /// A name or an inode is looked up.
+    Lookup,
+    /// A file is made, of whatever type.
+    Create,
+    /// A further name is given.
+    Link,
+    /// A name is removed.
+    Remove,
+    /// A name is changed.
+    Rename,
+    /// A directory is listed.
+    List,
+    /// Contents are read.
+    Read,
+    /// Contents are written, allocated or copied.
+    Write,
+    /// Attributes are read.
+    Stat,
+    /// Attributes are changed.
+    SetAttributes,
+    /// An extended attribute is read or changed.
+    Xattr,
+    /// Changes are made durable.
+    Sync,
+    /// References are given back, and with them perhaps files without a name.
+    Release,
+    /// An epoch, a clean point, or contents ahead of an epoch, by the volume's background.
+    Background,
+    /// Scattered files are moved together.
+    Regroup,
+    /// Everything else that keeps a volume in order: it is closed, grown, tuned, trimmed, checked.
+    Maintenance,
+}
+
+impl OpKind {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [OpKind; 17] = [
+        OpKind::Volume,
+        OpKind::Lookup,
+        OpKind::Create,
+        OpKind::Link,
+        OpKind::Remove,
+        OpKind::Rename,
+        OpKind::List,
+        OpKind::Read,
+        OpKind::Write,
+        OpKind::Stat,
+        OpKind::SetAttributes,
+        OpKind::Xattr,
+        OpKind::Sync,
+        OpKind::Release,
+        OpKind::Background,
+        OpKind::Regroup,
+        OpKind::Maintenance,
+    ];
+
+    /// The kind with this number.
+    pub fn from_number(number: u8) -> Option<OpKind> {
+        OpKind::ALL.get(usize::from(number).checked_sub(1)?).copied()
+    }
+
+    /// Its name, as it is printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            OpKind::Volume => "volume",
+            OpKind::Lookup => "lookup",
+            OpKind::Create => "create",
+            OpKind::Link => "link",
+            OpKind::Remove => "remove",
+            OpKind::Rename => "rename",
+            OpKind::List => "list",
+            OpKind::Read => "read",
+            OpKind::Write => "write",
+            OpKind::Stat => "stat",
+            OpKind::SetAttributes => "setattr",
+            OpKind::Xattr => "xattr",
+            OpKind::Sync => "sync",
+            OpKind::Release => "release",
+            OpKind::Background => "background",
+            OpKind::Regroup => "regroup",
+            OpKind::Maintenance => "maintenance",
+        }
+    }
+}
+
+/// The bits of an [`OpId`] below its process and its kind.
+const SEQUENCE_BITS: u32 = 36;
+/// Linux gives no process a number of more bits.
+const PROCESS_BITS: u32 = 22;
+
+/// The number of an operation, unique in a recording: it says of itself what the operation is, and which
+/// process called, so that a trace is summed up without a table of all operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpId(u64);
+
+impl OpId {
+    /// No known operation.
+    pub const VOLUME: OpId = OpId::new(OpKind::Volume, 0, 0);
+
+    /// The number of an operation of a process; 0 is no process.
+    pub const fn new(kind: OpKind, process: u32, sequence: u64) -> OpId {
+        let process = process as u64 & ((1 << PROCESS_BITS) - 1);
+        let sequence = sequence & ((1 << SEQUENCE_BITS) - 1);
+        OpId((kind as u64) << (SEQUENCE_BITS + PROCESS_BITS) | process << SEQUENCE_BITS | sequence)
+    }
+
+    /// The operation that these bits tell of, if they do of one.
+    pub fn from_bits(bits: u64) -> Option<OpId> {
+        OpKind::from_number((bits >> (SEQUENCE_BITS + PROCESS_BITS)) as u8)?;
+        Some(OpId(bits))
+    }
+
+    /// All of it as one number.
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// What the operation is.
+    pub fn kind(self) -> OpKind {
+        let number = (self.0 >> (SEQUENCE_BITS + PROCESS_BITS)) as u8;
+        OpKind::from_number(number).unwrap_or(OpKind::Volume)
+    }
+
+    /// The thread that called, by the number that the kernel has for it; 0 if none did.
+    pub fn process(self) -> u32 {
+        (self.0 >> SEQUENCE_BITS) as u32 & ((1 << PROCESS_BITS) - 1)
+    }
+}
+
+/// How a request came from its operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Way {
+    /// The operation made it and waited for it.
+    Direct = 1,
+    /// It was read ahead by another thread.
+    ReadAhead,
+    /// It wrote blocks of an epoch to their places.
+    WriteBack,
+    /// It wrote blocks of an epoch as a record of the log.
+    Log,
+    /// It brought blocks from the log to their places.
+    Drain,
+}
+
+impl Way {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Way; 5] = [Way::Direct, Way::ReadAhead, Way::WriteBack, Way::Log, Way::Drain];
+
+    /// The way with this number.
+    pub fn from_number(number: u8) -> Option<Way> {
+        Way::ALL.get(usize::from(number).checked_sub(1)?).copied()
+    }
+
+    /// Its name, as it is printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Direct => "direct",
+            Way::ReadAhead => "read-ahead",
+            Way::WriteBack => "write-back",
+            Way::Log => "log",
+            Way::Drain => "drain",
+        }
+    }
+}
+
+/// The shares of a request add up to this.
+pub const WHOLE: u32 = 1 << 30;
+
+/// An operation's share of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The operation.
+    pub op: OpId,
+    /// So much of [`WHOLE`].
+    pub part: u32,
+}

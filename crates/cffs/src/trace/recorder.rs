@@ -1,0 +1,217 @@
+//! What was recorded, until somebody takes it.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::context::{self, Logged, now_ns};
+use super::op::{OpKind, Share, Way};
+use super::record::{Header, Record};
+use crate::device::RequestKind;
+use crate::error::{Error, Result};
+use crate::units::InodeNo;
+
+/// More than this is not kept for a reader who does not come.
+const BUFFER_BYTES_MAX: usize = 16 << 20;
+/// A reader who stays away for so long while the buffer is full has gone.
+const PATIENCE: Duration = Duration::from_secs(10);
+const KINDS: usize = OpKind::ALL.len();
+
+/// Which operations are recorded one by one. All of them are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// Those that change something, or reach the device.
+    #[default]
+    Causes,
+    /// Every one.
+    All,
+}
+
+/// The kind, the first byte and the length of a request.
+pub(super) type Asked = (RequestKind, u64, u64);
+
+/// Records operations and the requests that they cause, while it is on.
+///
+/// What is recorded waits in memory, [`Recorder::take`] takes it. Nothing waits for that: what finds no
+/// room is lost, and counted, and after a while the recording ends.
+#[derive(Default)]
+pub struct Recorder {
+    /// 0 while nothing is recorded, 1 for [`Detail::Causes`], 2 for [`Detail::All`].
+    mode: AtomicU8,
+    counts: [AtomicU64; KINDS],
+    buffer: Mutex<Buffer>,
+    logged: Mutex<Logged>,
+}
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recorder").field("is_on", &self.is_on()).finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Buffer {
+    bytes: Vec<u8>,
+    /// So many of them were taken.
+    taken_bytes: usize,
+    /// Records that found no room since the last that did.
+    lost: u64,
+    taken_at: Option<Instant>,
+}
+
+/// An operation under way; it ends when this is dropped.
+#[must_use = "the operation ends when this is dropped"]
+pub struct Operation<'a>(Option<&'a Recorder>);
+
+impl Drop for Operation<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(recorder) = self.0 {
+            recorder.leave();
+        }
+    }
+}
+
+impl Recorder {
+    /// Whether anything is recorded.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.mode.load(Ordering::Relaxed) != 0
+    }
+
+    /// Begins an operation on an inode. One within another is part of that.
+    #[inline]
+    pub fn enter(&self, kind: OpKind, ino: InodeNo) -> Operation<'_> {
+        match self.mode.load(Ordering::Relaxed) {
+            0 => Operation(None),
+            mode => self.begin(mode, kind, ino),
+        }
+    }
+
+    fn begin(&self, mode: u8, kind: OpKind, ino: InodeNo) -> Operation<'_> {
+        if !context::begin(kind, ino.0, mode == 2) {
+            return Operation(None);
+        }
+        self.counts[kind as usize - 1].fetch_add(1, Ordering::Relaxed);
+        Operation(Some(self))
+    }
+
+    fn leave(&self) {
+        let Some(current) = context::end() else { return };
+        if let Some(id) = current.id {
+            let duration_ns = now_ns().saturating_sub(current.started_ns);
+            let started_ns = current.started_ns;
+            self.push(&Record::Operation { id, ino: current.ino, started_ns, duration_ns });
+        }
+    }
+
+    /// Notes a request that has ended.
+    pub(super) fn request(
+        &self,
+        (kind, offset, len): Asked,
+        way: Way,
+        shares: &[Share],
+        started_ns: u64,
+        succeeded: bool,
+    ) {
+        let duration_ns = now_ns().saturating_sub(started_ns);
+        let shares = shares.to_vec();
+        self.push(&Record::Request {
+            kind,
+            way,
+            succeeded,
+            offset_bytes: offset,
+            len_bytes: len,
+            started_ns,
+            duration_ns,
+            shares,
+        });
+    }
+
+    pub(super) fn logged(&self) -> MutexGuard<'_, Logged> {
+        self.logged.lock()
+    }
+
+    /// Says where the log of the volume lies, in bytes.
+    pub fn set_log_area(&self, area: std::ops::Range<u64>) {
+        self.logged().area = area;
+    }
+
+    fn push(&self, record: &Record) {
+        let mut buffer = self.buffer.lock();
+        if !self.is_on() {
+            return;
+        }
+        if buffer.bytes.len() - buffer.taken_bytes > BUFFER_BYTES_MAX {
+            buffer.lost += 1;
+            if buffer.taken_at.is_none_or(|taken| taken.elapsed() > PATIENCE) {
+                self.mode.store(0, Ordering::Relaxed);
+            }
+            return;
+        }
+        buffer.note_lost();
+        record.encode(&mut buffer.bytes);
+    }
+
+    /// Begins a recording.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] while another one is under way.
+    pub fn start(&self, detail: Detail) -> Result<()> {
+        let mut buffer = self.buffer.lock();
+        if self.is_on() {
+            return Err(Error::Invalid("a recording is under way"));
+        }
+        *buffer = Buffer { taken_at: Some(Instant::now()), ..Buffer::default() };
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let header = Header { began_ns: now_ns(), began_unix_ns: wall.as_nanos() as u64 };
+        header.encode(&mut buffer.bytes);
+        self.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+        self.logged().clear();
+        let mode = if detail == Detail::All { 2 } else { 1 };
+        self.mode.store(mode, Ordering::Release);
+        Ok(())
+    }
+
+    /// Ends the recording. What it has can still be taken.
+    pub fn stop(&self) {
+        let mut buffer = self.buffer.lock();
+        if self.mode.swap(0, Ordering::AcqRel) == 0 {
+            return;
+        }
+        buffer.note_lost();
+        let counts = OpKind::ALL.into_iter().zip(&self.counts);
+        let counts = counts.map(|(kind, count)| (kind, count.load(Ordering::Relaxed)));
+        let counts = counts.filter(|(_, count)| *count > 0).collect();
+        Record::Counts(counts).encode(&mut buffer.bytes);
+    }
+
+    /// Takes at most so many bytes of what was recorded; none, if there is nothing more as yet.
+    pub fn take(&self, bytes_max: usize) -> Vec<u8> {
+        let mut buffer = self.buffer.lock();
+        buffer.taken_at = Some(Instant::now());
+        buffer.take(bytes_max)
+    }
+}
+
+impl Buffer {
+    fn take(&mut self, bytes_max: usize) -> Vec<u8> {
+        let rest = &self.bytes[self.taken_bytes..];
+        let taken = rest[..rest.len().min(bytes_max)].to_vec();
+        self.taken_bytes += taken.len();
+        // Moved up now and then, not for each piece.
+        if self.taken_bytes * 2 >= self.bytes.len() {
+            self.bytes.drain(..self.taken_bytes);
+            self.taken_bytes = 0;
+        }
+        taken
+    }
+
+    fn note_lost(&mut self) {
+        if self.lost > 0 {
+            Record::Lost(std::mem::take(&mut self.lost)).encode(&mut self.bytes);
+        }
+    }
+}
