@@ -4,9 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use rustix::time::{ClockId, clock_gettime};
+use std::time::Instant;
 
 use super::causes::{Causes, shares};
 use super::op::{OpId, OpKind, Share, Way};
@@ -42,10 +42,10 @@ struct Writing {
     record: Option<Vec<u64>>,
 }
 
-/// The time since some moment, of all processes of this host.
+/// The time since this process first asked for it.
 pub(super) fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    ORIGIN.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
 /// Says for which process the thread works from now on: the next operations are that one's.

@@ -12,7 +12,7 @@
 //! | 4 | so many records (8 bytes) found no room here |
 //! | 5 | name of a process: number (4 bytes), then the name |
 //!
-//! Times are nanoseconds of the host's monotonic clock.
+//! Times are nanoseconds of a monotonic clock, since some moment.
 
 use std::io::{self, Read};
 
