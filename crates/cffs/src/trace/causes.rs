@@ -11,6 +11,7 @@ const CAUSES_MAX: usize = 256;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Causes {
     first: Option<OpId>,
+    #[allow(clippy::box_collection, reason = "every page has room for this, and few have more")]
     more: Option<Box<Vec<OpId>>>,
 }
 

@@ -1,5 +1,7 @@
 //! Operations, by number, and their shares of requests.
 
+use std::num::NonZeroU64;
+
 /// What an operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -99,7 +101,7 @@ const PROCESS_BITS: u32 = 22;
 /// The number of an operation, unique in a recording: it says of itself what the operation is, and which
 /// process called, so that a trace is summed up without a table of all operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OpId(u64);
+pub struct OpId(NonZeroU64);
 
 impl OpId {
     /// No known operation.
@@ -109,29 +111,33 @@ impl OpId {
     pub const fn new(kind: OpKind, process: u32, sequence: u64) -> OpId {
         let process = process as u64 & ((1 << PROCESS_BITS) - 1);
         let sequence = sequence & ((1 << SEQUENCE_BITS) - 1);
-        OpId((kind as u64) << (SEQUENCE_BITS + PROCESS_BITS) | process << SEQUENCE_BITS | sequence)
+        let kind = (kind as u64) << (SEQUENCE_BITS + PROCESS_BITS);
+        match NonZeroU64::new(kind | process << SEQUENCE_BITS | sequence) {
+            Some(bits) => OpId(bits),
+            None => panic!("no kind has the number 0"),
+        }
     }
 
     /// The operation that these bits tell of, if they do of one.
     pub fn from_bits(bits: u64) -> Option<OpId> {
         OpKind::from_number((bits >> (SEQUENCE_BITS + PROCESS_BITS)) as u8)?;
-        Some(OpId(bits))
+        NonZeroU64::new(bits).map(OpId)
     }
 
     /// All of it as one number.
     pub fn bits(self) -> u64 {
-        self.0
+        self.0.get()
     }
 
     /// What the operation is.
     pub fn kind(self) -> OpKind {
-        let number = (self.0 >> (SEQUENCE_BITS + PROCESS_BITS)) as u8;
+        let number = (self.bits() >> (SEQUENCE_BITS + PROCESS_BITS)) as u8;
         OpKind::from_number(number).unwrap_or(OpKind::Volume)
     }
 
     /// The thread that called, by the number that the kernel has for it; 0 if none did.
     pub fn process(self) -> u32 {
-        (self.0 >> SEQUENCE_BITS) as u32 & ((1 << PROCESS_BITS) - 1)
+        (self.bits() >> SEQUENCE_BITS) as u32 & ((1 << PROCESS_BITS) - 1)
     }
 }
 
