@@ -58,7 +58,7 @@ fn entry(node: NodeId) -> Entry {
 }
 
 impl Handler for Numbers {
-    fn arrived(&self, opcode: Opcode, _: NodeId) {
+    fn arrived(&self, opcode: Opcode, _: NodeId, _: u32) {
         self.0.requests[opcode as usize].fetch_add(1, Ordering::Relaxed);
     }
 
