@@ -464,7 +464,7 @@ impl Handler for Adapter {
             return promised.map(|()| 0).map_err(errno("control"));
         }
         if let Some(ask) = Ask::made_by(name) {
-            return self.control.record(&self.volume, ask, cx.uid, buf).map_err(errno("control"));
+            return ask.carry_out(&self.volume, cx.uid, buf).map_err(errno("control"));
         }
         let value = match (Control::question(name), Piece::asked_by(name)) {
             (Some(question), _) => self.control.answer(&self.volume, ino(node), question, cx.uid),

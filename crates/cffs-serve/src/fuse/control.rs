@@ -42,7 +42,6 @@ use super::closing;
 use super::farewell::Farewells;
 pub use super::identity::Identity;
 use super::ioctl::FstrimRange;
-use super::recording::Ask;
 use super::regrouping::Regrouping;
 pub use super::regrouping::{RegroupRequest, RegroupStatus};
 use super::reporting::{Piece, Reports};
@@ -316,13 +315,6 @@ impl Control {
         logged("looking at the layout", self.reports.piece(volume, dir, piece))
     }
 
-    /// Starts or ends a recording, or fetches what was recorded into `buf`. It shows what all users do: so
-    /// it is for root and the user who mounted the volume.
-    pub fn record(&self, volume: &Volume, ask: Ask, uid: u32, buf: &mut [u8]) -> Result<usize> {
-        check_owner(uid)?;
-        ask.carry_out(volume, buf)
-    }
-
     /// Promises a listener at the socket with this number to say what becomes of the volume.
     pub fn promise_farewell(&self, number: u32, uid: u32) -> Result<()> {
         check_owner(uid)?;
@@ -365,7 +357,7 @@ pub(super) fn is_owner(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
-fn check_owner(uid: u32) -> Result<()> {
+pub(super) fn check_owner(uid: u32) -> Result<()> {
     if is_owner(uid) { Ok(()) } else { Err(Error::NotPermitted) }
 }
 

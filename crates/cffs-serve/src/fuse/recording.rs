@@ -9,7 +9,7 @@ use cffs::trace::Detail;
 use cffs::vfs::Volume;
 use rustix::fs::lgetxattr;
 
-use super::control::{AskError, VALUE_BYTES_MAX};
+use super::control::{AskError, VALUE_BYTES_MAX, check_owner};
 
 const CAUSES: &str = "system.cffs.trace.causes";
 const ALL: &str = "system.cffs.trace.all";
@@ -37,8 +37,10 @@ impl Ask {
         }
     }
 
-    /// Does it; how much of `buf` is the answer.
-    pub fn carry_out(self, volume: &Volume, buf: &mut [u8]) -> Result<usize> {
+    /// Does it for the user `uid`; how much of `buf` is the answer. It shows what all users do: so it is for
+    /// root and the user who mounted the volume.
+    pub fn carry_out(self, volume: &Volume, uid: u32, buf: &mut [u8]) -> Result<usize> {
+        check_owner(uid)?;
         let recorder = volume.recorder();
         match self {
             Ask::Start(detail) => recorder.start(detail).map(|()| 0),

@@ -292,7 +292,8 @@ fn operations_do_not_nest_and_threads_do_not_mix() {
     }
     assert_eq!(super::cause(), outer, "the inner one did not end it");
     thread::scope(|scope| {
-        scope.spawn(|| assert_eq!(super::cause(), None)).join().expect("another thread has none");
+        let other = scope.spawn(|| assert_eq!(super::cause(), None));
+        other.join().expect("another thread has none");
     });
     let hidden = super::hide();
     assert_eq!(super::cause(), None);
