@@ -267,8 +267,11 @@ fn what_finds_all_in_memory_is_counted_and_recorded_only_if_asked_for() {
         }
     };
     let reads = |records: &[Record]| {
-        let is_read = |record: &&Record| matches!(record, Record::Operation { id, .. } if id.kind() == OpKind::Read);
-        records.iter().filter(is_read).count()
+        let kinds = records.iter().filter_map(|record| match record {
+            Record::Operation { id, .. } => Some(id.kind()),
+            _ => None,
+        });
+        kinds.filter(|kind| *kind == OpKind::Read).count()
     };
     // The first marks the time of access.
     read();
