@@ -2,7 +2,7 @@
 """Reads a C-FFS volume by docs/FORMAT.md alone.
 
 This is a second opinion: it shares no code with the file system, so where both agree on a volume,
-the document told them the same. It reads an image file or a device, checks every checksum and
+the document gave them the same. It reads an image file or a device, checks every checksum and
 every invariant of FORMAT chapter 13, and prints the tree:
 
     cffs_decode.py IMAGE              a tree for people, with extents and SHA-256 of contents

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Shows C-FFS at work: builds it, makes an image, mounts it at ./mnt, unpacks a real tree of
-# thousands of small files into it, reads the tree back cold, and tells how many requests to the
+# thousands of small files into it, reads the tree back cold, and prints how many requests to the
 # device a file took. With root, both C-FFS and ext4 get a loop device of their own, and the
 # kernel's counters of the two are compared; without, C-FFS counts for itself.
 #
@@ -33,7 +33,7 @@ need_programs() {
     [[ -e /dev/fuse ]] || fail "there is no /dev/fuse; as root: modprobe fuse"
 }
 
-# The first of some trees that everybody has and that is large enough to tell something.
+# The first of some trees that everybody has and that is large enough to show something.
 choose_tree() {
     local tree
     for tree in "$HOME/.cargo/registry/src" /usr/include /usr/share/doc /usr/share; do

@@ -239,7 +239,7 @@ impl RunArguments {
         let mut site =
             Directory::new(&self.dir, self.control, self.volume_size, self.cffs.clone())?;
         if !site.is_cold() {
-            eprintln!("not root: caches stay warm, so reads tell little about the storage");
+            eprintln!("not root: caches stay warm, so reads say little about the storage");
         }
         let progress = compare::bar("{msg} {wide_bar} {pos}/{len} {per_sec}");
         let read_time_max = Duration::from_secs(self.read_seconds_max);

@@ -26,7 +26,7 @@ pub struct Time {
 pub struct Stat {
     /// The number of the inode.
     pub ino: u64,
-    /// Tells this file from earlier ones of the same number.
+    /// Distinguishes this file from earlier ones of the same number.
     pub generation: u32,
     /// Type and permissions, as st_mode has them.
     pub mode: u32,

@@ -36,7 +36,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
             let printed = usage.print();
             let kind = Kind::of_arguments(&called_as, arguments.get(1).map(OsString::as_os_str));
             match printed {
-                // Where standard error is closed there is nobody to tell.
+                // Where standard error is closed no reader is left.
                 _ if usage.use_stderr() => kind.usage_code(),
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => {

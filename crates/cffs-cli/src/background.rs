@@ -122,7 +122,7 @@ fn start() -> anyhow::Result<ExitCode> {
     Ok(failure(monitor.wait()?))
 }
 
-/// Starts the server of this image and waits for its end, of which the log is told unless it ended
+/// Starts the server of this image and waits for its end, which is logged unless it ended
 /// by itself.
 fn watch(image: &Path) -> anyhow::Result<ExitCode> {
     let mut server = again("server")?;
@@ -158,7 +158,7 @@ fn leave_session() {
     let _ = rustix::process::setsid();
 }
 
-/// Tells the monitor that all is well, and lets go of the caller's terminal and directory. What is
+/// Reports to the monitor that all is well, and lets go of the caller's terminal and directory. What is
 /// written to standard error from now on goes to the monitor.
 pub fn ready() -> anyhow::Result<()> {
     say_ready()?;

@@ -69,7 +69,7 @@ impl Kind {
     }
 }
 
-/// Tells why the command failed and returns its exit code. A reader that closed the pipe has what
+/// Prints why the command failed and returns its exit code. A reader that closed the pipe has what
 /// it wanted: that is no failure to speak of.
 pub fn report(called_as: &OsStr, command: &str, kind: Kind, error: &anyhow::Error) -> ExitCode {
     if error.downcast_ref::<Reported>().is_none() && !is_broken_pipe(error) {
@@ -82,8 +82,8 @@ pub fn report(called_as: &OsStr, command: &str, kind: Kind, error: &anyhow::Erro
     kind.failure_code()
 }
 
-/// What is wrong, from the place to the cause, and what to do about it. A cause that is told by what
-/// stands before it, or that repeats it, is told once.
+/// What is wrong, from the place to the cause, and what to do about it. A cause that is named in what
+/// stands before it, or that repeats it, is printed once.
 fn message(kind: Kind, command: &str, error: &anyhow::Error) -> String {
     let mut parts: Vec<String> = Vec::new();
     for cause in error.chain() {

@@ -171,7 +171,7 @@ impl MountOptions {
                     other => bail!("mount option 'fuseblk' is 'auto' or 'no', not '{other}'"),
                 }
             }
-            // What mount(8) implies by these, unless it is told otherwise after them.
+            // What mount(8) implies by these, unless later options say otherwise.
             "user" | "users" | "owner" | "group" => {
                 (self.flags.suid, self.flags.dev) = (Some(false), Some(false));
                 if matches!(name, "user" | "users") {

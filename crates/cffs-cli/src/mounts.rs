@@ -1,4 +1,4 @@
-//! What is mounted, as the kernel tells it in `/proc/PID/mountinfo`.
+//! What is mounted, as the kernel lists it in `/proc/PID/mountinfo`.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,7 +1,7 @@
 //! Standard output: lines, tables, JSON, and what becomes of a write that fails there.
 //!
 //! What a command prints is its result: where that cannot be written, the command fails. Notes on standard
-//! error go beside it: where they cannot be written, there is nobody to tell.
+//! error go beside it: where they cannot be written, no reader is left.
 
 use std::fmt::Arguments;
 use std::io::{self, BufWriter, IsTerminal, Write};

@@ -44,13 +44,13 @@ fn a_volume_gets_another_name_and_another_identity() {
     let scratch = Scratch::with_image();
     import(&scratch);
     let before = superblock(&scratch, &scratch.image());
-    let told = succeed(
+    let printed = succeed(
         scratch
             .cffs(["tune", "--label", "holiday photos", "--uuid", "random"])
             .args(["--errors", "remount-ro", "--reserve", "5%", "--reserve-user", "1000"])
             .arg(scratch.image()),
     );
-    assert!(told.contains("holiday photos") && told.contains("remount-ro"), "{told}");
+    assert!(printed.contains("holiday photos") && printed.contains("remount-ro"), "{printed}");
     let after = superblock(&scratch, &scratch.image());
     assert_eq!(after["label"], "holiday photos");
     assert_ne!(after["uuid"], before["uuid"]);
@@ -61,7 +61,7 @@ fn a_volume_gets_another_name_and_another_identity() {
     scratch.assert_clean();
     assert_imported(&scratch);
 
-    // The copies tell it, too.
+    // The copies have it, too.
     let mut image = fs::read(scratch.image()).expect("read");
     image[..4096].fill(0);
     fs::write(scratch.image(), image).expect("written");
@@ -136,8 +136,8 @@ fn what_cannot_be_is_refused() {
     assert!(said.contains("more than half"), "{said}");
     let said = fail(1, scratch.cffs(["grow"]).arg(scratch.image()).arg("255M"));
     assert!(said.contains("do not shrink"), "{said}");
-    let told = succeed(scratch.cffs(["grow"]).arg(scratch.image()));
-    assert!(told.contains("already"), "{told}");
+    let printed = succeed(scratch.cffs(["grow"]).arg(scratch.image()));
+    assert!(printed.contains("already"), "{printed}");
     assert_eq!(superblock(&scratch, &scratch.image())["label"], "");
     assert_eq!(superblock(&scratch, &scratch.image())["size_bytes"], 256 * MIB);
     scratch.assert_clean();

@@ -96,7 +96,7 @@ impl Volume {
 }
 
 /// Runs a command on a device that fails after each number of steps, with a file in memory that must
-/// not be lost without a word. `has_failed` tells failing from succeeding by the exit code.
+/// not be lost without a word. `has_failed` distinguishes failing from succeeding by the exit code.
 fn table(fault: Fault, options: &str, failure: i32, command: impl Fn(&Volume) -> Output) {
     let mut failures = 0;
     for after in STEPS {
@@ -274,7 +274,7 @@ fn mount_does_not_succeed_over_a_recovery_that_failed() {
     }
 }
 
-/// An unmount once hung for two minutes, and nothing told why.
+/// An unmount once hung for two minutes, and nothing said why.
 #[test]
 fn a_device_that_hangs_is_named_in_the_log_and_to_those_who_wait() {
     for options in mounts() {

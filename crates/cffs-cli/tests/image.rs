@@ -69,8 +69,8 @@ fn every_name_of_the_program_tells_its_version() {
         let program = scratch.path().join(name);
         std::os::unix::fs::symlink(CFFS, &program).expect("linked");
         for option in ["-V", "--version"] {
-            let told = succeed(&mut scratch.named(program.as_os_str(), [option]));
-            assert!(told.contains(env!("CARGO_PKG_VERSION")), "{name} {option}: {told}");
+            let printed = succeed(&mut scratch.named(program.as_os_str(), [option]));
+            assert!(printed.contains(env!("CARGO_PKG_VERSION")), "{name} {option}: {printed}");
         }
     }
 }
@@ -92,10 +92,10 @@ fn a_tree_comes_out_as_it_went_in() {
     fs::create_dir_all(source.join("d/e")).expect("made");
     fs::write(source.join("d/f"), b"contents").expect("written");
     fs::write(source.join("d/e/large"), vec![3; 300_000]).expect("written");
-    let told =
+    let printed =
         succeed(scratch.cffs(["import", "--json"]).arg(scratch.image()).arg(&source).arg("/in"));
-    let told: serde_json::Value = serde_json::from_str(&told).expect("it is JSON");
-    assert_eq!((&told["files"], &told["directories"]), (&2.into(), &3.into()));
+    let printed: serde_json::Value = serde_json::from_str(&printed).expect("it is JSON");
+    assert_eq!((&printed["files"], &printed["directories"]), (&2.into(), &3.into()));
     scratch.assert_clean();
 
     let cat = succeed(scratch.cffs(["cat"]).arg(scratch.image()).arg("/in/d/f"));
@@ -136,9 +136,9 @@ fn trim_gives_the_host_its_space_back() {
     volume.unlink(dir, b"gone").expect("removed");
     volume.close().expect("closed");
     drop(volume);
-    let told = succeed(scratch.cffs(["trim", "--json"]).arg(scratch.image()));
-    let told: serde_json::Value = serde_json::from_str(&told).expect("it is JSON");
-    assert!(told["trimmed_bytes"].as_u64() > Some(240 << 20), "{told}");
+    let printed = succeed(scratch.cffs(["trim", "--json"]).arg(scratch.image()));
+    let printed: serde_json::Value = serde_json::from_str(&printed).expect("it is JSON");
+    assert!(printed["trimmed_bytes"].as_u64() > Some(240 << 20), "{printed}");
     let left = on_disk(&scratch.image());
     assert!(full > 43 << 20 && left < 6 << 20, "{full} {left}");
     assert_eq!(succeed(scratch.cffs(["cat"]).arg(scratch.image()).arg("/in/kept")).len(), 3 << 20);
@@ -212,8 +212,8 @@ fn other_names_follow_other_conventions() {
     };
     let (mkfs, fsck) = (name("mkfs.cffs"), name("fsck.cffs"));
     succeed(scratch.named(mkfs.as_os_str(), ["-q", "-s", "64M"]).arg(scratch.image()));
-    let told = succeed(scratch.named(fsck.as_os_str(), ["-a", "-C", "0"]).arg(scratch.image()));
-    assert!(told.contains("not checked"), "{told}");
+    let printed = succeed(scratch.named(fsck.as_os_str(), ["-a", "-C", "0"]).arg(scratch.image()));
+    assert!(printed.contains("not checked"), "{printed}");
     succeed(scratch.named(fsck.as_os_str(), ["-f", "-y"]).arg(scratch.image()));
 }
 
@@ -290,14 +290,14 @@ fn a_dry_run_of_an_import_changes_nothing_and_says_whether_it_fits() {
         command.args(arguments).arg(scratch.image()).arg(&source).arg("/in");
         command
     };
-    let told = succeed(&mut import(&[]));
-    assert!(told.starts_with("would copy 1 file (8 B), 1 directory"), "{told}");
-    assert!(told.trim_end().ends_with(": fits"), "{told}");
+    let printed = succeed(&mut import(&[]));
+    assert!(printed.starts_with("would copy 1 file (8 B), 1 directory"), "{printed}");
+    assert!(printed.trim_end().ends_with(": fits"), "{printed}");
     fs::write(source.join("large"), vec![1; 300 << 20]).expect("written");
     let output = import(&["--json"]).output().expect("it starts");
     assert_eq!(output.status.code(), Some(1));
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
-    assert_eq!((&told["files"], &told["fits"]), (&2.into(), &false.into()));
+    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    assert_eq!((&printed["files"], &printed["fits"]), (&2.into(), &false.into()));
     assert!(fs::read(scratch.image()).expect("read") == image, "the image is as it was");
 }
 
@@ -446,7 +446,7 @@ fn path_finds_every_name_of_an_inode() {
     let odd = number("/a/tab\there");
     assert_eq!(succeed(&mut path(&[&odd])), format!("{odd}\t/a/tab\\there\n"));
 
-    // One that is free has no path; the others are told all the same.
+    // One that is free has no path; the others are printed all the same.
     let mut both = path(&["999999", &dir]);
     let output = both.output().expect("it starts");
     assert_eq!(output.status.code(), Some(1));
@@ -460,11 +460,11 @@ fn path_finds_every_name_of_an_inode() {
         let mount = scratch.mountpoint();
         for target in [scratch.image(), mount.clone()] {
             let mut command = scratch.cffs(["path", "--json"]);
-            let told = succeed(command.arg(&target).args([&file, "1"]));
-            let told: Vec<serde_json::Value> =
-                told.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-            assert_eq!(told[0]["paths"], serde_json::json!([mount.to_string_lossy()]));
-            let mut paths: Vec<&str> = told[1]["paths"]
+            let printed = succeed(command.arg(&target).args([&file, "1"]));
+            let printed: Vec<serde_json::Value> =
+                printed.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+            assert_eq!(printed[0]["paths"], serde_json::json!([mount.to_string_lossy()]));
+            let mut paths: Vec<&str> = printed[1]["paths"]
                 .as_array()
                 .expect("a list")
                 .iter()

@@ -184,8 +184,8 @@ fn without_loop_devices_root_mounts_as_fuse_and_is_told_why() {
     assert!(output.status.success(), "{said}");
     assert!(said.contains("mounted as fuse") && said.contains("no loop device"), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(told.contains("fuse; not fuseblk: no loop device"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("fuse; not fuseblk: no loop device"), "{printed}");
     scratch.assert_clean();
 }
 
@@ -370,8 +370,8 @@ fn umount_fails_while_another_namespace_keeps_the_volume_and_names_a_process() {
         command.args(["-m", "--propagation", "private", "sh", "-c", "echo; exec sleep 1000"]);
         let mut other = command.stdout(Stdio::piped()).spawn().expect("it starts");
         let mut line = [0];
-        let told = other.stdout.as_mut().map(|out| std::io::Read::read_exact(out, &mut line));
-        told.expect("there is a pipe").expect("it has a namespace of its own");
+        let printed = other.stdout.as_mut().map(|out| std::io::Read::read_exact(out, &mut line));
+        printed.expect("there is a pipe").expect("it has a namespace of its own");
         let begun = Instant::now();
         let said = fail(1, scratch.cffs(["umount"]).arg(scratch.mountpoint()));
         assert!(begun.elapsed() < Duration::from_secs(30), "it does not wait for others");

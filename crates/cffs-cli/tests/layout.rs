@@ -12,8 +12,8 @@ use serde_json::Value;
 const DIRECTORIES: usize = 400;
 
 fn layout(scratch: &Scratch, target: &Path) -> Value {
-    let told = succeed(scratch.cffs(["layout", "--json"]).arg(target));
-    serde_json::from_str(&told).expect("it is JSON")
+    let printed = succeed(scratch.cffs(["layout", "--json"]).arg(target));
+    serde_json::from_str(&printed).expect("it is JSON")
 }
 
 /// Makes directories with three files each.

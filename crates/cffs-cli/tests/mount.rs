@@ -148,12 +148,12 @@ fn a_mounted_volume_is_trimmed_by_fstrim_and_by_its_owner_alone() {
         succeed(scratch.cffs(["sync"]).arg(&dir));
         assert!(image_on_disk(&scratch) > 30 << 20);
         fs::remove_file(dir.join("gone")).expect("removed");
-        // The kernel tells the server that nobody uses the file any more by another way than the request
+        // The kernel notifies the server that nobody uses the file any more by another way than the request
         // to trim comes, and perhaps after it; until then its space is not free.
         let begun = Instant::now();
         loop {
-            let told = succeed(scratch.cffs(["trim"]).arg(scratch.image()));
-            assert!(told.contains("trimmed"), "{told}");
+            let printed = succeed(scratch.cffs(["trim"]).arg(scratch.image()));
+            assert!(printed.contains("trimmed"), "{printed}");
             if image_on_disk(&scratch) < 4 << 20 {
                 break;
             }
@@ -246,13 +246,13 @@ fn a_scrub_of_a_mounted_volume_tells_what_is_damaged() {
     assert!(said.contains("0 problems; complete"), "{said}");
 
     flip_the_text(&scratch.image(), b"a text to be found");
-    let told = scratch.cffs(["scrub", "--json"]).arg(&dir).output().expect("it starts");
-    assert_eq!(told.status.code(), Some(4));
-    let status: serde_json::Value = serde_json::from_slice(&told.stdout).expect("it is JSON");
+    let printed = scratch.cffs(["scrub", "--json"]).arg(&dir).output().expect("it starts");
+    assert_eq!(printed.status.code(), Some(4));
+    let status: serde_json::Value = serde_json::from_slice(&printed.stdout).expect("it is JSON");
     assert_eq!(status["problem_count"], 1, "{status}");
     scratch.umount();
-    let told = scratch.cffs(["scrub"]).arg(scratch.image()).output().expect("it starts");
-    assert_eq!(told.status.code(), Some(4));
+    let printed = scratch.cffs(["scrub"]).arg(scratch.image()).output().expect("it starts");
+    assert_eq!(printed.status.code(), Some(4));
 }
 
 /// Once, damage that everybody had seen was forgotten by unmounting: the next boot's check said "clean,
@@ -311,9 +311,9 @@ fn a_mounted_volume_is_checked_while_it_is_used() {
     let open = fs::File::open(dir.join("f")).expect("open");
     fs::remove_file(dir.join("f")).expect("removed");
     fs::remove_file(dir.join("g")).expect("removed");
-    let told = succeed(scratch.cffs(["fsck", "--online", "--json"]).arg(&dir));
-    let told: serde_json::Value = serde_json::from_str(&told).expect("it is JSON");
-    assert_eq!(told["problem_count"], 0, "{told}");
+    let printed = succeed(scratch.cffs(["fsck", "--online", "--json"]).arg(&dir));
+    let printed: serde_json::Value = serde_json::from_str(&printed).expect("it is JSON");
+    assert_eq!(printed["problem_count"], 0, "{printed}");
     drop(open);
     scratch.umount();
     scratch.assert_clean();

@@ -14,7 +14,7 @@ pub fn request(data: &[u8]) {
     let dialect = Dialect { setxattr_ext: shape & 1 != 0 };
     let opcode = input.below(OPCODES) as u32;
     let mut message = input.rest().to_vec();
-    // A message tells its own length and operation. One that lies about its length is refused at once.
+    // A message has its own length and operation. One that lies about its length is refused at once.
     let len = message.len() as u32;
     if let Some(stated) = message.get_mut(..4) {
         stated.copy_from_slice(&len.to_ne_bytes());

@@ -2,7 +2,7 @@
 //! longer and with an eye on the code that is reached, in every test run and with any compiler.
 //!
 //! `CFFS_FUZZ_SECONDS` says how long each target runs, `CFFS_FUZZ_SEED` what it begins with. A failure
-//! tells the seed of its input: that alone repeats it.
+//! prints the seed of its input: that alone repeats it.
 
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

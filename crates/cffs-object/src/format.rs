@@ -115,7 +115,7 @@ pub struct Record {
     pub slot: u64,
     /// The slot of its writer's claim.
     pub term: u64,
-    /// What tells this record from any other that might be in its slot.
+    /// What distinguishes this record from any other that might be in its slot.
     pub nonce: [u8; 16],
     /// The checksum of the record in the slot before.
     pub previous: u32,

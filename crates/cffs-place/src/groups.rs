@@ -39,7 +39,7 @@ pub enum Unit {
     AllocationGroup,
 }
 
-/// How the number of an inode tells its group.
+/// How the number of an inode gives its group.
 #[derive(Clone, Copy, Debug)]
 enum Numbering {
     /// Counted from 1, so many in each group.
@@ -88,7 +88,7 @@ impl Groups {
         }
     }
 
-    /// The free bytes of each group, if the kernel tells: by its summary of ext4, and by XFS itself.
+    /// The free bytes of each group, if the kernel reports them: by its summary of ext4, and by XFS itself.
     pub fn free_bytes(&self, directory: &Path) -> Result<Vec<u64>> {
         let volume = Volume::of(directory)?;
         let mut free = vec![0; self.count as usize];
@@ -153,7 +153,7 @@ fn guess_ext4(volume: &Volume) -> Result<(u64, u64, u64, u64)> {
     let blocks = 8 * volume.block_bytes;
     let count = bytes.div_ceil(blocks * volume.block_bytes).max(1);
     if volume.files == 0 || !volume.files.is_multiple_of(count) {
-        bail!("only root can tell how it is divided: it is not as mkfs.ext4 divides by itself");
+        bail!("only root can find out how it is divided: it is not as mkfs.ext4 divides by itself");
     }
     // A group that has nothing in it, not even inodes, has left them to the first of its flex group. Where
     // none is empty this may be wrong: then fewer groups are reached than there seem to be, and none wrongly.
@@ -180,7 +180,7 @@ fn name_of(volume: &Volume) -> Result<OsString> {
 fn of_xfs(geometry: sys::XfsGeometry) -> Result<Groups> {
     let sys::XfsGeometry { block_bytes, group_blocks, groups, inode_bytes, .. } = geometry;
     if inode_bytes == 0 || group_blocks == 0 || block_bytes < inode_bytes {
-        bail!("XFS tells a geometry that makes no sense");
+        bail!("XFS reports a geometry that makes no sense");
     }
     let block_bits = group_blocks.next_power_of_two().trailing_zeros();
     let inode_bits = (block_bytes / inode_bytes).trailing_zeros();

@@ -302,7 +302,7 @@ fn name_items(directory: &Directory) -> u64 {
 }
 
 /// The bytes beside the inode of a file in the tree of btrfs, on the average: the inode, its name, and its
-/// extents. Inodes follow each other by their number, so this tells which of them share a leaf.
+/// extents. Inodes follow each other by their number, so this shows which of them share a leaf.
 fn inode_items(directories: &[Directory]) -> u64 {
     let (mut files, mut bytes) = (0, 0);
     for directory in directories {

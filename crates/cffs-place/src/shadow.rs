@@ -109,7 +109,7 @@ impl Shadow {
 
     /// Has ext4 read its maps of free blocks: it chooses among groups whose map it knows.
     pub fn learn_free_space(&self) {
-        // If it tells nothing, files may go elsewhere, which is found out.
+        // If it reports nothing, files may go elsewhere, which is found out.
         let _ = self.groups.free_bytes(&self.root);
     }
 
@@ -210,7 +210,7 @@ fn make(at: &Path) -> Result<()> {
     }
 }
 
-/// Tells ext4 that directories in this one have nothing to do with each other, so that it spreads them
+/// Marks for ext4 that directories in this one have nothing to do with each other, so that it spreads them
 /// (`chattr +T`). XFS does that by itself.
 fn spread(directory: &Path) {
     let flag = |file: &File| {

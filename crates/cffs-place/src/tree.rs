@@ -18,7 +18,7 @@ pub struct Directory {
     pub path: PathBuf,
     /// Its inode.
     pub inode: u64,
-    /// Its size in bytes, as the file system tells it.
+    /// Its size in bytes, as the file system reports it.
     pub bytes: u64,
     /// Its regular files, in the order of their names.
     pub files: Vec<FileEntry>,
@@ -26,7 +26,7 @@ pub struct Directory {
     pub names_bytes: u64,
     /// How many entries it has, of any kind.
     pub entries: u64,
-    /// Where its own blocks lie, if the file system tells.
+    /// Where its own blocks lie, if the file system reports it.
     pub extents: Vec<Extent>,
 }
 
@@ -130,7 +130,7 @@ fn directory(
             }
         }
     }
-    // A file system may refuse this for directories; XFS tells, ext4 does too.
+    // A file system may refuse this for directories; XFS and ext4 answer.
     let extents = File::open(path).and_then(|file| extents::of(&file, false)).unwrap_or_default();
     let directory = Directory {
         path: path.to_owned(),

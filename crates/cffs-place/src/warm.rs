@@ -53,7 +53,7 @@ pub fn files_below(paths: &[PathBuf]) -> Result<(Vec<ByInode>, Vec<Unseen>)> {
     Ok((files, unseen))
 }
 
-/// Lists without opening a file: entries tell their inode.
+/// Lists without opening a file: entries have the number of their inode.
 fn descend(
     root: &Path,
     device: u64,

@@ -309,7 +309,7 @@ pub struct CheckReport {
     /// Damage that was met while the volume was in use, in words.
     #[serde(default)]
     pub damage_seen: Option<String>,
-    /// It was enough to look at what the busy log tells of, and this is how much.
+    /// It was enough to look at what the busy log lists, and this is how much.
     #[serde(default)]
     pub fast: Option<FastCheck>,
     /// Why that was not enough, and everything was looked at.

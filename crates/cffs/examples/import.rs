@@ -14,7 +14,7 @@ use cffs::files::{self, CopyError, CopyOptions, Files, Observer};
 use cffs::format::inode::FileType;
 use cffs::vfs::types::OpenOptions;
 
-/// Tells each thousandth file, and each failure.
+/// Prints each thousandth file, and each failure.
 #[derive(Default)]
 struct Watcher(AtomicU64);
 

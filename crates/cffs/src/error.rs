@@ -240,7 +240,7 @@ pub enum Corruption {
         dir: InodeNo,
         /// The inode that the name refers to.
         ino: InodeNo,
-        /// The sector of the external inode table that the name tells.
+        /// The sector of the external inode table that the name refers to.
         sector: SectorIndex,
     },
     /// A small file's contents do not match the checksum in its inode.

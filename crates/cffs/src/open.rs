@@ -68,7 +68,7 @@ pub fn open(
     opened
 }
 
-/// Has the superblock of a volume that cannot be opened tell why, so that the next check looks at all
+/// Notes in the superblock of a volume that cannot be opened why, so that the next check looks at all
 /// of it.
 fn remember(device: &dyn BlockDevice, corruption: &Corruption, clock: &dyn Clock) -> Result<()> {
     let Ok(mut superblock) = read_superblock(device) else { return Ok(()) };
@@ -136,7 +136,7 @@ fn check_fits(volume: &Volume) -> Result<()> {
 /// than that has room for.
 ///
 /// While files without a name are in use, differences in what is derived are only counted (in
-/// [`Report::recovered`]): nothing on the device tells whose the space of such files is.
+/// [`Report::recovered`]): nothing on the device says whose the space of such files is.
 pub fn check_in_use(volume: &Volume, contents: bool, progress: &dyn Progress) -> Result<Report> {
     check_fits(volume)?;
     let report = volume.hold_still(|device, has_unnamed| {

@@ -98,9 +98,9 @@ fn a_volume_of_16_tib_is_made_and_mounted_as_one_of_16_gib() {
         let mut volume = None;
         let opened = cost(&device, || volume = Some(open(&device)));
         let volume = volume.expect("opened");
-        let told = cost(&device, || volume.stat_fs());
+        let counted = cost(&device, || volume.stat_fs());
         let closed = cost(&device, || volume.close().expect("closed"));
-        [made, opened, told, closed]
+        [made, opened, counted, closed]
     };
     let small = costs(16 << 30);
     let large = costs(16 << 40);

@@ -204,7 +204,7 @@ fn a_volume_that_is_open_read_only_is_not_written_to() {
     let before = device.snapshot();
     let volume = open(&device, OpenOptions { read_only: true, ..OpenOptions::default() }).unwrap();
     look(&volume);
-    assert!(volume.superblock().damage.is_some(), "it tells of it as long as it is open");
+    assert!(volume.superblock().damage.is_some(), "it has the record as long as it is open");
     volume.background().unwrap();
     volume.close().unwrap();
     assert_eq!(device.snapshot(), before);

@@ -134,7 +134,7 @@ fn a_second_inode_of_a_number_may_be_of_another_type() {
     }
 }
 
-/// Sectors of 512 bytes, eight to a block, and one of them tells another number than that of its
+/// Sectors of 512 bytes, eight to a block, and one of them has another number than that of its
 /// place: once, the whole block was given up for it with a file in one of the others, and what the
 /// search for the block claimed in vain stayed marked as used.
 #[test]

@@ -109,7 +109,7 @@ fn a_seed_that_is_not_the_uuid_is_understood() {
     assert!(report.problems.is_empty(), "{:?}", report.problems);
 }
 
-/// A volume that was small and has grown: its busy log is not as long as its size says, and a copy tells
+/// A volume that was small and has grown: its busy log is not as long as its size says, and a copy has
 /// the next size, to which growing was cut short.
 #[test]
 fn a_volume_that_has_grown_is_read_too() {

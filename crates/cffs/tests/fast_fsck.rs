@@ -274,7 +274,7 @@ fn volume_with_a_table_in_pieces() -> Image {
 
 /// Recovery gives the table the blocks that no clean point has placed yet, and maps it anew. The
 /// blocks of the extent tree that mapped it before have to be free then: the bitmaps have them as
-/// used, and no record of the log tells of them.
+/// used, and no record of the log lists them.
 #[test]
 fn recovery_that_extends_a_table_in_pieces_frees_its_old_extent_tree() {
     let mut image = volume_with_a_table_in_pieces();

@@ -98,7 +98,7 @@ fn written(volume: &Volume, work: impl FnOnce()) -> u64 {
     volume.stats().device_written_bytes - before
 }
 
-/// Makes a small file, syncs it, and tells what that wrote.
+/// Makes a small file, syncs it, and returns what that wrote.
 fn fsync_another(volume: &Volume) -> u64 {
     let small = make(volume, "small", 4 * KIB, 9);
     written(volume, || fsync(volume, small))
@@ -360,7 +360,7 @@ fn a_directory_does_not_go_with_its_files() {
     let dir = volume.make(ROOT, b"dir", &new).expect("make").ino;
     let gone = make_in(&volume, dir, "gone").ino;
     volume.sync().expect("sync");
-    // The log tells once of what is busy.
+    // The log lists once what is busy.
     fsync(&volume, make_in(&volume, dir, "first").ino);
 
     volume.unlink(dir, b"gone").expect("unlink");
@@ -374,7 +374,7 @@ fn a_directory_does_not_go_with_its_files() {
     assert!(matches!(crashed.lookup(dir, b"gone"), Err(Error::NotFound)), "inode {gone} is gone");
     assert_eq!(crashed.lookup(dir, b"second").expect("a name").btime, second.btime);
     assert_eq!((dir_after.mtime, dir_after.ctime), (second.btime, second.btime));
-    assert!(dir_after.change > now.change, "a value that was told before means another state now");
+    assert!(dir_after.change > now.change, "a value that was seen before means another state now");
     assert!(matches!(crashed.remove_dir(ROOT, b"dir"), Err(Error::NotEmpty)));
 
     let written_bytes = written(&volume, || fsync(&volume, dir));

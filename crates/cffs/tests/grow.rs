@@ -273,7 +273,7 @@ fn the_busy_log_of_a_small_volume_stays_as_it_is() {
     assert_sound(&*device, "grown");
 }
 
-/// The copies tell the new size: one at the new end, and those that were there before.
+/// The copies have the new size: one at the new end, and those that were there before.
 #[test]
 fn a_lost_superblock_comes_back_with_the_new_size() {
     let cg = u64::from(CG_BLOCKS);

@@ -1,5 +1,5 @@
 //! A device that acknowledges a flush and loses what it was to keep is noticed where the rest of the
-//! volume tells of it: each case puts back what one place had before, as such a device does, and
+//! volume shows it: each case puts back what one place had before, as such a device does, and
 //! opens the volume. Nothing is written then, and the message says what to do.
 
 use std::io::IoSlice;
@@ -41,7 +41,7 @@ impl Run {
         }
     }
 
-    /// Makes directories, and an epoch of each: each tells something new in the busy log.
+    /// Makes directories, and an epoch of each: each adds something new to the busy log.
     fn make_directories(&self, count: u32) {
         let kind = NewFile { kind: NewKind::Directory, ..FILE };
         for dir in 0..count {
@@ -143,7 +143,7 @@ fn a_mark_that_did_not_stay() {
     run.make_directories(3);
     let lost = lose(&run.device, before.clone(), 0..512);
     assert_noticed(&lost, "several epochs are in the busy log");
-    // Without the log, the system area tells.
+    // Without the log, the system area shows it.
     let lost = lose(&lose(&run.device, before.clone(), 0..512), before, run.log());
     assert_noticed(&lost, "the system area is of epoch");
 }

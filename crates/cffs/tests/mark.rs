@@ -16,7 +16,7 @@ use cffs::vfs::types::{NewFile, NewKind, OpenOptions};
 use cffs::vfs::{Volume, mark, read_superblock};
 
 /// A host by its number, with one process that opens volumes. It takes every other process of the same
-/// host for what it was told.
+/// host for what the test set.
 #[derive(Clone, Copy, Debug)]
 struct TestHost {
     number: u8,
@@ -166,7 +166,7 @@ impl BlockDevice for Shared {
 }
 
 /// A container that was killed and started again has a new process namespace, and cannot see whether the
-/// old one still has processes. The locks tell it, where they cover everything.
+/// old one still has processes. The locks show it, where they cover everything.
 #[test]
 fn a_process_that_cannot_be_seen_counts_where_locks_do_not() {
     let device = made();

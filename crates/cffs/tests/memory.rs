@@ -76,7 +76,7 @@ fn inode_bytes(volume: &Volume) -> u64 {
     [Kind::Inodes, Kind::Attributes, Kind::Extents].map(|kind| charged(volume, kind)).iter().sum()
 }
 
-/// Three attributes of together 180 KB that tell whose they are.
+/// Three attributes of together 180 KB that show whose they are.
 fn attributes(number: u64) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
     (0..3).map(move |index| {
         let name = format!("user.attribute-{index}").into_bytes();

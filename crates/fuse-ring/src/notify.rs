@@ -1,4 +1,4 @@
-//! Messages from the server to the kernel, which caches what it was told.
+//! Messages from the server to the kernel, which caches what it was sent.
 
 use std::io;
 use std::sync::Weak;
@@ -9,7 +9,7 @@ use zerocopy::{Immutable, IntoBytes};
 use crate::protocol::{NodeId, wire};
 use crate::transport::device::Device;
 
-/// Tells the kernel what it should forget or know. Can be cloned and used from any thread while
+/// Notifies the kernel of what it should forget or know. Can be cloned and used from any thread while
 /// the session serves; does not keep the session alive.
 ///
 /// **Deadlocks.** To drop a name or data, and to store data, the kernel takes locks of the

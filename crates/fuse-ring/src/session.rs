@@ -64,7 +64,7 @@ pub const SPARES: usize = 8;
 /// How many threads serve each core on io_uring, if the configuration does not say.
 pub const THREADS_PER_CORE: usize = 4;
 
-/// Tells that the request which this thread serves is about to wait for a device, or for somebody who
+/// Notes that the request which this thread serves is about to wait for a device, or for somebody who
 /// does, so that another thread takes its place meanwhile. Elsewhere than in a handler it does nothing.
 ///
 /// Without it the request is served just as well, but on `/dev/fuse` no more than [`READERS_MIN`], or
@@ -251,7 +251,7 @@ impl<H: Handler> Session<H> {
         }
     }
 
-    /// The means to tell the kernel of changes.
+    /// The means to notify the kernel of changes.
     pub fn notifier(&self) -> Notifier {
         Notifier::new(Arc::downgrade(&self.device))
     }

@@ -289,7 +289,7 @@ fn flags(argument: &Arg) -> Vec<Inline> {
 }
 
 fn help(argument: &Arg) -> String {
-    // clap's own text tells of a shorter form, which only the terminal has.
+    // clap's own text mentions a shorter form, which only the terminal has.
     if argument.get_id() == "help" {
         return String::from("Print help.");
     }

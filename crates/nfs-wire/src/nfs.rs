@@ -66,7 +66,7 @@ pub enum FileType {
 /// A time: seconds since 1970 and nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Time {
-    /// Seconds since 1970; what lies before, or after 2106, cannot be told.
+    /// Seconds since 1970; what lies before, or after 2106, cannot be expressed.
     pub seconds: u32,
     /// Nanoseconds past the second.
     pub nanoseconds: u32,
@@ -137,7 +137,7 @@ pub struct Wcc {
     pub after: Option<Attributes>,
 }
 
-/// What is told of the attributes before a call.
+/// The attributes before a call, as far as they are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Before {
     /// Bytes of the contents.

@@ -24,7 +24,7 @@ thread_local! {
 }
 
 /// Keeps the reason of a failure for `place_error`.
-fn told<T>(result: Result<T>) -> Option<T> {
+fn reported<T>(result: Result<T>) -> Option<T> {
     result
         .inspect_err(|error| {
             // A message without a zero byte is a C string.
@@ -53,11 +53,11 @@ unsafe fn opened<'a>(tree: *const Tree) -> Result<&'a Tree> {
 }
 
 fn hand_out(tree: Result<Tree>) -> *mut Tree {
-    told(tree).map_or(std::ptr::null_mut(), |tree| Box::into_raw(Box::new(tree)))
+    reported(tree).map_or(std::ptr::null_mut(), |tree| Box::into_raw(Box::new(tree)))
 }
 
 fn status(result: Result<()>) -> c_int {
-    told(result).map_or(-1, |()| 0)
+    reported(result).map_or(-1, |()| 0)
 }
 
 /// See place.h.
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn place_close(tree: *mut Tree) {
 pub unsafe extern "C" fn place_groups(tree: *const Tree) -> i64 {
     // SAFETY: the caller's promise.
     let tree = unsafe { opened(tree) };
-    told(tree).map_or(-1, |tree| tree.shadow.groups().count as i64)
+    reported(tree).map_or(-1, |tree| tree.shadow.groups().count as i64)
 }
 
 /// See place.h.
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn place_group_of(tree: *const Tree, of: *const c_char) ->
     // SAFETY: the caller's promise.
     let given = unsafe { opened(tree).and_then(|tree| Ok((tree, path(of)?))) };
     let group = given.and_then(|(tree, of)| controlled::group_of(&tree.shadow, of));
-    told(group).map_or(-1, |group| group as i64)
+    reported(group).map_or(-1, |group| group as i64)
 }
 
 /// See place.h.
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn place_free_bytes(
     // SAFETY: the caller's promise.
     let tree = unsafe { opened(tree) };
     let found = tree.and_then(|tree| tree.shadow.groups().free_bytes(&tree.at));
-    let Some(found) = told(found) else { return -1 };
+    let Some(found) = reported(found) else { return -1 };
     if !free_bytes.is_null() {
         let copied = found.len().min(count);
         // SAFETY: there is room for `count` numbers, the caller says, and `found` has `copied`.

@@ -41,6 +41,6 @@ impl Export {
         let copied =
             files::export(&files, self.source.as_bytes(), &self.target, &options, &watcher);
         watcher.finish();
-        self.how.tell(&copied?)
+        self.how.print(&copied?)
     }
 }

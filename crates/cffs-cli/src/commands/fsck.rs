@@ -73,7 +73,7 @@ pub struct Fsck {
     #[arg(long, conflicts_with = "preen")]
     salvage: bool,
     /// Check and repair it though it is marked as in use by another host, or by a process that no lock
-    /// tells of, and take the mark away. Only if that is certainly gone.
+    /// shows, and take the mark away. Only if that is certainly gone.
     #[arg(long, requires = "repair", conflicts_with = "no")]
     take_over: bool,
     /// Show progress with --json, too. Nothing is shown where standard error is no terminal.
@@ -100,7 +100,7 @@ pub struct Fsck {
 }
 
 impl Fsck {
-    /// Checks, and tells what was found.
+    /// Checks, and prints what was found.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let name = || self.target.display().to_string();
         let (report, code) = if self.online {
@@ -114,7 +114,7 @@ impl Fsck {
         if self.json {
             output::json(&json!(report))?;
         } else {
-            self.tell(&report)?;
+            self.print(&report)?;
         }
         Ok(ExitCode::from(code))
     }
@@ -175,7 +175,7 @@ impl Fsck {
 
     /// Has the server of a mounted volume check it, and waits for the report.
     fn check_online(&self) -> anyhow::Result<CheckReport> {
-        control::tell(&self.target, Request::StartCheck { contents: self.contents })?;
+        control::request(&self.target, Request::StartCheck { contents: self.contents })?;
         let bars = Bars::new(self.is_quiet());
         loop {
             let status = control::check_status(&self.target)
@@ -198,7 +198,7 @@ impl Fsck {
         self.json && !self.progress && self.progress_to.is_none()
     }
 
-    fn tell(&self, report: &CheckReport) -> anyhow::Result<()> {
+    fn print(&self, report: &CheckReport) -> anyhow::Result<()> {
         let name = self.target.display();
         if let Some(damage) = &report.damage_seen {
             say!("{name}: {damage}: everything is checked")?;
@@ -207,7 +207,7 @@ impl Fsck {
             let outcome = if *fixed { " (repaired)" } else { "" };
             say!("{name}: {code} {place}: {message}{outcome}")?;
         }
-        self.tell_rest(report)?;
+        self.print_rest(report)?;
         if report.skipped {
             return say!("{name}: clean, not checked");
         }
@@ -242,7 +242,7 @@ impl Fsck {
                 counted(report.unreadable_sectors, "sector")
             )?;
         }
-        self.tell_losses(report)?;
+        self.print_losses(report)?;
         let left = report.problems.iter().filter(|problem| !problem.fixed).count();
         let is_hopeless = report.problems.iter().any(|p| !p.fixed && !p.repairable);
         let all = counted(report.problem_count, "problem");
@@ -268,8 +268,8 @@ impl Fsck {
         Ok(())
     }
 
-    /// Tells of problems that are not listed: those too many, and those that a crash explains.
-    fn tell_rest(&self, report: &CheckReport) -> anyhow::Result<()> {
+    /// Prints how many problems are not listed: those too many, and those that a crash explains.
+    fn print_rest(&self, report: &CheckReport) -> anyhow::Result<()> {
         let name = self.target.display();
         let shown = report.problems.len() as u64;
         if report.problem_count > shown {
@@ -301,7 +301,7 @@ impl Fsck {
     }
 
     /// Lists what the damage has cost, and counts it.
-    fn tell_losses(&self, report: &CheckReport) -> anyhow::Result<()> {
+    fn print_losses(&self, report: &CheckReport) -> anyhow::Result<()> {
         let name = self.target.display();
         for CheckLoss { what, path, inode } in report.losses.iter().take(LOSSES_SHOWN_MAX) {
             let path = output::printable(path.as_bytes());

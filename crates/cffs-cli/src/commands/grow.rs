@@ -104,7 +104,7 @@ impl Grow {
     fn grow_mounted(&self, directory: &Path) -> anyhow::Result<Grown> {
         let from = size_of(directory)?;
         let wanted = self.wanted(from)?;
-        control::tell(directory, Request::Grow(wanted))
+        control::request(directory, Request::Grow(wanted))
             .context("the server's log says what stood in the way")?;
         Ok(Grown { from, to: size_of(directory)? })
     }

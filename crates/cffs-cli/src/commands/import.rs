@@ -81,7 +81,7 @@ impl Import {
         let closed = files.close();
         let summary = copied?;
         closed.with_context(|| self.image.display().to_string())?;
-        self.how.tell(&summary)
+        self.how.print(&summary)
     }
 
     fn survey(&self) -> anyhow::Result<ExitCode> {
@@ -132,8 +132,8 @@ impl CopyFlags {
         self.quiet || self.json
     }
 
-    /// Tells what was copied; fails if something was not.
-    pub fn tell(&self, summary: &Summary) -> anyhow::Result<ExitCode> {
+    /// Prints what was copied; fails if something was not.
+    pub fn print(&self, summary: &Summary) -> anyhow::Result<ExitCode> {
         if self.json {
             output::json(&as_json(summary))?;
         } else if !self.quiet {

@@ -88,7 +88,7 @@ pub struct Mkfs {
     #[arg(short, long, visible_short_alias = 'F')]
     force: bool,
     /// Overwrite it also where it is a volume that is marked as in use by another host, or by a process
-    /// that no lock tells of. Only if that is certainly gone.
+    /// that no lock shows. Only if that is certainly gone.
     #[arg(long)]
     take_over: bool,
     /// Discard the whole device first.
@@ -152,7 +152,7 @@ impl Mkfs {
             let _ = fs::remove_file(&self.target);
         }
         let superblock = made.with_context(|| self.target.display().to_string())?;
-        self.tell(&superblock)?;
+        self.print(&superblock)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -169,7 +169,7 @@ impl Mkfs {
         let device = LogDevice::create(location, geometry).with_context(name)?;
         let superblock = mkfs::make(&device, &self.options(size_bytes)).with_context(name)?;
         device.release().with_context(name)?;
-        self.tell(&superblock)?;
+        self.print(&superblock)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -260,7 +260,7 @@ impl Mkfs {
         options
     }
 
-    fn tell(&self, superblock: &Superblock) -> anyhow::Result<()> {
+    fn print(&self, superblock: &Superblock) -> anyhow::Result<()> {
         if self.json {
             return output::json(&cffs_serve::describe::superblock(superblock));
         }

@@ -42,7 +42,7 @@ Options for -o, comma-separated:
   relatime, strictatime, noatime
                          when reading a file sets its time of access (relatime)
   sync                   every change is durable before its call returns
-  [no]discard            tell the device what was freed, so that an image gives its space back
+  [no]discard            discard what was freed, so that an image gives its space back
                          (nodiscard; cffs trim does it once)
   cache=SIZE             memory for what was read (256M)
   dirty=SIZE             memory for changes, beyond which they are written at once (64M)
@@ -59,7 +59,7 @@ Options for -o, comma-separated:
   [no]suid, [no]dev, [no]exec, [no]symfollow
                          as for mount(8); nosymfollow is for root
   takeover               open the volume though it is marked as in use by another host, or by a
-                         process that no lock tells of: only if that is certainly gone
+                         process that no lock shows: only if that is certainly gone
   remount                change ro, rw, suid, dev, exec and symfollow of a mount that is there
                          (root); another value of any other option is refused by its name
   fuseblk=auto|no        whether root's mount stands on a block device, for an image on a loop
@@ -107,7 +107,7 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts, in the background unless told otherwise.
+    /// Mounts, in the background unless asked otherwise.
     pub fn run(mut self) -> anyhow::Result<ExitCode> {
         self.source = udev::device_of_tag(&self.source)?;
         let mut options = MountOptions::for_user(rustix::process::geteuid().is_root());
@@ -141,7 +141,7 @@ impl Mount {
         Ok(None)
     }
 
-    /// A mount whose server has died fails every call, also that which would tell whether this is a
+    /// A mount whose server has died fails every call, also that which would show whether this is a
     /// directory.
     fn take_dead_mounts_away(&self) -> anyhow::Result<()> {
         while let Ok(mounted) = mounts::on(&self.directory) {

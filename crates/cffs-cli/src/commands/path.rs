@@ -75,10 +75,10 @@ impl Path {
                 None => search.in_image(&self.target).with_context(name)?,
             }
         }
-        self.tell(&search)
+        self.print(&search)
     }
 
-    fn tell(&self, search: &Search) -> anyhow::Result<ExitCode> {
+    fn print(&self, search: &Search) -> anyhow::Result<ExitCode> {
         let mut is_well = search.is_complete;
         for (ino, names) in &search.wanted {
             if self.json {

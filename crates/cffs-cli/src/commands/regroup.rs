@@ -133,12 +133,12 @@ impl Regroup {
 
     fn on_server(&self, directory: &Path) -> anyhow::Result<RegroupStatus> {
         if self.stop {
-            control::tell(directory, Request::StopRegroup)?;
+            control::request(directory, Request::StopRegroup)?;
             return self.follow(directory);
         }
         let dry_run = self.dry_run;
         let Some(trace) = &self.trace else {
-            control::tell(directory, Request::Regroup(RegroupRequest { dry_run, files: None }))?;
+            control::request(directory, Request::Regroup(RegroupRequest { dry_run, files: None }))?;
             return self.follow(directory);
         };
         let volume = fs::metadata(directory)?.st_dev();
@@ -149,7 +149,7 @@ impl Regroup {
         let mut sum = RegroupStatus { stage: Stage::Done, ..RegroupStatus::default() };
         for files in files.chunks(FILES_AT_ONCE) {
             let files = Some(files.to_vec());
-            control::tell(directory, Request::Regroup(RegroupRequest { dry_run, files }))?;
+            control::request(directory, Request::Regroup(RegroupRequest { dry_run, files }))?;
             add(&mut sum, &self.follow(directory)?);
         }
         Ok(sum)

@@ -50,13 +50,13 @@ pub struct Scrub {
 }
 
 impl Scrub {
-    /// Scrubs, and tells what was found.
+    /// Scrubs, and prints what was found.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let status = self.scrub().with_context(|| self.target.display().to_string())?;
         if self.json {
             output::json(&json!(status))?;
         } else {
-            self.tell(&status)?;
+            self.print(&status)?;
         }
         Ok(if status.problem_count > 0 { ExitCode::from(PROBLEMS) } else { ExitCode::SUCCESS })
     }
@@ -66,7 +66,7 @@ impl Scrub {
             return self.scrub_image();
         }
         let request = if self.stop { Request::StopScrub } else { Request::StartScrub(self.rate) };
-        control::tell(&self.target, request)?;
+        control::request(&self.target, request)?;
         self.follow(&self.target)
     }
 
@@ -104,7 +104,7 @@ impl Scrub {
         progress::counter("scrub", Some(0), "inodes", self.json)
     }
 
-    fn tell(&self, status: &ScrubStatus) -> anyhow::Result<()> {
+    fn print(&self, status: &ScrubStatus) -> anyhow::Result<()> {
         let name = self.target.display();
         for problem in &status.problems {
             say!("{name}: {problem}")?;

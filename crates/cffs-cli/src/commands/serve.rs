@@ -83,7 +83,7 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// Serves, in the background unless told otherwise; or stops a server.
+    /// Serves, in the background unless asked otherwise; or stops a server.
     pub fn run(mut self) -> anyhow::Result<ExitCode> {
         self.source = udev::device_of_tag(&self.source)?;
         if self.stop {

@@ -32,7 +32,7 @@ use crate::{image, mounts, output, size};
 #[command(after_help = "\
 Examples:
   cffs tune --label photos tree.cffs
-  cffs tune --uuid random copy.cffs      tell a copied image from its original
+  cffs tune --uuid random copy.cffs      give a copied image an identity of its own
   cffs tune --reserve 5% /dev/sdb1       keep a twentieth of the space for root
   cffs tune --log 64M /dev/sdb1          an fsync takes one write and one flush from now on
   cffs tune --errors remount-ro mnt")]
@@ -107,7 +107,7 @@ impl Tune {
         if self.json {
             output::json(&superblock)?;
         } else if !self.quiet {
-            self.tell(&superblock)?;
+            self.print(&superblock)?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -154,7 +154,7 @@ impl Tune {
     fn tune_mounted(&self, directory: &Path) -> anyhow::Result<Value> {
         let ask = || control::ask(directory, Question::Info);
         let changes = self.changes(&ask()?["superblock"])?;
-        control::tell(directory, Request::Tune(changes))
+        control::request(directory, Request::Tune(changes))
             .context("the server's log says what stood in the way")?;
         Ok(ask()?["superblock"].take())
     }
@@ -183,7 +183,7 @@ impl Tune {
     }
 
     /// Prints what can be tuned, as it is now.
-    fn tell(&self, superblock: &Value) -> anyhow::Result<()> {
+    fn print(&self, superblock: &Value) -> anyhow::Result<()> {
         let shown = ["label", "uuid", "errors", "reserve", "log"];
         let shown: serde_json::Map<String, Value> =
             shown.iter().map(|name| ((*name).to_owned(), superblock[*name].clone())).collect();

@@ -229,7 +229,7 @@ fn last_state(mounted: &Mounted, is_dead: bool) -> anyhow::Result<()> {
     }
 }
 
-/// Waits until nobody has the image and returns how it was left. `None` where that cannot be told: it
+/// Waits until nobody has the image and returns how it was left. `None` where that cannot be known: it
 /// is out of reach, or was mounted again at once.
 fn state_when_free(image: &Path) -> anyhow::Result<Option<State>> {
     let device = match FileDevice::open_waiting(image, Access::ReadOnly, QUIET) {

@@ -1,4 +1,4 @@
-//! A disk that fails when it is told to: one file, served over FUSE by the test itself.
+//! A disk that fails on demand: one file, served over FUSE by the test itself.
 //!
 //! The program under test sees an ordinary image, by its ordinary command line. Nothing of it is cached on
 //! the way, so that each request that it makes arrives here, and fails or not.

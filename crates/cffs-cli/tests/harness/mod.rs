@@ -114,18 +114,18 @@ pub fn can_mount() -> bool {
 /// Runs a command that must succeed, and returns what it printed.
 pub fn succeed(command: &mut Command) -> String {
     let output = command.output().expect("it starts");
-    assert!(output.status.success(), "{command:?}: {}", told(&output));
+    assert!(output.status.success(), "{command:?}: {}", printed(&output));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// Runs a command that must fail with this exit code, and returns what it said.
 pub fn fail(code: i32, command: &mut Command) -> String {
     let output = command.output().expect("it starts");
-    assert_eq!(output.status.code(), Some(code), "{command:?}: {}", told(&output));
+    assert_eq!(output.status.code(), Some(code), "{command:?}: {}", printed(&output));
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn told(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     format!(
         "{}; {}{}",
         output.status,

@@ -10,7 +10,7 @@ use clap::Args;
 use cffs_place::tree::{Unseen, open_for_reading};
 use cffs_place::warm::{files_below, warm};
 
-use super::{ends, paths, tell_unseen};
+use super::{ends, paths, print_unseen};
 
 /// Write the contents of files to standard output, reading ahead in the order of the device
 ///
@@ -48,14 +48,14 @@ impl Cat {
         }
         let mut output = io::stdout().lock();
         for round in files.chunks(AHEAD_FILES) {
-            // What cannot be read is told of below.
+            // What cannot be read is reported below.
             warm(round.to_vec(), AHEAD_BYTES, || {});
             for (_, path) in round {
                 copy(path, &mut output, &mut unseen)?;
             }
         }
         output.flush().context("standard output")?;
-        Ok(if tell_unseen(&unseen) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        Ok(if print_unseen(&unseen) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 

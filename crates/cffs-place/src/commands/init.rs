@@ -29,7 +29,7 @@ Examples:
   place init ~                 a tree of one's own, without root";
 
 impl Init {
-    /// Makes the tree and tells how far it reaches.
+    /// Makes the tree and prints how far it reaches.
     pub fn run(self) -> Result<ExitCode> {
         let (shadow, made) = Shadow::init(&self.directory)?;
         let count = shadow.groups().count;

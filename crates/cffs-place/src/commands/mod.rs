@@ -64,7 +64,7 @@ pub fn counter(what: &'static str) -> ProgressBar {
 }
 
 /// Names what could not be looked at; true if there was anything.
-pub fn tell_unseen(unseen: &[Unseen]) -> bool {
+pub fn print_unseen(unseen: &[Unseen]) -> bool {
     for (path, error) in unseen {
         eprintln!("place: {}: {error}", path.display());
     }

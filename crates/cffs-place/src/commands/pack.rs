@@ -11,7 +11,7 @@ use cffs_place::pack::{Group, Options, Packed, pack};
 use cffs_place::tree::{self, FileEntry, Unseen};
 use cffs_place::volume::Volume;
 
-use super::{bar, counter, ends, paths_in, size, tell_unseen};
+use super::{bar, counter, ends, paths_in, print_unseen, size};
 use crate::Interrupt;
 
 /// Move the contents of files side by side, in place and while they are in use
@@ -58,7 +58,7 @@ Examples:
   place trace -o t -- ./start && place pack --trace t";
 
 impl Pack {
-    /// Moves the files and tells what was done.
+    /// Moves the files and prints what was done.
     pub fn run(self, interrupt: &Interrupt) -> Result<ExitCode> {
         let (volume, groups, unseen) = self.groups()?;
         let files = groups.iter().map(|group| group.len() as u64).sum();
@@ -69,9 +69,9 @@ impl Pack {
         progress.finish_and_clear();
         match self.json {
             true => println!("{}", serde_json::to_string_pretty(&packed)?),
-            false => self.tell(&packed),
+            false => self.print(&packed),
         }
-        let is_unseen = tell_unseen(&unseen);
+        let is_unseen = print_unseen(&unseen);
         Ok(match () {
             () if packed.interrupted => ExitCode::from(130),
             () if is_unseen || !packed.busy.is_empty() => ExitCode::FAILURE,
@@ -113,7 +113,7 @@ impl Pack {
         Ok((volume, vec![group], unseen))
     }
 
-    fn tell(&self, packed: &Packed) {
+    fn print(&self, packed: &Packed) {
         let verb = if self.dry_run { "would be moved" } else { "moved" };
         println!(
             "{} files {verb} ({} KiB), {} lay side by side already, {} stay where they are",

@@ -12,7 +12,7 @@ use cffs_place::predict::{Finding, Requests, predict};
 use cffs_place::tree;
 use cffs_place::volume::{Kind, Volume};
 
-use super::{counter, tell_unseen};
+use super::{counter, print_unseen};
 
 /// Show how many requests a cold read of a directory takes, and why
 ///
@@ -75,7 +75,7 @@ impl Show {
             true => println!("{}", serde_json::to_string_pretty(&shown)?),
             false => print(&shown, if self.all { usize::MAX } else { SHOWN }),
         }
-        Ok(if tell_unseen(&unseen) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        Ok(if print_unseen(&unseen) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 

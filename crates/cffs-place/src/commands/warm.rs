@@ -8,7 +8,7 @@ use clap::Args;
 
 use cffs_place::warm::{files_below, warm};
 
-use super::{bar, ends, paths, size, tell_unseen};
+use super::{bar, ends, paths, print_unseen, size};
 
 /// Read files into the page cache, in the order of the device
 ///
@@ -39,7 +39,7 @@ Examples:
   place trace -o t -- ./start; place warm - <t";
 
 impl Warm {
-    /// Reads and tells what was read.
+    /// Reads and prints what was read.
     pub fn run(self) -> Result<ExitCode> {
         let (files, mut unseen) = files_below(&paths(&self.paths, ends(self.null))?)?;
         let progress = bar(files.len() as u64, "reading");
@@ -59,7 +59,7 @@ impl Warm {
         if warmed.left_out > 0 {
             eprintln!("place: {} files are more than --limit lets in", warmed.left_out);
         }
-        Ok(if tell_unseen(&unseen) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        Ok(if print_unseen(&unseen) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 

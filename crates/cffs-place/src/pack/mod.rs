@@ -38,7 +38,7 @@ use crate::volume::{Kind, Volume};
 pub struct Options {
     /// Files of more bytes stay where they are: they are read in many requests anyway.
     pub file_bytes_max: u64,
-    /// Only tell what would be moved.
+    /// Only report what would be moved.
     pub dry_run: bool,
 }
 

@@ -28,7 +28,7 @@ use super::reporting::Piece;
 use super::translate::{self, TTL};
 use super::watch::Watch;
 
-/// Cookies of the two entries that the volume does not store. Its own are told moved by this many.
+/// Cookies of the two entries that the volume does not store. Its own are moved by this many.
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 
@@ -81,7 +81,7 @@ impl Adapter {
     }
 
     /// The volume as the caller has it. What the kernel writes back of a mapped file is root's, wherever
-    /// it comes from: nobody could be told that there is no space for it.
+    /// it comes from: no caller could learn that there is no space for it.
     fn as_user(&self, cx: &Context<'_>) -> AsUser<'_> {
         self.volume.as_user(cx.uid, cx.gid)
     }

@@ -91,7 +91,7 @@ pub struct Durability {
     pub failure: Option<String>,
 }
 
-/// What the server can be told to do.
+/// What the server can be asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Verify all checksums, at so many bytes per second, 0 for no limit. Does nothing while a
@@ -344,7 +344,7 @@ impl Control {
     }
 }
 
-/// Has the log say why something failed: an error number tells too little of it.
+/// Logs why something failed: an error number says too little of it.
 fn logged<T>(what: &str, result: Result<T>) -> Result<T> {
     if let Err(error) = &result {
         tracing::error!(%error, "{what} failed");
@@ -460,7 +460,7 @@ pub fn identity(path: &Path) -> Result<Identity, AskError> {
 }
 
 /// Has the server do something.
-pub fn tell(path: &Path, request: Request) -> Result<(), AskError> {
+pub fn request(path: &Path, request: Request) -> Result<(), AskError> {
     let (name, value) = request.to_attribute();
     setxattr(path, name, value.as_bytes(), XattrFlags::empty()).map_err(AskError::from_errno)
 }

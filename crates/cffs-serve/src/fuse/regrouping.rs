@@ -78,7 +78,7 @@ pub struct RegroupStatus {
 }
 
 impl RegroupStatus {
-    /// The status that tells this progress.
+    /// The status that shows this progress.
     pub fn new(stage: Stage, progress: &RegroupProgress) -> RegroupStatus {
         RegroupStatus {
             stage,

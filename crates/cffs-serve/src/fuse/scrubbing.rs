@@ -45,7 +45,7 @@ pub struct ScrubStatus {
 }
 
 impl ScrubStatus {
-    /// The status that tells this progress.
+    /// The status that shows this progress.
     pub fn new(stage: Stage, progress: &ScrubProgress) -> ScrubStatus {
         ScrubStatus {
             stage,

@@ -12,7 +12,7 @@ use fuse_ring::protocol::{self, Entry, NodeId};
 #[cfg(test)]
 mod tests;
 
-/// For how long the kernel may believe what it is told: a year, which is longer than any mount.
+/// For how long the kernel may believe what it was sent: a year, which is longer than any mount.
 /// Nobody but this server changes the volume, and what it changes by itself it announces.
 pub const TTL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 

@@ -56,7 +56,7 @@ impl Exported {
         Ok(Exported { volume, directories, handles, fsid, verifier })
     }
 
-    /// What tells clients that this server has forgotten what another had not made durable: it differs
+    /// What shows clients that this server has forgotten what another had not made durable: it differs
     /// from that of any other start, and changes when a failed write has lost something.
     pub fn verifier(&self) -> [u8; 8] {
         let mut verifier = self.verifier;

@@ -39,7 +39,7 @@ pub struct Target {
     pub export: u32,
     /// The inode.
     pub ino: InodeNo,
-    /// Tells it from earlier ones of its number.
+    /// Distinguishes it from earlier ones of its number.
     pub generation: u32,
 }
 

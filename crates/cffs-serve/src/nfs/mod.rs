@@ -1,7 +1,7 @@
 //! NFS version 3: the volume for other machines, or for this one without a mount.
 //!
 //! Offers [`Server`], which listens at an address and serves directories of a [`Volume`] until it is
-//! told to stop. Stands on `nfs-wire` (the protocol) and on the facade. MOUNT and NFS answer at one
+//! asked to stop. Stands on `nfs-wire` (the protocol) and on the facade. MOUNT and NFS answer at one
 //! port, by TCP, and need no portmapper: `mount -o port=N,mountport=N,proto=tcp,vers=3,nolock`.
 //!
 //! ```text
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Invariants: what was answered is durable, but for WRITEs that were asked to be UNSTABLE; of these
-//! the verifier tells whether the server is still the one that had them. A file is got at by a handle
+//! the verifier shows whether the server is still the one that had them. A file is got at by a handle
 //! only, which no client can make. Permissions are checked here, by [`access`](crate::access), since
 //! no kernel has.
 
@@ -64,7 +64,7 @@ pub enum BindError {
     Volume(#[from] Error),
 }
 
-/// Why a server ended without having been told to.
+/// Why a server ended without having been asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// Those of accept(2) that concern the listener and not a connection.

@@ -14,7 +14,7 @@ use super::request::{Request, TRANSFER_BYTES_MAX};
 use super::translate;
 use crate::access::{EXECUTE, READ, WRITE};
 
-/// Cookies of the two entries that the volume does not store. Its own are told moved by this many.
+/// Cookies of the two entries that the volume does not store. Its own are moved by this many.
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 

@@ -17,7 +17,7 @@ mod tests;
 /// How many replies are kept. They have some 300 bytes each.
 const REPLIES_MAX: usize = 4096;
 
-/// What tells calls apart.
+/// What distinguishes calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The client's address.

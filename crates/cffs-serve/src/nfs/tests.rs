@@ -79,7 +79,7 @@ fn some<
 ) -> T {
     match value {
         Nfs3Option::Some(value) => value,
-        Nfs3Option::None => panic!("not told"),
+        Nfs3Option::None => panic!("there is no value"),
     }
 }
 

@@ -61,12 +61,12 @@ pub fn attributes(attr: &Attr, fsid: u64) -> Attributes {
     }
 }
 
-/// What is told of attributes before a change.
+/// The attributes before a change, as far as they are sent.
 pub fn before(attr: &Attr) -> Before {
     Before { size: attr.size, mtime: time(attr.mtime), ctime: time(attr.ctime) }
 }
 
-/// A time as clients see it: the nearest that the protocol can tell.
+/// A time as clients see it: the nearest that the protocol can express.
 pub fn time(time: Timestamp) -> Time {
     match u32::try_from(time.seconds) {
         Ok(seconds) => Time { seconds, nanoseconds: time.nanoseconds },

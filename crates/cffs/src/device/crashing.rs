@@ -38,7 +38,7 @@ impl CrashingDevice {
         CrashingDevice { inner, images_per_barrier, state: Mutex::new(state) }
     }
 
-    /// The device below, which tells what a crash leaves now.
+    /// The device below, which knows what a crash leaves now.
     pub fn inner(&self) -> &VolatileDevice {
         &self.inner
     }

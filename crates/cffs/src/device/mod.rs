@@ -108,18 +108,18 @@ pub trait BlockDevice: Send + Sync {
     /// Makes every write that returned before the call durable.
     fn sync(&self) -> io::Result<()>;
 
-    /// Tells the device that nobody needs these bytes; until they are written again they read as
+    /// Informs the device that nobody needs these bytes; until they are written again they read as
     /// anything. A hint: a device that cannot use it ignores it.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
 
     /// Makes the device so many bytes long, where its length is a matter of saying so (an image file);
-    /// else looks how long it is by now. [`geometry`](BlockDevice::geometry) tells the outcome. A
+    /// else looks how long it is by now. [`geometry`](BlockDevice::geometry) shows the outcome. A
     /// device never becomes shorter.
     fn grow(&self, size_bytes: u64) -> io::Result<()> {
         self.below().map_or(Ok(()), |below| below.grow(size_bytes))
     }
 
-    /// Tells that from now on its user chooses what is read ahead, so that nobody need guess. A hint.
+    /// Announces that from now on its user chooses what is read ahead, so that nobody need guess. A hint.
     fn expect_chosen_reads(&self) {
         if let Some(below) = self.below() {
             below.expect_chosen_reads();

@@ -34,7 +34,7 @@ pub struct Entry {
     is_path: bool,
 }
 
-/// Tells a file from every other of the host.
+/// Identifies a file of the host.
 pub type Identity = (u64, u64);
 
 impl Entry {
@@ -113,7 +113,7 @@ impl Entry {
         self.file.metadata()
     }
 
-    /// What tells the file from every other.
+    /// What identifies the file.
     pub fn identity(&self) -> io::Result<Identity> {
         let metadata = self.metadata()?;
         Ok((metadata.dev(), metadata.ino()))
@@ -268,7 +268,7 @@ impl Entry {
         Ok(())
     }
 
-    /// Closes the file; some file systems tell only now that a write has failed.
+    /// Closes the file; some file systems report only now that a write has failed.
     pub fn close(self) -> io::Result<()> {
         Ok(nix::unistd::close(self.file)?)
     }
@@ -313,7 +313,7 @@ pub fn replaced() -> io::Error {
     io::Error::other("somebody replaced it while it was being copied")
 }
 
-/// The ranges of a file that have data. Where the file system cannot tell, all of it.
+/// The ranges of a file that have data. Where the file system does not know, all of it.
 pub fn data_ranges(file: &File, metadata: &Metadata) -> io::Result<Vec<Range<u64>>> {
     let size = metadata.len();
     let everything = || Vec::from_iter([Range { start: 0, end: size }]);

@@ -427,7 +427,7 @@ impl Files {
     }
 
     /// Everything at and below a path, each directory before what is in it. Symbolic links are
-    /// told, not followed.
+    /// reported, not followed.
     ///
     /// # Errors
     ///

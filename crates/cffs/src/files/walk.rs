@@ -22,7 +22,7 @@ pub struct WalkEntry {
 /// Walks a tree; see [`Files::walk`](super::Files::walk). A directory that cannot be read is one
 /// error, and the walk goes on behind it.
 pub struct Walk {
-    /// Entries still to be told, the next one last. A directory is read when it is told.
+    /// Entries still to be returned, the next one last. A directory is read when it is returned.
     pending: Vec<WalkEntry>,
     /// Where the walk begins, until it has begun.
     start: Option<Node>,

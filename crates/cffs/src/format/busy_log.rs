@@ -2,7 +2,7 @@
 //!
 //! Offers [`Record`] and the codec of a sector of the log. A record says where something has
 //! changed since the clean point, or what was there at that time; it is on the device before the
-//! change that it tells of. So after a crash only what the log tells of need be looked at, and
+//! change that it lists. So after a crash only what the log lists need be looked at, and
 //! nothing else is.
 //!
 //! A record covers too much rather than too little: one whose change was never written is harmless.
@@ -79,7 +79,7 @@ pub enum Record {
     /// A run that was in use becomes free.
     Freed(FragRun),
     /// What is derived is written for the next clean point: a bitmap or a block of the locator table
-    /// that is told of may be part old and part new.
+    /// that is listed may be part old and part new.
     Settling,
     /// The end of the records of one epoch: records that none follows are of an epoch that changed
     /// nothing yet.

@@ -95,7 +95,7 @@ impl FileType {
 pub struct DiskInode {
     /// The inode's number.
     pub ino: U64,
-    /// Told apart from earlier files of the same number.
+    /// Distinguishes it from earlier files of the same number.
     pub generation: U32,
     /// Type and permissions.
     pub mode: U16,
@@ -402,7 +402,7 @@ impl<'a> Record<'a> {
             return bad("there is no such number");
         }
         let Some(file_type) = self.inode.file_type() else {
-            return bad("the mode tells no file type");
+            return bad("the mode has no file type");
         };
         let flags = self.inode.inode_flags();
         if !(flags - InodeFlags::all()).is_empty() {

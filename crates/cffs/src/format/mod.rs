@@ -1,7 +1,7 @@
 //! Pure codecs: bytes in, struct out, and back.
 //!
 //! Offers one module per on-disk structure of `docs/FORMAT.md` and [`Layout`], the arithmetic that
-//! tells where each lies. Stands on `units` and `error`. There is no I/O here and no policy: a codec
+//! knows where each lies. Stands on `units` and `error`. There is no I/O here and no policy: a codec
 //! checks that bytes are what they claim to be and refuses them otherwise, with the
 //! [`Corruption`](crate::error::Corruption) that names the place.
 //!

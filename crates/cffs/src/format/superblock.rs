@@ -103,7 +103,7 @@ impl State {
 /// The superblock as the rest of the program sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// Tells this volume from every other. It seeds the checksums, unless
+    /// Identifies this volume. It seeds the checksums, unless
     /// [`Incompat::CHECKSUM_SEED`] is set.
     pub uuid: [u8; 16],
     /// The volume's name, at most 64 bytes, without the padding.
@@ -158,7 +158,7 @@ pub struct Superblock {
     pub checksum_seed: [u8; 16],
     /// The process that has the volume open for writing, if any.
     pub holder: Option<Holder>,
-    /// What a mount does when it meets damage, unless it is told otherwise.
+    /// What a mount does when it meets damage, unless its options say otherwise.
     pub errors_policy: ErrorsPolicy,
     /// Damage that was seen since the last full check.
     pub damage: Option<Damage>,

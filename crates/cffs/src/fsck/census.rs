@@ -25,7 +25,7 @@ pub(super) struct Found {
     pub nlink: u32,
     /// Names that were found, of an external inode.
     pub references: u32,
-    /// Tells two records apart that claim different space.
+    /// Distinguishes two records that claim different space.
     pub fingerprint: u32,
     pub parent: InodeNo,
 }

@@ -256,14 +256,14 @@ impl Checker<'_> {
         good
     }
 
-    /// A block that was not written since the clean point has the entries that the log tells of.
+    /// A block that was not written since the clean point has the entries that the log lists.
     fn check_locator_count(&mut self, block: u64, bytes: &[u8]) {
         let Some(scope) = self.fast.scope.as_ref().filter(|scope| !scope.settling) else { return };
-        let Some(told) = scope.locator.get(&block).copied() else { return };
+        let Some(listed) = scope.locator.get(&block).copied() else { return };
         let used = locator::used_count(bytes);
-        if used != usize::from(told) {
+        if used != usize::from(listed) {
             self.lapse(format!(
-                "block {block} of the locator table has {used} entries, and had {told} at the last \
+                "block {block} of the locator table has {used} entries, and had {listed} at the last \
                  clean point"
             ));
         }
@@ -418,7 +418,7 @@ impl Checker<'_> {
         };
         match CgHeader::decode(&head, cg, self.checksum) {
             // A bitmap that was written after the clean point differs from it in nothing but what
-            // the log tells of; only its count does not tell how it was.
+            // the log lists; only its count does not say how it was.
             Ok(mut header)
                 if (settling && before.is_some()
                     || header.bitmap_checksum == bitmap_checksum(&bitmap))
@@ -439,9 +439,9 @@ impl Checker<'_> {
         }
     }
 
-    /// A group that was not written since the clean point is as the log tells, and none is of a
+    /// A group that was not written since the clean point is as the log says, and none is of a
     /// clean point that did not begin.
-    fn check_kept(&mut self, header: &CgHeader, settling: bool, told: Option<u32>) {
+    fn check_kept(&mut self, header: &CgHeader, settling: bool, listed: Option<u32>) {
         let (cg, found, own) = (header.cg, header.generation, self.superblock.generation);
         if found > own.wrapping_add(1) {
             self.lapse(format!(
@@ -449,9 +449,9 @@ impl Checker<'_> {
             ));
         }
         let free = header.free_fragments;
-        if let Some(told) = told.filter(|told| !settling && found <= own && *told != free) {
+        if let Some(listed) = listed.filter(|listed| !settling && found <= own && *listed != free) {
             self.lapse(format!(
-                "group {cg} has {free} free fragments, and had {told} at the last clean point"
+                "group {cg} has {free} free fragments, and had {listed} at the last clean point"
             ));
         }
     }

@@ -7,7 +7,7 @@
 //! acknowledged with a flush, or made it durable too late. What else it dropped cannot be known.
 //!
 //! It reads the system area and the first sector of both halves of the busy log. What reading the
-//! log tells beside that is found where that is done ([`super::scope`], [`super::fast`]).
+//! log has beside that is found where that is done ([`super::scope`], [`super::fast`]).
 
 use super::disk::{Disk, Place};
 use super::{Code, Problem};
@@ -22,7 +22,7 @@ use crate::units::{Container, InodeNo, SectorIndex};
 pub struct Lapse {
     /// What shows it.
     pub what: String,
-    /// The newest generation that the busy log tells of.
+    /// The newest generation that the busy log has.
     pub(super) generation: u64,
 }
 
@@ -69,9 +69,8 @@ fn look(disk: &mut Disk<'_>, superblock: &Superblock) -> Option<Lapse> {
         // A clean point may write a log of its own ahead of its superblock: one epoch's.
         let is_ahead = generation == own.wrapping_add(1) && !has_followed(&marks.records);
         if generation > own && !is_ahead {
-            let what = format!(
-                "the busy log tells of generation {generation}, but the superblock only of {own}"
-            );
+            let what =
+                format!("the busy log has generation {generation}, but the superblock only {own}");
             return lapse(what, generation);
         }
         if generation == own && superblock.state == State::Clean && has_followed(&marks.records) {
@@ -92,14 +91,14 @@ fn look(disk: &mut Disk<'_>, superblock: &Superblock) -> Option<Lapse> {
     None
 }
 
-/// Whether what `records` of one sector tell is of two epochs: the later one began when all of the
+/// Whether `records` of one sector are of two epochs: the later one began when all of the
 /// earlier one was durable.
 pub(super) fn has_followed(records: &[Record]) -> bool {
     let mut after = records.iter().skip_while(|record| **record != Record::End);
     after.nth(1).is_some()
 }
 
-/// The generation of the first sector of a half, and what it tells.
+/// The generation of the first sector of a half, and what it has.
 fn first_sector(bytes: &[u8], superblock: &Superblock) -> Option<(u64, Marks)> {
     let checksum = superblock.checksum();
     let Position { generation, .. } = busy_log::position_of(bytes, checksum)?;

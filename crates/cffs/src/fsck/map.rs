@@ -80,7 +80,7 @@ struct TreeBlock {
     logical_end: u64,
 }
 
-/// Tells apart two records of one inode that claim different space.
+/// Distinguishes two records of one inode that claim different space.
 pub(super) fn fingerprint(record: &Record<'_>) -> u32 {
     let inline = record.inode.inode_flags().contains(InodeFlags::INLINE);
     let sum = if inline { 0 } else { crc32c::crc32c(record.data) };
@@ -292,7 +292,7 @@ impl Checker<'_> {
             self.walk.fixes.push(Fix::SetMap(ino, check.extents.clone()));
         } else if fragments != pending.fragments_recorded {
             let recorded = pending.fragments_recorded;
-            let message = format!("the inode tells {recorded} fragments, it has {fragments}");
+            let message = format!("the inode says {recorded} fragments, it has {fragments}");
             self.problem(Code::FragmentCount, Place::Inode(ino), message);
             let mend = Mend { fragments: Some(fragments), ..Mend::default() };
             self.walk.fixes.push(Fix::Mend(ino, mend));

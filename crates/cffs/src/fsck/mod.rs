@@ -191,7 +191,7 @@ fn log_problem(superblock: &Superblock, doubt: &Corruption) -> Problem {
     Problem { code, place: Place::Volume, message: doubt.to_string(), fixed: false }
 }
 
-/// Has the superblock tell of the damage: a repair takes what is left of the log home, and one that is cut
+/// Notes the damage in the superblock: a repair takes what is left of the log home, and one that is cut
 /// short then must not be taken for a crash that the busy log explains.
 fn remember(
     device: &dyn BlockDevice,

@@ -1,7 +1,7 @@
 //! Names of external inodes that were in motion when the volume crashed.
 //!
 //! An inode in the external table is written before the names that lead to it, with linktags that
-//! tell which entries are about to change, by sector and slot. So a rename of such a name, or the
+//! say which entries are about to change, by sector and slot. So a rename of such a name, or the
 //! exchange of two, is found half done: then it is completed.
 
 use super::census::Reference;

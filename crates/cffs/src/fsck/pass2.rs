@@ -140,7 +140,7 @@ impl Checker<'_> {
             // Its names and those below are as they were.
         } else if found.nlink != nlink || file.recorded_entries != file.entries {
             let message = format!(
-                "it tells {} links and {} entries, and has {nlink} and {}",
+                "it says {} links and {} entries, and has {nlink} and {}",
                 found.nlink, file.recorded_entries, file.entries
             );
             self.counted(Code::DirectoryCounts, ino, message);

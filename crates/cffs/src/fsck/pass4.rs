@@ -98,7 +98,7 @@ impl Checker<'_> {
             own.free_fragments == free && own.inodes == inodes && own.epoch >= self.walk.epoch_max;
         if !is_right {
             let message = format!(
-                "it tells {} free fragments, {} inodes, epoch {}; there are {free}, {inodes}, {}",
+                "it says {} free fragments, {} inodes, epoch {}; there are {free}, {inodes}, {}",
                 own.free_fragments, own.inodes, own.epoch, self.walk.epoch_max
             );
             self.derived(Code::Counters, Place::Volume, message);

@@ -160,7 +160,7 @@ impl Scope {
     }
 }
 
-/// What shows that the log went on where it ends now: a sector that does not follow, and tells of
+/// What shows that the log went on where it ends now: a sector that does not follow, and lists
 /// an epoch after which another one began. Sectors of the epoch that was in motion may be there in
 /// part.
 fn lapse_after(

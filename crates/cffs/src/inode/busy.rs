@@ -44,7 +44,7 @@ struct State {
 }
 
 /// Notes that are kept in memory at most; with more changes than that in one generation, the log does
-/// not tell everything.
+/// not list everything.
 const NOTES_MAX: usize = 1 << 20;
 /// What a note takes in memory, about.
 const NOTE_BYTES: u64 = 40;

@@ -92,7 +92,7 @@ impl Store {
         let disk = record.inode;
         let ino = disk.number();
         let bad = |what| Corruption::Inode { ino, what };
-        let file_type = disk.file_type().ok_or(bad("the mode tells no file type"))?;
+        let file_type = disk.file_type().ok_or(bad("the mode has no file type"))?;
         let flags = disk.inode_flags();
         let parent = InodeNo(disk.parent.get());
         let mut inode = Inode::new(ino, disk.generation.get(), file_type, parent, disk.btime());

@@ -60,7 +60,7 @@ pub enum Content {
 pub struct Inode {
     /// Its number, constant for life.
     pub ino: InodeNo,
-    /// Tells it from earlier ones of the same number.
+    /// Distinguishes it from earlier ones of the same number.
     pub generation: u32,
     /// Its type, constant for life.
     pub file_type: FileType,

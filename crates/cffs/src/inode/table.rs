@@ -155,7 +155,7 @@ impl Hasher for StretchHasher {
         let (stretch, at) = (in_part / STRETCH, in_part % STRETCH);
         let product = u128::from(stretch ^ self.0) * u128::from(MULTIPLIER);
         let mixed = (product >> 64) as u64 ^ product as u64;
-        // The lowest bits tell a number's place in the table, the highest ones tell it from others
+        // The lowest bits give a number's place in the table, the highest ones distinguish it from others
         // at that place.
         self.0 = ((mixed & !(STRETCH - 1)) | at) ^ (at << 60);
     }

@@ -22,7 +22,7 @@ pub(super) struct Loaded {
 /// Reads the log.
 ///
 /// A record that is not whole ends it: it was being written when the program or the host stopped, and
-/// nobody was told that it is durable. Unless a later one is there: that was begun only when the
+/// nothing has reported it as durable. Unless a later one is there: that was begun only when the
 /// one before it was durable, which then has been damaged since.
 pub(super) fn load(device: &dyn BlockDevice, area: &Area) -> Loaded {
     let headers = (0..HEADER_BLOCKS).map(|block| header_at(device, area, block));

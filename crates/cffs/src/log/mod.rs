@@ -200,7 +200,7 @@ impl<D: BlockDevice> LoggedDevice<D> {
     pub fn open(inner: D, superblock: &Superblock) -> (Self, Option<Corruption>) {
         let area = Area::of(superblock);
         let loaded = load::load(&inner, &area);
-        // Without a header nothing tells which eras there were, so no record can be told from one of
+        // Without a header nothing says which eras there were, so no record can be distinguished from one of
         // long ago.
         let state = match loaded.header {
             Some(_) => LogState::On,

@@ -432,7 +432,7 @@ fn one_header_is_enough_and_without_both_the_log_is_in_doubt() {
     damage(&device, start + 1);
     let (logged, doubt) = LoggedDevice::open(&device, &superblock);
     assert!(matches!(doubt, Some(Corruption::LogHeader { .. })), "{doubt:?}");
-    assert!(!put_atomic(&logged, &HOME, 9).expect("refused"), "nothing tells the eras");
+    assert!(!put_atomic(&logged, &HOME, 9).expect("refused"), "the eras are unknown");
     erase(&device, &superblock).expect("erased");
     assert_eq!(value_at(&opened(&device, &superblock), HOME[0]), 0);
 }
@@ -455,7 +455,7 @@ fn a_header_with_the_last_number_is_not_valid() {
     put_last(1);
     let (logged, doubt) = LoggedDevice::open(&device, &superblock);
     assert!(matches!(doubt, Some(Corruption::LogHeader { .. })), "{doubt:?}");
-    assert!(!put_atomic(&logged, &HOME, 9).expect("refused"), "nothing tells the eras");
+    assert!(!put_atomic(&logged, &HOME, 9).expect("refused"), "the eras are unknown");
 }
 
 #[test]

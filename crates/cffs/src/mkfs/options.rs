@@ -61,7 +61,7 @@ pub struct MkfsOptions {
     pub reserve_uid: u32,
     /// A group whose members may use it; 0 for none.
     pub reserve_gid: u32,
-    /// What a mount does when it meets damage, unless it is told otherwise.
+    /// What a mount does when it meets damage, unless its options say otherwise.
     pub errors: ErrorsPolicy,
     /// The bytes of the stable log; 0 for none.
     pub log_bytes: u64,

@@ -18,7 +18,7 @@ impl Volume {
     pub(super) fn attr_of(&self, file: &VnodeState) -> Attr {
         let inode = &file.inode;
         let layout = &self.store().layout;
-        // What an epoch does by itself must not change the sum, since nobody is told of it: contents
+        // What an epoch does by itself must not change the sum, since nobody is notified of it: contents
         // count whether they are placed or not, extent blocks and attributes do not.
         let waiting = file.reserved_blocks * u64::from(layout.block_fragments());
         let fragments = contents_fragments(layout, file) + waiting;

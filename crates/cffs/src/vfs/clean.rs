@@ -101,8 +101,8 @@ impl Volume {
 
     /// Calls `look` while the device has one consistent state of the volume, with everything that is
     /// derived, and keeps it. Reads and changes go on meanwhile, in memory; a caller that needs an epoch
-    /// waits. `look` is told whether files without a name are in use: the space of these is taken,
-    /// and nothing on the device tells by whom.
+    /// waits. `look` learns whether files without a name are in use: the space of these is taken,
+    /// and nothing on the device says by whom.
     ///
     /// # Errors
     ///
@@ -178,7 +178,7 @@ impl Volume {
     }
 
     /// With the gate closed, prepares an epoch after which everything that is derived is on the device,
-    /// and the superblock that tells so, with a change of it.
+    /// and the superblock that says so, with a change of it.
     pub(super) fn prepare_clean_point(
         &self,
         progress: &mut Progress,
@@ -267,7 +267,7 @@ impl Volume {
         Ok(true)
     }
 
-    /// Writes bitmaps, and then the superblock that tells of them.
+    /// Writes bitmaps, and then the superblock that refers to them.
     fn write_derived(&self, writes: WriteSet, next: &Superblock, copies: bool) -> Result<()> {
         if copies || !writes.is_empty() {
             self.mark_in_use()?;
@@ -312,7 +312,7 @@ impl Volume {
         if copies {
             let system = store.cache.read(store.layout.system_area())?;
             // The nearest copies are enough to come back from a lost superblock; the others keep
-            // what mkfs wrote, which tells the geometry.
+            // what mkfs wrote, which has the geometry.
             for copy in store.layout.superblock_copies().into_iter().take(2) {
                 writes.put_block(Phase::New, copy, block.clone());
                 writes.put_block(Phase::New, BlockNo(copy.0 + 1), system.clone());

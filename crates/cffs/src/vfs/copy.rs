@@ -33,7 +33,7 @@ impl Volume {
     /// Copies up to `len` bytes of one regular file, from an offset on, to an offset of another one,
     /// or of the same if the two ranges do not overlap. Returns how many: none at the end of the
     /// source; and fewer than there are if the copy is a long one, or something went wrong on the
-    /// way, of which a call for the rest tells.
+    /// way, which a call for the rest reports.
     ///
     /// # Errors
     ///

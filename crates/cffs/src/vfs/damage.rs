@@ -81,7 +81,7 @@ impl DamageRecord {
 }
 
 impl Volume {
-    /// Passes a result on; damage that it tells of is remembered. So is metadata that the device failed
+    /// Passes a result on; damage that it reports is remembered. So is metadata that the device failed
     /// to read: nobody knows what else it has lost.
     pub(super) fn noted<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(Error::Io(error)) = &result
@@ -117,7 +117,7 @@ impl Volume {
         self.damage.add(code, ino, now, what);
     }
 
-    /// Writes the superblock if damage was met of which it does not tell; under the lock of epochs.
+    /// Writes the superblock if damage was met that is not in it; under the lock of epochs.
     pub(super) fn save_damage(&self) -> Result<()> {
         let is_unsaved = std::mem::take(&mut self.damage.state.lock().is_unsaved);
         if self.options.read_only || !is_unsaved {

@@ -8,7 +8,7 @@
 //!               ▲                                             │
 //!               │ gone: this host was booted since, or        │ crash
 //!               │ its process is not alive                    ▼
-//!               └──────────────────────────────────── left behind ── another host: take over, if told to
+//!               └──────────────────────────────────── left behind ── another host: take over, if asked to
 //! ```
 //!
 //! Nothing is read or written for it while a volume is idle. A writer that was taken over notices before
@@ -70,7 +70,7 @@ pub fn release(device: &dyn BlockDevice, host: &dyn Host) -> Result<()> {
     Ok(())
 }
 
-/// Says who has the volume open for writing, or may have it, beside this process. `is_exclusive` tells
+/// Says who has the volume open for writing, or may have it, beside this process. `is_exclusive` says
 /// that no other program of this host has the device itself.
 pub fn user(superblock: &Superblock, host: &dyn Host, is_exclusive: bool) -> Option<String> {
     let mark = superblock.holder.as_ref()?;
@@ -115,7 +115,7 @@ impl Volume {
             Ok(superblock) if superblock.holder != own => {
                 Err(overtaken(superblock.holder.as_ref()))
             }
-            // One that cannot be read tells of nobody, and is about to be written anew.
+            // One that cannot be read names nobody, and is about to be written anew.
             Ok(_) | Err(Error::Corruption(_)) => Ok(()),
             Err(error) => Err(error),
         }

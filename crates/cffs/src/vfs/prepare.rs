@@ -65,7 +65,7 @@ pub(super) struct Preparation<'a> {
 impl<'a> Preparation<'a> {
     /// The preparation of an epoch that takes all that was changed but for what `choice` leaves behind,
     /// with what is derived or only as much of it as has no room in memory, which is `derived_bytes_max`.
-    /// `hints` tell what was placed ahead of it.
+    /// `hints` say what was placed ahead of it.
     pub(super) fn new(
         store: &'a Store,
         choice: Option<Choice>,
@@ -108,11 +108,11 @@ impl<'a> Preparation<'a> {
         Ok(Prepared { epoch, writes, in_flight, left, superblock: None })
     }
 
-    /// Has the busy log tell of all that changes, ahead of it.
+    /// Lists all that changes in the busy log, ahead of it.
     fn mark_busy(&mut self) -> Result<()> {
         let Store { busy, alloc, .. } = self.store;
         busy.space(alloc.take_changes(&busy.take_nameless())?);
-        // Bitmaps may be all that the clean point writes: they are told of even so.
+        // Bitmaps may be all that the clean point writes: they are listed even so.
         let has_any = !self.writes.is_empty() || self.with_derived && alloc.has_changed_groups();
         if self.with_derived && has_any {
             busy.settling();

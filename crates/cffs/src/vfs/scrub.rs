@@ -31,7 +31,7 @@ impl Volume {
     /// Verifies the checksums of all metadata and of the contents of small files against the device,
     /// while the volume goes on being used. Changes nothing.
     ///
-    /// After each inode `watch` is told how far it is; there the caller waits, to keep the pace that
+    /// After each inode `watch` learns how far it is; there the caller waits, to keep the pace that
     /// it wants, or ends the scrub.
     ///
     /// # Errors

@@ -99,7 +99,7 @@ impl Preparation<'_> {
 
     /// Whether a new block of a directory has to be written without its names first: the inode of
     /// the directory, which leads to it, and those of names that moved here are changed in one
-    /// phase, and a name must not be there before the tag that tells of its move.
+    /// phase, and a name must not be there before the tag that records its move.
     fn names_wait(&self, dir: &Locked<'_>, position: FileBlock) -> bool {
         let is_external = dir.container.is_some_and(|place| place.file == InodeNo::EXTERNAL);
         let Some(page) = dir.pages.get(position).filter(|_| is_external) else { return false };
@@ -124,7 +124,7 @@ impl Preparation<'_> {
     ) -> Result<()> {
         let number = self.number_of(file, position)?;
         let checksum = self.store.checksum;
-        // A page that is there is changed only when the log tells of it.
+        // A page that is there is changed only when the log lists it.
         let new = self.new_pages.get(&file.inode.ino).is_some_and(|new| new.contains(&position));
         let phase = if new { Phase::New } else { Phase::Change };
         let Some(page) = self.store.dirty_page(file, position) else { return Ok(()) };

@@ -74,7 +74,7 @@ impl Drop for End<'_> {
 
 impl Volume {
     /// Does `work` with a thread beside it that calls [`Volume::background`] every `interval`, and
-    /// whenever changes take much memory. `observe` is told how each call went.
+    /// whenever changes take much memory. `observe` learns how each call went.
     pub fn with_background<T>(
         &self,
         interval: Duration,

@@ -17,9 +17,9 @@ pub struct SetVolume {
     /// The volume's name: at most [`LABEL_BYTES_MAX`](crate::mkfs::LABEL_BYTES_MAX) bytes, none of
     /// them zero.
     pub label: Option<Vec<u8>>,
-    /// What tells this volume from every other.
+    /// What identifies this volume.
     pub uuid: Option<[u8; 16]>,
-    /// What a mount does when it meets damage, unless it is told otherwise.
+    /// What a mount does when it meets damage, unless its options say otherwise.
     pub errors: Option<ErrorsPolicy>,
     /// Space that only some may use: at most half of the volume.
     pub reserve: Option<Reserve>,

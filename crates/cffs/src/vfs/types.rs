@@ -17,7 +17,7 @@ use crate::waiter::{InPlace, Waiter};
 pub struct Attr {
     /// The inode's number.
     pub ino: InodeNo,
-    /// Tells this file from earlier ones of the same number.
+    /// Distinguishes this file from earlier ones of the same number.
     pub generation: u32,
     /// The file's type.
     pub file_type: FileType,
@@ -274,7 +274,7 @@ pub struct OpenOptions {
     pub atime: AtimeMode,
     /// Every change is durable before its call returns.
     pub sync: bool,
-    /// The device is told what epochs have freed, once they are on it.
+    /// What epochs have freed is discarded, once they are on the device.
     pub discard: bool,
     /// Epochs go through the stable log, if the volume has one. Without it the log is made empty, and each
     /// epoch takes its phases.

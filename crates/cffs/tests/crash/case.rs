@@ -219,7 +219,7 @@ struct Run<'a> {
     tried: Tried,
 }
 
-/// Makes the calls on a volume and tries the crashes. The error tells what a crash did.
+/// Makes the calls on a volume and tries the crashes. The error says what a crash did.
 pub fn run(
     start: &Start,
     all: &[Op],

@@ -335,7 +335,7 @@ fn what_was_found_stays_mended() {
                 Sync,
             ],
         ),
-        // Closing had nothing but bitmaps to write, and the busy log did not tell of them.
+        // Closing had nothing but bitmaps to write, and the busy log did not list them.
         (0, vec![Truncate("big", 30_000), Sync]),
         (3, vec![Truncate("d/f", 100), Sync]),
         // What was large is overwritten in place when it is small again, which was taken for a failure.

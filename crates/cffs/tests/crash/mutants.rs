@@ -14,9 +14,9 @@ use cffs::units::InodeNo;
 use crate::case::{BLOCK_BYTES, UUID};
 use crate::record::Event;
 
-/// Where a linktag tells its epoch and the container of the other sector (FORMAT: inode).
+/// Where a linktag has its epoch and the container of the other sector (FORMAT: inode).
 const TAG_EPOCH_AND_FILE: std::ops::Range<usize> = 0..16;
-/// Where it tells its kind.
+/// Where it has its kind.
 const TAG_KIND: std::ops::Range<usize> = 24..28;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,19 +33,19 @@ pub enum Mutant {
     Late(usize),
     /// A sector is not written without its deferred changes first, but at once with them.
     NoDeferral,
-    /// Linktags of this kind tell nothing, in the external table or elsewhere.
+    /// Linktags of this kind are blank, in the external table or elsewhere.
     NoTag { kind: LinkTagKind, external: bool },
-    /// The busy log tells nothing.
+    /// The busy log is blank.
     NoLog,
-    /// The busy log is in motion with the changes that it tells of.
+    /// The busy log is in motion with the changes that it lists.
     LateLog,
     /// The busy log has no records of this kind.
     NoRecord(Kind),
-    /// Each sector of the busy log is the end of what an epoch tells.
+    /// Each sector of the busy log is the end of what an epoch lists.
     EarlyEnd,
     /// What an epoch frees is discarded before the epoch is on the device.
     EarlyDiscard,
-    /// What an epoch tells in one sector of the busy log comes in another order, which is harmless.
+    /// What an epoch lists in one sector of the busy log comes in another order, which is harmless.
     Reordered,
 }
 
@@ -199,7 +199,7 @@ impl Mutant {
     }
 }
 
-/// Makes the linktags of a kind in a sector tell nothing.
+/// Blanks the linktags of a kind in a sector.
 fn untag(image: &mut [u8], kind: LinkTagKind, external: bool, checksum: Checksum) {
     let Some((container, _)) = sector::identify(image, checksum) else { return };
     if external == (container.file == InodeNo::EXTERNAL) {

@@ -100,7 +100,7 @@ fn fill_name(number: usize) -> Vec<u8> {
 }
 
 impl Op {
-    /// Makes the call. `serial` tells the bytes of one call's writes from those of others.
+    /// Makes the call. `serial` makes the bytes of one call's writes differ from those of others.
     pub fn apply(&self, volume: &Volume, serial: u8) -> Promise {
         self.try_apply(volume, serial).unwrap_or(Promise::Nothing)
     }

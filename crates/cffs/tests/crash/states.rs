@@ -104,7 +104,7 @@ impl Phase {
     }
 }
 
-/// Follows a record, and tells the states that a crash could leave at each point of it.
+/// Follows a record, and yields the states that a crash could leave at each point of it.
 pub struct Crashes {
     /// The phases since the last sync; the last one is still being written.
     phases: Vec<Phase>,

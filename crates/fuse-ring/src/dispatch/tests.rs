@@ -11,7 +11,7 @@ use crate::protocol::{
     Opened, Read, Write,
 };
 
-/// Answers whatever it is told to, right or wrong.
+/// Answers whatever the test asks for, right or wrong.
 struct Puppet {
     len: usize,
     calls: AtomicUsize,

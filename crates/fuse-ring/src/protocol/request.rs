@@ -156,7 +156,7 @@ pub enum Operation<'a> {
     },
 }
 
-/// What `IOCTL` asks. The kernel passes on commands whose number tells the length of what goes in and
+/// What `IOCTL` asks. The kernel passes on commands whose number gives the length of what goes in and
 /// out, and those on flags of files (`FS_IOC_GETFLAGS` and the like).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ioctl<'a> {

@@ -108,7 +108,7 @@ pub struct AttrReply {
 pub struct Entry {
     /// The inode's name towards the kernel.
     pub node: NodeId,
-    /// Tells apart two inodes that had the same `node` at different times.
+    /// Distinguishes two inodes that had the same `node` at different times.
     pub generation: u64,
     /// The attributes.
     pub attr: Attr,
@@ -141,7 +141,7 @@ pub struct Opened {
     pub flags: OpenFlags,
 }
 
-/// What `statx` tells beyond `stat`.
+/// What `statx` returns beyond `stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatxReply {
     /// The attributes.

@@ -19,7 +19,7 @@ pub(crate) struct Device(OwnedFd);
 pub(crate) enum Received {
     /// A message of this length.
     Message(usize),
-    /// Nothing, because the device was [told not to wait](Device::set_nonblocking).
+    /// Nothing, because the device was [set not to wait](Device::set_nonblocking).
     Nothing,
     /// The file system was unmounted or the connection aborted.
     Ended,

@@ -31,7 +31,7 @@ impl Pages {
     }
 
     /// Where the first `head_len` bytes are, and everything from `tail_start` on, as the kernel
-    /// wants to be told of it.
+    /// wants to be notified of it.
     pub(crate) fn iovecs(&mut self, head_len: usize, tail_start: usize) -> [Iovec; 2] {
         let (head, tail) = self.split_at_mut(tail_start);
         [Iovec::of(&mut head[..head_len]), Iovec::of(tail)]

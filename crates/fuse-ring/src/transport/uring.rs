@@ -50,7 +50,7 @@ const HEAD_LEN: usize = 4096;
 /// Payloads up to this length are names, and move aside to make room for the answer.
 const NAMES_LEN_MAX: usize = 512;
 
-/// Tells the completion of the poll for the end from those of entries.
+/// Distinguishes the completion of the poll for the end from those of entries.
 const STOP: u64 = u64::MAX;
 
 type Ring = IoUring<squeue::Entry128, cqueue::Entry>;

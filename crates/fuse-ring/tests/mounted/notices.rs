@@ -1,4 +1,4 @@
-//! What the server tells the kernel. Every time to live is an hour here, so that whatever the
+//! What the server notifies the kernel of. Every time to live is an hour here, so that whatever the
 //! kernel learns it learns from a notification.
 
 use std::fs;

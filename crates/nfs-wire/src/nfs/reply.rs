@@ -5,7 +5,7 @@
 use super::{ATTRIBUTES_BYTES, Attributes, Stability, Status, Time, Wcc, post_op};
 use crate::xdr::Writer;
 
-/// What a procedure has to tell, or why it failed.
+/// What a procedure returns, or why it failed.
 pub type Outcome<T> = Result<T, Status>;
 
 /// Attributes after a call, where they are known.
@@ -93,7 +93,7 @@ pub fn failed(w: &mut Writer, failure: Status, file: PostOp<'_>) {
     post_op(w, file);
 }
 
-/// What WRITE tells.
+/// What WRITE returns.
 #[derive(Clone, Copy, Debug)]
 pub struct Written {
     /// Bytes that were written.
@@ -237,7 +237,7 @@ pub fn fs_stat(w: &mut Writer, outcome: Outcome<[u64; 6]>, root: PostOp<'_>) {
     }
 }
 
-/// What FSINFO tells.
+/// What FSINFO returns.
 #[derive(Clone, Copy, Debug)]
 pub struct FsInfo {
     /// The most bytes of a READ or a WRITE.

@@ -122,7 +122,7 @@ fn attributes_are_set_if_the_guard_holds() {
     let refused = now(client.setattr(&set(Nfs3Option::Some(stale))));
     assert_eq!(failure(refused), nfsstat3::NFS3ERR_NOT_SYNC);
     let wcc = ok(now(client.setattr(&set(Nfs3Option::Some(before.ctime))))).obj_wcc;
-    assert!(matches!(wcc.before, Nfs3Option::Some(told) if told.size == 0));
+    assert!(matches!(wcc.before, Nfs3Option::Some(sent) if sent.size == 0));
     let after = some(wcc.after);
     assert_eq!((after.mode, after.uid, after.size), (0o600, 7, 100));
     assert_eq!((after.mtime.seconds, after.mtime.nseconds), (5, 6));

@@ -33,11 +33,11 @@ pub(super) enum Beneath {
     Disk(u64, Span),
     /// This range of another block device.
     Device(u64, Span),
-    /// This range of a file, at this path as far as the kernel tells one.
+    /// This range of a file, at this path as far as the kernel reports one.
     File(Backing, PathBuf, Span),
 }
 
-/// A file, told by its numbers.
+/// A file, known by its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Backing {
     /// The number of the device, or of the inode's file system.

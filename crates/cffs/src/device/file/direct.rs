@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::{total_len, write_vectored};
 
-/// Where the kernel does not tell, a page suits every device.
+/// Where the kernel does not say, a page suits every device.
 const PAGE_BYTES: u64 = 4096;
 
 /// What the file asks of a direct request.

@@ -162,7 +162,7 @@ impl Hold {
     }
 }
 
-/// Locks a range, or tells who has it.
+/// Locks a range, or returns who has it.
 fn take(file: &File, span: Span, access: Access) -> Result<(), Refusal> {
     match lock::lock(file, span, access)? {
         None => Ok(()),

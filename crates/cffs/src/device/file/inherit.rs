@@ -1,7 +1,7 @@
 //! Handing an open device to the program that takes this one's place in the same process (`exec`).
 //!
 //! The locks and claims that keep others away belong to open descriptors, and descriptors outlive `exec`
-//! if they are told to. So the device is held all the time, and the new program needs no right to
+//! if they are asked to. So the device is held all the time, and the new program needs no right to
 //! open it.
 
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! What the kernel tells of a loop device, and is told when one is set up.
+//! What the kernel reports of a loop device, and what sets one up.
 
 /// `struct loop_info64` of `linux/loop.h`.
 #[derive(Clone, Copy, Debug)]

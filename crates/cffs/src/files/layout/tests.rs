@@ -99,8 +99,11 @@ fn look(device: &Device) -> Layout {
     survey(device.clone(), InodeNo::ROOT).expect("looked at")
 }
 
-fn assert_near(told: u64, taken: u64, what: &str) {
-    assert!(told.abs_diff(taken) * 10 <= taken, "{what}: {told} told, {taken} taken");
+fn assert_near(predicted: u64, taken: u64, what: &str) {
+    assert!(
+        predicted.abs_diff(taken) * 10 <= taken,
+        "{what}: {predicted} predicted, {taken} taken"
+    );
 }
 
 #[test]
@@ -108,7 +111,7 @@ fn a_scan_takes_the_requests_that_were_told() {
     for (name, device) in [("fresh", fresh()), ("aged", aged())] {
         let layout = look(&device);
         let (requests, bytes) = scan(&device, "/");
-        println!("{name}: {} requests told, {requests} taken", layout.requests());
+        println!("{name}: {} requests predicted, {requests} taken", layout.requests());
         assert_near(layout.requests(), requests, name);
         assert_near(layout.read_bytes(), bytes, name);
         assert_eq!(layout.directories.len(), DIRECTORIES + 1);
@@ -134,7 +137,7 @@ fn contents_are_not_read_for_it() {
     let before = device.counts();
     let layout = look(&device);
     let read = (device.counts() - before).read_bytes;
-    assert!(read * 4 < layout.read_bytes(), "{read} bytes read to tell {}", layout.read_bytes());
+    assert!(read * 4 < layout.read_bytes(), "{read} bytes read to predict {}", layout.read_bytes());
 }
 
 #[test]
@@ -146,5 +149,9 @@ fn a_part_of_the_tree_is_looked_at_alone() {
     assert_eq!(layout.directories.len(), 1);
     assert_eq!(layout.directories[0].files, FILES as u64);
     // The scan by paths reads the root as well.
-    assert!(layout.requests().abs_diff(requests) <= 2, "{} told, {requests}", layout.requests());
+    assert!(
+        layout.requests().abs_diff(requests) <= 2,
+        "{} predicted, {requests}",
+        layout.requests()
+    );
 }

@@ -11,9 +11,9 @@ pub const HOLDER_NAME_BYTES: usize = 32;
 /// The process that has the volume open for writing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
-    /// Tells the host from every other.
+    /// Distinguishes the host from every other.
     pub host: [u8; 16],
-    /// Tells this run of the host from every other.
+    /// Distinguishes this run of the host from every other.
     pub boot: [u8; 16],
     /// The host's name, for people, without the padding; what exceeds
     /// [`HOLDER_NAME_BYTES`] is not stored.

@@ -96,7 +96,7 @@ fn each_contradiction_is_refused() {
         assert_eq!(found, Err(Corruption::Inode { ino: InodeNo(ino), what }));
     }
     for mode in [0, 0o30000, 0o110_000, 0o170_000u16] {
-        assert_eq!(refusal(&|i| i.mode = mode.into(), b""), "the mode tells no file type");
+        assert_eq!(refusal(&|i| i.mode = mode.into(), b""), "the mode has no file type");
     }
     assert_eq!(refusal(&|i| i.flags = 32.into(), b""), "unknown flags");
     let times = "a time has 1,000,000,000 nanoseconds or more";

@@ -20,7 +20,7 @@ pub(super) struct Case {
     pub name: &'static str,
     pub embed: bool,
     pub codes: &'static [Code],
-    /// Damages the volume and tells what is to be reported.
+    /// Damages the volume and returns what is to be reported.
     pub inject: fn(&Image) -> Vec<(Code, Place)>,
     /// Paths that may be gone or changed after the repair.
     pub lost: &'static [&'static str],

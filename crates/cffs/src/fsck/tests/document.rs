@@ -1,4 +1,4 @@
-//! docs/FSCK.md and the table of problems tell the same.
+//! docs/FSCK.md and the table of problems say the same.
 
 use crate::fsck::problems::{Code, PROBLEMS};
 

@@ -139,7 +139,7 @@ fn images() -> Vec<Image> {
 fn repair(image: &Image, seed: u64) -> BTreeMap<String, InodeNo> {
     let repair = if seed.is_multiple_of(3) { salvage } else { run };
     let report = repair(&image.device, Repair::Yes);
-    // Without space for a copy of what two files claim, one loses it, which is told once.
+    // Without space for a copy of what two files claim, one loses it, which is reported once.
     if report.problems.iter().any(|p| p.code == Code::NoSpace) {
         run(&image.device, Repair::Yes);
     }

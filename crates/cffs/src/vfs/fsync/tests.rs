@@ -16,21 +16,21 @@ fn callers(last: usize) -> Callers {
 #[test]
 fn a_leader_waits_for_as_many_as_came_last_time() {
     let callers = callers(3);
-    let (told, hears) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
         for ino in 1..=3 {
-            let (callers, told) = (&callers, told.clone());
+            let (callers, sender) = (&callers, sender.clone());
             scope.spawn(move || {
                 let lead = callers.ask(&[InodeNo(ino)], EpochNo(2));
                 if lead.is_some() {
-                    told.send(callers.take()).unwrap();
+                    sender.send(callers.take()).unwrap();
                     callers.reached(EpochNo(2), HashSet::new());
                 }
             });
         }
     });
-    drop(told);
-    let taken: Vec<Wanted> = hears.iter().collect();
+    drop(sender);
+    let taken: Vec<Wanted> = receiver.iter().collect();
     assert_eq!(taken.len(), 1, "one leads, and the others are served");
     assert_eq!(taken[0].len(), 3);
     assert_eq!(callers.state.lock().last.callers, 3);

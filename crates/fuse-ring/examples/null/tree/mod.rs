@@ -96,7 +96,7 @@ impl Tree {
     }
 }
 
-/// Copies what fits, and tells how much there is.
+/// Copies what fits, and returns how much there is.
 fn copy_out(value: &[u8], buf: &mut [u8]) -> usize {
     if let Some(target) = buf.get_mut(..value.len()) {
         target.copy_from_slice(value);

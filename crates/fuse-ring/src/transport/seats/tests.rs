@@ -7,15 +7,15 @@ use super::*;
 #[test]
 fn who_leaves_a_seat_lets_one_other_in() {
     let seats = &Seats::new(1);
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
         assert!(seats.take() && seats.take());
         let spares: Vec<_> = (0..2)
             .map(|_| {
-                let tell = tell.clone();
+                let sender = sender.clone();
                 scope.spawn(move || {
                     let seated = seats.take();
-                    tell.send(seated).unwrap();
+                    sender.send(seated).unwrap();
                     // Until the end, which it must not take for itself.
                     while !seats.ended.load(Ordering::Relaxed) {
                         thread::yield_now();
@@ -23,13 +23,13 @@ fn who_leaves_a_seat_lets_one_other_in() {
                 })
             })
             .collect();
-        assert!(told.recv_timeout(Duration::from_millis(50)).is_err());
+        assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err());
         leave();
         leave();
-        assert_eq!(told.recv(), Ok(true));
-        assert!(told.recv_timeout(Duration::from_millis(50)).is_err());
+        assert_eq!(receiver.recv(), Ok(true));
+        assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err());
         seats.end();
-        assert_eq!(told.recv(), Ok(false));
+        assert_eq!(receiver.recv(), Ok(false));
         assert!(!seats.take());
         leave();
         assert!(!seats.take());
