@@ -2,7 +2,7 @@
 
 from cffs_structures import Bad, crc32c, is_sealed, table
 
-Header = table("Header", "4sIQQI36s", "magic checksum sequence era blocks reserved")
+Header = table("Header", "4sIQQI16s20s", "magic checksum sequence era blocks uuid reserved")
 Record = table("Record", "4sIQQII", "magic checksum era sequence previous count")
 Entry = table("Entry", "QII", "block checksum reserved")
 

@@ -16,6 +16,7 @@ use cffs::vfs::{Volume, mark};
 use cffs_object::{Location, LogDevice};
 use cffs_serve::fuse::control;
 
+use crate::log_device;
 use crate::mounts::{self, Mounted};
 use crate::output::note;
 
@@ -72,8 +73,19 @@ pub fn open(
     access: Access,
     take_over: bool,
 ) -> anyhow::Result<Arc<dyn BlockDevice>> {
+    open_with_log(target, access, take_over, None)
+}
+
+/// The same with a device for its log that is named, if it has one of its own.
+pub fn open_with_log(
+    target: &Path,
+    access: Access,
+    take_over: bool,
+    log_device: Option<&Path>,
+) -> anyhow::Result<Arc<dyn BlockDevice>> {
     let Some(location) = location(target)? else {
-        return Ok(Arc::new(open_device(target, access)?));
+        let device = Arc::new(open_device(target, access)?);
+        return log_device::beside(target, device, access, log_device);
     };
     let read_only = access == Access::ReadOnly;
     let options = cffs_object::OpenOptions { read_only, take_over, ..Default::default() };
@@ -102,11 +114,23 @@ fn served_by(user: &User) -> Option<Mounted> {
 pub fn open_volume(
     path: &Path,
     device: impl BlockDevice + 'static,
+    options: OpenOptions,
+) -> anyhow::Result<Arc<Volume>> {
+    open_logged_volume(path, device, None, options)
+}
+
+/// The same with a device for its log that is named, if it has one of its own.
+pub fn open_logged_volume(
+    path: &Path,
+    device: impl BlockDevice + 'static,
+    log_device: Option<&Path>,
     mut options: OpenOptions,
 ) -> anyhow::Result<Arc<Volume>> {
+    let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let device = log_device::beside(path, Arc::new(device), access, log_device)?;
     options.host.get_or_insert_with(|| Arc::new(SystemHost));
     let read_only = options.read_only;
-    let volume = cffs::open(Arc::new(device), Arc::new(SystemClock), options)
+    let volume = cffs::open(device, Arc::new(SystemClock), options)
         .with_context(|| path.display().to_string())?;
     if read_only {
         warn_of_writer(path, &volume.superblock());

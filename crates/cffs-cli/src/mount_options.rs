@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
-use cffs::vfs::types::{AtimeMode, ErrorsPolicy, OpenOptions};
+use cffs::vfs::types::{AtimeMode, ErrorsPolicy, OpenOptions, StableLog};
 
 use cffs_serve::fuse::{STALL, TransportChoice};
 
@@ -35,6 +35,8 @@ pub struct MountOptions {
     pub transport: TransportChoice,
     /// How long something may take before the log says what waits for what.
     pub stall: Duration,
+    /// The device that has the volume's stable log, instead of one that is searched for.
+    pub log_device: Option<PathBuf>,
     /// Where to log, instead of the system's log.
     pub log: Option<PathBuf>,
     /// The names of the options asked for that a remount cannot change.
@@ -69,6 +71,7 @@ impl MountOptions {
             block_device: is_root,
             transport: TransportChoice::Auto,
             stall: STALL,
+            log_device: None,
             log: None,
             asked: BTreeSet::new(),
         }
@@ -148,11 +151,16 @@ impl MountOptions {
             }
             "stable" => {
                 self.open.stable = match needed()? {
-                    "on" => true,
-                    "off" => false,
-                    other => bail!("mount option 'stable' is 'on' or 'off', not '{other}'"),
+                    "on" => StableLog::On,
+                    "off" => StableLog::Off,
+                    "none" => StableLog::None,
+                    other => {
+                        bail!("mount option 'stable' is 'on', 'off' or 'none', not '{other}'")
+                    }
                 }
             }
+            // The server leaves the directory in which it was started.
+            "log-device" => self.log_device = Some(std::path::absolute(needed()?)?),
             "log" => self.log = Some(PathBuf::from(needed()?)),
             "transport" => {
                 self.transport = match needed()? {

@@ -82,7 +82,7 @@ pub fn superblock(superblock: &Superblock) -> Value {
         "log": (superblock.log != LogArea::default()).then(|| json!({
             "start": superblock.log.start,
             "blocks": superblock.log.blocks,
-            "flags": superblock.log.flags,
+            "flags": superblock.log.flags.bits(),
             "uuid": dashed(&superblock.log.uuid),
         })),
         "object_id": (superblock.object_id != [0; 16]).then(|| dashed(&superblock.object_id)),

@@ -5,8 +5,10 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use cffs::clock::TestClock;
+use cffs::device::fault::{Effect, Fault, Strike, Target};
 use cffs::device::{
-    BlockDevice, Counts, CrashingDevice, Image, LogState, MemoryDevice, TraceDevice,
+    BlockDevice, Counts, CrashingDevice, FaultDevice, Image, LogState, MemoryDevice, PairedDevice,
+    TraceDevice,
 };
 use cffs::error::{Corruption, Error};
 use cffs::format::Superblock;
@@ -15,7 +17,7 @@ use cffs::fsck::{self, CheckOptions, Code, Repair, Report};
 use cffs::log::LoggedDevice;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{NewFile, NewKind, OpenOptions, Volume, read_superblock};
+use cffs::vfs::{NewFile, NewKind, OpenOptions, StableLog, Volume, read_superblock};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const MIB: u64 = 1 << 20;
@@ -112,7 +114,7 @@ fn a_log_that_is_not_wanted_is_made_empty_and_not_written() {
     let ino = make(&volume, "logged", 4096);
     volume.sync_file(ino, false).expect("durable");
     let left = Arc::new(TraceDevice::new(MemoryDevice::from_image(device.inner().snapshot())));
-    let volume = open_with(left.clone(), OpenOptions { stable: false, ..OpenOptions::default() });
+    let volume = open_with(left.clone(), OpenOptions { stable: StableLog::Off, ..OpenOptions::default() });
     let volume = volume.expect("opened");
     assert!(is_there(&volume, "logged", 4096));
     let first = make(&volume, "first", 4096);
@@ -264,4 +266,197 @@ fn a_log_that_the_volume_has_no_room_for_is_refused() {
         let error = mkfs::make(&device, &options).expect_err("refused");
         assert!(error.to_string().contains("a log of"), "{error}");
     }
+}
+
+type Memory = Arc<MemoryDevice>;
+
+/// A volume with its log on a device of its own.
+fn made_external() -> (Memory, Memory) {
+    let (home, log) = (Arc::new(MemoryDevice::new(64 * MIB)), Arc::new(MemoryDevice::new(4 * MIB)));
+    mkfs::make(&paired(&home, &log), &MkfsOptions::default()).expect("made");
+    (home, log)
+}
+
+fn paired(home: &Memory, log: &Memory) -> PairedDevice<Memory> {
+    PairedDevice::new(Arc::clone(home), Arc::clone(log) as Arc<dyn BlockDevice>)
+}
+
+fn copy(device: &Memory) -> Memory {
+    Arc::new(MemoryDevice::from_image(device.snapshot()))
+}
+
+/// A volume that a crash left, with "logged" in its log on another device.
+fn crashed_external() -> (Memory, Memory) {
+    let (home, log) = made_external();
+    let volume = open(Arc::new(paired(&home, &log)));
+    let ino = make(&volume, "logged", 4096);
+    volume.sync_file(ino, false).expect("durable");
+    let left = (copy(&home), copy(&log));
+    assert_eq!(read_superblock(&*left.0).expect("there").state, State::InUse);
+    left
+}
+
+fn refused(device: Arc<dyn BlockDevice>, options: OpenOptions, word: &str) {
+    let error = open_with(device, options).map(drop).expect_err("refused").to_string();
+    assert!(error.contains(word) && error.contains("--without-log"), "{error}");
+}
+
+#[test]
+fn with_a_log_on_another_device_an_fsync_is_one_write_and_one_flush_there() {
+    let (home, log) = made_external();
+    let home = Arc::new(TraceDevice::new(Arc::try_unwrap(home).expect("alone")));
+    let log = Arc::new(TraceDevice::new(Arc::try_unwrap(log).expect("alone")));
+    let volume = open(Arc::new(PairedDevice::new(home.clone(), log.clone())));
+    let first = make(&volume, "first", 4096);
+    volume.sync_file(first, false).expect("durable");
+    for number in 0..20 {
+        let ino = make(&volume, &format!("file {number}"), 4096);
+        let at_home = home.counts();
+        let cost = cost(&log, || volume.sync_file(ino, false).expect("durable"));
+        let at_home = home.counts() - at_home;
+        assert_eq!((cost.writes, cost.syncs + cost.barriers), (1, 1), "{number}");
+        assert_eq!((at_home.writes, at_home.syncs + at_home.barriers), (0, 0), "{number}");
+    }
+    volume.close().expect("closed");
+    assert_eq!(codes(&check(&*as_it_is(&home), Repair::No)), [], "clean without the log, too");
+}
+
+#[test]
+fn what_is_in_a_log_on_another_device_is_found() {
+    let (home, log) = crashed_external();
+    let reader = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let volume = open_with(Arc::new(paired(&home, &log)), reader).expect("opened");
+    assert!(is_there(&volume, "logged", 4096));
+    let report = check(&paired(&home, &log), Repair::No);
+    assert_eq!((codes(&report), report.inodes), (vec![], 1));
+    let volume = open(Arc::new(paired(&home, &log)));
+    assert!(is_there(&volume, "logged", 4096));
+    volume.close().expect("closed");
+    assert_eq!(codes(&check(&*home, Repair::No)), []);
+}
+
+#[test]
+fn a_volume_whose_log_is_missing_foreign_or_cut_off_is_refused() {
+    let (home, log) = crashed_external();
+    let (_, foreign) = crashed_external();
+    let none = || OpenOptions { stable: StableLog::None, ..OpenOptions::default() };
+    let reader = || OpenOptions { read_only: true, ..OpenOptions::default() };
+    for options in [OpenOptions::default(), none(), reader()] {
+        refused(home.clone(), options.clone(), "was not found");
+        refused(Arc::new(paired(&home, &foreign)), options.clone(), "of another volume");
+        let empty = Arc::new(MemoryDevice::new(4 * MIB));
+        refused(Arc::new(paired(&home, &empty)), options.clone(), "has no stable log");
+        let short = Arc::new(MemoryDevice::new(2 * MIB));
+        let mut bytes = vec![0; 2 << 20];
+        log.read_at(0, &mut bytes).expect("read");
+        short.write_at(0, &[IoSlice::new(&bytes)]).expect("written");
+        refused(Arc::new(paired(&home, &short)), options, "it was cut off");
+    }
+    let error = fsck::check(&*home, &CheckOptions::default(), &()).expect_err("refused");
+    assert!(error.to_string().contains("--without-log"), "{error}");
+    let volume = open(Arc::new(paired(&home, &log)));
+    assert!(is_there(&volume, "logged", 4096), "nothing of this has touched it");
+}
+
+/// Each of two volumes gets the log of the other: neither is opened, and both are as they were.
+#[test]
+fn swapped_logs_are_refused_and_nothing_is_lost() {
+    let (first, second) = (crashed_external(), crashed_external());
+    refused(Arc::new(paired(&first.0, &second.1)), OpenOptions::default(), "of another volume");
+    refused(Arc::new(paired(&second.0, &first.1)), OpenOptions::default(), "of another volume");
+    for (home, log) in [first, second] {
+        assert!(is_there(&open(Arc::new(paired(&home, &log))), "logged", 4096));
+    }
+}
+
+#[test]
+fn a_log_on_another_device_with_a_torn_header_is_used_and_a_damaged_one_is_not_passed_over() {
+    let (home, log) = crashed_external();
+    let spoil = |block: u64| log.write_at(block * 4096 + 48, &[IoSlice::new(b"damage")]);
+    spoil(0).expect("written");
+    assert!(is_there(&open(Arc::new(paired(&copy(&home), &copy(&log)))), "logged", 4096));
+    spoil(1).expect("written");
+    let error = open_with(Arc::new(paired(&home, &log)), OpenOptions::default());
+    let error = error.map(drop).expect_err("refused");
+    assert!(matches!(error, Error::Corruption(Corruption::LogHeader { .. })), "{error}");
+    assert_eq!(codes(&check(&paired(&home, &log), Repair::No)), [Code::LogLost]);
+    assert_eq!(check(&paired(&home, &log), Repair::Yes).exit_code(), 1);
+    assert_eq!(codes(&check(&paired(&home, &log), Repair::No)), []);
+    open(Arc::new(paired(&home, &log))).close().expect("closed");
+}
+
+/// The way out when the log is lost; should it turn up again, what it has no longer counts.
+#[test]
+fn a_check_without_the_log_leaves_it_out_for_good() {
+    let (home, log) = crashed_external();
+    let without = |repair| CheckOptions { repair, without_log: true, ..CheckOptions::default() };
+    let report = fsck::check(&*home, &without(Repair::No), &()).expect("checked");
+    assert_eq!(codes(&report), [Code::LogLost]);
+    let report = fsck::check(&*home, &without(Repair::Yes), &()).expect("checked");
+    assert_eq!(report.exit_code(), 1);
+    assert_eq!(codes(&check(&*home, Repair::No)), []);
+    let (stale, none) = (log, OpenOptions { stable: StableLog::None, ..OpenOptions::default() });
+    let volume = open_with(home.clone(), none).expect("opened");
+    assert!(!is_there(&volume, "logged", 4096));
+    let ino = make(&volume, "after", 4096);
+    volume.sync_file(ino, false).expect("durable");
+    let left = copy(&home);
+    // A crash while the log was away needs no log either.
+    let volume = open(Arc::new(paired(&left, &stale)));
+    assert!(is_there(&volume, "after", 4096) && !is_there(&volume, "logged", 4096));
+    let ino = make(&volume, "again", 4096);
+    volume.sync_file(ino, false).expect("durable");
+    let stats = volume.stats().log.expect("it has a log");
+    assert_eq!((stats.state, stats.records), (LogState::On, 1));
+    let volume = open(Arc::new(paired(&copy(&left), &copy(&stale))));
+    assert!(is_there(&volume, "after", 4096) && is_there(&volume, "again", 4096));
+}
+
+#[test]
+fn a_log_device_that_fails_is_given_up_and_nothing_is_lost() {
+    for target in [Target::writes(), Target::flushes()] {
+        let (home, log) = made_external();
+        let log = FaultDevice::new(Arc::try_unwrap(log).expect("alone"), 1);
+        let log = Arc::new(log);
+        let volume = open(Arc::new(PairedDevice::new(home.clone(), log.clone())));
+        let ino = make(&volume, "before", 4096);
+        volume.sync_file(ino, false).expect("durable");
+        log.arm(Fault { target, strike: Strike::Always, effect: Effect::IO_ERROR });
+        let ino = make(&volume, "after", 4096);
+        volume.sync_file(ino, false).expect("durable");
+        let stats = volume.stats().log.expect("it has a log");
+        assert_eq!((stats.state, stats.failures, stats.live_bytes), (LogState::Off, 1, 0));
+        // A crash now: the log is not needed, and is not believed when it is back.
+        let left = copy(&home);
+        let none = OpenOptions { stable: StableLog::None, ..OpenOptions::default() };
+        let volume = open_with(copy(&left), none).expect("opened");
+        assert!(is_there(&volume, "before", 4096) && is_there(&volume, "after", 4096));
+        let back = Arc::new(MemoryDevice::from_image(log.inner().snapshot()));
+        let volume = open(Arc::new(paired(&left, &back)));
+        assert!(is_there(&volume, "before", 4096) && is_there(&volume, "after", 4096));
+    }
+}
+
+#[test]
+fn a_volume_gets_a_log_on_another_device_and_loses_it() {
+    let home = Arc::new(MemoryDevice::new(64 * MIB));
+    mkfs::make(&*home, &MkfsOptions::default()).expect("made");
+    let before = home.snapshot();
+    let log = Arc::new(MemoryDevice::new(4 * MIB));
+    let superblock = mkfs::set_log(&paired(&home, &log), Some(0)).expect("given");
+    assert_eq!(superblock.log.blocks, 1024);
+    let volume = open(Arc::new(paired(&home, &log)));
+    let ino = make(&volume, "file", 4096);
+    volume.sync_file(ino, false).expect("durable");
+    assert_eq!(volume.stats().log.expect("it has a log").records, 1);
+    let error = mkfs::set_log(&*home, None).expect_err("refused");
+    assert!(error.to_string().contains("not left clean"), "{error}");
+    volume.close().expect("closed");
+    mkfs::set_log(&*home, None).expect("taken");
+    let volume = open(home.clone());
+    assert!(is_there(&volume, "file", 4096) && volume.stats().log.is_none());
+    let tiny = Arc::new(MemoryDevice::new(4096));
+    let home = Arc::new(MemoryDevice::from_image(before));
+    let error = mkfs::set_log(&paired(&home, &tiny), Some(0)).expect_err("refused");
+    assert!(error.to_string().contains("a log of"), "{error}");
 }

@@ -138,15 +138,15 @@ fn a_log_is_given_and_taken_away_and_a_crash_leaves_the_one_or_the_other() {
     let without = made();
     let device = MemoryDevice::from_image(without.clone());
     let free = free_fragments(&device);
-    let given = mkfs::set_log(&device, 256 << 10).expect("given");
+    let given = mkfs::set_log(&device, Some(256 << 10)).expect("given");
     assert_eq!(free_fragments(&device), free - 256);
     let with = device.snapshot();
-    assert_eq!(mkfs::set_log(&device, 0).expect("taken").log.blocks, 0);
+    assert_eq!(mkfs::set_log(&device, None).expect("taken").log.blocks, 0);
     assert_eq!(free_fragments(&device), free);
-    assert!(mkfs::set_log(&MemoryDevice::from_image(with.clone()), 4 << 20).is_err(), "it has one");
+    assert!(mkfs::set_log(&MemoryDevice::from_image(with.clone()), Some(4 << 20)).is_err(), "it has one");
 
     let mut seen = [[0; 2]; 2];
-    for (image, bytes, gives) in [(without, 256 << 10, 0), (with, 0, 1)] {
+    for (image, bytes, gives) in [(without, Some(256 << 10), 0), (with, None, 1)] {
         for seed in 0..10 {
             let crashing = CrashingDevice::new(image.clone(), 6, seed);
             mkfs::set_log(&crashing, bytes).expect("set");
@@ -174,9 +174,9 @@ fn a_volume_without_room_for_a_log_gets_none() {
     }
     volume.close().expect("closed");
     let before = read_superblock(&*device).expect("a superblock");
-    let error = mkfs::set_log(&*device, 256 << 10).expect_err("refused");
+    let error = mkfs::set_log(&*device, Some(256 << 10)).expect_err("refused");
     assert!(error.to_string().contains("cffs grow"), "{error}");
-    let error = mkfs::set_log(&*device, 1 << 30).expect_err("refused");
+    let error = mkfs::set_log(&*device, Some(1 << 30)).expect_err("refused");
     assert!(error.to_string().contains("it may have from"), "{error}");
     assert_eq!(read_superblock(&*device).expect("a superblock"), before);
 }
@@ -186,6 +186,6 @@ fn a_volume_without_room_for_a_log_gets_none() {
 fn a_volume_in_use_gets_no_log() {
     let device = Arc::new(MemoryDevice::from_image(made()));
     let _volume = open(device.clone());
-    let error = mkfs::set_log(&*device, 256 << 10).expect_err("refused");
+    let error = mkfs::set_log(&*device, Some(256 << 10)).expect_err("refused");
     assert!(error.to_string().contains("not left clean"), "{error}");
 }

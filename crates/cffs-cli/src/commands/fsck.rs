@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -76,6 +76,13 @@ pub struct Fsck {
     /// shows, and take the mark away. Only if that is certainly gone.
     #[arg(long, requires = "repair", conflicts_with = "no")]
     take_over: bool,
+    /// The device or file that has the stable log of the volume, if none is found that has.
+    #[arg(long, value_name = "DEVICE", conflicts_with = "online")]
+    log_device: Option<PathBuf>,
+    /// Check the volume without its stable log, which lies on another device and is lost. What only the log
+    /// had is lost, too; with -y it counts no more from then on, even if it turns up again.
+    #[arg(long, conflicts_with_all = ["log_device", "preen", "online"])]
+    without_log: bool,
     /// Show progress with --json, too. Nothing is shown where standard error is no terminal.
     #[arg(long)]
     progress: bool,
@@ -126,12 +133,19 @@ impl Fsck {
             _ => Repair::No,
         };
         let access = if repair == Repair::No { Access::ReadOnly } else { Access::ReadWrite };
-        let device = image::open(&self.target, access, self.take_over)?;
+        let device = match self.without_log {
+            true => Arc::new(image::open_device(&self.target, access)?),
+            false => {
+                let log_device = self.log_device.as_deref();
+                image::open_with_log(&self.target, access, self.take_over, log_device)?
+            }
+        };
         let options = CheckOptions {
             repair,
             force: self.force || self.salvage || repair == Repair::No,
             contents: self.contents,
             salvage: self.salvage,
+            without_log: self.without_log,
             threads: self.threads.max(1),
             ..CheckOptions::default()
         };

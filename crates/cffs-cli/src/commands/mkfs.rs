@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use cffs::clock::{Clock, SystemClock};
 use cffs::device::file::{Access, FileDevice};
-use cffs::device::{BlockDevice, Geometry};
+use cffs::device::{BlockDevice, Geometry, PairedDevice};
 use cffs::error::Error;
 use cffs::format::Superblock;
-use cffs::format::superblock::{Incompat, MAGIC, Policy};
+use cffs::format::superblock::{Incompat, Policy};
 use cffs::host::SystemHost;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::vfs::{mark, read_superblock};
@@ -20,12 +20,10 @@ use clap::{Args, ValueEnum};
 use super::tune::Errors;
 use crate::output::{self, say};
 use crate::size::Portion;
-use crate::{image, size};
+use crate::{image, log_device, signatures, size};
 
 /// What a store writes whole, at the least.
 const STORE_SECTOR_BYTES: u32 = 4096;
-/// How much of a device is looked at for signs of something valuable.
-const SIGNATURE_BYTES: usize = 128 << 10;
 
 /// Make a volume in an image file or on a block device
 ///
@@ -84,6 +82,10 @@ pub struct Mkfs {
     /// one flush of the device, and not two or more; programs older than the log cannot use the volume.
     #[arg(long, value_name = "SIZE|none", default_value = "none", value_parser = size::parse_or_none)]
     log: u64,
+    /// Put the stable log on a device of its own, or in a file, which is made where there is none: 64M of it,
+    /// unless --log says otherwise. Without it the volume alone does not have what was made durable.
+    #[arg(long, value_name = "DEVICE")]
+    log_device: Option<PathBuf>,
     /// Overwrite what is there.
     #[arg(short, long, visible_short_alias = 'F')]
     force: bool,
@@ -142,11 +144,21 @@ impl Mkfs {
     /// Makes the volume.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if let Some(location) = image::location(&self.target)? {
+            if self.log_device.is_some() {
+                bail!("a volume in a store has no log on another device");
+            }
             return self.run_in_store(&location);
         }
         let existed = self.target.exists();
         let device = self.device(existed)?;
-        let made = mkfs::make(&device, &self.options(device.geometry().size_bytes));
+        let options = self.options(device.geometry().size_bytes);
+        let made = match &self.log_device {
+            Some(path) => {
+                let log = log_device::prepare(path, &self.target, self.log, self.force)?;
+                mkfs::make(&PairedDevice::new(device, log), &options)
+            }
+            None => mkfs::make(&device, &options),
+        };
         if made.is_err() && !existed {
             // An image that is no volume is of no use to anybody.
             let _ = fs::remove_file(&self.target);
@@ -177,7 +189,7 @@ impl Mkfs {
         let target = &self.target;
         if existed {
             let device = image::open_device(target, Access::ReadWrite)?;
-            if let Some(what) = contents(&device)
+            if let Some(what) = signatures::contents(&device)
                 .with_context(|| target.display().to_string())?
                 .filter(|_| !self.force)
             {
@@ -287,44 +299,4 @@ impl Mkfs {
         )?;
         Ok(())
     }
-}
-
-/// Signatures of what one may not want to overwrite: where they lie, and whose they are.
-const SIGNATURES: [(usize, &[u8], &str); 17] = [
-    (0, &MAGIC, "a C-FFS volume"),
-    (1024 + 56, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
-    (0, b"XFSB", "an XFS file system"),
-    ((64 << 10) + 64, b"_BHRfS_M", "a btrfs file system"),
-    (1024, &[0x10, 0x20, 0xf5, 0xf2], "an F2FS file system"),
-    (0, b"hsqs", "a squashfs image"),
-    (3, b"NTFS    ", "an NTFS file system"),
-    (3, b"EXFAT   ", "an exFAT file system"),
-    (54, b"FAT", "a FAT file system"),
-    (82, b"FAT32", "a FAT file system"),
-    ((32 << 10) + 1, b"CD001", "an ISO 9660 image"),
-    (4086, b"SWAPSPACE2", "swap space"),
-    (0, b"LUKS\xba\xbe", "an encrypted LUKS volume"),
-    (512 + 24, b"LVM2 001", "a physical volume of LVM"),
-    (4096, &[0xfc, 0x4e, 0x2b, 0xa9], "a member of a RAID"),
-    (512, b"EFI PART", "a partition table"),
-    (257, b"ustar", "a tar archive"),
-];
-
-/// What the head of the device has, where every file system has its signature; `None` for zeros.
-fn contents(device: &FileDevice) -> anyhow::Result<Option<&'static str>> {
-    let len = (device.geometry().size_bytes as usize).min(SIGNATURE_BYTES);
-    let mut head = vec![0; len];
-    device
-        .read_at(0, &mut head)
-        .context("nothing was written, since what is there cannot be read")?;
-    if head.iter().all(|byte| *byte == 0) {
-        return Ok(None);
-    }
-    let is_there = |(at, signature, _): &&(usize, &[u8], &str)| {
-        head.get(*at..).is_some_and(|bytes| bytes.starts_with(signature))
-    };
-    let known = SIGNATURES.iter().find(is_there).map(|(_, _, what)| *what);
-    let boots = head.get(510..512) == Some(&[0x55, 0xaa]);
-    let boots = boots.then_some("a partition table or a boot sector");
-    Ok(known.or(boots).or(Some("something")))
 }

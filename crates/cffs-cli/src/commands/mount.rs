@@ -53,8 +53,11 @@ Options for -o, comma-separated:
   errors=continue|remount-ro
                          at damage, the call that met it fails and all else goes on, or changes
                          are refused from then on (what the volume says, else continue)
-  stable=on|off          whether an fsync goes through the stable log, if the volume has one
-                         (cffs mkfs --log); off writes in phases, with two flushes or more (on)
+  stable=on|off|none     whether an fsync goes through the stable log, if the volume has one
+                         (cffs mkfs --log); off writes in phases, with two flushes or more; none
+                         does so even if the log's device is missing, if nothing is in the log (on)
+  log-device=DEVICE      the device or file that has the log (a file beside the image, with .log
+                         added to its name, or the block device with the log's UUID)
   [no]allow_other        whether other users may enter; root's mounts let them, others' do not
   [no]suid, [no]dev, [no]exec, [no]symfollow
                          as for mount(8); nosymfollow is for root
@@ -300,7 +303,7 @@ fn open_served(
     let recorded = RecordedDevice::new(watched, Arc::clone(&recorder));
     let waiter = Arc::new(LeaveSeat);
     let open = OpenOptions { waiter, recorder, ..options.open.clone() };
-    image::open_volume(source, recorded, open)
+    image::open_logged_volume(source, recorded, options.log_device.as_deref(), open)
 }
 
 fn fuse_options(

@@ -54,7 +54,7 @@ Options of --export, after the path and a colon, comma-separated; as in exports(
   ADDRESS[/BITS]         clients that may call; several may be named (this machine alone)
 
 Options of -o are those of mount that concern the volume: ro, sync, discard, cache=, dirty=,
-commit=, clean=, errors=, stable=, takeover, log=, relatime, strictatime, noatime.
+commit=, clean=, errors=, stable=, log-device=, takeover, log=, relatime, strictatime, noatime.
 
 Examples:
   cffs serve --nfs 127.0.0.1:2049 tree.cffs
@@ -102,7 +102,8 @@ impl Serve {
         let source = self.source.canonicalize().map_err(missing)?;
         let access = if options.open.read_only { Access::ReadOnly } else { Access::ReadWrite };
         let device = image::open_device(&source, access)?;
-        let volume = image::open_volume(&source, device, options.open.clone())?;
+        let log_device = options.log_device.as_deref();
+        let volume = image::open_logged_volume(&source, device, log_device, options.open.clone())?;
         if self.export.is_empty() {
             self.export.push(Export::default());
         }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use cffs::clock::{Clock, SystemClock};
+use cffs::device::PairedDevice;
 use cffs::device::file::{Access, FileDevice, OpenError};
 use cffs::format::superblock::{ErrorsPolicy, Reserve};
 use cffs::host::SystemHost;
-use cffs::mkfs;
-use cffs::vfs::types::OpenOptions;
+use cffs::{log, mkfs};
+use cffs::vfs::types::{OpenOptions, StableLog};
 use cffs::vfs::{SetVolume, mark, read_superblock};
 use cffs_serve::describe;
 use cffs_serve::fuse::control::{self, Question, Request};
@@ -18,7 +19,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 use serde_json::Value;
 
 use crate::size::Portion;
-use crate::{image, mounts, output, size};
+use crate::{image, log_device, mounts, output, size};
 
 /// Change the label, the UUID, the error policy, the reserve and the log of a volume
 ///
@@ -28,7 +29,8 @@ use crate::{image, mounts, output, size};
 /// whose UUID was changed, or that has a log.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("changes").required(true).multiple(true)
-    .args(["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group", "log"]))]
+    .args(["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group", "log",
+           "log_device"]))]
 #[command(after_help = "\
 Examples:
   cffs tune --label photos tree.cffs
@@ -63,6 +65,11 @@ pub struct Tune {
     #[arg(long, value_name = "SIZE|none", value_parser = size::parse_or_none, conflicts_with_all =
           ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group"])]
     log: Option<u64>,
+    /// Give it a stable log on a device of its own, or in a file, which is made where there is none: 64M of
+    /// it, unless --log says otherwise.
+    #[arg(long, value_name = "DEVICE", conflicts_with_all =
+          ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group"])]
+    log_device: Option<PathBuf>,
     /// Print nothing but errors.
     #[arg(short, long)]
     quiet: bool,
@@ -113,8 +120,8 @@ impl Tune {
     }
 
     fn tune(&self) -> anyhow::Result<Value> {
-        if let Some(bytes) = self.log {
-            return self.set_log(bytes);
+        if self.log.is_some() || self.log_device.is_some() {
+            return self.set_log();
         }
         if self.target.is_dir() {
             return self.tune_mounted(&self.target);
@@ -135,17 +142,28 @@ impl Tune {
         Ok(describe::superblock(&tuned))
     }
 
-    fn set_log(&self, bytes: u64) -> anyhow::Result<Value> {
+    fn set_log(&self) -> anyhow::Result<Value> {
         if self.target.is_dir() {
             bail!(
                 "a mounted volume keeps its log; unmount it first, and name the image or the device"
             );
         }
         let device = Arc::new(image::open_device(&self.target, Access::ReadWrite)?);
-        // Recovers it where a crash left it, and makes the log empty.
-        image::open_volume(&self.target, Arc::clone(&device), OpenOptions::default())?.close()?;
+        // Recovers it where a crash left it, and makes the log empty. One that is lost is not needed if it
+        // was empty.
+        let had_log = log::has_log(&read_superblock(&*device)?);
+        let stable = if had_log { StableLog::None } else { StableLog::On };
+        let options = OpenOptions { stable, ..OpenOptions::default() };
+        image::open_volume(&self.target, Arc::clone(&device), options)?.close()?;
         mark::claim(&*device, &SystemHost, SystemClock.now(), false)?;
-        let set = mkfs::set_log(&*device, bytes);
+        let set = match &self.log_device {
+            Some(path) if !had_log => {
+                let log = log_device::prepare(path, &self.target, self.log.unwrap_or(0), false)?;
+                let paired = PairedDevice::new(Arc::clone(&device), log);
+                mkfs::set_log(&paired, Some(self.log.unwrap_or(0)))
+            }
+            _ => mkfs::set_log(&*device, self.log.filter(|bytes| *bytes > 0)),
+        };
         mark::release(&*device, &SystemHost)?;
         set?;
         Ok(describe::superblock(&read_superblock(&*device)?))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use cffs::vfs::types::ErrorsPolicy;
+use cffs::vfs::types::{ErrorsPolicy, StableLog};
 use cffs_serve::fuse::TransportChoice;
 
 use super::MountOptions;
@@ -25,6 +25,7 @@ pub(super) fn name_of(option: &str) -> Option<&'static str> {
         "clean_share" => "clean_share",
         "errors" => "errors",
         "stable" => "stable",
+        "log-device" => "log-device",
         "log" => "log",
         "transport" => "transport",
         "fuseblk" => "fuseblk",
@@ -47,6 +48,15 @@ impl MountOptions {
             ErrorsPolicy::Continue => "errors=continue",
             ErrorsPolicy::RemountReadOnly => "errors=remount-ro",
         };
+        let stable = match open.stable {
+            StableLog::On => "stable=on",
+            StableLog::Off => "stable=off",
+            StableLog::None => "stable=none",
+        };
+        let log_device = match &self.log_device {
+            Some(path) => format!("log-device={}", absolute(path)),
+            None => String::from("the device that is found"),
+        };
         let transport = match self.transport {
             TransportChoice::Auto => "transport=auto",
             TransportChoice::Uring => "transport=rings",
@@ -68,7 +78,8 @@ impl MountOptions {
             ("clean", seconds("clean", open.clean_after)),
             ("clean_share", format!("clean_share={}", open.clean_share_percent)),
             ("errors", String::from(errors)),
-            ("stable", switch(open.stable, "stable=on", "stable=off")),
+            ("stable", String::from(stable)),
+            ("log-device", log_device),
             ("log", log),
             ("transport", String::from(transport)),
             ("fuseblk", switch(self.block_device, "fuseblk=auto", "fuseblk=no")),

@@ -1,4 +1,4 @@
-use cffs::vfs::types::{AtimeMode, ErrorsPolicy};
+use cffs::vfs::types::{AtimeMode, ErrorsPolicy, StableLog};
 
 use super::{Flags, MountOptions};
 
@@ -21,7 +21,11 @@ fn options_of_ours_are_understood() {
     let flags = Flags { read_only: Some(true), suid: Some(false), ..Flags::default() };
     assert_eq!(options.flags, flags, "what was not asked for stays open");
     assert_eq!(options.open.errors, ErrorsPolicy::Default);
-    assert!(options.open.stable && !parsed("stable=off").expect("known").open.stable);
+    let stable = |text| parsed(text).expect("known").open.stable;
+    assert_eq!(options.open.stable, StableLog::On);
+    assert_eq!([stable("stable=off"), stable("stable=none")], [StableLog::Off, StableLog::None]);
+    let log_device = parsed("log-device=/dev/sdb1").expect("known").log_device;
+    assert_eq!(log_device.as_deref(), Some(std::path::Path::new("/dev/sdb1")));
     let refuse = parsed("errors=remount-ro").expect("known");
     assert_eq!(refuse.open.errors, ErrorsPolicy::RemountReadOnly);
     let go_on = parsed("errors=remount-ro,errors=continue").expect("known");

@@ -12,6 +12,7 @@
 //! | [`ThrottleDevice`] | the time that a modelled disk takes |
 //! | [`VolatileDevice`] | a write cache, and the images that a crash may leave of it |
 //! | [`CrashingDevice`] | such images kept at each barrier and sync |
+//! | [`PairedDevice`] | another device, which has the stable log of its volume |
 //!
 //! Stands on nothing of C-FFS. Invariants:
 //!
@@ -35,6 +36,7 @@ pub mod file;
 pub mod hold;
 mod log_stats;
 pub mod memory;
+mod paired;
 mod seed;
 pub mod throttle;
 pub mod trace;
@@ -51,6 +53,7 @@ pub use file::{Access, FileDevice, OpenError, OpenOptions};
 pub use hold::HoldDevice;
 pub use log_stats::{LogState, LogStats};
 pub use memory::{Image, MemoryDevice};
+pub use paired::PairedDevice;
 pub use throttle::ThrottleDevice;
 pub use trace::{Counts, TraceDevice, TraceEvent};
 pub use volatile::VolatileDevice;
@@ -162,6 +165,11 @@ pub trait BlockDevice: Send + Sync {
         None
     }
 
+    /// The device that has the stable log of the volume on this one, if that is another.
+    fn log_device(&self) -> Option<Arc<dyn BlockDevice>> {
+        self.below()?.log_device()
+    }
+
     /// Whether no other program of this host can have the device open for writing, by any path.
     fn is_exclusive(&self) -> bool {
         self.below().is_none_or(BlockDevice::is_exclusive)
@@ -215,6 +223,9 @@ macro_rules! forward {
             }
             fn log_stats(&self) -> Option<LogStats> {
                 (**self).log_stats()
+            }
+            fn log_device(&self) -> Option<Arc<dyn BlockDevice>> {
+                (**self).log_device()
             }
             fn is_exclusive(&self) -> bool {
                 (**self).is_exclusive()

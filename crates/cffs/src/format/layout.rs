@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::Superblock;
-use super::superblock::Incompat;
+use super::superblock::{Incompat, LogFlags};
 use crate::units::{
     BlockNo, CgIndex, Container, FileBlock, FileFrag, FragNo, InodeNo, SectorIndex,
 };
@@ -32,7 +32,7 @@ pub struct Layout {
     pub busy_log_half_blocks: u32,
     /// The group whose head the stable log prolongs.
     pub log_cg: CgIndex,
-    /// The blocks of the stable log; 0 where there is none.
+    /// The blocks of the stable log on the volume; 0 where there is none.
     pub log_blocks: u32,
 }
 
@@ -52,7 +52,8 @@ impl Layout {
             true => superblock.busy_log_blocks,
             false => Layout::usual_busy_log_half_blocks(superblock),
         };
-        let log_blocks = match superblock.incompat.contains(Incompat::LOG) {
+        let is_external = superblock.log.flags.contains(LogFlags::EXTERNAL);
+        let log_blocks = match superblock.incompat.contains(Incompat::LOG) && !is_external {
             true => superblock.log.blocks,
             false => 0,
         };

@@ -12,6 +12,8 @@ use crate::units::BlockNo;
 
 /// Blocks at the start of the log, each of which has the header.
 pub const HEADER_BLOCKS: u32 = 2;
+/// The most blocks of a log.
+pub const LOG_BLOCKS_MAX: u32 = 1 << 20;
 /// The fewest blocks of a log: its headers, and a record of a few blocks.
 pub const LOG_BLOCKS_MIN: u32 = 16;
 /// The bytes of a header that have a meaning.
@@ -35,6 +37,8 @@ pub struct Header {
     pub era: u64,
     /// The blocks of the log.
     pub blocks: u32,
+    /// The log's UUID; zeros where it lies on its volume.
+    pub uuid: [u8; 16],
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -45,16 +49,24 @@ struct DiskHeader {
     sequence: U64,
     era: U64,
     blocks: U32,
-    reserved: [u8; 36],
+    uuid: [u8; 16],
+    reserved: [u8; 20],
 }
 
 const _: () = assert!(size_of::<DiskHeader>() == HEADER_BYTES);
 
 impl Header {
     /// The header of this number, with the era that the seed of hashes gives it.
-    pub fn new(sequence: u64, hash_seed: &[u8; 16], blocks: u32) -> Header {
+    pub fn new(sequence: u64, hash_seed: &[u8; 16], blocks: u32, uuid: [u8; 16]) -> Header {
         let era = SipHasher13::new_with_key(hash_seed).hash(&sequence.to_le_bytes());
-        Header { sequence, era, blocks }
+        Header { sequence, era, blocks, uuid }
+    }
+
+    /// The UUID in the header of a log on a device of its own, whichever volume it belongs to and whether or
+    /// not the header is whole.
+    pub fn log_uuid(block: &[u8]) -> Option<[u8; 16]> {
+        let disk = DiskHeader::ref_from_bytes(block.get(..HEADER_BYTES)?).ok()?;
+        (disk.magic.get() == HEADER_MAGIC && disk.uuid != [0; 16]).then_some(disk.uuid)
     }
 
     /// Fills a block with the header.
@@ -65,7 +77,8 @@ impl Header {
             sequence: self.sequence.into(),
             era: self.era.into(),
             blocks: self.blocks.into(),
-            reserved: [0; 36],
+            uuid: self.uuid,
+            reserved: [0; 20],
         };
         block.fill(0);
         block[..HEADER_BYTES].copy_from_slice(disk.as_bytes());
@@ -81,7 +94,7 @@ impl Header {
         let (sequence, era) = (disk.sequence.get(), disk.era.get());
         // Another header must be able to follow.
         sequence.checked_add(1)?;
-        Some(Header { sequence, era, blocks: disk.blocks.get() })
+        Some(Header { sequence, era, blocks: disk.blocks.get(), uuid: disk.uuid })
     }
 }
 

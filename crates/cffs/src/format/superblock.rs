@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 mod records;
 
 use self::records::ErrorFlags;
-pub use self::records::{Damage, ErrorsPolicy, HOLDER_NAME_BYTES, Holder, LogArea, Reserve};
+pub use self::records::{Damage, ErrorsPolicy, HOLDER_NAME_BYTES, Holder, LogArea, LogFlags, Reserve};
 use super::{Checksum, Layout, log};
 use crate::error::{Corruption, Error, Result};
 use crate::units::{CgIndex, InodeNo};
@@ -308,7 +308,7 @@ impl Superblock {
             log: LogArea {
                 start: disk.log_start.get(),
                 blocks: disk.log_blocks.get(),
-                flags: disk.log_flags.get(),
+                flags: LogFlags::from_bits_retain(disk.log_flags.get()),
                 uuid: disk.log_uuid,
             },
             object_id: disk.object_id,
@@ -368,7 +368,7 @@ impl Superblock {
             reserve_gid: self.reserve.gid.into(),
             log_start: self.log.start.into(),
             log_blocks: self.log.blocks.into(),
-            log_flags: self.log.flags.into(),
+            log_flags: self.log.flags.bits().into(),
             log_uuid: self.log.uuid,
             object_id: self.object_id,
             busy_log_blocks: self.busy_log_blocks.into(),
@@ -463,14 +463,22 @@ impl Superblock {
         Ok(())
     }
 
-    /// Checks that the log, if there is one, follows the head of a group and leaves room in it.
+    /// Checks that the log, if there is one on the volume, follows the head of a group and leaves room in
+    /// it.
     fn check_log(&self) -> Result<(), Corruption> {
         if !self.incompat.contains(Incompat::LOG) {
             return Ok(());
         }
         let field = |field, value| Err(Corruption::SuperblockField { field, value });
-        if self.log.flags != 0 {
-            return field("log_flags", self.log.flags.into());
+        if LogFlags::from_bits(self.log.flags.bits()).is_none() {
+            return field("log_flags", self.log.flags.bits().into());
+        }
+        if self.log.flags.contains(LogFlags::EXTERNAL) {
+            return match self.log.blocks {
+                _ if self.log.start != 0 => field("log_start", self.log.start),
+                log::LOG_BLOCKS_MIN..=log::LOG_BLOCKS_MAX => Ok(()),
+                blocks => field("log_blocks", blocks.into()),
+            };
         }
         if !(log::LOG_BLOCKS_MIN..=self.cg_blocks).contains(&self.log.blocks) {
             return field("log_blocks", self.log.blocks.into());

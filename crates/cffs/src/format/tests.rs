@@ -8,7 +8,7 @@ use zerocopy::FromZeros;
 
 use super::inode::{DiskInode, FileType, InodeFlags, LinkTag, LinkTagKind, Record};
 use super::superblock::{
-    Damage, ErrorsPolicy, Holder, Incompat, LogArea, Policy, Reserve, RoCompat, State,
+    Damage, ErrorsPolicy, Holder, Incompat, LogArea, LogFlags, Policy, Reserve, RoCompat, State,
 };
 use super::{Checksum, Superblock};
 use crate::units::{Container, EpochNo, InodeNo, SectorIndex};
@@ -73,7 +73,7 @@ fn superblock() -> Superblock {
             ino: InodeNo(0x7172_7374_7576),
         }),
         reserve: Reserve { fragments: 33, uid: 1001, gid: 1002 },
-        log: LogArea { start: 444_444, blocks: 2048, flags: 0x0a0b, uuid: *b"UUID of some log" },
+        log: LogArea { start: 444_444, blocks: 2048, flags: LogFlags::from_bits_retain(0x0a0b), uuid: *b"UUID of some log" },
         object_id: *b"a heap of object",
         busy_log_blocks: 0x0c0d,
     }

@@ -71,7 +71,7 @@ use self::search::Search;
 use self::walk::Walk;
 use crate::device::BlockDevice;
 use crate::error::{Corruption, Error, Result};
-use crate::format::superblock::{Damage, State};
+use crate::format::superblock::{Damage, LogFlags, State};
 use crate::format::{Checksum, Layout, Superblock};
 use crate::log::{self, LoggedDevice};
 use crate::units::{BlockNo, CgIndex, FragRun, InodeNo};
@@ -104,6 +104,9 @@ pub struct CheckOptions {
     /// The volume is in use, and its user has written everything that is derived and keeps
     /// still: what is derived has to be right. Only with [`Repair::No`].
     pub settled: bool,
+    /// The volume is checked without its stable log, which is lost: what only that had is, too. With
+    /// [`Repair::Yes`] the log counts no more from then on.
+    pub without_log: bool,
     /// Threads that read.
     pub threads: usize,
 }
@@ -116,6 +119,7 @@ impl Default for CheckOptions {
             contents: false,
             salvage: false,
             settled: false,
+            without_log: false,
             threads: 4,
         }
     }
@@ -167,7 +171,17 @@ pub fn check(
     if !log::has_log(&superblock) || device.atomic_bytes_max() > 0 {
         return check_logged(device, superblock, options, progress, report);
     }
-    let (logged, doubt) = LoggedDevice::open(device, &superblock);
+    let medium = match log::medium(device, &superblock) {
+        _ if options.without_log => {
+            return check_without_log(device, superblock, options, progress, report);
+        }
+        // Nothing is in the log. A copy of the superblock does not know that.
+        Err(_) if log::is_empty(&superblock) && report.problems.is_empty() => {
+            return check_logged(device, superblock, options, progress, report);
+        }
+        medium => medium?,
+    };
+    let (logged, doubt) = LoggedDevice::open_with(device, medium.clone(), &superblock);
     if let Some(doubt) = doubt {
         report.problems.push(log_problem(&superblock, &doubt));
         if options.repair == Repair::Yes && superblock.writable() {
@@ -177,9 +191,28 @@ pub fn check(
     let report = check_logged(&logged, superblock.clone(), options, progress, report)?;
     let is_log = |code| matches!(code, Code::LogHeader | Code::LogLost);
     if report.problems.iter().any(|problem| is_log(problem.code) && problem.fixed) {
-        log::erase(device, &superblock)?;
+        log::erase(medium.as_deref().unwrap_or(device), &superblock)?;
     }
     Ok(report)
+}
+
+/// Checks what lies at its place, and has a repair leave the log out for good.
+fn check_without_log(
+    device: &dyn BlockDevice,
+    mut superblock: Superblock,
+    options: &CheckOptions,
+    progress: &dyn Progress,
+    mut report: Report,
+) -> Result<Report> {
+    superblock.log.flags |= LogFlags::UNUSED;
+    let message = String::from("the volume is checked without its log, as asked");
+    report.problems.push(Problem { code: Code::LogLost, place: Place::Volume, message, fixed: false });
+    if options.repair == Repair::Yes && superblock.writable() {
+        // Before anything else is written: a log that turns up again later must not count.
+        let lost = Corruption::LogHeader { block: BlockNo(superblock.log.start) };
+        remember(device, &mut superblock, &lost)?;
+    }
+    check_logged(device, superblock, options, progress, report)
 }
 
 /// A log that is damaged. Where the volume was left clean, there was nothing in it.

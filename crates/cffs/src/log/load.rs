@@ -3,10 +3,11 @@
 use std::io;
 use std::sync::Arc;
 
-use super::{Area, Images};
+use super::area::Area;
+use super::logged::Images;
 use crate::device::BlockDevice;
 use crate::error::Corruption;
-use crate::format::log::{HEADER_BLOCKS, Header, Place, Record, image_checksum};
+use crate::format::log::{Entry, HEADER_BLOCKS, Header, Place, Record, image_checksum};
 use crate::units::BlockNo;
 
 /// What a log has.
@@ -69,7 +70,8 @@ fn read(
 
 fn header_at(device: &dyn BlockDevice, area: &Area, at: u32) -> Option<Header> {
     let block = read(device, area, at, 1).ok()??;
-    Header::decode(&block, area.checksum).filter(|header| header.blocks == area.blocks)
+    let is_own = |header: &Header| header.blocks == area.blocks && header.uuid == area.uuid;
+    Header::decode(&block, area.checksum).filter(is_own)
 }
 
 /// The record that belongs at a place, with its checksum and its images, if all of it is whole.
@@ -81,9 +83,8 @@ fn record_at(
 ) -> io::Result<Option<(Record, u32, Images)>> {
     let Some(block) = read(device, area, at, 1)? else { return Ok(None) };
     let Some((record, checksum)) = Record::decode(&block, area.checksum) else { return Ok(None) };
-    let is_home =
-        |block: BlockNo| (1..area.volume_blocks).contains(&block.0) && !area.holds(block.0);
-    let is_next = record.place == place && record.entries.iter().all(|entry| is_home(entry.block));
+    let is_home = |entry: &Entry| area.is_home(entry.block.0);
+    let is_next = record.place == place && record.entries.iter().all(is_home);
     if !is_next {
         return Ok(None);
     }

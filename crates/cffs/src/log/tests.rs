@@ -20,6 +20,8 @@ use crate::format::Superblock;
 use crate::format::log::Header;
 use crate::mkfs::{self, MkfsOptions};
 
+mod external;
+
 const BLOCK: usize = 4096;
 const LOG_BLOCKS: u64 = 20;
 /// Blocks that the log's user writes; some of them are neighbours.
@@ -443,7 +445,7 @@ fn a_header_with_the_last_number_is_not_valid() {
     let (device, superblock) = with_records();
     let put_last = |at: u64| {
         let mut block = vec![0; BLOCK];
-        Header::new(u64::MAX, &superblock.hash_seed, LOG_BLOCKS as u32)
+        Header::new(u64::MAX, &superblock.hash_seed, LOG_BLOCKS as u32, [0; 16])
             .encode_into(&mut block, superblock.checksum());
         let at = (superblock.log.start + at) * BLOCK as u64;
         device.write_at(at, &[IoSlice::new(&block)]).expect("written");

@@ -10,13 +10,13 @@
 
 use std::io::IoSlice;
 
-use super::options::place_log;
+use super::options::{place_external_log, place_log};
 use crate::device::BlockDevice;
 use crate::error::{Error, Result};
 use crate::format::cylinder_group::{CgHeader, bitmap_checksum};
 use crate::format::superblock::{Incompat, LogArea, SUPERBLOCK_BYTES, State};
 use crate::format::{Layout, Superblock};
-use crate::log::{erase, has_log};
+use crate::log::{erase, has_log, is_external};
 use crate::units::{BlockNo, CgIndex};
 
 /// The free bitmap of a group in use, with its header.
@@ -25,22 +25,21 @@ struct Group {
     bitmap: Vec<u8>,
 }
 
-/// Gives a volume that was left clean a log of so many bytes, or takes the log away, for 0. Returns the
-/// new superblock. After a crash the volume has its old log or its new one.
+/// Gives a volume that was left clean a log of so many bytes, or takes the log away, for `None`. If another
+/// device [is to have the log](BlockDevice::log_device), what that had is lost. Returns the new
+/// superblock. After a crash the volume has its old log or its new one.
 ///
 /// # Errors
 ///
 /// [`Error::Unsupported`], and nothing is changed, if the volume was not left clean, has a log already,
 /// or no group has so much free space behind its head; those of the device.
-pub fn set_log(device: &dyn BlockDevice, bytes: u64) -> Result<Superblock> {
+pub fn set_log(device: &dyn BlockDevice, bytes: Option<u64>) -> Result<Superblock> {
     let superblock = read_clean(device)?;
     match (has_log(&superblock), bytes) {
-        (false, 0) => Ok(superblock),
-        (true, 0) => take_log(device, &superblock),
-        (true, _) => {
-            refuse("the volume has a log; take it away first: cffs tune --log none".into())
-        }
-        (false, _) => give_log(device, &superblock, bytes),
+        (false, None) => Ok(superblock),
+        (true, None) => take_log(device, &superblock),
+        (true, _) => refuse("the volume has a log; take it away first: cffs tune --log none".into()),
+        (false, Some(bytes)) => give_log(device, &superblock, bytes),
     }
 }
 
@@ -56,16 +55,24 @@ fn read_clean(device: &dyn BlockDevice) -> Result<Superblock> {
 }
 
 fn give_log(device: &dyn BlockDevice, old: &Superblock, bytes: u64) -> Result<Superblock> {
-    let (next, cg) = find_room(device, old, bytes)?;
-    erase(device, &next)?;
-    change(device, old, next, cg)
+    let Some(medium) = device.log_device() else {
+        let (next, cg) = find_room(device, old, bytes)?;
+        erase(device, &next)?;
+        return change(device, old, next, Some(cg));
+    };
+    let mut next = old.clone();
+    place_external_log(&mut next, bytes, medium.geometry().size_bytes)?;
+    next.check()?;
+    erase(&*medium, &next)?;
+    change(device, old, next, None)
 }
 
 fn take_log(device: &dyn BlockDevice, old: &Superblock) -> Result<Superblock> {
     let mut next = old.clone();
     next.incompat.remove(Incompat::LOG);
     next.log = LogArea::default();
-    change(device, old, next, Layout::new(old).log_cg)
+    let cg = (!is_external(old)).then(|| Layout::new(old).log_cg);
+    change(device, old, next, cg)
 }
 
 /// The volume with a log in the first group with room for it, the nearest to the middle first.
@@ -113,16 +120,23 @@ fn fragments(superblock: &Superblock) -> (u32, u32) {
     (first as u32 * per_block, superblock.log.blocks * per_block)
 }
 
-/// Brings the device from one superblock to another that differs in the log of a group.
+/// Brings the device from one superblock to another that differs in the log, and in the bitmap of the
+/// group that has it.
 fn change(
     device: &dyn BlockDevice,
     old: &Superblock,
     mut next: Superblock,
-    cg: CgIndex,
+    cg: Option<CgIndex>,
 ) -> Result<Superblock> {
     let gains = has_log(&next);
-    let (first, count) = fragments(if gains { &next } else { old });
-    let mut group = Group::read(device, old, cg)?;
+    let (first, count) = match cg {
+        Some(_) => fragments(if gains { &next } else { old }),
+        None => (0, 0),
+    };
+    let mut group = match cg {
+        Some(cg) => Group::read(device, old, cg)?,
+        None => None,
+    };
     next.free_fragments = match gains {
         true => old.free_fragments.saturating_sub(count.into()),
         false => old.free_fragments + u64::from(count),
@@ -134,7 +148,7 @@ fn change(
     device.sync()?;
     if let Some(group) = &mut group {
         (first..first + count).for_each(|fragment| group.set(fragment, !gains));
-        group.write(device, &next, cg)?;
+        group.write(device, &next)?;
     }
     next.state = State::Clean;
     for copy in Layout::new(&next).superblock_copies() {
@@ -185,13 +199,8 @@ impl Group {
         *byte = if is_free { *byte | bit } else { *byte & !bit };
     }
 
-    fn write(
-        &mut self,
-        device: &dyn BlockDevice,
-        superblock: &Superblock,
-        cg: CgIndex,
-    ) -> Result<()> {
-        let layout = Layout::new(superblock);
+    fn write(&mut self, device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
+        let (cg, layout) = (self.header.cg, Layout::new(superblock));
         self.header.bitmap_checksum = bitmap_checksum(&self.bitmap);
         self.header.free_fragments = self.bitmap.iter().map(|byte| byte.count_ones()).sum();
         let mut block = vec![0; layout.block_bytes as usize];

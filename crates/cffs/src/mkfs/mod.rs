@@ -35,12 +35,17 @@ pub(crate) use options::{blocks_of, check_label, check_reserve};
 /// would have programs such as blkid(8) in doubt.
 const SIGNATURES_BYTES: u64 = 128 << 10;
 
-/// Makes a volume of the whole device and returns its superblock. What the device had is lost.
+/// Makes a volume of the whole device and returns its superblock. What the device had is lost. If another
+/// [has the log](BlockDevice::log_device), so is what that had.
 ///
 /// Fails with [`Error::Unsupported`], and leaves the device as it is, if the options contradict
 /// each other or the device is too small.
 pub fn make(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<Superblock> {
-    let superblock = options.plan(device.geometry())?;
+    let medium = device.log_device();
+    let superblock = match &medium {
+        Some(medium) => options.plan_with_log_on(medium.geometry(), device.geometry())?,
+        None => options.plan(device.geometry())?,
+    };
     let layout = Layout::new(&superblock);
     let block_bytes = layout.block_bytes as usize;
     let write = |block: BlockNo, bytes: &[u8]| {
@@ -64,7 +69,7 @@ pub fn make(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<Superbloc
     let system_area = system_area(&superblock, options)?;
     write(layout.system_area(), &[&system_area[..], &first_group(&superblock)].concat())?;
     if has_log(&superblock) {
-        erase(device, &superblock)?;
+        erase(medium.as_deref().unwrap_or(device), &superblock)?;
     }
     // A copy of the superblock, once found, leads to a whole volume.
     device.barrier()?;

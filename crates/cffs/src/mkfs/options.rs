@@ -6,10 +6,10 @@ use crate::error::{Error, Result};
 use crate::format::Superblock;
 use crate::format::inode::{DATA_AREA_BYTES_MIN, Record};
 use crate::format::layout::Layout;
-use crate::format::log::LOG_BLOCKS_MIN;
+use crate::format::log::{LOG_BLOCKS_MAX, LOG_BLOCKS_MIN};
 use crate::format::sector::{SECTOR_HEADER_BYTES, entry_bytes};
 use crate::format::superblock::{
-    ErrorsPolicy, Incompat, LogArea, Policy, Reserve, RoCompat, State,
+    ErrorsPolicy, Incompat, LogArea, LogFlags, Policy, Reserve, RoCompat, State,
 };
 use crate::units::{CgIndex, InodeNo};
 
@@ -63,7 +63,7 @@ pub struct MkfsOptions {
     pub reserve_gid: u32,
     /// What a mount does when it meets damage, unless its options say otherwise.
     pub errors: ErrorsPolicy,
-    /// The bytes of the stable log; 0 for none.
+    /// The bytes of the stable log; 0 for none, or on a device of its own for as many as are of use.
     pub log_bytes: u64,
 }
 
@@ -129,6 +129,15 @@ impl MkfsOptions {
             gid: self.reserve_gid,
         };
         check_reserve(&superblock, superblock.reserve.fragments)?;
+        superblock.check()?;
+        Ok(superblock)
+    }
+
+    /// The same with a log on a device of its own.
+    pub fn plan_with_log_on(&self, medium: Geometry, device: Geometry) -> Result<Superblock> {
+        let without = MkfsOptions { log_bytes: 0, ..self.clone() };
+        let mut superblock = without.plan(device)?;
+        place_external_log(&mut superblock, self.log_bytes, medium.size_bytes)?;
         superblock.check()?;
         Ok(superblock)
     }
@@ -243,6 +252,40 @@ pub(super) fn place_log(superblock: &mut Superblock, bytes: u64, cg: CgIndex) ->
     }
     superblock.incompat |= Incompat::LOG;
     superblock.log = LogArea { start: start.0, blocks: blocks as u32, ..LogArea::default() };
+    Ok(())
+}
+
+/// More than this is of no use to a log: it is drained before it holds so much.
+const EXTERNAL_LOG_BYTES: u64 = 64 << 20;
+
+/// Gives the volume a log of so many bytes on a device of its own, or for 0 of as many as that has and are
+/// of use.
+pub(super) fn place_external_log(
+    superblock: &mut Superblock,
+    bytes: u64,
+    medium_bytes: u64,
+) -> Result<()> {
+    let block_bytes = u64::from(superblock.block_bytes);
+    let wanted = match bytes {
+        0 => medium_bytes.min(EXTERNAL_LOG_BYTES) / block_bytes,
+        bytes => bytes.div_ceil(block_bytes),
+    };
+    let max = (medium_bytes / block_bytes).min(LOG_BLOCKS_MAX.into());
+    if !(u64::from(LOG_BLOCKS_MIN)..=max).contains(&wanted) {
+        return refuse(format!(
+            "a log of {} bytes is not possible on a device of {medium_bytes}: it may have from {} to {}",
+            wanted * block_bytes,
+            u64::from(LOG_BLOCKS_MIN) * block_bytes,
+            max * block_bytes
+        ));
+    }
+    superblock.incompat |= Incompat::LOG;
+    superblock.log = LogArea {
+        start: 0,
+        blocks: wanted as u32,
+        flags: LogFlags::EXTERNAL,
+        uuid: uuid::Uuid::new_v4().into_bytes(),
+    };
     Ok(())
 }
 

@@ -28,8 +28,9 @@ use crate::cache::{Block, Phase, WriteSet};
 use crate::device::BlockDevice;
 use crate::error::{Error, Result};
 use crate::format::Superblock;
-use crate::format::superblock::State;
+use crate::format::superblock::{LogFlags, State};
 use crate::inode::{Fill, space_of};
+use crate::log;
 use crate::trace::OpKind;
 use crate::units::{BlockNo, EpochNo, FragRun};
 
@@ -325,7 +326,11 @@ impl Volume {
     pub(super) fn superblock_block(&self, superblock: &Superblock) -> Arc<Block> {
         let mut block = Block::zeroed(self.store().layout.block_bytes as usize);
         // Damage may be met while the rest of the superblock was put together.
-        let superblock = Superblock { damage: self.damage.get(), ..superblock.clone() };
+        let mut superblock = Superblock { damage: self.damage.get(), ..superblock.clone() };
+        if log::has_log(&superblock) && self.store().cache.device().log_stats().is_none() {
+            // It lies on a device that is not there. A log that is there sets this by itself.
+            superblock.log.flags |= LogFlags::UNUSED;
+        }
         let bytes = superblock.encode();
         block[..bytes.len()].copy_from_slice(&bytes);
         Arc::new(block)

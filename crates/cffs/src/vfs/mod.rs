@@ -263,7 +263,8 @@ impl Volume {
         clock: Arc<dyn Clock>,
         options: OpenOptions,
     ) -> Result<Volume> {
-        let device = log::attach(device)?;
+        let is_log_optional = options.read_only || options.stable == StableLog::None;
+        let device = log::attach(device, is_log_optional)?;
         let mut superblock = match &options.host {
             Some(host) if !options.read_only => {
                 mark::claim(&*device, &**host, clock.now(), options.take_over)?
@@ -279,7 +280,7 @@ impl Volume {
                 let what = "the volume was not left clean; run cffs fsck on it";
                 return Err(Error::Unsupported(what.into()));
             }
-            if !options.stable {
+            if options.stable != StableLog::On {
                 device.stop_log()?;
             }
         }

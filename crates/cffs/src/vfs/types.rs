@@ -242,6 +242,19 @@ impl AtimeMode {
     }
 }
 
+/// What becomes of the stable log of a volume that is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StableLog {
+    /// Epochs go through it.
+    #[default]
+    On,
+    /// It is made empty, and each epoch takes its phases.
+    Off,
+    /// The same, and if it lies on another device, that need not be there: the volume is opened without
+    /// it if there is nothing in it.
+    None,
+}
+
 /// How a volume is opened.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -276,9 +289,8 @@ pub struct OpenOptions {
     pub sync: bool,
     /// What epochs have freed is discarded, once they are on the device.
     pub discard: bool,
-    /// Epochs go through the stable log, if the volume has one. Without it the log is made empty, and each
-    /// epoch takes its phases.
-    pub stable: bool,
+    /// What becomes of the stable log, if the volume has one.
+    pub stable: StableLog,
     /// What happens when damage is met; by default what the superblock says, and else it goes on.
     pub errors: ErrorsPolicy,
     /// Which process this is: while the volume is open for writing, a mark on it says so, and one of
@@ -309,7 +321,7 @@ impl Default for OpenOptions {
             atime: AtimeMode::default(),
             sync: false,
             discard: false,
-            stable: true,
+            stable: StableLog::On,
             errors: ErrorsPolicy::Default,
             host: None,
             take_over: false,

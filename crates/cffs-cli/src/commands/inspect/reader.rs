@@ -65,8 +65,16 @@ impl<'d> Reader<'d> {
         let layout = Layout::new(&superblock);
         let checksum = superblock.checksum();
         let device: Box<dyn BlockDevice + 'd> = match log::has_log(&superblock) {
+            // What lies at its place can be looked at without a log that is missing.
             true => {
-                let (logged, doubt) = LoggedDevice::open(device, &superblock);
+                let medium = log::medium(device, &superblock).unwrap_or_else(|why| {
+                    note!("cffs: {why}; this is what lies at its place");
+                    None
+                });
+                if medium.is_none() && log::is_external(&superblock) {
+                    return Ok(Reader { device: Box::new(device), superblock, layout, checksum });
+                }
+                let (logged, doubt) = LoggedDevice::open_with(device, medium, &superblock);
                 if let Some(doubt) = doubt {
                     note!("cffs: {doubt}; this is what comes before the damage");
                 }

@@ -113,15 +113,26 @@ pub struct Reserve {
     pub gid: u32,
 }
 
+bitflags::bitflags! {
+    /// Features of the stable log.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct LogFlags: u32 {
+        /// It lies on another device, which has its UUID.
+        const EXTERNAL = 1 << 0;
+        /// Nothing in it counts, whatever it has: the volume is used without it.
+        const UNUSED = 1 << 1;
+    }
+}
+
 /// Where the stable log lies. Without the feature it has no meaning, and is kept as it was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogArea {
-    /// The first block of the log.
+    /// The first block of the log; 0 on another device.
     pub start: u64,
     /// Its blocks.
     pub blocks: u32,
-    /// Its features, of which there are none yet.
-    pub flags: u32,
-    /// Left for the UUID of a log on another device.
+    /// Its features.
+    pub flags: LogFlags,
+    /// The UUID of a log on another device; else zeros.
     pub uuid: [u8; 16],
 }

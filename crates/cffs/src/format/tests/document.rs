@@ -164,7 +164,7 @@ fn superblock_sample() -> Sample {
         .number("reserve_gid", s.reserve.gid.into())
         .number("log_start", s.log.start)
         .number("log_blocks", s.log.blocks.into())
-        .number("log_flags", s.log.flags.into())
+        .number("log_flags", s.log.flags.bits().into())
         .bytes("log_uuid", &s.log.uuid)
         .bytes("object_id", &s.object_id)
         .number("busy_log_blocks", s.busy_log_blocks.into())
@@ -192,7 +192,12 @@ fn busy_log_sample() -> Sample {
 }
 
 fn log_samples() -> [(&'static str, Sample); 3] {
-    let header = log::Header { sequence: 0x0102_0304, era: 0x1112_1314, blocks: 0x2122 };
+    let header = log::Header {
+        sequence: 0x0102_0304,
+        era: 0x1112_1314,
+        blocks: 0x2122,
+        uuid: *b"UUID of some log",
+    };
     let mut block = vec![0xee; 4096];
     header.encode_into(&mut block, checksum());
     let place = log::Place { era: 0x3132_3334, sequence: 0x4142_4344, previous: 0x5152_5354 };
@@ -209,7 +214,8 @@ fn log_samples() -> [(&'static str, Sample); 3] {
                 .any("checksum")
                 .number("sequence", 0x0102_0304)
                 .number("era", 0x1112_1314)
-                .number("blocks", 0x2122),
+                .number("blocks", 0x2122)
+                .bytes("uuid", b"UUID of some log"),
         ),
         (
             "log record",

@@ -1,7 +1,7 @@
 use super::*;
 use crate::error::{Corruption, Error};
 use crate::format::Layout;
-use crate::format::superblock::{HOLDER_NAME_BYTES, SUPERBLOCK_BYTES};
+use crate::format::superblock::{HOLDER_NAME_BYTES, LogFlags, SUPERBLOCK_BYTES};
 use crate::units::CgIndex;
 
 fn resealed(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
@@ -62,7 +62,10 @@ fn a_log_at_an_impossible_place_is_refused() {
     let decoded = |log| Superblock::decode(&with(log).encode(), 4096);
     assert_eq!(decoded(log).unwrap().log, log);
     for (log, field) in [
-        (LogArea { flags: 1, ..log }, "log_flags"),
+        (LogArea { flags: LogFlags::from_bits_retain(4), ..log }, "log_flags"),
+        (LogArea { flags: LogFlags::EXTERNAL, ..log }, "log_start"),
+        (LogArea { flags: LogFlags::EXTERNAL, start: 0, blocks: 15, ..log }, "log_blocks"),
+        (LogArea { flags: LogFlags::EXTERNAL, start: 0, blocks: 1 << 21, ..log }, "log_blocks"),
         (LogArea { blocks: 15, ..log }, "log_blocks"),
         (LogArea { blocks: 32769, ..log }, "log_blocks"),
         (LogArea { blocks: 32768, ..log }, "log_start"),

@@ -1,0 +1,71 @@
+//! Where a log lies, and how its blocks are sealed.
+
+use std::io::{self, IoSlice};
+
+use crate::device::BlockDevice;
+use crate::format::log::{HEADER_BLOCKS, Header, entries_max};
+use crate::format::superblock::LogFlags;
+use crate::format::{Checksum, Superblock};
+
+/// A log's place on the device that has it.
+#[derive(Clone, Copy)]
+pub(super) struct Area {
+    pub start: u64,
+    pub blocks: u32,
+    pub block_bytes: usize,
+    /// The blocks of the volume.
+    pub volume_blocks: u64,
+    pub checksum: Checksum,
+    pub hash_seed: [u8; 16],
+    /// Tells the log from those of other volumes; zeros where it lies on the volume itself.
+    pub uuid: [u8; 16],
+    is_external: bool,
+}
+
+impl Area {
+    pub fn of(superblock: &Superblock) -> Area {
+        Area {
+            start: superblock.log.start,
+            blocks: superblock.log.blocks,
+            block_bytes: superblock.block_bytes as usize,
+            volume_blocks: superblock.blocks,
+            checksum: superblock.checksum(),
+            hash_seed: superblock.hash_seed,
+            uuid: superblock.log.uuid,
+            is_external: superblock.log.flags.contains(LogFlags::EXTERNAL),
+        }
+    }
+
+    /// The byte at which a block of the log lies.
+    pub fn offset(&self, block: u32) -> u64 {
+        (self.start + u64::from(block)) * self.block_bytes as u64
+    }
+
+    /// Whether a block may have an image in the log: not the superblock, nor a block of the log.
+    pub fn is_home(&self, block: u64) -> bool {
+        let is_log = !self.is_external
+            && (self.start..self.start + u64::from(self.blocks)).contains(&block);
+        (1..self.volume_blocks).contains(&block) && !is_log
+    }
+
+    /// The most images of a record.
+    pub fn images_max(&self) -> u32 {
+        entries_max(self.block_bytes as u32).min(self.blocks - HEADER_BLOCKS - 1)
+    }
+
+    /// The header of a number.
+    pub fn header(&self, sequence: u64) -> Header {
+        Header::new(sequence, &self.hash_seed, self.blocks, self.uuid)
+    }
+
+    pub fn write_header(
+        &self,
+        device: &dyn BlockDevice,
+        at: u32,
+        header: Header,
+    ) -> io::Result<()> {
+        let mut block = vec![0; self.block_bytes];
+        header.encode_into(&mut block, self.checksum);
+        device.write_at(self.offset(at), &[IoSlice::new(&block)])
+    }
+}

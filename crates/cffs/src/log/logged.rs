@@ -1,0 +1,480 @@
+//! The device that writes a log: records, draining, and giving the log up.
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use parking_lot::{Mutex, RwLock};
+
+use super::area::Area;
+use super::{REQUEST_BYTES_MAX, load};
+use crate::device::{BlockDevice, Geometry, LogState, LogStats};
+use crate::error::Corruption;
+use crate::format::Superblock;
+use crate::format::log::{Entry, HEADER_BLOCKS, Header, Place, Record, image_checksum};
+use crate::format::superblock::{LogFlags, SUPERBLOCK_BYTES};
+use crate::units::BlockNo;
+
+/// So much of the log is in memory at most: more is drained.
+const LIVE_BYTES_MAX: usize = 32 << 20;
+
+/// The images of blocks, by their places.
+pub(super) type Images = BTreeMap<u64, Arc<[u8]>>;
+
+/// A device with the stable log of its volume.
+pub struct LoggedDevice<D> {
+    inner: D,
+    /// The device that has the log, if it is another.
+    medium: Option<Arc<dyn BlockDevice>>,
+    area: Area,
+    /// What the log has that is not at home yet. Never waited for with I/O under way.
+    live: RwLock<Images>,
+    /// Held while the log is written or drained.
+    writer: Mutex<Writer>,
+    /// Whether something was written past the log that is not known to be durable.
+    is_unsynced: AtomicBool,
+    /// Whether the superblock says that nothing in the log counts.
+    is_unused: AtomicBool,
+    /// Whether the log is written, and what it did. Never waited for with I/O under way.
+    stats: Mutex<LogStats>,
+}
+
+/// Where the log goes on.
+struct Writer {
+    header: Header,
+    /// Whether the header is on the device, and so records may follow it.
+    has_begun: bool,
+    /// The first block of the log that has no record.
+    next: u32,
+    place: Place,
+}
+
+impl Writer {
+    /// Begins a new era with this header.
+    fn begin(&mut self, header: Header) {
+        self.header = header;
+        self.has_begun = true;
+        self.place = Place { era: header.era, sequence: 0, previous: 0 };
+        self.next = HEADER_BLOCKS;
+    }
+}
+
+impl<D: BlockDevice> LoggedDevice<D> {
+    /// Puts the log that lies on it over the device of a volume: what the log has is read into memory.
+    /// Nothing is written before somebody writes.
+    ///
+    /// If the log is damaged, the device has what comes before the damage, and the damage is returned,
+    /// too. Its user must check the whole volume then, and [`erase`](super::erase) the log.
+    pub fn open(inner: D, superblock: &Superblock) -> (Self, Option<Corruption>) {
+        LoggedDevice::open_with(inner, None, superblock)
+    }
+
+    /// The same with a log on another device, the volume's [`medium`](super::medium).
+    pub fn open_with(
+        inner: D,
+        medium: Option<Arc<dyn BlockDevice>>,
+        superblock: &Superblock,
+    ) -> (Self, Option<Corruption>) {
+        let area = Area::of(superblock);
+        let mut loaded = load::load(medium.as_deref().unwrap_or(&inner), &area);
+        let is_unused = superblock.log.flags.contains(LogFlags::UNUSED);
+        if is_unused {
+            loaded.images.clear();
+        }
+        // Without a header nothing says which eras there were, so no record can be distinguished from one
+        // of long ago.
+        let state = match loaded.header {
+            Some(_) => LogState::On,
+            None => LogState::Off,
+        };
+        let doubt = loaded.doubt.filter(|_| !is_unused);
+        let live_bytes = (loaded.images.len() * area.block_bytes) as u64;
+        let stats =
+            LogStats { state, live_bytes, live_bytes_max: live_bytes, ..LogStats::default() };
+        let header = loaded.header.unwrap_or(area.header(0));
+        let device = LoggedDevice {
+            inner,
+            medium,
+            area,
+            live: RwLock::new(loaded.images),
+            writer: Mutex::new(Writer {
+                header,
+                has_begun: false,
+                next: HEADER_BLOCKS,
+                place: Place { era: header.era, sequence: 0, previous: 0 },
+            }),
+            is_unsynced: AtomicBool::new(true),
+            is_unused: AtomicBool::new(is_unused),
+            stats: Mutex::new(stats),
+        };
+        (device, doubt)
+    }
+
+    /// The device below.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// The blocks that the log has and home has not.
+    pub fn live_blocks(&self) -> usize {
+        self.live.read().len()
+    }
+
+    fn state(&self) -> LogState {
+        self.stats.lock().state
+    }
+
+    /// The device that the log is written to.
+    fn medium(&self) -> &dyn BlockDevice {
+        self.medium.as_deref().unwrap_or(&self.inner)
+    }
+
+    /// Brings everything home, and makes the log empty.
+    fn drain(&self, writer: &mut Writer) -> io::Result<()> {
+        self.bring_home()?;
+        match self.begin_era(writer) {
+            Err(error) if self.state() == LogState::On => self.give_up(&error)?,
+            begun => begun?,
+        }
+        self.forget();
+        Ok(())
+    }
+
+    /// Drops what is at home.
+    fn forget(&self) {
+        self.live.write().clear();
+        let mut stats = self.stats.lock();
+        stats.drains += 1;
+        stats.drained_bytes += stats.live_bytes;
+        stats.live_bytes = 0;
+    }
+
+    /// Writes everything home that the log has, durably.
+    fn bring_home(&self) -> io::Result<()> {
+        let live: Vec<(u64, Arc<[u8]>)> =
+            self.live.read().iter().map(|(at, image)| (*at, Arc::clone(image))).collect();
+        let mut rest = &live[..];
+        while !rest.is_empty() {
+            let (run, after) = rest.split_at(self.run_len(rest));
+            let slices: Vec<IoSlice<'_>> =
+                run.iter().map(|(_, image)| IoSlice::new(image)).collect();
+            self.inner.write_at(run[0].0, &slices)?;
+            rest = after;
+        }
+        self.flush()
+    }
+
+    /// Makes the log empty, durably, and begins a new era.
+    fn begin_era(&self, writer: &mut Writer) -> io::Result<()> {
+        let header = self.area.header(writer.header.sequence + 1);
+        self.area.write_header(self.medium(), 0, header)?;
+        self.flush_log()?;
+        // Should the first be damaged one day, what was there before must not count again.
+        self.area.write_header(self.medium(), 1, header)?;
+        writer.begin(header);
+        Ok(())
+    }
+
+    /// Has the superblock say that nothing in the log counts, now that all of it is at home and it can
+    /// no longer be made empty.
+    fn give_up(&self, why: &io::Error) -> io::Result<()> {
+        tracing::warn!("the log cannot be made empty ({why}); the volume goes on without it");
+        let mut sector = vec![0; SUPERBLOCK_BYTES.max(self.geometry().sector_bytes as usize)];
+        self.inner.read_at(0, &mut sector)?;
+        let mut superblock = Superblock::decode(&sector, 0).map_err(io::Error::other)?;
+        superblock.log.flags |= LogFlags::UNUSED;
+        sector[..SUPERBLOCK_BYTES].copy_from_slice(&superblock.encode());
+        self.inner.write_at(0, &[IoSlice::new(&sector)])?;
+        self.flush()?;
+        self.is_unused.store(true, Ordering::Release);
+        let mut stats = self.stats.lock();
+        stats.failures += 1;
+        stats.state = LogState::Off;
+        Ok(())
+    }
+
+    /// How many of the images at the head of the list lie side by side, and make one request.
+    fn run_len(&self, images: &[(u64, Arc<[u8]>)]) -> usize {
+        let block_bytes = self.area.block_bytes;
+        let limit = (REQUEST_BYTES_MAX / block_bytes).max(1);
+        let first = images[0].0;
+        let expected = (0..).map(|index| first + index * block_bytes as u64);
+        images.iter().zip(expected).take(limit).take_while(|((at, _), next)| at == next).count()
+    }
+
+    /// Has the log's device make everything durable.
+    fn flush_log(&self) -> io::Result<()> {
+        match &self.medium {
+            // Home is not touched by what happens there.
+            Some(medium) => medium.sync(),
+            None => self.flush(),
+        }
+    }
+
+    /// Has the device of the volume make everything durable; the caller holds the writer.
+    fn flush(&self) -> io::Result<()> {
+        self.is_unsynced.store(false, Ordering::Release);
+        let result = self.inner.sync();
+        if result.is_err() {
+            // Linux reports a lost write once, and a later success does not cover it.
+            self.stats.lock().state = LogState::Failed;
+        }
+        result
+    }
+
+    /// Whether these bytes are, in part, those of a block in the log, or of the superblock while there
+    /// are any.
+    fn must_drain(&self, offset: u64, len: u64) -> bool {
+        let live = self.live.read();
+        let block_bytes = self.area.block_bytes as u64;
+        let from = (offset + 1).saturating_sub(block_bytes);
+        let is_superblock = offset < block_bytes && !live.is_empty();
+        is_superblock || live.range(from..offset.saturating_add(len)).next().is_some()
+    }
+
+    /// Makes a change past the log.
+    fn bypass<T>(
+        &self,
+        offset: u64,
+        len: u64,
+        change: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        if len > 0 && self.must_drain(offset, len) {
+            let mut writer = self.writer.lock();
+            // Another may have done so meanwhile.
+            if self.must_drain(offset, len) {
+                self.drain(&mut writer)?;
+                let is_superblock = offset < self.area.block_bytes as u64;
+                self.stats.lock().drains_overlap += u64::from(!is_superblock);
+            }
+        }
+        let result = change();
+        self.is_unsynced.store(true, Ordering::Release);
+        result
+    }
+
+    /// Writes block 0, and has the superblock in it say whether the log counts.
+    fn write_superblock(&self, block: &[u8], mut superblock: Superblock) -> io::Result<()> {
+        let writer = &mut *self.writer.lock();
+        if !self.live.read().is_empty() {
+            self.drain(writer)?;
+        }
+        // The log counts again from this superblock on.
+        if self.state() == LogState::On && self.is_unused.load(Ordering::Acquire) {
+            if let Err(error) = self.begin_era(writer) {
+                tracing::warn!("the log cannot be written ({error}); the volume goes on without it");
+                self.stats.lock().state = LogState::Off;
+            }
+        }
+        let is_unused = self.state() != LogState::On;
+        superblock.log.flags.set(LogFlags::UNUSED, is_unused);
+        let encoded = superblock.encode();
+        let rest = IoSlice::new(&block[encoded.len()..]);
+        let result = self.inner.write_at(0, &[IoSlice::new(&encoded), rest]);
+        self.is_unsynced.store(true, Ordering::Release);
+        self.is_unused.store(is_unused, Ordering::Release);
+        result
+    }
+
+    /// Whether these can be a record of this log.
+    fn fits(&self, blocks: &[(u64, &[u8])]) -> bool {
+        let block_bytes = self.area.block_bytes;
+        let is_loggable = |(offset, image): &(u64, &[u8])| {
+            image.len() == block_bytes
+                && offset.is_multiple_of(block_bytes as u64)
+                && self.area.is_home(offset / block_bytes as u64)
+        };
+        (1..=self.area.images_max() as usize).contains(&blocks.len())
+            && blocks.iter().all(is_loggable)
+    }
+
+    /// The first block of the next record.
+    fn record(&self, writer: &Writer, blocks: &[(u64, &[u8])]) -> (Vec<u8>, u32) {
+        let entry = |(offset, image): &(u64, &[u8])| Entry {
+            block: BlockNo(offset / self.area.block_bytes as u64),
+            checksum: image_checksum(image),
+        };
+        let record = Record { place: writer.place, entries: blocks.iter().map(entry).collect() };
+        let mut block = vec![0; self.area.block_bytes];
+        let checksum = record.encode_into(&mut block, self.area.checksum);
+        (block, checksum)
+    }
+
+    fn write_record(&self, writer: &mut Writer, blocks: &[(u64, &[u8])]) -> io::Result<bool> {
+        let mut flushes = 1;
+        if self.is_unsynced.load(Ordering::Acquire) {
+            self.flush()?;
+            flushes += 1;
+        }
+        let (head, checksum) = self.record(writer, blocks);
+        let images = blocks.iter().map(|(_, image)| IoSlice::new(image));
+        let slices: Vec<IoSlice<'_>> = std::iter::once(IoSlice::new(&head)).chain(images).collect();
+        let written = self.medium().write_at(self.area.offset(writer.next), &slices);
+        // A sync of the volume's device that fails is the end of the volume, one of another is not.
+        let written = match self.medium.is_some() {
+            true => written.and_then(|()| self.flush_log()),
+            false => written,
+        };
+        if let Err(error) = written {
+            self.leave(writer, &error)?;
+            return Ok(false);
+        }
+        if self.medium.is_none() {
+            self.flush()?;
+        }
+        writer.next += 1 + blocks.len() as u32;
+        writer.place =
+            Place { sequence: writer.place.sequence + 1, previous: checksum, ..writer.place };
+        let live_blocks = {
+            let mut live = self.live.write();
+            live.extend(blocks.iter().map(|(at, image)| (*at, Arc::from(*image))));
+            live.len()
+        };
+        self.count_record(blocks.len(), live_blocks, flushes);
+        Ok(true)
+    }
+
+    /// Goes on without a log that cannot be written: all that it has is in memory, too.
+    fn leave(&self, writer: &mut Writer, why: &io::Error) -> io::Result<()> {
+        tracing::warn!("the log cannot be written ({why}); the volume goes on without it");
+        // The next header makes whatever arrived of the record void. On another device than the
+        // volume's, that has lost something perhaps, a header that is written tells nothing.
+        if self.medium.is_some() {
+            self.bring_home()?;
+            self.give_up(why)?;
+            self.forget();
+            return Ok(());
+        }
+        self.stats.lock().failures += 1;
+        self.drain(writer)?;
+        self.stats.lock().state = LogState::Off;
+        Ok(())
+    }
+
+    /// Notes a record of so many images, after which so many are live.
+    fn count_record(&self, images: usize, live_blocks: usize, flushes: u64) {
+        let bytes_of = |blocks: usize| (blocks * self.area.block_bytes) as u64;
+        let mut stats = self.stats.lock();
+        stats.records += 1;
+        stats.written_bytes += bytes_of(1 + images);
+        stats.flushes += flushes;
+        stats.images += images as u64;
+        // Each that did not take another's place has one of its own.
+        let added = (bytes_of(live_blocks) - stats.live_bytes) / self.area.block_bytes as u64;
+        stats.superseded_images += images as u64 - added;
+        stats.live_bytes = bytes_of(live_blocks);
+        stats.live_bytes_max = stats.live_bytes_max.max(stats.live_bytes);
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for LoggedDevice<D> {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let end = offset.saturating_add(buf.len() as u64);
+        let from = (offset + 1).saturating_sub(self.area.block_bytes as u64);
+        // Taken before home is read: what is not in the log any more is at home by then.
+        let images: Vec<(u64, Arc<[u8]>)> = {
+            let live = self.live.read();
+            live.range(from..end).map(|(at, image)| (*at, Arc::clone(image))).collect()
+        };
+        self.inner.read_at(offset, buf)?;
+        for (at, image) in images {
+            let (first, last) = (offset.max(at), end.min(at + image.len() as u64));
+            let (from, to) = ((first - offset) as usize, (last - offset) as usize);
+            buf[from..to].copy_from_slice(&image[(first - at) as usize..(last - at) as usize]);
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        if offset == 0 {
+            let block = bufs.iter().flat_map(|buf| buf.iter().copied()).collect::<Vec<u8>>();
+            if let Ok(superblock) = Superblock::decode(&block, 0) {
+                return self.write_superblock(&block, superblock);
+            }
+        }
+        let len = bufs.iter().map(|buf| buf.len() as u64).sum();
+        self.bypass(offset, len, || self.inner.write_at(offset, bufs))
+    }
+
+    fn barrier(&self) -> io::Result<()> {
+        self.inner.barrier()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let _writer = self.writer.lock();
+        self.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.bypass(offset, len, || self.inner.discard(offset, len))
+    }
+
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.inner)
+    }
+
+    fn atomic_bytes_max(&self) -> u64 {
+        u64::from(self.area.images_max()) * self.area.block_bytes as u64
+    }
+
+    fn stop_log(&self) -> io::Result<()> {
+        let writer = &mut *self.writer.lock();
+        match self.state() {
+            LogState::On => {
+                // One in which nothing counts is left as it is.
+                if !self.is_unused.load(Ordering::Acquire) {
+                    self.drain(writer)?;
+                }
+                self.stats.lock().state = LogState::Off;
+                Ok(())
+            }
+            LogState::Off => Ok(()),
+            LogState::Failed => Err(after_failed_sync()),
+        }
+    }
+
+    fn log_stats(&self) -> Option<LogStats> {
+        Some(*self.stats.lock())
+    }
+
+    fn write_atomic(&self, blocks: &[(u64, &[u8])]) -> io::Result<bool> {
+        if !self.fits(blocks) {
+            return Ok(false);
+        }
+        let began = Instant::now();
+        let writer = &mut *self.writer.lock();
+        match self.state() {
+            LogState::On if self.is_unused.load(Ordering::Acquire) => return Ok(false),
+            LogState::On => {}
+            LogState::Off => return Ok(false),
+            LogState::Failed => {
+                return Err(after_failed_sync());
+            }
+        }
+        let live_bytes = (self.live.read().len() + blocks.len()) * self.area.block_bytes;
+        let is_full = writer.next + 1 + blocks.len() as u32 > self.area.blocks;
+        let is_full = is_full || live_bytes > LIVE_BYTES_MAX;
+        if !writer.has_begun || is_full {
+            self.drain(writer)?;
+            self.stats.lock().drains_full += u64::from(is_full);
+            if self.state() != LogState::On {
+                return Ok(false);
+            }
+        }
+        let is_written = self.write_record(writer, blocks)?;
+        if is_written {
+            self.stats.lock().commits.add(began.elapsed());
+        }
+        Ok(is_written)
+    }
+}
+
+fn after_failed_sync() -> io::Error {
+    io::Error::other("the log is not written after a sync that failed")
+}
