@@ -19,13 +19,12 @@ import sys
 import urllib.parse
 from collections import Counter, namedtuple
 
-from cffs_log import LoggedFile
+from cffs_log import EXTERNAL_LOG, with_log
 from cffs_structures import Bad, crc32c, is_sealed, siphash13, table
 
 ROOT, LOCATOR, EXTERNAL, SYSTEM, FIRST_USER = 1, 2, 3, 4, 16
 CLEAN = 1
 EMBED, INLINE_FEATURE, CHECKSUM_SEED, BUSY_LOG_BLOCKS, PROTECTION, LOG = 1, 2, 4, 8, 16, 32
-LOG_EXTERNAL, LOG_UNUSED = 1, 2
 INLINE, CONTENT_CHECKSUM, INDEXED = 1, 2, 4
 DIRECTORY, REGULAR, SYMLINK = 4, 8, 10
 TYPES = {1: "p", 2: "c", 4: "d", 6: "b", 8: "-", 10: "l", 12: "s"}
@@ -109,18 +108,8 @@ class Volume:
         usual = min(max(sb.blocks // 1024, 2), (1 << 19) // sb.block_bytes, sb.cg_blocks // 8) // 2 * 2
         self.busy_log_blocks = 2 * sb.busy_log_blocks if sb.incompat & BUSY_LOG_BLOCKS else usual
         self.used = {}
-        if sb.incompat & LOG and sb.log_flags & LOG_EXTERNAL and not self.is_log_empty():
-            raise Bad("what was changed last is in a log on another device")
-        if self.has_log() and not sb.log_flags & LOG_UNUSED:
-            self.device = LoggedFile(device, sb, self.seed)
-
-    def has_log(self):
-        """Whether the volume has a log on itself."""
-        sb = self.superblock
-        return bool(sb.incompat & LOG) and not sb.log_flags & LOG_EXTERNAL
-
-    def is_log_empty(self):
-        return self.superblock.state == CLEAN or bool(self.superblock.log_flags & LOG_UNUSED)
+        if sb.incompat & LOG:
+            self.device = with_log(device, sb, self.seed, sb.state == CLEAN)
 
     def problem(self, text):
         self.problems.append(text)
@@ -160,7 +149,7 @@ class Volume:
 
     def cg_head_blocks(self, cg):
         sb = self.superblock
-        has_log = self.has_log() and sb.log_start // sb.cg_blocks == cg
+        has_log = sb.incompat & LOG and sb.log_start // sb.cg_blocks == cg and not sb.log_flags & EXTERNAL_LOG
         log_blocks = sb.log_blocks if has_log else 0
         return 3 + 2 * self.bitmap_blocks + (self.busy_log_blocks if cg == 0 else 0) + log_blocks
 

@@ -6,6 +6,17 @@ Header = table("Header", "4sIQQI16s20s", "magic checksum sequence era blocks uui
 Record = table("Record", "4sIQQII", "magic checksum era sequence previous count")
 Entry = table("Entry", "QII", "block checksum reserved")
 
+EXTERNAL_LOG, UNUSED_LOG = 1, 2
+
+
+def with_log(file, sb, seed, is_clean):
+    """The file with a volume as its log has it, if anything there counts."""
+    if sb.log_flags & UNUSED_LOG or sb.log_flags & EXTERNAL_LOG and is_clean:
+        return file
+    if sb.log_flags & EXTERNAL_LOG:
+        raise Bad("what was changed last is in a log on another device")
+    return LoggedFile(file, sb, seed)
+
 
 class LoggedFile:
     """The file with a volume, on which each block reads as the log has it."""

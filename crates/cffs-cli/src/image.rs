@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use cffs::clock::SystemClock;
-use cffs::device::BlockDevice;
 use cffs::device::file::{Access, FileDevice, OpenError, Process, User};
+use cffs::device::{BlockDevice, PairedDevice};
 use cffs::files::Files;
 use cffs::format::Superblock;
 use cffs::host::SystemHost;
+use cffs::log;
 use cffs::vfs::types::OpenOptions;
-use cffs::vfs::{Volume, mark};
+use cffs::vfs::{Volume, mark, read_superblock};
 use cffs_object::{Location, LogDevice};
 use cffs_serve::fuse::control;
 
@@ -85,13 +86,37 @@ pub fn open_with_log(
 ) -> anyhow::Result<Arc<dyn BlockDevice>> {
     let Some(location) = location(target)? else {
         let device = Arc::new(open_device(target, access)?);
-        return log_device::beside(target, device, access, log_device);
+        return beside(target, device, access, log_device);
     };
     let read_only = access == Access::ReadOnly;
     let options = cffs_object::OpenOptions { read_only, take_over, ..Default::default() };
     let device =
         LogDevice::open(&location, options).with_context(|| target.display().to_string())?;
     Ok(Arc::new(device))
+}
+
+/// Puts the device of the log beside that of the volume, if it is another and can be found. What is missing
+/// is said by whatever needs it.
+fn beside(
+    path: &Path,
+    device: Arc<dyn BlockDevice>,
+    access: Access,
+    named: Option<&Path>,
+) -> anyhow::Result<Arc<dyn BlockDevice>> {
+    let superblock = match read_superblock(&*device) {
+        Ok(superblock) if log::is_external(&superblock) && device.log_device().is_none() => {
+            superblock
+        }
+        _ => return Ok(device),
+    };
+    let found = match named {
+        Some(named) => Some(named.to_owned()),
+        None => log_device::find(path, &superblock),
+    };
+    let Some(found) = found else { return Ok(device) };
+    let medium = open_device(&found, access)
+        .with_context(|| format!("the device of the stable log, {}", found.display()))?;
+    Ok(Arc::new(PairedDevice::new(device, Arc::new(medium))))
 }
 
 fn process(user: &User) -> Option<&Process> {
@@ -127,7 +152,7 @@ pub fn open_logged_volume(
     mut options: OpenOptions,
 ) -> anyhow::Result<Arc<Volume>> {
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let device = log_device::beside(path, Arc::new(device), access, log_device)?;
+    let device = beside(path, Arc::new(device), access, log_device)?;
     options.host.get_or_insert_with(|| Arc::new(SystemHost));
     let read_only = options.read_only;
     let volume = cffs::open(device, Arc::new(SystemClock), options)

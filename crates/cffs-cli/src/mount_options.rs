@@ -149,16 +149,7 @@ impl MountOptions {
                     }
                 }
             }
-            "stable" => {
-                self.open.stable = match needed()? {
-                    "on" => StableLog::On,
-                    "off" => StableLog::Off,
-                    "none" => StableLog::None,
-                    other => {
-                        bail!("mount option 'stable' is 'on', 'off' or 'none', not '{other}'")
-                    }
-                }
-            }
+            "stable" => self.open.stable = stable(needed()?)?,
             // The server leaves the directory in which it was started.
             "log-device" => self.log_device = Some(std::path::absolute(needed()?)?),
             "log" => self.log = Some(PathBuf::from(needed()?)),
@@ -224,6 +215,15 @@ fn is_for_others(name: &str) -> bool {
         "nolazytime",
     ];
     known.contains(&name) || name.starts_with("x-") || name.starts_with("X-")
+}
+
+fn stable(value: &str) -> anyhow::Result<StableLog> {
+    match value {
+        "on" => Ok(StableLog::On),
+        "off" => Ok(StableLog::Off),
+        "none" => Ok(StableLog::None),
+        other => bail!("mount option 'stable' is 'on', 'off' or 'none', not '{other}'"),
+    }
 }
 
 fn bytes(name: &str, value: &str) -> anyhow::Result<u64> {

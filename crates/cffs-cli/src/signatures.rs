@@ -1,12 +1,46 @@
 //! What is on a device that a command is about to overwrite.
 
-use anyhow::Context;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
 use cffs::device::BlockDevice;
-use cffs::device::file::FileDevice;
+use cffs::device::file::{Access, FileDevice};
 use cffs::format::superblock::MAGIC;
+
+use crate::image;
 
 /// How much of a device is looked at for signs of something valuable.
 const SIGNATURE_BYTES: usize = 128 << 10;
+
+/// The size of a file that is made for a log.
+const LOG_BYTES: u64 = 64 << 20;
+
+/// Opens a device that is to have a log, or makes a file for it.
+pub fn open_for_log(
+    path: &Path,
+    volume: &Path,
+    bytes: u64,
+    force: bool,
+) -> anyhow::Result<Arc<dyn BlockDevice>> {
+    if !path.exists() {
+        if path.starts_with("/dev") && !path.starts_with("/dev/shm") {
+            bail!("there is no device {}", path.display());
+        }
+        let bytes = if bytes == 0 { LOG_BYTES } else { bytes };
+        return Ok(Arc::new(FileDevice::create(path, bytes)?));
+    }
+    if volume.exists() && path.canonicalize()? == volume.canonicalize()? {
+        bail!("{} cannot have the log, too, in this way: use --log SIZE", path.display());
+    }
+    let device = image::open_device(path, Access::ReadWrite)?;
+    match contents(&device).with_context(|| path.display().to_string())? {
+        Some(what) if !force => {
+            bail!("{} has {what} on it already; --force overwrites it", path.display())
+        }
+        _ => Ok(Arc::new(device)),
+    }
+}
 
 /// Signatures of what one may not want to overwrite: where they lie, and whose they are.
 const SIGNATURES: [(usize, &[u8], &str); 18] = [

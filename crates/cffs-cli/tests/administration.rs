@@ -129,16 +129,18 @@ fn a_volume_with_its_log_in_a_file_is_mounted_and_checked() {
     let mut mkfs = scratch.cffs(["mkfs", "-q", "--size", "64M", "--log", "4M", "--log-device"]);
     succeed(mkfs.arg(&log).arg(scratch.image()));
     assert_eq!(fs::metadata(&log).expect("made").len(), 4 << 20);
-    let said = fail(1, scratch.cffs(["mkfs", "--size", "64M", "--log-device"]).arg(&log).arg("new"));
+    let said =
+        fail(1, scratch.cffs(["mkfs", "--size", "64M", "--log-device"]).arg(&log).arg("new"));
     assert!(said.contains("the log of a C-FFS volume"), "{said}");
 
     // It is not named, and not found beside the image.
     let mounting = |options: &str| {
-        let mut command = scratch.cffs(["mount", "-o", &format!("{options},{}", scratch.log_option())]);
+        let mut command =
+            scratch.cffs(["mount", "-o", &format!("{options},{}", scratch.log_option())]);
         command.arg(scratch.image()).arg(scratch.mountpoint());
         command
     };
-    let said = fail(1, &mut mounting("rw"));
+    let said = fail(32, &mut mounting("rw"));
     assert!(said.contains("log-device=") && said.contains("--without-log"), "{said}");
     succeed(&mut mounting(&format!("log-device={}", log.display())));
     let mut file = fs::File::create(scratch.mountpoint().join("file")).expect("created");
@@ -159,13 +161,19 @@ fn a_volume_with_its_log_in_a_file_is_mounted_and_checked() {
     fs::rename(&found, &log).expect("moved");
     fail(8, scratch.cffs(["fsck", "-n"]).arg(&image));
     succeed(scratch.cffs(["fsck", "-n", "--log-device"]).arg(&log).arg(&image));
-    succeed(Command::new("sh").args(["-c", "\"$0\" fsck -y --without-log \"$1\"; test $? -eq 1", CFFS]).arg(&image));
+    succeed(
+        Command::new("sh")
+            .args(["-c", "\"$0\" fsck -y --without-log \"$1\"; test $? -eq 1", CFFS])
+            .arg(&image),
+    );
     succeed(scratch.cffs(["fsck", "-n"]).arg(&image));
     let said = fail(1, scratch.cffs(["import"]).arg(&image).args(["/etc/hostname", "/new"]));
     assert!(said.contains("log-device="), "{said}");
     succeed(scratch.cffs(["tune", "-q", "--log", "none"]).arg(&image));
     assert_eq!(superblock(&scratch, &image)["log"], Value::Null);
-    succeed(scratch.cffs(["tune", "-q", "--log-device"]).arg(image.with_extension("log")).arg(&image));
+    succeed(
+        scratch.cffs(["tune", "-q", "--log-device"]).arg(image.with_extension("log")).arg(&image),
+    );
     assert_eq!(superblock(&scratch, &image)["log"]["flags"], 1);
     succeed(scratch.cffs(["import"]).arg(&image).args(["/etc/hostname", "/new"]));
 }

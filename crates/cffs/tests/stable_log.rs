@@ -114,7 +114,8 @@ fn a_log_that_is_not_wanted_is_made_empty_and_not_written() {
     let ino = make(&volume, "logged", 4096);
     volume.sync_file(ino, false).expect("durable");
     let left = Arc::new(TraceDevice::new(MemoryDevice::from_image(device.inner().snapshot())));
-    let volume = open_with(left.clone(), OpenOptions { stable: StableLog::Off, ..OpenOptions::default() });
+    let volume =
+        open_with(left.clone(), OpenOptions { stable: StableLog::Off, ..OpenOptions::default() });
     let volume = volume.expect("opened");
     assert!(is_there(&volume, "logged", 4096));
     let first = make(&volume, "first", 4096);

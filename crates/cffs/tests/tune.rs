@@ -143,7 +143,10 @@ fn a_log_is_given_and_taken_away_and_a_crash_leaves_the_one_or_the_other() {
     let with = device.snapshot();
     assert_eq!(mkfs::set_log(&device, None).expect("taken").log.blocks, 0);
     assert_eq!(free_fragments(&device), free);
-    assert!(mkfs::set_log(&MemoryDevice::from_image(with.clone()), Some(4 << 20)).is_err(), "it has one");
+    assert!(
+        mkfs::set_log(&MemoryDevice::from_image(with.clone()), Some(4 << 20)).is_err(),
+        "it has one"
+    );
 
     let mut seen = [[0; 2]; 2];
     for (image, bytes, gives) in [(without, Some(256 << 10), 0), (with, None, 1)] {

@@ -20,7 +20,7 @@ use clap::{Args, ValueEnum};
 use super::tune::Errors;
 use crate::output::{self, say};
 use crate::size::Portion;
-use crate::{image, log_device, signatures, size};
+use crate::{image, signatures, size};
 
 /// What a store writes whole, at the least.
 const STORE_SECTOR_BYTES: u32 = 4096;
@@ -154,7 +154,7 @@ impl Mkfs {
         let options = self.options(device.geometry().size_bytes);
         let made = match &self.log_device {
             Some(path) => {
-                let log = log_device::prepare(path, &self.target, self.log, self.force)?;
+                let log = signatures::open_for_log(path, &self.target, self.log, self.force)?;
                 mkfs::make(&PairedDevice::new(device, log), &options)
             }
             None => mkfs::make(&device, &options),

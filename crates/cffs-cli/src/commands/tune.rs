@@ -10,16 +10,16 @@ use cffs::device::PairedDevice;
 use cffs::device::file::{Access, FileDevice, OpenError};
 use cffs::format::superblock::{ErrorsPolicy, Reserve};
 use cffs::host::SystemHost;
-use cffs::{log, mkfs};
 use cffs::vfs::types::{OpenOptions, StableLog};
 use cffs::vfs::{SetVolume, mark, read_superblock};
+use cffs::{log, mkfs};
 use cffs_serve::describe;
 use cffs_serve::fuse::control::{self, Question, Request};
 use clap::{ArgGroup, Args, ValueEnum};
 use serde_json::Value;
 
 use crate::size::Portion;
-use crate::{image, log_device, mounts, output, size};
+use crate::{image, mounts, output, signatures, size};
 
 /// Change the label, the UUID, the error policy, the reserve and the log of a volume
 ///
@@ -158,7 +158,8 @@ impl Tune {
         mark::claim(&*device, &SystemHost, SystemClock.now(), false)?;
         let set = match &self.log_device {
             Some(path) if !had_log => {
-                let log = log_device::prepare(path, &self.target, self.log.unwrap_or(0), false)?;
+                let log =
+                    signatures::open_for_log(path, &self.target, self.log.unwrap_or(0), false)?;
                 let paired = PairedDevice::new(Arc::clone(&device), log);
                 mkfs::set_log(&paired, Some(self.log.unwrap_or(0)))
             }

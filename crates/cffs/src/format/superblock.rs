@@ -10,7 +10,9 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 mod records;
 
 use self::records::ErrorFlags;
-pub use self::records::{Damage, ErrorsPolicy, HOLDER_NAME_BYTES, Holder, LogArea, LogFlags, Reserve};
+pub use self::records::{
+    Damage, ErrorsPolicy, HOLDER_NAME_BYTES, Holder, LogArea, LogFlags, Reserve,
+};
 use super::{Checksum, Layout, log};
 use crate::error::{Corruption, Error, Result};
 use crate::units::{CgIndex, InodeNo};

@@ -73,7 +73,12 @@ fn superblock() -> Superblock {
             ino: InodeNo(0x7172_7374_7576),
         }),
         reserve: Reserve { fragments: 33, uid: 1001, gid: 1002 },
-        log: LogArea { start: 444_444, blocks: 2048, flags: LogFlags::from_bits_retain(0x0a0b), uuid: *b"UUID of some log" },
+        log: LogArea {
+            start: 444_444,
+            blocks: 2048,
+            flags: LogFlags::from_bits_retain(0x0a0b),
+            uuid: *b"UUID of some log",
+        },
         object_id: *b"a heap of object",
         busy_log_blocks: 0x0c0d,
     }

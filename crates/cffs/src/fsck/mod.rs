@@ -206,7 +206,12 @@ fn check_without_log(
 ) -> Result<Report> {
     superblock.log.flags |= LogFlags::UNUSED;
     let message = String::from("the volume is checked without its log, as asked");
-    report.problems.push(Problem { code: Code::LogLost, place: Place::Volume, message, fixed: false });
+    report.problems.push(Problem {
+        code: Code::LogLost,
+        place: Place::Volume,
+        message,
+        fixed: false,
+    });
     if options.repair == Repair::Yes && superblock.writable() {
         // Before anything else is written: a log that turns up again later must not count.
         let lost = Corruption::LogHeader { block: BlockNo(superblock.log.start) };

@@ -1,11 +1,16 @@
-//! Where a log lies, and how its blocks are sealed.
+//! Where a log lies, how its blocks are sealed, and what it has of others.
 
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 
 use crate::device::BlockDevice;
 use crate::format::log::{HEADER_BLOCKS, Header, entries_max};
 use crate::format::superblock::LogFlags;
 use crate::format::{Checksum, Superblock};
+
+/// The images of blocks, by their places.
+pub(super) type Images = BTreeMap<u64, Arc<[u8]>>;
 
 /// A log's place on the device that has it.
 #[derive(Clone, Copy)]
@@ -43,8 +48,8 @@ impl Area {
 
     /// Whether a block may have an image in the log: not the superblock, nor a block of the log.
     pub fn is_home(&self, block: u64) -> bool {
-        let is_log = !self.is_external
-            && (self.start..self.start + u64::from(self.blocks)).contains(&block);
+        let is_log =
+            !self.is_external && (self.start..self.start + u64::from(self.blocks)).contains(&block);
         (1..self.volume_blocks).contains(&block) && !is_log
     }
 

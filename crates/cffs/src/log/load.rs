@@ -3,8 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::area::Area;
-use super::logged::Images;
+use super::area::{Area, Images};
 use crate::device::BlockDevice;
 use crate::error::Corruption;
 use crate::format::log::{Entry, HEADER_BLOCKS, Header, Place, Record, image_checksum};

@@ -1,6 +1,5 @@
 //! The device that writes a log: records, draining, and giving the log up.
 
-use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +7,7 @@ use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::area::Area;
+use super::area::{Area, Images};
 use super::{REQUEST_BYTES_MAX, load};
 use crate::device::{BlockDevice, Geometry, LogState, LogStats};
 use crate::error::Corruption;
@@ -19,9 +18,6 @@ use crate::units::BlockNo;
 
 /// So much of the log is in memory at most: more is drained.
 const LIVE_BYTES_MAX: usize = 32 << 20;
-
-/// The images of blocks, by their places.
-pub(super) type Images = BTreeMap<u64, Arc<[u8]>>;
 
 /// A device with the stable log of its volume.
 pub struct LoggedDevice<D> {
@@ -264,7 +260,9 @@ impl<D: BlockDevice> LoggedDevice<D> {
         // The log counts again from this superblock on.
         if self.state() == LogState::On && self.is_unused.load(Ordering::Acquire) {
             if let Err(error) = self.begin_era(writer) {
-                tracing::warn!("the log cannot be written ({error}); the volume goes on without it");
+                tracing::warn!(
+                    "the log cannot be written ({error}); the volume goes on without it"
+                );
                 self.stats.lock().state = LogState::Off;
             }
         }

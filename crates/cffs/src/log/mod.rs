@@ -32,9 +32,9 @@ use std::sync::Arc;
 use self::area::Area;
 use crate::device::BlockDevice;
 use crate::error::{Error, Result};
+use crate::format::Superblock;
 use crate::format::log::{HEADER_BLOCKS, Header};
 use crate::format::superblock::{Incompat, LogFlags, SUPERBLOCK_BYTES, State};
-use crate::format::Superblock;
 
 mod area;
 mod load;
@@ -109,7 +109,9 @@ pub fn medium(
     }
     let uuid = uuid::Uuid::from_bytes(superblock.log.uuid);
     let Some(medium) = device.log_device() else {
-        return refuse(format!("its stable log is on another device, which was not found: log {uuid}"));
+        return refuse(format!(
+            "its stable log is on another device, which was not found: log {uuid}"
+        ));
     };
     let area = Area::of(superblock);
     let (len, needed) = (medium.geometry().size_bytes, area.offset(area.blocks));

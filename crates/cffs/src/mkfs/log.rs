@@ -38,7 +38,9 @@ pub fn set_log(device: &dyn BlockDevice, bytes: Option<u64>) -> Result<Superbloc
     match (has_log(&superblock), bytes) {
         (false, None) => Ok(superblock),
         (true, None) => take_log(device, &superblock),
-        (true, _) => refuse("the volume has a log; take it away first: cffs tune --log none".into()),
+        (true, _) => {
+            refuse("the volume has a log; take it away first: cffs tune --log none".into())
+        }
         (false, Some(bytes)) => give_log(device, &superblock, bytes),
     }
 }
