@@ -22,7 +22,7 @@ pub(super) struct Area {
     pub volume_blocks: u64,
     pub checksum: Checksum,
     pub hash_seed: [u8; 16],
-    /// Tells the log from those of other volumes; zeros where it lies on the volume itself.
+    /// Distinguishes the log from those of other volumes; zeros where it lies on the volume itself.
     pub uuid: [u8; 16],
     is_external: bool,
 }

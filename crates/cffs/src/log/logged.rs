@@ -338,7 +338,7 @@ impl<D: BlockDevice> LoggedDevice<D> {
     fn leave(&self, writer: &mut Writer, why: &io::Error) -> io::Result<()> {
         tracing::warn!("the log cannot be written ({why}); the volume goes on without it");
         // The next header makes whatever arrived of the record void. On another device than the
-        // volume's, that has lost something perhaps, a header that is written tells nothing.
+        // volume's, that has lost something perhaps, a header that is written proves nothing.
         if self.medium.is_some() {
             self.bring_home()?;
             self.give_up(why)?;
