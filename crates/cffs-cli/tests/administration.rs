@@ -92,8 +92,8 @@ fn a_volume_gets_a_log_and_loses_it() {
     let scratch = Scratch::with_image();
     import(&scratch);
     let before = superblock(&scratch, &scratch.image());
-    let told = succeed(scratch.cffs(["tune", "--log", "4M"]).arg(scratch.image()));
-    assert!(told.contains("1024"), "{told}");
+    let printed = succeed(scratch.cffs(["tune", "--log", "4M"]).arg(scratch.image()));
+    assert!(printed.contains("1024"), "{printed}");
     let with = superblock(&scratch, &scratch.image());
     assert_eq!(with["log"]["blocks"], 1024);
     scratch.assert_clean();

@@ -106,7 +106,7 @@ impl Store {
         inode.ctime = disk.ctime();
         inode.change = disk.change.get();
         inode.protection = flags & InodeFlags::PROTECTION;
-        inode.key = Key(disk.key.get());
+        inode.key = Some(disk.key.get()).filter(|key| *key != 0).map(Key);
         inode.hint = FragRun::new(FragNo(disk.hint_start.get()), disk.hint_len.get());
         inode.device = disk.device();
         if inode.is_dir() {

@@ -88,8 +88,8 @@ pub struct Inode {
     pub parent: InodeNo,
     /// [`InodeFlags::PROTECTION`], as far as the file has it.
     pub protection: InodeFlags,
-    /// The co-location key, 0 for the policy's choice.
-    pub key: Key,
+    /// The co-location key that the file was given; `None` for the policy's choice.
+    pub key: Option<Key>,
     /// Where the key's files were first placed; empty before.
     pub hint: FragRun,
     /// A device's number.
@@ -133,7 +133,7 @@ impl Inode {
             change: 1,
             parent,
             protection: InodeFlags::empty(),
-            key: Key(0),
+            key: None,
             hint: FragRun::default(),
             device: 0,
             entry_count: 0,
@@ -175,9 +175,9 @@ impl Inode {
     /// The key by which the file is placed: its own, or its directory.
     pub fn placement_key(&self) -> Key {
         match self.key {
-            Key(0) if self.is_dir() => Key(self.ino.0),
-            Key(0) => Key(self.parent.0),
-            key => key,
+            Some(key) => key,
+            None if self.is_dir() => Key(self.ino.0),
+            None => Key(self.parent.0),
         }
     }
 
@@ -223,7 +223,7 @@ impl Inode {
             ctime_nanoseconds: self.ctime.nanoseconds.into(),
             btime_nanoseconds: self.btime.nanoseconds.into(),
             parent: self.parent.0.into(),
-            key: self.key.0.into(),
+            key: self.key.map_or(0, |key| key.0).into(),
             hint_start: self.hint.start.0.into(),
             hint_len: self.hint.len.into(),
             data_len: 0.into(),

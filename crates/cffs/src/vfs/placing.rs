@@ -65,10 +65,10 @@ impl KeyState {
     ///
     /// A directory of which most is written anew is as good as a new one, and lies near what is
     /// written with it rather than where it was.
-    fn find(store: &Store, own: Key, parent: InodeNo, rewritten: u64) -> KeyState {
-        let by_parent = own == Key(0) && store.features.policy == Policy::Directory;
+    fn find(store: &Store, own: Option<Key>, parent: InodeNo, rewritten: u64) -> KeyState {
+        let by_parent = own.is_none() && store.features.policy == Policy::Directory;
         let parent = if by_parent { store.get(parent).ok() } else { None };
-        let mut state = KeyState { grown: own != Key(0), parent, segments: OnceCell::new() };
+        let mut state = KeyState { grown: own.is_some(), parent, segments: OnceCell::new() };
         if let Some(parent) = &state.parent {
             let was_placed = parent.state.read().inode.hint.len > 0;
             let per_segment = u64::from(store.layout.segment_fragments());

@@ -131,7 +131,7 @@ impl Volume {
                 }
             }
             if name == HINT {
-                file.inode.key = hint_key(value);
+                file.inode.key = Some(hint_key(value));
             }
             attributes_changed(store, file);
             Ok(())
@@ -162,7 +162,7 @@ impl Volume {
             store.take_xattr_space(file, bytes)?;
             file.inode.attributes_mut().remove(name);
             if name == HINT {
-                file.inode.key = Key(0);
+                file.inode.key = None;
             }
             attributes_changed(store, file);
             Ok(true)
