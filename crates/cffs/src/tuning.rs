@@ -90,7 +90,8 @@ pub struct Reading {
 
     /// The longest plan of what a directory lists next (judged).
     pub plan_bytes_max: u64,
-    /// The first plan of directories in a directory, whose sectors lie side by side (010).
+    /// The first plan of directories in a directory, whose sectors lie side by side; more if these lie in
+    /// several places (010, 020).
     pub tree_bytes_first: u64,
     /// How many times as long as the last one a plan of files is (judged).
     pub plan_growth: u64,

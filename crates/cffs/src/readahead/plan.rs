@@ -153,7 +153,7 @@ impl Plans {
         });
         let segment = u64::from(survey.store.layout.segment_bytes);
         let growth = Growth { least: 2 * segment, ..growth(survey, listed) };
-        let budget = match before {
+        let mut budget = match before {
             _ if !in_order && !planned => 0,
             Some(plan) => plan.next_window(growth),
             None => match self.latest(listed) {
@@ -164,8 +164,17 @@ impl Plans {
         }
         .min(most);
         candidates.drain(..passed.unwrap_or(0));
-        let mut planned = gather(survey, dir, candidates, at.sector, listed, (budget, Some(ino)));
+        let gather = |candidates, budget| {
+            gather(survey, dir, candidates, at.sector, listed, (budget, Some(ino)))
+        };
+        let mut planned = gather(candidates.clone(), budget);
         if of_tree && budget > 0 {
+            // Of an aged tree, the first few directories lie in places that the others are between.
+            let worth = survey.worth_the_way(&planned.runs).min(most);
+            if worth > budget {
+                budget = worth;
+                planned = gather(candidates, budget);
+            }
             planned.runs.extend(next_sectors(survey, dir, at.sector));
         }
         let last = planned.last.unwrap_or((at.sector, ino));

@@ -19,6 +19,7 @@ pub(super) enum Listed {
 }
 
 /// A file, or a directory, that may be prefetched.
+#[derive(Clone)]
 pub(super) struct Candidate {
     pub(super) sector: SectorIndex,
     pub(super) ino: InodeNo,
@@ -62,6 +63,12 @@ impl<'a> Survey<'a> {
     /// Runs in the order of the device, with gaps that are cheaper to read than to skip.
     pub(super) fn merged(&self, runs: Vec<Range<u64>>) -> Vec<Range<u64>> {
         runs::merged(runs, self.gap_blocks())
+    }
+
+    /// How many bytes are worth reading when these runs are read: as many as pass under the head in the
+    /// time that the ways to them take.
+    pub(super) fn worth_the_way(&self, runs: &[Range<u64>]) -> u64 {
+        self.merged(runs.to_vec()).len() as u64 * self.reading.gap_bytes
     }
 
     /// The files, or the directories, of some sectors, with the blocks that they lie in.
