@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    cat, explain, export, fsck, generate, grow, import, info, inspect, layout, ls, mkfs, mount,
-    path, regroup, restart, scrub, serve, stats, sync, tar, trace, trim, tune, umount,
+    cat, clone, explain, export, fsck, generate, grow, import, info, inspect, layout, ls, mkfs,
+    mount, path, regroup, restart, scrub, serve, snapshot, stats, sync, tar, trace, trim, tune,
+    umount,
 };
 use crate::exit::Kind;
 
@@ -73,6 +74,8 @@ pub enum Command {
     Import(import::Import),
     Export(export::Export),
     Tar(tar::Tar),
+    Snapshot(snapshot::Snapshot),
+    Clone(clone::Clone),
     Stats(stats::Stats),
     Explain(explain::Explain),
     Layout(layout::Layout),
@@ -108,6 +111,8 @@ impl Command {
             Command::Import(_) => "import",
             Command::Export(_) => "export",
             Command::Tar(_) => "tar",
+            Command::Snapshot(_) => "snapshot",
+            Command::Clone(_) => "clone",
             Command::Stats(_) => "stats",
             Command::Explain(_) => "explain",
             Command::Layout(_) => "layout",
@@ -149,6 +154,8 @@ impl Command {
             Command::Import(command) => command.run(),
             Command::Export(command) => command.run(),
             Command::Tar(command) => command.run(),
+            Command::Snapshot(command) => command.run(),
+            Command::Clone(command) => command.run(),
             Command::Stats(command) => command.run(),
             Command::Explain(command) => command.run(),
             Command::Layout(command) => command.run(),

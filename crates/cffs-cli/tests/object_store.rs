@@ -43,6 +43,51 @@ fn use_a_volume(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) 
     assert_eq!(fs::read(out.join("large")).expect("there"), vec![3; 20 << 20]);
 }
 
+/// A version that is kept while all changes after it, mounted, and cloned.
+fn keep_a_version(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) {
+    let kept = format!("{url}@v1");
+    succeed(&mut run(&["snapshot", "create", &kept]));
+    let again = fail(1, &mut run(&["snapshot", "create", &kept]));
+    assert!(again.contains("there is a version v1 already"), "{again}");
+    let unnamed = fail(1, &mut run(&["snapshot", "create", url]));
+    assert!(unnamed.contains("names no version"), "{unnamed}");
+    let other = scratch.path().join("other");
+    fs::create_dir_all(other.join("d")).expect("made");
+    fs::write(other.join("d/small"), b"later").expect("written");
+    fs::write(other.join("large"), b"short").expect("written");
+    succeed(&mut run(&["import", "-q", url, other.to_str().expect("UTF-8"), "/in"]));
+    let trimmed = succeed(&mut run(&["trim", url]));
+    assert!(trimmed.contains("trimmed"), "{trimmed}");
+    assert_eq!(succeed(&mut run(&["cat", url, "/in/d/small"])), "later");
+    assert_eq!(succeed(&mut run(&["cat", &kept, "/in/d/small"])), "contents");
+    assert_eq!(succeed(&mut run(&["snapshot", "ls", url])), "v1\n");
+    let fixed = fail(1, &mut run(&["import", "-q", &kept, other.to_str().expect("UTF-8")]));
+    assert!(fixed.contains("cffs clone makes a volume of it"), "{fixed}");
+
+    let clone = format!("{url}-clone");
+    succeed(&mut run(&["clone", &kept, &clone]));
+    succeed(&mut run(&["import", "-q", &clone, other.to_str().expect("UTF-8"), "/more"]));
+    succeed(&mut run(&["snapshot", "rm", &kept]));
+    let gone = fail(1, &mut run(&["ls", &kept]));
+    assert!(gone.contains("has no version v1"), "{gone}");
+    succeed(&mut run(&["trim", "-q", url]));
+    assert!(succeed(&mut run(&["snapshot", "ls", "--json", url])).contains("tree-clone"));
+    assert_eq!(succeed(&mut run(&["cat", &clone, "/in/d/small"])), "contents");
+    assert_eq!(succeed(&mut run(&["cat", &clone, "/more/large"])), "short");
+    succeed(&mut run(&["fsck", "-n", "-f", "--contents", &clone]));
+    succeed(&mut run(&["fsck", "-n", "-f", "--contents", url]));
+    if can_mount() {
+        succeed(&mut run(&["snapshot", "create", &format!("{clone}@v2")]));
+        let (at, log) = (scratch.mountpoint(), scratch.log_option());
+        let options = ["mount", "-o", &log, &format!("{clone}@v2"), at.to_str().expect("UTF-8")];
+        succeed(&mut run(&options));
+        assert_eq!(fs::read(at.join("more/large")).expect("there"), b"short");
+        let refused = fs::write(at.join("x"), b"x").expect_err("read-only");
+        assert_eq!(refused.raw_os_error(), Some(30), "{refused}");
+        scratch.umount();
+    }
+}
+
 /// A mount that writes, one that reads beside it, and one that takes over from a server that was killed.
 fn mount_a_volume(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) {
     let directory = scratch.mountpoint();
@@ -86,7 +131,7 @@ fn wait_for(is_so: impl Fn() -> bool) {
 #[test]
 fn a_volume_in_a_directory() {
     let scratch = Scratch::new();
-    let url = format!("file://{}", scratch.path().join("volume").display());
+    let url = format!("file://{}", scratch.path().join("tree").display());
     let run = |arguments: &[&str]| {
         let mut command = scratch.cffs([]);
         command.args(arguments);
@@ -97,6 +142,7 @@ fn a_volume_in_a_directory() {
     let unsized_one = fail(1, &mut run(&["mkfs", &url]));
     assert!(unsized_one.contains("--size"), "{unsized_one}");
     use_a_volume(&scratch, &url, run);
+    keep_a_version(&scratch, &url, run);
     if can_mount() {
         mount_a_volume(&scratch, &url, run);
     }
@@ -157,6 +203,7 @@ fn a_volume_in_s3() {
     let Some(gateway) = Gateway::start(&scratch) else { return };
     let run = |arguments: &[&str]| gateway.cffs(&scratch, "only for tests", arguments);
     use_a_volume(&scratch, "s3://bucket/tree", run);
+    keep_a_version(&scratch, "s3://bucket/tree", run);
 
     let none = fail(1, &mut run(&["mkfs", "--size", "1G", "s3://nothing/tree"]));
     assert!(none.contains("NoSuchBucket") || none.contains("not found"), "{none}");

@@ -75,6 +75,65 @@ pub enum Error {
         /// How many tried.
         tried: usize,
     },
+    /// There is no version of that name.
+    #[error("{prefix} has no version {name}; cffs snapshot ls shows which there are")]
+    NoVersion {
+        /// The prefix.
+        prefix: String,
+        /// The name.
+        name: String,
+    },
+    /// A version is to be named.
+    #[error("{url} names no version; write {url}@NAME")]
+    NoName {
+        /// What was given.
+        url: String,
+    },
+    /// There is a version of that name already.
+    #[error(
+        "there is a version {name} already; choose another name, or remove it: cffs snapshot rm"
+    )]
+    VersionExists {
+        /// The name.
+        name: String,
+    },
+    /// The volume was collected whenever a version was to be kept.
+    #[error("the volume changes too quickly to keep the version {name}; try again")]
+    Collecting {
+        /// The name.
+        name: String,
+    },
+    /// A clone was to lie in another store.
+    #[error(
+        "{url}: a clone shares the objects of its origin, so it lies in the same bucket, or in a directory \
+         beside it, and begins as no version"
+    )]
+    OtherStore {
+        /// Where it was to lie.
+        url: String,
+    },
+    /// A clone of a clone of a clone.
+    #[error("a volume has 254 origins at most; copy it with cffs export and cffs import")]
+    TooManyOrigins,
+    /// A version was to be written.
+    #[error(
+        "the version {name} is for reading alone; cffs clone makes a volume of it that can be written"
+    )]
+    VersionIsFixed {
+        /// The name.
+        name: String,
+    },
+    /// An object is gone that the volume had when it was opened.
+    #[error(
+        "{object}: it was deleted, since the volume went on without it; open the volume again, or read a \
+         version of it (cffs snapshot create)"
+    )]
+    Collected {
+        /// The object.
+        object: String,
+        /// What the store answered.
+        source: StoreError,
+    },
     /// The threads for requests could not be started.
     #[error("starting the threads for requests: {0}")]
     Runtime(#[source] io::Error),
@@ -84,6 +143,11 @@ impl Error {
     /// Whether the store has no such object.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Error::Store { source: StoreError::NotFound { .. }, .. })
+    }
+
+    /// Whether there is an object of this name already.
+    pub(crate) fn is_taken(&self) -> bool {
+        matches!(self, Error::Store { source: StoreError::AlreadyExists { .. }, .. })
     }
 
     /// Whether to ask again is of no use.
@@ -109,7 +173,7 @@ impl From<Error> for io::Error {
             | Error::Store { source: StoreError::Unauthenticated { .. }, .. } => {
                 io::ErrorKind::PermissionDenied
             }
-            Error::NoVolume { .. } => io::ErrorKind::NotFound,
+            Error::NoVolume { .. } | Error::NoVersion { .. } => io::ErrorKind::NotFound,
             Error::Exists { .. } => io::ErrorKind::AlreadyExists,
             Error::Claimed { .. } => io::ErrorKind::ResourceBusy,
             Error::Damaged { .. } => io::ErrorKind::InvalidData,

@@ -84,6 +84,12 @@ impl<S: Source> Extents<S> {
             .collect()
     }
 
+    /// Whether there is any of a range.
+    pub fn has_any(&self, start: u64, len: u64) -> bool {
+        let last = self.ranges.range(..start + len).next_back();
+        last.is_some_and(|(at, (len, _))| at + len > start)
+    }
+
     /// How many ranges there are.
     pub fn len(&self) -> usize {
         self.ranges.len()

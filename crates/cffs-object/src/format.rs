@@ -2,10 +2,11 @@
 //!
 //! | object | what it is |
 //! | --- | --- |
-//! | `format` | what the volume is; created once |
+//! | `format` | what the volume is, and what it was cloned from; created once |
 //! | `log/<slot>` | a record of the log: a claim, an epoch or a release; created once |
 //! | `data/<shard>/<term>-<number>` | contents that went ahead of their record; created once |
 //! | `map/<slot>-<term>` | where all bytes lie after the record of that slot; created once |
+//! | `snapshots/<name>` | the map of a version that is kept; created once |
 //! | `head` | which map is new: a hint, overwritten, never needed |
 //!
 //! A record is a head, as below, and after it the bytes that its extents place in the record itself.
@@ -15,11 +16,14 @@
 //!  16 UUID, 16  32 slot, 8  40 term, 8  48 nonce, 16  64 checksum of the record before, 4
 //!  68 kind, 1   69 codec of the contents, 1: 0 for none  70 reserved, 2  72 bytes of the device, 8
 //!  80 number of extents, 4  84 reserved, 4
-//!  88 extents, 40 each: first byte, length, term (0: a record; all ones: zeros), number, first byte there
+//!  88 extents, 40 each: first byte, length, source, number, first byte there
 //! ```
 //!
+//! A source is the volume that made the object in its highest byte (0: this one, else one of the origins
+//! that `format` has), and below that the term of its writer, or 0 for a record; all ones are zeros.
+//!
 //! A map is the head of a record that changes everything, with the checksum of the record of its slot in
-//! the place of that of the one before.
+//! the place of that of the one before. That of a snapshot for a clone has the clone's prefix after it.
 
 use crate::extents::{Extents, Source};
 
@@ -29,27 +33,78 @@ const HINT_MAGIC: [u8; 8] = *b"CFFSHED1";
 /// The bytes of a record's head before its extents.
 const HEAD_BYTES: usize = 88;
 const EXTENT_BYTES: usize = 40;
-/// The term of an extent that reads as zeros.
+/// The source of an extent that reads as zeros.
 const ZEROS: u64 = u64::MAX;
 
 /// An object with bytes of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Object {
-    /// The record in a slot.
-    Record(u64),
-    /// Contents that went ahead, by the term of their writer and their number in it.
-    Data(u64, u64),
+pub struct Object {
+    /// The volume that made it and the term of its writer, as they are encoded.
+    source: u64,
+    /// The slot of a record; else which of the writer's contents it is.
+    number: u64,
 }
 
+const TERM_BITS: u32 = 56;
+
 impl Object {
-    /// Its name below the prefix. Contents are spread over prefixes, by which stores limit requests.
+    /// The record in a slot.
+    pub fn record(slot: u64) -> Object {
+        Object { source: 0, number: slot }
+    }
+
+    /// Contents that went ahead, by the term of their writer and their number in it.
+    pub fn data(term: u64, number: u64) -> Object {
+        Object { source: term, number }
+    }
+
+    /// Which volume made it: 0 for this one, else the number of an origin, from 1 on.
+    pub fn origin(self) -> usize {
+        (self.source >> TERM_BITS) as usize
+    }
+
+    /// The same object as a clone of this volume names it.
+    pub fn of_clone(self) -> Object {
+        Object { source: self.source + (1 << TERM_BITS), ..self }
+    }
+
+    /// The slot, if it is a record.
+    pub fn slot(self) -> Option<u64> {
+        (self.term() == 0).then_some(self.number)
+    }
+
+    /// The term of the writer of contents; 0 for a record.
+    pub fn term(self) -> u64 {
+        self.source & ((1 << TERM_BITS) - 1)
+    }
+
+    /// The slot of a record, or which of its writer's contents it is.
+    pub fn number(self) -> u64 {
+        self.number
+    }
+
+    /// Its name below the prefix of its volume. Contents are spread over prefixes, by which stores limit
+    /// requests.
     pub fn name(self) -> String {
-        match self {
-            Object::Record(slot) => record_name(slot),
-            Object::Data(term, number) => {
+        match self.slot() {
+            Some(slot) => record_name(slot),
+            None => {
+                let (term, number) = (self.term(), self.number);
                 format!("data/{:02x}/{term:020}-{number:010}", number % 256)
             }
         }
+    }
+
+    /// The object of this volume that has that name.
+    pub fn of_name(name: &str) -> Option<Object> {
+        let object = match name.strip_prefix("log/") {
+            Some(slot) => Object::record(slot.parse().ok()?),
+            None => {
+                let (term, number) = name.strip_prefix("data/")?.get(3..)?.split_once('-')?;
+                Object::data(term.parse().ok()?, number.parse().ok()?)
+            }
+        };
+        (object.name() == name).then_some(object)
     }
 }
 
@@ -61,6 +116,16 @@ pub fn record_name(slot: u64) -> String {
 /// The name of a map.
 pub fn map_name(slot: u64, term: u64) -> String {
     format!("map/{slot:020}-{term:020}")
+}
+
+/// The slot of the map that has that name.
+pub fn slot_of_map(name: &str) -> Option<u64> {
+    name.strip_prefix("map/")?.split_once('-')?.0.parse().ok()
+}
+
+/// The name of the map of a version that is kept.
+pub fn snapshot_name(name: &str) -> String {
+    format!("snapshots/{name}")
 }
 
 /// Where bytes lie in the store.
@@ -207,12 +272,11 @@ impl Record {
 
 fn encode_extents(extents: &Extents<Place>, out: &mut Vec<u8>) {
     for (start, len, place) in extents.iter() {
-        let (term, number, at) = match *place {
-            Place::Stored(Object::Record(slot), at) => (0, slot, at),
-            Place::Stored(Object::Data(term, number), at) => (term, number, at),
+        let (source, number, at) = match *place {
+            Place::Stored(object, at) => (object.source, object.number, at),
             Place::Zeros => (ZEROS, 0, 0),
         };
-        for word in [start, len, term, number, at] {
+        for word in [start, len, source, number, at] {
             out.extend_from_slice(&word.to_le_bytes());
         }
     }
@@ -226,7 +290,7 @@ fn decode_extents(
     let mut extents = Extents::default();
     let mut last = 0;
     for _ in 0..count {
-        let (start, len, term) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let (start, len, source) = (reader.u64()?, reader.u64()?, reader.u64()?);
         let (number, at) = (reader.u64()?, reader.u64()?);
         let end = start.checked_add(len).filter(|end| *end <= size_bytes);
         let Some(end) = end.filter(|_| start >= last && len > 0 && at.checked_add(len).is_some())
@@ -234,10 +298,9 @@ fn decode_extents(
             return Err(format!("an extent of {len} bytes at {start} of {size_bytes}"));
         };
         last = end;
-        let place = match term {
-            0 => Place::Stored(Object::Record(number), at),
+        let place = match source {
             ZEROS => Place::Zeros,
-            term => Place::Stored(Object::Data(term, number), at),
+            source => Place::Stored(Object { source, number }, at),
         };
         extents.insert(start, len, place);
     }
@@ -245,29 +308,45 @@ fn decode_extents(
 }
 
 /// What a volume is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
     /// The volume's UUID in the store, which all its records repeat.
     pub uuid: [u8; 16],
     /// The unit that counts as written whole.
     pub sector_bytes: u32,
+    /// The prefixes of the volumes that it was cloned from, its parent first: objects of theirs are read.
+    pub origins: Vec<String>,
 }
 
 impl Format {
+    /// So many origins can be told from each other in an extent.
+    pub const ORIGINS_MAX: usize = 254;
+
     /// The object.
-    pub fn encode(self) -> Vec<u8> {
-        let body = [&self.uuid[..], &self.sector_bytes.to_le_bytes()].concat();
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = [&self.uuid[..], &self.sector_bytes.to_le_bytes()].concat();
+        for origin in &self.origins {
+            body.extend_from_slice(&(origin.len() as u32).to_le_bytes());
+            body.extend_from_slice(origin.as_bytes());
+        }
         sealed(FORMAT_MAGIC, &body)
     }
 
     /// What the object says.
     pub fn decode(bytes: &[u8]) -> Result<Format, String> {
         let mut reader = Reader(opened(FORMAT_MAGIC, bytes)?);
-        let format = Format { uuid: reader.array()?, sector_bytes: reader.u32()? };
-        match format.sector_bytes.is_power_of_two() {
-            true => Ok(format),
-            false => Err(format!("sectors of {} bytes", format.sector_bytes)),
+        let (uuid, sector_bytes) = (reader.array()?, reader.u32()?);
+        if !sector_bytes.is_power_of_two() {
+            return Err(format!("sectors of {sector_bytes} bytes"));
         }
+        let mut origins = Vec::new();
+        while !reader.0.is_empty() {
+            let len = reader.u32()? as usize;
+            let (origin, rest) = reader.0.split_at_checked(len).ok_or("it is cut off")?;
+            reader.0 = rest;
+            origins.push(String::from_utf8(origin.to_vec()).map_err(|error| error.to_string())?);
+        }
+        Ok(Format { uuid, sector_bytes, origins })
     }
 }
 

@@ -45,49 +45,106 @@ impl History {
         }
     }
 
-    /// Reads what the store has: from a map on, if the hint leads to one, and record by record from
-    /// there.
+    /// Reads what the store has: from a map on, if there is one, and record by record from there.
+    ///
+    /// A hint may be old, and what it leads to collected. So what does not fit together is wrong only if
+    /// there is no newer map: of that, and of what follows it, nothing has been collected yet.
     pub fn read(store: &Store) -> Result<History, Error> {
-        let format = store.get("format", None).map_err(|error| match error.is_not_found() {
-            true => Error::NoVolume { prefix: store.prefix() },
-            false => error,
-        })?;
-        let format = Format::decode(&format).map_err(damaged(store, "format"))?;
-        let mut history = match Self::from_hint(store, format)? {
+        let format = read_format(store)?;
+        let mut start = match Self::from_hint(store, &format)? {
             Some(history) => history,
-            None => Self::empty(format, 0),
+            None => match Self::from_newest_map(store, &format)? {
+                Some(history) => history,
+                None if format.origins.is_empty() => Self::empty(format.clone(), 0),
+                None => {
+                    let why = "the clone was not completed; remove its objects, and clone again";
+                    return Err(damaged(store, "format")(why.into()));
+                }
+            },
         };
-        history.read_on(store)?;
-        Ok(history)
+        loop {
+            let slot = start.slot;
+            let error = match start.read_on(store) {
+                Ok(()) => return Ok(start),
+                Err(error) => error,
+            };
+            match Self::from_newest_map(store, &format)? {
+                Some(newer) if newer.slot > slot => start = newer,
+                _ => return Err(error),
+            }
+        }
     }
 
-    /// The history up to the map that the hint names, which is true of its slot for ever. A hint that
-    /// leads nowhere is passed over: the log is there from its beginning.
-    fn from_hint(store: &Store, format: Format) -> Result<Option<History>, Error> {
+    /// A version that is kept.
+    pub fn of_snapshot(store: &Store, name: &str) -> Result<History, Error> {
+        let format = read_format(store)?;
+        let object = format::snapshot_name(name);
+        let bytes = store.get(&object, None).map_err(|error| match error.is_not_found() {
+            true => Error::NoVersion { prefix: store.prefix(), name: name.to_owned() },
+            false => error,
+        })?;
+        Self::from_map(&format, &bytes).map_err(damaged(store, &object))
+    }
+
+    /// The history up to the map that the hint names, which is true of its slot for ever.
+    fn from_hint(store: &Store, format: &Format) -> Result<Option<History>, Error> {
         let hint = match store.get("head", None) {
             Err(error) if error.is_not_found() => return Ok(None),
             bytes => format::decode_hint(&bytes?),
         };
         let Some((slot, term)) = hint else { return Ok(None) };
-        let name = format::map_name(slot, term);
-        let map = match store.get(&name, None) {
+        let map = match store.get(&format::map_name(slot, term), None) {
             Err(error) if error.is_not_found() => return Ok(None),
-            bytes => Record::decode(&bytes?),
+            bytes => Self::from_map(format, &bytes?),
         };
-        let Ok((map, _)) = map else { return Ok(None) };
-        if (map.uuid, map.slot, map.term) != (format.uuid, slot, term) {
-            return Ok(None);
+        Ok(map.ok().filter(|map| (map.slot, map.term) == (slot, term)))
+    }
+
+    /// The history up to the newest map that there is.
+    fn from_newest_map(store: &Store, format: &Format) -> Result<Option<History>, Error> {
+        for name in store.list_after("map", "map")?.iter().rev() {
+            match store.get(name, None) {
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+                Ok(bytes) => match Self::from_map(format, &bytes) {
+                    Ok(history) => return Ok(Some(history)),
+                    Err(why) => tracing::warn!(map = name, why, "a map cannot be used"),
+                },
+            }
         }
-        Ok(Some(History {
-            format,
-            slot,
+        Ok(None)
+    }
+
+    fn from_map(format: &Format, bytes: &[u8]) -> Result<History, String> {
+        let (map, _) = Record::decode(bytes)?;
+        if map.uuid != format.uuid {
+            return Err("a map of another volume".into());
+        }
+        Ok(History {
+            format: format.clone(),
+            slot: map.slot,
             checksum: map.previous,
-            term,
-            is_released: false,
+            term: map.term,
+            // That of a clone is of no record.
+            is_released: map.slot == 0,
             size_bytes: map.size_bytes,
             records_since_map: 0,
             extents: map.extents,
-        }))
+        })
+    }
+
+    /// Where everything lies, as a map says it.
+    pub fn map(&self) -> Record {
+        Record {
+            uuid: self.format.uuid,
+            slot: self.slot,
+            term: self.term,
+            nonce: [0; 16],
+            previous: self.checksum,
+            kind: Kind::Epoch,
+            size_bytes: self.size_bytes,
+            extents: self.extents.clone(),
+        }
     }
 
     /// Reads the records that follow, up to the first slot that is free.
@@ -96,7 +153,7 @@ impl History {
         let names = store.list_after("log", &after)?;
         let first = self.slot + 1;
         for (slot, name) in (first..).zip(&names) {
-            if format::record_name(slot) != format!("log/{name}") {
+            if format::record_name(slot) != *name {
                 let why = format!("is missing, though there is {name} after it");
                 return Err(damaged(store, &format::record_name(slot))(why));
             }
@@ -154,10 +211,11 @@ pub fn read_record(store: &Store, slot: u64) -> Result<(Record, u32), Error> {
 }
 
 fn read_records(store: &Store, slots: &[u64]) -> Result<Vec<(Record, u32)>, Error> {
-    let wanted: Vec<_> =
-        slots.iter().map(|slot| (format::record_name(*slot), 0..FIRST_BYTES)).collect();
-    let heads = store.get_many(&wanted)?;
-    let decode = |(bytes, (name, _)): (Vec<u8>, &(String, _))| {
+    let wanted: Vec<_> = slots.iter().map(|slot| store.path(&format::record_name(*slot))).collect();
+    let ranges: Vec<_> = wanted.into_iter().map(|path| (path, 0..FIRST_BYTES)).collect();
+    let heads = store.get_many(&ranges)?;
+    let decode = |(bytes, slot): (Vec<u8>, &u64)| {
+        let name = &format::record_name(*slot);
         let wrong = damaged(store, name);
         let len = Record::len_of(&bytes).map_err(&wrong)?;
         match len <= bytes.len() {
@@ -165,7 +223,16 @@ fn read_records(store: &Store, slots: &[u64]) -> Result<Vec<(Record, u32)>, Erro
             false => Record::decode(&store.get(name, Some(0..len as u64))?).map_err(&wrong),
         }
     };
-    heads.into_iter().zip(&wanted).map(decode).collect()
+    heads.into_iter().zip(slots).map(decode).collect()
+}
+
+/// What the volume is.
+pub fn read_format(store: &Store) -> Result<Format, Error> {
+    let bytes = store.get("format", None).map_err(|error| match error.is_not_found() {
+        true => Error::NoVolume { prefix: store.prefix() },
+        false => error,
+    })?;
+    Format::decode(&bytes).map_err(damaged(store, "format"))
 }
 
 fn damaged(store: &Store, name: &str) -> impl Fn(String) -> Error + use<> {

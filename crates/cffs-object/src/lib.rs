@@ -12,7 +12,12 @@
 //! | `format` | one codec per object |
 //! | `history` | what a log says: found from the hint on, checked slot by slot |
 //! | `commit` | a record in its slot, whatever becomes of the answers |
-//! | `device` | reading, writing, and what is not committed yet |
+//! | `chunks` | reading objects, of which some are kept in memory |
+//! | `state` | what is in the store, under way, or in memory alone |
+//! | `collect` | which objects are dead, and what to write anew |
+//! | `writer` | claiming, committing, collecting |
+//! | `device` | all of it as a device |
+//! | `versions` | versions that are kept, and clones of them |
 //!
 //! Invariants:
 //!
@@ -20,6 +25,8 @@
 //! - A slot of the log is created once. A writer that finds another's record in its slot writes no more.
 //! - Objects other than the hint never change, so nothing that is read of them grows old.
 
+mod chunks;
+mod collect;
 mod commit;
 mod device;
 mod error;
@@ -27,12 +34,17 @@ mod extents;
 mod format;
 mod history;
 mod location;
+mod state;
 mod store;
+pub mod versions;
+mod writer;
 
 #[cfg(test)]
 mod tests;
 
-pub use device::{LogDevice, OpenOptions};
+pub use collect::{Collection, Swept};
+pub use device::LogDevice;
 pub use error::Error;
 pub use location::Location;
 pub use store::Requests;
+pub use writer::OpenOptions;

@@ -21,8 +21,11 @@ const RETRY_FOR: Duration = Duration::from_secs(20);
 #[derive(Clone)]
 pub struct Location {
     name: String,
+    /// The store as a URL: the bucket, or the directory that has the volume's.
+    root: String,
     store: Arc<dyn ObjectStore>,
     prefix: Path,
+    version: Option<String>,
 }
 
 impl Location {
@@ -31,7 +34,8 @@ impl Location {
         text.contains("://")
     }
 
-    /// The place that a URL names: `file:///directory` or `s3://bucket/prefix`.
+    /// The place that a URL names: `file:///directory` or `s3://bucket/prefix`, and after an `@` in its last
+    /// part a version of the volume there.
     ///
     /// Credentials, region and endpoint of S3 are taken from the environment, under the names that its own
     /// tools use (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`,
@@ -41,6 +45,16 @@ impl Location {
     ///
     /// [`Error::Url`] with what is wrong; nothing is sent yet.
     pub fn parse(text: &str) -> Result<Location, Error> {
+        let (text, version) = split_version(text);
+        let mut location = Self::parse_volume(text)?;
+        if let Some(version) = version {
+            check_version(version).map_err(|why| wrong(&location.name, why))?;
+            location.version = Some(version.to_owned());
+        }
+        Ok(location)
+    }
+
+    fn parse_volume(text: &str) -> Result<Location, Error> {
         let url = Url::parse(text).map_err(|error| wrong(text, error.to_string()))?;
         if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
             let shown = format!("{}://{}", url.scheme(), url.host_str().unwrap_or_default());
@@ -58,7 +72,25 @@ impl Location {
 
     /// A place in a store that the caller has a client for.
     pub fn new(name: &str, store: Arc<dyn ObjectStore>, prefix: &str) -> Location {
-        Location { name: name.to_owned(), store, prefix: Path::from(prefix) }
+        let (prefix, version) = split_version(prefix);
+        let version = version.map(str::to_owned);
+        let (name, root) = (name.to_owned(), name.to_owned());
+        Location { name, root, store, prefix: Path::from(prefix), version }
+    }
+
+    /// Whether a place is in the same store.
+    pub(crate) fn is_beside(&self, other: &Location) -> bool {
+        self.root == other.root && self.prefix != other.prefix
+    }
+
+    /// The volume with another prefix in the same store.
+    pub(crate) fn beside(&self, prefix: &str) -> Location {
+        Location { prefix: Path::from(prefix), version: None, ..self.clone() }
+    }
+
+    /// The version that is named, if it is not the volume itself.
+    pub fn version(&self) -> Option<&str> {
+        self.version.as_deref()
     }
 
     fn local(text: &str, url: &Url) -> Result<Location, Error> {
@@ -74,7 +106,10 @@ impl Location {
             .with_fsync(true);
         let name = directory.file_name().unwrap_or_default();
         let prefix = name.to_str().ok_or_else(|| wrong(text, "its name is not UTF-8"))?;
-        Ok(Location { name: text.to_owned(), store: Arc::new(store), prefix: Path::from(prefix) })
+        let prefix = Path::from(prefix);
+        let root = parent.display().to_string();
+        let name = text.to_owned();
+        Ok(Location { name, root, store: Arc::new(store), prefix, version: None })
     }
 
     fn s3(text: &str, url: &Url) -> Result<Location, Error> {
@@ -89,7 +124,8 @@ impl Location {
             .map_err(|error| wrong(text, error.to_string()))?;
         let prefix =
             Path::from_url_path(url.path()).map_err(|error| wrong(text, error.to_string()))?;
-        Ok(Location { name: text.to_owned(), store: Arc::new(store), prefix })
+        let (name, root) = (text.to_owned(), bucket.to_owned());
+        Ok(Location { name, root, store: Arc::new(store), prefix, version: None })
     }
 
     /// Makes requests possible.
@@ -101,6 +137,28 @@ impl Location {
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
+    }
+}
+
+/// What comes after an `@` in the last part of a path.
+fn split_version(text: &str) -> (&str, Option<&str>) {
+    let path = text.split_once("://").map_or(text, |(_, rest)| rest);
+    match path.rsplit_once('@') {
+        Some((before, version)) if before.contains('/') && !version.contains('/') => {
+            (&text[..text.len() - version.len() - 1], Some(version))
+        }
+        _ => (text, None),
+    }
+}
+
+/// A version's name is part of the name of an object, and of a URL.
+fn check_version(name: &str) -> Result<(), String> {
+    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    match (1..=128).contains(&name.len()) && name.bytes().all(is_fit) && !name.starts_with('.') {
+        true => Ok(()),
+        false => Err(format!(
+            "the version {name:?}: a name has up to 128 letters, digits, '-', '_' and '.'"
+        )),
     }
 }
 

@@ -3,13 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
-use futures_util::StreamExt;
 use futures_util::future::join_all;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
-use object_store::{
-    GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
-};
+use object_store::{GetOptions, GetRange, ObjectStore, PutMode, PutOptions, PutPayload};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::error::Error;
@@ -23,6 +22,18 @@ pub struct Requests {
     pub gets: u64,
     /// Listings; one counts once, however many pages it has.
     pub lists: u64,
+    /// Requests that delete, up to 1,000 objects each.
+    pub deletes: u64,
+}
+
+/// An object as a listing has it.
+pub struct Listed {
+    /// Its name below the prefix.
+    pub name: String,
+    /// How long it is.
+    pub bytes: u64,
+    /// When it was made, by the clock of the store: to be shown.
+    pub made: SystemTime,
 }
 
 /// A store, and the prefix of a volume in it.
@@ -33,8 +44,13 @@ pub struct Store {
     puts: AtomicU64,
     gets: AtomicU64,
     lists: AtomicU64,
+    deletes: AtomicU64,
 }
 
+/// So many ranges are asked for at once: more than fill the line of one machine.
+pub const PARALLEL: usize = 16;
+/// What a store deletes by one request.
+const DELETED_AT_ONCE: usize = 1000;
 /// Threads that drive requests; they wait for the network, so few do for many.
 const THREADS: usize = 2;
 
@@ -47,11 +63,11 @@ impl Store {
             .enable_all()
             .build()
             .map_err(Error::Runtime)?;
-        let (puts, gets, lists) = Default::default();
-        Ok(Store { inner, prefix, runtime, puts, gets, lists })
+        let (puts, gets, lists, deletes) = Default::default();
+        Ok(Store { inner, prefix, runtime, puts, gets, lists, deletes })
     }
 
-    /// The prefix, to be shown.
+    /// The prefix.
     pub fn prefix(&self) -> String {
         self.prefix.to_string()
     }
@@ -59,7 +75,12 @@ impl Store {
     /// How many requests were made.
     pub fn requests(&self) -> Requests {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Requests { puts: load(&self.puts), gets: load(&self.gets), lists: load(&self.lists) }
+        Requests {
+            puts: load(&self.puts),
+            gets: load(&self.gets),
+            lists: load(&self.lists),
+            deletes: load(&self.deletes),
+        }
     }
 
     /// Creates an object; fails with `AlreadyExists` if there is one, which may be this one.
@@ -99,26 +120,39 @@ impl Store {
         Ok(created)
     }
 
-    /// Deletes an object.
-    pub fn delete(&self, name: &str) -> Result<(), Error> {
-        let path = self.path(name);
-        self.runtime.block_on(self.inner.delete(&path)).map_err(of(&path))
+    /// Deletes objects, of which some may be gone already.
+    pub fn delete(&self, names: &[String]) -> Result<(), Error> {
+        for names in names.chunks(DELETED_AT_ONCE) {
+            self.deletes.fetch_add(1, Ordering::Relaxed);
+            let paths: Vec<_> = names.iter().map(|name| Ok(self.path(name))).collect();
+            let mut deleted = self.inner.delete_stream(stream::iter(paths).boxed());
+            self.runtime.block_on(async {
+                while let Some(outcome) = deleted.next().await {
+                    match outcome {
+                        Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
+                        Err(error) => return Err(of(&self.prefix)(error)),
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
 
     /// An object's bytes, or those of a range that there are.
     pub fn get(&self, name: &str, range: Option<Range<u64>>) -> Result<Vec<u8>, Error> {
-        self.runtime.block_on(self.fetch(name, range))
+        self.runtime.block_on(self.fetch(self.path(name), range))
     }
 
-    /// Ranges of objects, asked for at once.
-    pub fn get_many(&self, wanted: &[(String, Range<u64>)]) -> Result<Vec<Vec<u8>>, Error> {
-        let fetches = wanted.iter().map(|(name, range)| self.fetch(name, Some(range.clone())));
-        self.runtime.block_on(join_all(fetches)).into_iter().collect()
+    /// Ranges of objects of this volume or another, asked for at once.
+    pub fn get_many(&self, wanted: &[(Path, Range<u64>)]) -> Result<Vec<Vec<u8>>, Error> {
+        let fetches =
+            wanted.iter().map(|(path, range)| self.fetch(path.clone(), Some(range.clone())));
+        self.runtime.block_on(stream::iter(fetches).buffered(PARALLEL).try_collect())
     }
 
-    async fn fetch(&self, name: &str, range: Option<Range<u64>>) -> Result<Vec<u8>, Error> {
+    async fn fetch(&self, path: Path, range: Option<Range<u64>>) -> Result<Vec<u8>, Error> {
         self.gets.fetch_add(1, Ordering::Relaxed);
-        let path = self.path(name);
         let options = GetOptions { range: range.map(GetRange::Bounded), ..GetOptions::default() };
         let answer = self.inner.get_opts(&path, options).await.map_err(of(&path))?;
         Ok(answer.bytes().await.map_err(of(&path))?.to_vec())
@@ -126,25 +160,46 @@ impl Store {
 
     /// The names below `folder` that come after `name`, in order.
     pub fn list_after(&self, folder: &str, name: &str) -> Result<Vec<String>, Error> {
-        self.lists.fetch_add(1, Ordering::Relaxed);
-        let (folder, after) = (self.path(folder), self.path(name));
-        let names = async {
-            let mut found = Vec::new();
-            let mut listing = self.inner.list_with_offset(Some(&folder), &after);
-            while let Some(meta) = listing.next().await {
-                let location = meta.map_err(of(&folder))?.location;
-                found.extend(location.filename().map(str::to_owned));
-            }
-            Ok(found)
-        };
-        let mut names: Vec<String> = self.runtime.block_on(names)?;
+        let mut names = Vec::new();
+        self.list(folder, Some(name), |listed| names.push(listed.name))?;
         names.sort_unstable();
         Ok(names)
     }
 
-    fn path(&self, name: &str) -> Path {
-        Path::from_iter(self.prefix.parts().chain(Path::from(name).parts()))
+    /// Shows the objects below `folder`, or those of them that come after `after`, in any order.
+    pub fn list(
+        &self,
+        folder: &str,
+        after: Option<&str>,
+        mut each: impl FnMut(Listed),
+    ) -> Result<(), Error> {
+        self.lists.fetch_add(1, Ordering::Relaxed);
+        let folder = self.path(folder);
+        let listing = async {
+            let mut listing = match after {
+                Some(after) => self.inner.list_with_offset(Some(&folder), &self.path(after)),
+                None => self.inner.list(Some(&folder)),
+            };
+            while let Some(meta) = listing.next().await {
+                let meta = meta.map_err(of(&folder))?;
+                let Some(parts) = meta.location.prefix_match(&self.prefix) else { continue };
+                let name = Path::from_iter(parts).to_string();
+                each(Listed { name, bytes: meta.size, made: meta.last_modified.into() });
+            }
+            Ok(())
+        };
+        self.runtime.block_on(listing)
     }
+
+    /// The path of an object of this volume.
+    pub fn path(&self, name: &str) -> Path {
+        below(&self.prefix, name)
+    }
+}
+
+/// The path of an object below a prefix.
+pub fn below(prefix: &Path, name: &str) -> Path {
+    Path::from_iter(prefix.parts().chain(Path::from(name).parts()))
 }
 
 fn of(path: &Path) -> impl Fn(object_store::Error) -> Error + use<> {

@@ -1,6 +1,7 @@
 //! The commands: each module defines its flags and what they do.
 
 pub mod cat;
+pub mod clone;
 pub mod explain;
 pub mod export;
 pub mod fsck;
@@ -20,6 +21,7 @@ mod remount;
 pub mod restart;
 pub mod scrub;
 pub mod serve;
+pub mod snapshot;
 pub mod stats;
 pub mod sync;
 pub mod tar;

@@ -82,11 +82,13 @@ A mount by root switches io_uring for FUSE on, unless it is with transport=dev:
 Examples:
   cffs mount tree.cffs mnt
   cffs mount -o ro,noatime,cache=1G /dev/sdb1 /srv/tree
+  cffs mount s3://bucket/tree@monday mnt
+                         a version that is kept (cffs snapshot), read-only
 In /etc/fstab:
   /var/lib/tree.cffs  /srv/tree  cffs  noatime,nofail  0  0")]
 pub struct Mount {
-    /// The image or the device, or the URL of a volume in an object store; a block device also by LABEL=
-    /// or UUID=.
+    /// The image or the device, or the URL of a volume in an object store or of a version of it, URL@NAME; a
+    /// block device also by LABEL= or UUID=.
     #[arg(value_name = "IMAGE|DEVICE|URL")]
     pub source: PathBuf,
     /// The directory to mount on.
@@ -115,6 +117,9 @@ impl Mount {
         self.source = udev::device_of_tag(&self.source)?;
         let mut options = MountOptions::for_user(rustix::process::geteuid().is_root());
         options.apply(&self.options, self.sloppy)?;
+        if image::location(&self.source)?.is_some_and(|location| location.version().is_some()) {
+            options.open.read_only = true;
+        }
         if !successor::is_one()
             && let Some(code) = self.prepare(&options)?
         {

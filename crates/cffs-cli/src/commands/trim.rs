@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context;
 use cffs::device::file::{Access, FileDevice, OpenError};
 use cffs::vfs::types::OpenOptions;
+use cffs_object::{Location, LogDevice};
 use cffs_serve::fuse::control;
 use clap::Args;
 use serde_json::json;
@@ -17,18 +19,21 @@ use crate::{image, mounts, size};
 ///
 /// The host of an image does not know what is free in the volume: the image keeps the size on disk that
 /// it had when it was fullest. This punches holes into it where nothing is. On an SSD or a thin volume
-/// it discards the free blocks. A mounted volume is trimmed by its server and can be used meanwhile, and
+/// it discards the free blocks. In an object store it deletes at once what nothing reads any more, and
+/// writes anew what keeps much more than it has; programs that read an older state without a snapshot of
+/// it lose that. A mounted volume is trimmed by its server and can be used meanwhile, and
 /// fstrim(8) does the same; mounting with -o discard does it all the time.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   cffs trim tree.cffs
   cffs trim mnt                  the same while it is mounted
+  cffs trim s3://bucket/tree     a volume in an object store that is not mounted
   cffs trim --minimum 1M /dev/sdb1
                                  leave shorter runs alone: fewer requests")]
 pub struct Trim {
-    /// An image, a device, or a directory on a mounted volume.
-    #[arg(value_name = "IMAGE|DEVICE|DIR")]
+    /// An image, a device, the URL of a volume in an object store, or a directory on a mounted volume.
+    #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     target: PathBuf,
     /// The shortest run of free space that is discarded.
     #[arg(short, long, value_name = "SIZE", default_value = "0", value_parser = size::parse)]
@@ -54,6 +59,9 @@ impl Trim {
     }
 
     fn trim(&self) -> anyhow::Result<u64> {
+        if let Some(location) = image::location(&self.target)? {
+            return self.trim_in_store(&location);
+        }
         if self.target.is_dir() {
             return Ok(control::trim(&self.target, self.minimum)?);
         }
@@ -68,5 +76,16 @@ impl Trim {
         let trimmed = volume.trim(0..u64::MAX, self.minimum);
         volume.close()?;
         Ok(trimmed?.bytes)
+    }
+
+    /// Trims a volume in a store; how long the objects were that were deleted.
+    fn trim_in_store(&self, location: &Location) -> anyhow::Result<u64> {
+        let device = Arc::new(LogDevice::open(location, cffs_object::OpenOptions::default())?);
+        let options = OpenOptions::default();
+        let volume = image::open_volume(&self.target, Arc::clone(&device), options)?;
+        let trimmed = volume.trim(0..u64::MAX, self.minimum);
+        volume.close()?;
+        trimmed?;
+        Ok(device.collect()?.bytes)
     }
 }

@@ -10,19 +10,30 @@ use cffs::mkfs::{self, MkfsOptions};
 use object_store::memory::InMemory;
 use object_store::{ObjectStore, ObjectStoreExt};
 
-use crate::{Error, Location, LogDevice, OpenOptions, Requests};
+use crate::{Collection, Error, Location, LogDevice, OpenOptions, Requests};
 
+mod collection;
+mod model;
+mod paused;
 mod requests;
 mod store;
 mod two_writers;
+mod versions;
 
 use store::{Fault, FaultStore};
 
 const SIZE_BYTES: u64 = 64 << 20;
 const GEOMETRY: Geometry = Geometry { size_bytes: SIZE_BYTES, sector_bytes: 4096 };
-const TAKE_OVER: OpenOptions =
-    OpenOptions { take_over: true, read_only: false, patience: Some(Duration::ZERO) };
-const READ_ONLY: OpenOptions = OpenOptions { read_only: true, take_over: false, patience: None };
+const LATER: Collection =
+    Collection { grace: Duration::from_secs(3600), after_bytes: 64 << 20, extents_max: 1 << 20 };
+const TAKE_OVER: OpenOptions = OpenOptions {
+    take_over: true,
+    read_only: false,
+    patience: Some(Duration::ZERO),
+    collection: LATER,
+};
+const READ_ONLY: OpenOptions =
+    OpenOptions { read_only: true, take_over: false, patience: None, collection: LATER };
 
 fn at(store: Arc<dyn ObjectStore>) -> Location {
     Location::new("test", store, "bucket/volume")

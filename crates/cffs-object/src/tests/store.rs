@@ -134,6 +134,7 @@ impl ObjectStore for FaultStore {
         &self,
         paths: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
+        self.keep_image();
         self.inner.delete_stream(paths)
     }
 

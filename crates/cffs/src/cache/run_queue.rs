@@ -13,7 +13,7 @@
 //!
 //! Adjacent runs reach the device in their order, two at a time, the second a moment after the first: if
 //! two threads asked at once, either could be first, and an arm that begins with the second loses a
-//! rotation.
+//! rotation. A device that answers many requests at once has no arm: it is asked for all that is queued.
 //!
 //! A request is as long as the device takes, since what it costs hardly depends on its length. But
 //! where nothing is in flight a reader waits for the first block of a run, so its requests begin short;
@@ -64,6 +64,8 @@ struct State {
     at_device: Vec<(Run, Instant)>,
     /// All runs, from first block to end.
     in_flight: BTreeMap<u64, u64>,
+    /// Whether the device has no arm, so that its requests need no order.
+    is_parallel: bool,
     ended: bool,
 }
 
@@ -203,8 +205,11 @@ impl RunQueue {
         self.arrived.notify_all();
     }
 
-    pub(super) fn begin(&self, threads: usize) {
-        self.state.lock().ended = false;
+    pub(super) fn begin(&self, threads: usize, is_parallel: bool) {
+        let mut state = self.state.lock();
+        state.ended = false;
+        state.is_parallel = is_parallel;
+        drop(state);
         self.threads.store(threads, Ordering::Relaxed);
     }
 
@@ -236,6 +241,9 @@ impl State {
     /// queued, nor the third of adjacent ones. Where the device was asked for the predecessor just now,
     /// the others wait with it: the next one may lie far away.
     fn ready(&self, now: Instant, head_start: Duration) -> Ready {
+        if self.is_parallel {
+            return if self.queue.is_empty() { Ready::Nothing } else { Ready::Run(0) };
+        }
         let mut waiting: Vec<u64> = Vec::new();
         let predecessor =
             |run: &Run| self.at_device.iter().find(|(asked, _)| asked.end == run.first);
@@ -264,11 +272,14 @@ impl State {
 
 impl BufferCache {
     /// Does `work` while threads read what is queued; two of them keep the device busy while one takes
-    /// over what it has read. One call at a time.
+    /// over what it has read. There are as many as the device answers requests at once, if those are more.
+    /// One call at a time.
     pub fn with_prefetch<T>(&self, threads: usize, work: impl FnOnce() -> T) -> T {
+        let parallel = self.device.parallel() as usize;
+        let threads = threads.max(parallel);
         thread::scope(|scope| {
             self.device.expect_chosen_reads();
-            self.queue.begin(threads);
+            self.queue.begin(threads, parallel > 1);
             let _end = End(&self.queue);
             for _ in 0..threads {
                 scope.spawn(|| self.serve());

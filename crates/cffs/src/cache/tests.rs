@@ -424,7 +424,7 @@ fn the_front_end_learns_of_each_thread_that_waits_for_the_device() {
     writes.put_block(Phase::Change, BlockNo(11), image);
     writes.commit(&cache).unwrap();
     assert_eq!(waits(), 4, "two writes, the barrier between them, and the flush");
-    cache.queue.begin(1);
+    cache.queue.begin(1, false);
     cache.queue.push(2000..2001, 1, false, Class::Files);
     thread::scope(|scope| {
         scope.spawn(|| check(&cache, 2000));

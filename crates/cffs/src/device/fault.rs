@@ -216,6 +216,14 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
         self.inner.geometry()
     }
 
+    fn wants_discards(&self) -> bool {
+        self.inner.wants_discards()
+    }
+
+    fn parallel(&self) -> u32 {
+        self.inner.parallel()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         match self.judge(&Request::read(offset, buf))? {
             None => self.inner.read_at(offset, buf),

@@ -134,6 +134,18 @@ pub trait BlockDevice: Send + Sync {
         self.below()?.longest_request()
     }
 
+    /// Whether the device keeps what is not discarded at a cost, so that its user should discard what it
+    /// frees. A hint.
+    fn wants_discards(&self) -> bool {
+        self.below().is_some_and(BlockDevice::wants_discards)
+    }
+
+    /// How many reads at once the device answers about as quickly as one, where that is many; 1 for a disk
+    /// or what is not known. A hint.
+    fn parallel(&self) -> u32 {
+        self.below().map_or(1, BlockDevice::parallel)
+    }
+
     /// Has the next read of this range come from the device itself, where another host may have
     /// written it, and not from what this host keeps of it. A hint.
     fn drop_cached(&self, offset: u64, len: u64) {
@@ -208,6 +220,12 @@ macro_rules! forward {
             }
             fn longest_request(&self) -> Option<u64> {
                 (**self).longest_request()
+            }
+            fn wants_discards(&self) -> bool {
+                (**self).wants_discards()
+            }
+            fn parallel(&self) -> u32 {
+                (**self).parallel()
             }
             fn drop_cached(&self, offset: u64, len: u64) {
                 (**self).drop_cached(offset, len);

@@ -75,6 +75,54 @@ fn a_vectored_write_is_the_same_as_its_parts_in_a_row() {
     }
 }
 
+/// A device with all the hints that there are.
+struct Hinting(MemoryDevice);
+
+impl BlockDevice for Hinting {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        self.0.write_at(offset, bufs)
+    }
+    fn barrier(&self) -> io::Result<()> {
+        self.0.barrier()
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.0.discard(offset, len)
+    }
+    fn wants_discards(&self) -> bool {
+        true
+    }
+    fn parallel(&self) -> u32 {
+        16
+    }
+}
+
+#[test]
+fn hints_reach_through_decorators_and_pointers() {
+    let hinting = || Hinting(MemoryDevice::new(SIZE_BYTES));
+    let model = |_: &Request| Duration::from_millis(1);
+    let trace: Arc<dyn BlockDevice> = Arc::new(TraceDevice::new(hinting()));
+    let all: Vec<Box<dyn BlockDevice>> = vec![
+        Box::new(hinting()),
+        Box::new(FaultDevice::new(trace, 1)),
+        Box::new(HoldDevice::new(hinting())),
+        Box::new(ThrottleDevice::new(hinting(), model, VirtualTime::default())),
+    ];
+    for device in &all {
+        assert_eq!((device.wants_discards(), (&device).parallel()), (true, 16));
+    }
+    let plain = TraceDevice::new(MemoryDevice::new(SIZE_BYTES));
+    assert_eq!((plain.wants_discards(), plain.parallel()), (false, 1));
+}
+
 #[test]
 fn pointers_to_devices_are_devices() {
     fn size(device: impl BlockDevice) -> u64 {

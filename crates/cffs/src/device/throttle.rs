@@ -118,6 +118,14 @@ impl<D: BlockDevice> BlockDevice for ThrottleDevice<D> {
         self.inner.geometry()
     }
 
+    fn wants_discards(&self) -> bool {
+        self.inner.wants_discards()
+    }
+
+    fn parallel(&self) -> u32 {
+        self.inner.parallel()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.serve(Request::read(offset, buf), || self.inner.read_at(offset, buf))
     }

@@ -207,6 +207,14 @@ impl<D: BlockDevice> BlockDevice for TraceDevice<D> {
         self.inner.geometry()
     }
 
+    fn wants_discards(&self) -> bool {
+        self.inner.wants_discards()
+    }
+
+    fn parallel(&self) -> u32 {
+        self.inner.parallel()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.inner.read_at(offset, buf)?;
         let request = Request::read(offset, buf);

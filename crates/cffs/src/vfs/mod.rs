@@ -261,7 +261,7 @@ impl Volume {
     pub fn open(
         device: Arc<dyn BlockDevice>,
         clock: Arc<dyn Clock>,
-        options: OpenOptions,
+        mut options: OpenOptions,
     ) -> Result<Volume> {
         let is_log_optional = options.read_only || options.stable == StableLog::None;
         let device = log::attach(device, is_log_optional)?;
@@ -291,6 +291,7 @@ impl Volume {
         options.recorder.set_log_area(log::area_bytes(&superblock));
         let reserve = superblock.reserve;
         let protects = superblock.incompat.contains(Incompat::PROTECTION);
+        options.discard |= device.wants_discards();
         let tuning = Tuning::new(tuning::Device {
             break_even_bytes: options.break_even_bytes,
             request_bytes_max: device.longest_request(),

@@ -88,6 +88,10 @@ impl BlockDevice for Hollow {
         self.inner.longest_request()
     }
 
+    fn parallel(&self) -> u32 {
+        self.inner.parallel()
+    }
+
     // A log below is used as it is, and no second one put over it.
     fn atomic_bytes_max(&self) -> u64 {
         self.inner.atomic_bytes_max()

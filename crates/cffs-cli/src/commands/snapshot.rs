@@ -1,0 +1,102 @@
+//! `cffs snapshot`: versions of a volume in an object store that are kept.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::UNIX_EPOCH;
+
+use anyhow::{Context, bail};
+use cffs_object::Location;
+use cffs_object::versions::{self, Version};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::image;
+use crate::output::{self, say};
+
+/// Keep versions of a volume in an object store
+///
+/// A version is the volume as its last sync left it, under a name. It takes one request, whatever the
+/// volume's size, and no room but for what is overwritten later. Nobody has to stop writing for it. Any
+/// number of machines mount a version, read-only and without the right to write: cffs mount URL@NAME.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cffs snapshot create s3://bucket/tree@monday
+  cffs snapshot ls s3://bucket/tree
+  cffs mount s3://bucket/tree@monday mnt
+  cffs ls s3://bucket/tree@monday /src
+  cffs snapshot rm s3://bucket/tree@monday")]
+pub struct Snapshot {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Keep the volume as it is now
+    Create {
+        /// The volume, and the name: up to 128 letters, digits, '-', '_' and '.'.
+        #[arg(value_name = "URL@NAME")]
+        kept: PathBuf,
+    },
+    /// List the versions that are kept
+    Ls {
+        /// The volume.
+        #[arg(value_name = "URL")]
+        volume: PathBuf,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Keep a version no longer, nor what is kept for clones of it that are gone
+    Rm {
+        /// The volume and the name.
+        #[arg(value_name = "URL@NAME")]
+        kept: PathBuf,
+    },
+}
+
+impl Snapshot {
+    /// Does it.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match &self.what {
+            What::Create { kept } => {
+                versions::create(&place(kept)?).with_context(|| kept.display().to_string())?;
+            }
+            What::Rm { kept } => {
+                versions::remove(&place(kept)?).with_context(|| kept.display().to_string())?;
+            }
+            What::Ls { volume, json } => {
+                let all = versions::list(&place(volume)?)
+                    .with_context(|| volume.display().to_string())?;
+                if *json {
+                    output::json(&Value::from_iter(all.iter().map(as_json)))?;
+                    return Ok(ExitCode::SUCCESS);
+                }
+                for version in all {
+                    match &version.clone {
+                        None => say!("{}", version.name)?,
+                        Some(clone) => say!("{}  (for the clone {clone})", version.name)?,
+                    }
+                }
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The place in a store that has to be named.
+pub fn place(target: &Path) -> anyhow::Result<Location> {
+    match image::location(target)? {
+        Some(location) => Ok(location),
+        None => bail!(
+            "{}: versions are of volumes in object stores; name one by its URL, s3://bucket/prefix",
+            target.display()
+        ),
+    }
+}
+
+fn as_json(version: &Version) -> Value {
+    let made = version.made.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    json!({ "name": version.name, "made_seconds": made, "clone": version.clone })
+}

@@ -1,0 +1,189 @@
+//! Which objects are dead, and what to write anew so that more are (decisions/031).
+//!
+//! An object is dead if a map in the store has no byte of it, and it is older than that map. Records only
+//! lead to what is made with them, so what is dead stays dead; whoever deletes it may be paused and taken
+//! over meanwhile, and deletes nothing that anybody needs. Snapshots are looked through after the map was
+//! written: one that is made later sees that map, and is of a version after it or is made again.
+//!
+//! Invariants:
+//!
+//! - A record without contents stays: it may be a claim, which keeps a paused writer from its slot.
+//! - Of what is after the map, nothing is deleted.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::extents::Extents;
+use crate::format::{self, Object, Place, Record};
+use crate::state::PENDING_BYTES_MAX;
+use crate::store::Store;
+
+/// An object below that is put together with others.
+const SMALL_BYTES: u64 = 1 << 20;
+/// Not fewer of these are, since each takes a request.
+const SMALL_COUNT_MIN: usize = 16;
+/// What is written anew gives back at least so much.
+const DEAD_BYTES_MIN: u64 = 8 << 20;
+/// The ranges that are compared for that, and written anew at once.
+pub const WINDOW_BYTES: u64 = PENDING_BYTES_MAX;
+
+/// When dead objects are deleted.
+#[derive(Clone, Copy, Debug)]
+pub struct Collection {
+    /// How long readers that have no snapshot can go on reading a version after it was overwritten.
+    pub grace: Duration,
+    /// How much is written before it is looked for dead objects again; at least an eighth of the volume.
+    pub after_bytes: u64,
+    /// Beyond so many extents of the map, each of which takes some 80 bytes of memory, ranges of the device
+    /// with many are written anew as one. There are never twice as many.
+    pub extents_max: usize,
+}
+
+impl Default for Collection {
+    fn default() -> Self {
+        Collection { grace: Duration::from_secs(3600), after_bytes: 64 << 20, extents_max: 1 << 20 }
+    }
+}
+
+/// A version of which the map is in the store: what is dead there may go.
+pub struct Mark {
+    /// The slot of the map.
+    pub slot: u64,
+    /// The term of its writer.
+    pub term: u64,
+    /// How many objects of contents that had made.
+    pub data_count: u64,
+    /// The bytes that are read of each object of this volume.
+    pub live: HashMap<Object, u64>,
+}
+
+/// What a sweep found.
+#[derive(Debug, Default)]
+pub struct Swept {
+    /// How many objects were deleted.
+    pub objects: u64,
+    /// How long they were.
+    pub bytes: u64,
+    /// Objects of which little is read; to write that anew makes them dead.
+    pub sparse: HashSet<Object>,
+}
+
+/// The bytes that are read of each object of this volume.
+pub fn live(extents: &Extents<Place>) -> HashMap<Object, u64> {
+    let mut live = HashMap::new();
+    for (_, len, place) in extents.iter() {
+        match place {
+            Place::Stored(object, _) if object.origin() == 0 => {
+                *live.entry(*object).or_default() += len;
+            }
+            _ => {}
+        }
+    }
+    live
+}
+
+impl Mark {
+    /// Whether the object is of this version or one before, so that the map would have it if it were live.
+    fn covers(&self, object: Object) -> bool {
+        match object.slot() {
+            Some(slot) => slot < self.slot,
+            None if object.term() == self.term => object.number() < self.data_count,
+            None => object.term() < self.term,
+        }
+    }
+}
+
+/// Deletes what is dead, and looks what is nearly so.
+///
+/// # Errors
+///
+/// Those of the store, and damage of a snapshot. Then there is less deleted, and nothing is lost.
+pub fn sweep(store: &Store, mark: &Mark) -> Result<Swept, Error> {
+    let kept = kept_by_snapshots(store)?;
+    let mut swept = Swept::default();
+    let mut dead = Vec::new();
+    let mut small = HashSet::new();
+    let mut sparse_bytes = 0;
+    for folder in ["log", "data"] {
+        store.list(folder, None, |listed| {
+            let Some(object) = Object::of_name(&listed.name) else { return };
+            let may_be_claim =
+                object.slot().is_some() && listed.bytes <= Record::head_bytes(0) as u64;
+            if !mark.covers(object) || may_be_claim || kept.contains(&object) {
+                return;
+            }
+            match mark.live.get(&object) {
+                None => {
+                    swept.objects += 1;
+                    swept.bytes += listed.bytes;
+                    dead.push(listed.name);
+                }
+                Some(live) if live * 2 < listed.bytes => {
+                    sparse_bytes += listed.bytes - live;
+                    swept.sparse.insert(object);
+                }
+                Some(_) if listed.bytes < SMALL_BYTES => {
+                    small.insert(object);
+                }
+                Some(_) => {}
+            }
+        })?;
+    }
+    store.list("map", None, |listed| {
+        if format::slot_of_map(&listed.name).is_some_and(|slot| slot < mark.slot) {
+            dead.push(listed.name);
+        }
+    })?;
+    store.delete(&dead)?;
+    if sparse_bytes < DEAD_BYTES_MIN {
+        // They count as small at most, if they are.
+        small.extend(swept.sparse.drain().filter(|object| mark.live[object] < SMALL_BYTES));
+    }
+    if small.len() >= SMALL_COUNT_MIN {
+        swept.sparse.extend(small);
+    }
+    Ok(swept)
+}
+
+/// The objects of this volume that versions read which are kept.
+fn kept_by_snapshots(store: &Store) -> Result<HashSet<Object>, Error> {
+    let mut kept = HashSet::new();
+    for name in store.list_after("snapshots", "snapshots")? {
+        let bytes = match store.get(&name, None) {
+            Err(error) if error.is_not_found() => continue,
+            bytes => bytes?,
+        };
+        let (map, _) =
+            Record::decode(&bytes).map_err(|why| Error::Damaged { object: name, why })?;
+        kept.extend(live(&map.extents).into_keys());
+    }
+    Ok(kept)
+}
+
+/// The ranges of the device that are read from these objects, in its order.
+pub fn ranges_of(extents: &Extents<Place>, objects: &HashSet<Object>) -> Vec<(u64, u64)> {
+    let reads =
+        |place: &Place| matches!(place, Place::Stored(object, _) if objects.contains(object));
+    let ranges = extents.iter().filter(|(_, _, place)| reads(place));
+    ranges.map(|(start, len, _)| (start, len)).collect()
+}
+
+/// The ranges of the device with the most extents: to write them anew takes about `excess` off the map.
+pub fn crowded(extents: &Extents<Place>, excess: usize) -> Vec<(u64, u64)> {
+    let mut windows: BTreeMap<u64, usize> = BTreeMap::new();
+    for (start, _, _) in extents.iter() {
+        *windows.entry(start / WINDOW_BYTES).or_default() += 1;
+    }
+    let mut by_count: Vec<(usize, u64)> =
+        windows.into_iter().map(|(window, count)| (count, window)).collect();
+    by_count.sort_unstable();
+    let mut chosen = Vec::new();
+    let mut saved = 0;
+    while let Some((count, window)) = by_count.pop().filter(|_| saved < excess) {
+        saved += count - 1;
+        chosen.push((window * WINDOW_BYTES, WINDOW_BYTES));
+    }
+    chosen.sort_unstable();
+    chosen
+}

@@ -1,0 +1,185 @@
+//! Where the bytes of the device are at a moment: in the store, under way, or in memory alone.
+//!
+//! ```text
+//!   write ─▶ pending ─▶ in flight ─▶ staged ─▶ committed
+//!                           └── by a sync ─────────▲
+//! ```
+//!
+//! A read looks in this order, the newest first. Invariant: each of the four is older than those to its
+//! left, and only a holder of the writer's lock moves anything to the right.
+
+use std::mem::take;
+
+use bytes::Bytes;
+
+use crate::chunks::Wanted;
+use crate::extents::{Extents, Source};
+use crate::format::{self, Object, Place, Record};
+use crate::history::History;
+
+/// So much that is not committed is kept in memory; more goes ahead of its record.
+pub const PENDING_BYTES_MAX: u64 = 8 << 20;
+
+/// The device as it is now.
+pub struct State {
+    /// Its size.
+    pub size_bytes: u64,
+    /// Whether no record has that size yet.
+    pub is_resized: bool,
+    /// What records have.
+    pub committed: Extents<Place>,
+    staged: Extents<Place>,
+    in_flight: Extents<Piece>,
+    pending: Extents<Piece>,
+    pending_bytes: u64,
+}
+
+/// Where bytes lie that no record has yet.
+#[derive(Clone)]
+pub enum Piece {
+    /// Here.
+    Memory(Bytes),
+    /// Nowhere: they are zeros.
+    Zeros,
+}
+
+impl Source for Piece {
+    fn skip(&self, bytes: u64) -> Piece {
+        match self {
+            Piece::Memory(all) => Piece::Memory(all.slice(bytes as usize..)),
+            Piece::Zeros => Piece::Zeros,
+        }
+    }
+
+    fn continues(&self, _: u64, next: &Piece) -> bool {
+        matches!((self, next), (Piece::Zeros, Piece::Zeros))
+    }
+}
+
+/// Where a read finds bytes: a place in the store, unless memory has them.
+#[derive(Clone)]
+struct Shown(Option<Place>);
+
+impl Source for Shown {
+    fn skip(&self, bytes: u64) -> Shown {
+        Shown(self.0.map(|place| place.skip(bytes)))
+    }
+
+    fn continues(&self, len: u64, next: &Shown) -> bool {
+        self.skip(len).0 == next.0
+    }
+}
+
+/// What a range of the device consists of: what has to be read, and what memory has.
+pub struct View {
+    /// What lies in objects, with targets that begin at the range's first byte.
+    pub stored: Vec<Wanted>,
+    /// What covers that, the oldest first: first byte of the device, length, piece.
+    pub newer: Vec<(u64, u64, Piece)>,
+}
+
+impl State {
+    /// What the history says.
+    pub fn new(history: History) -> State {
+        State {
+            size_bytes: history.size_bytes,
+            is_resized: false,
+            committed: history.extents,
+            staged: Extents::default(),
+            in_flight: Extents::default(),
+            pending: Extents::default(),
+            pending_bytes: 0,
+        }
+    }
+
+    /// What a range consists of.
+    pub fn view(&self, offset: u64, len: u64) -> View {
+        let newer: Vec<_> = [&self.in_flight, &self.pending]
+            .into_iter()
+            .flat_map(|layer| layer.within(offset, len))
+            .collect();
+        let mut shown: Extents<Shown> = Extents::default();
+        for layer in [&self.committed, &self.staged] {
+            for (start, len, place) in layer.within(offset, len) {
+                shown.insert(start, len, Shown(Some(place)));
+            }
+        }
+        for (start, len, _) in &newer {
+            shown.insert(*start, *len, Shown(None));
+        }
+        let stored = shown.iter().filter_map(|(start, len, place)| match *place {
+            Shown(Some(Place::Stored(object, at))) => {
+                Some(Wanted { target: (start - offset) as usize, len, object, at })
+            }
+            _ => None,
+        });
+        View { stored: stored.collect(), newer }
+    }
+
+    /// Whether any of a range may read as something other than zeros.
+    pub fn has_any(&self, offset: u64, len: u64) -> bool {
+        let older = [&self.committed, &self.staged];
+        let newer = [&self.in_flight, &self.pending];
+        older.iter().any(|layer| layer.has_any(offset, len))
+            || newer.iter().any(|layer| layer.has_any(offset, len))
+    }
+
+    /// Puts a piece over what is there; whether there is much by now.
+    pub fn put(&mut self, offset: u64, len: u64, piece: Piece) -> bool {
+        if matches!(piece, Piece::Memory(_)) {
+            self.pending_bytes += len;
+        }
+        self.pending.insert(offset, len, piece);
+        self.is_much()
+    }
+
+    /// Whether so much is pending that it should go ahead.
+    pub fn is_much(&self) -> bool {
+        self.pending_bytes >= PENDING_BYTES_MAX
+    }
+
+    /// Has what is pending be in flight; copies of what the next record is to have, unless that is nothing.
+    pub fn send(&mut self) -> Option<(Extents<Place>, Extents<Piece>)> {
+        self.pending_bytes = 0;
+        self.in_flight = take(&mut self.pending);
+        let is_nothing = self.in_flight.is_empty() && self.staged.is_empty() && !self.is_resized;
+        (!is_nothing).then(|| (self.staged.clone(), self.in_flight.clone()))
+    }
+
+    /// What was in flight lies in the store, and no record has it yet.
+    pub fn stage(&mut self, extents: &Extents<Place>) {
+        for (start, len, place) in extents.iter() {
+            self.staged.insert(start, len, *place);
+        }
+        self.in_flight = Extents::default();
+    }
+
+    /// A record has what was staged and in flight.
+    pub fn commit(&mut self, record: &Record) {
+        format::apply(&mut self.committed, &record.extents);
+        self.staged = Extents::default();
+        self.in_flight = Extents::default();
+        self.is_resized &= self.size_bytes != record.size_bytes;
+    }
+}
+
+/// The pieces one after the other, and where they lie if the first is at `base` of the object.
+pub fn placed(
+    mut extents: Extents<Place>,
+    pieces: &Extents<Piece>,
+    object: Object,
+    base: u64,
+) -> (Extents<Place>, Vec<u8>) {
+    let mut contents = Vec::new();
+    for (start, len, piece) in pieces.iter() {
+        match piece {
+            Piece::Zeros => extents.insert(start, len, Place::Zeros),
+            Piece::Memory(bytes) => {
+                let at = base + contents.len() as u64;
+                extents.insert(start, len, Place::Stored(object, at));
+                contents.extend_from_slice(&bytes[..len as usize]);
+            }
+        }
+    }
+    (extents, contents)
+}

@@ -1,0 +1,196 @@
+//! What is dead is deleted, and nothing else.
+
+use super::*;
+use crate::collect::{WINDOW_BYTES, crowded};
+use crate::extents::Extents;
+use crate::format::{Object, Place};
+
+const AT_ONCE: OpenOptions = OpenOptions {
+    read_only: false,
+    take_over: true,
+    patience: Some(Duration::ZERO),
+    collection: Collection { grace: Duration::ZERO, after_bytes: 1 << 20, extents_max: 1 << 20 },
+};
+
+/// The names and lengths of all objects.
+pub fn objects(store: &dyn ObjectStore) -> Vec<(String, u64)> {
+    use futures_util::TryStreamExt;
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let all: Vec<_> = runtime.block_on(store.list(None).try_collect()).expect("listed");
+    all.into_iter().map(|meta| (meta.location.to_string(), meta.size)).collect()
+}
+
+fn bytes_in(store: &dyn ObjectStore) -> u64 {
+    objects(store).iter().map(|(_, bytes)| bytes).sum()
+}
+
+/// Rewrites 4 MiB of the device again and again, a piece at a time, beside a model.
+fn churn(device: &LogDevice, model: &MemoryDevice, numbers: &mut Numbers, syncs: u64) {
+    for number in 0..syncs {
+        let offset = numbers.below((4 << 20) - 70_000) & !4095;
+        let data = vec![number as u8 | 1; 4096 + numbers.below(60_000) as usize];
+        write(device, offset, &data);
+        write(model, offset, &data);
+        device.sync().expect("synced");
+    }
+}
+
+fn same(device: &LogDevice, model: &MemoryDevice) -> bool {
+    read(device, 0, 8 << 20) == read(model, 0, 8 << 20)
+}
+
+/// A volume that is rewritten for long takes a few times what it has; its claims stay.
+#[test]
+fn a_volume_that_is_rewritten_stays_small() {
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let model = MemoryDevice::new(SIZE_BYTES);
+    drop(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
+    let mut numbers = Numbers(1);
+    for _ in 0..3 {
+        let device = LogDevice::open(&at(store.clone()), AT_ONCE).expect("opened");
+        churn(&device, &model, &mut numbers, 400);
+        assert!(same(&device, &model));
+    }
+    // Some 40 MB were written, of which 4 are live.
+    assert!(bytes_in(&*store) < 20 << 20, "{} bytes", bytes_in(&*store));
+    let device = LogDevice::open(&at(store.clone()), AT_ONCE).expect("opened");
+    assert!(same(&device, &model));
+    let collected = device.collect().expect("collected");
+    assert!(collected.objects > 0, "{collected:?}");
+    assert!(bytes_in(&*store) < 6 << 20, "{} bytes", bytes_in(&*store));
+    assert!(same(&device, &model));
+    drop(device);
+    let device = LogDevice::open(&at(store.clone()), READ_ONLY).expect("opened");
+    assert!(same(&device, &model));
+    let head = crate::format::Record::head_bytes(0) as u64;
+    let bare = objects(&*store).iter().filter(|(_, bytes)| *bytes == head).count();
+    assert_eq!(bare, 10, "five claims and their releases");
+}
+
+/// The machine may stop before and after each PUT and each delete; what was synced is there.
+#[test]
+fn a_crash_amid_collection_loses_nothing() {
+    let store = Arc::new(FaultStore::new());
+    let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+    let model = MemoryDevice::new(SIZE_BYTES);
+    let mut numbers = Numbers(2);
+    churn(&device, &model, &mut numbers, 30);
+    store.keep_images();
+    for _ in 0..2 {
+        device.collect().expect("collected");
+        let images = store.images();
+        for (state, image) in images.iter().enumerate() {
+            let crashed = LogDevice::open(&in_memory(image), READ_ONLY).expect("opened");
+            assert!(same(&crashed, &model), "state {state}");
+        }
+        assert!(images.len() >= 9, "{} states", images.len());
+        store.keep_images();
+        churn(&device, &model, &mut numbers, 20);
+        store.keep_images();
+    }
+}
+
+/// The map stays small also where every other block is rewritten.
+#[test]
+fn the_map_is_bounded() {
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    drop(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
+    let mut options = AT_ONCE;
+    options.collection.extents_max = 200;
+    let device = LogDevice::open(&at(store.clone()), options).expect("opened");
+    let model = MemoryDevice::new(SIZE_BYTES);
+    let mut numbers = Numbers(3);
+    for number in 0..40_u8 {
+        for _ in 0..50 {
+            let offset = numbers.below(SIZE_BYTES / 4096) * 4096;
+            write(&device, offset, &[number; 4096]);
+            write(&model, offset, &[number; 4096]);
+        }
+        device.sync().expect("synced");
+        assert!(device.extent_count() <= 400, "{} extents", device.extent_count());
+    }
+    assert!(read(&device, 0, SIZE_BYTES as usize) == read(&model, 0, SIZE_BYTES as usize));
+}
+
+/// A program that has an old version open, and no snapshot of it, is told what to do.
+#[test]
+fn a_reader_of_what_was_collected_is_told() {
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+    write(&device, 0, &[1; 4096]);
+    device.sync().expect("synced");
+    let reader = LogDevice::open(&at(store.clone()), READ_ONLY).expect("opened");
+    write(&device, 0, &[2; 4096]);
+    device.sync().expect("synced");
+    assert_eq!(device.collect().expect("collected").objects, 1);
+    let error = reader.read_at(0, &mut [0; 4096]).expect_err("collected").to_string();
+    assert!(error.contains("deleted, since the volume went on"), "{error}");
+    assert_eq!(read(&device, 0, 4096), [2; 4096]);
+}
+
+/// Nothing is deleted before the grace is over, or before much was written.
+#[test]
+fn a_grace_is_kept() {
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    drop(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
+    let mut options = AT_ONCE;
+    options.collection.grace = Duration::from_secs(3600);
+    let device = LogDevice::open(&at(store.clone()), options).expect("opened");
+    churn(&device, &MemoryDevice::new(SIZE_BYTES), &mut Numbers(4), 200);
+    assert_eq!(device.requests().deletes, 0);
+    options.collection = Collection { grace: Duration::ZERO, ..LATER };
+    let device = LogDevice::open(&at(store), options).expect("opened");
+    churn(&device, &MemoryDevice::new(SIZE_BYTES), &mut Numbers(4), 200);
+    assert_eq!(device.requests().deletes, 0);
+}
+
+/// A writer that was paused long enough for all its slots to be collected writes no more.
+#[test]
+fn a_writer_that_slept_through_a_collection_is_fenced() {
+    let store = Arc::new(FaultStore::new());
+    let first = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+    let model = MemoryDevice::new(SIZE_BYTES);
+    churn(&first, &model, &mut Numbers(5), 5);
+    write(&first, 0, b"never");
+    let second = LogDevice::open(&at(store.clone()), TAKE_OVER).expect("taken over");
+    churn(&second, &model, &mut Numbers(6), 40);
+    second.collect().expect("collected");
+    churn(&second, &model, &mut Numbers(7), 3);
+    let error = first.sync().expect_err("fenced").to_string();
+    assert!(error.contains("another program took the volume over"), "{error}");
+    assert!(first.collect().is_err());
+    assert!(same(&second, &model));
+}
+
+/// What files had that were removed is discarded without being asked for, and so collected.
+#[test]
+fn files_that_were_removed_take_no_room() {
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let device = Arc::new(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let files = files_on(device.clone());
+    for number in 0..4 {
+        let file = files.create(format!("/f{number}")).expect("created");
+        file.write_all_at(0, &vec![7; 5 << 20]).expect("written");
+    }
+    files.volume().sync().expect("synced");
+    assert!(bytes_in(&*store) > 20 << 20);
+    for number in 0..4 {
+        files.remove_file(format!("/f{number}")).expect("removed");
+    }
+    files.close().expect("closed");
+    device.collect().expect("collected");
+    assert!(bytes_in(&*store) < 2 << 20, "{} bytes", bytes_in(&*store));
+}
+
+#[test]
+fn the_ranges_with_the_most_extents_are_chosen() {
+    let mut extents = Extents::default();
+    for number in 0..100 {
+        let place = Place::Stored(Object::record(number + 1), 0);
+        extents.insert(number * 8192, 4096, place);
+        extents.insert(3 * WINDOW_BYTES + number * (WINDOW_BYTES / 4), 4096, place);
+    }
+    assert_eq!(crowded(&extents, 50), [(0, WINDOW_BYTES)]);
+    assert_eq!(crowded(&extents, 101).len(), 2);
+}

@@ -1,0 +1,200 @@
+//! A program is paused before each of its requests in turn, while another writes and collects.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, mpsc};
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+
+use super::*;
+use crate::versions;
+
+/// A store whose so many-th request waits until it is let go.
+struct PausedStore {
+    inner: Arc<InMemory>,
+    left: AtomicUsize,
+    reached: Mutex<mpsc::Sender<bool>>,
+    go_on: Mutex<mpsc::Receiver<()>>,
+}
+
+impl PausedStore {
+    fn step(&self) {
+        if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.reached.lock().expect("open").send(true).expect("heard");
+            self.go_on.lock().expect("open").recv().expect("let go");
+        }
+    }
+}
+
+impl fmt::Display for PausedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a store that pauses")
+    }
+}
+
+impl fmt::Debug for PausedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for PausedStore {
+    async fn put_opts(&self, at: &Path, load: PutPayload, how: PutOptions) -> Result<PutResult> {
+        self.step();
+        self.inner.put_opts(at, load, how).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        at: &Path,
+        how: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(at, how).await
+    }
+
+    async fn get_opts(&self, at: &Path, how: GetOptions) -> Result<GetResult> {
+        self.step();
+        self.inner.get_opts(at, how).await
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.step();
+        self.inner.delete_stream(paths)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.step();
+        self.inner.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, how: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, how).await
+    }
+}
+
+/// A volume of which a good part of the log is collected, its writer, and the number in its first block.
+fn begun() -> (Arc<InMemory>, LogDevice) {
+    let store = Arc::new(InMemory::new());
+    let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+    for number in 1..4 {
+        put(&device, number);
+    }
+    device.collect().expect("collected");
+    put(&device, 4);
+    put(&device, 5);
+    (store, device)
+}
+
+fn put(device: &LogDevice, number: u64) {
+    write(device, 0, &number.to_le_bytes());
+    device.sync().expect("synced");
+}
+
+fn number(device: &LogDevice) -> std::io::Result<u64> {
+    let mut buf = [0; 8];
+    device.read_at(0, &mut buf).map(|()| u64::from_le_bytes(buf))
+}
+
+/// Does something on a store that pauses before one of its requests, each in turn; meanwhile the writer
+/// commits and collects. Shows the outcome beside the store and the writer; how many requests there were.
+fn at_each_request<T: Send + 'static>(
+    version: &str,
+    act: fn(&Location) -> T,
+    check: impl Fn(T, &Arc<InMemory>, &LogDevice),
+) -> usize {
+    for request in 1.. {
+        let (store, writer) = begun();
+        let (reached, is_paused) = mpsc::channel();
+        let (let_go, go_on) = mpsc::channel();
+        let paused = Arc::new(PausedStore {
+            inner: store.clone(),
+            left: AtomicUsize::new(request),
+            reached: Mutex::new(reached.clone()),
+            go_on: Mutex::new(go_on),
+        });
+        let location = Location::new("test", paused.clone(), &format!("bucket/volume{version}"));
+        let acting = std::thread::spawn(move || {
+            let outcome = act(&location);
+            let _ = reached.send(false);
+            outcome
+        });
+        let is_paused = is_paused.recv().expect("it pauses or ends");
+        if is_paused {
+            for number in 6..10 {
+                if writer.sync().is_ok() {
+                    write(&writer, 0, &u64::to_le_bytes(number));
+                    let _ = writer.sync();
+                }
+            }
+            let _ = writer.collect();
+            write(&writer, 0, &u64::to_le_bytes(10));
+            let _ = writer.sync();
+            let_go.send(()).expect("it waits");
+        }
+        let outcome = acting.join().expect("no panic");
+        paused.left.store(usize::MAX, Ordering::SeqCst);
+        check(outcome, &store, &writer);
+        if !is_paused {
+            return request - 1;
+        }
+    }
+    0
+}
+
+/// A claim is of the log's end, however old what it stands on.
+#[test]
+fn a_claim_that_was_paused() {
+    let claim = |location: &Location| LogDevice::open(location, TAKE_OVER).expect("claimed");
+    let requests = at_each_request("", claim, |claimed, store, writer| {
+        write(writer, 0, &[0xff; 8]);
+        assert!(writer.sync().is_err(), "the other is fenced");
+        let seen = number(&claimed).expect("read");
+        assert!(seen == 5 || seen == 10, "{seen}");
+        put(&claimed, seen + 100);
+        let fresh = LogDevice::open(&at(store.clone()), READ_ONLY).expect("opened");
+        assert_eq!(number(&fresh).expect("read"), seen + 100);
+    });
+    assert!(requests >= 6, "{requests}");
+}
+
+/// An opening to read finds a version that there was, or it is said that that was collected.
+#[test]
+fn a_reader_that_was_paused() {
+    let open = |location: &Location| LogDevice::open(location, READ_ONLY).expect("opened");
+    let requests = at_each_request("", open, |device, _, _| match number(&device) {
+        Ok(seen) => assert!((5..=10).contains(&seen), "{seen}"),
+        Err(error) => assert!(error.to_string().contains("was deleted"), "{error}"),
+    });
+    assert!(requests >= 5, "{requests}");
+}
+
+/// A version that was kept can be read, however long that took.
+#[test]
+fn a_snapshot_that_was_paused() {
+    let requests = at_each_request("@v1", versions::create, |kept, store, writer| {
+        kept.expect("kept");
+        for number in 11..14 {
+            put(writer, number);
+        }
+        writer.collect().expect("collected");
+        let version = Location::new("test", store.clone(), "bucket/volume@v1");
+        let device = LogDevice::open(&version, READ_ONLY).expect("opened");
+        let seen = number(&device).expect("read");
+        assert!((5..=10).contains(&seen), "{seen}");
+    });
+    assert!(requests >= 6, "{requests}");
+}

@@ -1,0 +1,160 @@
+//! Versions that are kept, and clones.
+
+use super::collection::objects;
+use super::*;
+use crate::versions;
+
+fn version(store: &Arc<InMemory>, name: &str) -> Location {
+    Location::new("test", store.clone(), &format!("bucket/volume@{name}"))
+}
+
+fn clone_at(store: &Arc<InMemory>, name: &str) -> Location {
+    Location::new("test", store.clone(), &format!("bucket/{name}"))
+}
+
+fn made() -> (Arc<InMemory>, LogDevice) {
+    let store = Arc::new(InMemory::new());
+    let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+    (store, device)
+}
+
+fn puts_of(store: &InMemory, act: impl FnOnce()) -> usize {
+    let before = objects(store);
+    act();
+    objects(store).iter().filter(|object| !before.contains(object)).count()
+}
+
+/// A version reads as it was, whatever is written and collected since, until it is removed.
+#[test]
+fn a_version_stays_as_it_was() {
+    let (store, device) = made();
+    write(&device, 0, &[1; 9000]);
+    device.sync().expect("synced");
+    write(&device, 0, b"not synced");
+    let kept = version(&store, "first");
+    assert_eq!(puts_of(&store, || versions::create(&kept).expect("kept")), 1);
+    let again = versions::create(&kept).expect_err("there is one");
+    assert!(matches!(again, Error::VersionExists { .. }), "{again}");
+    device.sync().expect("synced");
+    write(&device, 0, &[2; 9000]);
+    device.sync().expect("synced");
+    device.collect().expect("collected");
+    let read_only = LogDevice::open(&kept, READ_ONLY).expect("opened");
+    assert_eq!(read(&read_only, 0, 9000), [1; 9000]);
+    assert_eq!(read_only.requests(), Requests { gets: 3, ..Requests::default() });
+    let refused = LogDevice::open(&kept, TAKE_OVER).map(|_| ()).expect_err("for reading alone");
+    assert!(matches!(refused, Error::VersionIsFixed { .. }), "{refused}");
+    let names = |all: Vec<versions::Version>| -> Vec<String> {
+        all.into_iter().map(|version| version.name).collect()
+    };
+    assert_eq!(names(versions::list(&at(store.clone())).expect("listed")), ["first"]);
+    versions::remove(&kept).expect("removed");
+    assert!(matches!(versions::remove(&kept), Err(Error::NoVersion { .. })));
+    assert!(matches!(LogDevice::open(&kept, READ_ONLY), Err(Error::NoVersion { .. })));
+    assert!(device.collect().expect("collected").objects > 0);
+    assert_eq!(read(&device, 0, 9000), [2; 9000]);
+}
+
+/// A clone begins as the version, goes its own way, and keeps what it shares, also when the version is
+/// removed and its origin rewritten; so does a clone of it.
+#[test]
+fn a_clone_goes_its_own_way() {
+    let (store, device) = made();
+    write(&device, 0, &[1; 9000]);
+    write(&device, 1 << 20, &vec![3; 9 << 20]);
+    device.sync().expect("synced");
+    let kept = version(&store, "v1");
+    versions::create(&kept).expect("kept");
+    let place = clone_at(&store, "clone");
+    let puts = puts_of(&store, || versions::clone(&kept, &place).expect("cloned"));
+    assert_eq!(puts, 4);
+    assert!(matches!(versions::clone(&kept, &place), Err(Error::Exists { .. })));
+    let clone = LogDevice::open(&place, OpenOptions::default()).expect("opened");
+    assert_eq!(read(&clone, 0, 9000), [1; 9000]);
+    write(&clone, 4096, &[5; 4096]);
+    clone.sync().expect("synced");
+    write(&device, 0, &vec![2; 12 << 20]);
+    device.sync().expect("synced");
+    versions::remove(&kept).expect("removed");
+    device.collect().expect("collected");
+    clone.collect().expect("collected");
+    let of_clone = Location::new("test", store.clone(), "bucket/clone@v2");
+    versions::create(&of_clone).expect("kept");
+    versions::clone(&of_clone, &clone_at(&store, "second")).expect("cloned");
+    write(&clone, 0, &[6; 9000]);
+    clone.sync().expect("synced");
+    versions::remove(&of_clone).expect("removed");
+    clone.collect().expect("collected");
+    let second = LogDevice::open(&clone_at(&store, "second"), OpenOptions::default());
+    let second = second.expect("opened");
+    for device in [&second, &LogDevice::open(&place, READ_ONLY).expect("opened")] {
+        assert!(read(device, 1 << 20, 9 << 20).iter().all(|byte| *byte == 3));
+    }
+    assert_eq!(read(&second, 0, 4096), [1; 4096]);
+    assert_eq!(read(&second, 4096, 4096), [5; 4096]);
+    assert_eq!(read(&clone, 0, 9000), [6; 9000]);
+    assert_eq!(read(&device, 0, 9000), [2; 9000]);
+    let listed = versions::list(&at(store.clone())).expect("listed");
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].clone.as_deref(), Some("bucket/clone"));
+}
+
+/// What is kept for a clone goes when that is gone.
+#[test]
+fn a_clone_that_is_gone_keeps_nothing() {
+    let (store, device) = made();
+    write(&device, 0, &[1; 9000]);
+    device.sync().expect("synced");
+    let kept = version(&store, "v1");
+    versions::create(&kept).expect("kept");
+    versions::clone(&kept, &clone_at(&store, "clone")).expect("cloned");
+    versions::remove(&kept).expect("removed");
+    assert_eq!(versions::list(&at(store.clone())).expect("listed").len(), 1);
+    assert!(matches!(versions::remove(&kept), Err(Error::NoVersion { .. })));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    for (name, _) in objects(&*store) {
+        if name.starts_with("bucket/clone/") {
+            runtime.block_on(store.delete(&name.into())).expect("deleted");
+        }
+    }
+    versions::remove(&kept).expect("removed");
+    assert_eq!(versions::list(&at(store.clone())).expect("listed"), []);
+}
+
+/// A clone whose making stopped halfway says so, and is no volume of size 0.
+#[test]
+fn a_clone_that_was_not_completed_is_refused() {
+    let (store, device) = made();
+    write(&device, 0, &[1; 9000]);
+    device.sync().expect("synced");
+    let kept = version(&store, "v1");
+    versions::create(&kept).expect("kept");
+    versions::clone(&kept, &clone_at(&store, "clone")).expect("cloned");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    for (name, _) in objects(&*store) {
+        if name == "bucket/clone/head" || name.starts_with("bucket/clone/map/") {
+            runtime.block_on(store.delete(&name.into())).expect("deleted");
+        }
+    }
+    let error = LogDevice::open(&clone_at(&store, "clone"), READ_ONLY).map(|_| ());
+    let error = error.expect_err("not complete").to_string();
+    assert!(error.contains("was not completed"), "{error}");
+}
+
+#[test]
+fn names_of_versions() {
+    for (url, part) in [
+        ("file:///tmp/volume@", "up to 128 letters"),
+        ("file:///tmp/volume@a b", "up to 128 letters"),
+        ("file:///tmp/volume@.hidden", "up to 128 letters"),
+    ] {
+        let error = Location::parse(url).map(|_| ()).expect_err("no name").to_string();
+        assert!(error.contains(part), "{error}");
+    }
+    let location = Location::parse("file:///tmp/volume@v1.2").expect("a version");
+    assert_eq!(location.version(), Some("v1.2"));
+    let beside = Location::new("test", Arc::new(InMemory::new()), "a@b/volume");
+    assert_eq!(beside.version(), None);
+    let unnamed = versions::create(&at(Arc::new(InMemory::new()))).expect_err("no name");
+    assert!(matches!(unnamed, Error::NoName { .. }), "{unnamed}");
+}

@@ -1,0 +1,207 @@
+//! Versions of a volume that are kept, and volumes that begin as one.
+//!
+//! A version is a map that stays, under a name. It needs no writer: whoever can put an object keeps what
+//! the log has at that moment. The map is put first and then it is looked whether there is a newer one
+//! in `map/`; if there is none, all that deletes from then on finds the version (decisions/031).
+//!
+//! A clone has the map of a version, and reads the objects that it leads to where they are. For that the
+//! version is kept under a second name, which goes when the clone is gone.
+
+use std::time::SystemTime;
+
+use uuid::Uuid;
+
+use crate::error::Error;
+use crate::extents::Extents;
+use crate::format::{self, Format, Place, Record};
+use crate::history::{self, History};
+use crate::location::Location;
+use crate::store::Store;
+
+/// How often a version is read again because the volume was collected meanwhile.
+const TRIES: usize = 8;
+
+/// A version that is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Its name.
+    pub name: String,
+    /// When it was made, by the clock of the store.
+    pub made: SystemTime,
+    /// The prefix of the clone that it is kept for, if it is for one alone.
+    pub clone: Option<String>,
+}
+
+/// Keeps the volume as it is now, under the version's name.
+///
+/// # Errors
+///
+/// [`Error::NoName`]; [`Error::VersionExists`]; [`Error::Collecting`]; those of the store.
+pub fn create(location: &Location) -> Result<(), Error> {
+    let name = named(location)?;
+    let store = location.connect()?;
+    let object = format::snapshot_name(name);
+    for _ in 0..TRIES {
+        let history = History::read(&store)?;
+        let mut map = history.map();
+        map.nonce = *Uuid::new_v4().as_bytes();
+        let (bytes, _) = map.encode();
+        match store.create(&object, bytes.clone()) {
+            // It may be our own, of which the answer was lost.
+            Err(error) if error.is_taken() => {
+                if store.get(&object, None)? != bytes {
+                    return Err(Error::VersionExists { name: name.to_owned() });
+                }
+            }
+            created => created?,
+        }
+        let after = format::map_name(history.slot, u64::MAX);
+        if store.list_after("map", &after)?.is_empty() {
+            return Ok(());
+        }
+        store.delete(std::slice::from_ref(&object))?;
+    }
+    Err(Error::Collecting { name: name.to_owned() })
+}
+
+/// The versions that are kept, by name.
+///
+/// # Errors
+///
+/// [`Error::NoVolume`]; those of the store.
+pub fn list(location: &Location) -> Result<Vec<Version>, Error> {
+    let store = location.connect()?;
+    history::read_format(&store)?;
+    let mut versions = Vec::new();
+    store.list("snapshots", None, |listed| {
+        if let Some(name) = listed.name.strip_prefix("snapshots/") {
+            versions.push(Version { name: name.to_owned(), made: listed.made, clone: None });
+        }
+    })?;
+    versions.sort_by(|one, other| one.name.cmp(&other.name));
+    for version in &mut versions {
+        if version.name.contains('@') {
+            let bytes = store.get(&format::snapshot_name(&version.name), None)?;
+            version.clone = Some(clone_of(&bytes, &version.name)?);
+        }
+    }
+    Ok(versions)
+}
+
+/// Keeps a version no longer, nor what is kept of it for clones that are gone.
+///
+/// # Errors
+///
+/// [`Error::NoName`]; [`Error::NoVersion`]; those of the store.
+pub fn remove(location: &Location) -> Result<(), Error> {
+    let name = named(location)?;
+    let store = location.connect()?;
+    let object = format::snapshot_name(name);
+    let for_clones = format!("{object}@");
+    let mut is_any = false;
+    for kept in store.list_after("snapshots", &for_clones)? {
+        if !kept.starts_with(&for_clones) {
+            continue;
+        }
+        let bytes = store.get(&kept, None)?;
+        let clone = location.beside(&clone_of(&bytes, &kept)?).connect()?;
+        if is_clone(&clone, &kept)? {
+            continue;
+        }
+        is_any = true;
+        store.delete(std::slice::from_ref(&kept))?;
+        // One that was being made sees that this is gone, or is seen here.
+        if is_clone(&clone, &kept)? {
+            store.put(&kept, bytes)?;
+        }
+    }
+    match store.get(&object, Some(0..1)) {
+        Err(error) if error.is_not_found() && is_any => return Ok(()),
+        Err(error) if error.is_not_found() => {
+            return Err(Error::NoVersion { prefix: store.prefix(), name: name.to_owned() });
+        }
+        there => there?,
+    };
+    store.delete(&[object])
+}
+
+/// Makes a volume that begins as the version, and shares with it what neither changes.
+///
+/// # Errors
+///
+/// [`Error::NoName`]; [`Error::NoVersion`]; [`Error::Exists`]; [`Error::OtherStore`]; those of the store.
+pub fn clone(from: &Location, to: &Location) -> Result<(), Error> {
+    let name = named(from)?;
+    if !from.is_beside(to) || to.version().is_some() {
+        return Err(Error::OtherStore { url: to.to_string() });
+    }
+    let (parent, store) = (from.connect()?, to.connect()?);
+    let version = History::of_snapshot(&parent, name)?;
+    let mut origins = vec![parent.prefix()];
+    origins.extend(version.format.origins.iter().cloned());
+    if origins.len() > Format::ORIGINS_MAX {
+        return Err(Error::TooManyOrigins);
+    }
+    let uuid = Uuid::new_v4();
+    let kept = format!("{}@{uuid}", format::snapshot_name(name));
+    let mut bytes = version.map().encode().0;
+    bytes.extend_from_slice(store.prefix().as_bytes());
+    parent.put(&kept, bytes)?;
+    parent.get(&format::snapshot_name(name), Some(0..1))?;
+    let sector_bytes = version.format.sector_bytes;
+    let format = Format { uuid: *uuid.as_bytes(), sector_bytes, origins };
+    if let Err(error) = store.create("format", format.encode()) {
+        let is_ours = history::read_format(&store).is_ok_and(|there| there == format);
+        if !is_ours {
+            parent.delete(&[kept])?;
+            return Err(match error.is_taken() {
+                true => Error::Exists { prefix: store.prefix() },
+                false => error,
+            });
+        }
+    }
+    parent.get(&kept, Some(0..1))?;
+    let map = Record {
+        uuid: format.uuid,
+        slot: 0,
+        term: 0,
+        previous: 0,
+        extents: in_clone(&version.extents),
+        ..version.map()
+    };
+    store.put(&format::map_name(0, 0), map.encode().0)?;
+    store.put("head", format::encode_hint(0, 0))
+}
+
+/// The same places as a clone names them.
+fn in_clone(extents: &Extents<Place>) -> Extents<Place> {
+    let mut moved = Extents::default();
+    for (start, len, place) in extents.iter() {
+        if let Place::Stored(object, at) = place {
+            moved.insert(start, len, Place::Stored(object.of_clone(), *at));
+        }
+    }
+    moved
+}
+
+/// The prefix of the clone that a version is kept for, which follows its map.
+fn clone_of(bytes: &[u8], name: &str) -> Result<String, Error> {
+    let wrong = |why: String| Error::Damaged { object: name.to_owned(), why };
+    let len = Record::len_of(bytes).map_err(wrong)?;
+    let prefix = bytes.get(len..).unwrap_or_default().to_vec();
+    String::from_utf8(prefix).map_err(|error| wrong(error.to_string()))
+}
+
+/// Whether the volume is the clone that a version is kept for.
+fn is_clone(store: &Store, kept: &str) -> Result<bool, Error> {
+    let uuid = kept.rsplit_once('@').and_then(|(_, uuid)| Uuid::parse_str(uuid).ok());
+    match history::read_format(store) {
+        Ok(format) => Ok(uuid.is_some_and(|uuid| format.uuid == *uuid.as_bytes())),
+        Err(Error::NoVolume { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn named(location: &Location) -> Result<&str, Error> {
+    location.version().ok_or_else(|| Error::NoName { url: location.to_string() })
+}

@@ -1,0 +1,387 @@
+//! The one program that writes a volume: its claim, its records, and what it collects.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::RwLock;
+use uuid::Uuid;
+
+use crate::chunks::{Chunks, Wanted};
+use crate::collect::{self, Collection, Mark, Swept, WINDOW_BYTES};
+use crate::commit::{self, Owner};
+use crate::error::Error;
+use crate::extents::Extents;
+use crate::format::{self, Format, Kind, Object, Place, Record};
+use crate::history::History;
+use crate::state::{State, placed};
+use crate::store::Store;
+
+/// A map is written after so many records, or a later opening would have to read them all, if as much
+/// was written since the last one as the map is long.
+const RECORDS_PER_MAP: u64 = 64;
+/// What a volume is rewritten by, of what it has, until it is looked for dead objects again.
+const SHARE_UNTIL_SWEEP: u64 = 8;
+
+/// How a volume in a store is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenOptions {
+    /// Claim nothing, and refuse writes.
+    pub read_only: bool,
+    /// Claim the volume though its last writer has not released it. That writes no more then.
+    pub take_over: bool,
+    /// How long a request is repeated that fails; for ever by default, since a failed sync ends all writing.
+    pub patience: Option<Duration>,
+    /// When dead objects are deleted.
+    pub collection: Collection,
+}
+
+/// Where the log goes on.
+pub struct Writer {
+    store: Arc<Store>,
+    chunks: Arc<Chunks>,
+    state: Arc<RwLock<State>>,
+    format: Format,
+    options: OpenOptions,
+    term: u64,
+    /// The last slot that is taken.
+    slot: u64,
+    checksum: u32,
+    /// How many objects of contents this term has.
+    data_count: u64,
+    records_since_map: u64,
+    bytes_since_map: u64,
+    bytes_since_mark: u64,
+    /// What may be swept after the grace, and since when.
+    mark: Option<(Instant, Mark)>,
+    sweeping: Option<JoinHandle<Result<Swept, Error>>>,
+    /// Ranges of the device to write anew.
+    plan: VecDeque<(u64, u64)>,
+}
+
+/// A volume that is claimed.
+pub struct Claimed {
+    history: History,
+    slot: u64,
+    checksum: u32,
+}
+
+/// Claims a volume of which this history was read.
+///
+/// The slot may be one that was collected, if much has happened since the history was read. Then there
+/// are records after it, since the last one is never deleted, and the claim counts for nothing.
+///
+/// # Errors
+///
+/// [`Error::Claimed`]; those of the store.
+pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Result<Claimed, Error> {
+    loop {
+        if !history.is_released && !options.take_over {
+            return Err(Error::Claimed { term: history.term });
+        }
+        let slot = history.slot + 1;
+        let claim = Record {
+            uuid: history.format.uuid,
+            slot,
+            term: slot,
+            nonce: *Uuid::new_v4().as_bytes(),
+            previous: history.checksum,
+            kind: Kind::Claim,
+            size_bytes: history.size_bytes,
+            extents: Extents::default(),
+        };
+        let (bytes, checksum) = claim.encode();
+        match commit::settle(store, slot, claim.nonce, &bytes.into(), options.patience)? {
+            // Its writer was quicker. What it committed is part of what is claimed.
+            Owner::Another => {
+                if history.read_next(store).is_err() {
+                    history = History::read(store)?;
+                }
+            }
+            Owner::Ours if store.list_after("log", &format::record_name(slot))?.is_empty() => {
+                return Ok(Claimed { history, slot, checksum });
+            }
+            Owner::Ours => history = History::read(store)?,
+        }
+    }
+}
+
+impl Claimed {
+    /// What the volume is.
+    pub fn format(&self) -> &Format {
+        &self.history.format
+    }
+
+    /// The writer, and what it writes to.
+    pub fn into_writer(
+        self,
+        store: Arc<Store>,
+        chunks: Arc<Chunks>,
+        options: OpenOptions,
+    ) -> (Writer, Arc<RwLock<State>>) {
+        let Claimed { history, slot, checksum } = self;
+        let (format, records) = (history.format.clone(), history.records_since_map + 1);
+        let state = Arc::new(RwLock::new(State::new(history)));
+        let writer = Writer {
+            store,
+            chunks,
+            state: Arc::clone(&state),
+            format,
+            options,
+            term: slot,
+            slot,
+            checksum,
+            data_count: 0,
+            records_since_map: records,
+            bytes_since_map: 0,
+            bytes_since_mark: 0,
+            mark: None,
+            sweeping: None,
+            plan: VecDeque::new(),
+        };
+        (writer, state)
+    }
+}
+
+impl Writer {
+    /// Commits what was written.
+    pub fn commit(&mut self) -> Result<(), Error> {
+        let Some((staged, pieces)) = self.state.write().send() else { return Ok(()) };
+        let object = Object::record(self.slot + 1);
+        let (counted, _) = placed(staged.clone(), &pieces, object, 0);
+        let head = Record::head_bytes(counted.len()) as u64;
+        let (extents, contents) = placed(staged, &pieces, object, head);
+        self.append(Kind::Epoch, extents, contents)?;
+        self.keep_house()
+    }
+
+    /// Sends what is pending ahead of its record, unless another thread has.
+    pub fn send_ahead(&mut self) -> Result<(), Error> {
+        let pieces = {
+            let mut state = self.state.write();
+            if !state.is_much() {
+                return Ok(());
+            }
+            state.send().map(|(_, pieces)| pieces).unwrap_or_default()
+        };
+        let object = Object::data(self.term, self.data_count);
+        self.data_count += 1;
+        let (extents, contents) = placed(Extents::default(), &pieces, object, 0);
+        self.count(contents.len() as u64);
+        commit::put(&self.store, &object.name(), &contents.into(), self.options.patience)?;
+        self.state.write().stage(&extents);
+        Ok(())
+    }
+
+    /// Ends the term.
+    pub fn release(mut self) -> Result<(), Error> {
+        if self.bytes_since_map > 0 || self.records_since_map > RECORDS_PER_MAP {
+            self.write_map()?;
+        }
+        if let Some(sweeping) = self.sweeping.take() {
+            self.swept(sweeping);
+        }
+        self.append(Kind::Release, Extents::default(), Vec::new())
+    }
+
+    /// Commits, and deletes what is dead by now, whoever may be reading it without a snapshot; writes anew
+    /// what keeps much more than it has.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub fn collect(&mut self) -> Result<Swept, Error> {
+        self.commit()?;
+        let mut all = Swept::default();
+        for is_second in [false, true] {
+            self.write_map()?;
+            let swept = collect::sweep(&self.store, &self.new_mark())?;
+            all.objects += swept.objects;
+            all.bytes += swept.bytes;
+            if is_second || swept.sparse.is_empty() {
+                break;
+            }
+            self.plan = collect::ranges_of(&self.state.read().committed, &swept.sparse).into();
+            while self.write_anew()? {}
+        }
+        Ok(all)
+    }
+
+    /// Puts a record into the next slot.
+    fn append(
+        &mut self,
+        kind: Kind,
+        extents: Extents<Place>,
+        contents: Vec<u8>,
+    ) -> Result<(), Error> {
+        let slot = self.slot + 1;
+        let record = Record {
+            uuid: self.format.uuid,
+            slot,
+            term: self.term,
+            nonce: *Uuid::new_v4().as_bytes(),
+            previous: self.checksum,
+            kind,
+            size_bytes: self.state.read().size_bytes,
+            extents,
+        };
+        let (mut bytes, checksum) = record.encode();
+        bytes.extend_from_slice(&contents);
+        let len = bytes.len() as u64;
+        let patience = self.options.patience;
+        match commit::settle(&self.store, slot, record.nonce, &bytes.into(), patience)? {
+            Owner::Another => return Err(Error::Fenced { slot }),
+            Owner::Ours => {}
+        }
+        self.slot = slot;
+        self.checksum = checksum;
+        self.records_since_map += 1;
+        if kind == Kind::Epoch {
+            self.count(len);
+            self.state.write().commit(&record);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, bytes: u64) {
+        self.bytes_since_map += bytes;
+        self.bytes_since_mark += bytes;
+    }
+
+    /// Writes where everything lies after the last record, and the hint that leads an opening there.
+    fn write_map(&mut self) -> Result<(), Error> {
+        let map = {
+            let state = self.state.read();
+            Record {
+                uuid: self.format.uuid,
+                slot: self.slot,
+                term: self.term,
+                nonce: [0; 16],
+                previous: self.checksum,
+                kind: Kind::Epoch,
+                size_bytes: state.size_bytes,
+                extents: state.committed.clone(),
+            }
+        };
+        let name = format::map_name(map.slot, map.term);
+        commit::put(&self.store, &name, &map.encode().0.into(), self.options.patience)?;
+        let hint = format::encode_hint(map.slot, map.term);
+        commit::put(&self.store, "head", &hint.into(), self.options.patience)?;
+        self.records_since_map = 0;
+        self.bytes_since_map = 0;
+        Ok(())
+    }
+
+    /// What follows a commit now and then: a map, a step of the plan, and a sweep.
+    fn keep_house(&mut self) -> Result<(), Error> {
+        let map_bytes = Record::head_bytes(self.state.read().committed.len()) as u64;
+        if self.records_since_map >= RECORDS_PER_MAP && self.bytes_since_map >= map_bytes {
+            self.write_map()?;
+            self.plan_sweep();
+        }
+        if let Some(sweeping) = self.sweeping.take_if(|sweeping| sweeping.is_finished()) {
+            self.swept(sweeping);
+        }
+        let is_due =
+            |(made, _): &mut (Instant, Mark)| made.elapsed() >= self.options.collection.grace;
+        if let Some((_, mark)) = self.mark.take_if(is_due) {
+            let store = Arc::clone(&self.store);
+            self.sweeping = Some(std::thread::spawn(move || collect::sweep(&store, &mark)));
+        }
+        let is_under_way = self.write_anew()?;
+        self.keep_map_small(is_under_way)
+    }
+
+    /// Writes crowded ranges anew: one for each commit where there are too many extents, all where there
+    /// are far too many.
+    fn keep_map_small(&mut self, is_under_way: bool) -> Result<(), Error> {
+        let max = self.options.collection.extents_max;
+        let count = self.state.read().committed.len();
+        if count <= if is_under_way { max * 2 } else { max } {
+            return Ok(());
+        }
+        self.plan = collect::crowded(&self.state.read().committed, count - max / 2).into();
+        while self.state.read().committed.len() > max * 2 && self.write_anew()? {}
+        Ok(())
+    }
+
+    /// Has what is dead in the map that was just written be deleted, if that may be much.
+    fn plan_sweep(&mut self) {
+        let is_planned = self.mark.is_some() || self.sweeping.is_some() || !self.plan.is_empty();
+        if is_planned || self.bytes_since_mark < self.options.collection.after_bytes {
+            return;
+        }
+        let mark = self.new_mark();
+        if self.bytes_since_mark >= mark.live.values().sum::<u64>() / SHARE_UNTIL_SWEEP {
+            self.mark = Some((Instant::now(), mark));
+            self.bytes_since_mark = 0;
+        }
+    }
+
+    /// The mark of the map that was just written.
+    fn new_mark(&self) -> Mark {
+        Mark {
+            slot: self.slot,
+            term: self.term,
+            data_count: self.data_count,
+            live: collect::live(&self.state.read().committed),
+        }
+    }
+
+    /// A sweep has ended; one that failed is left to the next.
+    fn swept(&mut self, sweeping: JoinHandle<Result<Swept, Error>>) {
+        match sweeping.join() {
+            Ok(Ok(swept)) => {
+                tracing::info!(swept.objects, swept.bytes, "deleted dead objects");
+                let ranges = collect::ranges_of(&self.state.read().committed, &swept.sparse);
+                self.plan.extend(ranges);
+            }
+            Ok(Err(error)) => tracing::warn!(%error, "dead objects were not all deleted"),
+            Err(_) => tracing::warn!("dead objects were not all deleted"),
+        }
+    }
+
+    /// Writes the next ranges of the plan anew, as a record like any other; whether there were any.
+    ///
+    /// Nothing is staged or in flight here, so what is committed is all there is of them below what is
+    /// pending, and that stays above. Holes in a range become zeros that are stored, so that the range is
+    /// one extent.
+    fn write_anew(&mut self) -> Result<bool, Error> {
+        let mut moved = Extents::default();
+        let mut wanted = Vec::new();
+        let mut len_all = 0;
+        while len_all < WINDOW_BYTES
+            && let Some((start, len)) = self.plan.pop_front()
+        {
+            let there = self.state.read().committed.within(start, len);
+            let (Some(first), Some(last)) = (there.first(), there.last()) else { continue };
+            let (first, end) = (first.0, last.0 + last.1);
+            for (start, len, place) in there {
+                if let Place::Stored(object, at) = place {
+                    let target = (len_all + start - first) as usize;
+                    wanted.push(Wanted { target, len, object, at });
+                }
+            }
+            moved.insert(first, end - first, Place::Stored(Object::record(0), len_all));
+            len_all += end - first;
+        }
+        if wanted.is_empty() {
+            return Ok(false);
+        }
+        let mut contents = vec![0; len_all as usize];
+        if let Err(error) = self.chunks.read(&wanted, &mut contents) {
+            tracing::warn!(%error, "what is spread over many objects stays so");
+            self.plan.clear();
+            return Ok(false);
+        }
+        let head = Record::head_bytes(moved.len()) as u64;
+        let mut extents = Extents::default();
+        for (start, len, place) in moved.iter() {
+            let Place::Stored(_, at) = place else { continue };
+            extents.insert(start, len, Place::Stored(Object::record(self.slot + 1), head + at));
+        }
+        self.append(Kind::Epoch, extents, contents)?;
+        Ok(true)
+    }
+}
