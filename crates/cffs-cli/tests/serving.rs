@@ -1,16 +1,16 @@
-//! `cffs serve`, and clients that other people wrote: those of libnfs. Without them (package
+//! `cffs serve` and `cffs mount --nfs`, and clients that other people wrote: those of libnfs. Without them (package
 //! libnfs-utils) these tests say so and pass.
 
 mod harness;
 
 use std::fs;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use harness::{CFFS, Scratch, fail, succeed};
+use harness::{CFFS, Scratch, can_mount, fail, succeed};
 
 fn has_clients() -> bool {
     let found = Command::new("nfs-ls").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -28,11 +28,7 @@ struct Server<'a> {
 
 impl<'a> Server<'a> {
     fn start(scratch: &'a Scratch, export: &str) -> Server<'a> {
-        // Free a moment ago, and nobody else asks for it by number.
-        let any = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = any.local_addr().expect("bound").port();
-        drop(any);
-        Server::start_at(scratch, export, port)
+        Server::start_at(scratch, export, free_port())
     }
 
     fn start_at(scratch: &'a Scratch, export: &str, port: u16) -> Server<'a> {
@@ -43,9 +39,7 @@ impl<'a> Server<'a> {
     }
 
     fn url(&self, path: &str) -> String {
-        let port = self.port;
-        // Two slashes: what stands before the last one is mounted.
-        format!("nfs://127.0.0.1/{path}?version=3&nfsport={port}&mountport={port}&uid=0&gid=0")
+        url(self.port, path)
     }
 
     fn stop(&self) {
@@ -58,6 +52,16 @@ impl Drop for Server<'_> {
         let mut stop = self.scratch.cffs(["serve", "--stop"]);
         let _ = stop.arg(self.scratch.image()).stderr(Stdio::null()).status();
     }
+}
+
+/// Free a moment ago, and nobody else asks for it by number.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port()
+}
+
+fn url(port: u16, path: &str) -> String {
+    // Two slashes: what stands before the last one is mounted.
+    format!("nfs://127.0.0.1/{path}?version=3&nfsport={port}&mountport={port}&uid=0&gid=0")
 }
 
 fn copy(from: &str, to: &str) {
@@ -109,6 +113,61 @@ fn what_was_answered_survives_a_kill() {
         let contents = fs::read_to_string(&back).expect("read");
         assert_eq!(contents, format!("number {number}"));
     }
+}
+
+#[test]
+fn a_mounted_volume_is_served_until_it_is_unmounted() {
+    if !can_mount() || !has_clients() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let port = free_port();
+    let address = format!("127.0.0.1:{port}");
+    let mut mount = scratch.mount_command("rw");
+    succeed(mount.args(["--nfs", &address, "--export", "/:no_root_squash,insecure"]));
+    let path = scratch.mountpoint().join("by the client");
+    assert!(!path.exists());
+    let original = scratch.path().join("original");
+    fs::write(&original, "from the client").expect("written");
+    copy(&original.display().to_string(), &url(port, "/by the client"));
+    assert_eq!(fs::read_to_string(&path).expect("read"), "from the client");
+    fs::write(scratch.mountpoint().join("by the mount"), "from the mount").expect("written");
+    let listed = succeed(Command::new("nfs-ls").arg(url(port, "/")));
+    assert!(listed.contains("by the mount"), "{listed}");
+    let back = scratch.path().join("back");
+    copy(&url(port, "/by the mount"), &back.display().to_string());
+    assert_eq!(fs::read_to_string(&back).expect("read"), "from the mount");
+    let refused = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
+    assert!(refused.contains("NFS"), "{refused}");
+
+    // A client that stays does not keep the volume from being closed.
+    let stays = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+    scratch.umount();
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "nobody listens any more");
+    drop(stays);
+    let read = succeed(scratch.cffs(["cat"]).arg(scratch.image()).arg("/by the client"));
+    assert_eq!(read, "from the client");
+    scratch.assert_clean();
+}
+
+#[test]
+fn what_a_mount_cannot_serve_is_said_and_nothing_is_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("bound").to_string();
+    let in_use = fail(32, scratch.mount_command("rw").args(["--nfs", &address]));
+    assert!(in_use.contains(&address), "{in_use}");
+    let any = ["--nfs", "127.0.0.1:0"];
+    let no_dir = scratch.mount_command("rw").args(any).args(["--export", "/nowhere"]).output();
+    let no_dir = no_dir.expect("it starts");
+    assert!(!no_dir.status.success() && !scratch.is_mounted(), "{no_dir:?}");
+    assert!(String::from_utf8_lossy(&no_dir.stderr).contains("--export"), "{no_dir:?}");
+    let alone = scratch.mount_command("rw").args(["--export", "/"]).output().expect("it starts");
+    assert!(!alone.status.success(), "an export needs an address");
+    scratch.assert_clean();
 }
 
 #[test]

@@ -10,3 +10,4 @@ pub mod describe;
 pub mod fuse;
 pub mod layout;
 pub mod nfs;
+pub mod shared;

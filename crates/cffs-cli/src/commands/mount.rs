@@ -1,6 +1,7 @@
 //! `cffs mount`, `mount.cffs` and the like: mounts a volume and serves it.
 
 use std::io::Read;
+use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -18,12 +19,13 @@ use cffs_object::{Location, LogDevice};
 use cffs_serve::fuse::control::{self, AskError};
 use cffs_serve::fuse::restart::Suspended;
 use cffs_serve::fuse::{
-    self, Ended, LeaveSeat, Server, Stopper, TransportChoice, Watch, WatchedDevice,
+    self, Ended, KernelCaches, LeaveSeat, Server, Stopper, TransportChoice, Watch, WatchedDevice,
 };
+use cffs_serve::nfs::{self, Export};
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::{remount, umount};
+use super::{remount, serve, umount};
 use crate::background;
 use crate::mount_options::MountOptions;
 use crate::output::note;
@@ -84,6 +86,7 @@ Examples:
   cffs mount -o ro,noatime,cache=1G /dev/sdb1 /srv/tree
   cffs mount s3://bucket/tree@monday mnt
                          a version that is kept (cffs snapshot), read-only
+  cffs mount --nfs 127.0.0.1:2049 tree.cffs mnt    also for NFS clients of this machine
 In /etc/fstab:
   /var/lib/tree.cffs  /srv/tree  cffs  noatime,nofail  0  0")]
 pub struct Mount {
@@ -103,6 +106,12 @@ pub struct Mount {
     /// Print how requests arrive.
     #[arg(short, long)]
     pub verbose: bool,
+    /// Serve the mounted volume to NFS clients, too, as cffs serve does without a mount.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub nfs: Option<SocketAddr>,
+    /// With --nfs, a directory of the volume, and its clients and options, as for cffs serve.
+    #[arg(long, value_name = "PATH[:OPTIONS]", requires = "nfs")]
+    pub export: Vec<Export>,
     /// Pass over options that are not known.
     #[arg(skip)]
     pub sloppy: bool,
@@ -143,6 +152,9 @@ impl Mount {
             return Ok(Some(ExitCode::SUCCESS));
         }
         if options.remount {
+            if self.nfs.is_some() {
+                bail!("a remount does not change how the volume is served; unmount and mount it");
+            }
             remount::remount(&self.directory, options)?;
             return Ok(Some(ExitCode::SUCCESS));
         }
@@ -170,7 +182,7 @@ impl Mount {
         let access = if options.open.read_only { Access::ReadOnly } else { Access::ReadWrite };
         let inherited = successor::inherited(access)?;
         let is_successor = inherited.is_some();
-        let (fuse_options, mut server) = match inherited {
+        let (fuse_options, mut server, nfs) = match inherited {
             Some(inherited) => Self::go_on(inherited, options)?,
             None => self.mount(access, options)?,
         };
@@ -180,6 +192,10 @@ impl Mount {
         }
         let stopper = Arc::new(Mutex::new(server.stopper()));
         stop_on_signals(Arc::clone(&stopper))?;
+        if let Some(nfs) = nfs {
+            note_address(self.nfs, nfs.address()?);
+            server.set_beside(Arc::new(nfs.start()?));
+        }
         if let Some(why) = server.why_no_block_device() {
             note!("cffs mount: mounted as fuse, so that sync(2) does not reach it: {why}");
         }
@@ -200,11 +216,7 @@ impl Mount {
     }
 
     /// Mounts the volume.
-    fn mount(
-        &self,
-        access: Access,
-        options: &MountOptions,
-    ) -> anyhow::Result<(fuse::Options, Server)> {
+    fn mount(&self, access: Access, options: &MountOptions) -> anyhow::Result<Mounted> {
         if let Some(location) = image::location(&self.source)? {
             return self.mount_from_store(&location, options);
         }
@@ -218,14 +230,30 @@ impl Mount {
             let advice = "unmount it, and cffs fsck checks and mends it";
             note!("cffs mount: {}: {damage}; {advice}", source.display());
         }
-        let fuse_options = fuse_options(&source, Some(device), watch, options);
-        match Server::mount(volume.clone(), &self.directory, &fuse_options) {
-            Ok(server) => Ok((fuse_options, server)),
-            Err(error) => {
-                volume.close()?;
-                Err(error).with_context(|| no_mount(&self.directory))
+        self.mount_volume(&volume, fuse_options(&source, Some(device), watch, options))
+    }
+
+    /// Mounts the volume, and listens for NFS clients if that is asked for.
+    fn mount_volume(
+        &self,
+        volume: &Arc<Volume>,
+        mut fuse_options: fuse::Options,
+    ) -> anyhow::Result<Mounted> {
+        let mounted = (|| {
+            let mut nfs = None;
+            if let Some(address) = self.nfs {
+                fuse_options.ttl = fuse::TTL_SHARED;
+                let caches = Arc::new(fuse_options.caches.clone());
+                nfs = Some(serve::bind(volume, address, self.export.clone(), caches)?);
             }
+            let server = Server::mount(Arc::clone(volume), &self.directory, &fuse_options)
+                .with_context(|| no_mount(&self.directory))?;
+            Ok((fuse_options, server, nfs))
+        })();
+        if mounted.is_err() {
+            volume.close()?;
         }
+        mounted
     }
 
     /// Mounts a volume in a store. It has no file that another program could go on with.
@@ -233,7 +261,7 @@ impl Mount {
         &self,
         location: &Location,
         options: &MountOptions,
-    ) -> anyhow::Result<(fuse::Options, Server)> {
+    ) -> anyhow::Result<Mounted> {
         let source = &self.source;
         switch_rings_on(options);
         let wanted = cffs_object::OpenOptions {
@@ -245,21 +273,11 @@ impl Mount {
             LogDevice::open(location, wanted).with_context(|| source.display().to_string())?;
         let watch = Arc::new(Watch::new(options.stall));
         let volume = open_served(source, &Arc::new(device), &watch, options)?;
-        let fuse_options = fuse_options(source, None, watch, options);
-        match Server::mount(volume.clone(), &self.directory, &fuse_options) {
-            Ok(server) => Ok((fuse_options, server)),
-            Err(error) => {
-                volume.close()?;
-                Err(error).with_context(|| no_mount(&self.directory))
-            }
-        }
+        self.mount_volume(&volume, fuse_options(source, None, watch, options))
     }
 
     /// Goes on with a mount whose server this program has replaced.
-    fn go_on(
-        inherited: Inherited,
-        options: &MountOptions,
-    ) -> anyhow::Result<(fuse::Options, Server)> {
+    fn go_on(inherited: Inherited, options: &MountOptions) -> anyhow::Result<Mounted> {
         let Inherited { source, device, suspended } = inherited;
         let device = Arc::new(device);
         let watch = Arc::new(Watch::new(options.stall));
@@ -267,7 +285,7 @@ impl Mount {
         let fuse_options = fuse_options(&source, Some(device), watch, options);
         let server = Server::resume(volume, &fuse_options, suspended, None)?;
         tracing::info!(image = %source.display(), "took over from the program before");
-        Ok((fuse_options, server))
+        Ok((fuse_options, server, None))
     }
 
     /// Gives way to the program that is installed now. Where that fails, goes on serving.
@@ -294,6 +312,17 @@ fn report_ready(in_background: bool) {
         service_manager::ready();
     } else if let Err(error) = background::ready() {
         tracing::error!("cannot report that the volume is mounted: {error:#}");
+    }
+}
+
+/// A mounted volume, how it was mounted, and what listens for NFS clients beside it.
+type Mounted = (fuse::Options, Server, Option<nfs::Server>);
+
+/// Says where the server listens, if it was to find a port by itself.
+fn note_address(asked: Option<SocketAddr>, address: SocketAddr) {
+    tracing::info!(%address, "serves NFS beside the mount");
+    if asked.is_some_and(|asked| asked.port() == 0) {
+        note!("cffs mount: listens at {address}");
     }
 }
 
@@ -333,6 +362,8 @@ fn fuse_options(
         watch,
         cache_bytes: options.open.cache_bytes,
         program: std::env::current_exe().ok(),
+        caches: KernelCaches::default(),
+        ttl: fuse::TTL_ALONE,
     }
 }
 

@@ -15,6 +15,7 @@ use anyhow::{Context, bail};
 use cffs::device::file::{Access, FileDevice, OpenError, User};
 use cffs::vfs::Volume;
 use cffs_serve::nfs::{BindError, Export, ServeError, Server, Stopper};
+use cffs_serve::shared::{self, NoObserver, Observer};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::CapabilitySet;
@@ -25,10 +26,6 @@ use crate::mount_options::MountOptions;
 use crate::output::note;
 use crate::{image, privileges, service_manager, udev};
 
-/// How often the volume gets a chance to write what is due.
-const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
-/// Threads that read ahead.
-const READ_AHEAD_THREADS: usize = 2;
 /// How long --stop waits for a server to complete its image.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -97,28 +94,19 @@ impl Serve {
         }
     }
 
-    fn serve(mut self, options: &MountOptions, in_background: bool) -> anyhow::Result<ExitCode> {
+    fn serve(self, options: &MountOptions, in_background: bool) -> anyhow::Result<ExitCode> {
         let missing = |source| OpenError::Io { path: self.source.clone(), source };
         let source = self.source.canonicalize().map_err(missing)?;
         let access = if options.open.read_only { Access::ReadOnly } else { Access::ReadWrite };
         let device = image::open_device(&source, access)?;
         let log_device = options.log_device.as_deref();
         let volume = image::open_logged_volume(&source, device, log_device, options.open.clone())?;
-        if self.export.is_empty() {
-            self.export.push(Export::default());
-        }
         let address = self.nfs.context("--nfs says where to listen")?;
-        let server = match Server::bind(Arc::clone(&volume), address, self.export) {
+        let server = match bind(&volume, address, self.export, Arc::new(NoObserver)) {
             Ok(server) => server,
             Err(error) => {
                 volume.close()?;
-                let what = match &error {
-                    BindError::Volume(_) => {
-                        "exporting: is each --export a directory of the volume?"
-                    }
-                    BindError::Listen(..) => "serving by NFS",
-                };
-                return Err(error).context(what);
+                return Err(error);
             }
         };
         if let Err(error) = privileges::give_up_all_but(CapabilitySet::empty()) {
@@ -162,21 +150,28 @@ impl Serve {
     }
 }
 
+/// A server at an address, of these exports of the volume, or of all of it.
+pub(super) fn bind(
+    volume: &Arc<Volume>,
+    address: SocketAddr,
+    mut exports: Vec<Export>,
+    observer: Arc<dyn Observer>,
+) -> anyhow::Result<Server> {
+    if exports.is_empty() {
+        exports.push(Export::default());
+    }
+    Server::bind(Arc::clone(volume), address, exports, observer).map_err(|error| {
+        let what = match &error {
+            BindError::Volume(_) => "exporting: is each --export a directory of the volume?",
+            BindError::Listen(..) => "serving by NFS",
+        };
+        anyhow::Error::new(error).context(what)
+    })
+}
+
 /// Serves until it is stopped, and closes the volume, unless what it has in memory cannot be trusted.
 fn run(volume: &Volume, server: Server) -> anyhow::Result<ExitCode> {
-    let mut last = None;
-    let log_failures = move |result: cffs::error::Result<()>| {
-        let failure = result.err().map(|error| error.to_string());
-        if failure != last
-            && let Some(error) = &failure
-        {
-            tracing::error!(error, "the volume could not be written; it is read-only from now on");
-        }
-        last = failure;
-    };
-    let served = volume.with_prefetch(READ_AHEAD_THREADS, || {
-        volume.with_background(BACKGROUND_INTERVAL, log_failures, || server.serve())
-    });
+    let served = shared::keep(volume, || server.serve());
     if let Err(error @ ServeError::Panicked) = served {
         return Err(error).context("the volume was not closed; the next opening recovers it");
     }

@@ -4,7 +4,8 @@
 //! file handles survive the kernel's forgetting. Opening a file needs no state either: the lookup
 //! that came before it already keeps the inode, names or not, until the kernel forgets it.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::time::Duration;
 
 use cffs::error::Error;
 use cffs::trace;
@@ -16,8 +17,9 @@ use fuse_ring::protocol::{
     ListingPlus, NodeId, Opcode, Open, OpenFlags, Opened, Read, Rename, SetAttr, SetXattr, Statfs,
     StatxReply, Write,
 };
-use fuse_ring::{CachedData, Errno, Handler, Notifier};
+use fuse_ring::{CachedData, Errno, Handler};
 
+use super::caches::KernelCaches;
 use super::closing::Closing;
 use super::control::{self, Control, Request};
 use super::farewell::Farewells;
@@ -25,7 +27,7 @@ use super::groups;
 use super::ioctl;
 use super::recording::Ask;
 use super::reporting::Piece;
-use super::translate::{self, TTL};
+use super::translate;
 use super::watch::Watch;
 
 /// Cookies of the two entries that the volume does not store. Its own are moved by this many.
@@ -52,32 +54,34 @@ pub struct Adapter {
     control: Control,
     closing: Arc<Closing>,
     watch: Arc<Watch>,
-    /// Present as soon as the volume is mounted.
-    notifier: Arc<OnceLock<Notifier>>,
+    caches: KernelCaches,
+    /// For how long the kernel may believe what it is told.
+    ttl: Duration,
     block_bytes: u32,
 }
 
 type Result<T> = std::result::Result<T, Errno>;
 
 impl Adapter {
-    /// An adapter over the volume. The notifier is filled in once there is a kernel to notify.
+    /// An adapter over the volume, for a kernel that asks again for what it heard so long ago.
     pub fn new(
         volume: Arc<Volume>,
         control: Control,
         closing: Arc<Closing>,
         watch: Arc<Watch>,
-        notifier: Arc<OnceLock<Notifier>>,
+        caches: KernelCaches,
+        ttl: Duration,
     ) -> Adapter {
         let block_bytes = volume.superblock().block_bytes;
-        Adapter { volume, control, closing, watch, notifier, block_bytes }
+        Adapter { volume, control, closing, watch, caches, ttl, block_bytes }
     }
 
     fn entry(&self, attr: &types::Attr) -> Entry {
-        translate::entry(attr, self.block_bytes)
+        translate::entry(attr, self.block_bytes, self.ttl)
     }
 
     fn attr_reply(&self, attr: &types::Attr) -> AttrReply {
-        AttrReply { attr: translate::attr(attr, self.block_bytes), ttl: TTL }
+        AttrReply { attr: translate::attr(attr, self.block_bytes), ttl: self.ttl }
     }
 
     /// The volume as the caller has it. What the kernel writes back of a mapped file is root's, wherever
@@ -110,7 +114,7 @@ impl Adapter {
         let clear_privileges = Some(unprivileged(cx, &attr));
         let changes = types::SetAttr { clear_privileges, ..types::SetAttr::default() };
         self.volume.set_attr(ino(node), &changes).map_err(errno("write"))?;
-        if let Some(notifier) = self.notifier.get()
+        if let Some(notifier) = self.caches.notifier()
             && let Err(error) = notifier.inval_inode(node, CachedData::Keep)
         {
             tracing::warn!(%error, inode = node.0, "the kernel may still show set-id bits");
@@ -180,7 +184,7 @@ impl Handler for Adapter {
             b"." => self.volume.find(ino(parent)),
             b".." => self.volume.parent(ino(parent)).and_then(|above| self.volume.find(above)),
             _ => match self.volume.lookup(ino(parent), name) {
-                Err(Error::NotFound) => return Ok(Entry::negative(TTL)),
+                Err(Error::NotFound) => return Ok(Entry::negative(self.ttl)),
                 found => found,
             },
         };
@@ -203,7 +207,7 @@ impl Handler for Adapter {
         let protection = self.volume.protection(ino(node)).map_err(errno("stat"))?;
         Ok(StatxReply {
             attr: translate::attr(&attr, self.block_bytes),
-            ttl: TTL,
+            ttl: self.ttl,
             btime: Some(translate::time(attr.btime)),
             attributes: ioctl::statx_attributes(protection),
             attributes_mask: ioctl::STATX_ATTRIBUTES,

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!   kernel waits (block device): DESTROY ──┐
-//!                                          ├──▶ volume closed ──▶ device released ──▶ last word
-//!   the connection has ended: serve() ─────┘
+//!                                          ├──▶ the front end beside the mount ends ──▶ volume closed
+//!   the connection has ended: serve() ─────┘                    ──▶ device released ──▶ last word
 //! ```
 //!
 //! When the kernel has its answer, the unmount returns, and anybody may have the image, or take away
 //! what lies below it. So the device is closed before that, though the server's process is still
 //! about to end.
 
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
 use cffs::device::file::FileDevice;
@@ -19,6 +19,7 @@ use cffs::vfs::Volume;
 
 use super::farewell::{Farewells, Word};
 use super::watch::Watch;
+use crate::shared::Beside;
 
 /// The end of a mounted volume.
 pub(super) struct Closing {
@@ -26,6 +27,7 @@ pub(super) struct Closing {
     device: Option<Arc<FileDevice>>,
     farewells: Arc<Farewells>,
     watch: Arc<Watch>,
+    beside: OnceLock<Arc<dyn Beside>>,
     once: Once,
     failure: Mutex<Option<Error>>,
 }
@@ -37,8 +39,19 @@ impl Closing {
         farewells: Arc<Farewells>,
         watch: Arc<Watch>,
     ) -> Closing {
-        let (once, failure) = (Once::new(), Mutex::default());
-        Closing { volume, device, farewells, watch, once, failure }
+        let (beside, once, failure) = (OnceLock::new(), Once::new(), Mutex::default());
+        Closing { volume, device, farewells, watch, beside, once, failure }
+    }
+
+    /// What is to end before the volume is closed.
+    pub fn set_beside(&self, beside: Arc<dyn Beside>) {
+        // There is one at most.
+        let _ = self.beside.set(beside);
+    }
+
+    /// Whether there is something that has to end before.
+    pub fn has_beside(&self) -> bool {
+        self.beside.get().is_some()
     }
 
     /// Closes the volume and gives the device back. A second caller waits for the first.
@@ -46,7 +59,12 @@ impl Closing {
         self.once.call_once(|| {
             self.watch.closing();
             self.farewells.say(&Word::Closing);
-            let closed = self.volume.close();
+            let ended = self.beside.get().map_or(Ok(()), |beside| beside.end());
+            let closed = match &ended {
+                Ok(()) => self.volume.close(),
+                // What is in memory would damage what is on the device.
+                Err(why) => Err(Error::Latched(why.clone())),
+            };
             if let Some(Err(error)) = self.device.as_ref().map(|device| device.release()) {
                 tracing::warn!(%error, "the lock on the volume may stay until the server has ended");
             }
@@ -55,7 +73,10 @@ impl Closing {
                 self.farewells.say(&Word::Closed);
                 return;
             };
-            let failure = failure(&self.volume, &error);
+            let failure = match ended {
+                Ok(()) => failure(&self.volume, &error),
+                Err(why) => format!("{why}; the volume was not closed; the next opening recovers it"),
+            };
             tracing::error!("not closed: {failure}");
             self.farewells.say(&Word::Failed(failure));
             *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);

@@ -30,9 +30,10 @@ use cffs::error::Error;
 use cffs::vfs::Volume;
 use cffs::vfs::types::AtimeMode;
 use fuse_ring::protocol::{Features, Wishes};
-use fuse_ring::{Config, MountOptions, Notifier, Session, Transport, Unmount, Unmounter};
+use fuse_ring::{Config, MountOptions, Session, Transport, Unmount, Unmounter};
 
 mod adapter;
+mod caches;
 mod checking;
 mod closing;
 pub mod control;
@@ -55,6 +56,7 @@ mod waiter;
 mod watch;
 
 use adapter::Adapter;
+pub use caches::KernelCaches;
 use closing::Closing;
 use control::Control;
 pub use device::WatchedDevice;
@@ -67,13 +69,17 @@ use restart::{Restarter, Suspended};
 pub use waiter::LeaveSeat;
 pub use watch::{STALL, Watch};
 
+use crate::shared::{self, Beside};
+
 /// The subtype of the mount: its type is shown as `fuseblk.cffs` or as `fuse.cffs`.
 pub const SUBTYPE: &str = "cffs";
 
-/// How often the volume gets a chance to write what is due.
-const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
-/// Threads that read ahead: one waits for the device while the other takes over what it has read.
-const READ_AHEAD_THREADS: usize = 2;
+/// For how long the kernel may believe what it is told of a volume that nobody else changes: a year, which
+/// is longer than any mount. What the server changes by itself it announces.
+pub const TTL_ALONE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// The same where another front end changes it, too: that notifies the kernel, and this bounds what is left,
+/// such as times of access.
+pub const TTL_SHARED: Duration = Duration::from_secs(1);
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -110,6 +116,10 @@ pub struct Options {
     pub cache_bytes: u64,
     /// The program by which this one can be replaced while the volume is mounted.
     pub program: Option<PathBuf>,
+    /// What the kernel caches, of which another front end of the volume notifies it.
+    pub caches: KernelCaches,
+    /// For how long the kernel may believe what it is told.
+    pub ttl: Duration,
 }
 
 /// How serving ended, if it did not fail.
@@ -152,7 +162,8 @@ struct Parts {
     watch: Arc<Watch>,
     identity: Arc<OnceLock<Identity>>,
     restarter: Arc<OnceLock<Restarter>>,
-    notifier: Arc<OnceLock<Notifier>>,
+    caches: KernelCaches,
+    ttl: Duration,
 }
 
 impl Parts {
@@ -171,7 +182,8 @@ impl Parts {
             watch: Arc::clone(&options.watch),
             identity: Arc::default(),
             restarter: Arc::default(),
-            notifier: Arc::default(),
+            caches: options.caches.clone(),
+            ttl: options.ttl,
         }
     }
 
@@ -179,8 +191,8 @@ impl Parts {
         let (identity, restarter) = (Arc::clone(&self.identity), Arc::clone(&self.restarter));
         let control = Control::new(identity, Arc::clone(&self.farewells), restarter);
         let (volume, closing) = (Arc::clone(&self.volume), Arc::clone(&self.closing));
-        let (watch, notifier) = (Arc::clone(&self.watch), Arc::clone(&self.notifier));
-        Adapter::new(volume, control, closing, watch, notifier)
+        let (watch, caches) = (Arc::clone(&self.watch), self.caches.clone());
+        Adapter::new(volume, control, closing, watch, caches, self.ttl)
     }
 
     fn into_server(
@@ -192,11 +204,13 @@ impl Parts {
     ) -> Server {
         let transport = describe_transport(session.transport());
         tracing::info!(transport, mount_type, granted = ?session.granted(), "mounted");
+        self.caches.fill(session.notifier(), session.unmounter());
         // All are new here, so none can be taken already.
-        let _ = self.notifier.set(session.notifier());
-        let _ = self
-            .restarter
-            .set(Restarter { program: options.program.clone(), suspender: session.suspender() });
+        let _ = self.restarter.set(Restarter {
+            program: options.program.clone(),
+            suspender: session.suspender(),
+            closing: Arc::clone(&self.closing),
+        });
         let _ = self.identity.set(Identity {
             image: Some(options.source.to_string_lossy().into_owned()),
             directory: Some(session.path().to_string_lossy().into_owned()),
@@ -303,6 +317,11 @@ impl Server {
         Stopper(self.session.unmounter())
     }
 
+    /// Has another front end of the volume end before that is closed.
+    pub fn set_beside(&self, beside: Arc<dyn Beside>) {
+        self.closing.set_beside(beside);
+    }
+
     /// Serves until the volume is unmounted, and closes it, or until this program is to be replaced.
     pub fn serve(self) -> Result<Ended, ServeError> {
         self.serve_then(|| ())
@@ -317,11 +336,7 @@ impl Server {
             scope.spawn(move || watch.run(volume, farewells, ended));
             // Dropped when all is over, and with it the watchdog.
             let _end = end;
-            let served = volume.with_prefetch(READ_AHEAD_THREADS, || {
-                volume.with_background(BACKGROUND_INTERVAL, failures_to_log(), || {
-                    session.serve_then(ready)
-                })
-            });
+            let served = shared::keep(volume, || session.serve_then(ready));
             if let Ok(fuse_ring::Ended::Suspended(connection)) = served {
                 let handover = volume.close_for_successor()?;
                 tracing::info!("suspended");
@@ -352,21 +367,6 @@ fn on_block_device<T>(
     let disk = LoopDevice::over(&device.reopen()?, &options.source, options.read_only)
         .map_err(|error| io::Error::new(error.kind(), format!("no loop device: {error}")))?;
     mount(Some(disk.path()))
-}
-
-/// A failure of the background is logged when it first shows, and again if another follows: the
-/// volume itself has latched read-only, and answers say so.
-fn failures_to_log() -> impl FnMut(cffs::error::Result<()>) + Send {
-    let mut last = None;
-    move |result| {
-        let failure = result.err().map(|error| error.to_string());
-        if failure != last
-            && let Some(error) = &failure
-        {
-            tracing::error!(error, "the volume could not be written; it is read-only from now on");
-        }
-        last = failure;
-    }
 }
 
 fn describe_transport(transport: &Transport) -> String {

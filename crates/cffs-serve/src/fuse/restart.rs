@@ -14,6 +14,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use cffs::device::file::inherited_descriptor;
 use cffs::units::InodeNo;
@@ -22,6 +23,8 @@ use fuse_ring::protocol::{Features, Granted};
 use fuse_ring::{Connection, Suspender};
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
+
+use super::closing::Closing;
 
 /// The version of [`State`] that this program writes and understands.
 pub const VERSION: u32 = 1;
@@ -122,12 +125,13 @@ impl Suspended {
 }
 
 /// Begins the replacement of a server.
-#[derive(Debug)]
 pub(super) struct Restarter {
     /// The program that takes over; none where this one cannot be replaced.
     pub(super) program: Option<PathBuf>,
     /// None over io_uring.
     pub(super) suspender: Option<Suspender>,
+    /// What serves the volume beside the mount. Its clients would lose it meanwhile.
+    pub(super) closing: Arc<Closing>,
 }
 
 impl Restarter {
@@ -135,6 +139,12 @@ impl Restarter {
     /// nothing has changed.
     pub(super) fn begin(&self, volume: &Volume) -> Result<(), String> {
         let program = self.program.as_ref().ok_or("this program cannot be replaced")?;
+        if self.closing.has_beside() {
+            return Err(String::from(
+                "the volume is served by NFS, too, which no other program can take over; unmount and \
+                 mount",
+            ));
+        }
         let suspender = self.suspender.as_ref().ok_or(
             "requests arrive by io_uring, which no other program can take over; unmount and mount, \
              or use -o transport=dev where this matters",

@@ -12,10 +12,6 @@ use fuse_ring::protocol::{self, Entry, NodeId};
 #[cfg(test)]
 mod tests;
 
-/// For how long the kernel may believe what it was sent: a year, which is longer than any mount.
-/// Nobody but this server changes the volume, and what it changes by itself it announces.
-pub const TTL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-
 const FALLOC_FL_KEEP_SIZE: u32 = 0x01;
 const FALLOC_FL_PUNCH_HOLE: u32 = 0x02;
 const FALLOC_FL_ZERO_RANGE: u32 = 0x10;
@@ -47,14 +43,15 @@ pub fn attr(attr: &types::Attr, block_bytes: u32) -> protocol::Attr {
     }
 }
 
-/// What a name leads to. The kernel's name for an inode is the inode's number.
-pub fn entry(found: &types::Attr, block_bytes: u32) -> Entry {
+/// What a name leads to, which the kernel may believe for so long. Its name for an inode is the inode's
+/// number.
+pub fn entry(found: &types::Attr, block_bytes: u32, ttl: Duration) -> Entry {
     Entry {
         node: NodeId(found.ino.0),
         generation: found.generation.into(),
         attr: attr(found, block_bytes),
-        entry_ttl: TTL,
-        attr_ttl: TTL,
+        entry_ttl: ttl,
+        attr_ttl: ttl,
     }
 }
 

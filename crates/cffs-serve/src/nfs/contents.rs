@@ -11,6 +11,7 @@ use super::file::File;
 use super::request::{Request, TRANSFER_BYTES_MAX};
 use super::translate;
 use crate::access::{EXECUTE, READ, WRITE};
+use crate::shared::Change;
 
 const SET_ID_BITS: u32 = 0o6000;
 /// What transfers are best a multiple of.
@@ -56,6 +57,10 @@ impl Request<'_> {
         file.check_set_attr(&mut changes)?;
         let volume = &self.exported.volume;
         volume.set_attr(file.ino(), &changes).map_err(translate::status("setattr"))?;
+        file.changed(match changes.size {
+            None => Change::Attributes(file.ino()),
+            Some(size) => Change::Contents(file.ino(), size.min(file.attr.size), None),
+        });
         file.durable(&[file.ino()])
     }
 
@@ -152,6 +157,7 @@ impl Request<'_> {
                 Err(error) => return Err(failed(error)),
             }
         }
+        file.changed(Change::Contents(file.ino(), offset, Some(count as u64)));
         if stability > Stability::Unstable {
             self.exported.durable(&[file.ino()], stability == Stability::DataSync)?;
         }

@@ -12,6 +12,7 @@ use nfs_wire::nfs::Status;
 use super::exports::Export;
 use super::handle::{HANDLE_BYTES, Handles, random};
 use super::translate;
+use crate::shared::Observer;
 
 /// A directory that clients may mount.
 pub struct Directory {
@@ -33,6 +34,8 @@ pub struct Exported {
     pub handles: Handles,
     /// The volume's number among the file systems that a client sees.
     pub fsid: u64,
+    /// Learns of changes.
+    pub observer: Arc<dyn Observer>,
     verifier: [u8; 8],
 }
 
@@ -42,7 +45,11 @@ impl Exported {
     /// # Errors
     ///
     /// `ENOENT` and `ENOTDIR` if an export is no directory; those of [`Handles::of`].
-    pub fn new(volume: Arc<Volume>, exports: Vec<Export>) -> Result<Exported> {
+    pub fn new(
+        volume: Arc<Volume>,
+        exports: Vec<Export>,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Exported> {
         let handles = Handles::of(&volume)?;
         let mut verifier = [0; 8];
         random(&mut verifier)?;
@@ -53,7 +60,7 @@ impl Exported {
             let root = walk(&volume, InodeNo::ROOT, &export.path)?.ino;
             directories.push(Directory { id: handles.export_id(&export.path), root, export });
         }
-        Ok(Exported { volume, directories, handles, fsid, verifier })
+        Ok(Exported { volume, directories, handles, fsid, observer, verifier })
     }
 
     /// What shows clients that this server has forgotten what another had not made durable: it differs

@@ -8,6 +8,7 @@ use nfs_wire::nfs::{Attributes, Status, Wcc};
 use super::exported::{Directory, Exported};
 use super::translate;
 use crate::access::{self, Caller};
+use crate::shared::Change;
 
 /// A file, with one reference on it.
 pub(super) struct File<'a> {
@@ -95,6 +96,16 @@ impl File<'_> {
     /// The handle of another file, got through the same export.
     pub fn handle_of(&self, attr: &Attr) -> [u8; super::handle::HANDLE_BYTES] {
         self.exported.handles.make(self.directory.id, attr)
+    }
+
+    /// Shows a change to the other front end of the volume.
+    pub fn changed(&self, change: Change<'_>) {
+        self.exported.observer.changed(change);
+    }
+
+    /// Shows that a name in this directory was changed.
+    pub fn changed_name(&self, name: &[u8]) {
+        self.changed(Change::Name(self.ino(), name));
     }
 
     /// Makes files durable before a call is answered.

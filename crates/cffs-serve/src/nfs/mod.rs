@@ -1,7 +1,7 @@
 //! NFS version 3: the volume for other machines, or for this one without a mount.
 //!
 //! Offers [`Server`], which listens at an address and serves directories of a [`Volume`] until it is
-//! asked to stop. Stands on `nfs-wire` (the protocol) and on the facade. MOUNT and NFS answer at one
+//! stopped, by itself or [beside a mount](Running) of the same volume. Stands on `nfs-wire` (the protocol) and on the facade. MOUNT and NFS answer at one
 //! port, by TCP, and need no portmapper: `mount -o port=N,mountport=N,proto=tcp,vers=3,nolock`.
 //!
 //! ```text
@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Invariants: what was answered is durable, but for WRITEs that were asked to be UNSTABLE; of these
-//! the verifier shows whether the server is still the one that had them. A file is got at by a handle
+//! the verifier shows whether the server is still the one that had them. Before it is answered, a change is
+//! shown to the [`Observer`], with no lock held. A file is got at by a handle
 //! only, which no client can make. Permissions are checked here, by [`access`](crate::access), since
 //! no kernel has.
 
@@ -19,7 +20,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use cffs::error::Error;
 use cffs::vfs::Volume;
@@ -40,6 +41,7 @@ mod translate;
 
 pub use exports::{BadExport, Export, Network, Squash};
 
+use crate::shared::{Beside, Observer};
 use connection::Total;
 use exported::Exported;
 use pool::Pool;
@@ -111,7 +113,7 @@ impl Stopper {
 }
 
 impl Server {
-    /// Listens at an address for clients of these exports.
+    /// Listens at an address for clients of these exports. What they change is shown to the observer.
     ///
     /// # Errors
     ///
@@ -120,8 +122,9 @@ impl Server {
         volume: Arc<Volume>,
         address: SocketAddr,
         exports: Vec<Export>,
+        observer: Arc<dyn Observer>,
     ) -> Result<Server, BindError> {
-        let service = Arc::new(Service::new(Exported::new(volume, exports)?));
+        let service = Arc::new(Service::new(Exported::new(volume, exports, observer)?));
         let listener =
             TcpListener::bind(address).map_err(|error| BindError::Listen(address, error))?;
         let (connections, stopping) = (Arc::default(), Arc::default());
@@ -193,6 +196,42 @@ impl Server {
             return Err(ServeError::Panicked);
         }
         Ok(accepted?)
+    }
+}
+
+/// A server that runs beside another front end of the volume.
+pub struct Running {
+    stopper: Stopper,
+    service: Arc<Service>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Server {
+    /// Serves in threads of its own until [`end`](Beside::end) is called.
+    ///
+    /// # Errors
+    ///
+    /// Those of starting a thread.
+    pub fn start(self) -> io::Result<Running> {
+        let (stopper, service) = (self.stopper()?, Arc::clone(&self.service));
+        let serve = move || {
+            if let Err(error) = self.serve() {
+                tracing::error!(%error, "the NFS server ended; the volume is mounted still");
+            }
+        };
+        let thread = thread::Builder::new().name(String::from("nfs")).spawn(serve)?;
+        Ok(Running { stopper, service, thread: Mutex::new(Some(thread)) })
+    }
+}
+
+impl Beside for Running {
+    fn end(&self) -> Result<(), String> {
+        self.stopper.stop();
+        let ended = self.thread.lock().take().map_or(Ok(()), JoinHandle::join);
+        if ended.is_err() || self.service.panicked() {
+            return Err(String::from("the NFS server panicked, as the log says"));
+        }
+        Ok(())
     }
 }
 

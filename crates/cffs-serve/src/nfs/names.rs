@@ -13,6 +13,7 @@ use super::handle::HANDLE_BYTES;
 use super::request::{Request, TRANSFER_BYTES_MAX};
 use super::translate;
 use crate::access::{EXECUTE, READ, WRITE};
+use crate::shared::Change;
 
 /// Cookies of the two entries that the volume does not store. Its own are moved by this many.
 const DOT: u64 = 1;
@@ -164,9 +165,13 @@ impl Request<'_> {
         let failed = translate::status("create");
         let user = volume.as_user(dir.caller.uid, dir.caller.gid);
         let attr = user.make(dir.ino(), name, &new).map_err(&failed)?;
+        dir.changed_name(name);
         let attr = match changes == SetAttr::default() {
             true => Ok(attr),
-            false => volume.set_attr(attr.ino, &changes).map_err(&failed),
+            false => volume
+                .set_attr(attr.ino, &changes)
+                .inspect(|attr| dir.changed(Change::Contents(attr.ino, 0, None)))
+                .map_err(&failed),
         };
         attr.inspect(|attr| volume.release(attr.ino, 1))
     }
@@ -186,7 +191,9 @@ impl Request<'_> {
         let file = self.file(&handle)?;
         let mut changes = SetAttr { size: Some(size), ..SetAttr::default() };
         file.check_set_attr(&mut changes)?;
-        self.exported.volume.set_attr(attr.ino, &changes).map_err(translate::status("create"))
+        let set = self.exported.volume.set_attr(attr.ino, &changes);
+        dir.changed(Change::Contents(attr.ino, 0, None));
+        set.map_err(translate::status("create"))
     }
 
     /// The verifier lies in the times of the new file until the client sets them: so a call that comes
@@ -208,6 +215,7 @@ impl Request<'_> {
         let new = new_file(dir, NewKind::Regular, 0);
         match user.make_at_times(dir.ino(), name, &new, atime, mtime) {
             Ok(attr) => {
+                dir.changed_name(name);
                 volume.release(attr.ino, 1);
                 Ok(attr)
             }
@@ -233,13 +241,17 @@ impl Request<'_> {
     fn remove_from(&self, dir: &File<'_>, name: &[u8], is_dir: bool) -> Result<(), Status> {
         check_old_name(name)?;
         dir.check_names()?;
-        self.check_may_take(dir, name)?;
+        let removed = self.check_may_take(dir, name)?;
         let volume = &self.exported.volume;
-        let removed = match is_dir {
+        match is_dir {
             true => volume.remove_dir(dir.ino(), name),
             false => volume.unlink(dir.ino(), name),
-        };
-        removed.map_err(translate::status("remove"))?;
+        }
+        .map_err(translate::status("remove"))?;
+        dir.changed_name(name);
+        if let Some(file) = removed {
+            dir.changed(Change::Attributes(file.ino));
+        }
         dir.durable(&[dir.ino()])
     }
 
@@ -282,7 +294,7 @@ impl Request<'_> {
         from.check_names()?;
         to.check_names()?;
         let moved = self.check_may_take(from, old)?.ok_or(Status::NoEnt)?;
-        self.check_may_take(to, new)?;
+        let replaced = self.check_may_take(to, new)?;
         if moved.file_type == FileType::Directory && from.ino() != to.ino() {
             // Its entry `..` changes.
             self.file(&from.handle_of(&moved))?.check(WRITE)?;
@@ -291,6 +303,11 @@ impl Request<'_> {
         volume
             .rename(from.ino(), old, to.ino(), new, RenameMode::Replace)
             .map_err(translate::status("rename"))?;
+        from.changed_name(old);
+        to.changed_name(new);
+        for file in [Some(moved), replaced].into_iter().flatten() {
+            from.changed(Change::Attributes(file.ino));
+        }
         from.durable(&[from.ino(), to.ino(), moved.ino])
     }
 
@@ -314,6 +331,8 @@ impl Request<'_> {
         let linked = volume.link(file.ino(), dir.ino(), name);
         let attr = linked.map_err(translate::status("link"))?;
         volume.release(attr.ino, 1);
+        dir.changed_name(name);
+        dir.changed(Change::Attributes(file.ino()));
         dir.durable(&[file.ino(), dir.ino()])
     }
 

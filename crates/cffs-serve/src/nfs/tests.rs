@@ -18,9 +18,11 @@ use nfs3_client::nfs3_types::xdr_codec::Opaque;
 use nfs3_client::{MountClient, Nfs3Client, RpcError};
 
 use super::*;
+use crate::shared::NoObserver;
 
 mod durability;
 mod hostile;
+mod mounted;
 mod permissions;
 mod procedures;
 
@@ -144,9 +146,14 @@ impl Served {
     }
 
     fn of(volume: Arc<Volume>, exports: &[&str]) -> Served {
+        Served::beside(volume, exports, Arc::new(NoObserver))
+    }
+
+    /// One that shows what it changes.
+    fn beside(volume: Arc<Volume>, exports: &[&str], observer: Arc<dyn Observer>) -> Served {
         let exports = exports.iter().map(|text| text.parse().expect("an export")).collect();
         let any = "127.0.0.1:0".parse().expect("an address");
-        let server = Server::bind(Arc::clone(&volume), any, exports).expect("bound");
+        let server = Server::bind(Arc::clone(&volume), any, exports, observer).expect("bound");
         let address = server.address().expect("an address");
         let stopper = server.stopper().expect("a stopper");
         let service = Arc::clone(&server.service);

@@ -79,6 +79,8 @@ impl Mount {
             },
             watch: Arc::default(),
             program: None,
+            caches: Default::default(),
+            ttl: cffs_serve::fuse::TTL_ALONE,
             cache_bytes: 0,
         };
         let server = Server::mount(volume.clone(), directory.path(), &options).expect("mounted");

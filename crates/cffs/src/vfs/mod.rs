@@ -377,6 +377,12 @@ impl Volume {
         self.store().cache.step.get().map(|step| step.describe())
     }
 
+    /// Has the volume refuse changes and write nothing more, as after a failed write: for a front end in
+    /// which a call panicked, since what is in memory may be half changed.
+    pub fn distrust(&self, why: &str) {
+        self.latch(&Error::Latched(why.to_owned()));
+    }
+
     fn latch(&self, error: &Error) {
         let mut latched = self.latched.lock();
         if latched.is_none() {

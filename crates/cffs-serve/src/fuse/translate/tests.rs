@@ -5,9 +5,9 @@ use cffs::vfs::types::{self, AllocateMode, Attr, NewKind, RenameMode, SeekFor, S
 use fuse_ring::Errno;
 use fuse_ring::protocol::{self, NodeId, SetTime};
 
-use super::{
-    TTL, allocate_mode, entry, new_kind, rename_mode, seek_for, set_attr, statfs, xattr_mode,
-};
+use std::time::Duration;
+
+use super::{allocate_mode, entry, new_kind, rename_mode, seek_for, set_attr, statfs, xattr_mode};
 
 fn device_file() -> Attr {
     let time = |seconds| Timestamp { seconds, nanoseconds: 5 };
@@ -32,7 +32,8 @@ fn device_file() -> Attr {
 
 #[test]
 fn an_entry_carries_the_inode_whole() {
-    let entry = entry(&device_file(), 4096);
+    const TTL: Duration = Duration::from_secs(7);
+    let entry = entry(&device_file(), 4096, TTL);
     assert_eq!((entry.node, entry.generation), (NodeId(77), 9));
     assert_eq!((entry.entry_ttl, entry.attr_ttl), (TTL, TTL));
     assert_eq!(entry.attr.mode, 0o024_750);

@@ -98,7 +98,7 @@ fn beyond_the_most_connections_others_are_closed() {
 }
 
 /// A device whose writes panic once that is wanted.
-struct Panicking(MemoryDevice, AtomicBool);
+pub(super) struct Panicking(pub(super) MemoryDevice, pub(super) AtomicBool);
 
 impl cffs::device::BlockDevice for Panicking {
     fn geometry(&self) -> cffs::device::Geometry {

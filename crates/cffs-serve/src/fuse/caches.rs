@@ -1,0 +1,65 @@
+//! What the kernel has cached of a volume that another front end changes, too.
+//!
+//! For each change it is notified (`FUSE_NOTIFY_INVAL_…`). To forget a name or contents it takes locks of the
+//! directory or file, which a program may hold whose request waits for this server: so the notification
+//! comes from a thread of the other front end, which no request of the kernel ever waits for.
+//!
+//! A name expires rather than goes: what is mounted below it, or is the working directory of a program,
+//! stays where the name still leads there.
+
+use std::io;
+use std::sync::Arc;
+
+use fuse_ring::protocol::NodeId;
+use fuse_ring::{CachedData, CachedName, Notifier, Unmount, Unmounter};
+use parking_lot::RwLock;
+
+use crate::shared::{Change, Observer};
+
+/// The kernel's caches of one mount. Before the volume is mounted there is nothing in them.
+#[derive(Clone, Debug, Default)]
+pub struct KernelCaches(Arc<RwLock<Option<(Notifier, Unmounter)>>>);
+
+impl KernelCaches {
+    /// From now on they are those of this mount.
+    pub(super) fn fill(&self, notifier: Notifier, unmounter: Unmounter) {
+        *self.0.write() = Some((notifier, unmounter));
+    }
+
+    /// The means to notify the kernel, once the volume is mounted.
+    pub(super) fn notifier(&self) -> Option<Notifier> {
+        self.0.read().as_ref().map(|(notifier, _)| notifier.clone())
+    }
+}
+
+impl Observer for KernelCaches {
+    fn changed(&self, change: Change<'_>) {
+        let Some(notifier) = self.notifier() else { return };
+        let notified = match change {
+            Change::Attributes(ino) => notifier.inval_inode(NodeId(ino.0), CachedData::Keep),
+            Change::Contents(ino, offset, len) => {
+                let data =
+                    len.map_or(CachedData::From(offset), |len| CachedData::Range(offset, len));
+                notifier.inval_inode(NodeId(ino.0), data)
+            }
+            // The listing lies in the directory's pages, and is none that the name is known in.
+            Change::Name(dir, name) => notifier
+                .inval_entry(NodeId(dir.0), name, CachedName::Expire)
+                .and_then(|_| notifier.inval_inode(NodeId(dir.0), CachedData::From(0))),
+        };
+        match notified {
+            Ok(_) => {}
+            // The mount is gone, and its caches with it.
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
+            Err(error) => tracing::warn!(%error, ?change, "the mount may show the state before"),
+        }
+    }
+
+    fn broken(&self) {
+        let Some((_, unmounter)) = self.0.read().clone() else { return };
+        let aborted = unmounter.unmount(Unmount::Force);
+        if let Err(error) = aborted.or_else(|_| unmounter.unmount(Unmount::Lazy)) {
+            tracing::error!(%error, "the mount cannot be taken away");
+        }
+    }
+}

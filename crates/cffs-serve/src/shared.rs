@@ -1,0 +1,78 @@
+//! What the front ends of one volume share: its work in the background, and what they learn of each other.
+//!
+//! ```text
+//!   change by NFS ──▶ Volume ──▶ Observer::changed ──▶ the kernel forgets what it cached ──▶ reply
+//!   unmounted     ──▶ Beside::end: the other front end answers what it has ──▶ Volume::close
+//! ```
+
+use std::time::Duration;
+
+use cffs::units::InodeNo;
+use cffs::vfs::Volume;
+
+/// How often the volume gets a chance to write what is due.
+const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
+/// Threads that read ahead: one waits for the device while the other takes over what it has read.
+const READ_AHEAD_THREADS: usize = 2;
+
+/// What a front end has changed, as far as another may have it cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// The attributes of a file.
+    Attributes(InodeNo),
+    /// Contents of a file from an offset on, so many bytes or up to its end, and its attributes.
+    Contents(InodeNo, u64, Option<u64>),
+    /// A name in a directory, and so the directory's listing and attributes.
+    Name(InodeNo, &'a [u8]),
+}
+
+/// A front end that caches what it read, and so has to learn of changes that others make.
+pub trait Observer: Send + Sync {
+    /// Something was changed. Called after the change and before it is answered, with no lock held, by a
+    /// thread that this front end never waits for.
+    fn changed(&self, change: Change<'_>);
+
+    /// The volume in memory can no longer be trusted: nothing more is to be answered from it.
+    fn broken(&self);
+}
+
+/// For a front end that has the volume to itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoObserver;
+
+impl Observer for NoObserver {
+    fn changed(&self, _: Change<'_>) {}
+    fn broken(&self) {}
+}
+
+/// A front end that serves the volume while it is mounted.
+pub trait Beside: Send + Sync {
+    /// Has it answer what it has begun, and end. A second call does nothing.
+    ///
+    /// # Errors
+    ///
+    /// Why the volume in memory cannot be trusted: it is not to be closed.
+    fn end(&self) -> Result<(), String>;
+}
+
+/// Does the work of front ends, and beside it that of the volume: writing what is due, reading ahead.
+pub fn keep<T>(volume: &Volume, work: impl FnOnce() -> T) -> T {
+    volume.with_prefetch(READ_AHEAD_THREADS, || {
+        volume.with_background(BACKGROUND_INTERVAL, failures_to_log(), work)
+    })
+}
+
+/// A failure of the background is logged when it first shows, and again if another follows: the
+/// volume itself has latched read-only, and answers say so.
+fn failures_to_log() -> impl FnMut(cffs::error::Result<()>) + Send {
+    let mut last = None;
+    move |result| {
+        let failure = result.err().map(|error| error.to_string());
+        if failure != last
+            && let Some(error) = &failure
+        {
+            tracing::error!(error, "the volume could not be written; it is read-only from now on");
+        }
+        last = failure;
+    }
+}
