@@ -49,6 +49,10 @@ pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
             mounted.directory.display(),
         );
     }
+    if let Ok(server) = control::identity(path) {
+        let (path, pid, how) = (path.display(), server.pid, server.transport);
+        bail!("{path} is served by process {pid} ({how}); stop it first: cffs serve --stop {path}");
+    }
     match FileDevice::open_waiting(path, access, QUIET) {
         Err(OpenError::InUse { .. }) => {}
         outcome => return Ok(outcome?),

@@ -1,10 +1,12 @@
-//! `cffs serve` and `cffs mount --nfs`, and clients that other people wrote: those of libnfs. Without them (package
-//! libnfs-utils) these tests say so and pass.
+//! `cffs serve` and `cffs mount --nfs`, and clients that other people wrote: those of libnfs. Without them
+//! (package libnfs-utils) these tests say so and pass.
 
 mod harness;
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -225,6 +227,51 @@ fn processes_of(scratch: &Scratch) -> Vec<PathBuf> {
     }
     assert!(!found.is_empty(), "no server was there");
     found
+}
+
+#[test]
+fn a_served_image_answers_commands() {
+    let scratch = Scratch::with_image();
+    let server = Server::start(&scratch, "/:no_root_squash,insecure");
+    let stats = succeed(scratch.cffs(["stats", "--json"]).arg(scratch.image()));
+    let stats: serde_json::Value = serde_json::from_str(&stats).expect("it is JSON");
+    assert!(stats["nfs"].is_object() && stats["device"]["writes"].is_u64(), "{stats}");
+    let listens = format!("NFS at 127.0.0.1:{}", server.port);
+    assert_eq!(stats["transport"], listens);
+    let metrics = succeed(scratch.cffs(["stats", "--prometheus"]).arg(scratch.image()));
+    assert!(metrics.contains("cffs_device_writes_total"), "{metrics}");
+    succeed(scratch.cffs(["sync"]).arg(scratch.image()));
+    let scrubbed = succeed(scratch.cffs(["scrub", "--json", "--rate", "0"]).arg(scratch.image()));
+    let scrubbed: serde_json::Value = serde_json::from_str(&scrubbed).expect("it is JSON");
+    assert_eq!((&scrubbed["stage"], &scrubbed["problem_count"]), (&"done".into(), &0.into()));
+    let info = succeed(scratch.cffs(["info", "--json"]).arg(scratch.image()));
+    assert!(info.contains(&listens), "{info}");
+
+    let refused = fail(1, scratch.cffs(["grow", "--size", "512M"]).arg(scratch.image()));
+    assert!(refused.contains("cffs serve --stop"), "{refused}");
+    let restart = fail(1, scratch.cffs(["restart"]).arg(scratch.image()));
+    assert!(restart.contains("without a mount"), "{restart}");
+    server.stop();
+    let stopped = fail(1, scratch.cffs(["stats"]).arg(scratch.image()));
+    assert!(stopped.contains("nor an image that is being served"), "{stopped}");
+}
+
+/// The socket has no directory whose permissions would keep others from it.
+#[test]
+fn a_server_answers_commands_of_its_user_alone() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let _server = Server::start(&scratch, "/");
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).expect("set");
+    let program = scratch.path().join("cffs");
+    fs::copy(CFFS, &program).expect("copied");
+    let mut stats = Command::new(&program);
+    stats.arg("stats").arg(scratch.image());
+    succeed(&mut stats);
+    let other = fail(1, stats.uid(65534).gid(65534));
+    assert!(other.contains("does not answer this user"), "{other}");
 }
 
 #[test]

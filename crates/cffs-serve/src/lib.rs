@@ -11,3 +11,5 @@ pub mod fuse;
 pub mod layout;
 pub mod nfs;
 pub mod shared;
+pub mod socket;
+pub mod unmounted;

@@ -45,6 +45,9 @@ impl Observer for NoObserver {
     fn broken(&self) {}
 }
 
+/// Counts what a front end has served, by kind.
+pub type Calls = Box<dyn Fn() -> serde_json::Value + Send + Sync>;
+
 /// A front end that serves the volume while it is mounted.
 pub trait Beside: Send + Sync {
     /// Has it answer what it has begun, and end. A second call does nothing.

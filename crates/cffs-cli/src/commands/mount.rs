@@ -194,7 +194,8 @@ impl Mount {
         stop_on_signals(Arc::clone(&stopper))?;
         if let Some(nfs) = nfs {
             note_address(self.nfs, nfs.address()?);
-            server.set_beside(Arc::new(nfs.start()?));
+            let calls = nfs.calls();
+            server.set_beside(Arc::new(nfs.start()?), calls);
         }
         if let Some(why) = server.why_no_block_device() {
             note!("cffs mount: mounted as fuse, so that sync(2) does not reach it: {why}");

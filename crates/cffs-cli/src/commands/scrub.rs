@@ -23,7 +23,7 @@ const PROBLEMS: u8 = 4;
 /// Verify the checksums of all metadata and small files
 ///
 /// Reads everything that has a checksum from the device, past the cache, and changes nothing. A
-/// mounted volume is scrubbed by its server and can be used meanwhile; interrupting this command
+/// mounted or served volume is scrubbed by its server and can be used meanwhile; interrupting this command
 /// does not end that, --stop does. Ends with 0 if there is no problem, 4 if there is one (the
 /// server's log has them, too), 8 if the scrub could not be made, 16 for wrong usage. What is
 /// found is repaired by cffs fsck, on the unmounted volume.
@@ -62,7 +62,8 @@ impl Scrub {
     }
 
     fn scrub(&self) -> anyhow::Result<ScrubStatus> {
-        if !self.target.is_dir() {
+        let is_served = self.target.is_dir() || control::scrub_status(&self.target).is_ok();
+        if !is_served {
             return self.scrub_image();
         }
         let request = if self.stop { Request::StopScrub } else { Request::StartScrub(self.rate) };

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -14,8 +14,10 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use cffs::device::file::{Access, FileDevice, OpenError, User};
 use cffs::vfs::Volume;
+use cffs_serve::fuse::Identity;
 use cffs_serve::nfs::{BindError, Export, ServeError, Server, Stopper};
 use cffs_serve::shared::{self, NoObserver, Observer};
+use cffs_serve::unmounted;
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::CapabilitySet;
@@ -57,6 +59,7 @@ Examples:
   cffs serve --nfs 127.0.0.1:2049 tree.cffs
   mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,nolock 127.0.0.1:/ /mnt
   cffs serve --nfs 192.0.2.1:2049 --export /srv:ro,192.0.2.0/24 --export /home:192.0.2.7 tree.cffs
+  cffs stats tree.cffs     as of a mounted volume; so do sync and scrub
   cffs serve --stop tree.cffs")]
 pub struct Serve {
     /// Where to listen.
@@ -114,6 +117,10 @@ impl Serve {
         }
         stop_on_signals(server.stopper()?)?;
         let address = server.address()?;
+        let identity = identity(&source, options, address);
+        if let Err(error) = unmounted::listen(Arc::clone(&volume), identity, server.calls()) {
+            tracing::warn!(%error, "commands will not find this server");
+        }
         tracing::info!(image = %source.display(), %address, "serves NFS");
         if in_background {
             if self.nfs.is_some_and(|asked| asked.port() == 0) {
@@ -167,6 +174,24 @@ pub(super) fn bind(
         };
         anyhow::Error::new(error).context(what)
     })
+}
+
+/// What the server says of itself to commands.
+fn identity(source: &Path, options: &MountOptions, address: SocketAddr) -> Identity {
+    Identity {
+        image: Some(source.to_string_lossy().into_owned()),
+        directory: None,
+        pid: std::process::id(),
+        uid: rustix::process::geteuid().as_raw(),
+        read_only: options.open.read_only,
+        atime: options.open.atime.name().to_owned(),
+        fixed_options: options.fixed(),
+        cache_bytes: options.open.cache_bytes,
+        transport: format!("NFS at {address}"),
+        mount_type: String::from("not mounted"),
+        started: Identity::now(),
+        restart_failure: None,
+    }
 }
 
 /// Serves until it is stopped, and closes the volume, unless what it has in memory cannot be trusted.

@@ -1,4 +1,4 @@
-//! `cffs stats`: the counters of a mounted volume.
+//! `cffs stats`: the counters of a volume that is mounted or served.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::output::{self, say};
 
 mod prometheus;
 
-/// Show what a mounted volume has cost: requests, bytes, hit rates
+/// Show what a mounted or served volume has cost: requests, bytes, hit rates
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The memory of the server is shown by kind, with the limit that follows from the mount options:
@@ -41,16 +41,19 @@ Of the stable log of a volume that has one (mkfs --log):
   drains                 how often its blocks were written to their places: because it was full,
                          because of a write beside it (overlap), or at a clean point
 
+Calls of NFS clients are counted under nfs, by procedure.
+
 Examples:
   cffs stats mnt
+  cffs stats tree.cffs            of an image that is served without a mount
   cffs stats --watch mnt          what happens each second
   cffs stats --json mnt | jq .
 For Prometheus, from cron, where its node exporter collects text files:
   cd /var/lib/prometheus/node-exporter && cffs stats --prometheus /srv/tree > tree.new
   mv tree.new tree.prom")]
 pub struct Stats {
-    /// The directory, or any file on the volume.
-    #[arg(value_name = "DIR")]
+    /// The directory, or any file on the volume; the image that cffs serve has.
+    #[arg(value_name = "DIR|IMAGE")]
     path: PathBuf,
     /// Print JSON; with --watch, one object per line.
     #[arg(long)]

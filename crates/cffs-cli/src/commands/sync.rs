@@ -1,4 +1,4 @@
-//! `cffs sync`: makes everything on a mounted volume durable.
+//! `cffs sync`: makes everything on a volume durable that is mounted or served.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use anyhow::Context;
 use cffs_serve::fuse::control;
 use clap::Args;
 
-/// Make everything on a mounted volume durable
+/// Make everything on a mounted or served volume durable
 ///
 /// On a mount of type fuseblk, as root's are, sync(1) and syncfs(2) do the same (Linux 6.18); a mount of
 /// type fuse they do not reach. Fails if the device failed, and says what is lost. Programs that call
@@ -15,8 +15,8 @@ use clap::Args;
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  cffs sync mnt && echo 'survives a power failure from here'")]
 pub struct Sync {
-    /// The directory, or any file on the volume.
-    #[arg(value_name = "DIR", required = true)]
+    /// The directory, or any file on the volume; the image that cffs serve has.
+    #[arg(value_name = "DIR|IMAGE", required = true)]
     paths: Vec<PathBuf>,
 }
 

@@ -24,6 +24,7 @@
 //! | `system.cffs.tune` | set to what is to change |
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -52,6 +53,8 @@ pub use super::scrubbing::{Pace, ScrubStatus, Stage};
 use super::tuning;
 use crate::describe;
 use crate::layout::LayoutReport;
+use crate::shared::Calls;
+use crate::socket::{self, Message, Reply};
 
 /// The longest value of an attribute, which is the kernel's.
 pub(super) const VALUE_BYTES_MAX: usize = 64 << 10;
@@ -164,7 +167,7 @@ impl Request {
 
     /// The request that setting this attribute to this value makes: an error if the name is one of
     /// a request and the value makes no sense.
-    pub(super) fn from_attribute(name: &[u8], value: &[u8]) -> Option<Result<Request>> {
+    pub(crate) fn from_attribute(name: &[u8], value: &[u8]) -> Option<Result<Request>> {
         let value = std::str::from_utf8(value).unwrap_or_default();
         if name == FSCK_NAME.as_bytes() {
             let request = match value {
@@ -221,7 +224,7 @@ impl Identity {
 }
 
 /// The server's side.
-pub(super) struct Control {
+pub(crate) struct Control {
     identity: Arc<OnceLock<Identity>>,
     farewells: Arc<Farewells>,
     restarter: Arc<OnceLock<Restarter>>,
@@ -229,15 +232,17 @@ pub(super) struct Control {
     checking: Arc<Checking>,
     regrouping: Arc<Regrouping>,
     requests: Requests,
+    calls: Arc<OnceLock<Calls>>,
     reports: Reports,
 }
 
 impl Control {
     /// A control that answers as soon as the identity is known.
-    pub fn new(
+    pub(super) fn new(
         identity: Arc<OnceLock<Identity>>,
         farewells: Arc<Farewells>,
         restarter: Arc<OnceLock<Restarter>>,
+        calls: Arc<OnceLock<Calls>>,
     ) -> Control {
         Control {
             identity,
@@ -247,8 +252,15 @@ impl Control {
             checking: Arc::default(),
             regrouping: Arc::default(),
             requests: Requests::default(),
+            calls,
             reports: Reports::default(),
         }
+    }
+
+    /// That of a volume that is not mounted.
+    pub fn unmounted(identity: Identity, calls: Calls) -> Control {
+        let (identity, calls) = (OnceLock::from(identity), OnceLock::from(calls));
+        Control::new(Arc::new(identity), Arc::default(), Arc::default(), Arc::new(calls))
     }
 
     /// Counts a request of the kernel.
@@ -279,6 +291,9 @@ impl Control {
                 let mut stats = describe::stats(&volume.stats(), &volume.memory(), requests);
                 let identity = self.identity.get();
                 stats["transport"] = identity.map(|server| server.transport.as_str()).into();
+                if let Some(calls) = self.calls.get() {
+                    stats["nfs"] = calls();
+                }
                 stats
             }
             Question::Explain => describe::placement(&volume.explain(ino)?),
@@ -310,7 +325,13 @@ impl Control {
 
     /// A piece of a report about a directory. It names files that the asker might not see, and callers
     /// wait while it is made: so it is for root and the user who mounted the volume.
-    pub fn report(&self, volume: &Volume, dir: InodeNo, piece: Piece, uid: u32) -> Result<Vec<u8>> {
+    pub(super) fn report(
+        &self,
+        volume: &Volume,
+        dir: InodeNo,
+        piece: Piece,
+        uid: u32,
+    ) -> Result<Vec<u8>> {
         check_owner(uid)?;
         logged("looking at the layout", self.reports.piece(volume, dir, piece))
     }
@@ -412,13 +433,32 @@ pub fn trim(directory: &Path, least_bytes: u64) -> Result<u64, AskError> {
     Ok(range.len)
 }
 
-/// Asks the server of the volume to which `path` belongs. The path's last component is not
-/// followed: a symbolic link can be asked about, too.
+/// Asks the server of the volume to which `path` belongs, or of the image that it is. The path's last
+/// component is not followed: a symbolic link can be asked about, too.
 pub fn ask(path: &Path, question: Question) -> Result<serde_json::Value, AskError> {
     let mut value = vec![0; VALUE_BYTES_MAX];
-    let len = lgetxattr(path, question.name(), &mut value).map_err(AskError::from_errno)?;
-    value.truncate(len);
-    serde_json::from_slice(&value).map_err(|_| AskError::NotMounted)
+    match lgetxattr(path, question.name(), &mut value).map_err(AskError::from_errno) {
+        Ok(len) => {
+            value.truncate(len);
+            serde_json::from_slice(&value).map_err(|_| AskError::NotMounted)
+        }
+        Err(AskError::NotMounted) => call_server(path, question.name(), None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The same of the server of an image that is not mounted.
+fn call_server(
+    image: &Path,
+    name: &str,
+    value: Option<String>,
+) -> Result<serde_json::Value, AskError> {
+    let message = Message { name: name.to_owned(), value };
+    match socket::call(image, &message).map_err(AskError::Failed)? {
+        None => Err(AskError::NotMounted),
+        Some(Reply::Answer(answer)) => Ok(answer),
+        Some(Reply::Error(why)) => Err(AskError::Failed(io::Error::other(why))),
+    }
 }
 
 /// Has the server make everything durable. This reaches a mount that the kernel takes for read-only, too:
@@ -462,7 +502,11 @@ pub fn identity(path: &Path) -> Result<Identity, AskError> {
 /// Has the server do something.
 pub fn request(path: &Path, request: Request) -> Result<(), AskError> {
     let (name, value) = request.to_attribute();
-    setxattr(path, name, value.as_bytes(), XattrFlags::empty()).map_err(AskError::from_errno)
+    let set = setxattr(path, name, value.as_bytes(), XattrFlags::empty());
+    match set.map_err(AskError::from_errno) {
+        Err(AskError::NotMounted) => call_server(path, name, Some(value)).map(drop),
+        other => other,
+    }
 }
 
 /// How the scrub of the volume to which `path` belongs stands.
@@ -487,7 +531,7 @@ pub fn check_status(path: &Path) -> Result<CheckStatus, AskError> {
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// The path is not on a mounted C-FFS volume.
-    #[error("not on a mounted C-FFS volume")]
+    #[error("not on a mounted C-FFS volume, nor an image that is being served")]
     NotMounted,
     /// The kernel lets nothing be asked of a server on a read-only mount.
     #[error("mounted read-only; use its image, which can be read beside the mount")]
@@ -503,7 +547,7 @@ pub enum AskError {
     Dead,
     /// The path cannot be reached, or the server failed.
     #[error("{0}")]
-    Failed(std::io::Error),
+    Failed(io::Error),
 }
 
 impl AskError {

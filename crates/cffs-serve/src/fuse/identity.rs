@@ -1,6 +1,7 @@
 //! What a server says of itself.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -35,4 +36,12 @@ pub struct Identity {
     pub started: u64,
     /// Why the last attempt to replace this server's program failed.
     pub restart_failure: Option<String>,
+}
+
+impl Identity {
+    /// A number that no other server has which serves the same volume, for [`Identity::started`].
+    pub fn now() -> u64 {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        now.map_or(0, |now| now.as_nanos() as u64)
+    }
 }

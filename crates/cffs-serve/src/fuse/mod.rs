@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, mpsc};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use cffs::device::file::FileDevice;
 use cffs::error::Error;
@@ -69,7 +69,7 @@ use restart::{Restarter, Suspended};
 pub use waiter::LeaveSeat;
 pub use watch::{STALL, Watch};
 
-use crate::shared::{self, Beside};
+use crate::shared::{self, Beside, Calls};
 
 /// The subtype of the mount: its type is shown as `fuseblk.cffs` or as `fuse.cffs`.
 pub const SUBTYPE: &str = "cffs";
@@ -150,6 +150,7 @@ pub struct Server {
     closing: Arc<Closing>,
     farewells: Arc<Farewells>,
     watch: Arc<Watch>,
+    calls: Arc<OnceLock<Calls>>,
     mount_type: String,
     why_no_block_device: Option<String>,
 }
@@ -162,6 +163,7 @@ struct Parts {
     watch: Arc<Watch>,
     identity: Arc<OnceLock<Identity>>,
     restarter: Arc<OnceLock<Restarter>>,
+    calls: Arc<OnceLock<Calls>>,
     caches: KernelCaches,
     ttl: Duration,
 }
@@ -182,6 +184,7 @@ impl Parts {
             watch: Arc::clone(&options.watch),
             identity: Arc::default(),
             restarter: Arc::default(),
+            calls: Arc::default(),
             caches: options.caches.clone(),
             ttl: options.ttl,
         }
@@ -189,7 +192,8 @@ impl Parts {
 
     fn adapter(&self) -> Adapter {
         let (identity, restarter) = (Arc::clone(&self.identity), Arc::clone(&self.restarter));
-        let control = Control::new(identity, Arc::clone(&self.farewells), restarter);
+        let farewells = Arc::clone(&self.farewells);
+        let control = Control::new(identity, farewells, restarter, Arc::clone(&self.calls));
         let (volume, closing) = (Arc::clone(&self.volume), Arc::clone(&self.closing));
         let (watch, caches) = (Arc::clone(&self.watch), self.caches.clone());
         Adapter::new(volume, control, closing, watch, caches, self.ttl)
@@ -222,19 +226,22 @@ impl Parts {
             cache_bytes: options.cache_bytes,
             transport,
             mount_type: mount_type.clone(),
-            started: started(),
+            started: Identity::now(),
             restart_failure: failure,
         });
-        let Parts { volume, closing, farewells, watch, .. } = self;
+        let Parts { volume, closing, farewells, watch, calls, .. } = self;
         let why_no_block_device = None;
-        Server { session, volume, closing, farewells, watch, mount_type, why_no_block_device }
+        Server {
+            session,
+            volume,
+            closing,
+            farewells,
+            watch,
+            calls,
+            mount_type,
+            why_no_block_device,
+        }
     }
-}
-
-/// A number that no other server has which serves the same mount.
-fn started() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    now.map_or(0, |now| now.as_nanos() as u64)
 }
 
 /// Ends a server from another thread.
@@ -317,9 +324,11 @@ impl Server {
         Stopper(self.session.unmounter())
     }
 
-    /// Has another front end of the volume end before that is closed.
-    pub fn set_beside(&self, beside: Arc<dyn Beside>) {
+    /// Has another front end of the volume end before that is closed, and shows its calls in statistics.
+    pub fn set_beside(&self, beside: Arc<dyn Beside>, calls: Calls) {
         self.closing.set_beside(beside);
+        // There is one at most.
+        let _ = self.calls.set(calls);
     }
 
     /// Serves until the volume is unmounted, and closes it, or until this program is to be replaced.

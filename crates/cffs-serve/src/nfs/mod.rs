@@ -1,8 +1,9 @@
 //! NFS version 3: the volume for other machines, or for this one without a mount.
 //!
 //! Offers [`Server`], which listens at an address and serves directories of a [`Volume`] until it is
-//! stopped, by itself or [beside a mount](Running) of the same volume. Stands on `nfs-wire` (the protocol) and on the facade. MOUNT and NFS answer at one
-//! port, by TCP, and need no portmapper: `mount -o port=N,mountport=N,proto=tcp,vers=3,nolock`.
+//! stopped, by itself or [beside a mount](Running) of the same volume. Stands on `nfs-wire` (the protocol)
+//! and on the facade. MOUNT and NFS answer at one port, by TCP, and need no portmapper:
+//! `mount -o port=N,mountport=N,proto=tcp,vers=3,nolock`.
 //!
 //! ```text
 //!   listener ─▶ connection: reader, writer ─▶ pool ─▶ service: reply cache, handle, export
@@ -41,7 +42,7 @@ mod translate;
 
 pub use exports::{BadExport, Export, Network, Squash};
 
-use crate::shared::{Beside, Observer};
+use crate::shared::{Beside, Calls, Observer};
 use connection::Total;
 use exported::Exported;
 use pool::Pool;
@@ -148,6 +149,15 @@ impl Server {
     pub fn stopper(&self) -> io::Result<Stopper> {
         let listener = self.listener.as_fd().try_clone_to_owned()?;
         Ok(Stopper { listener, stopping: Arc::clone(&self.stopping) })
+    }
+
+    /// Counts the calls of each procedure, for statistics.
+    pub fn calls(&self) -> Calls {
+        let service = Arc::clone(&self.service);
+        Box::new(move || {
+            let calls = service.calls().into_iter();
+            calls.map(|(name, count)| (name, serde_json::Value::from(count))).collect()
+        })
     }
 
     /// Serves until it is stopped. The volume stays open.

@@ -22,12 +22,13 @@ const fn counter(name: &'static str, help: &'static str) -> Section {
 }
 
 /// What is not listed here is shown as a gauge.
-const SECTIONS: [Section; 6] = [
+const SECTIONS: [Section; 7] = [
     counter("calls", "Calls of the file system's operations"),
     counter("cache", "Blocks asked of the block cache"),
     counter("device", "What was asked of the device"),
     counter("epochs", "Epochs, the units in which changes are written"),
     counter("log", "The stable log"),
+    counter("nfs", "Calls of NFS clients"),
     Section { name: "memory", help: "What is in memory now", is_counter: false },
 ];
 

@@ -23,6 +23,29 @@ fn options_are_those_of_exports() {
 }
 
 #[test]
+fn each_option_sets_what_exports_says_and_nothing_else() {
+    let default = || Export::default();
+    let network = |text| vec![Network::parse(text).expect("a network")];
+    let cases = [
+        ("ro", Export { read_only: true, ..default() }),
+        ("rw", default()),
+        ("root_squash", default()),
+        ("no_root_squash", Export { squash: Squash::None, ..default() }),
+        ("all_squash", Export { squash: Squash::All, ..default() }),
+        ("anonuid=5", Export { anon_uid: 5, ..default() }),
+        ("anongid=6", Export { anon_gid: 6, ..default() }),
+        ("secure", default()),
+        ("insecure", Export { secure: false, ..default() }),
+        ("192.0.2.7", Export { networks: network("192.0.2.7/32"), ..default() }),
+        ("192.0.2.0/24", Export { networks: network("192.0.2.0/24"), ..default() }),
+        ("2001:db8::/32", Export { networks: network("2001:db8::/32"), ..default() }),
+    ];
+    for (option, expected) in cases {
+        assert_eq!(export(&format!("/:{option}")), expected, "{option}");
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_named() {
     let error = |text: &str| text.parse::<Export>().expect_err("bad").to_string();
     assert!(error("srv").contains("'srv'"));

@@ -130,3 +130,52 @@ fn only_ports_of_root_are_trusted() {
     let served = Served::new(&["/"]);
     assert_eq!(served.handle("/"), None, "a test calls from any port");
 }
+
+/// What a client meets for each option of an export: whether it may mount, and whose the files are that root
+/// and another user make.
+#[test]
+fn each_option_of_an_export_does_what_exports_says() {
+    const NOBODY: Option<(u32, u32)> = Some((65534, 65534));
+    const USER: Option<(u32, u32)> = Some((1000, 100));
+    let cases = [
+        ("insecure", true, NOBODY, USER),
+        ("insecure,rw", true, NOBODY, USER),
+        ("insecure,ro", true, None, None),
+        ("insecure,root_squash", true, NOBODY, USER),
+        ("insecure,no_root_squash", true, Some((0, 0)), USER),
+        ("insecure,all_squash", true, NOBODY, NOBODY),
+        ("insecure,all_squash,anonuid=5,anongid=6", true, Some((5, 6)), Some((5, 6))),
+        ("insecure,anonuid=5,anongid=6", true, Some((5, 6)), USER),
+        ("insecure,127.0.0.1", true, NOBODY, USER),
+        ("insecure,192.0.2.1,127.0.0.0/8", true, NOBODY, USER),
+        ("insecure,192.0.2.0/24", false, None, None),
+        ("insecure,::1", false, None, None),
+        ("secure", false, None, None),
+        ("", false, None, None),
+    ];
+    let first = Served::new(&["/:insecure,no_root_squash"]);
+    let root = first.root();
+    let mode = sattr3 { mode: Nfs3Option::Some(0o777), ..sattr3::default() };
+    let set = SETATTR3args { object: root.clone(), new_attributes: mode, guard: Nfs3Option::None };
+    ok(now(first.client(0, 0).setattr(&set)));
+    for (options, is_admitted, by_root, by_user) in cases {
+        let served = Served::of(Arc::clone(&first.volume), &[&format!("/:{options}")]);
+        assert_eq!(served.handle("/"), is_admitted.then(|| root.clone()), "{options}");
+        for ((uid, gid), expected) in [((0, 0), by_root), ((1000, 100), by_user)] {
+            let mut client = served.client(uid, gid);
+            let how = createhow3::GUARDED(sattr3::default());
+            let made = now(client.create(&CREATE3args { where_: at(&root, "made"), how }));
+            match expected {
+                None => {
+                    let refused = if is_admitted { "ROFS" } else { "ACCES" };
+                    assert!(format!("{:?}", failure(made)).ends_with(refused), "{options}");
+                }
+                Some(owner) => {
+                    let made = attributes(&mut client, &some(ok(made).obj));
+                    assert_eq!((made.uid, made.gid), owner, "{options}, user {uid}");
+                    ok(now(client.remove(&REMOVE3args { object: at(&root, "made") })));
+                }
+            }
+        }
+    }
+}

@@ -206,7 +206,9 @@ fn a_directory_can_be_mounted_by_its_path() {
     let below = mkdir(&mut client, &dir, "b", 0o755);
     create(&mut client, &dir, "f", 0o644);
     assert_eq!(served.handle("/a/b"), Some(below));
-    for wrong in ["/a/f", "/c", "/a/../a"] {
+    // Some clients mean the root by it, as rpc.mountd knows.
+    assert_eq!(served.handle(""), Some(root));
+    for wrong in ["/a/f", "/c", "/a/../a", "a", "a/b", "."] {
         assert_eq!(served.handle(wrong), None, "{wrong}");
     }
 }

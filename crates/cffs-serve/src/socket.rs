@@ -1,0 +1,158 @@
+//! Talking to the server of a volume that is not mounted: one question or request for each connection, over
+//! a socket whose name is in no directory and goes with the server.
+//!
+//! The name has the server's process number. A client takes that from the lock on the image, and makes sure
+//! that the process at the other end has it: anybody may listen under any name. The server answers root and
+//! its own user alone.
+//!
+//! ```text
+//!   client ── {"name": "system.cffs.stats"} ──▶ server    the names and values are those of the
+//!          ◀── {"answer": …} or {"error": "…"} ──          attributes of a mount (fuse::control)
+//! ```
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use cffs::device::file::{Access, FileDevice, OpenError, User};
+use rustix::net::sockopt::socket_peercred;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The longest message of a client.
+const MESSAGE_BYTES_MAX: u64 = 64 << 10;
+/// How long a client may take to say what it wants, and to take its answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Clients that are answered at the same time; a sync may take long. Others are turned away.
+const CLIENTS_MAX: usize = 16;
+
+/// What a client wants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// The attribute that it would read or set if the volume were mounted.
+    pub name: String,
+    /// What it would set it to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+}
+
+/// What it gets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// What was asked for; null for a request that was carried out.
+    Answer(Value),
+    /// Why there is none.
+    Error(String),
+}
+
+/// Answers clients in threads, as long as the process lives.
+///
+/// # Errors
+///
+/// Those of making the socket and starting a thread.
+pub fn listen(answer: impl Fn(&Message) -> Reply + Send + Sync + 'static) -> io::Result<()> {
+    let listener = UnixListener::bind_addr(&address(std::process::id())?)?;
+    let (answer, clients) = (Arc::new(answer), Arc::new(AtomicUsize::new(0)));
+    let accept = move || {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                // No descriptors, for one. Nobody is to wait for the next attempt for long.
+                thread::sleep(Duration::from_millis(100));
+                continue;
+            };
+            if !is_owner(&stream) || clients.load(Ordering::Acquire) >= CLIENTS_MAX {
+                continue;
+            }
+            clients.fetch_add(1, Ordering::AcqRel);
+            let (answer, counted) = (Arc::clone(&answer), Arc::clone(&clients));
+            let serve = move || {
+                if let Err(error) = serve(&stream, &*answer) {
+                    tracing::debug!(%error, "a command was not answered");
+                }
+                counted.fetch_sub(1, Ordering::AcqRel);
+            };
+            if let Err(error) = thread::Builder::new().name(String::from("command")).spawn(serve) {
+                clients.fetch_sub(1, Ordering::AcqRel);
+                tracing::warn!(%error, "a command is not answered");
+            }
+        }
+    };
+    thread::Builder::new().name(String::from("commands")).spawn(accept).map(drop)
+}
+
+fn is_owner(stream: &UnixStream) -> bool {
+    let own = rustix::process::geteuid();
+    socket_peercred(stream.as_fd()).is_ok_and(|peer| peer.uid.is_root() || peer.uid == own)
+}
+
+fn serve(stream: &UnixStream, answer: &dyn Fn(&Message) -> Reply) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut line = Vec::new();
+    BufReader::new(stream.take(MESSAGE_BYTES_MAX)).read_until(b'\n', &mut line)?;
+    let reply = match serde_json::from_slice(&line) {
+        Ok(message) => answer(&message),
+        Err(error) => Reply::Error(format!("not a message: {error}")),
+    };
+    let mut stream = stream;
+    stream.write_all(&serde_json::to_vec(&reply)?)
+}
+
+/// Has the server of an image that is not mounted answer; `None` if no server serves it.
+///
+/// # Errors
+///
+/// Those of the connection.
+pub fn call(image: &Path, message: &Message) -> io::Result<Option<Reply>> {
+    let Some(process) = server_of(image) else { return Ok(None) };
+    let mut stream = match UnixStream::connect_addr(&address(process)?) {
+        Ok(stream) => stream,
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let peer = socket_peercred(stream.as_fd())?;
+    if peer.pid.as_raw_nonzero().get() as u32 != process {
+        return Err(io::Error::other("another process listens in the place of the server"));
+    }
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply)?;
+    if reply.is_empty() {
+        return Err(io::Error::other(
+            "its server does not answer this user, or answers too many others",
+        ));
+    }
+    Ok(Some(serde_json::from_slice(&reply)?))
+}
+
+/// The process that has an image open. A block device is not opened for writing, which udev would notice:
+/// of one that is served for reading the server is not found.
+fn server_of(image: &Path) -> Option<u32> {
+    let file_type = std::fs::metadata(image).ok()?.file_type();
+    if !file_type.is_file() && !file_type.is_block_device() {
+        return None;
+    }
+    let user = |access| match FileDevice::open(image, access) {
+        Err(OpenError::InUse {
+            by: User::Writer(Some(process)) | User::Reader(Some(process)),
+            ..
+        }) => Some(process.pid),
+        _ => None,
+    };
+    user(Access::ReadOnly)
+        .or_else(|| if file_type.is_file() { user(Access::ReadWrite) } else { None })
+}
+
+fn address(process: u32) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("cffs-server-{process}"))
+}
