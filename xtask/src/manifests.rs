@@ -26,7 +26,7 @@ const CRATES: [(&str, &[&str]); 14] = [
     ("cffs-place", &["man-page"]),
     ("place-c", &["cffs-place"]),
     ("cffs-bench", &["cffs", "fuse-ring", "cffs-serve", "cffs-cli", "cffs-place"]),
-    ("cffs-fuzz", &["cffs", "fuse-ring", "nfs-wire"]),
+    ("cffs-fuzz", &["cffs", "fuse-ring", "nfs-wire", "cffs-serve"]),
     ("xtask", &[]),
 ];
 

@@ -49,7 +49,7 @@ pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
             mounted.directory.display(),
         );
     }
-    if let Ok(server) = control::identity(path) {
+    if let Ok(server) = control::identity_of_server(path) {
         let (path, pid, how) = (path.display(), server.pid, server.transport);
         bail!("{path} is served by process {pid} ({how}); stop it first: cffs serve --stop {path}");
     }

@@ -1,4 +1,4 @@
-//! Fuzz targets: whatever the disk or the kernel says, nothing panics, hangs, or takes memory
+//! Fuzz targets: whatever the disk, the kernel or an NFS client says, nothing panics, hangs, or takes memory
 //! without bound.
 //!
 //! A target is a function of bytes. It makes of them what a hostile disk or kernel might send, hands
@@ -12,6 +12,7 @@
 mod codecs;
 mod input;
 mod log;
+mod nfs;
 mod request;
 mod sector;
 mod volume;
@@ -20,7 +21,7 @@ mod volume;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: [(&str, Target); 13] = [
+pub const TARGETS: [(&str, Target); 14] = [
     ("superblock", codecs::superblock),
     ("cylinder_group", codecs::cylinder_group),
     ("extents", codecs::extents),
@@ -31,6 +32,7 @@ pub const TARGETS: [(&str, Target); 13] = [
     ("sector", sector::sector),
     ("log", log::log),
     ("request", request::request),
+    ("nfs", nfs::nfs),
     ("walk", volume::walk),
     ("write", volume::write),
     ("repair", volume::repair),

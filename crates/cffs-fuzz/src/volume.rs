@@ -57,7 +57,7 @@ pub fn repair(data: &[u8]) {
     }
 }
 
-fn check(device: &MemoryDevice, repair: Repair) -> cffs::error::Result<fsck::Report> {
+pub(crate) fn check(device: &MemoryDevice, repair: Repair) -> cffs::error::Result<fsck::Report> {
     let options =
         CheckOptions { repair, force: true, contents: true, threads: 1, ..CheckOptions::default() };
     fsck::check(device, &options, &())

@@ -121,6 +121,7 @@ targets! {
     sector,
     log,
     request,
+    nfs,
     walk,
     write,
     repair,

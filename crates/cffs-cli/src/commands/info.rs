@@ -71,6 +71,9 @@ impl Info {
         {
             return Ok(answer);
         }
+        if let Ok(answer) = control::ask_server_of(&self.path, Question::Info) {
+            return Ok(answer);
+        }
         let device = image::open(&self.path, Access::ReadOnly, false)?;
         let reader = Reader::open(&device)?;
         Ok(json!({ "superblock": describe::superblock(reader.superblock()) }))

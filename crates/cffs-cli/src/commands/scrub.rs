@@ -1,13 +1,13 @@
 //! `cffs scrub`: verifies the checksums of a volume, mounted or not.
 
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use cffs_serve::fuse::control::{self, Pace, Request, ScrubStatus, Stage};
+use cffs_serve::fuse::control::{self, AskError, Pace, Request, ScrubStatus, Stage};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -62,21 +62,28 @@ impl Scrub {
     }
 
     fn scrub(&self) -> anyhow::Result<ScrubStatus> {
-        let is_served = self.target.is_dir() || control::scrub_status(&self.target).is_ok();
-        if !is_served {
-            return self.scrub_image();
-        }
         let request = if self.stop { Request::StopScrub } else { Request::StartScrub(self.rate) };
-        control::request(&self.target, request)?;
-        self.follow(&self.target)
+        if self.target.is_dir() {
+            control::request(&self.target, request)?;
+            return self.follow(|| control::scrub_status(&self.target));
+        }
+        match control::request_of_server(&self.target, request) {
+            Err(AskError::NotMounted) => self.scrub_image(),
+            started => {
+                started?;
+                self.follow(|| control::scrub_status_of_server(&self.target))
+            }
+        }
     }
 
     /// Waits until the server's scrub has ended.
-    fn follow(&self, directory: &Path) -> anyhow::Result<ScrubStatus> {
+    fn follow(
+        &self,
+        status: impl Fn() -> Result<ScrubStatus, AskError>,
+    ) -> anyhow::Result<ScrubStatus> {
         let bar = self.bar();
         loop {
-            let status = control::scrub_status(directory)
-                .context("the volume was unmounted before the scrub was complete")?;
+            let status = status().context("the server ended before the scrub was complete")?;
             show(&bar, &status);
             if status.stage != Stage::Running {
                 bar.finish_and_clear();

@@ -442,12 +442,30 @@ pub fn ask(path: &Path, question: Question) -> Result<serde_json::Value, AskErro
             value.truncate(len);
             serde_json::from_slice(&value).map_err(|_| AskError::NotMounted)
         }
-        Err(AskError::NotMounted) => call_server(path, question.name(), None),
+        Err(AskError::NotMounted) => ask_server_of(path, question),
         Err(error) => Err(error),
     }
 }
 
-/// The same of the server of an image that is not mounted.
+/// Asks the server of an image that is not mounted, wherever the image lies.
+///
+/// # Errors
+///
+/// [`AskError::NotMounted`] if it has none.
+pub fn ask_server_of(image: &Path, question: Question) -> Result<serde_json::Value, AskError> {
+    call_server(image, question.name(), None)
+}
+
+/// Has the server of an image that is not mounted do something.
+///
+/// # Errors
+///
+/// [`AskError::NotMounted`] if it has none.
+pub fn request_of_server(image: &Path, request: Request) -> Result<(), AskError> {
+    let (name, value) = request.to_attribute();
+    call_server(image, name, Some(value)).map(drop)
+}
+
 fn call_server(
     image: &Path,
     name: &str,
@@ -493,6 +511,16 @@ pub fn layout(directory: &Path) -> Result<LayoutReport, AskError> {
     serde_json::from_slice(&report).map_err(|_| AskError::NotMounted)
 }
 
+/// The server of an image that is not mounted.
+///
+/// # Errors
+///
+/// [`AskError::NotMounted`] if it has none.
+pub fn identity_of_server(image: &Path) -> Result<Identity, AskError> {
+    let mut info = ask_server_of(image, Question::Info)?;
+    serde_json::from_value(info["server"].take()).map_err(|_| AskError::NotMounted)
+}
+
 /// The server of the volume to which `path` belongs.
 pub fn identity(path: &Path) -> Result<Identity, AskError> {
     let mut info = ask(path, Question::Info)?;
@@ -502,16 +530,18 @@ pub fn identity(path: &Path) -> Result<Identity, AskError> {
 /// Has the server do something.
 pub fn request(path: &Path, request: Request) -> Result<(), AskError> {
     let (name, value) = request.to_attribute();
-    let set = setxattr(path, name, value.as_bytes(), XattrFlags::empty());
-    match set.map_err(AskError::from_errno) {
-        Err(AskError::NotMounted) => call_server(path, name, Some(value)).map(drop),
-        other => other,
-    }
+    setxattr(path, name, value.as_bytes(), XattrFlags::empty()).map_err(AskError::from_errno)
 }
 
 /// How the scrub of the volume to which `path` belongs stands.
 pub fn scrub_status(path: &Path) -> Result<ScrubStatus, AskError> {
     let status = ask(path, Question::Scrub)?;
+    serde_json::from_value(status).map_err(|_| AskError::NotMounted)
+}
+
+/// How the scrub of an image that is not mounted stands, of which the server has the image.
+pub fn scrub_status_of_server(image: &Path) -> Result<ScrubStatus, AskError> {
+    let status = ask_server_of(image, Question::Scrub)?;
     serde_json::from_value(status).map_err(|_| AskError::NotMounted)
 }
 

@@ -19,7 +19,6 @@ use nfs_wire::record::{self, Limits};
 use parking_lot::{Condvar, Mutex};
 
 use super::pool::{Job, Pool};
-use super::replies::Connection;
 use super::request::{HEAD_BYTES_MAX, Peer, TRANSFER_BYTES_MAX};
 use super::service::Service;
 
@@ -38,6 +37,8 @@ const RECORD_TIME: Duration = Duration::from_secs(30);
 /// How long a connection may be idle. Clients connect again when they need to.
 const IDLE_TIME: Duration = Duration::from_secs(6 * 60);
 const READ_AHEAD_BYTES: usize = 64 << 10;
+/// What is written at once of a reply, after which the time is looked at.
+const PIECE_BYTES: usize = 256 << 10;
 
 #[cfg(test)]
 mod tests;
@@ -104,7 +105,7 @@ pub(super) type Reply = (Option<Vec<u8>>, Permit);
 pub(super) fn serve(stream: &TcpStream, service: &Arc<Service>, pool: &Pool, total: &Arc<Total>) {
     let Ok(address) = stream.peer_addr() else { return };
     let ip = address.ip().to_canonical();
-    let peer = Peer { address: ip, port: address.port(), connection: Connection::default() };
+    let peer = Peer::new(ip, address.port());
     let (replies, to_write) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(|| write_replies(stream, to_write));
@@ -151,16 +152,16 @@ fn read_calls(
     }
 }
 
-fn write_replies(mut stream: &TcpStream, replies: Receiver<Reply>) {
-    let written = stream.set_write_timeout(Some(RECORD_TIME)).and_then(|()| {
+fn write_replies(stream: &TcpStream, replies: Receiver<Reply>) {
+    let written = (|| {
         for (reply, _permit) in &replies {
             let Some(reply) = reply else {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "not a call"));
             };
-            stream.write_all(&reply)?;
+            TimedStream { stream, until: Instant::now() + RECORD_TIME }.write_all(&reply)?;
         }
         Ok(())
-    });
+    })();
     if let Err(error) = written {
         tracing::debug!(%error, "a connection is given up");
     }
@@ -168,7 +169,7 @@ fn write_replies(mut stream: &TcpStream, replies: Receiver<Reply>) {
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-/// A stream that fails when its time has run out, however slowly bytes trickle in.
+/// A stream that fails when its time has run out, however slowly bytes trickle in or out.
 struct TimedStream<'a> {
     stream: &'a TcpStream,
     until: Instant,
@@ -176,11 +177,26 @@ struct TimedStream<'a> {
 
 impl Read for TimedStream<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.stream.set_read_timeout(Some(left))?;
+        self.stream.set_read_timeout(Some(self.left()?))?;
         self.stream.read(buf)
+    }
+}
+
+impl Write for TimedStream<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        // A piece at a time: one call goes on for as long as the peer takes a little of it now and then.
+        self.stream.write(&buf[..buf.len().min(PIECE_BYTES)])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl TimedStream<'_> {
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
 }

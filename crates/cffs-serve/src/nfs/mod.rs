@@ -41,12 +41,12 @@ mod service;
 mod translate;
 
 pub use exports::{BadExport, Export, Network, Squash};
+pub use request::Peer;
+pub use service::Service;
 
 use crate::shared::{Beside, Calls, Observer};
 use connection::Total;
-use exported::Exported;
 use pool::Pool;
-use service::Service;
 
 #[cfg(test)]
 mod tests;
@@ -125,7 +125,7 @@ impl Server {
         exports: Vec<Export>,
         observer: Arc<dyn Observer>,
     ) -> Result<Server, BindError> {
-        let service = Arc::new(Service::new(Exported::new(volume, exports, observer)?));
+        let service = Arc::new(Service::over(volume, exports, observer)?);
         let listener =
             TcpListener::bind(address).map_err(|error| BindError::Listen(address, error))?;
         let (connections, stopping) = (Arc::default(), Arc::default());

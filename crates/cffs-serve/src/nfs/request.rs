@@ -24,7 +24,14 @@ pub struct Peer {
     /// Their port.
     pub port: u16,
     /// The connection, as long as it is there.
-    pub connection: Connection,
+    pub(super) connection: Connection,
+}
+
+impl Peer {
+    /// A peer at an address, with a connection of its own.
+    pub fn new(address: IpAddr, port: u16) -> Peer {
+        Peer { address, port, connection: Connection::default() }
+    }
 }
 
 /// A call of NFS that is being carried out.

@@ -2,8 +2,10 @@
 
 use std::hash::Hasher;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use cffs::vfs::Volume;
 use nfs_wire::nfs;
 use nfs_wire::rpc::{self, BadCall, Credentials, Verdict};
 use nfs_wire::xdr::Writer;
@@ -11,8 +13,10 @@ use nfs_wire::{mount, record};
 use siphasher::sip::SipHasher13;
 
 use super::exported::Exported;
+use super::exports::Export;
 use super::replies::{Key, Replies};
 use super::request::{HEAD_BYTES_MAX, Peer, Request, TRANSFER_BYTES_MAX};
+use crate::shared::Observer;
 
 /// What answers calls.
 pub struct Service {
@@ -49,15 +53,28 @@ const PROCEDURES: [&str; 22] = [
 ];
 
 impl Service {
+    /// Answers calls about these exports of a volume. What they change is shown to the observer.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` and `ENOTDIR` if an export is no directory; those of reading and writing the key of handles.
+    pub fn over(
+        volume: Arc<Volume>,
+        exports: Vec<Export>,
+        observer: Arc<dyn Observer>,
+    ) -> cffs::error::Result<Service> {
+        Ok(Service::new(Exported::new(volume, exports, observer)?))
+    }
+
     /// Answers calls about what is exported.
-    pub fn new(exported: Exported) -> Service {
+    pub(super) fn new(exported: Exported) -> Service {
         let calls = std::array::from_fn(|_| AtomicU64::new(0));
         Service { exported, replies: Replies::default(), calls, panicked: AtomicBool::new(false) }
     }
 
     /// What is exported.
     #[cfg(test)]
-    pub fn exported(&self) -> &Exported {
+    pub(super) fn exported(&self) -> &Exported {
         &self.exported
     }
 

@@ -128,6 +128,7 @@ fn attributes(client: &mut Client, file: &nfs_fh3) -> fattr3 {
 struct Served {
     volume: Arc<Volume>,
     service: Arc<Service>,
+    connections: Arc<Connections>,
     address: SocketAddr,
     stopper: Stopper,
     thread: Option<thread::JoinHandle<Result<(), ServeError>>>,
@@ -157,8 +158,9 @@ impl Served {
         let address = server.address().expect("an address");
         let stopper = server.stopper().expect("a stopper");
         let service = Arc::clone(&server.service);
+        let connections = Arc::clone(&server.connections);
         let thread = thread::spawn(move || server.serve());
-        Served { volume, service, address, stopper, thread: Some(thread) }
+        Served { volume, service, connections, address, stopper, thread: Some(thread) }
     }
 
     fn stream(&self) -> TcpStream {

@@ -3,6 +3,8 @@
 use cffs::device::fault::{Effect, Fault, Strike, Target};
 use cffs::device::{FaultDevice, Image, VolatileDevice};
 use cffs::files::Files;
+use cffs::mkfs::MkfsOptions;
+use parking_lot::Condvar;
 
 use super::*;
 
@@ -100,4 +102,110 @@ fn a_device_that_fails_is_not_covered_up() {
     assert_eq!(failure(now(client.write(&write))), nfsstat3::NFS3ERR_ROFS);
     assert_eq!(&ok(now(client.read(&read_args(&file)))).data[..], b"lost", "reads go on");
     assert_ne!(served.verifier(), before.0);
+}
+
+/// A device that counts its flushes, and holds them back while that is wanted.
+struct Counting {
+    device: MemoryDevice,
+    flushes: AtomicUsize,
+    holds: Mutex<bool>,
+    let_go: Condvar,
+}
+
+impl Counting {
+    fn new(log_bytes: u64) -> Counting {
+        let device = MemoryDevice::new(64 << 20);
+        let options = MkfsOptions { log_bytes, ..MkfsOptions::default() };
+        cffs::mkfs::make(&device, &options).expect("made");
+        let (flushes, holds, let_go) = Default::default();
+        Counting { device, flushes, holds, let_go }
+    }
+
+    fn hold(&self, holds: bool) {
+        *self.holds.lock() = holds;
+        self.let_go.notify_all();
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.flushes.fetch_add(1, Ordering::AcqRel);
+        self.let_go.wait_while(&mut self.holds.lock(), |holds| *holds);
+        Ok(())
+    }
+}
+
+impl cffs::device::BlockDevice for Counting {
+    fn geometry(&self) -> cffs::device::Geometry {
+        self.device.geometry()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.device.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
+        self.device.write_at(offset, bufs)
+    }
+    fn barrier(&self) -> io::Result<()> {
+        self.flush()
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.flush()
+    }
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.device.discard(offset, len)
+    }
+}
+
+/// Flushes that 16 COMMITs take which come while the device is at the first one's.
+fn flushes_of_16_commits(log_bytes: u64) -> usize {
+    const CALLERS: usize = 16;
+    let device = Arc::new(Counting::new(log_bytes));
+    let served = Served::over(Arc::clone(&device) as _, &[ALL]);
+    let root = served.root();
+    let mut callers: Vec<_> = (0..CALLERS)
+        .map(|number| {
+            let mut client = served.client(0, 0);
+            let file = create(&mut client, &root, &format!("f{number}"), 0o644);
+            let data = [number as u8; 4096];
+            let write = write_args(&file, 0, &data, stable_how::UNSTABLE);
+            ok(now(client.write(&write)));
+            (client, COMMIT3args { file, offset: 0, count: 0 })
+        })
+        .collect();
+    device.hold(true);
+    let before = device.flushes.load(Ordering::Acquire);
+    thread::scope(|scope| {
+        for (client, commit) in &mut callers {
+            scope.spawn(|| drop(ok(now(client.commit(commit)))));
+        }
+        let commits = || {
+            served
+                .service
+                .calls()
+                .iter()
+                .map(|(name, count)| match *name {
+                    "commit" => *count,
+                    _ => 0,
+                })
+                .sum::<u64>()
+        };
+        while commits() < CALLERS as u64 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // They have come to the server, and are about to wait.
+        thread::sleep(Duration::from_millis(50));
+        device.hold(false);
+    });
+    for (number, (client, commit)) in callers.iter_mut().enumerate() {
+        let read = ok(now(client.read(&read_args(&commit.file))));
+        assert_eq!(read.data[..], [number as u8; 4096]);
+    }
+    device.flushes.load(Ordering::Acquire) - before
+}
+
+/// The first to come gets an epoch, and all others share the next: a flush for each with a stable log.
+#[test]
+fn commits_that_come_together_share_flushes() {
+    let (with_log, without) = (flushes_of_16_commits(4 << 20), flushes_of_16_commits(0));
+    println!("flushes of 16 COMMITs: {with_log} with a stable log, {without} without");
+    assert!((1..=3).contains(&with_log), "{with_log}");
+    assert!(without <= 6, "{without}");
 }

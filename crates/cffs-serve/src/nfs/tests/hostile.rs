@@ -139,3 +139,157 @@ fn after_a_panic_calls_fail_and_the_server_still_stops() {
     let ended = served.thread.take().expect("it ran").join().expect("no thread panicked");
     assert!(matches!(ended, Err(ServeError::Panicked)));
 }
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// Bytes with their length before them, and zeros up to a multiple of four.
+fn opaque(bytes: &[u8]) -> Vec<u8> {
+    let mut out = [&words(&[bytes.len() as u32]), bytes].concat();
+    out.resize(out.len().next_multiple_of(4), 0);
+    out
+}
+
+/// Arguments of every procedure that make sense, each field by itself.
+fn arguments_of_all(root: &nfs_fh3) -> Vec<(u32, u32, Vec<Vec<u8>>)> {
+    let (handle, name) = (opaque(&root.data), opaque(b"name"));
+    let (h, n, none) = (|| handle.clone(), || name.clone(), words(&[0; 6]));
+    // Mode, owner, group, size, times of the server and of the client.
+    let all = words(&[1, 0o644, 1, 5, 1, 6, 1, 0, 7, 1, 2, 8, 9]);
+    let path = opaque(b"/");
+    vec![
+        (100_005, 1, vec![path.clone()]),
+        (100_005, 3, vec![path.clone()]),
+        (100_003, 1, vec![h()]),
+        (100_003, 2, vec![h(), all.clone(), words(&[1, 2, 3])]),
+        (100_003, 3, vec![h(), n()]),
+        (100_003, 4, vec![h(), words(&[63])]),
+        (100_003, 5, vec![h()]),
+        (100_003, 6, vec![h(), words(&[0, 0]), words(&[10])]),
+        (100_003, 7, vec![h(), words(&[0, 0]), words(&[5, 2]), opaque(b"data!")]),
+        (100_003, 8, vec![h(), n(), words(&[0]), all.clone()]),
+        (100_003, 8, vec![h(), n(), words(&[2, 7, 7])]),
+        (100_003, 9, vec![h(), n(), all.clone()]),
+        (100_003, 10, vec![h(), n(), none.clone(), path]),
+        (100_003, 11, vec![h(), n(), words(&[3]), none.clone(), words(&[1, 2])]),
+        (100_003, 11, vec![h(), n(), words(&[7]), none]),
+        (100_003, 12, vec![h(), n()]),
+        (100_003, 13, vec![h(), n()]),
+        (100_003, 14, vec![h(), n(), h(), n()]),
+        (100_003, 15, vec![h(), h(), n()]),
+        (100_003, 16, vec![h(), words(&[0; 4]), words(&[4096])]),
+        (100_003, 17, vec![h(), words(&[0; 4]), words(&[4096, 4096])]),
+        (100_003, 18, vec![h()]),
+        (100_003, 19, vec![h()]),
+        (100_003, 20, vec![h()]),
+        (100_003, 21, vec![h(), words(&[0; 3])]),
+    ]
+}
+
+/// Every procedure, with arguments that end early, go on too long, or have any of their words replaced: an
+/// error of RPC where they are malformed, else whatever NFS says, and never more than the reply may have.
+#[test]
+fn malformed_arguments_of_each_procedure_are_refused() {
+    let served = Served::new(&["/:insecure,no_root_squash"]);
+    let root = served.root();
+    let peer = Peer::new("127.0.0.1".parse().expect("an address"), 1);
+    let ask = |program, procedure, arguments: &[u8]| {
+        let message = &call(program, 3, procedure, arguments)[4..];
+        let bytes_max = served.service.reply_bytes_max(message);
+        let reply = served.service.answer(&peer, message).expect("a call is answered");
+        assert!(reply.len() <= bytes_max, "{program} {procedure}: {} bytes", reply.len());
+        reply[4..].to_vec()
+    };
+    let garbage = head(Verdict::GarbageArguments).expect("a reply");
+    let success = head(Verdict::Success).expect("a reply");
+    for (program, procedure, fields) in arguments_of_all(&root) {
+        let whole = fields.concat();
+        let what = format!("procedure {procedure} of {program}");
+        assert!(ask(program, procedure, &whole).starts_with(&success), "{what}");
+        for end in 0..whole.len() {
+            assert_eq!(ask(program, procedure, &whole[..end]), garbage, "{what}, {end} bytes");
+        }
+        let longer = [&whole[..], &[0; 4]].concat();
+        assert_eq!(ask(program, procedure, &longer), garbage, "{what}, longer");
+        for at in (0..whole.len()).step_by(4) {
+            for word in [0, 1, 2, 255, 256, 0x7fff_fffc, 0x7fff_ffff, 0x8000_0000, u32::MAX] {
+                let mut changed = whole.clone();
+                let len = changed.len().min(at + 4) - at;
+                changed[at..at + len].copy_from_slice(&word.to_be_bytes()[..len]);
+                ask(program, procedure, &changed);
+            }
+        }
+    }
+    assert!(!served.service.panicked());
+}
+
+#[test]
+fn credentials_that_make_no_sense_are_refused() {
+    let served = Served::new(&["/:insecure"]);
+    let name = opaque(&[b'n'; 256]);
+    let groups = [words(&[0, 0, 1, 2, 17]), words(&[9; 17])].concat();
+    let short = words(&[0, 0, 1]);
+    let long_name = [words(&[0]), name, words(&[1, 2, 0])].concat();
+    for body in [groups, short, long_name, vec![0; 401], vec![0xff; 400]] {
+        let head_of_call = words(&[7, 0, 2, 100_003, 3, 0, 1]);
+        let bytes = record(&[head_of_call, opaque(&body), words(&[0, 0])].concat());
+        assert_eq!(answer(&served, &bytes), head(Verdict::BadCredentials), "{body:?}");
+    }
+    let unknown = words(&[7, 0, 2, 100_003, 3, 1, 6, 0, 0, 0]);
+    let unknown = record(&[unknown, opaque(&served.root().data)].concat());
+    assert_eq!(answer(&served, &unknown), head(Verdict::TooWeak));
+}
+
+#[test]
+fn half_a_record_keeps_nobody_waiting_and_goes_with_its_peer() {
+    let served = Served::new(&["/:insecure"]);
+    let null = call(100_003, 3, 0, b"");
+    let mut halves = Vec::new();
+    for len in 1..null.len() {
+        let mut stream = served.stream();
+        stream.write_all(&null[..len]).expect("sent");
+        halves.push(stream);
+        assert_eq!(answer(&served, &null), head(Verdict::Success), "beside {len} bytes");
+    }
+    // The rest of each comes later, a byte at a time.
+    for (mut stream, len) in halves.drain(..).zip(1..) {
+        null[len..].iter().for_each(|byte| stream.write_all(&[*byte]).expect("sent"));
+        let mut reply = vec![0; 4 + head(Verdict::Success).expect("a reply").len()];
+        stream.read_exact(&mut reply).expect("it is answered");
+    }
+    let mut announced = served.stream();
+    announced.write_all(&(1u32 << 31 | 1 << 20).to_be_bytes()).expect("sent");
+    drop(announced);
+    assert!(eventually(|| served.connections.count.load(Ordering::Acquire) == 0));
+}
+
+#[test]
+fn of_a_thousand_connections_the_most_there_may_be_are_kept() {
+    let served = Served::new(&["/:insecure"]);
+    let null = call(100_003, 3, 0, b"");
+    let mut kept = std::collections::VecDeque::new();
+    let mut most = 0;
+    for _ in 0..1000 {
+        let mut stream = served.stream();
+        // One that was refused may be closed by now.
+        let _ = stream.write_all(&null[..8]);
+        kept.push_back(stream);
+        most = most.max(served.connections.count.load(Ordering::Acquire));
+        // This process has both ends, and so many descriptors.
+        if kept.len() > CONNECTIONS_MAX + 50 {
+            kept.pop_front();
+        }
+    }
+    assert!(most > CONNECTIONS_MAX / 2 && most <= CONNECTIONS_MAX, "{most}");
+    assert!(served.connections.streams.lock().len() <= CONNECTIONS_MAX);
+    drop(kept);
+    assert!(eventually(|| answer(&served, &null).is_some()));
+}
+
+fn eventually(is_so: impl Fn() -> bool) -> bool {
+    (0..1000).any(|_| {
+        thread::sleep(Duration::from_millis(10));
+        is_so()
+    })
+}
