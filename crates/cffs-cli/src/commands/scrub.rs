@@ -83,7 +83,9 @@ impl Scrub {
     ) -> anyhow::Result<ScrubStatus> {
         let bar = self.bar();
         loop {
-            let status = status().context("the server ended before the scrub was complete")?;
+            let status = status().context(
+                "the volume was unmounted, or its server stopped, before the scrub was complete",
+            )?;
             show(&bar, &status);
             if status.stage != Stage::Running {
                 bar.finish_and_clear();
