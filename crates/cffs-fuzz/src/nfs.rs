@@ -60,7 +60,7 @@ pub fn nfs(data: &[u8]) {
     assert!(!client.handles.is_empty(), "the root can be mounted");
 
     let mut input = Input::new(data);
-    if input.byte() % 8 == 0 {
+    if input.byte().is_multiple_of(8) {
         client.stream(input.rest());
     } else {
         for number in 0..CALLS_MAX {
@@ -160,7 +160,7 @@ fn argument(input: &mut Input<'_>, field: u8, handles: &[Vec<u8>]) -> Vec<u8> {
         },
         b'4' => number(input)[4..].to_vec(),
         b'8' => number(input),
-        b'v' => vec![if input.byte() % 8 == 0 { 1 } else { 0 }; 8],
+        b'v' => vec![u8::from(input.byte().is_multiple_of(8)); 8],
         b'w' => {
             let data = vec![input.byte(); input.below(9000)];
             let counted = [data.len() as u32, u32::from(input.byte() % 4)];
