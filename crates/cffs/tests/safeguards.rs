@@ -9,7 +9,7 @@ use cffs::error::Error;
 use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{NewFile, NewKind, OpenOptions, Volume};
+use cffs::vfs::{NewFile, NewKind, OpenOptions, RenameMode, Volume};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const FILE: NewFile<'static> =
@@ -143,4 +143,29 @@ fn no_epoch_has_the_number_of_one_that_a_crash_took() {
     let volume = open(Arc::new(MemoryDevice::from_image(volatile.durable())));
     let second = volume.superblock().epoch;
     assert!(second >= first + (1 << 32), "{second:#x} after {first:#x}");
+}
+
+/// A linktag has one place that an inode came from, so an inode moves once in an epoch: before it moves again
+/// the device has the first move, with the name that it took from another file.
+#[test]
+fn an_inode_moves_once_in_an_epoch() {
+    let volatile = Arc::new(VolatileDevice::new(blank(64 << 20).snapshot()));
+    let volume = open(volatile.clone());
+    let directory = NewFile { kind: NewKind::Directory, permissions: 0o755, ..FILE };
+    let dir = volume.make(ROOT, b"dir", &directory).expect("make").ino;
+    let file = make(&volume, "file", b"moves");
+    let other = volume.make(dir, b"taken", &FILE).expect("make").ino;
+    volume.release(other, 1);
+    volume.sync().expect("sync");
+    let device_has = |dir, name: &[u8]| {
+        let volume = open(Arc::new(MemoryDevice::from_image(volatile.durable())));
+        volume.lookup(dir, name).is_ok_and(|attr| attr.ino == file)
+    };
+
+    volume.rename(ROOT, b"file", dir, b"taken", RenameMode::Replace).expect("rename");
+    assert!(device_has(ROOT, b"file"), "one move waits for the next epoch");
+    volume.rename(dir, b"taken", ROOT, b"last", RenameMode::Replace).expect("rename");
+    assert!(device_has(dir, b"taken"), "the second move ends the epoch of the first");
+    volume.sync().expect("sync");
+    assert!(device_has(ROOT, b"last") && !device_has(dir, b"taken"));
 }
