@@ -307,6 +307,7 @@ impl LibraryArguments {
             size: self.size,
             files: self.files,
             large_bytes: 64 << 20,
+            log_bytes: 0,
             seed: self.seed,
         };
         let report = Report::of_library(&library, &library.run()?);

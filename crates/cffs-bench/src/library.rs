@@ -48,6 +48,8 @@ pub struct LibraryPlan {
     pub files: u64,
     /// Bytes in the large file.
     pub large_bytes: u64,
+    /// Bytes of the stable log; 0 for none.
+    pub log_bytes: u64,
     /// Where randomness starts.
     pub seed: u64,
 }
@@ -168,6 +170,7 @@ impl LibraryPlan {
                 Peer::CffsPlain => Policy::Scattered,
                 _ => defaults.policy,
             },
+            log_bytes: self.log_bytes,
             // Fixed, so that two runs are the same run.
             uuid: Some([7; 16]),
             hash_seed: Some([7; 16]),

@@ -22,6 +22,8 @@ pub enum Profile {
     AtlasIi,
     /// A 7200 rpm disk of today that streams at 160 MB/s.
     Hdd7200,
+    /// The same without a write cache: a flush costs nothing, and each write its way to the medium.
+    Hdd7200WriteThrough,
     /// A network volume: 3,000 requests/s and 125 MB/s.
     Net3000,
     /// A small network volume: 500 requests/s and 40 MB/s.
@@ -150,6 +152,10 @@ impl Profile {
                 write_cache_bytes: 32 * MIB,
                 queue_depth: 32,
             }),
+            Profile::Hdd7200WriteThrough => match Profile::Hdd7200.spec() {
+                Spec::Disk(disk) => Spec::Disk(DiskSpec { write_cache_bytes: 0, ..disk }),
+                other => other,
+            },
             Profile::Net3000 => Spec::Quota(QuotaSpec {
                 requests_per_sec: 3000.0,
                 bytes_per_sec: 125e6,

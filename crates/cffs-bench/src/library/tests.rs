@@ -10,6 +10,7 @@ fn plan(files: u64) -> LibraryPlan {
         size: 128 << 20,
         files,
         large_bytes: 8 << 20,
+        log_bytes: 0,
         seed: 1,
     }
 }
@@ -198,4 +199,80 @@ fn cold_reads_come_near_to_what_the_device_streams() {
     least(Profile::Hdd7200, 2 * GIB, (1, 512 << 20), 0.99);
     least(Profile::AtlasIi, GIB / 2, (1_000, 4096), 0.90);
     least(Profile::AtlasIi, GIB / 2, (1, 64 << 20), 0.99);
+}
+
+/// Seconds of the disk for each file that is made durable, without a log and with one.
+fn durable_seconds(profile: Profile, files: u64, size: usize, directories: u64) -> [f64; 2] {
+    [0, 32 << 20].map(|log_bytes| {
+        let plan = LibraryPlan { profile, size: 2 << 30, log_bytes, ..plan(1) };
+        let phase = plan.durable(Peer::Cffs, files, size, directories).unwrap();
+        phase.seconds / files as f64
+    })
+}
+
+/// On both kinds of drive; decisions/034 has the figures that this prints.
+#[test]
+fn a_log_makes_files_durable_in_one_turn_of_the_disk() {
+    for profile in [Profile::Hdd7200, Profile::Hdd7200WriteThrough] {
+        // A tiny file lies in its directory's sector, and is one request and one flush anyway.
+        for (files, size, directories, gain) in
+            [(100, 4096, 1, 1.8), (100, 200, 1, 0.95), (400, 4096, 8, 1.3)]
+        {
+            let [without, with] = durable_seconds(profile, files, size, directories);
+            let rates = [1.0 / without, 1.0 / with];
+            println!("{profile:?}, {size} B, {directories} at once: {rates:.0?} files/s");
+            assert!(without / with > gain, "{profile:?}, {size} B, {directories}: {rates:.1?}");
+        }
+    }
+}
+
+/// A stream goes past the log. What is left is the first record after opening, with the headers before it:
+/// a few turns of the disk, however long the stream is.
+#[test]
+fn a_log_costs_a_stream_a_few_turns_of_the_disk() {
+    for profile in [Profile::Hdd7200, Profile::Hdd7200WriteThrough] {
+        let seconds = [0, 32 << 20].map(|log_bytes| {
+            let plan = LibraryPlan {
+                profile,
+                size: 1 << 30,
+                large_bytes: 192 << 20,
+                log_bytes,
+                ..plan(1)
+            };
+            plan.large_file(Peer::Cffs).unwrap()[0].seconds
+        });
+        println!("{profile:?}, 192 MiB: {seconds:.3?} s");
+        assert!(seconds[1] <= 0.06 + seconds[0], "{profile:?}: {seconds:?}");
+    }
+}
+
+/// A crash with a log that is nearly full: what the next opening takes of the disk's time.
+#[test]
+fn recovery_from_a_full_log_takes_less_than_a_second() {
+    for profile in [Profile::Hdd7200, Profile::Hdd7200WriteThrough] {
+        let plan = LibraryPlan { profile, size: 1 << 30, log_bytes: 32 << 20, ..plan(1) };
+        let disk = plan.disk(Peer::Cffs).unwrap();
+        let open =
+            || cffs::open(disk.clone(), Arc::new(TestClock::default()), OpenOptions::default());
+        let volume = open().unwrap();
+        let live_bytes = || volume.stats().log.unwrap().live_bytes;
+        let dirs: Vec<InodeNo> = (0..16)
+            .map(|i| make(&volume, InodeNo::ROOT, &format!("d{i}"), NewKind::Directory).unwrap())
+            .collect();
+        for i in 0..440 {
+            let file = make(&volume, dirs[i % 16], &format!("f{i}"), NewKind::Regular).unwrap();
+            volume.write(file, 0, &[7; 60_000]).unwrap();
+            volume.sync_file(file, false).unwrap();
+        }
+        assert!(live_bytes() > 24 << 20, "{}", live_bytes());
+        // The program ends here, and the disk keeps what it has.
+        disk.power_cycle();
+        let (before, started) = (disk.counters(), disk.now());
+        let recovered = open().unwrap();
+        let seconds = disk.now().since(started).as_secs();
+        let cost = disk.counters().since(&before);
+        println!("{profile:?}: {seconds:.3} s, {} requests", cost.requests());
+        assert!(recovered.lookup(dirs[0], b"f432").is_ok());
+        assert!(seconds <= 1.0, "{profile:?}: {seconds:.3} s, {cost:?}");
+    }
 }

@@ -141,7 +141,7 @@ pub fn judge(profile: Profile, summary: &Summary) -> Vec<Verdict> {
         Profile::St31200 | Profile::AtlasIi => ON_PAPERS_DISKS,
         Profile::None => &in_memory,
         Profile::Net3000 => ON_NETWORK_VOLUME,
-        Profile::Net500 => &[],
+        Profile::Hdd7200WriteThrough | Profile::Net500 => &[],
     };
     bars.iter().filter_map(|bar| bar.judge(summary)).collect()
 }

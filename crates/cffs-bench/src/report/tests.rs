@@ -152,6 +152,7 @@ fn the_head_tells_the_longest_request() {
         size: 1 << 30,
         files: 1,
         large_bytes: 1,
+        log_bytes: 0,
         seed: 1,
     };
     let head = |request_kib| {
