@@ -51,7 +51,7 @@ ALSO ?=
 .DEFAULT_GOAL := help
 .PHONY: help setup build run test test-quick fmt lint install uninstall
 .PHONY: deb test-deb clean-room wheel
-.PHONY: fuzz soak fsck-scale bench bench-quick deny clean
+.PHONY: fuzz soak fsck-scale nfs-recovery bench bench-quick deny clean
 
 help: ## List what can be done
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -167,6 +167,9 @@ soak: ## Try every property SOAK_CASES times, optimised, and run the tests that 
 
 fsck-scale: ## Compare a full check of a million files with e2fsck's (needs root and 6 GB)
 	scripts/fsck-scale.sh
+
+nfs-recovery: ## Crash NFS servers under load and measure their recovery (needs root; an hour)
+	scripts/nfs-recovery.sh
 
 bench: ## Compare with other file systems on emulated disks (needs root; hours)
 	scripts/bench.sh

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
+use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::{last_words, log, privileges};
@@ -141,7 +142,8 @@ fn watch(image: &Path) -> anyhow::Result<ExitCode> {
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
     std::env::set_current_dir("/")?;
-    if let Err(error) = privileges::give_up_all_but(privileges::TO_UNMOUNT) {
+    // It waits and logs, and needs nothing for that.
+    if let Err(error) = privileges::give_up_all_but(CapabilitySet::empty()) {
         tracing::warn!("{error:#}");
     }
     if let Some(pipe) = server.stdout.take() {

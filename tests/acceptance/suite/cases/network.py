@@ -1,15 +1,18 @@
-"""The volume served by NFS, with the kernel's client in a guest."""
+"""The volume served by NFS: the kernel's client in a guest, and servers that are killed under load."""
 
 import contextlib
+import random
 import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 
-from .. import guest, volume
+from .. import guest, nfs_client, volume
 from ..case import MIB, case
 from .conformance import PJDFSTEST_CONFIGURATION
+from .killing import seeded
 
 READY_S = 30
 STOPPED_S = 60
@@ -21,15 +24,9 @@ def served(t):
     In the end the server must stop, and leave its image complete."""
     if t.volume.is_mounted():
         t.unmount()
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
-    command = [volume.cffs_binary(), "serve", "--foreground", "--nfs", f"127.0.0.1:{port}",
-               "--export", "/:insecure,no_root_squash", t.volume.image]
-    print("$ " + " ".join(command), flush=True)
-    server = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    port = unused_port()
+    server = start(t, port)
     try:
-        wait_for(server, port)
         yield port
         server.send_signal(signal.SIGTERM)
         status = server.wait(STOPPED_S)
@@ -37,6 +34,28 @@ def served(t):
     finally:
         server.kill()
         server.wait()
+
+
+def unused_port():
+    """A port that was free a moment ago."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return unused.getsockname()[1]
+
+
+def start(t, port):
+    """A server that can be reached."""
+    command = [volume.cffs_binary(), "serve", "--foreground", "--nfs", f"127.0.0.1:{port}",
+               "--export", "/:insecure,no_root_squash", t.volume.image]
+    print("$ " + " ".join(command), flush=True)
+    server = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    try:
+        wait_for(server, port)
+    except BaseException:
+        server.kill()
+        server.wait()
+        raise
+    return server
 
 
 def wait_for(server, port):
@@ -111,3 +130,159 @@ def nfs_pjdfstest(t):
     assert failed == PJDFSTEST_FAILED, f"failed: {sorted(failed)}"
     assert not skipped, f"skipped: {skipped}"
     print(f"note: {summary[3]} passed")
+
+
+class Writer(threading.Thread):
+    """A client that makes files durable in every way there is, goes on when the server is gone and comes
+    back, and knows what it was promised."""
+
+    PIECE, PIECES = 3000, 4
+    # So many of its files stay.
+    KEPT = 8
+
+    def __init__(self, port, number, rng, start_number):
+        super().__init__(daemon=True)
+        self.port, self.number, self.rng, self.start_number = port, number, rng, start_number
+        self.client, self.root, self.failure = None, None, None
+        self.stopping = threading.Event()
+        # Contents by name of what was acknowledged; one name of which either may be true.
+        self.promised, self.open = {}, set()
+        self.repeated, self.checked = 0, 0
+
+    def run(self):
+        try:
+            for round in range(1 << 30):
+                if self.stopping.is_set():
+                    return
+                self.make(f"{self.number}.{round}", round)
+        except Exception as error:  # pylint: disable=broad-except
+            self.failure = error
+
+    def again_and_again(self, action):
+        """Does it until the server is there for all of it."""
+        while True:
+            try:
+                if self.client is None:
+                    self.client = nfs_client.Client(self.port)
+                    self.root = self.root or self.client.root()
+                    self.check()
+                return action()
+            except (ConnectionError, TimeoutError):
+                if self.client:
+                    self.client.close()
+                self.client = None
+                if self.stopping.is_set():
+                    raise
+                time.sleep(0.01)
+
+    def make(self, name, round):
+        contents = self.rng.randbytes(self.PIECE * self.PIECES)
+        by_commit, client = round % 3 != 0, lambda: self.client
+        self.open = {name, name + ".new"}
+        file = self.again_and_again(lambda: client().create(self.root, name.encode()))
+        while True:
+            seen = set()
+            for piece in range(self.PIECES):
+                at = piece * self.PIECE
+                data = contents[at:at + self.PIECE]
+                stable = nfs_client.UNSTABLE if by_commit else nfs_client.FILE_SYNC
+
+                def write(at=at, data=data, stable=stable):
+                    before = self.start_number()
+                    verifier = client().write(file, at, data, stable)
+                    # Of one of the servers that there were meanwhile.
+                    return (verifier, before, self.start_number())
+
+                seen.add(self.again_and_again(write))
+
+            def commit():
+                before = self.start_number()
+                return client().commit(file), before
+
+            verifier, server = self.again_and_again(commit)
+            # What a server before this one had in memory is gone, and its verifier has to say so.
+            assert all(seen_verifier != verifier for seen_verifier, _, last in seen if last < server), \
+                "a new server has the verifier of an old one"
+            if not by_commit or all(seen_verifier == verifier for seen_verifier, _, _ in seen):
+                break
+            self.repeated += 1
+        self.promised[name] = contents
+        if round % 2:
+            self.rename(name, name + ".new")
+        if round >= self.KEPT:
+            self.remove(round - self.KEPT)
+        self.open = set()
+
+    def rename(self, old, new):
+        def rename():
+            try:
+                self.client.rename(self.root, old.encode(), new.encode())
+            except nfs_client.Failed as failed:
+                # A connection that broke before the reply came.
+                assert failed.status == nfs_client.NOENT, failed
+        self.again_and_again(rename)
+        self.promised[new] = self.promised.pop(old)
+
+    def remove(self, round):
+        for name in (f"{self.number}.{round}", f"{self.number}.{round}.new"):
+            if self.promised.pop(name, None):
+                self.open.add(name)
+
+                def remove(name=name):
+                    try:
+                        self.client.remove(self.root, name.encode())
+                    except nfs_client.Failed as failed:
+                        assert failed.status == nfs_client.NOENT, failed
+                self.again_and_again(remove)
+
+    def check(self):
+        """Everything that was acknowledged is there, by whichever server."""
+        for name, contents in self.promised.items():
+            if name not in self.open:
+                file = self.client.lookup(self.root, name.encode())
+                found = self.client.read(file, len(contents) + 1)
+                assert found == contents, f"{name} has other contents than were acknowledged"
+                self.checked += 1
+
+
+@case("nfs-killed", size=256 * MIB, only_on="cffs", timeout=180)
+def nfs_killed(t):
+    """The server is killed while clients write, and started again at the same address: they write again
+    what was not committed, and what was answered as durable is there."""
+    rng = seeded()
+    if t.volume.is_mounted():
+        t.unmount()
+    port, starts = unused_port(), [0]
+    server = start(t, port)
+    clients = [Writer(port, number, random.Random(rng.random()), lambda: starts[0]) for number in range(4)]
+    rounds = t.pick(6, 300)
+    try:
+        for client in clients:
+            client.start()
+        for round in range(rounds):
+            time.sleep(rng.uniform(0.05, 0.6))
+            server.kill()
+            server.wait()
+            starts[0] += 1
+            if round % 25 == 24:
+                t.run(volume.cffs_binary(), "fsck", "-p", t.volume.image, check=False)
+                t.volume.check()
+            server = start(t, port)
+            assert not any(client.failure for client in clients), [client.failure for client in clients]
+        time.sleep(0.5)
+        for client in clients:
+            client.stopping.set()
+        for client in clients:
+            client.join(60)
+            assert client.failure is None and not client.is_alive(), client.failure
+            client.check()
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(STOPPED_S) == 0
+    finally:
+        server.kill()
+        server.wait()
+    t.volume.check()
+    checked = sum(client.checked for client in clients)
+    assert checked > rounds, "next to nothing was acknowledged"
+    repeated = sum(client.repeated for client in clients)
+    print(f"note: {rounds} kills, {repeated} files written again, {checked} files compared")
