@@ -170,8 +170,14 @@ fn a_mount_sees_names_that_clients_make_and_remove() {
     // Twice: the second listing comes from the first one's pages.
     assert_eq!((mounted.names("d"), mounted.names("d")), (vec![], vec![]));
 
-    // A name that the kernel has not asked for is in its listing all the same.
+    // A name that the kernel has not asked for is in its listing all the same, also for a program that
+    // goes back to the beginning of it, which asks for no attributes.
+    let open = File::open(mounted.path("d")).expect("opened");
+    let mut listing = rustix::fs::Dir::read_from(&open).expect("a directory");
+    assert_eq!((&mut listing).count(), 2, "itself and its parent");
     create(&mut client, &dir, "unasked", 0o644);
+    listing.rewind();
+    assert_eq!((&mut listing).count(), 3);
     assert_eq!(mounted.names("d"), ["unasked"]);
     remove(&mut client, &dir, "unasked");
     let file = create(&mut client, &dir, "made", 0o644);
