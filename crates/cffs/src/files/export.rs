@@ -1,7 +1,7 @@
 //! A tree from a volume to outside.
 //!
 //! The unit of work is a directory, as on the way in. Directories get their own modes and times at
-//! the very end, so that one without permissions can be filled. Whoever can change the target
+//! the very end, so that one without permissions can be filled. A user who can change the target
 //! meanwhile cannot lead the copy out of it ([`host`]).
 
 use std::collections::HashMap;

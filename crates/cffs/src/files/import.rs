@@ -1,7 +1,7 @@
 //! A tree from outside into a volume.
 //!
 //! The unit of work is a directory. Its entries are made in the order of their names, so that a
-//! later listing, and the data that lies in the order of the listing, has that order, too. Whoever can
+//! later listing, and the data that lies in the order of the listing, has that order, too. A user who can
 //! change the tree meanwhile cannot lead the copy out of it ([`host`]).
 
 use std::collections::HashMap;

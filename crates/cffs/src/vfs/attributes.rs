@@ -23,7 +23,7 @@ impl Volume {
         let waiting = file.reserved_blocks * u64::from(layout.block_fragments());
         let fragments = contents_fragments(layout, file) + waiting;
         // Contents in the inode count too: a file with a size and no blocks is a hole for tar and others,
-        // who then do not read it.
+        // which then do not read it.
         let inline_bytes = match &inode.content {
             Content::Inline(bytes) if inode.file_type == FileType::Regular => bytes.len() as u64,
             _ => 0,

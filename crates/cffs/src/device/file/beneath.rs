@@ -134,7 +134,7 @@ pub(super) fn loops_over(ground: Backing, span: Span) -> Vec<(PathBuf, u64)> {
             return None;
         }
         let number = device_number(&fs::read_to_string(sysfs.join("dev")).ok()?)?;
-        // Another user's devices cannot be opened; who may open them looks at them likewise.
+        // Another user's devices cannot be opened; a process that may open them finds the same conflict.
         let device = open_number(number).ok()?;
         let status = LoopInfo::of(&device).ok()?;
         let is_there = status.backing() == ground && status.span().overlaps(span);
