@@ -35,6 +35,8 @@ pub struct MountOptions {
     pub transport: TransportChoice,
     /// How long something may take before the log says what waits for what.
     pub stall: Duration,
+    /// How long a commit to an object store is tried, instead of for ever.
+    pub soft: Option<Duration>,
     /// The device that has the volume's stable log, instead of one that is searched for.
     pub log_device: Option<PathBuf>,
     /// Where to log, instead of the system's log.
@@ -71,6 +73,7 @@ impl MountOptions {
             block_device: is_root,
             transport: TransportChoice::Auto,
             stall: STALL,
+            soft: None,
             log_device: None,
             log: None,
             asked: BTreeSet::new(),
@@ -135,6 +138,7 @@ impl MountOptions {
             "dirty" => self.open.dirty_bytes_max = bytes(name, needed()?)?,
             "commit" => self.open.epoch_interval = seconds(name, needed()?)?,
             "stall" => self.stall = seconds(name, needed()?)?,
+            "soft" => self.soft = Some(seconds(name, needed()?)?),
             "remount" => self.remount = true,
             "takeover" => self.open.take_over = true,
             "clean" if value == Some("never") => self.open.clean_after = Duration::MAX,

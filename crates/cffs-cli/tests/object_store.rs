@@ -120,6 +120,56 @@ fn mount_a_volume(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command
     succeed(&mut run(&["fsck", "-n", "-f", "--contents", url]));
 }
 
+/// A server that was stopped while another program took the volume over, wrote and collected: when it goes
+/// on, it acknowledges nothing.
+fn wake_a_stopped_server(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) {
+    let directory = scratch.mountpoint();
+    let at = directory.to_str().expect("UTF-8");
+    let log = scratch.log_option();
+    let mut server = run(&["mount", "-f", "-o", &log, url, at]).spawn().expect("it starts");
+    wait_for(|| scratch.is_mounted());
+    fs::write(directory.join("first"), b"first").expect("written");
+    let file = fs::File::options().write(true).open(directory.join("first")).expect("there");
+    file.sync_all().expect("synced");
+    signal(&server, "-STOP");
+    let repaired = run(&["fsck", "-p", "--take-over", url]).output().expect("it starts");
+    assert!(matches!(repaired.status.code(), Some(0 | 1)), "{repaired:?}");
+    let other = scratch.path().join("other");
+    succeed(&mut run(&["import", "-q", url, other.to_str().expect("UTF-8"), "/taken"]));
+    succeed(&mut run(&["trim", "-q", url]));
+    signal(&server, "-CONT");
+    std::os::unix::fs::FileExt::write_at(&file, b"never", 0).expect("in memory");
+    let error = file.sync_all().expect_err("nothing is acknowledged");
+    assert_eq!(error.raw_os_error(), Some(5), "{error}");
+    drop(file);
+    succeed(scratch.cffs(["umount", "-l"]).arg(&directory).env("LC_ALL", "C"));
+    let _ = server.kill();
+    server.wait().expect("it ends");
+    assert_eq!(succeed(&mut run(&["cat", url, "/first"])), "first");
+    assert_eq!(succeed(&mut run(&["cat", url, "/taken/d/small"])), "later");
+    succeed(&mut run(&["fsck", "-n", "-f", "--contents", url]));
+}
+
+/// A bucket that is removed beneath a mount fails the next fsync, and is not waited for.
+fn lose_the_bucket(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) {
+    let directory = scratch.mountpoint();
+    let at = directory.to_str().expect("UTF-8");
+    succeed(&mut run(&["mount", "-o", &scratch.log_option(), url, at]));
+    fs::write(directory.join("lost"), b"lost").expect("written");
+    fs::rename(scratch.path().join("store/bucket"), scratch.path().join("bucket")).expect("moved");
+    let file = fs::File::open(directory.join("lost")).expect("there");
+    let error = file.sync_all().expect_err("nowhere to write");
+    assert_eq!(error.raw_os_error(), Some(5), "{error}");
+    drop(file);
+    let logged = fs::read_to_string(scratch.path().join("log")).expect("logged");
+    assert!(logged.contains("there is no such bucket"), "{logged}");
+    succeed(scratch.cffs(["umount", "-l"]).arg(&directory).env("LC_ALL", "C"));
+}
+
+fn signal(server: &Child, signal: &str) {
+    succeed(Command::new("kill").args([signal, &server.id().to_string()]));
+}
+
 fn wait_for(is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
@@ -145,6 +195,7 @@ fn a_volume_in_a_directory() {
     keep_a_version(&scratch, &url, run);
     if can_mount() {
         mount_a_volume(&scratch, &url, run);
+        wake_a_stopped_server(&scratch, &url, run);
     }
 }
 
@@ -206,7 +257,7 @@ fn a_volume_in_s3() {
     keep_a_version(&scratch, "s3://bucket/tree", run);
 
     let none = fail(1, &mut run(&["mkfs", "--size", "1G", "s3://nothing/tree"]));
-    assert!(none.contains("NoSuchBucket") || none.contains("not found"), "{none}");
+    assert!(none.contains("there is no such bucket"), "{none}");
     let wrong =
         |arguments: &[&str]| fail(1, &mut gateway.cffs(&scratch, "another secret", arguments));
     for said in
@@ -217,5 +268,7 @@ fn a_volume_in_s3() {
     }
     if can_mount() {
         mount_a_volume(&scratch, "s3://bucket/tree", run);
+        wake_a_stopped_server(&scratch, "s3://bucket/tree", run);
+        lose_the_bucket(&scratch, "s3://bucket/tree", run);
     }
 }

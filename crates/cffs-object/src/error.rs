@@ -23,6 +23,17 @@ pub enum Error {
         /// What the store or its client answered.
         source: StoreError,
     },
+    /// The bucket is gone, or never was.
+    #[error(
+        "{object}: there is no such bucket; make it first, or if it was there before, restore it: what was \
+         not synced is lost"
+    )]
+    NoBucket {
+        /// The object that was to be put.
+        object: String,
+        /// What the store answered.
+        source: StoreError,
+    },
     /// There is no volume at the prefix.
     #[error(
         "there is no volume at {prefix}; cffs mkfs makes one, and a bucket must exist before that"

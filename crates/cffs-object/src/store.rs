@@ -98,7 +98,7 @@ impl Store {
         let path = self.path(name);
         let options = PutOptions { mode, ..PutOptions::default() };
         let outcome = self.runtime.block_on(self.inner.put_opts(&path, payload, options));
-        outcome.map(|_| ()).map_err(of(&path))
+        outcome.map(|_| ()).map_err(of_put(&path))
     }
 
     /// Has so many requests at once create the object; how many succeed.
@@ -114,7 +114,7 @@ impl Store {
             match outcome {
                 Ok(_) => created += 1,
                 Err(object_store::Error::AlreadyExists { .. }) => {}
-                Err(error) => return Err(of(&path)(error)),
+                Err(error) => return Err(of_put(&path)(error)),
             }
         }
         Ok(created)
@@ -205,4 +205,13 @@ pub fn below(prefix: &Path, name: &str) -> Path {
 fn of(path: &Path) -> impl Fn(object_store::Error) -> Error + use<> {
     let object = path.to_string();
     move |source| Error::Store { object: object.clone(), source }
+}
+
+/// A PUT needs nothing that could be missing but the bucket.
+fn of_put(path: &Path) -> impl Fn(object_store::Error) -> Error + use<> {
+    let object = path.to_string();
+    move |source| match source {
+        object_store::Error::NotFound { .. } => Error::NoBucket { object: object.clone(), source },
+        source => Error::Store { object: object.clone(), source },
+    }
 }

@@ -20,6 +20,7 @@ pub(super) fn name_of(option: &str) -> Option<&'static str> {
         "dirty" => "dirty",
         "commit" => "commit",
         "stall" => "stall",
+        "soft" => "soft",
         "takeover" => "takeover",
         "clean" => "clean",
         "clean_share" => "clean_share",
@@ -74,6 +75,10 @@ impl MountOptions {
             ("dirty", format!("dirty={}", size::exact(open.dirty_bytes_max))),
             ("commit", seconds("commit", open.epoch_interval)),
             ("stall", seconds("stall", self.stall)),
+            (
+                "soft",
+                self.soft.map_or_else(|| String::from("no soft"), |time| seconds("soft", time)),
+            ),
             ("takeover", switch(open.take_over, "takeover", "no takeover")),
             ("clean", seconds("clean", open.clean_after)),
             ("clean_share", format!("clean_share={}", open.clean_share_percent)),

@@ -73,6 +73,8 @@ fn unknown_options_and_values_are_named() {
         ("errors", "'errors'"),
         ("fuseblk=yes", "'yes'"),
         ("stall=0", "'0'"),
+        ("soft", "'soft'"),
+        ("soft=ever", "'ever'"),
     ] {
         let error = parsed(list).expect_err(list).to_string();
         assert!(error.contains(named), "{error}");

@@ -23,6 +23,8 @@ pub enum Fault {
     Conflict,
     /// It is not allowed.
     Forbidden,
+    /// There is no bucket for it.
+    NoBucket,
 }
 
 pub struct FaultStore {
@@ -103,6 +105,9 @@ impl ObjectStore for FaultStore {
             }
             Some(Fault::Forbidden) => {
                 return Err(Error::PermissionDenied { path, source: "403".into() });
+            }
+            Some(Fault::NoBucket) => {
+                return Err(Error::NotFound { path, source: "NoSuchBucket".into() });
             }
             Some(Fault::AnswerLost) | None => {}
         }

@@ -109,6 +109,31 @@ fn a_sync_that_fails_is_the_last() {
     assert_eq!(device.requests().puts, puts);
 }
 
+/// A bucket that is gone is not waited for; its volume does not come back with it.
+#[test]
+fn a_sync_without_a_bucket_fails() {
+    let store = Arc::new(FaultStore::new());
+    let device = made(&store);
+    write(&device, 0, b"x");
+    store.set_faults([Some(Fault::NoBucket)].into_iter());
+    let error = device.sync().expect_err("no bucket").to_string();
+    assert!(error.contains("there is no such bucket"), "{error}");
+}
+
+/// With a limit to its patience, a sync that cannot be told from an outage fails after it.
+#[test]
+fn a_sync_has_as_much_patience_as_it_is_given() {
+    let store = Arc::new(FaultStore::new());
+    drop(made(&store));
+    let patience = Some(Duration::from_millis(200));
+    let options = OpenOptions { patience, ..OpenOptions::default() };
+    let device = LogDevice::open(&at(store.clone()), options).expect("opened");
+    write(&device, 0, b"x");
+    store.set_faults((0..1000).map(|_| Some(Fault::RequestLost)));
+    assert!(device.sync().is_err());
+    assert!(device.requests().puts < 100, "{:?}", device.requests());
+}
+
 #[test]
 fn a_store_without_conditional_puts_is_refused() {
     let store = Arc::new(FaultStore::without_conditions());

@@ -24,6 +24,10 @@ struct Moody {
     /// The lengths of all writes.
     writes: Mutex<Vec<u64>>,
     waits: Arc<Waits>,
+    /// How many reads at once it says that it answers.
+    parallel: AtomicU64,
+    /// How many reads it has now, and how many it had at most.
+    at_once: Mutex<(u32, u32)>,
 }
 
 /// How often a thread was about to wait.
@@ -46,6 +50,13 @@ impl BlockDevice for Moody {
             return Err(io::ErrorKind::TimedOut.into());
         }
         self.reads.lock().push((offset, buf.len() as u64));
+        if self.parallel() > 1 {
+            let mut at_once = self.at_once.lock();
+            *at_once = (at_once.0 + 1, at_once.1.max(at_once.0 + 1));
+            drop(at_once);
+            thread::sleep(Duration::from_millis(30));
+            self.at_once.lock().0 -= 1;
+        }
         // A second thread could come first now.
         thread::yield_now();
         self.memory.read_at(offset, buf)
@@ -65,6 +76,9 @@ impl BlockDevice for Moody {
     }
     fn longest_request(&self) -> Option<u64> {
         self.longest_request
+    }
+    fn parallel(&self) -> u32 {
+        self.parallel.load(Ordering::Relaxed) as u32
     }
 }
 
@@ -94,8 +108,9 @@ fn cache_tuned(groups: bool, tuning: Tuning) -> (Arc<Moody>, BufferCache) {
         memory.write_at(offset, &[IoSlice::new(&number.to_le_bytes())]).unwrap();
     }
     let (bad, reads, writes) = (Mutex::default(), Mutex::default(), Mutex::default());
+    let (waits, parallel, at_once) = (Arc::default(), AtomicU64::new(1), Mutex::default());
     let device =
-        Arc::new(Moody { memory, longest_request, bad, reads, writes, waits: Arc::default() });
+        Arc::new(Moody { memory, longest_request, bad, reads, writes, waits, parallel, at_once });
     let layout = Layout {
         block_bytes: BLOCK,
         fragment_bytes: 1024,
@@ -174,6 +189,19 @@ fn a_stream_is_prefetched_and_each_block_read_once() {
     assert_eq!(stats.read_bytes, BLOCKS * u64::from(BLOCK));
     // The runs get longer up to a mebibyte, of which there are 16.
     assert!(stats.reads < 16 + 6, "{stats:?}");
+}
+
+/// A device that answers many requests at once, as a store does, is sent all that is queued.
+#[test]
+fn a_device_without_an_arm_has_many_requests_at_once() {
+    let (device, cache) = cache();
+    device.parallel.store(16, Ordering::Relaxed);
+    cache.with_prefetch(2, || {
+        cache.prefetch_run(0..BLOCKS, Class::Files).unwrap();
+        (0..BLOCKS).for_each(|number| check(&cache, number));
+    });
+    let most = device.at_once.lock().1;
+    assert!(most > 2, "{most} requests at once");
 }
 
 /// A request that the kernel has to cut comes to the disk in pieces of any order; a short one costs as
