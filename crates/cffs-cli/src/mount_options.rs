@@ -39,11 +39,16 @@ pub struct MountOptions {
     pub soft: Option<Duration>,
     /// The device that has the volume's stable log, instead of one that is searched for.
     pub log_device: Option<PathBuf>,
+    /// How long nobody must have used the volume before it is regrouped; `None` for never.
+    pub regroup_after: Option<Duration>,
     /// Where to log, instead of the system's log.
     pub log: Option<PathBuf>,
     /// The names of the options asked for that a remount cannot change.
     asked: BTreeSet<&'static str>,
 }
+
+/// How long a volume is not used before it counts as idle.
+const IDLE: Duration = Duration::from_secs(60);
 
 /// What the kernel watches over, as far as it was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,6 +80,7 @@ impl MountOptions {
             stall: STALL,
             soft: None,
             log_device: None,
+            regroup_after: None,
             log: None,
             asked: BTreeSet::new(),
         }
@@ -156,6 +162,7 @@ impl MountOptions {
             "stable" => self.open.stable = stable(needed()?)?,
             // The server leaves the directory in which it was started.
             "log-device" => self.log_device = Some(std::path::absolute(needed()?)?),
+            "regroup" => self.regroup_after = idle_time(name, needed()?)?,
             "log" => self.log = Some(PathBuf::from(needed()?)),
             "transport" => {
                 self.transport = match needed()? {
@@ -239,6 +246,14 @@ fn seconds(name: &str, value: &str) -> anyhow::Result<Duration> {
         Ok(seconds @ 1..=3600) => Ok(Duration::from_secs(seconds)),
         _ => bail!("mount option '{name}' is a number of seconds from 1 to 3600, not '{value}'"),
     }
+}
+
+fn idle_time(name: &str, value: &str) -> anyhow::Result<Option<Duration>> {
+    Ok(match value {
+        "never" => None,
+        "idle" => Some(IDLE),
+        value => Some(seconds(name, value)?),
+    })
 }
 
 fn percent(name: &str, value: &str) -> anyhow::Result<u32> {

@@ -7,6 +7,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use harness::{Scratch, can_mount, fail, succeed};
 use serde_json::Value;
@@ -183,4 +185,36 @@ fn a_trace_is_fetched_over_the_network() {
     let report = json(scratch.cffs(["trace", "top", "--json"]).arg(&trace));
     assert_eq!(report["rows"]["create"]["operations"], 1);
     assert!(report["device"]["writes"].as_f64() > Some(0.0), "{report}");
+}
+
+/// With the mount option, a volume that nobody uses is regrouped by its server.
+#[test]
+fn a_mounted_volume_is_regrouped_while_it_is_idle() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    age(&scratch);
+    let before = seen(&scratch.mountpoint());
+    scratch.umount();
+    scratch.mount("rw,regroup=1");
+    let tree = scratch.mountpoint();
+    fs::write(tree.join("a change"), "").expect("written");
+    let until = Instant::now() + Duration::from_secs(60);
+    let is_done = || {
+        let count = json(scratch.cffs(["regroup", "--dry-run", "--json"]).arg(&tree));
+        count["moved_files"] == 0
+    };
+    // Each look is a use of the volume: in between it is left alone.
+    while Instant::now() < until {
+        thread::sleep(Duration::from_secs(3));
+        if is_done() {
+            break;
+        }
+    }
+    assert!(is_done(), "it was not regrouped");
+    assert_eq!(before, seen(&tree));
+    scratch.umount();
+    scratch.assert_clean();
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cffs::device::LogStats;
 use cffs::format::Superblock;
 use cffs::format::superblock::{
-    Damage, ErrorsPolicy, Holder, Incompat, LogArea, Policy, Reserve, RoCompat, State,
+    Damage, ErrorsPolicy, Holder, Incompat, LogArea, Reserve, RoCompat, State,
 };
 use cffs::fsck::{Phase, Report};
 use cffs::vfs::{MemoryUse, Placement, Stats, Volume};
@@ -53,12 +53,7 @@ pub fn superblock(superblock: &Superblock) -> Value {
         "sector_bytes": superblock.sector_bytes,
         "inline_bytes_max": superblock.inline_bytes_max,
         "features": features,
-        "policy": match superblock.policy {
-            Policy::Directory => "directory",
-            Policy::Hint => "hint",
-            Policy::None => "none",
-            Policy::Scattered => "scattered",
-        },
+        "policy": superblock.policy.name(),
         "blocks": superblock.blocks,
         "cg_blocks": superblock.cg_blocks,
         "cgs_made": superblock.cgs_made,

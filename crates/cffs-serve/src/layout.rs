@@ -18,6 +18,10 @@ pub struct LayoutReport {
     pub read_bytes: u64,
     /// The directories, each before those in it.
     pub directories: Vec<DirectoryReport>,
+    /// Pairs of files that follow each other on the device.
+    pub neighbours: u64,
+    /// Those of them that are placed by one key.
+    pub of_one_key: u64,
 }
 
 /// One directory of it; see [`DirectoryLayout`].
@@ -52,6 +56,8 @@ impl From<&Layout> for LayoutReport {
             gap_bytes: layout.gap_bytes,
             requests: layout.requests(),
             read_bytes: layout.read_bytes(),
+            neighbours: layout.neighbours,
+            of_one_key: layout.of_one_key,
             directories: layout.directories.iter().map(DirectoryReport::from).collect(),
         }
     }

@@ -2,6 +2,7 @@
 
 pub mod alloc;
 pub mod cache;
+pub mod caller;
 pub mod clock;
 pub mod device;
 pub mod error;

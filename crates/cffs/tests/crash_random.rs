@@ -12,6 +12,7 @@ use std::sync::Arc;
 use cffs::clock::TestClock;
 use cffs::device::{BlockDevice, CrashingDevice, Image, MemoryDevice};
 use cffs::format::inode::FileType;
+use cffs::format::superblock::Policy;
 use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
@@ -271,7 +272,8 @@ fn every_crash_leaves_a_state_that_was() {
     for seed in seeds() {
         let embed = !seed.is_multiple_of(4);
         let sector_bytes = Some(if seed.is_multiple_of(3) { 512 } else { 4096 });
-        let options = MkfsOptions { embed, sector_bytes, ..MkfsOptions::default() };
+        let policy = Policy::ALL[seed as usize % Policy::ALL.len()];
+        let options = MkfsOptions { embed, sector_bytes, policy, ..MkfsOptions::default() };
         tried += run(seed, &options);
     }
     println!("{tried} states after a crash, all recovered");

@@ -115,6 +115,12 @@ enum PolicyName {
     None,
     /// The same, scattered as on a volume that is old, to compare with.
     Scattered,
+    /// Files of one owner lie together.
+    Owner,
+    /// Files that were made in one minute lie together.
+    Time,
+    /// Files that one process made lie together.
+    Process,
 }
 
 /// A feature, on or off.
@@ -256,6 +262,9 @@ impl Mkfs {
                 PolicyName::Hint => Policy::Hint,
                 PolicyName::None => Policy::None,
                 PolicyName::Scattered => Policy::Scattered,
+                PolicyName::Owner => Policy::Owner,
+                PolicyName::Time => Policy::Time,
+                PolicyName::Process => Policy::Process,
             },
             now: SystemClock.now(),
             root_uid: rustix::process::geteuid().as_raw(),

@@ -75,11 +75,11 @@ impl Regroup {
         } else {
             self.print(&status)?;
         }
-        if status.moved_files == 0 && status.without_room > 0 {
+        if status.progress.moved_files == 0 && status.progress.without_room > 0 {
             bail!(
                 "{}: no free run is long enough for {}; delete something, or grow the volume",
                 self.target.display(),
-                counted(status.without_room, "scattered file")
+                counted(status.progress.without_room, "scattered file")
             );
         }
         Ok(ExitCode::SUCCESS)
@@ -150,7 +150,11 @@ impl Regroup {
         for files in files.chunks(FILES_AT_ONCE) {
             let files = Some(files.to_vec());
             control::request(directory, Request::Regroup(RegroupRequest { dry_run, files }))?;
-            add(&mut sum, &self.follow(directory)?);
+            let status = self.follow(directory)?;
+            if status.stage == Stage::Stopped {
+                sum.stage = Stage::Stopped;
+            }
+            sum.progress += &status.progress;
         }
         Ok(sum)
     }
@@ -179,19 +183,19 @@ impl Regroup {
 
     fn print(&self, status: &RegroupStatus) -> anyhow::Result<()> {
         let name = self.target.display();
-        let moved = counted(status.moved_files, "file");
-        let bytes = size::show(status.moved_bytes);
+        let moved = counted(status.progress.moved_files, "file");
+        let bytes = size::show(status.progress.moved_bytes);
         let verb = if self.dry_run { "to be moved" } else { "moved" };
         say!(
             "{name}: {} looked at, {moved} ({bytes}) {verb}; reading these takes {} accesses in place of {}",
-            counted(status.files, "file"),
-            status.accesses_after,
-            status.accesses_before
+            counted(status.progress.files, "file"),
+            status.progress.accesses_after,
+            status.progress.accesses_before
         )?;
         for (count, why) in [
-            (status.protected, "immutable or append-only"),
-            (status.damaged, "damaged: cffs scrub says more"),
-            (status.without_room, "without a free run that is long enough"),
+            (status.progress.protected, "immutable or append-only"),
+            (status.progress.damaged, "damaged: cffs scrub says more"),
+            (status.progress.without_room, "without a free run that is long enough"),
         ] {
             if count > 0 {
                 say!("{name}: {} left where it lies: {why}", counted(count, "file"))?;
@@ -205,22 +209,8 @@ impl Regroup {
 }
 
 fn show(bar: &ProgressBar, status: &RegroupStatus) {
-    bar.set_position(status.files);
-    bar.set_message(format!("{} moved", size::show(status.moved_bytes)));
-}
-
-fn add(sum: &mut RegroupStatus, more: &RegroupStatus) {
-    if more.stage == Stage::Stopped {
-        sum.stage = Stage::Stopped;
-    }
-    sum.files += more.files;
-    sum.moved_files += more.moved_files;
-    sum.moved_bytes += more.moved_bytes;
-    sum.accesses_before += more.accesses_before;
-    sum.accesses_after += more.accesses_after;
-    sum.without_room += more.without_room;
-    sum.protected += more.protected;
-    sum.damaged += more.damaged;
+    bar.set_position(status.progress.files);
+    bar.set_message(format!("{} moved", size::show(status.progress.moved_bytes)));
 }
 
 /// The files of a list that are there.

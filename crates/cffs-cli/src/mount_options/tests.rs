@@ -30,6 +30,13 @@ fn options_of_ours_are_understood() {
     assert_eq!(refuse.open.errors, ErrorsPolicy::RemountReadOnly);
     let go_on = parsed("errors=remount-ro,errors=continue").expect("known");
     assert_eq!(go_on.open.errors, ErrorsPolicy::Continue);
+    let seconds =
+        |list: &str| parsed(list).expect("known").regroup_after.map(|time| time.as_secs());
+    assert_eq!(
+        ["regroup=idle", "regroup=7", "regroup=never", "rw"].map(seconds),
+        [Some(60), Some(7), None, None]
+    );
+    assert!(parsed("regroup=often").is_err());
     let never = parsed("clean=never").expect("known");
     assert_eq!(never.open.clean_after, std::time::Duration::MAX);
 }

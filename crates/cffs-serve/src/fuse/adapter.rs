@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cffs::caller;
 use cffs::error::Error;
-use cffs::trace;
 use cffs::units::InodeNo;
 use cffs::vfs::types::{self, NewFile, NewKind, Unprivileged};
 use cffs::vfs::{self, AsUser, Volume};
@@ -160,7 +160,7 @@ fn opened(create: &Create) -> Opened {
 
 impl Handler for Adapter {
     fn arrived(&self, opcode: Opcode, node: NodeId, process: u32) {
-        trace::set_process(process);
+        caller::set_process(process);
         self.control.count(opcode);
         self.watch.request(opcode, node);
     }

@@ -243,6 +243,7 @@ impl Control {
         farewells: Arc<Farewells>,
         restarter: Arc<OnceLock<Restarter>>,
         calls: Arc<OnceLock<Calls>>,
+        regrouping: Arc<Regrouping>,
     ) -> Control {
         Control {
             identity,
@@ -250,7 +251,7 @@ impl Control {
             restarter,
             scrubbing: Arc::default(),
             checking: Arc::default(),
-            regrouping: Arc::default(),
+            regrouping,
             requests: Requests::default(),
             calls,
             reports: Reports::default(),
@@ -317,6 +318,7 @@ impl Control {
         if self.checking.status().stage == Stage::Running {
             return Err(String::from("a check is under way"));
         }
+        self.regrouping.end_idle();
         if self.regrouping.status().stage == Stage::Running {
             return Err(String::from("a regrouping is under way"));
         }

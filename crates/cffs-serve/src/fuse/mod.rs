@@ -64,6 +64,7 @@ use farewell::Farewells;
 pub use fuse_ring::{TransportChoice, switch_rings_on};
 pub use identity::Identity;
 use loop_device::LoopDevice;
+use regrouping::Regrouping;
 pub use requests::current_request;
 use restart::{Restarter, Suspended};
 pub use waiter::LeaveSeat;
@@ -112,6 +113,8 @@ pub struct Options {
     pub device: Option<Arc<FileDevice>>,
     /// Whether to mount that as a block device, an image by way of a loop device; for root only.
     pub block_device: bool,
+    /// How long nobody must have used the volume before it is regrouped; `None` for never.
+    pub regroup_after: Option<Duration>,
     /// The size of the volume's cache in bytes, as statistics show it.
     pub cache_bytes: u64,
     /// The program by which this one can be replaced while the volume is mounted.
@@ -151,6 +154,9 @@ pub struct Server {
     farewells: Arc<Farewells>,
     watch: Arc<Watch>,
     calls: Arc<OnceLock<Calls>>,
+    regrouping: Arc<Regrouping>,
+    /// How long nobody must have used the volume before it is regrouped, if it ever is.
+    regroup_after: Option<Duration>,
     mount_type: String,
     why_no_block_device: Option<String>,
 }
@@ -166,6 +172,7 @@ struct Parts {
     calls: Arc<OnceLock<Calls>>,
     caches: KernelCaches,
     ttl: Duration,
+    regrouping: Arc<Regrouping>,
 }
 
 impl Parts {
@@ -187,13 +194,15 @@ impl Parts {
             calls: Arc::default(),
             caches: options.caches.clone(),
             ttl: options.ttl,
+            regrouping: Arc::default(),
         }
     }
 
     fn adapter(&self) -> Adapter {
         let (identity, restarter) = (Arc::clone(&self.identity), Arc::clone(&self.restarter));
-        let farewells = Arc::clone(&self.farewells);
-        let control = Control::new(identity, farewells, restarter, Arc::clone(&self.calls));
+        let (farewells, calls) = (Arc::clone(&self.farewells), Arc::clone(&self.calls));
+        let regrouping = Arc::clone(&self.regrouping);
+        let control = Control::new(identity, farewells, restarter, calls, regrouping);
         let (volume, closing) = (Arc::clone(&self.volume), Arc::clone(&self.closing));
         let (watch, caches) = (Arc::clone(&self.watch), self.caches.clone());
         Adapter::new(volume, control, closing, watch, caches, self.ttl)
@@ -229,8 +238,7 @@ impl Parts {
             started: Identity::now(),
             restart_failure: failure,
         });
-        let Parts { volume, closing, farewells, watch, calls, .. } = self;
-        let why_no_block_device = None;
+        let Parts { volume, closing, farewells, watch, calls, regrouping, .. } = self;
         Server {
             session,
             volume,
@@ -238,8 +246,10 @@ impl Parts {
             farewells,
             watch,
             calls,
+            regrouping,
+            regroup_after: options.regroup_after.filter(|_| !options.read_only),
             mount_type,
-            why_no_block_device,
+            why_no_block_device: None,
         }
     }
 }
@@ -339,13 +349,20 @@ impl Server {
     /// Does the same, and calls `ready` when programs can enter, and the volume can be unmounted.
     pub fn serve_then(self, ready: impl FnOnce() + Send + 'static) -> Result<Ended, ServeError> {
         let Server { session, volume, closing, farewells, watch, mount_type, .. } = self;
+        let (regrouping, regroup_after) = (self.regrouping, self.regroup_after);
         let (end, ended) = mpsc::channel();
+        let (end_regrouping, regrouping_ended) = mpsc::channel();
         let served = std::thread::scope(|scope| {
             let (watch, volume, farewells) = (&watch, &volume, &farewells);
             scope.spawn(move || watch.run(volume, farewells, ended));
+            if let Some(after) = regroup_after {
+                let regrouping = &regrouping;
+                scope.spawn(move || regrouping.run_when_idle(volume, after, &regrouping_ended));
+            }
             // Dropped when all is over, and with it the watchdog.
             let _end = end;
             let served = shared::keep(volume, || session.serve_then(ready));
+            drop(end_regrouping);
             if let Ok(fuse_ring::Ended::Suspended(connection)) = served {
                 let handover = volume.close_for_successor()?;
                 tracing::info!("suspended");

@@ -2,15 +2,22 @@
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use cffs::error::{Error, Result};
 use cffs::units::InodeNo;
-use cffs::vfs::{RegroupOptions, RegroupProgress, Scattered, Volume};
+use cffs::vfs::{IdleRegrouping, RegroupOptions, RegroupProgress, Scattered, Volume};
 use serde::{Deserialize, Serialize};
 
 use super::scrubbing::Stage;
+
+/// How often it is looked whether anybody uses the volume.
+const IDLE_POLL: Duration = Duration::from_secs(1);
+/// Longer than a step takes on a device that answers.
+const STEP_MAX: Duration = Duration::from_secs(10);
 
 /// What is to be regrouped, and whether it is only to be counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,29 +57,17 @@ impl RegroupRequest {
     }
 }
 
-/// How a regrouping stands; see [`RegroupProgress`].
+/// How a regrouping stands.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RegroupStatus {
     /// What it is doing.
     pub stage: Stage,
-    /// Directories that were looked at.
-    pub directories: u64,
-    /// Regular files that were looked at.
-    pub files: u64,
-    /// Files that were moved, or would be.
-    pub moved_files: u64,
-    /// Their contents, in bytes.
-    pub moved_bytes: u64,
-    /// Accesses that reading those files took before.
-    pub accesses_before: u64,
-    /// Accesses that it takes now.
-    pub accesses_after: u64,
-    /// Scattered files that stay for want of a free run that is long enough.
-    pub without_room: u64,
-    /// Files that stay because they are immutable or append-only.
-    pub protected: u64,
-    /// Files that stay because they cannot be read.
-    pub damaged: u64,
+    /// How far it has come.
+    #[serde(flatten)]
+    pub progress: RegroupProgress,
+    /// Whether the server began it by itself, while nobody used the volume.
+    #[serde(default)]
+    pub idle: bool,
     /// Why it ended before it was complete, if it failed.
     pub failure: Option<String>,
 }
@@ -80,19 +75,7 @@ pub struct RegroupStatus {
 impl RegroupStatus {
     /// The status that shows this progress.
     pub fn new(stage: Stage, progress: &RegroupProgress) -> RegroupStatus {
-        RegroupStatus {
-            stage,
-            directories: progress.directories,
-            files: progress.files,
-            moved_files: progress.moved_files,
-            moved_bytes: progress.moved_bytes,
-            accesses_before: progress.accesses_before,
-            accesses_after: progress.accesses_after,
-            without_room: progress.without_room,
-            protected: progress.protected,
-            damaged: progress.damaged,
-            failure: None,
-        }
+        RegroupStatus { stage, progress: progress.clone(), ..RegroupStatus::default() }
     }
 }
 
@@ -112,13 +95,14 @@ impl Regrouping {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] while another one is under way.
+    /// [`Error::Invalid`] while another one is under way, which somebody asked for.
     pub fn start(
         self: &Arc<Self>,
         volume: &Arc<Volume>,
         dir: InodeNo,
         request: RegroupRequest,
     ) -> Result<()> {
+        self.end_idle();
         {
             let mut status = self.lock();
             if status.stage == Stage::Running {
@@ -130,6 +114,62 @@ impl Regrouping {
         let (regrouping, volume) = (Arc::clone(self), Arc::clone(volume));
         thread::spawn(move || regrouping.run(&volume, dir, &request));
         Ok(())
+    }
+
+    /// Ends one that the server began by itself, after its step.
+    pub fn end_idle(&self) {
+        let until = Instant::now() + STEP_MAX;
+        while Instant::now() < until {
+            let status = self.status();
+            if !status.idle || status.stage != Stage::Running {
+                return;
+            }
+            self.stop();
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Regroups the volume whenever nobody has used it for so long, until nobody can end this any more.
+    pub fn run_when_idle(&self, volume: &Volume, after: Duration, ended: &Receiver<()>) {
+        let mut idle = IdleRegrouping::new(after);
+        while ended.recv_timeout(IDLE_POLL) == Err(RecvTimeoutError::Timeout) {
+            if self.status().stage != Stage::Running && !self.run_idle(volume, &mut idle, ended) {
+                return;
+            }
+        }
+    }
+
+    /// False if it failed, and would fail again.
+    fn run_idle(&self, volume: &Volume, idle: &mut IdleRegrouping, ended: &Receiver<()>) -> bool {
+        self.stop.store(false, Ordering::Release);
+        let result = idle.run(volume, &mut |progress| {
+            let running = RegroupStatus::new(Stage::Running, progress);
+            *self.lock() = RegroupStatus { idle: true, ..running };
+            let has_ended = ended.try_recv() == Err(TryRecvError::Disconnected);
+            match has_ended || self.stop.load(Ordering::Acquire) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        match result {
+            Ok(None) => true,
+            Ok(Some(progress)) => {
+                let files = progress.moved_files;
+                if files > 0 {
+                    tracing::info!(files, bytes = progress.moved_bytes, "regrouped while idle");
+                }
+                *self.lock() =
+                    RegroupStatus { idle: true, ..RegroupStatus::new(Stage::Done, &progress) };
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the volume is not regrouped while it is idle");
+                let stopped = RegroupStatus::new(Stage::Stopped, &RegroupProgress::default());
+                let failure = Some(error.to_string());
+                *self.lock() = RegroupStatus { idle: true, failure, ..stopped };
+                false
+            }
+        }
     }
 
     pub fn stop(&self) {

@@ -70,17 +70,46 @@ pub enum Policy {
     None = 3,
     /// The same, as on a volume that has been in use for years (USENIX'97 4.1), to compare with.
     Scattered = 4,
+    /// The key is the owner; hints win.
+    Owner = 5,
+    /// The key is the minute in which the file was made; hints win.
+    Time = 6,
+    /// The key is the process that made the file, or its directory where that is not known; hints win.
+    Process = 7,
 }
 
 impl Policy {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Policy; 7] = [
+        Policy::Directory,
+        Policy::Hint,
+        Policy::None,
+        Policy::Scattered,
+        Policy::Owner,
+        Policy::Time,
+        Policy::Process,
+    ];
+
+    /// Its name, as commands have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::Directory => "directory",
+            Policy::Hint => "hint",
+            Policy::None => "none",
+            Policy::Scattered => "scattered",
+            Policy::Owner => "owner",
+            Policy::Time => "time",
+            Policy::Process => "process",
+        }
+    }
+
     /// Whether files of one key are placed together, and read together.
     pub fn groups(self) -> bool {
-        matches!(self, Policy::Directory | Policy::Hint)
+        !matches!(self, Policy::None | Policy::Scattered)
     }
 
     fn from_byte(byte: u8) -> Option<Policy> {
-        let all = [Policy::Directory, Policy::Hint, Policy::None, Policy::Scattered];
-        all.into_iter().find(|policy| *policy as u8 == byte)
+        Policy::ALL.into_iter().find(|policy| *policy as u8 == byte)
     }
 }
 

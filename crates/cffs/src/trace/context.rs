@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use super::causes::{Causes, shares};
 use super::op::{OpId, OpKind, Share, Way};
+use crate::caller;
 use crate::units::BlockNo;
 
 /// The number of the next operation, in whatever volume of this process.
@@ -29,7 +30,6 @@ pub(super) struct Current {
 
 thread_local! {
     static CURRENT: Cell<Option<Current>> = const { Cell::new(None) };
-    static PROCESS: Cell<u32> = const { Cell::new(0) };
     static WRITING: RefCell<Option<Writing>> = const { RefCell::new(None) };
 }
 
@@ -46,11 +46,6 @@ struct Writing {
 pub(super) fn now_ns() -> u64 {
     static ORIGIN: OnceLock<Instant> = OnceLock::new();
     ORIGIN.get_or_init(Instant::now).elapsed().as_nanos() as u64
-}
-
-/// Says for which process the thread works from now on: the next operations are that one's.
-pub fn set_process(process: u32) {
-    PROCESS.set(process);
 }
 
 /// Begins an operation on this thread; false if one is under way, to which this belongs.
@@ -90,7 +85,7 @@ fn numbered(current: Current) -> OpId {
     if let Some(id) = current.id {
         return id;
     }
-    let id = OpId::new(current.kind, PROCESS.get(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let id = OpId::new(current.kind, caller::process(), NEXT.fetch_add(1, Ordering::Relaxed));
     CURRENT.set(Some(Current { id: Some(id), started_ns: now_ns(), ..current }));
     id
 }

@@ -5,9 +5,8 @@ use std::thread;
 use proptest::prelude::*;
 
 use super::record::{Header, Reader, Record, TraceError};
-use super::{
-    Causes, Detail, OpId, OpKind, RecordedDevice, Recorder, Share, WHOLE, Way, set_process,
-};
+use super::{Causes, Detail, OpId, OpKind, RecordedDevice, Recorder, Share, WHOLE, Way};
+use crate::caller::set_process;
 use crate::clock::TestClock;
 use crate::device::{BlockDevice, Counts, MemoryDevice, RequestKind, TraceDevice};
 use crate::mkfs::{self, MkfsOptions};

@@ -1,7 +1,7 @@
 //! Attributes of files.
 
 use super::data::written;
-use super::{Attr, SetAttr, SetTime, Unprivileged, Volume, acl};
+use super::{Attr, SetAttr, SetTime, Unprivileged, Volume, acl, keys};
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::format::{FILE_BYTES_MAX, Layout};
@@ -158,7 +158,9 @@ fn apply(store: &Store, file: &mut Locked<'_>, changes: &SetAttr) {
             inode.permissions &= !SET_GID;
         }
     }
-    inode.uid = changes.uid.unwrap_or(inode.uid);
+    if let Some(owner) = changes.uid {
+        keys::give_to(store.features.policy, inode, owner);
+    }
     inode.gid = changes.gid.unwrap_or(inode.gid);
     let time = |set: SetTime| match set {
         SetTime::Now => now,

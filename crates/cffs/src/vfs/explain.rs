@@ -10,7 +10,7 @@ use crate::format::sector::Body;
 use crate::inode::Content;
 use crate::namespace::scan;
 use crate::trace::OpKind;
-use crate::units::{BlockNo, Container, FileBlock, FragRun, InodeNo};
+use crate::units::{BlockNo, Container, FileBlock, FragRun, InodeNo, Key};
 
 /// A run of a file's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +125,15 @@ impl Volume {
         let written = written.filter(|extent| !extent.unwritten).map(|extent| extent.run());
         let places = written.map(|run| run.start.0 * fragment_bytes..run.end().0 * fragment_bytes);
         Ok(places.collect())
+    }
+
+    /// The key by which a file is placed: the files of one key lie together.
+    ///
+    /// # Errors
+    ///
+    /// Those of [reading](super#errors).
+    pub fn placement_key(&self, ino: InodeNo) -> Result<Key> {
+        Ok(self.vnode(ino)?.state.read().inode.placement_key())
     }
 
     /// The byte of the device at which the contents of a file begin. If they lie in the inode or have no

@@ -48,6 +48,7 @@ mod freed;
 mod fsync;
 mod grow;
 mod handover;
+mod keys;
 pub mod mark;
 mod names;
 mod placing;
@@ -75,7 +76,7 @@ pub use errno::errno;
 pub use explain::{Piece, Placement};
 pub use handover::Handover;
 pub use protect::Protection;
-pub use regroup::{RegroupOptions, RegroupProgress, Scattered};
+pub use regroup::{IdleRegrouping, RegroupOptions, RegroupProgress, Scattered};
 pub use reserve::AsUser;
 pub use scrub::ScrubProgress;
 pub use tune::SetVolume;
@@ -523,6 +524,17 @@ impl Volume {
             syncs: get(&self.calls.syncs),
             log: self.store().cache.device().log_stats(),
         }
+    }
+
+    /// How many calls there were that users make, and how many of them changed what lies where.
+    fn calls_so_far(&self) -> (u64, u64) {
+        let sum = |counters: &[&AtomicU64]| {
+            counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum::<u64>()
+        };
+        let Calls { lookups, creates, removes, renames, reads, writes, dir_reads, syncs, .. } =
+            &self.calls;
+        let changes = sum(&[creates, removes, renames, writes]);
+        (changes + sum(&[lookups, reads, dir_reads, syncs]), changes)
     }
 
     /// The size of the cache that the volume was opened with, in bytes.

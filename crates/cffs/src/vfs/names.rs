@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Attr, DirEntry, NewFile, NewKind, RenameMode, Volume, acl, count};
+use super::{Attr, DirEntry, NewFile, NewKind, RenameMode, Volume, acl, count, keys};
 use crate::alloc::Spender;
+use crate::caller;
 use crate::error::{Error, Result};
 use crate::format::SYMLINK_BYTES_MAX;
 use crate::format::inode::FileType;
@@ -244,6 +245,10 @@ impl Volume {
             if inode.is_dir() {
                 inode.attributes_mut().insert(super::xattr::HINT.to_vec(), hint.clone());
             }
+        }
+        if inode.key.is_none() {
+            let policy = self.store().features.policy;
+            inode.key = keys::policy_key(policy, &inode, caller::process());
         }
         match new.kind {
             NewKind::Regular if self.store().features.inline_bytes_max > 0 => {
@@ -490,6 +495,17 @@ impl Volume {
     ) -> Result<()> {
         let _op = self.enter(OpKind::List, dir);
         count(&self.calls.dir_reads);
+        self.list(dir, cookie, plus, visit)
+    }
+
+    /// The same for the volume itself.
+    pub(super) fn list(
+        &self,
+        dir: InodeNo,
+        cookie: u64,
+        plus: bool,
+        visit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
+    ) -> Result<()> {
         let vnode = self.vnode(dir)?;
         self.readahead.before_read(self.store(), &vnode);
         let state = vnode.state.read();

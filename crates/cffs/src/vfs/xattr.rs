@@ -1,13 +1,12 @@
 //! Extended attributes.
 
-use super::{Volume, XattrMode, acl};
+use super::{Volume, XattrMode, acl, keys};
 use crate::alloc::Spender;
 use crate::error::{Error, Result};
-use crate::format::checksum;
 use crate::format::xattr::{self, XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 use crate::inode::{Attributes, Inode, Locked, Store};
 use crate::trace::OpKind;
-use crate::units::{InodeNo, Key};
+use crate::units::InodeNo;
 
 /// The attribute that names a file's co-location key: files and directories with the same value lie
 /// together, wherever their names are. A new file takes over that of its directory.
@@ -25,14 +24,6 @@ fn check_name(name: &[u8]) -> Result<()> {
         namespaces.iter().any(|prefix| name.starts_with(prefix) && name.len() > prefix.len());
     let system = name.starts_with(b"system.") && name != acl::ACCESS && name != acl::DEFAULT;
     if !known || system || name.contains(&0) { Err(Error::NotSupported) } else { Ok(()) }
-}
-
-/// The key that a hint names. 0 stands for none, and small numbers for directories, so the top bit
-/// is set.
-fn hint_key(value: &[u8]) -> Key {
-    let high = u64::from(checksum::contents(0, value)) << 32;
-    let low = u64::from(checksum::contents(0x9e37_79b9, value));
-    Key(high | low | 1 << 63)
 }
 
 impl Volume {
@@ -131,7 +122,7 @@ impl Volume {
                 }
             }
             if name == HINT {
-                file.inode.key = Some(hint_key(value));
+                file.inode.key = Some(keys::hint_key(value));
             }
             attributes_changed(store, file);
             Ok(())
@@ -162,7 +153,7 @@ impl Volume {
             store.take_xattr_space(file, bytes)?;
             file.inode.attributes_mut().remove(name);
             if name == HINT {
-                file.inode.key = None;
+                file.inode.key = keys::policy_key(store.features.policy, &file.inode, 0);
             }
             attributes_changed(store, file);
             Ok(true)

@@ -35,7 +35,10 @@ fn mkfs_options() -> impl Strategy<Value = MkfsOptions> {
         Just(Policy::Directory),
         Just(Policy::Hint),
         Just(Policy::None),
-        Just(Policy::Scattered)
+        Just(Policy::Scattered),
+        Just(Policy::Owner),
+        Just(Policy::Time),
+        Just(Policy::Process)
     ];
     let sector = prop_oneof![Just(512u32), Just(1024), Just(4096)];
     let fragment = prop_oneof![Just(512u32), Just(1024), Just(4096)];

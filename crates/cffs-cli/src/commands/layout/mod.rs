@@ -25,7 +25,8 @@ mod tests;
 /// Prints for each directory in how many places its files lie, how many of them lie alone, and how many
 /// requests and bytes a scan reads that lists and reads everything below, with nothing in memory. These
 /// are counted, not estimated: the scan is rehearsed by the code that reads for everybody, without reading
-/// the contents. The sums agree with those of a scan by the library. A mounted volume is looked at by its
+/// the contents. The sums agree with those of a scan by the library. Files that follow each
+/// other on the device are neighbours: how many share their key (mkfs --policy) is printed as well. A mounted volume is looked at by its
 /// server; everything is made durable first, and what has to become durable waits meanwhile.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -112,5 +113,10 @@ fn print(report: &LayoutReport) -> anyhow::Result<()> {
         counted(sum(|dir| dir.places), "place"),
         counted(report.requests, "request"),
         size::show(report.read_bytes)
+    )?;
+    say!(
+        "{} of {} share the key by which they are placed",
+        report.of_one_key,
+        counted(report.neighbours, "pair of neighbour")
     )
 }

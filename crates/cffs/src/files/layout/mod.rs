@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::format::inode::FileType;
 use crate::runs;
 use crate::tuning::Tuning;
-use crate::units::InodeNo;
+use crate::units::{InodeNo, Key};
 use crate::vfs::{OpenOptions, Volume};
 
 /// A tree as it lies on the device.
@@ -31,6 +31,10 @@ pub struct Layout {
     pub gap_bytes: u64,
     /// The directories, each before those in it.
     pub directories: Vec<DirectoryLayout>,
+    /// Pairs of files that follow each other on the device, whatever their directories.
+    pub neighbours: u64,
+    /// Those of them that are placed by one key.
+    pub of_one_key: u64,
 }
 
 /// A directory with the files that it lists, those of its directories not counted.
@@ -68,18 +72,28 @@ pub fn survey(device: Arc<dyn BlockDevice>, dir: InodeNo) -> Result<Layout> {
     let volume = open(Arc::clone(&device))?;
     let gap_bytes = Tuning::for_cache(volume.cache_bytes()).reading.gap_bytes;
     let mut found: Vec<Found> = Vec::new();
+    let mut keys: Vec<(u64, Key)> = Vec::new();
     walk(&volume, dir, |visit| {
         match visit.file {
             None => found.push(Found::new(visit.path, volume.places(visit.ino)?)),
             Some((size, FileType::Regular)) => {
-                found[visit.directory].add(size, volume.places(visit.ino)?);
+                let places = volume.places(visit.ino)?;
+                let first = places.iter().map(|place| place.start).min();
+                if let Some(first) = first {
+                    keys.push((first, volume.placement_key(visit.ino)?));
+                }
+                found[visit.directory].add(size, places);
             }
             Some(_) => {}
         }
         Ok(())
     })?;
     drop(volume);
+    keys.sort_unstable_by_key(|(first, _)| *first);
+    let pairs = || keys.windows(2);
     let mut layout = Layout {
+        neighbours: pairs().count() as u64,
+        of_one_key: pairs().filter(|pair| pair[0].1 == pair[1].1).count() as u64,
         volume_bytes: device.geometry().size_bytes,
         gap_bytes,
         directories: found.into_iter().map(|dir| dir.finish(gap_bytes)).collect(),

@@ -1,15 +1,18 @@
 //! What the rehearsal of a scan counts is what a scan takes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::{Layout, survey};
-use crate::clock::SystemClock;
+use crate::caller::set_process;
+use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::device::{MemoryDevice, TraceDevice};
 use crate::files::Files;
 use crate::format::inode::FileType;
+use crate::format::superblock::Policy;
 use crate::mkfs::{self, MkfsOptions};
 use crate::units::InodeNo;
-use crate::vfs::OpenOptions;
+use crate::vfs::{NewFile, NewKind, OpenOptions};
 
 type Device = Arc<TraceDevice<MemoryDevice>>;
 
@@ -154,4 +157,60 @@ fn a_part_of_the_tree_is_looked_at_alone() {
         "{} predicted, {requests}",
         layout.requests()
     );
+}
+
+/// A clock that somebody moves.
+#[derive(Default)]
+struct Hands(AtomicI64);
+
+impl Clock for Hands {
+    fn now(&self) -> Timestamp {
+        Timestamp { seconds: self.0.load(Ordering::Relaxed), nanoseconds: 0 }
+    }
+}
+
+/// Four users write to four directories by turns, from a process each, at four times.
+fn made_by_turns(policy: Policy) -> Layout {
+    let device = Arc::new(TraceDevice::new(MemoryDevice::new(256 << 20)));
+    mkfs::make(&device, &MkfsOptions { policy, ..MkfsOptions::default() }).expect("made");
+    let clock = Arc::new(Hands::default());
+    let options = OpenOptions::default();
+    let volume = crate::open(device.clone(), clock.clone(), options).expect("it opens");
+    let new = |kind, uid| NewFile { kind, permissions: 0o755, umask: 0, uid, gid: 0 };
+    let make = |dir, name: String, kind, uid| {
+        volume.make(dir, name.as_bytes(), &new(kind, uid)).expect("made").ino
+    };
+    let root = InodeNo::ROOT;
+    let dirs: Vec<InodeNo> =
+        (0..4).map(|dir| make(root, format!("d{dir}"), NewKind::Directory, 0)).collect();
+    for time in 0..4 {
+        for file in 0..100 {
+            for user in 0..4 {
+                let dir = dirs[(file + user as usize + time) % 4];
+                set_process(5000 + user);
+                let name = format!("f{time}-{file}-{user}");
+                let ino = make(dir, name, NewKind::Regular, 1000 + user);
+                volume.write(ino, 0, &vec![1; size(user as usize, file)]).expect("written");
+            }
+            if file % 40 == 39 {
+                volume.sync().expect("durable");
+            }
+        }
+        clock.0.fetch_add(90, Ordering::Relaxed);
+    }
+    set_process(0);
+    volume.close().expect("durable");
+    survey(device, root).expect("surveyed")
+}
+
+/// The bar: of files that follow each other on the device, nine in ten are of one key, whatever that is.
+#[test]
+fn neighbours_share_the_key_of_the_policy() {
+    for policy in [Policy::Directory, Policy::Owner, Policy::Time, Policy::Process] {
+        let Layout { neighbours, of_one_key, .. } = made_by_turns(policy);
+        let name = policy.name();
+        println!("{name}: {of_one_key} of {neighbours}");
+        assert!(neighbours > 1000, "{name}: {neighbours}");
+        assert!(of_one_key * 10 >= neighbours * 9, "{name}: {of_one_key} of {neighbours}");
+    }
 }

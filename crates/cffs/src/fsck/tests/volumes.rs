@@ -37,6 +37,10 @@ pub(super) fn variants() -> Vec<MkfsOptions> {
             }
         }
     }
+    // By which key files lie together is a matter of placement alone.
+    for policy in [Policy::Owner, Policy::Time, Policy::Process, Policy::Hint] {
+        variants.push(MkfsOptions { policy, ..MkfsOptions::default() });
+    }
     variants
 }
 

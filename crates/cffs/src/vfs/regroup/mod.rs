@@ -15,16 +15,20 @@
 //! which changes each inode as a whole. Contents, times, names and numbers stay as they are.
 
 mod cost;
+mod idle;
 #[cfg(test)]
 mod tests;
 mod unit;
 
-use std::ops::ControlFlow;
+use std::ops::{AddAssign, ControlFlow};
 use std::sync::Arc;
 
+pub use self::idle::IdleRegrouping;
 use self::unit::{Candidate, Unit};
 use super::progress::{EpochKind, finish_writes};
 use super::{Volume, protect::Protection};
+use serde::{Deserialize, Serialize};
+
 use crate::alloc::Owner;
 use crate::cache::WriteSet;
 use crate::error::{Error, Result};
@@ -34,7 +38,7 @@ use crate::trace::OpKind;
 use crate::units::{FileBlock, InodeNo, Key};
 
 /// How far a regrouping has come.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegroupProgress {
     /// Directories that were looked at.
     pub directories: u64,
@@ -54,6 +58,21 @@ pub struct RegroupProgress {
     pub protected: u64,
     /// Files that stay because their contents cannot be read, or do not match their checksum.
     pub damaged: u64,
+}
+
+/// What several regroupings have done together.
+impl AddAssign<&RegroupProgress> for RegroupProgress {
+    fn add_assign(&mut self, more: &RegroupProgress) {
+        self.directories += more.directories;
+        self.files += more.files;
+        self.moved_files += more.moved_files;
+        self.moved_bytes += more.moved_bytes;
+        self.accesses_before += more.accesses_before;
+        self.accesses_after += more.accesses_after;
+        self.without_room += more.without_room;
+        self.protected += more.protected;
+        self.damaged += more.damaged;
+    }
 }
 
 /// How to regroup.
@@ -99,6 +118,21 @@ impl Volume {
         options: &RegroupOptions,
         watch: &mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>,
     ) -> Result<RegroupProgress> {
+        match what {
+            Scattered::Tree(dir) => {
+                let mut pending = vec![Pending { dir, is_listed: false }];
+                self.regroup_by(options, watch, |work| work.tree(&mut pending))
+            }
+            Scattered::Files(files) => self.regroup_by(options, watch, |work| work.files(files)),
+        }
+    }
+
+    fn regroup_by(
+        &self,
+        options: &RegroupOptions,
+        watch: &mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>,
+        regroup: impl FnOnce(&mut Regrouping<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<RegroupProgress> {
         let _op = self.enter_volume(OpKind::Regroup);
         if !self.store().features.policy.groups() {
             return Err(Error::Invalid("the volume was made not to group files (mkfs --policy)"));
@@ -106,18 +140,22 @@ impl Volume {
         if !options.dry_run {
             self.check_writable()?;
             // What is in memory alone gets its place first.
-            self.sync()?;
+            self.commit()?;
         }
         let options = *options;
         let progress = RegroupProgress::default();
         let mut work = Regrouping { volume: self, options, progress, watch };
-        let ended = match what {
-            Scattered::Tree(dir) => work.tree(dir),
-            Scattered::Files(files) => work.files(files),
-        };
+        let ended = regroup(&mut work);
         self.store().alloc.end_moving()?;
         ended.map(|_| work.progress)
     }
+}
+
+/// A directory of which the files are still to be looked at.
+struct Pending {
+    dir: InodeNo,
+    /// The directories in it are pending, too, or were looked at.
+    is_listed: bool,
 }
 
 /// A regrouping under way.
@@ -129,30 +167,44 @@ struct Regrouping<'a> {
 }
 
 impl Regrouping<'_> {
-    fn tree(&mut self, dir: InodeNo) -> Result<ControlFlow<()>> {
+    /// Goes through trees. What is pending when it is ended is left there, to go on with.
+    fn tree(&mut self, pending: &mut Vec<Pending>) -> Result<ControlFlow<()>> {
         let mut unit = Unit::new(self.volume.store());
-        let mut pending = vec![dir];
-        while let Some(dir) = pending.pop() {
+        // The directories with files in the unit.
+        let mut begun = Vec::new();
+        let put_back = |pending: &mut Vec<Pending>, begun: Vec<InodeNo>| {
+            pending.extend(begun.into_iter().rev().map(|dir| Pending { dir, is_listed: true }));
+            Ok(ControlFlow::Break(()))
+        };
+        while let Some(Pending { dir, is_listed }) = pending.pop() {
             let (files, mut directories) = match self.list(dir) {
                 // It was removed meanwhile.
-                Err(Error::Stale) if self.progress.directories > 0 => continue,
+                Err(Error::Stale) if self.progress.directories > 0 || is_listed => continue,
                 listed => listed?,
             };
-            directories.reverse();
-            pending.extend(directories);
+            if !is_listed {
+                directories.reverse();
+                let found = directories.into_iter();
+                pending.extend(found.map(|dir| Pending { dir, is_listed: false }));
+            }
+            begun.push(dir);
             self.progress.directories += 1;
             let mut candidates = Vec::new();
             for ino in files {
                 candidates.extend(self.candidate(ino, Some(Key(dir.0)))?);
             }
             for candidate in unit.in_device_order(candidates) {
-                if unit.is_full_with(&candidate) && self.finish(&mut unit)?.is_break() {
-                    return Ok(ControlFlow::Break(()));
+                if unit.is_full_with(&candidate) {
+                    let flow = self.finish(&mut unit)?;
+                    begun = vec![dir];
+                    if flow.is_break() {
+                        return put_back(pending, begun);
+                    }
                 }
                 unit.add(candidate);
             }
             if (self.watch)(&self.progress).is_break() {
-                return Ok(ControlFlow::Break(()));
+                return put_back(pending, begun);
             }
         }
         self.finish(&mut unit)
@@ -174,7 +226,7 @@ impl Regrouping<'_> {
     /// The regular files and the directories in a directory, in its order.
     fn list(&self, dir: InodeNo) -> Result<(Vec<InodeNo>, Vec<InodeNo>)> {
         let (mut files, mut directories) = (Vec::new(), Vec::new());
-        self.volume.read_dir(dir, 0, false, &mut |entry| {
+        self.volume.list(dir, 0, false, &mut |entry| {
             match entry.file_type {
                 FileType::Regular => files.push(entry.ino),
                 FileType::Directory => directories.push(entry.ino),

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{RegroupOptions, RegroupProgress, Scattered};
+use super::{IdleRegrouping, RegroupOptions, RegroupProgress, Scattered};
 use crate::clock::TestClock;
 use crate::device::{MemoryDevice, TraceDevice};
 use crate::error::Error;
@@ -266,4 +267,60 @@ fn it_can_be_ended_and_goes_on_beside_changes() {
     writer.join().expect("the writer found no error");
     files.close().expect("closed");
     assert_clean(&device);
+}
+
+/// The bar: whoever calls while the volume is regrouped waits behind the step under way, and no other.
+#[test]
+fn a_volume_that_is_used_is_not_regrouped() {
+    let device = made(256 << 20, &MkfsOptions::default());
+    let files = open(&device, false);
+    age(&files);
+    let volume = files.volume();
+    let mut idle = IdleRegrouping::new(Duration::ZERO);
+    let mut steps = 0;
+    let mut progress = RegroupProgress::default();
+    // Somebody calls whenever files have been moved.
+    for _ in 0..100 {
+        let mut after_call = 0;
+        let mut called = false;
+        let done = idle.run(volume, &mut |progress| {
+            after_call += u64::from(called);
+            if progress.moved_files > 0 {
+                steps += 1;
+                called = true;
+                drop(volume.lookup(InodeNo::ROOT, b"d00").map(|dir| volume.release(dir.ino, 1)));
+            }
+            ControlFlow::Continue(())
+        });
+        assert_eq!(after_call, 0, "no step begins after a call");
+        let Some(done) = done.expect("regrouped") else { continue };
+        progress += &done;
+        if idle.complete_at.is_some() {
+            break;
+        }
+    }
+    assert!(steps > 2, "it goes on where it was ended: {progress:?}");
+    assert!(idle.complete_at.is_some(), "it comes to an end");
+    assert!(progress.moved_files > 500, "{progress:?}");
+    let again = |idle: &mut IdleRegrouping| {
+        idle.run(volume, &mut |_| ControlFlow::Continue(())).expect("regrouped")
+    };
+    assert_eq!(again(&mut idle), None, "nothing has changed");
+    // What was moved is not moved back, whatever is looked at anew.
+    files.write("/one more", b"a change").expect("written");
+    let moved = again(&mut idle).map(|progress| progress.moved_files);
+    assert_eq!(moved, Some(0));
+    files.close().expect("closed");
+}
+
+#[test]
+fn a_volume_is_left_alone_for_as_long_as_it_was_asked_for() {
+    let device = made(64 << 20, &MkfsOptions::default());
+    let files = open(&device, false);
+    files.write("/f", &[1; 9000]).expect("written");
+    let mut idle = IdleRegrouping::new(Duration::from_secs(3600));
+    for _ in 0..3 {
+        let run = idle.run(files.volume(), &mut |_| ControlFlow::Continue(()));
+        assert_eq!(run.expect("nothing to do"), None);
+    }
 }

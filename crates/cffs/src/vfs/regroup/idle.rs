@@ -1,0 +1,80 @@
+//! Regrouping while nobody uses the volume.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use super::{Pending, RegroupOptions, RegroupProgress};
+use crate::error::{Error, Result};
+use crate::units::InodeNo;
+use crate::vfs::Volume;
+
+/// Regroups a volume by itself, step by step, while nobody calls. A caller waits behind one step at most:
+/// after that in which somebody called there is no next one.
+pub struct IdleRegrouping {
+    /// How long nobody must have called.
+    after: Duration,
+    calls: u64,
+    since: Instant,
+    /// The changes that there had been when all of the volume was last looked at.
+    pub(super) complete_at: Option<u64>,
+    /// The changes that there were when it began at the root.
+    began_at: u64,
+    /// Where it goes on.
+    pending: Vec<Pending>,
+}
+
+impl IdleRegrouping {
+    /// Waits until nobody has called for so long.
+    pub fn new(after: Duration) -> IdleRegrouping {
+        IdleRegrouping {
+            after,
+            calls: 0,
+            since: Instant::now(),
+            complete_at: None,
+            began_at: 0,
+            pending: Vec::new(),
+        }
+    }
+
+    /// Regroups the volume if nobody has called for long enough, and something was changed since all of it
+    /// was looked at. For a thread that calls this about once a second. `watch` learns of each step, and
+    /// can end it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Volume::regroup`].
+    pub fn run(
+        &mut self,
+        volume: &Volume,
+        watch: &mut dyn FnMut(&RegroupProgress) -> ControlFlow<()>,
+    ) -> Result<Option<RegroupProgress>> {
+        let (calls, changes) = volume.calls_so_far();
+        if calls != self.calls {
+            (self.calls, self.since) = (calls, Instant::now());
+        }
+        if self.since.elapsed() < self.after || self.complete_at == Some(changes) {
+            return Ok(None);
+        }
+        if self.pending.is_empty() {
+            self.pending.push(Pending { dir: InodeNo::ROOT, is_listed: false });
+            self.began_at = changes;
+        }
+        let mut watch = |progress: &RegroupProgress| {
+            let is_over = watch(progress).is_break() || volume.calls_so_far().0 != calls;
+            if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let pending = &mut self.pending;
+        let options = RegroupOptions::default();
+        match volume.regroup_by(&options, &mut watch, |work| work.tree(pending)) {
+            Ok(done) => {
+                if self.pending.is_empty() {
+                    self.complete_at = Some(self.began_at);
+                }
+                Ok(Some(done))
+            }
+            // Where it was to go on there is no directory any more.
+            Err(Error::Stale) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
