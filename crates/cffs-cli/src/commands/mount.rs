@@ -50,8 +50,8 @@ Options for -o, comma-separated:
   dirty=SIZE             memory for changes, beyond which they are written at once (64M)
   commit=SECONDS         how long changes stay in memory otherwise (5)
   regroup=idle|SECONDS|never
-                         when nobody has used the volume for so long (idle: 60), move scattered files
-                         together, until somebody does (never; cffs regroup does it once)
+                         when nobody has used the volume for so long (idle: 60), move scattered
+                         files together, until somebody does (never; cffs regroup does it once)
   clean=SECONDS|never    how long nothing is changed before the volume is completed and marked
                          clean, so that a crash leaves nothing to recover (10)
   clean_share=PERCENT    the most time that this may take (10)

@@ -26,8 +26,9 @@ mod tests;
 /// requests and bytes a scan reads that lists and reads everything below, with nothing in memory. These
 /// are counted, not estimated: the scan is rehearsed by the code that reads for everybody, without reading
 /// the contents. The sums agree with those of a scan by the library. Files that follow each
-/// other on the device are neighbours: how many share their key (mkfs --policy) is printed as well. A mounted volume is looked at by its
-/// server; everything is made durable first, and what has to become durable waits meanwhile.
+/// other on the device are neighbours: how many share their key (mkfs --policy) is printed as well. A
+/// mounted volume is looked at by its server; everything is made durable first, and what has to become
+/// durable waits meanwhile.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
