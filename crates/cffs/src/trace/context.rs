@@ -16,20 +16,37 @@ use crate::units::BlockNo;
 /// The number of the next operation, in whatever volume of this process.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// The operation of a thread. It gets its number, and the time at which it began, when it first causes
-/// something: most operations find what they look for in memory.
-#[derive(Clone, Copy)]
-pub(super) struct Current {
-    kind: OpKind,
+/// What a thread does. An operation gets its number, and the time at which it began, when it first causes
+/// something: most operations find what they look for in memory, and beginning one has to cost little.
+/// Between operations everything but `kind` is as it is at first.
+struct Current {
+    /// The kind of the operation; none between operations.
+    kind: Cell<Option<OpKind>>,
+    ino: Cell<u64>,
+    id: Cell<Option<OpId>>,
+    started_ns: Cell<u64>,
+    is_read_ahead: Cell<bool>,
+    is_hidden: Cell<bool>,
+}
+
+/// An operation that has caused something, and has ended.
+pub(super) struct Ended {
+    pub(super) id: OpId,
     pub(super) ino: u64,
-    pub(super) id: Option<OpId>,
     pub(super) started_ns: u64,
-    way: Way,
-    is_hidden: bool,
 }
 
 thread_local! {
-    static CURRENT: Cell<Option<Current>> = const { Cell::new(None) };
+    static CURRENT: Current = const {
+        Current {
+            kind: Cell::new(None),
+            ino: Cell::new(0),
+            id: Cell::new(None),
+            started_ns: Cell::new(0),
+            is_read_ahead: Cell::new(false),
+            is_hidden: Cell::new(false),
+        }
+    };
     static WRITING: RefCell<Option<Writing>> = const { RefCell::new(None) };
 }
 
@@ -50,44 +67,55 @@ pub(super) fn now_ns() -> u64 {
 
 /// Begins an operation on this thread; false if one is under way, to which this belongs.
 pub(super) fn begin(kind: OpKind, ino: u64, at_once: bool) -> bool {
-    if CURRENT.get().is_some() {
-        return false;
-    }
-    let way = Way::Direct;
-    CURRENT.set(Some(Current { kind, ino, id: None, started_ns: 0, way, is_hidden: false }));
-    if at_once {
-        requester();
-    }
-    true
+    CURRENT.with(|current| {
+        if current.kind.get().is_some() {
+            return false;
+        }
+        current.kind.set(Some(kind));
+        current.ino.set(ino);
+        if at_once {
+            numbered(current, kind);
+        }
+        true
+    })
 }
 
-/// Ends the operation of this thread.
-pub(super) fn end() -> Option<Current> {
-    CURRENT.take()
+/// Ends the operation of this thread; returns it if it has caused something.
+pub(super) fn end() -> Option<Ended> {
+    CURRENT.with(|current| {
+        current.kind.set(None);
+        let id = current.id.take()?;
+        Some(Ended { id, ino: current.ino.get(), started_ns: current.started_ns.get() })
+    })
 }
 
 /// The operation to which what this thread changes belongs, if there is one and it is recorded.
+#[inline]
 pub fn cause() -> Option<OpId> {
-    let current = CURRENT.get()?;
-    if current.is_hidden { None } else { Some(numbered(current)) }
+    CURRENT.with(|current| {
+        let kind = current.kind.get().filter(|_| !current.is_hidden.get())?;
+        Some(numbered(current, kind))
+    })
 }
 
 /// The operation to which a request that this thread makes belongs.
 pub(super) fn requester() -> OpId {
-    CURRENT.get().map_or(OpId::VOLUME, numbered)
+    CURRENT.with(|current| current.kind.get().map_or(OpId::VOLUME, |kind| numbered(current, kind)))
 }
 
+/// How a request that this thread makes comes from that operation.
 pub(super) fn way() -> Way {
-    CURRENT.get().map_or(Way::Direct, |current| current.way)
+    let is_read_ahead = CURRENT.with(|current| current.is_read_ahead.get());
+    if is_read_ahead { Way::ReadAhead } else { Way::Direct }
 }
 
-fn numbered(current: Current) -> OpId {
-    if let Some(id) = current.id {
-        return id;
-    }
-    let id = OpId::new(current.kind, caller::process(), NEXT.fetch_add(1, Ordering::Relaxed));
-    CURRENT.set(Some(Current { id: Some(id), started_ns: now_ns(), ..current }));
-    id
+fn numbered(current: &Current, kind: OpKind) -> OpId {
+    current.id.get().unwrap_or_else(|| {
+        let id = OpId::new(kind, caller::process(), NEXT.fetch_add(1, Ordering::Relaxed));
+        current.id.set(Some(id));
+        current.started_ns.set(now_ns());
+        id
+    })
 }
 
 /// What holds on this thread until it is dropped.
@@ -99,7 +127,8 @@ pub struct Scope {
 
 enum Undo {
     Nothing,
-    Current(Option<Current>),
+    Hidden,
+    ReadAhead,
     Writing,
     Record,
 }
@@ -114,12 +143,11 @@ impl Drop for Scope {
     fn drop(&mut self) {
         match self.undo {
             Undo::Nothing => {}
-            // It may have got its number meanwhile.
-            Undo::Current(Some(before)) => {
-                let now = CURRENT.get().unwrap_or(before);
-                CURRENT.set(Some(Current { way: before.way, is_hidden: before.is_hidden, ..now }));
+            Undo::Hidden => CURRENT.with(|current| current.is_hidden.set(false)),
+            Undo::ReadAhead => {
+                CURRENT.with(|current| current.is_read_ahead.set(false));
+                end();
             }
-            Undo::Current(None) => CURRENT.set(None),
             Undo::Writing => WRITING.set(None),
             Undo::Record => WRITING.with_borrow_mut(|writing| {
                 if let Some(writing) = writing {
@@ -130,26 +158,24 @@ impl Drop for Scope {
     }
 }
 
-/// What changes within the scope is on behalf of others: it is told of by [`Causes`] alone.
+/// What changes within the scope is on behalf of others: [`Causes`] alone say whose it is.
 pub fn hide() -> Scope {
-    let before = CURRENT.get();
-    let Some(current) = before else { return Scope::new(Undo::Nothing) };
-    CURRENT.set(Some(Current { is_hidden: true, ..current }));
-    Scope::new(Undo::Current(before))
+    CURRENT.with(|current| match current.is_hidden.replace(true) {
+        true => Scope::new(Undo::Nothing),
+        false => Scope::new(Undo::Hidden),
+    })
 }
 
 /// What is read within the scope was asked for by an operation of another thread.
 pub fn read_ahead_for(op: Option<OpId>) -> Scope {
-    let (Some(op), None) = (op, CURRENT.get()) else { return Scope::new(Undo::Nothing) };
-    CURRENT.set(Some(Current {
-        kind: op.kind(),
-        ino: 0,
-        id: Some(op),
-        started_ns: 0,
-        way: Way::ReadAhead,
-        is_hidden: false,
-    }));
-    Scope::new(Undo::Current(None))
+    let Some(op) = op.filter(|op| begin(op.kind(), 0, false)) else {
+        return Scope::new(Undo::Nothing);
+    };
+    CURRENT.with(|current| {
+        current.id.set(Some(op));
+        current.is_read_ahead.set(true);
+    });
+    Scope::new(Undo::ReadAhead)
 }
 
 /// Within the scope these blocks are written.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::context::{self, Logged, now_ns};
+use super::context::{self, Ended, Logged, now_ns};
 use super::op::{OpKind, Share, Way};
 use super::record::{Header, Record};
 use crate::device::RequestKind;
@@ -98,12 +98,9 @@ impl Recorder {
     }
 
     fn leave(&self) {
-        let Some(current) = context::end() else { return };
-        if let Some(id) = current.id {
-            let duration_ns = now_ns().saturating_sub(current.started_ns);
-            let started_ns = current.started_ns;
-            self.push(&Record::Operation { id, ino: current.ino, started_ns, duration_ns });
-        }
+        let Some(Ended { id, ino, started_ns }) = context::end() else { return };
+        let duration_ns = now_ns().saturating_sub(started_ns);
+        self.push(&Record::Operation { id, ino, started_ns, duration_ns });
     }
 
     /// Notes a request that has ended.

@@ -66,7 +66,8 @@ impl KeyState {
     /// A directory of which most is written anew is as good as a new one, and lies near what is
     /// written with it rather than where it was.
     fn find(store: &Store, own: Option<Key>, parent: InodeNo, rewritten: u64) -> KeyState {
-        let by_parent = own.is_none() && store.features.policy == Policy::Directory;
+        let policy = store.features.policy;
+        let by_parent = own.is_none() && policy.groups() && policy != Policy::Hint;
         let parent = if by_parent { store.get(parent).ok() } else { None };
         let mut state = KeyState { grown: own.is_some(), parent, segments: OnceCell::new() };
         if let Some(parent) = &state.parent {
