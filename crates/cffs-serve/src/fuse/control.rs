@@ -261,7 +261,8 @@ impl Control {
     /// That of a volume that is not mounted.
     pub fn unmounted(identity: Identity, calls: Calls) -> Control {
         let (identity, calls) = (OnceLock::from(identity), OnceLock::from(calls));
-        Control::new(Arc::new(identity), Arc::default(), Arc::default(), Arc::new(calls))
+        let (farewells, restarter) = (Arc::default(), Arc::default());
+        Control::new(Arc::new(identity), farewells, restarter, Arc::new(calls), Arc::default())
     }
 
     /// Counts a request of the kernel.

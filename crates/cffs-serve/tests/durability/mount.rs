@@ -81,6 +81,7 @@ impl Mount {
             program: None,
             caches: Default::default(),
             ttl: cffs_serve::fuse::TTL_ALONE,
+            regroup_after: None,
             cache_bytes: 0,
         };
         let server = Server::mount(volume.clone(), directory.path(), &options).expect("mounted");

@@ -1,7 +1,8 @@
 //! By which key a file is placed: the files of one key lie together (decisions/034).
 //!
-//! A file without a key lies with its directory. A hint, which is an extended attribute, wins over the policy of the volume.
-//! The key of an inode counts when its contents are next placed; nothing moves when it changes.
+//! A file without a key lies with its directory. A hint, which is an extended attribute, wins over the
+//! policy of the volume. The key of an inode counts when its contents are next placed; nothing moves when
+//! it changes.
 
 use crate::format::checksum;
 use crate::format::superblock::Policy;

@@ -84,6 +84,7 @@ fn options() -> fuse::Options {
         no_symlink_follow: false,
         device: None,
         block_device: false,
+        regroup_after: None,
         cache_bytes: 0,
         program: None,
         caches: fuse::KernelCaches::default(),
