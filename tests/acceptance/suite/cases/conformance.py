@@ -90,7 +90,7 @@ copy_file_range = 3
 """
 
 
-@case("fsx", size=256 * MIB)
+@case("fsx", size=256 * MIB, timeout=300)
 def fsx(t):
     """Random operations on one file, each read compared with what must be there: the ways to change a
     file (write, mmap, truncate, fallocate, punch, copy_file_range) must agree with one another."""
