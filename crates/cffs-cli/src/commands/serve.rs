@@ -59,7 +59,7 @@ Examples:
   cffs serve --nfs 127.0.0.1:2049 tree.cffs
   mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,nolock 127.0.0.1:/ /mnt
   cffs serve --nfs 192.0.2.1:2049 --export /srv:ro,192.0.2.0/24 --export /home:192.0.2.7 tree.cffs
-  cffs stats tree.cffs     as of a mounted volume; so do sync and scrub
+  cffs stats tree.cffs     what it cost so far; cffs sync and cffs scrub take the image, too
   cffs serve --stop tree.cffs")]
 pub struct Serve {
     /// Where to listen.
