@@ -258,13 +258,12 @@ impl<D: BlockDevice> LoggedDevice<D> {
             self.drain(writer)?;
         }
         // The log counts again from this superblock on.
-        if self.state() == LogState::On && self.is_unused.load(Ordering::Acquire) {
-            if let Err(error) = self.begin_era(writer) {
-                tracing::warn!(
-                    "the log cannot be written ({error}); the volume goes on without it"
-                );
-                self.stats.lock().state = LogState::Off;
-            }
+        if self.state() == LogState::On
+            && self.is_unused.load(Ordering::Acquire)
+            && let Err(error) = self.begin_era(writer)
+        {
+            tracing::warn!("the log cannot be written ({error}); the volume goes on without it");
+            self.stats.lock().state = LogState::Off;
         }
         let is_unused = self.state() != LogState::On;
         superblock.log.flags.set(LogFlags::UNUSED, is_unused);
