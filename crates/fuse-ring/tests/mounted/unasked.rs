@@ -150,7 +150,7 @@ fn forgets_come_together() {
                 std::thread::sleep(Duration::from_micros(50));
             }
             eventually(|| numbers.forgotten() - forgotten >= FILES);
-            (messages() - before) * 4 < FILES
+            (messages() - before) * 2 < FILES
         };
         assert!((0..5).any(|_| together()));
         mounted.end().unwrap();
