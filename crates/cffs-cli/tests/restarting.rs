@@ -79,6 +79,31 @@ fn files_stay_open_and_nothing_is_lost() {
 }
 
 /// Four programs make, read and remove files without a pause; none of their calls may fail.
+/// The program that takes over finds the device of the log by the mount's options.
+#[test]
+fn a_log_in_a_file_is_used_after_a_restart() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let log = scratch.path().join("elsewhere");
+    let mut mkfs = scratch.cffs(["mkfs", "-q", "--size", "64M", "--log", "4M", "--log-device"]);
+    succeed(mkfs.arg(&log).arg(scratch.image()));
+    scratch.mount(&format!("transport=dev,log-device={}", log.display()));
+    for round in 0..3 {
+        let mut file = File::create(scratch.mountpoint().join(format!("{round}"))).expect("made");
+        file.write_all(&[7; 4096]).expect("written");
+        file.sync_all().expect("durable");
+        let stats = succeed(scratch.cffs(["stats", "--json"]).arg(scratch.mountpoint()));
+        let stats: serde_json::Value = serde_json::from_str(&stats).expect("it is JSON");
+        assert_eq!(stats["log"]["state"], "on");
+        assert!(stats["log"]["records"].as_u64() > Some(0), "{stats}");
+        restart(&scratch);
+    }
+    scratch.umount();
+    scratch.assert_clean();
+}
+
 #[test]
 fn callers_only_wait() {
     if !can_mount() {

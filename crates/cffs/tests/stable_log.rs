@@ -461,3 +461,75 @@ fn a_volume_gets_a_log_on_another_device_and_loses_it() {
     let error = mkfs::set_log(&paired(&home, &tiny), Some(0)).expect_err("refused");
     assert!(error.to_string().contains("a log of"), "{error}");
 }
+
+#[test]
+fn a_volume_with_a_log_grows_and_logs_what_lies_in_the_new_part() {
+    let small = MkfsOptions { log_bytes: 4 * MIB, cg_blocks: 4096, ..MkfsOptions::default() };
+    let made = MemoryDevice::new(64 * MIB);
+    mkfs::make(&made, &small).expect("made");
+    let mut bytes = vec![0; 64 << 20];
+    made.read_at(0, &mut bytes).expect("read");
+    let device = Arc::new(TraceDevice::new(MemoryDevice::new(256 * MIB)));
+    device.write_at(0, &[IoSlice::new(&bytes)]).expect("written");
+    let volume = open(device.clone());
+    let filler = make(&volume, "filler", 40 << 20);
+    volume.sync_file(filler, false).expect("durable");
+    assert_eq!(volume.grow(None).expect("grown"), 256 * MIB);
+    // More than the old part has room for.
+    let filler = make(&volume, "more", 40 << 20);
+    volume.sync().expect("durable");
+    let old_fragments = 64 * MIB / 1024;
+    let placed = volume.explain(filler).expect("placed");
+    assert!(placed.pieces.iter().any(|piece| piece.run.start.0 > old_fragments), "{placed:?}");
+    let dir = NewFile { kind: NewKind::Directory, permissions: 0o755, ..FILE };
+    let dirs: Vec<InodeNo> = (0..8)
+        .map(|at| volume.make(ROOT, format!("dir {at}").as_bytes(), &dir).expect("made").ino)
+        .collect();
+    volume.sync().expect("durable");
+    let mut is_beyond = false;
+    for at in 0..40 {
+        let ino = volume.make(dirs[at % 8], format!("{at}").as_bytes(), &FILE).expect("made").ino;
+        volume.write(ino, 0, &[7; 4096]).expect("written");
+        let records = volume.stats().log.expect("it has a log").records;
+        volume.sync_file(ino, false).expect("durable");
+        assert_eq!(volume.stats().log.expect("it has a log").records, records + 1, "{at}");
+        let placed = volume.explain(ino).expect("placed");
+        is_beyond |= placed.pieces.iter().any(|piece| piece.run.start.0 > old_fragments);
+    }
+    assert!(is_beyond, "nothing was placed in the new part");
+    let left = as_it_is(&device);
+    let volume = open(left.clone());
+    for at in 0..40 {
+        let dir = volume.lookup(ROOT, format!("dir {}", at % 8).as_bytes()).expect("there").ino;
+        assert!(volume.lookup(dir, format!("{at}").as_bytes()).is_ok(), "{at}");
+    }
+    volume.close().expect("closed");
+    assert_eq!(codes(&check(&*left, Repair::No)), []);
+}
+
+/// Each file that had room is there after a crash, and no other harm is done.
+#[test]
+fn a_volume_with_a_log_that_is_full_keeps_what_was_durable() {
+    let device = Arc::new(TraceDevice::new(MemoryDevice::new(8 * MIB)));
+    let options = MkfsOptions { log_bytes: MIB / 2, cg_blocks: 512, ..MkfsOptions::default() };
+    mkfs::make(&*device, &options).expect("made");
+    let volume = open(device.clone());
+    let mut durable = 0;
+    loop {
+        let name = format!("{durable}");
+        let Ok(file) = volume.make(ROOT, name.as_bytes(), &FILE) else { break };
+        let written = volume.write(file.ino, 0, &[7; 50_000]);
+        if !written.is_ok_and(|len| len == 50_000) || volume.sync_file(file.ino, false).is_err() {
+            break;
+        }
+        durable += 1;
+    }
+    assert!(durable > 50 && volume.latched().is_none(), "{durable}");
+    let log = volume.stats().log.expect("it has a log");
+    assert!(log.drains_full > 3 && log.state == LogState::On, "{log:?}");
+    let left = as_it_is(&device);
+    let volume = open(left.clone());
+    assert!((0..durable).all(|at| is_there(&volume, &at.to_string(), 50_000)));
+    volume.close().expect("closed");
+    assert_eq!(codes(&check(&*left, Repair::No)), []);
+}

@@ -18,7 +18,7 @@ pub(super) struct Area {
     pub start: u64,
     pub blocks: u32,
     pub block_bytes: usize,
-    /// The blocks of the volume.
+    /// The blocks of the volume when it was opened.
     pub volume_blocks: u64,
     pub checksum: Checksum,
     pub hash_seed: [u8; 16],
@@ -46,11 +46,12 @@ impl Area {
         (self.start + u64::from(block)) * self.block_bytes as u64
     }
 
-    /// Whether a block may have an image in the log: not the superblock, nor a block of the log.
-    pub fn is_home(&self, block: u64) -> bool {
+    /// Whether a block of a volume of so many may have an image in the log: not the superblock, nor a block
+    /// of the log.
+    pub fn is_home(&self, block: u64, volume_blocks: u64) -> bool {
         let is_log =
             !self.is_external && (self.start..self.start + u64::from(self.blocks)).contains(&block);
-        (1..self.volume_blocks).contains(&block) && !is_log
+        (1..volume_blocks).contains(&block) && !is_log
     }
 
     /// The most images of a record.

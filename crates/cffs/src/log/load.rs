@@ -82,7 +82,7 @@ fn record_at(
 ) -> io::Result<Option<(Record, u32, Images)>> {
     let Some(block) = read(device, area, at, 1)? else { return Ok(None) };
     let Some((record, checksum)) = Record::decode(&block, area.checksum) else { return Ok(None) };
-    let is_home = |entry: &Entry| area.is_home(entry.block.0);
+    let is_home = |entry: &Entry| area.is_home(entry.block.0, area.volume_blocks);
     let is_next = record.place == place && record.entries.iter().all(is_home);
     if !is_next {
         return Ok(None);

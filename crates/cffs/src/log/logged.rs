@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
@@ -25,6 +25,8 @@ pub struct LoggedDevice<D> {
     /// The device that has the log, if it is another.
     medium: Option<Arc<dyn BlockDevice>>,
     area: Area,
+    /// The blocks of the volume, by the last superblock: it may grow.
+    volume_blocks: AtomicU64,
     /// What the log has that is not at home yet. Never waited for with I/O under way.
     live: RwLock<Images>,
     /// Held while the log is written or drained.
@@ -94,6 +96,7 @@ impl<D: BlockDevice> LoggedDevice<D> {
             inner,
             medium,
             area,
+            volume_blocks: AtomicU64::new(superblock.blocks),
             live: RwLock::new(loaded.images),
             writer: Mutex::new(Writer {
                 header,
@@ -272,16 +275,21 @@ impl<D: BlockDevice> LoggedDevice<D> {
         let result = self.inner.write_at(0, &[IoSlice::new(&encoded), rest]);
         self.is_unsynced.store(true, Ordering::Release);
         self.is_unused.store(is_unused, Ordering::Release);
+        if result.is_ok() {
+            // A record waits until this is durable, as for everything that is written past the log.
+            self.volume_blocks.store(superblock.blocks, Ordering::Release);
+        }
         result
     }
 
     /// Whether these can be a record of this log.
     fn fits(&self, blocks: &[(u64, &[u8])]) -> bool {
         let block_bytes = self.area.block_bytes;
+        let volume_blocks = self.volume_blocks.load(Ordering::Acquire);
         let is_loggable = |(offset, image): &(u64, &[u8])| {
             image.len() == block_bytes
                 && offset.is_multiple_of(block_bytes as u64)
-                && self.area.is_home(offset / block_bytes as u64)
+                && self.area.is_home(offset / block_bytes as u64, volume_blocks)
         };
         (1..=self.area.images_max() as usize).contains(&blocks.len())
             && blocks.iter().all(is_loggable)
