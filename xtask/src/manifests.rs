@@ -10,7 +10,7 @@ use crate::tree::{Finding, Tree};
 mod tests;
 
 /// Every crate of the workspace, and which of the others it may depend on.
-const CRATES: [(&str, &[&str]); 14] = [
+const CRATES: [(&str, &[&str]); 15] = [
     // The protocols know nothing of C-FFS, and the core nothing of any front end.
     ("fuse-ring", &[]),
     ("nfs-wire", &[]),
@@ -19,7 +19,9 @@ const CRATES: [(&str, &[&str]); 14] = [
     // Clients of stores, and what they stand on, are here alone.
     ("cffs-object", &["cffs"]),
     ("cffs-serve", &["cffs", "fuse-ring", "nfs-wire"]),
-    ("cffs-cli", &["cffs", "cffs-object", "cffs-serve", "man-page"]),
+    // The page and its HTTP server; what it shows comes from the server of the volume.
+    ("cffs-web", &["cffs", "cffs-serve"]),
+    ("cffs-cli", &["cffs", "cffs-object", "cffs-serve", "cffs-web", "man-page"]),
     ("cffs-c", &["cffs"]),
     ("cffs-python", &["cffs"]),
     // It works on kernel file systems.

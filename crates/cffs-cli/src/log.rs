@@ -9,9 +9,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 use std::time::Instant;
 
+use cffs_web::RecentLog;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use tracing::callsite::Identifier;
@@ -20,7 +21,9 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::output::note;
 
@@ -40,11 +43,17 @@ const LOG_MODE: u32 = 0o600;
 /// Which messages are logged, in the terms of `tracing`, for instance `debug`.
 const FILTER_VARIABLE: &str = "CFFS_LOG";
 
+/// The last messages of this program, whatever else becomes of them.
+pub fn recent() -> RecentLog {
+    static RECENT: LazyLock<RecentLog> = LazyLock::new(RecentLog::default);
+    RECENT.clone()
+}
+
 /// Sends messages to standard error.
 pub fn to_stderr() {
     let builder = tracing_subscriber::fmt().with_env_filter(filter()).with_writer(io::stderr);
     // A second call is a mistake without consequences: the first one counts.
-    let _ = builder.try_init();
+    let _ = builder.finish().with(recent()).try_init();
 }
 
 /// Sends messages about a volume to `file` or, without one, to the system's log; where nobody listens
@@ -57,7 +66,7 @@ pub fn to_background(file: Option<&Path>, volume: &Path, is_said: bool) {
     {
         let lines = Lines::new(volume, false);
         let builder = tracing_subscriber::fmt().with_env_filter(filter()).event_format(lines);
-        let _ = builder.with_writer(SystemLog(socket)).try_init();
+        let _ = builder.with_writer(SystemLog(socket)).finish().with(recent()).try_init();
         return;
     }
     let Some(path) = file.map(Path::to_path_buf).or_else(own_file) else {
@@ -73,7 +82,7 @@ pub fn to_background(file: Option<&Path>, volume: &Path, is_said: bool) {
         Ok(file) => {
             let lines = Lines::new(volume, true);
             let builder = tracing_subscriber::fmt().with_env_filter(filter()).event_format(lines);
-            let _ = builder.with_writer(Mutex::new(file)).try_init();
+            let _ = builder.with_writer(Mutex::new(file)).finish().with(recent()).try_init();
         }
         Err(error) if is_said => note!(
             "cffs: there is no log: {}: {error}; the volume is served without one",

@@ -27,6 +27,7 @@ mod signatures;
 mod size;
 mod successor;
 mod udev;
+mod web;
 
 use std::process::ExitCode;
 

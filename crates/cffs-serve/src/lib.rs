@@ -10,6 +10,7 @@ pub mod describe;
 pub mod fuse;
 pub mod layout;
 pub mod nfs;
+pub mod served;
 pub mod shared;
 pub mod socket;
 pub mod unmounted;

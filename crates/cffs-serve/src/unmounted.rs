@@ -7,9 +7,8 @@ use cffs::error::Error;
 use cffs::units::InodeNo;
 use cffs::vfs::Volume;
 
-use crate::fuse::Identity;
 use crate::fuse::control::{Control, Question, Request};
-use crate::shared::Calls;
+use crate::served::Served;
 use crate::socket::{self, Message, Reply};
 
 /// Answers commands about the volume as long as the process lives: what it is, its counters, those of the
@@ -18,8 +17,9 @@ use crate::socket::{self, Message, Reply};
 /// # Errors
 ///
 /// Those of [`socket::listen`].
-pub fn listen(volume: Arc<Volume>, identity: Identity, calls: Calls) -> io::Result<()> {
-    let control = Control::unmounted(identity, calls);
+pub fn listen(served: &Arc<Served>) -> io::Result<()> {
+    let control = Control::unmounted(Arc::clone(served));
+    let volume = Arc::clone(served.volume());
     socket::listen(move |message| {
         answer(&control, &volume, message).unwrap_or_else(|error| Reply::Error(error.to_string()))
     })

@@ -22,6 +22,7 @@ use cffs_serve::fuse::{
     self, Ended, KernelCaches, LeaveSeat, Server, Stopper, TransportChoice, Watch, WatchedDevice,
 };
 use cffs_serve::nfs::{self, Export};
+use cffs_web::Target;
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -30,6 +31,7 @@ use crate::background;
 use crate::mount_options::MountOptions;
 use crate::output::note;
 use crate::successor::{self, Inherited};
+use crate::web::WebOptions;
 use crate::{image, mounts, privileges, service_manager, udev};
 
 /// Mount a volume on a directory
@@ -92,6 +94,7 @@ Examples:
   cffs mount s3://bucket/tree@monday mnt
                          a version that is kept (cffs snapshot), read-only
   cffs mount --nfs 127.0.0.1:2049 tree.cffs mnt    also for NFS clients of this machine
+  cffs mount --web 127.0.0.1:8080 tree.cffs mnt
 In /etc/fstab:
   /var/lib/tree.cffs  /srv/tree  cffs  noatime,nofail  0  0")]
 pub struct Mount {
@@ -108,6 +111,9 @@ pub struct Mount {
     /// Mount options, comma-separated; see below.
     #[arg(short, value_name = "OPTIONS")]
     pub options: Vec<String>,
+    /// The page.
+    #[command(flatten)]
+    pub web: WebOptions,
     /// Print how requests arrive.
     #[arg(short, long)]
     pub verbose: bool,
@@ -187,6 +193,13 @@ impl Mount {
         let access = if options.open.read_only { Access::ReadOnly } else { Access::ReadWrite };
         let inherited = successor::inherited(access)?;
         let is_successor = inherited.is_some();
+        let page = {
+            let (source, dir) = (&self.source, Some(self.directory.as_path()));
+            match is_successor {
+                true => self.web.bind_again(Target::Mounted, source, dir),
+                false => self.web.bind(Target::Mounted, source, dir)?,
+            }
+        };
         let (fuse_options, mut server, nfs) = match inherited {
             Some(inherited) => Self::go_on(inherited, options)?,
             None => self.mount(access, options)?,
@@ -202,6 +215,7 @@ impl Mount {
             let calls = nfs.calls();
             server.set_beside(Arc::new(nfs.start()?), calls);
         }
+        let page = page.start(server.served())?;
         if let Some(why) = server.why_no_block_device() {
             note!("cffs mount: mounted as fuse, so that sync(2) does not reach it: {why}");
         }
@@ -217,6 +231,9 @@ impl Mount {
             })?;
             let Ended::Suspended(suspended) = ended else { return Ok(ExitCode::SUCCESS) };
             server = Self::give_way(suspended, &fuse_options, options)?;
+            if let Some(page) = &page {
+                page.show(server.served());
+            }
             *stopper.lock().unwrap_or_else(PoisonError::into_inner) = server.stopper();
         }
     }

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -15,9 +15,11 @@ use anyhow::{Context, bail};
 use cffs::device::file::{Access, FileDevice, OpenError, User};
 use cffs::vfs::Volume;
 use cffs_serve::fuse::Identity;
-use cffs_serve::nfs::{BindError, Export, ServeError, Server, Stopper};
+use cffs_serve::nfs::{BindError, Export, ServeError, Server};
+use cffs_serve::served::Served;
 use cffs_serve::shared::{self, NoObserver, Observer};
 use cffs_serve::unmounted;
+use cffs_web::{Page, Target};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::CapabilitySet;
@@ -26,12 +28,13 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::background;
 use crate::mount_options::MountOptions;
 use crate::output::note;
+use crate::web::WebOptions;
 use crate::{image, privileges, service_manager, udev};
 
 /// How long --stop waits for a server to complete its image.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Serve a volume to NFS clients, without a mount
+/// Serve a volume to NFS clients, or a page about it, without a mount
 ///
 /// Returns when clients can be served, and serves them in the background until it is stopped. It speaks
 /// version 3 by TCP, with MOUNT at the same port, and needs no portmapper. What was answered is durable,
@@ -60,10 +63,11 @@ Examples:
   mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,nolock 127.0.0.1:/ /mnt
   cffs serve --nfs 192.0.2.1:2049 --export /srv:ro,192.0.2.0/24 --export /home:192.0.2.7 tree.cffs
   cffs stats tree.cffs     what it cost so far; cffs sync and cffs scrub take the image, too
+  cffs serve --web 127.0.0.1:8080 tree.cffs
   cffs serve --stop tree.cffs")]
 pub struct Serve {
     /// Where to listen.
-    #[arg(long, value_name = "ADDRESS:PORT", required_unless_present = "stop")]
+    #[arg(long, value_name = "ADDRESS:PORT", required_unless_present_any = ["stop", "web"])]
     pub nfs: Option<SocketAddr>,
     /// A directory of the volume, and its clients and options; see below. By default / for this machine.
     #[arg(long, value_name = "PATH[:OPTIONS]")]
@@ -71,11 +75,14 @@ pub struct Serve {
     /// Options for the volume, comma-separated; see below.
     #[arg(short, value_name = "OPTIONS")]
     pub options: Vec<String>,
+    /// The page.
+    #[command(flatten)]
+    pub web: WebOptions,
     /// Stay in the foreground and log to standard error.
     #[arg(short, long)]
     pub foreground: bool,
     /// Stop the server of this volume, and return when its image is complete.
-    #[arg(long, conflicts_with_all = ["nfs", "export", "foreground"])]
+    #[arg(long, conflicts_with_all = ["nfs", "web", "export", "foreground"])]
     pub stop: bool,
     /// The image or the device; a block device also by LABEL= or UUID=.
     #[arg(value_name = "IMAGE|DEVICE")]
@@ -102,10 +109,12 @@ impl Serve {
         let source = self.source.canonicalize().map_err(missing)?;
         let access = if options.open.read_only { Access::ReadOnly } else { Access::ReadWrite };
         let device = image::open_device(&source, access)?;
+        let page = self.web.bind(Target::Image, &source, None)?;
         let log_device = options.log_device.as_deref();
         let volume = image::open_logged_volume(&source, device, log_device, options.open.clone())?;
-        let address = self.nfs.context("--nfs says where to listen")?;
-        let server = match bind(&volume, address, self.export, Arc::new(NoObserver)) {
+        let exports = std::mem::take(&mut self.export);
+        let bound = self.nfs.map(|at| bind(&volume, at, exports, Arc::new(NoObserver))).transpose();
+        let server = match bound {
             Ok(server) => server,
             Err(error) => {
                 volume.close()?;
@@ -115,23 +124,42 @@ impl Serve {
         if let Err(error) = privileges::give_up_all_but(CapabilitySet::empty()) {
             tracing::warn!("{error:#}");
         }
-        stop_on_signals(server.stopper()?)?;
-        let address = server.address()?;
+        let address = server.as_ref().map(Server::address).transpose()?;
+        let (stop, stopped) = mpsc::channel();
+        let stopper = server.as_ref().map(Server::stopper).transpose()?;
+        stop_on_signals(move || {
+            if let Some(stopper) = &stopper {
+                stopper.stop();
+            }
+            // Nobody receives it where there is a server, or where it has ended.
+            let _ = stop.send(());
+        })?;
         let identity = identity(&source, options, address);
-        if let Err(error) = unmounted::listen(Arc::clone(&volume), identity, server.calls()) {
+        let calls = server.as_ref().map(Server::calls);
+        let served = Arc::new(Served::unmounted(Arc::clone(&volume), identity, calls));
+        if let Err(error) = unmounted::listen(&served) {
             tracing::warn!(%error, "commands will not find this server");
         }
-        tracing::info!(image = %source.display(), %address, "serves NFS");
-        if in_background {
-            if self.nfs.is_some_and(|asked| asked.port() == 0) {
+        let page = page.start(served)?;
+        if let Some(address) = address {
+            tracing::info!(image = %source.display(), %address, "serves NFS");
+            if !in_background || self.nfs.is_some_and(|asked| asked.port() == 0) {
                 note!("cffs serve: listens at {address}");
             }
+        }
+        if in_background {
             background::ready()?;
         } else {
-            note!("cffs serve: listens at {address}");
             service_manager::ready();
         }
-        run(&volume, server)
+        run(&volume, page, || match server {
+            Some(server) => server.serve(),
+            None => {
+                // Ends also if what sends has ended.
+                let _ = stopped.recv();
+                Ok(())
+            }
+        })
     }
 
     fn stop_server(&self) -> anyhow::Result<ExitCode> {
@@ -177,7 +205,7 @@ pub(super) fn bind(
 }
 
 /// What the server says of itself to commands.
-fn identity(source: &Path, options: &MountOptions, address: SocketAddr) -> Identity {
+fn identity(source: &Path, options: &MountOptions, address: Option<SocketAddr>) -> Identity {
     Identity {
         image: Some(source.to_string_lossy().into_owned()),
         directory: None,
@@ -187,7 +215,10 @@ fn identity(source: &Path, options: &MountOptions, address: SocketAddr) -> Ident
         atime: options.open.atime.name().to_owned(),
         fixed_options: options.fixed(),
         cache_bytes: options.open.cache_bytes,
-        transport: format!("NFS at {address}"),
+        transport: match address {
+            Some(address) => format!("NFS at {address}"),
+            None => String::from("none: there is a page alone"),
+        },
         mount_type: String::from("not mounted"),
         started: Identity::now(),
         restart_failure: None,
@@ -195,11 +226,16 @@ fn identity(source: &Path, options: &MountOptions, address: SocketAddr) -> Ident
 }
 
 /// Serves until it is stopped, and closes the volume, unless what it has in memory cannot be trusted.
-fn run(volume: &Volume, server: Server) -> anyhow::Result<ExitCode> {
-    let served = shared::keep(volume, || server.serve());
+fn run(
+    volume: &Volume,
+    page: Option<Page>,
+    serve: impl FnOnce() -> Result<(), ServeError>,
+) -> anyhow::Result<ExitCode> {
+    let served = shared::keep(volume, serve);
     if let Err(error @ ServeError::Panicked) = served {
         return Err(error).context("the volume was not closed; the next opening recovers it");
     }
+    drop(page);
     volume.close().context("closing the volume; the next opening recovers it")?;
     served.context("serving by NFS")?;
     tracing::info!("closed");
@@ -208,7 +244,7 @@ fn run(volume: &Volume, server: Server) -> anyhow::Result<ExitCode> {
 
 /// The first signal that asks for it ends the server when what it has begun is answered. A second one
 /// changes nothing: closing takes no longer than the device does.
-fn stop_on_signals(stopper: Stopper) -> anyhow::Result<()> {
+fn stop_on_signals(stop: impl Fn() + Send + 'static) -> anyhow::Result<()> {
     let (mut signalled, sender) = UnixStream::pair()?;
     for signal in [SIGTERM, SIGINT] {
         signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
@@ -217,7 +253,7 @@ fn stop_on_signals(stopper: Stopper) -> anyhow::Result<()> {
         let mut byte = [0];
         while signalled.read_exact(&mut byte).is_ok() {
             tracing::info!("asked to end by a signal");
-            stopper.stop();
+            stop();
         }
     };
     thread::Builder::new().name(String::from("signals")).spawn(wait)?;

@@ -14,6 +14,8 @@ use crate::output::{self, say};
 
 mod prometheus;
 
+pub use prometheus::render;
+
 /// Show what a mounted or served volume has cost: requests, bytes, hit rates
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -71,8 +73,7 @@ impl Stats {
     /// Prints the counters, once or again and again.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if self.prometheus {
-            let metrics =
-                prometheus::render(&self.ask(Question::Stats)?, &self.ask(Question::Info)?);
+            let metrics = render(&self.ask(Question::Stats)?, &self.ask(Question::Info)?);
             let mut out = output::stdout();
             out.write_all(metrics.as_bytes())?;
             out.flush()?;

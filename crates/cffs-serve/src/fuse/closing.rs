@@ -90,7 +90,7 @@ impl Closing {
 }
 
 /// Why the volume could not be written, and what that means for its changes.
-pub(super) fn failure(volume: &Volume, error: &Error) -> String {
+pub(crate) fn failure(volume: &Volume, error: &Error) -> String {
     let why = volume.latched().unwrap_or_else(|| error.to_string());
     let lost = match volume.lost() {
         Some(since) => format!(

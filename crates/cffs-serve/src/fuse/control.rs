@@ -37,23 +37,16 @@ use rustix::io::Errno;
 use rustix::ioctl;
 use serde::{Deserialize, Serialize};
 
-pub use super::checking::CheckStatus;
-use super::checking::Checking;
-use super::closing;
 use super::farewell::Farewells;
 pub use super::identity::Identity;
 use super::ioctl::FstrimRange;
-use super::regrouping::Regrouping;
-pub use super::regrouping::{RegroupRequest, RegroupStatus};
 use super::reporting::{Piece, Reports};
-use super::requests::Requests;
 use super::restart::Restarter;
-use super::scrubbing::Scrubbing;
-pub use super::scrubbing::{Pace, ScrubStatus, Stage};
 use super::tuning;
 use crate::describe;
 use crate::layout::LayoutReport;
-use crate::shared::Calls;
+use crate::served::Served;
+pub use crate::served::{CheckStatus, Pace, RegroupRequest, RegroupStatus, ScrubStatus, Stage};
 use crate::socket::{self, Message, Reply};
 
 /// The longest value of an attribute, which is the kernel's.
@@ -213,61 +206,42 @@ impl Identity {
     fn shown_to(&self, uid: u32) -> Identity {
         match is_owner(uid) {
             true => self.clone(),
-            false => Identity {
-                image: None,
-                directory: None,
-                fixed_options: BTreeMap::new(),
-                ..self.clone()
-            },
+            false => self.without_paths(),
         }
+    }
+
+    /// What everybody may know.
+    pub(crate) fn without_paths(&self) -> Identity {
+        Identity { image: None, directory: None, fixed_options: BTreeMap::new(), ..self.clone() }
     }
 }
 
 /// The server's side.
 pub(crate) struct Control {
-    identity: Arc<OnceLock<Identity>>,
+    served: Arc<Served>,
     farewells: Arc<Farewells>,
     restarter: Arc<OnceLock<Restarter>>,
-    scrubbing: Arc<Scrubbing>,
-    checking: Arc<Checking>,
-    regrouping: Arc<Regrouping>,
-    requests: Requests,
-    calls: Arc<OnceLock<Calls>>,
     reports: Reports,
 }
 
 impl Control {
-    /// A control that answers as soon as the identity is known.
+    /// A control of this volume.
     pub(super) fn new(
-        identity: Arc<OnceLock<Identity>>,
+        served: Arc<Served>,
         farewells: Arc<Farewells>,
         restarter: Arc<OnceLock<Restarter>>,
-        calls: Arc<OnceLock<Calls>>,
-        regrouping: Arc<Regrouping>,
     ) -> Control {
-        Control {
-            identity,
-            farewells,
-            restarter,
-            scrubbing: Arc::default(),
-            checking: Arc::default(),
-            regrouping,
-            requests: Requests::default(),
-            calls,
-            reports: Reports::default(),
-        }
+        Control { served, farewells, restarter, reports: Reports::default() }
     }
 
     /// That of a volume that is not mounted.
-    pub fn unmounted(identity: Identity, calls: Calls) -> Control {
-        let (identity, calls) = (OnceLock::from(identity), OnceLock::from(calls));
-        let (farewells, restarter) = (Arc::default(), Arc::default());
-        Control::new(Arc::new(identity), farewells, restarter, Arc::new(calls), Arc::default())
+    pub fn unmounted(served: Arc<Served>) -> Control {
+        Control::new(served, Arc::default(), Arc::default())
     }
 
     /// Counts a request of the kernel.
     pub fn count(&self, opcode: Opcode) {
-        self.requests.count(opcode);
+        self.served.requests.count(opcode);
     }
 
     /// The question that has this attribute's name.
@@ -285,24 +259,15 @@ impl Control {
     ) -> Result<Vec<u8>> {
         let value = match question {
             Question::Info => {
-                let identity = self.identity.get().map(|identity| identity.shown_to(uid));
+                let identity = self.served.identity().map(|identity| identity.shown_to(uid));
                 describe::mounted(volume, identity.as_ref())
             }
-            Question::Stats => {
-                let requests = self.requests.describe();
-                let mut stats = describe::stats(&volume.stats(), &volume.memory(), requests);
-                let identity = self.identity.get();
-                stats["transport"] = identity.map(|server| server.transport.as_str()).into();
-                if let Some(calls) = self.calls.get() {
-                    stats["nfs"] = calls();
-                }
-                stats
-            }
+            Question::Stats => self.served.stats(),
             Question::Explain => describe::placement(&volume.explain(ino)?),
-            Question::Scrub => serde_json::json!(self.scrubbing.status()),
-            Question::Fsck => serde_json::json!(self.checking.status()),
-            Question::Regroup => serde_json::json!(self.regrouping.status()),
-            Question::Sync => serde_json::json!(sync_volume(volume)),
+            Question::Scrub => serde_json::json!(self.served.scrub()),
+            Question::Fsck => serde_json::json!(self.served.check()),
+            Question::Regroup => serde_json::json!(self.served.regroup()),
+            Question::Sync => serde_json::json!(Durability { failure: self.served.sync().err() }),
             Question::Restart => {
                 check_owner(uid)?;
                 serde_json::json!(Restart { refused: self.begin_restart(volume).err() })
@@ -313,15 +278,9 @@ impl Control {
     }
 
     fn begin_restart(&self, volume: &Volume) -> Result<(), String> {
-        if self.scrubbing.status().stage == Stage::Running {
-            return Err(String::from("a scrub is under way"));
-        }
-        if self.checking.status().stage == Stage::Running {
-            return Err(String::from("a check is under way"));
-        }
-        self.regrouping.end_idle();
-        if self.regrouping.status().stage == Stage::Running {
-            return Err(String::from("a regrouping is under way"));
+        self.served.end_idle_regroup();
+        if let Some(job) = self.served.job_under_way() {
+            return Err(format!("{job} is under way"));
         }
         self.restarter.get().ok_or("the volume is about to be mounted")?.begin(volume)
     }
@@ -356,11 +315,11 @@ impl Control {
     ) -> Result<()> {
         check_owner(uid)?;
         match request {
-            Request::StartScrub(bytes_per_sec) => self.scrubbing.start(volume, bytes_per_sec),
-            Request::StopScrub => self.scrubbing.stop(),
-            Request::StartCheck { contents } => self.checking.start(volume, contents),
-            Request::Regroup(request) => self.regrouping.start(volume, ino, request)?,
-            Request::StopRegroup => self.regrouping.stop(),
+            Request::StartScrub(bytes_per_sec) => self.served.start_scrub(bytes_per_sec),
+            Request::StopScrub => self.served.stop_scrub(),
+            Request::StartCheck { contents } => self.served.start_check(contents),
+            Request::Regroup(request) => self.served.start_regroup(ino, request)?,
+            Request::StopRegroup => self.served.stop_regroup(),
             Request::Grow(size_bytes) => drop(logged("growing", volume.grow(size_bytes))?),
             Request::Tune(changes) => drop(logged("tuning", volume.tune(&changes))?),
         }
@@ -383,15 +342,6 @@ pub(super) fn is_owner(uid: u32) -> bool {
 
 pub(super) fn check_owner(uid: u32) -> Result<()> {
     if is_owner(uid) { Ok(()) } else { Err(Error::NotPermitted) }
-}
-
-/// Makes everything durable. On a volume that was opened read-only, everything is.
-fn sync_volume(volume: &Volume) -> Durability {
-    let failure = match volume.sync() {
-        Ok(()) | Err(Error::ReadOnly) => None,
-        Err(error) => Some(closing::failure(volume, &error)),
-    };
-    Durability { failure }
 }
 
 /// Has the server of the volume to which `path` belongs replace its program, and waits until the new one

@@ -32,9 +32,10 @@ use cffs::vfs::types::AtimeMode;
 use fuse_ring::protocol::{Features, Wishes};
 use fuse_ring::{Config, MountOptions, Session, Transport, Unmount, Unmounter};
 
+use crate::served::Served;
+
 mod adapter;
 mod caches;
-mod checking;
 mod closing;
 pub mod control;
 mod device;
@@ -44,11 +45,9 @@ mod identity;
 mod ioctl;
 mod loop_device;
 pub mod recording;
-mod regrouping;
 mod reporting;
 mod requests;
 pub mod restart;
-mod scrubbing;
 mod translate;
 mod tuning;
 mod underway;
@@ -58,14 +57,14 @@ mod watch;
 use adapter::Adapter;
 pub use caches::KernelCaches;
 use closing::Closing;
+pub(crate) use closing::failure;
 use control::Control;
 pub use device::WatchedDevice;
 use farewell::Farewells;
 pub use fuse_ring::{TransportChoice, switch_rings_on};
 pub use identity::Identity;
 use loop_device::LoopDevice;
-use regrouping::Regrouping;
-pub use requests::current_request;
+pub use requests::{Requests, current_request};
 use restart::{Restarter, Suspended};
 pub use waiter::LeaveSeat;
 pub use watch::{STALL, Watch};
@@ -150,11 +149,10 @@ pub enum ServeError {
 pub struct Server {
     session: Session<Adapter>,
     volume: Arc<Volume>,
+    served: Arc<Served>,
     closing: Arc<Closing>,
     farewells: Arc<Farewells>,
     watch: Arc<Watch>,
-    calls: Arc<OnceLock<Calls>>,
-    regrouping: Arc<Regrouping>,
     /// How long nobody must have used the volume before it is regrouped, if it ever is.
     regroup_after: Option<Duration>,
     mount_type: String,
@@ -167,12 +165,10 @@ struct Parts {
     closing: Arc<Closing>,
     farewells: Arc<Farewells>,
     watch: Arc<Watch>,
-    identity: Arc<OnceLock<Identity>>,
+    served: Arc<Served>,
     restarter: Arc<OnceLock<Restarter>>,
-    calls: Arc<OnceLock<Calls>>,
     caches: KernelCaches,
     ttl: Duration,
-    regrouping: Arc<Regrouping>,
 }
 
 impl Parts {
@@ -185,24 +181,20 @@ impl Parts {
             Arc::clone(&options.watch),
         );
         Parts {
+            served: Arc::new(Served::new(Arc::clone(&volume))),
             volume,
             closing: Arc::new(closing),
             farewells,
             watch: Arc::clone(&options.watch),
-            identity: Arc::default(),
             restarter: Arc::default(),
-            calls: Arc::default(),
             caches: options.caches.clone(),
             ttl: options.ttl,
-            regrouping: Arc::default(),
         }
     }
 
     fn adapter(&self) -> Adapter {
-        let (identity, restarter) = (Arc::clone(&self.identity), Arc::clone(&self.restarter));
-        let (farewells, calls) = (Arc::clone(&self.farewells), Arc::clone(&self.calls));
-        let regrouping = Arc::clone(&self.regrouping);
-        let control = Control::new(identity, farewells, restarter, calls, regrouping);
+        let (served, restarter) = (Arc::clone(&self.served), Arc::clone(&self.restarter));
+        let control = Control::new(served, Arc::clone(&self.farewells), restarter);
         let (volume, closing) = (Arc::clone(&self.volume), Arc::clone(&self.closing));
         let (watch, caches) = (Arc::clone(&self.watch), self.caches.clone());
         Adapter::new(volume, control, closing, watch, caches, self.ttl)
@@ -224,7 +216,7 @@ impl Parts {
             suspender: session.suspender(),
             closing: Arc::clone(&self.closing),
         });
-        let _ = self.identity.set(Identity {
+        let _ = self.served.identity.set(Identity {
             image: Some(options.source.to_string_lossy().into_owned()),
             directory: Some(session.path().to_string_lossy().into_owned()),
             pid: std::process::id(),
@@ -238,15 +230,14 @@ impl Parts {
             started: Identity::now(),
             restart_failure: failure,
         });
-        let Parts { volume, closing, farewells, watch, calls, regrouping, .. } = self;
+        let Parts { volume, served, closing, farewells, watch, .. } = self;
         Server {
             session,
             volume,
+            served,
             closing,
             farewells,
             watch,
-            calls,
-            regrouping,
             regroup_after: options.regroup_after.filter(|_| !options.read_only),
             mount_type,
             why_no_block_device: None,
@@ -324,6 +315,11 @@ impl Server {
         describe_transport(self.session.transport())
     }
 
+    /// What is served, for those who administer it.
+    pub fn served(&self) -> Arc<Served> {
+        Arc::clone(&self.served)
+    }
+
     /// Why the volume is mounted as `fuse`, though a block device was wanted, for people to read.
     pub fn why_no_block_device(&self) -> Option<&str> {
         self.why_no_block_device.as_deref()
@@ -338,7 +334,7 @@ impl Server {
     pub fn set_beside(&self, beside: Arc<dyn Beside>, calls: Calls) {
         self.closing.set_beside(beside);
         // There is one at most.
-        let _ = self.calls.set(calls);
+        let _ = self.served.calls.set(calls);
     }
 
     /// Serves until the volume is unmounted, and closes it, or until this program is to be replaced.
@@ -349,7 +345,7 @@ impl Server {
     /// Does the same, and calls `ready` when programs can enter, and the volume can be unmounted.
     pub fn serve_then(self, ready: impl FnOnce() + Send + 'static) -> Result<Ended, ServeError> {
         let Server { session, volume, closing, farewells, watch, mount_type, .. } = self;
-        let (regrouping, regroup_after) = (self.regrouping, self.regroup_after);
+        let (regrouping, regroup_after) = (Arc::clone(&self.served), self.regroup_after);
         let (end, ended) = mpsc::channel();
         let (end_regrouping, regrouping_ended) = mpsc::channel();
         let served = std::thread::scope(|scope| {
@@ -357,7 +353,7 @@ impl Server {
             scope.spawn(move || watch.run(volume, farewells, ended));
             if let Some(after) = regroup_after {
                 let regrouping = &regrouping;
-                scope.spawn(move || regrouping.run_when_idle(volume, after, &regrouping_ended));
+                scope.spawn(move || regrouping.regroup_when_idle(volume, after, &regrouping_ended));
             }
             // Dropped when all is over, and with it the watchdog.
             let _end = end;

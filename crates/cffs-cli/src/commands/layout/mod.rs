@@ -20,6 +20,8 @@ mod picture;
 #[cfg(test)]
 mod tests;
 
+pub use picture::draw;
+
 /// Show where a tree lies, and what a cold scan of it reads
 ///
 /// Prints for each directory in how many places its files lie, how many of them lie alone, and how many

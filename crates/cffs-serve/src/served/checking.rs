@@ -7,7 +7,7 @@ use cffs::fsck::{Phase, Progress};
 use cffs::vfs::Volume;
 use serde::{Deserialize, Serialize};
 
-use super::scrubbing::Stage;
+use super::Stage;
 use crate::describe::{self, CheckReport};
 
 /// Problems of a report that fit into an answer; the others are only counted.

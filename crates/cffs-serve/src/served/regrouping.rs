@@ -12,7 +12,7 @@ use cffs::units::InodeNo;
 use cffs::vfs::{IdleRegrouping, RegroupOptions, RegroupProgress, Scattered, Volume};
 use serde::{Deserialize, Serialize};
 
-use super::scrubbing::Stage;
+use super::Stage;
 
 /// How often it is looked whether anybody uses the volume.
 const IDLE_POLL: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ pub struct RegroupRequest {
 }
 
 impl RegroupRequest {
-    pub(super) fn to_text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         let mut text = String::from(if self.dry_run { "count" } else { "move" });
         match &self.files {
             None => text.push_str(" tree"),
@@ -39,7 +39,7 @@ impl RegroupRequest {
         text
     }
 
-    pub(super) fn from_text(text: &str) -> Option<RegroupRequest> {
+    pub(crate) fn from_text(text: &str) -> Option<RegroupRequest> {
         let (verb, what) = text.split_once(' ').unwrap_or((text, ""));
         let dry_run = match verb {
             "count" => true,

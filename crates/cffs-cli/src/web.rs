@@ -1,0 +1,93 @@
+//! The page of a volume that is served: its options, and what is printed of it.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use cffs_serve::served::Served;
+use cffs_web::{Forms, Options, Page, Server, Target, Tokens};
+use clap::Args;
+
+use crate::commands::{layout, stats};
+use crate::log;
+use crate::output::note;
+
+/// Options of commands that serve a volume.
+#[derive(Debug, Default, Args)]
+pub struct WebOptions {
+    /// Serve a page there, to watch and run the volume by: of this machine alone, unless with a
+    /// certificate. Prints its addresses, with a token that lets run, and with one that lets look.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub web: Option<SocketAddr>,
+    /// Take the page's tokens from this file, which is made if there is none, and print none.
+    #[arg(long, value_name = "FILE", requires = "web")]
+    web_token: Option<PathBuf>,
+    /// A certificate and its key, in the form PEM, for the page.
+    #[arg(long, value_name = "FILE", requires = "web")]
+    web_cert: Option<PathBuf>,
+    /// A name by which browsers may call the page's server, beside localhost and addresses.
+    #[arg(long, value_name = "NAME", requires = "web")]
+    web_name: Vec<String>,
+}
+
+/// A page that listens, if there is to be one.
+pub struct Bound(Option<Server>);
+
+impl WebOptions {
+    /// Listens, if there is to be a page, and prints where.
+    pub fn bind(&self, target: Target, source: &Path, dir: Option<&Path>) -> anyhow::Result<Bound> {
+        let Some(address) = self.web else { return Ok(Bound(None)) };
+        let tokens = match &self.web_token {
+            Some(file) => Tokens::from_file(file).context("the page's tokens")?,
+            None => Tokens::new().context("making the page's tokens")?,
+        };
+        let recent = log::recent();
+        let absolute = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        for (path, word) in [(Some(source), "IMAGE"), (dir, "DIR")] {
+            for path in path.into_iter().flat_map(|path| [absolute(path), path.to_owned()]) {
+                recent.hide(&path.to_string_lossy(), word);
+            }
+        }
+        let server = Server::bind(Options {
+            address,
+            names: self.web_name.clone(),
+            certificate: self.web_cert.clone(),
+            tokens: tokens.clone(),
+            log: recent,
+            target,
+            forms: Forms { picture: layout::draw, metrics: stats::render },
+        });
+        let server = server.context("serving the page")?;
+        let url = format!("{}://{}/", server.scheme(), server.address()?);
+        match &self.web_token {
+            Some(file) => note!("cffs: the page is {url}; its tokens are in {}", file.display()),
+            None => note!(
+                "cffs: the page is {url}#{}\ncffs: to look only: {url}#{}",
+                tokens.run,
+                tokens.look
+            ),
+        }
+        Ok(Bound(Some(server)))
+    }
+
+    /// The same for a program that took the place of another one. That must not fail for a page, and
+    /// tokens that were printed are known to nobody any more.
+    pub fn bind_again(&self, target: Target, source: &Path, dir: Option<&Path>) -> Bound {
+        if self.web.is_some() && self.web_token.is_none() {
+            tracing::warn!("there is no page any more: with --web-token it would go on");
+            return Bound(None);
+        }
+        self.bind(target, source, dir).unwrap_or_else(|error| {
+            tracing::error!(error = %format!("{error:#}"), "there is no page any more");
+            Bound(None)
+        })
+    }
+}
+
+impl Bound {
+    /// Serves the page, in threads of its own, until that is dropped.
+    pub fn start(self, served: Arc<Served>) -> anyhow::Result<Option<Page>> {
+        self.0.map(|server| server.start(served)).transpose().context("serving the page")
+    }
+}

@@ -1,0 +1,165 @@
+//! A volume that is being served, whatever the protocol: what it says of itself, and the long jobs on it.
+//!
+//! Those who administer it reach it here: programs through the mount (`fuse/control.rs`), people by a page.
+//! They see the same counters, and a job that one of them started is seen by all.
+
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use cffs::error::{Error, Result};
+use cffs::units::InodeNo;
+use cffs::vfs::Volume;
+use serde_json::Value;
+
+use crate::describe;
+use crate::fuse::{Identity, Requests};
+use crate::shared::Calls;
+
+mod checking;
+mod regrouping;
+mod scrubbing;
+
+pub use checking::CheckStatus;
+use checking::Checking;
+use regrouping::Regrouping;
+pub use regrouping::{RegroupRequest, RegroupStatus};
+use scrubbing::Scrubbing;
+pub use scrubbing::{Pace, ScrubStatus, Stage};
+
+/// A volume that is being served.
+pub struct Served {
+    volume: Arc<Volume>,
+    /// Known as soon as it is mounted.
+    pub(crate) identity: OnceLock<Identity>,
+    /// Known where it is served by NFS.
+    pub(crate) calls: OnceLock<Calls>,
+    pub(crate) requests: Requests,
+    scrubbing: Arc<Scrubbing>,
+    checking: Arc<Checking>,
+    regrouping: Arc<Regrouping>,
+}
+
+impl Served {
+    /// A volume on which no job is under way.
+    pub fn new(volume: Arc<Volume>) -> Served {
+        Served {
+            volume,
+            identity: OnceLock::new(),
+            calls: OnceLock::new(),
+            requests: Requests::default(),
+            scrubbing: Arc::default(),
+            checking: Arc::default(),
+            regrouping: Arc::default(),
+        }
+    }
+
+    /// The same of a volume that is not mounted, with its server and the calls that it serves.
+    pub fn unmounted(volume: Arc<Volume>, identity: Identity, calls: Option<Calls>) -> Served {
+        let served = Served::new(volume);
+        let calls = calls.map_or_else(OnceLock::new, OnceLock::from);
+        Served { identity: OnceLock::from(identity), calls, ..served }
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// Its server, if it is mounted.
+    pub fn identity(&self) -> Option<&Identity> {
+        self.identity.get()
+    }
+
+    /// The counters of the volume and of its server.
+    pub fn stats(&self) -> Value {
+        let (stats, memory) = (self.volume.stats(), self.volume.memory());
+        let mut shown = describe::stats(&stats, &memory, self.requests.describe());
+        shown["transport"] = self.identity().map(|server| server.transport.as_str()).into();
+        if let Some(calls) = self.calls.get() {
+            shown["nfs"] = calls();
+        }
+        shown
+    }
+
+    /// What is mounted, and its server as everybody may know it: without paths of the host.
+    pub fn info(&self) -> Value {
+        let identity = self.identity().map(Identity::without_paths);
+        describe::mounted(&self.volume, identity.as_ref())
+    }
+
+    /// Starts to verify all checksums, at so many bytes per second, 0 for no limit; does nothing while
+    /// that is under way.
+    pub fn start_scrub(&self, bytes_per_sec: u64) {
+        self.scrubbing.start(&self.volume, bytes_per_sec);
+    }
+
+    /// Ends the scrub that is under way.
+    pub fn stop_scrub(&self) {
+        self.scrubbing.stop();
+    }
+
+    /// How a scrub stands.
+    pub fn scrub(&self) -> ScrubStatus {
+        self.scrubbing.status()
+    }
+
+    /// Starts a check; does nothing while one is under way.
+    pub fn start_check(&self, contents: bool) {
+        self.checking.start(&self.volume, contents);
+    }
+
+    /// How a check stands.
+    pub fn check(&self) -> CheckStatus {
+        self.checking.status()
+    }
+
+    /// Starts a regrouping of files, or of the tree below a directory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] while another one is under way.
+    pub fn start_regroup(&self, dir: InodeNo, request: RegroupRequest) -> Result<()> {
+        self.regrouping.start(&self.volume, dir, request)
+    }
+
+    /// Ends the regrouping that is under way.
+    pub fn stop_regroup(&self) {
+        self.regrouping.stop();
+    }
+
+    /// Ends a regrouping that was begun because nobody used the volume.
+    pub(crate) fn end_idle_regroup(&self) {
+        self.regrouping.end_idle();
+    }
+
+    /// Regroups whenever nobody has used the volume for so long, until `ended` is dropped.
+    pub(crate) fn regroup_when_idle(&self, volume: &Volume, after: Duration, ended: &Receiver<()>) {
+        self.regrouping.run_when_idle(volume, after, ended);
+    }
+
+    /// How a regrouping stands.
+    pub fn regroup(&self) -> RegroupStatus {
+        self.regrouping.status()
+    }
+
+    /// What is under way, in words.
+    pub fn job_under_way(&self) -> Option<&'static str> {
+        let jobs = [
+            (self.scrub().stage, "a scrub"),
+            (self.check().stage, "a check"),
+            (self.regroup().stage, "a regrouping"),
+        ];
+        let is_running = |(stage, _): &(Stage, _)| *stage == Stage::Running;
+        jobs.into_iter().find(is_running).map(|(_, name)| name)
+    }
+
+    /// Makes everything durable, or says why it is not, and what is lost. On a volume that was opened
+    /// read-only, everything is.
+    pub fn sync(&self) -> std::result::Result<(), String> {
+        match self.volume.sync() {
+            Ok(()) | Err(Error::ReadOnly) => Ok(()),
+            Err(error) => Err(crate::fuse::failure(&self.volume, &error)),
+        }
+    }
+}

@@ -1,0 +1,448 @@
+// The page of a volume. It asks the interface below /api/v1 for everything, and shows text only ever as
+// text: what a volume holds was written by others.
+
+const get = (id) => document.getElementById(id);
+
+// The token stays in this tab, and leaves the address bar, so that it is in no history.
+if (location.hash.length > 1) {
+  sessionStorage.setItem("token", location.hash.slice(1));
+  history.replaceState(null, "", location.pathname);
+}
+
+class Refused extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+async function ask(path, options = {}) {
+  const headers = { Authorization: `Bearer ${sessionStorage.getItem("token")}`, ...options.headers };
+  const answer = await fetch(path, { ...options, headers });
+  if (!answer.ok) {
+    const body = await answer.json().catch(() => ({}));
+    throw new Refused(answer.status, body.error ?? `the server answered ${answer.status}`);
+  }
+  return answer;
+}
+
+const askJson = async (path) => (await ask(path)).json();
+
+// Figures in words.
+
+const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+function size(bytes) {
+  let unit = 0;
+  while (bytes >= 1024 && unit < units.length - 1) {
+    bytes /= 1024;
+    unit += 1;
+  }
+  return `${unit === 0 || bytes >= 100 ? Math.round(bytes) : bytes.toFixed(1)} ${units[unit]}`;
+}
+
+const number = (count) => count.toLocaleString("en");
+const percent = (part) => (part === null || part === undefined ? "–" : `${part.toFixed(1)} %`);
+const ratio = (value) => (value === null ? "–" : value >= 10 ? value.toFixed(0) : value.toPrecision(2));
+const perSecond = (count, seconds) => (seconds > 0 ? count / seconds : 0);
+const words = (name) => name.replaceAll("_", " ");
+
+function show(id, text) {
+  // A screen reader announces what changes, so nothing changes without need.
+  if (get(id).textContent !== text) get(id).textContent = text;
+}
+
+function element(name, text, attributes = {}) {
+  const made = document.createElement(name);
+  if (text !== undefined) made.textContent = text;
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
+function table(heads, rows) {
+  const made = element("table");
+  const head = made.createTHead().insertRow();
+  for (const text of heads) head.append(element("th", text, { scope: "col" }));
+  const body = made.createTBody();
+  for (const cells of rows) {
+    const row = body.insertRow();
+    for (const text of cells) row.insertCell().textContent = text;
+  }
+  return made;
+}
+
+// What every snapshot shows.
+
+function showState({ state, volume, server }) {
+  show("label", volume.label || "A volume without a label");
+  document.title = `${volume.label || "C-FFS"}: ${state.word}`;
+  const bad = ["latched", "error seen", "damaged"].includes(state.word);
+  get("state").className = `badge ${bad ? "bad" : state.word === "read-only" ? "warn" : "good"}`;
+  show("state", state.word);
+  get("why").hidden = !state.why;
+  show("why", state.why ?? "");
+}
+
+function showTiles({ volume, stats, now, hour }) {
+  show("now-ratio", ratio(now.requests_per_operation));
+  show("hour-ratio", ratio(hour.requests_per_operation));
+  show("hour-name", hour.seconds >= 3590 ? "last hour" : `last ${Math.ceil(hour.seconds / 60)} min`);
+  const rate = perSecond(now.operations, now.seconds);
+  show("now-note", now.operations === 0
+    ? "Nothing is asked of the volume now."
+    : `${rate.toFixed(0)} operations and ${perSecond(now.device_requests, now.seconds).toFixed(1)} requests per second`);
+  const used = volume.size_bytes - volume.free_bytes;
+  show("space", `${size(volume.free_bytes)} free`);
+  get("space-bar").value = used / volume.size_bytes;
+  const reserve = volume.reserve ? `, ${size(volume.reserve.bytes)} in reserve` : "";
+  show("space-note", `${size(used)} of ${size(volume.size_bytes)} used${reserve}, ${number(volume.inodes)} inodes`);
+  show("hits", percent(hour.hit_percent));
+  show("hits-note", `${percent(stats.cache.hit_percent)} since it was opened`);
+  show("device", `${size(perSecond(now.read_bytes + now.written_bytes, now.seconds))}/s`);
+  const device = stats.device;
+  show("device-note", `${number(device.reads)} reads, ${number(device.writes)} writes, ${number(device.syncs)} flushes`);
+  show("epochs", number(stats.epochs.written));
+  show("epochs-note", `${number(stats.epochs.forced)} forced, ${number(stats.epochs.clean_points)} clean points`);
+  show("slog", stats.log ? stats.log.state : "none");
+  show("slog-note", stats.log
+    ? `${number(stats.log.records)} records, ${number(stats.log.flushes)} flushes`
+    : "An fsync takes phases; cffs mkfs --log makes one.");
+  show("memory", size(stats.memory.resident_bytes ?? 0));
+  show("memory-note", `${size(stats.memory.dirty_bytes)} to be written`);
+}
+
+function showTables({ volume, server, stats }) {
+  const kinds = Object.entries(stats.memory).filter(([, kind]) => typeof kind === "object" && kind);
+  get("t-memory").replaceChildren(table(["kind", "now", "limit"], kinds.map(([name, kind]) =>
+    [words(name), size(kind.bytes), kind.limit_bytes ? size(kind.limit_bytes) : "–"])));
+  const counts = (section) => Object.entries(section).map(([name, count]) => [words(name), number(count)]);
+  get("t-calls").replaceChildren(table(["operation", "count"], counts(stats.calls)));
+  const requests = counts(stats.requests);
+  get("t-requests").replaceChildren(requests.length > 0
+    ? table(["request", "count"], requests)
+    : element("p", "There were none: it is not mounted, or nobody used it.", { class: "empty" }));
+  const facts = [["uuid", volume.uuid], ["features", volume.features.join(", ")], ["placement", volume.policy],
+    ["state on the device", volume.state], ["generation", number(volume.generation)]];
+  if (server) facts.push(["mount", server.mount_type], ["transport", server.transport], ["times of access", server.atime]);
+  get("t-volume").replaceChildren(table(["property", "value"], facts));
+}
+
+// The line of an hour.
+
+let points = [];
+
+function showChart() {
+  const seen = points.filter((point) => point.requests_per_operation !== null);
+  const chart = get("chart");
+  if (seen.length < 2) return;
+  const most = Math.max(...seen.map((point) => point.requests_per_operation)) || 1;
+  const end = seen.at(-1).at;
+  const start = Math.min(seen[0].at, end - 60);
+  const x = (point) => (((point.at - start) / (end - start)) * 720).toFixed(1);
+  const y = (point) => (116 - (point.requests_per_operation / most) * 110).toFixed(1);
+  const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  path.setAttribute("d", seen.map((point, at) => `${at === 0 ? "M" : "L"}${x(point)} ${y(point)}`).join(""));
+  chart.replaceChildren(path);
+  const last = seen.at(-1).requests_per_operation;
+  chart.setAttribute("aria-label", `At most ${ratio(most)}, lately ${ratio(last)} requests per operation`);
+  show("chart-note", `From 0 to ${ratio(most)}; lately ${ratio(last)}. Lower is better.`);
+}
+
+// Actions, each with its command line and its progress.
+
+let mayRun = false;
+const path = () => get("path").value;
+const quoted = (word) => (/^[\w./+,:@%][\w./+,:@%-]*$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+let word = "DIR";
+
+const actions = [
+  { name: "sync", title: "Sync", what: "Makes everything durable.", command: () => `cffs sync ${word}` },
+  { name: "fsck", title: "Check", what: "Reads all metadata while the volume is used, and repairs nothing.",
+    command: () => `cffs fsck -n ${word}` },
+  { name: "scrub", title: "Scrub", what: "Verifies all checksums, at 50 MiB per second.",
+    command: () => `cffs scrub ${word}`, stop: "scrub-stop" },
+  { name: "regroup", title: "Regroup", what: "Moves scattered files of the whole volume together.",
+    command: () => `cffs regroup ${word}`, stop: "regroup-stop" },
+  { name: "trim", title: "Trim", what: "Gives free space back to the device.", command: () => `cffs trim ${word}` },
+  { name: "label", title: "Set label", what: "Names the volume.", input: "New label",
+    command: (value) => `cffs tune --label ${quoted(value)} ${word}`, body: (value) => ({ label: value }) },
+];
+
+async function act(name, body = {}) {
+  const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  try {
+    const { command } = await (await ask(`/api/v1/actions/${name}`, options)).json();
+    show("said", `Begun, as by: ${command}`);
+    return true;
+  } catch (error) {
+    show("said", `Not done: ${error.message}`);
+    return false;
+  }
+}
+
+function makeActions() {
+  const items = actions.map((action) => {
+    const item = element("li");
+    const button = element("button", action.title, { type: "button" });
+    const text = element("div", undefined, { class: "what" });
+    text.append(element("span", action.what));
+    const code = element("code", action.command(""));
+    let input = null;
+    if (action.input) {
+      input = element("input", undefined, { id: `in-${action.name}`, maxlength: 64, autocomplete: "off" });
+      input.addEventListener("input", () => { code.textContent = action.command(input.value); });
+      text.append(" ", element("label", `${action.input} `, { for: input.id }), input);
+    }
+    button.addEventListener("click", () => act(action.name, action.body?.(input.value)));
+    const how = element("div", undefined, { class: "how" });
+    const bar = element("progress", undefined, { "aria-label": `${action.title}: progress` });
+    bar.hidden = true;
+    const state = element("span", "", { class: "note" });
+    how.append(code, element("br"), state, bar);
+    Object.assign(action, { button, bar, state, code });
+    if (action.stop) {
+      action.stopButton = element("button", "Stop", { type: "button", class: "quiet" });
+      action.stopButton.hidden = true;
+      action.stopButton.addEventListener("click", () => act(action.stop));
+      how.append(" ", action.stopButton);
+    }
+    item.append(button, text, how);
+    return item;
+  });
+  get("actions").replaceChildren(...items);
+}
+
+// How far a job is, as [done, total, words].
+const progress = {
+  sync: () => [0, 0, "is being made durable"],
+  trim: (job) => [job.done_bytes, job.total_bytes, `${size(job.trimmed_bytes)} given back`],
+  scrub: (job) => [job.inodes, job.inodes_total,
+    `${number(job.inodes)} of ${number(job.inodes_total)} inodes, ${number(job.problem_count)} problems`],
+  fsck: (job) => [job.done, job.total, `${job.pass}: ${number(job.done)} of ${number(job.total)} ${job.unit}`],
+  regroup: (job) => [0, 0, `${number(job.files)} files looked at, ${number(job.moved_files)} moved`],
+};
+
+const results = {
+  sync: () => "Everything is durable.",
+  trim: (job) => `${size(job.trimmed_bytes)} given back.`,
+  scrub: (job) => job.problem_count === 0 ? `${number(job.inodes)} inodes, no problem.`
+    : `${number(job.problem_count)} problems: ${job.problems.slice(0, 3).join("; ")}`,
+  fsck: ({ report }) => !report ? "" : report.problem_count === 0
+    ? `${number(report.inodes)} inodes in ${number(report.directories)} directories, no problem.`
+    : `${number(report.problem_count)} problems: ${report.problems.slice(0, 3).map((p) => `${p.code} ${p.message}`).join("; ")}`,
+  regroup: (job) => `${number(job.moved_files)} files moved: ${number(job.accesses_before)} accesses became ${number(job.accesses_after)}.`,
+};
+
+let jobs = {};
+
+function showJobs(latest) {
+  jobs = latest;
+  for (const action of actions) {
+    const job = jobs[action.name];
+    action.button.disabled = !mayRun || job?.stage === "running";
+    if (!job) continue;
+    const running = job.stage === "running";
+    action.bar.hidden = !running;
+    if (action.stopButton) action.stopButton.hidden = !running || !mayRun;
+    let text = "";
+    if (running) {
+      const [done, total, detail] = progress[action.name](job);
+      text = detail;
+      if (total > 0) {
+        action.bar.max = total;
+        action.bar.value = done;
+      } else {
+        action.bar.removeAttribute("value");
+      }
+    } else if (job.failure) {
+      text = `Failed: ${job.failure}`;
+    } else if (job.stage !== "never") {
+      text = `${job.stage === "stopped" ? "Stopped. " : ""}${results[action.name](job)}`;
+    }
+    if (action.state.textContent !== text) action.state.textContent = text;
+  }
+}
+
+// The layout as a picture, once, or before and after a regrouping.
+
+async function lookAt(where) {
+  const query = `path=${encodeURIComponent(where)}`;
+  const found = await askJson(`/api/v1/layout?${query}`);
+  if (found.file) return { file: found.file };
+  const picture = await (await ask(`/api/v1/layout.svg?${query}`)).blob();
+  return { tree: found.tree, url: URL.createObjectURL(picture) };
+}
+
+function describe({ totals }) {
+  return `${number(totals.files)} files in ${number(totals.places)} places, ${number(totals.scattered_files)} alone: `
+    + `a cold scan takes ${number(totals.requests)} requests and reads ${size(totals.read_bytes)}`;
+}
+
+function drawn(heading, found) {
+  const box = element("div");
+  box.append(element("h3", heading));
+  if (found.file) {
+    const file = found.file;
+    box.append(element("p", `Inode ${file.inode}, ${file.contents_in_inode ? "contents in the inode" : `${file.pieces} pieces in ${file.segment_count} segments`}; `
+      + `${file.files_in_the_same_segments} other files share them. A cold read takes ${file.cold_requests} requests.`));
+    const rows = file.contents.map((piece) => [number(piece.offset_bytes), number(piece.fragment), number(piece.fragments)]);
+    if (rows.length > 0) box.append(table(["offset", "fragment", "fragments"], rows));
+    return box;
+  }
+  box.append(element("p", describe(found.tree)));
+  box.append(element("img", undefined, { src: found.url, alt: `Where it lies on the device. ${describe(found.tree)}` }));
+  const more = element("details");
+  more.append(element("summary", "As a table"));
+  const scroll = element("div", undefined, { class: "scroll" });
+  scroll.append(table(["directory", "files", "size", "places", "alone", "requests"], found.tree.directories.map((dir) =>
+    [dir.path || ".", number(dir.files), size(dir.bytes), number(dir.places), number(dir.scattered_files), number(dir.requests)])));
+  more.append(scroll);
+  box.append(more);
+  return box;
+}
+
+function showLayout(...boxes) {
+  for (const image of get("layout").querySelectorAll("img")) URL.revokeObjectURL(image.src);
+  const pictures = element("div", undefined, { class: "pictures" });
+  pictures.append(...boxes);
+  get("layout").replaceChildren(pictures);
+}
+
+async function layoutOnce() {
+  showLayout(element("p", "Looking…", { class: "empty" }));
+  try {
+    showLayout(drawn(path(), await lookAt(path())));
+  } catch (error) {
+    showLayout(element("p", `It cannot be shown: ${error.message}`, { class: "error" }));
+  }
+}
+
+async function layoutAroundRegroup() {
+  const where = path();
+  showLayout(element("p", "Looking, regrouping, and looking again…", { class: "empty" }));
+  try {
+    const before = await lookAt(where);
+    if (before.file) throw new Error("regroup takes a directory");
+    if (!(await act("regroup", { path: where }))) throw new Error("the regrouping did not begin");
+    do await new Promise((done) => setTimeout(done, 500));
+    while ((await askJson("/api/v1/status")).jobs.regroup.stage === "running" || jobs.regroup?.stage === "running");
+    showLayout(drawn(`${where} before`, before), drawn(`${where} after`, await lookAt(where)));
+  } catch (error) {
+    showLayout(element("p", `It cannot be compared: ${error.message}`, { class: "error" }));
+  }
+}
+
+// The log.
+
+let logNewest = -1;
+
+async function showLog() {
+  const query = new URLSearchParams({ level: get("level").value, text: get("log-text").value, count: 200 });
+  const { messages } = await askJson(`/api/v1/log?${query}`);
+  const items = messages.reverse().map((message) => {
+    const item = element("li", undefined, { class: message.level });
+    const at = new Date(message.at * 1000);
+    item.append(element("time", at.toLocaleTimeString("en-GB"), { datetime: at.toISOString() }), " ",
+      element("span", message.level, { class: "level" }), " ", message.text);
+    return item;
+  });
+  get("log").replaceChildren(...items);
+  get("log-empty").hidden = items.length > 0;
+}
+
+// Signing in, and the stream of snapshots.
+
+function showSnapshot(snapshot) {
+  word = snapshot.server ? "DIR" : "IMAGE";
+  for (const action of actions) if (!action.input) action.code.textContent = action.command("");
+  showState(snapshot);
+  showTiles(snapshot);
+  showTables(snapshot);
+  showJobs(snapshot.jobs);
+  if (snapshot.log_newest !== logNewest) {
+    logNewest = snapshot.log_newest;
+    showLog().catch(() => { logNewest = -1; });
+  }
+}
+
+async function refreshHistory() {
+  points = await askJson("/api/v1/history");
+  showChart();
+}
+
+async function readEvents() {
+  const answer = await ask("/api/v1/events");
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    text += value;
+    const events = text.split("\n\n");
+    text = events.pop();
+    for (const event of events) {
+      const data = event.split("\n").find((line) => line.startsWith("data: "));
+      if (data) showSnapshot(JSON.parse(data.slice(6)));
+    }
+    get("lost").hidden = true;
+  }
+}
+
+function signIn(why) {
+  get("main").hidden = true;
+  get("sign-out").hidden = true;
+  get("sign-in").hidden = false;
+  show("state", "locked");
+  show("sign-in-error", why ?? "");
+  get("token").focus();
+}
+
+async function follow() {
+  get("sign-in").hidden = true;
+  for (;;) {
+    try {
+      showSnapshot(await askJson("/api/v1/status"));
+      mayRun = await ask("/api/v1/role").then(() => true, (error) => {
+        if (error.status === 403) return false;
+        throw error;
+      });
+      get("look-only").hidden = mayRun;
+      for (const button of get("layout-form").querySelectorAll("button")) button.disabled = !mayRun;
+      showJobs(jobs);
+      get("main").hidden = false;
+      get("sign-out").hidden = false;
+      await refreshHistory();
+      await readEvents();
+    } catch (error) {
+      if (error.status === 401) return signIn(sessionStorage.getItem("token") ? "This token is not of this volume." : "");
+      show("state", "not reached");
+      get("state").className = "badge bad";
+      show("lost", "The server does not answer: it was unmounted or stopped, or the network is away. Trying again.");
+      get("lost").hidden = false;
+    }
+    await new Promise((done) => setTimeout(done, 2000));
+  }
+}
+
+makeActions();
+get("sign-in").addEventListener("submit", (event) => {
+  event.preventDefault();
+  sessionStorage.setItem("token", get("token").value.trim());
+  get("token").value = "";
+  follow();
+});
+get("sign-out").addEventListener("click", () => {
+  sessionStorage.removeItem("token");
+  location.reload();
+});
+get("layout-form").addEventListener("submit", (event) => { event.preventDefault(); layoutOnce(); });
+get("regroup-here").addEventListener("click", layoutAroundRegroup);
+get("path").addEventListener("input", () => {
+  const at = path().replace(/^\/+|\/+$/g, "");
+  const tree = at === "" ? word : word === "DIR" ? `DIR/${quoted(at)}` : `IMAGE ${quoted(`/${at}`)}`;
+  show("layout-command", `cffs layout ${tree} --svg FILE`);
+});
+get("log-form").addEventListener("submit", (event) => event.preventDefault());
+get("log-form").addEventListener("input", () => showLog().catch(() => {}));
+setInterval(() => { if (!get("main").hidden) refreshHistory().catch(() => {}); }, 10000);
+if (sessionStorage.getItem("token")) follow(); else signIn();

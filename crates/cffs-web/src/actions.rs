@@ -1,0 +1,262 @@
+//! What people have a volume do: each action with the command that does the same.
+//!
+//! Scrub, check and regrouping are jobs of the server, shared with the commands. Sync and trim have a
+//! status of their own here, since a command waits for them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use cffs::error::Error;
+use cffs::units::InodeNo;
+use cffs::vfs::{SetVolume, Volume};
+use cffs_serve::served::{RegroupRequest, Served, Stage};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::access::Refusal;
+use crate::{RecentLog, Target};
+
+/// The rate of a scrub unless another is asked for, as of the command.
+const SCRUB_BYTES_PER_SEC: u64 = 50 << 20;
+/// What is trimmed at once, so that progress can be seen.
+const TRIM_STEP_BYTES: u64 = 1 << 30;
+
+/// What can be asked for; the path of the request says which, its body how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Sync,
+    Scrub { bytes_per_second: u64 },
+    StopScrub,
+    Fsck { contents: bool },
+    Regroup { path: String, dry_run: bool },
+    StopRegroup,
+    Trim,
+    Label(String),
+}
+
+/// The fields of all bodies; each action has its own of them.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Body {
+    bytes_per_second: Option<u64>,
+    contents: bool,
+    path: Option<String>,
+    dry_run: bool,
+    label: Option<String>,
+}
+
+impl Action {
+    /// The action that a request asks for.
+    pub fn new(name: &str, body: Body) -> Result<Action, Refusal> {
+        let bad = |why: &str| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, why);
+        Ok(match name {
+            "sync" => Action::Sync,
+            "scrub" => Action::Scrub {
+                bytes_per_second: body.bytes_per_second.unwrap_or(SCRUB_BYTES_PER_SEC),
+            },
+            "scrub-stop" => Action::StopScrub,
+            "fsck" => Action::Fsck { contents: body.contents },
+            "regroup" => {
+                let path = body.path.unwrap_or_else(|| String::from("/"));
+                Action::Regroup { path, dry_run: body.dry_run }
+            }
+            "regroup-stop" => Action::StopRegroup,
+            "trim" => Action::Trim,
+            "label" => Action::Label(body.label.ok_or_else(|| bad("there has to be a label"))?),
+            _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "there is no such action")),
+        })
+    }
+
+    /// The command that does the same.
+    pub fn command(&self, target: Target) -> String {
+        let volume = if target == Target::Mounted { "DIR" } else { "IMAGE" };
+        match self {
+            Action::Sync => format!("cffs sync {volume}"),
+            Action::Scrub { bytes_per_second: SCRUB_BYTES_PER_SEC } => {
+                format!("cffs scrub {volume}")
+            }
+            Action::Scrub { bytes_per_second } => {
+                format!("cffs scrub --rate {bytes_per_second} {volume}")
+            }
+            Action::StopScrub => format!("cffs scrub --stop {volume}"),
+            Action::Fsck { contents: false } => format!("cffs fsck -n {volume}"),
+            Action::Fsck { contents: true } => format!("cffs fsck -n --contents {volume}"),
+            Action::Regroup { path, dry_run } => {
+                let option = if *dry_run { "--dry-run " } else { "" };
+                let path = path.trim_matches('/');
+                let at = match target {
+                    _ if path.is_empty() => volume.to_owned(),
+                    Target::Mounted => format!("{volume}/{}", quoted(path)),
+                    Target::Image => format!("{volume} {}", quoted(&format!("/{path}"))),
+                };
+                format!("cffs regroup {option}{at}")
+            }
+            Action::StopRegroup => String::from("Ctrl-C, in the terminal of cffs regroup"),
+            Action::Trim => format!("cffs trim {volume}"),
+            Action::Label(label) => format!("cffs tune --label {} {volume}", quoted(label)),
+        }
+    }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%".contains(c);
+    if !word.is_empty() && !word.starts_with('-') && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// How an action stands that its caller does not wait for.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct OnceStatus {
+    pub stage: Stage,
+    /// Bytes that were looked at.
+    pub done_bytes: u64,
+    /// Bytes that there are to look at.
+    pub total_bytes: u64,
+    /// Bytes that the device got back.
+    pub trimmed_bytes: u64,
+    /// Why it failed.
+    pub failure: Option<String>,
+}
+
+/// An action that is carried out at most once at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Once(Mutex<OnceStatus>);
+
+impl Once {
+    pub fn status(&self) -> OnceStatus {
+        self.0.lock().clone()
+    }
+
+    /// Begins, unless it is under way.
+    fn begin(&self, total_bytes: u64) -> Result<(), Refusal> {
+        let mut status = self.0.lock();
+        if status.stage == Stage::Running {
+            return Err(Refusal::new(StatusCode::CONFLICT, "it is under way"));
+        }
+        *status = OnceStatus { stage: Stage::Running, total_bytes, ..OnceStatus::default() };
+        Ok(())
+    }
+
+    /// Does the work, and keeps how it ended, also if that was by a panic.
+    fn complete(&self, log: &RecentLog, work: impl FnOnce() -> Result<(), String>) {
+        let panicked = || Err(String::from("the server's log says what went wrong"));
+        let ended = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| panicked());
+        let mut status = self.0.lock();
+        status.stage = if ended.is_ok() { Stage::Done } else { Stage::Stopped };
+        status.failure = ended.err().map(|why| log.clear(&why));
+    }
+}
+
+/// The actions that have their status here.
+#[derive(Debug)]
+pub(crate) struct Actions {
+    pub sync: Once,
+    pub trim: Once,
+    log: RecentLog,
+}
+
+impl Actions {
+    pub fn new(log: RecentLog) -> Actions {
+        Actions { sync: Once::default(), trim: Once::default(), log }
+    }
+
+    /// Begins an action; where that waits for the device, it is in a thread.
+    pub fn start(self: &Arc<Self>, served: &Arc<Served>, action: &Action) -> Result<(), Refusal> {
+        match action {
+            Action::Sync => {
+                self.sync.begin(0)?;
+                let (actions, served) = (Arc::clone(self), Arc::clone(served));
+                in_thread(move || actions.sync.complete(&actions.log, || served.sync()));
+            }
+            Action::Trim => {
+                let total_bytes = size_bytes(served.volume());
+                self.trim.begin(total_bytes)?;
+                let (actions, served) = (Arc::clone(self), Arc::clone(served));
+                in_thread(move || {
+                    let trim = || actions.trim_all(served.volume(), total_bytes);
+                    actions.trim.complete(&actions.log, trim);
+                });
+            }
+            Action::Scrub { bytes_per_second } => served.start_scrub(*bytes_per_second),
+            Action::StopScrub => served.stop_scrub(),
+            Action::Fsck { contents } => served.start_check(*contents),
+            Action::Regroup { path, dry_run } => {
+                let (dir, _) = find(served.volume(), path).map_err(|error| self.refused(&error))?;
+                let request = RegroupRequest { dry_run: *dry_run, files: None };
+                let started = served.start_regroup(dir, request);
+                started.map_err(|error| Refusal::new(StatusCode::CONFLICT, error.to_string()))?;
+            }
+            Action::StopRegroup => served.stop_regroup(),
+            Action::Label(label) => {
+                let changes =
+                    SetVolume { label: Some(label.clone().into_bytes()), ..SetVolume::default() };
+                let tuned = served.volume().tune(&changes);
+                tuned.map_err(|error| self.refused(&error))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn trim_all(&self, volume: &Volume, total_bytes: u64) -> Result<(), String> {
+        let mut from = 0;
+        while from < total_bytes {
+            let to = from.saturating_add(TRIM_STEP_BYTES).min(total_bytes);
+            let trimmed = volume.trim(from..to, 0).map_err(|error| error.to_string())?;
+            let mut status = self.trim.0.lock();
+            status.done_bytes = to;
+            status.trimmed_bytes += trimmed.bytes;
+            from = to;
+        }
+        Ok(())
+    }
+
+    /// The answer to an error of the volume.
+    pub fn refused(&self, error: &Error) -> Refusal {
+        let status = match error {
+            Error::NotFound | Error::NotDirectory => StatusCode::NOT_FOUND,
+            Error::ReadOnly => StatusCode::CONFLICT,
+            Error::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Refusal::new(status, self.log.clear(&error.to_string()))
+    }
+}
+
+fn size_bytes(volume: &Volume) -> u64 {
+    let superblock = volume.superblock();
+    superblock.blocks * u64::from(superblock.block_bytes)
+}
+
+/// Starts work that says itself how it ended.
+fn in_thread(work: impl FnOnce() + Send + 'static) {
+    std::thread::spawn(work);
+}
+
+/// The longest path, as of the kernel.
+const PATH_BYTES_MAX: usize = 4096;
+
+/// The file at a path of the volume, and whether it is a directory. Symbolic links are not followed.
+pub(crate) fn find(volume: &Volume, path: &str) -> Result<(InodeNo, bool), Error> {
+    if path.len() > PATH_BYTES_MAX {
+        return Err(Error::Invalid("the path is too long"));
+    }
+    let mut at = InodeNo::ROOT;
+    let mut is_dir = true;
+    for name in path.split('/').filter(|name| !name.is_empty() && *name != ".") {
+        if name == ".." {
+            return Err(Error::Invalid("a path from the root of the volume, without '..'"));
+        }
+        let attr = volume.lookup(at, name.as_bytes())?;
+        volume.release(attr.ino, 1);
+        is_dir = attr.file_type == cffs::format::inode::FileType::Directory;
+        at = attr.ino;
+    }
+    Ok((at, is_dir))
+}
+
+#[cfg(test)]
+mod tests;

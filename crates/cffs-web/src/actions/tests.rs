@@ -1,0 +1,40 @@
+use super::*;
+
+#[test]
+fn each_action_has_its_command_line() {
+    let regroup = |path: &str, dry_run| Action::Regroup { path: path.to_owned(), dry_run };
+    for (action, mounted, image) in [
+        (Action::Sync, "cffs sync DIR", "cffs sync IMAGE"),
+        (
+            Action::Scrub { bytes_per_second: 5 },
+            "cffs scrub --rate 5 DIR",
+            "cffs scrub --rate 5 IMAGE",
+        ),
+        (
+            Action::Fsck { contents: true },
+            "cffs fsck -n --contents DIR",
+            "cffs fsck -n --contents IMAGE",
+        ),
+        (regroup("/", true), "cffs regroup --dry-run DIR", "cffs regroup --dry-run IMAGE"),
+        (regroup("/a b/", false), "cffs regroup DIR/'a b'", "cffs regroup IMAGE '/a b'"),
+        (
+            Action::Label("it's; rm".to_owned()),
+            "cffs tune --label 'it'\\''s; rm' DIR",
+            "cffs tune --label 'it'\\''s; rm' IMAGE",
+        ),
+    ] {
+        assert_eq!(action.command(Target::Mounted), mounted);
+        assert_eq!(action.command(Target::Image), image);
+    }
+}
+
+#[test]
+fn an_action_that_panics_has_ended() {
+    let once = Once::default();
+    assert!(once.begin(0).is_ok());
+    assert!(once.begin(0).is_err(), "a second one began");
+    once.complete(&RecentLog::default(), || panic!("as the test wants it"));
+    assert_eq!(once.status().stage, Stage::Stopped);
+    assert!(once.status().failure.is_some());
+    assert!(once.begin(0).is_ok());
+}

@@ -1,0 +1,142 @@
+//! The last messages of the program, for the page. Bounded, and without paths of the host.
+
+use std::collections::VecDeque;
+use std::fmt::{self, Write};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+
+/// Messages that are kept.
+const MESSAGES_MAX: usize = 500;
+/// The longest message; what is longer is cut.
+const MESSAGE_BYTES_MAX: usize = 1000;
+/// Fields that hold paths of the host.
+const LEFT_OUT: [&str; 4] = ["image", "directory", "path", "program"];
+
+/// The last messages; each copy is the same log.
+#[derive(Clone, Debug, Default)]
+pub struct RecentLog(Arc<Mutex<Messages>>);
+
+#[derive(Debug, Default)]
+struct Messages {
+    last: VecDeque<Message>,
+    /// The number of the newest.
+    newest: u64,
+    /// What stands for itself nowhere, and the word in its place.
+    hidden: Vec<(String, &'static str)>,
+}
+
+/// One message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Message {
+    /// Counts the messages from 1 on.
+    pub number: u64,
+    /// Seconds since 1970.
+    pub at: u64,
+    /// `error`, `warn`, `info`, `debug` or `trace`.
+    pub level: &'static str,
+    /// Text and fields.
+    pub text: String,
+}
+
+impl RecentLog {
+    /// Has a text replaced by a word wherever it is shown, before anything else is logged.
+    pub fn hide(&self, text: &str, word: &'static str) {
+        // The root directory is in every path of the volume, and no secret.
+        if text.len() > 1 {
+            self.0.lock().hidden.push((text.to_owned(), word));
+        }
+    }
+
+    /// The text without what is hidden.
+    pub(crate) fn clear(&self, text: &str) -> String {
+        let hidden = &self.0.lock().hidden;
+        hidden.iter().fold(text.to_owned(), |text, (path, word)| text.replace(path, word))
+    }
+
+    /// The number of the newest message.
+    pub(crate) fn newest(&self) -> u64 {
+        self.0.lock().newest
+    }
+
+    /// The messages after one, of a level or graver, with a text in them in whatever case: the newest
+    /// `count`.
+    pub(crate) fn messages(
+        &self,
+        after: u64,
+        level: Level,
+        text: &str,
+        count: usize,
+    ) -> Vec<Message> {
+        let text = text.to_lowercase();
+        let is_wanted = |message: &&Message| {
+            message.number > after
+                && message.level.parse::<Level>().is_ok_and(|of| of <= level)
+                && message.text.to_lowercase().contains(&text)
+        };
+        let messages = self.0.lock();
+        let mut found: Vec<Message> =
+            messages.last.iter().rev().filter(is_wanted).take(count).cloned().collect();
+        found.reverse();
+        found
+    }
+
+    fn add(&self, level: Level, text: &str) {
+        let mut text = self.clear(text);
+        if text.len() > MESSAGE_BYTES_MAX {
+            let end = (0..=MESSAGE_BYTES_MAX).rev().find(|end| text.is_char_boundary(*end));
+            text.truncate(end.unwrap_or(0));
+            text.push('…');
+        }
+        let level = match level {
+            Level::ERROR => "error",
+            Level::WARN => "warn",
+            Level::INFO => "info",
+            Level::DEBUG => "debug",
+            Level::TRACE => "trace",
+        };
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        let mut messages = self.0.lock();
+        messages.newest += 1;
+        let number = messages.newest;
+        if messages.last.len() == MESSAGES_MAX {
+            messages.last.pop_front();
+        }
+        messages.last.push_back(Message { number, at, level, text });
+    }
+}
+
+impl<S: Subscriber> Layer<S> for RecentLog {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        self.add(*event.metadata().level(), &format!("{}{}", line.message, line.fields));
+    }
+}
+
+/// A message as it is put together.
+#[derive(Default)]
+struct Line {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a string cannot fail.
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            name if LEFT_OUT.contains(&name) => Ok(()),
+            name => write!(self.fields, " {name}={value:?}"),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests;

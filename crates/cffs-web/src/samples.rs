@@ -1,0 +1,258 @@
+//! Figures of the volume, once a second, in one text that all browsers share.
+//!
+//! One thread asks the volume and writes the text; each stream of events waits for the next and sends the
+//! same bytes. So a browser more costs a write to its socket, and the volume nothing.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::body::Bytes;
+use cffs_serve::served::Served;
+use parking_lot::{Condvar, Mutex};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::actions::Actions;
+use crate::{Options, RecentLog};
+
+/// How often the volume is asked.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// The seconds that count as now.
+const NOW_SECS: u64 = 10;
+/// Of the last hour, one sample in so many seconds is kept.
+const KEPT_EVERY_SECS: u64 = 10;
+const HOUR_SECS: u64 = 3600;
+/// Problems of a check that the page shows.
+const PROBLEMS_MAX: usize = 20;
+
+/// Figures that rise, at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sample {
+    at: u64,
+    operations: u64,
+    requests: u64,
+    hits: u64,
+    misses: u64,
+    read_bytes: u64,
+    written_bytes: u64,
+}
+
+impl Sample {
+    fn new(at: u64, stats: &Value) -> Sample {
+        let number = |section: &str, name: &str| stats[section][name].as_u64().unwrap_or(0);
+        let calls = stats["calls"].as_object().into_iter().flatten();
+        Sample {
+            at,
+            operations: calls.filter_map(|(_, count)| count.as_u64()).sum(),
+            requests: number("device", "reads")
+                + number("device", "writes")
+                + number("device", "syncs"),
+            hits: number("cache", "hits"),
+            misses: number("cache", "misses"),
+            read_bytes: number("device", "read_bytes"),
+            written_bytes: number("device", "written_bytes"),
+        }
+    }
+
+    /// What happened since an earlier sample.
+    fn since(&self, earlier: &Sample) -> Value {
+        let secs = self.at.saturating_sub(earlier.at);
+        let rise = |of: fn(&Sample) -> u64| of(self).saturating_sub(of(earlier));
+        let ratio = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
+        let (operations, requests) = (rise(|s| s.operations), rise(|s| s.requests));
+        let (hits, misses) = (rise(|s| s.hits), rise(|s| s.misses));
+        json!({
+            "seconds": secs,
+            "operations": operations,
+            "device_requests": requests,
+            "requests_per_operation": ratio(requests, operations),
+            "hit_percent": ratio(hits * 100, hits + misses),
+            "read_bytes": rise(|s| s.read_bytes),
+            "written_bytes": rise(|s| s.written_bytes),
+        })
+    }
+}
+
+/// The samples of the last hour: all of the last seconds, and some of the time before.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    recent: VecDeque<Sample>,
+    hour: VecDeque<Sample>,
+}
+
+impl History {
+    pub fn add(&mut self, sample: Sample) {
+        let is_past = |kept: &VecDeque<Sample>, secs: u64| {
+            kept.front().is_some_and(|first| first.at + secs < sample.at)
+        };
+        while is_past(&self.recent, NOW_SECS) {
+            self.recent.pop_front();
+        }
+        while is_past(&self.hour, HOUR_SECS) {
+            self.hour.pop_front();
+        }
+        if self.hour.back().is_none_or(|last| last.at + KEPT_EVERY_SECS <= sample.at) {
+            self.hour.push_back(sample);
+        }
+        self.recent.push_back(sample);
+    }
+
+    /// The last seconds, and the last hour or as much of it as there is.
+    pub fn summary(&self) -> (Value, Value) {
+        let last = self.recent.back().copied().unwrap_or_default();
+        let since = |kept: &VecDeque<Sample>| last.since(kept.front().unwrap_or(&last));
+        (since(&self.recent), since(&self.hour))
+    }
+
+    /// What happened between each two samples that are kept of the last hour.
+    pub fn points(&self) -> Value {
+        let pairs = self.hour.iter().zip(self.hour.iter().skip(1));
+        let point = |(from, to): (&Sample, &Sample)| {
+            let mut point = to.since(from);
+            point["at"] = to.at.into();
+            point
+        };
+        pairs.map(point).collect()
+    }
+}
+
+/// The thread that asks, and what it found.
+pub(crate) struct Samples {
+    shared: Arc<Shared>,
+    latest: watch::Receiver<Bytes>,
+}
+
+struct Shared {
+    served: Mutex<Arc<Served>>,
+    actions: Arc<Actions>,
+    history: Mutex<History>,
+    log: RecentLog,
+    count: AtomicU64,
+    stopping: Mutex<bool>,
+    stopped: Condvar,
+}
+
+impl Samples {
+    /// Takes a first sample, and the others in a thread of its own.
+    pub fn start(served: Arc<Served>, options: &Options) -> io::Result<Samples> {
+        let shared = Arc::new(Shared {
+            actions: Arc::new(Actions::new(options.log.clone())),
+            served: Mutex::new(served),
+            history: Mutex::default(),
+            log: options.log.clone(),
+            count: AtomicU64::new(0),
+            stopping: Mutex::new(false),
+            stopped: Condvar::new(),
+        });
+        let (sender, latest) = watch::channel(shared.take());
+        let asking = Arc::clone(&shared);
+        let ask = move || {
+            while asking.wait() {
+                sender.send_replace(asking.take());
+            }
+        };
+        std::thread::Builder::new().name(String::from("page samples")).spawn(ask)?;
+        Ok(Samples { shared, latest })
+    }
+
+    pub fn actions(&self) -> &Arc<Actions> {
+        &self.shared.actions
+    }
+
+    pub fn served(&self) -> Arc<Served> {
+        Arc::clone(&self.shared.served.lock())
+    }
+
+    pub fn show(&self, served: Arc<Served>) {
+        *self.shared.served.lock() = served;
+    }
+
+    /// The latest snapshot, and each one that follows.
+    pub fn watch(&self) -> watch::Receiver<Bytes> {
+        self.latest.clone()
+    }
+
+    pub fn history(&self) -> Value {
+        self.shared.history.lock().points()
+    }
+
+    pub fn count(&self) -> u64 {
+        self.shared.count.load(Ordering::Relaxed)
+    }
+
+    /// Ends the thread, and with it every stream.
+    pub fn stop(&self) {
+        *self.shared.stopping.lock() = true;
+        self.shared.stopped.notify_all();
+    }
+}
+
+impl Shared {
+    /// Waits for the next second; false if there is to be none.
+    fn wait(&self) -> bool {
+        let mut stopping = self.stopping.lock();
+        if !*stopping {
+            self.stopped.wait_for(&mut stopping, INTERVAL);
+        }
+        !*stopping
+    }
+
+    fn take(&self) -> Bytes {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let served = Arc::clone(&self.served.lock());
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        let stats = served.stats();
+        let (now, hour) = {
+            let mut history = self.history.lock();
+            history.add(Sample::new(at, &stats));
+            history.summary()
+        };
+        let info = served.info();
+        let mut check = served.check();
+        if let Some(report) = &mut check.report {
+            report.problems.truncate(PROBLEMS_MAX);
+            report.losses.truncate(PROBLEMS_MAX);
+        }
+        let snapshot = json!({
+            "at": at,
+            "state": state(&info, &self.log),
+            "volume": info["superblock"],
+            "server": info["server"],
+            "stats": stats,
+            "now": now,
+            "hour": hour,
+            "jobs": {
+                "scrub": served.scrub(),
+                "fsck": check,
+                "regroup": served.regroup(),
+                "sync": self.actions.sync.status(),
+                "trim": self.actions.trim.status(),
+            },
+            "log_newest": self.log.newest(),
+        });
+        Bytes::from(snapshot.to_string())
+    }
+}
+
+/// The state of the volume in a word, and what to know about it.
+fn state(info: &Value, log: &RecentLog) -> Value {
+    let superblock = &info["superblock"];
+    let is_read_only = info["server"]["read_only"] == true;
+    let (word, why) = if let Some(why) = info["read_only_because"].as_str() {
+        ("latched", Some(log.clear(why)))
+    } else if !superblock["damage_seen"].is_null() {
+        let seen = &superblock["damage_seen"];
+        ("error seen", Some(format!("{} was met {} times", seen["code"], seen["count"])))
+    } else if is_read_only {
+        ("read-only", None)
+    } else {
+        (superblock["state"].as_str().unwrap_or("in use"), None)
+    };
+    json!({ "word": word, "why": why })
+}
+
+#[cfg(test)]
+mod tests;
