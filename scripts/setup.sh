@@ -47,6 +47,7 @@ for_all_tests="
     man          man-db
     nfs-ls       libnfs-utils
     busybox      busybox-static
+    chromium     chromium
     qemu-system-x86_64    qemu-system-x86
     modprobe     kmod
 "

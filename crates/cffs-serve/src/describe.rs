@@ -12,7 +12,7 @@ use cffs::vfs::{MemoryUse, Placement, Stats, Volume};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::fuse::Identity;
+use crate::fuse::identity::Identity;
 
 #[cfg(test)]
 mod tests;

@@ -3,9 +3,13 @@
 
 const get = (id) => document.getElementById(id);
 
-// The token stays in this tab, and leaves the address bar, so that it is in no history.
+// #TOKEN, or #TOKEN/PATH to see where that lies. The token stays in this tab, and leaves the address bar,
+// so that it is in no history.
+let wanted = null;
 if (location.hash.length > 1) {
-  sessionStorage.setItem("token", location.hash.slice(1));
+  const [token, ...names] = location.hash.slice(1).split("/");
+  sessionStorage.setItem("token", token);
+  if (names.length > 0) wanted = `/${decodeURIComponent(names.join("/"))}`;
   history.replaceState(null, "", location.pathname);
 }
 
@@ -88,21 +92,25 @@ function showTiles({ volume, stats, now, hour }) {
   show("hour-ratio", ratio(hour.requests_per_operation));
   show("hour-name", hour.seconds >= 3590 ? "last hour" : `last ${Math.ceil(hour.seconds / 60)} min`);
   const rate = perSecond(now.operations, now.seconds);
+  const requests = perSecond(now.device_requests, now.seconds);
   show("now-note", now.operations === 0
     ? "Nothing is asked of the volume now."
-    : `${rate.toFixed(0)} operations and ${perSecond(now.device_requests, now.seconds).toFixed(1)} requests per second`);
+    : `${rate.toFixed(0)} operations and ${requests.toFixed(1)} requests per second`);
   const used = volume.size_bytes - volume.free_bytes;
   show("space", `${size(volume.free_bytes)} free`);
   get("space-bar").value = used / volume.size_bytes;
   const reserve = volume.reserve ? `, ${size(volume.reserve.bytes)} in reserve` : "";
-  show("space-note", `${size(used)} of ${size(volume.size_bytes)} used${reserve}, ${number(volume.inodes)} inodes`);
+  const whole = `${size(used)} of ${size(volume.size_bytes)} used`;
+  show("space-note", `${whole}${reserve}, ${number(volume.inodes)} inodes`);
   show("hits", percent(hour.hit_percent));
   show("hits-note", `${percent(stats.cache.hit_percent)} since it was opened`);
   show("device", `${size(perSecond(now.read_bytes + now.written_bytes, now.seconds))}/s`);
   const device = stats.device;
-  show("device-note", `${number(device.reads)} reads, ${number(device.writes)} writes, ${number(device.syncs)} flushes`);
+  const [reads, writes] = [number(device.reads), number(device.writes)];
+  show("device-note", `${reads} reads, ${writes} writes, ${number(device.syncs)} flushes`);
   show("epochs", number(stats.epochs.written));
-  show("epochs-note", `${number(stats.epochs.forced)} forced, ${number(stats.epochs.clean_points)} clean points`);
+  const { forced, clean_points: clean } = stats.epochs;
+  show("epochs-note", `${number(forced)} forced, ${number(clean)} clean points`);
   show("slog", stats.log ? stats.log.state : "none");
   show("slog-note", stats.log
     ? `${number(stats.log.records)} records, ${number(stats.log.flushes)} flushes`
@@ -121,9 +129,13 @@ function showTables({ volume, server, stats }) {
   get("t-requests").replaceChildren(requests.length > 0
     ? table(["request", "count"], requests)
     : element("p", "There were none: it is not mounted, or nobody used it.", { class: "empty" }));
-  const facts = [["uuid", volume.uuid], ["features", volume.features.join(", ")], ["placement", volume.policy],
-    ["state on the device", volume.state], ["generation", number(volume.generation)]];
-  if (server) facts.push(["mount", server.mount_type], ["transport", server.transport], ["times of access", server.atime]);
+  const facts = [["uuid", volume.uuid], ["features", volume.features.join(", ")],
+    ["placement", volume.policy], ["state on the device", volume.state],
+    ["generation", number(volume.generation)]];
+  if (server) {
+    facts.push(["mount", server.mount_type], ["transport", server.transport],
+      ["times of access", server.atime]);
+  }
   get("t-volume").replaceChildren(table(["property", "value"], facts));
 }
 
@@ -152,7 +164,8 @@ function showChart() {
 
 let mayRun = false;
 const path = () => get("path").value;
-const quoted = (word) => (/^[\w./+,:@%][\w./+,:@%-]*$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+const isPlain = (word) => /^[\w./+,:@%][\w./+,:@%-]*$/.test(word);
+const quoted = (word) => (isPlain(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
 let word = "DIR";
 
 const actions = [
@@ -163,13 +176,15 @@ const actions = [
     command: () => `cffs scrub ${word}`, stop: "scrub-stop" },
   { name: "regroup", title: "Regroup", what: "Moves scattered files of the whole volume together.",
     command: () => `cffs regroup ${word}`, stop: "regroup-stop" },
-  { name: "trim", title: "Trim", what: "Gives free space back to the device.", command: () => `cffs trim ${word}` },
+  { name: "trim", title: "Trim", what: "Gives free space back to the device.",
+    command: () => `cffs trim ${word}` },
   { name: "label", title: "Set label", what: "Names the volume.", input: "New label",
     command: (value) => `cffs tune --label ${quoted(value)} ${word}`, body: (value) => ({ label: value }) },
 ];
 
 async function act(name, body = {}) {
-  const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  const headers = { "Content-Type": "application/json" };
+  const options = { method: "POST", headers, body: JSON.stringify(body) };
   try {
     const { command } = await (await ask(`/api/v1/actions/${name}`, options)).json();
     show("said", `Begun, as by: ${command}`);
@@ -189,7 +204,8 @@ function makeActions() {
     const code = element("code", action.command(""));
     let input = null;
     if (action.input) {
-      input = element("input", undefined, { id: `in-${action.name}`, maxlength: 64, autocomplete: "off" });
+      const id = `in-${action.name}`;
+      input = element("input", undefined, { id, maxlength: 64, autocomplete: "off" });
       input.addEventListener("input", () => { code.textContent = action.command(input.value); });
       text.append(" ", element("label", `${action.input} `, { for: input.id }), input);
     }
@@ -199,7 +215,7 @@ function makeActions() {
     bar.hidden = true;
     const state = element("span", "", { class: "note" });
     how.append(code, element("br"), state, bar);
-    Object.assign(action, { button, bar, state, code });
+    Object.assign(action, { button, bar, state, code, field: input });
     if (action.stop) {
       action.stopButton = element("button", "Stop", { type: "button", class: "quiet" });
       action.stopButton.hidden = true;
@@ -218,9 +234,12 @@ const progress = {
   trim: (job) => [job.done_bytes, job.total_bytes, `${size(job.trimmed_bytes)} given back`],
   scrub: (job) => [job.inodes, job.inodes_total,
     `${number(job.inodes)} of ${number(job.inodes_total)} inodes, ${number(job.problem_count)} problems`],
-  fsck: (job) => [job.done, job.total, `${job.pass}: ${number(job.done)} of ${number(job.total)} ${job.unit}`],
+  fsck: (job) => [job.done, job.total,
+    `${job.pass}: ${number(job.done)} of ${number(job.total)} ${job.unit}`],
   regroup: (job) => [0, 0, `${number(job.files)} files looked at, ${number(job.moved_files)} moved`],
 };
+
+const inFull = (problem) => `${problem.code} ${problem.message}`;
 
 const results = {
   sync: () => "Everything is durable.",
@@ -229,8 +248,10 @@ const results = {
     : `${number(job.problem_count)} problems: ${job.problems.slice(0, 3).join("; ")}`,
   fsck: ({ report }) => !report ? "" : report.problem_count === 0
     ? `${number(report.inodes)} inodes in ${number(report.directories)} directories, no problem.`
-    : `${number(report.problem_count)} problems: ${report.problems.slice(0, 3).map((p) => `${p.code} ${p.message}`).join("; ")}`,
-  regroup: (job) => `${number(job.moved_files)} files moved: ${number(job.accesses_before)} accesses became ${number(job.accesses_after)}.`,
+    : `${number(report.problem_count)} problems: ${report.problems.slice(0, 3).map(inFull).join("; ")}`,
+  regroup: (job) => job.moved_files === 0 ? `${number(job.files)} files, none of them scattered.`
+    : `${number(job.moved_files)} files moved: `
+      + `${number(job.accesses_before)} accesses became ${number(job.accesses_after)}.`,
 };
 
 let jobs = {};
@@ -274,7 +295,8 @@ async function lookAt(where) {
 }
 
 function describe({ totals }) {
-  return `${number(totals.files)} files in ${number(totals.places)} places, ${number(totals.scattered_files)} alone: `
+  const [places, alone] = [number(totals.places), number(totals.scattered_files)];
+  return `${number(totals.files)} files in ${places} places, ${alone} alone: `
     + `a cold scan takes ${number(totals.requests)} requests and reads ${size(totals.read_bytes)}`;
 }
 
@@ -283,19 +305,25 @@ function drawn(heading, found) {
   box.append(element("h3", heading));
   if (found.file) {
     const file = found.file;
-    box.append(element("p", `Inode ${file.inode}, ${file.contents_in_inode ? "contents in the inode" : `${file.pieces} pieces in ${file.segment_count} segments`}; `
-      + `${file.files_in_the_same_segments} other files share them. A cold read takes ${file.cold_requests} requests.`));
-    const rows = file.contents.map((piece) => [number(piece.offset_bytes), number(piece.fragment), number(piece.fragments)]);
+    const where = file.contents_in_inode ? "contents in the inode"
+      : `${file.pieces} pieces in ${file.segment_count} segments`;
+    box.append(element("p", `Inode ${file.inode}, ${where}; `
+      + `${file.files_in_the_same_segments} other files share its segments. `
+      + `A cold read takes ${file.cold_requests} requests.`));
+    const rows = file.contents.map((piece) =>
+      [piece.offset_bytes, piece.fragment, piece.fragments].map(number));
     if (rows.length > 0) box.append(table(["offset", "fragment", "fragments"], rows));
     return box;
   }
   box.append(element("p", describe(found.tree)));
-  box.append(element("img", undefined, { src: found.url, alt: `Where it lies on the device. ${describe(found.tree)}` }));
+  const alt = `Where it lies on the device. ${describe(found.tree)}`;
+  box.append(element("img", undefined, { src: found.url, alt }));
   const more = element("details");
   more.append(element("summary", "As a table"));
   const scroll = element("div", undefined, { class: "scroll" });
-  scroll.append(table(["directory", "files", "size", "places", "alone", "requests"], found.tree.directories.map((dir) =>
-    [dir.path || ".", number(dir.files), size(dir.bytes), number(dir.places), number(dir.scattered_files), number(dir.requests)])));
+  scroll.append(table(["directory", "files", "size", "places", "alone", "requests"],
+    found.tree.directories.map((dir) => [dir.path || ".", number(dir.files), size(dir.bytes),
+      number(dir.places), number(dir.scattered_files), number(dir.requests)])));
   more.append(scroll);
   box.append(more);
   return box;
@@ -324,8 +352,9 @@ async function layoutAroundRegroup() {
     const before = await lookAt(where);
     if (before.file) throw new Error("regroup takes a directory");
     if (!(await act("regroup", { path: where }))) throw new Error("the regrouping did not begin");
-    do await new Promise((done) => setTimeout(done, 500));
-    while ((await askJson("/api/v1/status")).jobs.regroup.stage === "running" || jobs.regroup?.stage === "running");
+    // Longer than a snapshot is shown.
+    do await new Promise((done) => setTimeout(done, 1500));
+    while ((await askJson("/api/v1/status")).jobs.regroup.stage === "running");
     showLayout(drawn(`${where} before`, before), drawn(`${where} after`, await lookAt(where)));
   } catch (error) {
     showLayout(element("p", `It cannot be compared: ${error.message}`, { class: "error" }));
@@ -354,7 +383,10 @@ async function showLog() {
 
 function showSnapshot(snapshot) {
   word = snapshot.server ? "DIR" : "IMAGE";
-  for (const action of actions) if (!action.input) action.code.textContent = action.command("");
+  for (const action of actions) {
+    const line = action.command(action.field?.value ?? "");
+    if (action.code.textContent !== line) action.code.textContent = line;
+  }
   showState(snapshot);
   showTiles(snapshot);
   showTables(snapshot);
@@ -402,22 +434,26 @@ async function follow() {
   for (;;) {
     try {
       showSnapshot(await askJson("/api/v1/status"));
-      mayRun = await ask("/api/v1/role").then(() => true, (error) => {
-        if (error.status === 403) return false;
-        throw error;
-      });
+      mayRun = (await askJson("/api/v1/role")).role === "run";
       get("look-only").hidden = mayRun;
       for (const button of get("layout-form").querySelectorAll("button")) button.disabled = !mayRun;
       showJobs(jobs);
       get("main").hidden = false;
       get("sign-out").hidden = false;
       await refreshHistory();
+      if (wanted !== null && mayRun) {
+        get("path").value = wanted;
+        wanted = null;
+        showLayoutCommand();
+        layoutOnce();
+      }
       await readEvents();
     } catch (error) {
-      if (error.status === 401) return signIn(sessionStorage.getItem("token") ? "This token is not of this volume." : "");
+      if (error.status === 401) return signIn("This token is not of this volume.");
       show("state", "not reached");
       get("state").className = "badge bad";
-      show("lost", "The server does not answer: it was unmounted or stopped, or the network is away. Trying again.");
+      show("lost", "The server does not answer: it was unmounted or stopped, or the network is away. "
+        + "Trying again.");
       get("lost").hidden = false;
     }
     await new Promise((done) => setTimeout(done, 2000));
@@ -437,11 +473,14 @@ get("sign-out").addEventListener("click", () => {
 });
 get("layout-form").addEventListener("submit", (event) => { event.preventDefault(); layoutOnce(); });
 get("regroup-here").addEventListener("click", layoutAroundRegroup);
-get("path").addEventListener("input", () => {
+
+function showLayoutCommand() {
   const at = path().replace(/^\/+|\/+$/g, "");
   const tree = at === "" ? word : word === "DIR" ? `DIR/${quoted(at)}` : `IMAGE ${quoted(`/${at}`)}`;
   show("layout-command", `cffs layout ${tree} --svg FILE`);
-});
+}
+
+get("path").addEventListener("input", showLayoutCommand);
 get("log-form").addEventListener("submit", (event) => event.preventDefault());
 get("log-form").addEventListener("input", () => showLog().catch(() => {}));
 setInterval(() => { if (!get("main").hidden) refreshHistory().catch(() => {}); }, 10000);

@@ -139,7 +139,7 @@ pub(crate) async fn run(state: State<Arc<Shared>>, request: Request, next: Next)
 async fn admit(
     least: Role,
     State(shared): State<Arc<Shared>>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let Some(role) = shared.gate.role(request.headers()) else {
@@ -157,5 +157,6 @@ async fn admit(
         let why = "the body has to be JSON, and Content-Type application/json";
         return Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why).into_response();
     }
+    request.extensions_mut().insert(role);
     next.run(request).await
 }

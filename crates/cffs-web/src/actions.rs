@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use cffs::error::Error;
+use cffs::mkfs::LABEL_BYTES_MAX;
 use cffs::units::InodeNo;
 use cffs::vfs::{SetVolume, Volume};
 use cffs_serve::served::{RegroupRequest, Served, Stage};
@@ -63,7 +64,13 @@ impl Action {
             }
             "regroup-stop" => Action::StopRegroup,
             "trim" => Action::Trim,
-            "label" => Action::Label(body.label.ok_or_else(|| bad("there has to be a label"))?),
+            "label" => {
+                let label = body.label.ok_or_else(|| bad("there has to be a label"))?;
+                if label.len() > LABEL_BYTES_MAX || label.contains('\0') {
+                    return Err(bad("a label has at most 64 bytes, none of them zero"));
+                }
+                Action::Label(label)
+            }
             _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "there is no such action")),
         })
     }

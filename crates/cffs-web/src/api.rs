@@ -12,7 +12,7 @@ use axum::http::header::{ALLOW, CONTENT_TYPE};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use cffs::error::Error;
 use cffs::files::layout;
 use cffs_serve::describe;
@@ -28,6 +28,7 @@ use tracing::Level;
 
 use crate::access::{self, Refusal};
 use crate::actions::{self, Action};
+use crate::tokens::Role;
 use crate::{State as Shared, files};
 
 /// The longest body of a request.
@@ -47,13 +48,13 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/api/v1/status", get(status))
         .route("/api/v1/history", get(history))
         .route("/api/v1/log", get(log))
+        .route("/api/v1/role", get(role))
         .route("/metrics", get(metrics))
         .route_layer(from_fn_with_state(Arc::clone(&shared), access::look));
     let events = Router::new()
         .route("/api/v1/events", get(events))
         .route_layer(from_fn_with_state(Arc::clone(&shared), access::look));
     let for_runners = Router::new()
-        .route("/api/v1/role", get(|| async { Json(json!({ "role": "run" })) }))
         .route("/api/v1/layout", get(layout_of))
         .route("/api/v1/layout.svg", get(picture_of))
         .route("/api/v1/actions/{action}", post(act))
@@ -87,6 +88,10 @@ fn json_text(text: Bytes) -> Response {
 async fn status(State(shared): State<Arc<Shared>>) -> Response {
     let latest = shared.samples.watch().borrow().clone();
     json_text(latest)
+}
+
+async fn role(Extension(role): Extension<Role>) -> Response {
+    Json(json!({ "role": if role == Role::Run { "run" } else { "look" } })).into_response()
 }
 
 async fn history(State(shared): State<Arc<Shared>>) -> Response {

@@ -16,7 +16,7 @@ const LETTERS_MIN: usize = 16;
 /// What a caller may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
-    /// See everything but names of files.
+    /// See figures and messages.
     Look,
     /// That, and start what changes or keeps the volume busy.
     Run,

@@ -112,7 +112,7 @@ impl Serve {
         let page = self.web.bind(Target::Image, &source, None)?;
         let log_device = options.log_device.as_deref();
         let volume = image::open_logged_volume(&source, device, log_device, options.open.clone())?;
-        let exports = std::mem::take(&mut self.export);
+        let exports = self.export;
         let bound = self.nfs.map(|at| bind(&volume, at, exports, Arc::new(NoObserver))).transpose();
         let server = match bound {
             Ok(server) => server,

@@ -13,7 +13,9 @@ use cffs::vfs::Volume;
 use serde_json::Value;
 
 use crate::describe;
-use crate::fuse::{Identity, Requests};
+use crate::fuse::closing::failure;
+use crate::fuse::identity::Identity;
+use crate::fuse::requests::Requests;
 use crate::shared::Calls;
 
 mod checking;
@@ -159,7 +161,7 @@ impl Served {
     pub fn sync(&self) -> std::result::Result<(), String> {
         match self.volume.sync() {
             Ok(()) | Err(Error::ReadOnly) => Ok(()),
-            Err(error) => Err(crate::fuse::failure(&self.volume, &error)),
+            Err(error) => Err(failure(&self.volume, &error)),
         }
     }
 }

@@ -1,0 +1,77 @@
+//! The page over a real volume in memory: what it answers, to whom, and what it costs.
+
+mod browser;
+mod client;
+mod hostile;
+mod interface;
+
+use std::sync::Arc;
+
+use cffs::clock::SystemClock;
+use cffs::device::MemoryDevice;
+use cffs::mkfs::MkfsOptions;
+use cffs::units::InodeNo;
+use cffs::vfs::{NewFile, NewKind, Volume};
+use cffs_serve::served::Served;
+use cffs_web::{Forms, Options, Page, RecentLog, Server, Target, Tokens};
+
+use client::Client;
+
+const LOOK: &str = "a-token-that-lets-look";
+const RUN: &str = "a-token-that-lets-run";
+
+/// A page about a volume with some files, and a client of it.
+struct Scene {
+    page: Option<Page>,
+    volume: Arc<Volume>,
+    client: Client,
+    log: RecentLog,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let device = Arc::new(MemoryDevice::new(32 << 20));
+        let label = MkfsOptions { label: b"photos".to_vec(), ..Default::default() };
+        cffs::mkfs::make(&*device, &label).expect("made");
+        let opened = cffs::open(device, Arc::new(SystemClock), Default::default());
+        let volume = Arc::new(opened.expect("opened"));
+        let dir = make(&volume, InodeNo::ROOT, b"<img src=x onerror=alert(1)>", NewKind::Directory);
+        for number in 0..40 {
+            let file = make(&volume, dir, format!("f{number}").as_bytes(), NewKind::Regular);
+            volume.write(file, 0, &[number; 5000]).expect("written");
+        }
+        let log = RecentLog::default();
+        let server = Server::bind(Options {
+            address: "127.0.0.1:0".parse().expect("an address"),
+            names: vec![String::from("volume.example")],
+            certificate: None,
+            tokens: Tokens { look: LOOK.to_owned(), run: RUN.to_owned() },
+            log: log.clone(),
+            target: Target::Image,
+            forms: Forms {
+                picture: |report, title| format!("<svg>{title} {}</svg>", report.requests),
+                metrics: |stats, info| {
+                    format!("# {} {}\n", stats["calls"]["writes"], info["server"])
+                },
+            },
+        });
+        let server = server.expect("listens");
+        let client = Client(server.address().expect("bound"));
+        let page = server.start(Arc::new(Served::new(Arc::clone(&volume)))).expect("started");
+        Scene { page: Some(page), volume, client, log }
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        drop(self.page.take());
+        self.volume.close().expect("closed");
+    }
+}
+
+fn make(volume: &Volume, dir: InodeNo, name: &[u8], kind: NewKind) -> InodeNo {
+    let new = NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+    let ino = volume.make(dir, name, &new).expect("made").ino;
+    volume.release(ino, 1);
+    ino
+}
