@@ -78,8 +78,8 @@ Options for -o, comma-separated:
   log=FILE               log to this file instead of the system's log
   stall=SECONDS          how long a request or the device may take before the log says what waits
                          for what (30)
-  soft=SECONDS           fail a commit to an object store that has failed for so long; nothing is written
-                         from then on until the volume is mounted again (try for ever)
+  soft=SECONDS           fail a commit to an object store that has failed for so long; from then on
+                         nothing is written until the volume is mounted again (try for ever)
   transport=auto|rings|dev
                          how requests arrive: by io_uring where the kernel offers it, always so, or
                          always by /dev/fuse (auto)
