@@ -51,10 +51,10 @@ ALSO ?=
 .DEFAULT_GOAL := help
 .PHONY: help setup build run test test-quick fmt lint install uninstall
 .PHONY: deb test-deb clean-room wheel
-.PHONY: fuzz soak fsck-scale nfs-recovery bench bench-quick deny clean
+.PHONY: fuzz soak fsck-scale nfs-recovery page-pictures bench bench-quick deny clean
 
 help: ## List what can be done
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Install what building and testing need (Debian, as root); the other targets do it themselves
 	scripts/setup.sh
@@ -170,6 +170,9 @@ fsck-scale: ## Compare a full check of a million files with e2fsck's (needs root
 
 nfs-recovery: ## Crash NFS servers under load and measure their recovery (needs root; long)
 	scripts/nfs-recovery.sh
+
+page-pictures: ## Take the pictures of the page in docs/pictures, in chromium
+	scripts/page-pictures.sh
 
 bench: ## Compare with other file systems on emulated disks (needs root; hours)
 	scripts/bench.sh

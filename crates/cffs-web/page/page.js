@@ -167,19 +167,22 @@ const path = () => get("path").value;
 const isPlain = (word) => /^[\w./+,:@%][\w./+,:@%-]*$/.test(word);
 const quoted = (word) => (isPlain(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
 let word = "DIR";
+// On an image that is served, commands other than sync and scrub need it alone.
+const alone = (command) => (word === "DIR" ? command : `${command}  # after cffs serve --stop ${word}`);
 
 const actions = [
   { name: "sync", title: "Sync", what: "Makes everything durable.", command: () => `cffs sync ${word}` },
   { name: "fsck", title: "Check", what: "Reads all metadata while the volume is used, and repairs nothing.",
-    command: () => `cffs fsck -n ${word}` },
+    command: () => alone(`cffs fsck ${word === "DIR" ? "--online" : "-n"} ${word}`) },
   { name: "scrub", title: "Scrub", what: "Verifies all checksums, at 50 MiB per second.",
     command: () => `cffs scrub ${word}`, stop: "scrub-stop" },
   { name: "regroup", title: "Regroup", what: "Moves scattered files of the whole volume together.",
-    command: () => `cffs regroup ${word}`, stop: "regroup-stop" },
+    command: () => alone(`cffs regroup ${word}`), stop: "regroup-stop" },
   { name: "trim", title: "Trim", what: "Gives free space back to the device.",
-    command: () => `cffs trim ${word}` },
+    command: () => alone(`cffs trim ${word}`) },
   { name: "label", title: "Set label", what: "Names the volume.", input: "New label",
-    command: (value) => `cffs tune --label ${quoted(value)} ${word}`, body: (value) => ({ label: value }) },
+    command: (value) => alone(`cffs tune --label ${quoted(value)} ${word}`),
+    body: (value) => ({ label: value }) },
 ];
 
 async function act(name, body = {}) {
@@ -382,7 +385,7 @@ async function showLog() {
 // Signing in, and the stream of snapshots.
 
 function showSnapshot(snapshot) {
-  word = snapshot.server ? "DIR" : "IMAGE";
+  word = (snapshot.server?.mount_type ?? "not mounted") === "not mounted" ? "IMAGE" : "DIR";
   for (const action of actions) {
     const line = action.command(action.field?.value ?? "");
     if (action.code.textContent !== line) action.code.textContent = line;

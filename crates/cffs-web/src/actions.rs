@@ -75,9 +75,23 @@ impl Action {
         })
     }
 
-    /// The command that does the same.
+    /// The command that does the same. On an image that is served, only some commands work.
     pub fn command(&self, target: Target) -> String {
+        let command = self.command_alone(target);
+        let needs_it_alone = matches!(
+            self,
+            Action::Fsck { .. } | Action::Regroup { .. } | Action::Trim | Action::Label(_)
+        );
+        if target == Target::Image && needs_it_alone {
+            format!("{command}  # after cffs serve --stop IMAGE")
+        } else {
+            command
+        }
+    }
+
+    fn command_alone(&self, target: Target) -> String {
         let volume = if target == Target::Mounted { "DIR" } else { "IMAGE" };
+        let check = if target == Target::Mounted { "--online" } else { "-n" };
         match self {
             Action::Sync => format!("cffs sync {volume}"),
             Action::Scrub { bytes_per_second: SCRUB_BYTES_PER_SEC } => {
@@ -87,8 +101,8 @@ impl Action {
                 format!("cffs scrub --rate {bytes_per_second} {volume}")
             }
             Action::StopScrub => format!("cffs scrub --stop {volume}"),
-            Action::Fsck { contents: false } => format!("cffs fsck -n {volume}"),
-            Action::Fsck { contents: true } => format!("cffs fsck -n --contents {volume}"),
+            Action::Fsck { contents: false } => format!("cffs fsck {check} {volume}"),
+            Action::Fsck { contents: true } => format!("cffs fsck {check} --contents {volume}"),
             Action::Regroup { path, dry_run } => {
                 let option = if *dry_run { "--dry-run " } else { "" };
                 let path = path.trim_matches('/');

@@ -12,15 +12,23 @@ fn each_action_has_its_command_line() {
         ),
         (
             Action::Fsck { contents: true },
-            "cffs fsck -n --contents DIR",
-            "cffs fsck -n --contents IMAGE",
+            "cffs fsck --online --contents DIR",
+            "cffs fsck -n --contents IMAGE  # after cffs serve --stop IMAGE",
         ),
-        (regroup("/", true), "cffs regroup --dry-run DIR", "cffs regroup --dry-run IMAGE"),
-        (regroup("/a b/", false), "cffs regroup DIR/'a b'", "cffs regroup IMAGE '/a b'"),
+        (
+            regroup("/", true),
+            "cffs regroup --dry-run DIR",
+            "cffs regroup --dry-run IMAGE  # after cffs serve --stop IMAGE",
+        ),
+        (
+            regroup("/a b/", false),
+            "cffs regroup DIR/'a b'",
+            "cffs regroup IMAGE '/a b'  # after cffs serve --stop IMAGE",
+        ),
         (
             Action::Label("it's; rm".to_owned()),
             "cffs tune --label 'it'\\''s; rm' DIR",
-            "cffs tune --label 'it'\\''s; rm' IMAGE",
+            "cffs tune --label 'it'\\''s; rm' IMAGE  # after cffs serve --stop IMAGE",
         ),
     ] {
         assert_eq!(action.command(Target::Mounted), mounted);
