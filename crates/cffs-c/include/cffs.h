@@ -71,7 +71,7 @@ typedef struct {
 typedef struct {
     // The number of the inode.
     uint64_t ino;
-    // Tells this file from earlier ones of the same number.
+    // Distinguishes this file from earlier ones of the same number.
     uint32_t generation;
     // Type and permissions, as st_mode has them.
     uint32_t mode;
