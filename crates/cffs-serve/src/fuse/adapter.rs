@@ -76,6 +76,17 @@ impl Adapter {
         Adapter { volume, control, closing, watch, caches, ttl, block_bytes }
     }
 
+    /// An inode by its number alone. One without a name can be found as long as the kernel has not said that
+    /// it let go of it; since it asks, it has.
+    fn find_named(&self, ino: InodeNo) -> cffs::error::Result<types::Attr> {
+        let attr = self.volume.find(ino)?;
+        if attr.nlink == 0 {
+            self.volume.release(ino, 1);
+            return Err(Error::Stale);
+        }
+        Ok(attr)
+    }
+
     fn entry(&self, attr: &types::Attr) -> Entry {
         translate::entry(attr, self.block_bytes, self.ttl)
     }
@@ -181,7 +192,7 @@ impl Handler for Adapter {
         let found = match name {
             // The kernel asks by these names only to make something of a handle that it no longer
             // knows; "." may then be asked of any kind of file.
-            b"." => self.volume.find(ino(parent)),
+            b"." => self.find_named(ino(parent)),
             b".." => self.volume.parent(ino(parent)).and_then(|above| self.volume.find(above)),
             _ => match self.volume.lookup(ino(parent), name) {
                 Err(Error::NotFound) => return Ok(Entry::negative(self.ttl)),

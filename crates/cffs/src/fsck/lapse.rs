@@ -50,14 +50,26 @@ pub(super) fn find(disk: &mut Disk<'_>, superblock: &Superblock) -> Option<Lapse
     Superblock::decode(&again, 0).ok().filter(|now| is_same(now.clone())).map(|_| lapse)
 }
 
+/// The newest generation in either half of the busy log, if it is newer than the superblock's: a copy of
+/// the superblock can be older than both.
+pub(super) fn newest_generation(disk: &mut Disk<'_>, superblock: &Superblock) -> u64 {
+    let halves = disk.read_many(&halves(&Layout::new(superblock), superblock.generation));
+    let found = halves.iter().filter_map(|log| first_sector(log, superblock));
+    found.map(|(generation, _)| generation).fold(superblock.generation, u64::max)
+}
+
+/// The first sectors of the two halves of the busy log.
+fn halves(layout: &Layout, generation: u64) -> [Place; 2] {
+    [generation, generation.wrapping_add(1)].map(|generation| Place {
+        offset: layout.block_offset(layout.busy_log_half(generation)),
+        len: layout.sector_bytes as usize,
+    })
+}
+
 fn look(disk: &mut Disk<'_>, superblock: &Superblock) -> Option<Lapse> {
     let layout = Layout::new(superblock);
-    let sector_bytes = layout.sector_bytes as usize;
     let own = superblock.generation;
-    let halves = [own, own.wrapping_add(1)].map(|generation| Place {
-        offset: layout.block_offset(layout.busy_log_half(generation)),
-        len: sector_bytes,
-    });
+    let halves = halves(&layout, own);
     let system = Place {
         offset: layout.block_offset(layout.system_area()),
         len: layout.block_bytes as usize,

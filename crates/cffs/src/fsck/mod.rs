@@ -255,8 +255,10 @@ fn check_logged(
     let mut disk = Disk::new(device, options.threads);
     report.damage_seen = superblock.damage;
     let is_doubted = superblock.damage.is_some();
-    if let Some(lapse) = lapse::find(&mut disk, &superblock) {
-        // What the repair marks as clean has to come after whatever is there.
+    // What the repair marks as clean has to come after whatever is there.
+    if superblock.state == State::Damaged {
+        superblock.generation = lapse::newest_generation(&mut disk, &superblock);
+    } else if let Some(lapse) = lapse::find(&mut disk, &superblock) {
         superblock.generation = superblock.generation.max(lapse.generation);
         report.problems.push(lapse.problem());
     }

@@ -361,3 +361,12 @@ class Handles(PosixTest):
         for number in range(20):
             self.make(f"takes the place {number}")
         self.refuses(errno.ESTALE, open_by_handle, self.mount_fd(), handle, os.O_RDONLY)
+
+    def test_of_removed_files_are_stale_at_once(self):
+        """The kernel lets go of an inode some time after its last name is gone."""
+        mount_fd = self.mount_fd()
+        for number in range(200):
+            path = self.make(f"file {number}")
+            handle = name_to_handle(path)
+            os.unlink(path)
+            self.refuses(errno.ESTALE, open_by_handle, mount_fd, handle, os.O_RDONLY)
