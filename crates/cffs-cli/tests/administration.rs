@@ -124,10 +124,7 @@ fn a_volume_with_its_log_in_a_file_is_mounted_and_checked() {
     if !can_mount() {
         return;
     }
-    let scratch = Scratch::new();
-    let log = scratch.path().join("elsewhere");
-    let mut mkfs = scratch.cffs(["mkfs", "-q", "--size", "64M", "--log", "4M", "--log-device"]);
-    succeed(mkfs.arg(&log).arg(scratch.image()));
+    let (scratch, log) = Scratch::with_log_in_a_file();
     assert_eq!(fs::metadata(&log).expect("made").len(), 4 << 20);
     let said =
         fail(1, scratch.cffs(["mkfs", "--size", "64M", "--log-device"]).arg(&log).arg("new"));

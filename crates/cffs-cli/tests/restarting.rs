@@ -78,17 +78,13 @@ fn files_stay_open_and_nothing_is_lost() {
     scratch.assert_clean();
 }
 
-/// Four programs make, read and remove files without a pause; none of their calls may fail.
 /// The program that takes over finds the device of the log by the mount's options.
 #[test]
 fn a_log_in_a_file_is_used_after_a_restart() {
     if !can_mount() {
         return;
     }
-    let scratch = Scratch::new();
-    let log = scratch.path().join("elsewhere");
-    let mut mkfs = scratch.cffs(["mkfs", "-q", "--size", "64M", "--log", "4M", "--log-device"]);
-    succeed(mkfs.arg(&log).arg(scratch.image()));
+    let (scratch, log) = Scratch::with_log_in_a_file();
     scratch.mount(&format!("transport=dev,log-device={}", log.display()));
     for round in 0..3 {
         let mut file = File::create(scratch.mountpoint().join(format!("{round}"))).expect("made");
@@ -104,6 +100,7 @@ fn a_log_in_a_file_is_used_after_a_restart() {
     scratch.assert_clean();
 }
 
+/// Four programs make, read and remove files without a pause; none of their calls may fail.
 #[test]
 fn callers_only_wait() {
     if !can_mount() {

@@ -196,7 +196,8 @@ impl BlockDevice for LogDevice {
     }
 
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        let data: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
+        let mut data = Vec::with_capacity(bufs.iter().map(|buf| buf.len()).sum());
+        bufs.iter().for_each(|buf| data.extend_from_slice(buf));
         let len = data.len() as u64;
         self.geometry().check(offset, len)?;
         self.put_pending(offset, len, Piece::Memory(Bytes::from(data)))

@@ -63,6 +63,11 @@ impl<S: Source> Extents<S> {
         self.ranges.insert(start, (len, source));
     }
 
+    /// Changes where each range leads to.
+    pub fn redirect(&mut self, change: impl Fn(&mut S)) {
+        self.ranges.values_mut().for_each(|(_, source)| change(source));
+    }
+
     /// The ranges in order: first byte, length, source.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64, &S)> {
         self.ranges.iter().map(|(start, (len, source))| (*start, *len, source))

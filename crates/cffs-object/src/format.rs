@@ -198,6 +198,17 @@ impl Record {
         HEAD_BYTES + extents * EXTENT_BYTES
     }
 
+    /// Where everything lies after a slot, as a map has it.
+    pub fn map(
+        uuid: [u8; 16],
+        (slot, term, previous): (u64, u64, u32),
+        size_bytes: u64,
+        extents: Extents<Place>,
+    ) -> Record {
+        let (nonce, kind) = ([0; 16], Kind::Epoch);
+        Record { uuid, slot, term, nonce, previous, kind, size_bytes, extents }
+    }
+
     /// The head, and its checksum, which the next record repeats.
     pub fn encode(&self) -> (Vec<u8>, u32) {
         let len = Self::head_bytes(self.extents.len());

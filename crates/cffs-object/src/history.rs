@@ -135,16 +135,8 @@ impl History {
 
     /// Where everything lies, as a map says it.
     pub fn map(&self) -> Record {
-        Record {
-            uuid: self.format.uuid,
-            slot: self.slot,
-            term: self.term,
-            nonce: [0; 16],
-            previous: self.checksum,
-            kind: Kind::Epoch,
-            size_bytes: self.size_bytes,
-            extents: self.extents.clone(),
-        }
+        let last = (self.slot, self.term, self.checksum);
+        Record::map(self.format.uuid, last, self.size_bytes, self.extents.clone())
     }
 
     /// Reads the records that follow, up to the first slot that is free.

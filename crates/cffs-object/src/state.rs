@@ -163,20 +163,18 @@ impl State {
     }
 }
 
-/// The pieces one after the other, and where they lie if the first is at `base` of the object.
+/// The pieces one after the other, and where they lie in the object that begins with the first.
 pub fn placed(
     mut extents: Extents<Place>,
     pieces: &Extents<Piece>,
     object: Object,
-    base: u64,
 ) -> (Extents<Place>, Vec<u8>) {
     let mut contents = Vec::new();
     for (start, len, piece) in pieces.iter() {
         match piece {
             Piece::Zeros => extents.insert(start, len, Place::Zeros),
             Piece::Memory(bytes) => {
-                let at = base + contents.len() as u64;
-                extents.insert(start, len, Place::Stored(object, at));
+                extents.insert(start, len, Place::Stored(object, contents.len() as u64));
                 contents.extend_from_slice(&bytes[..len as usize]);
             }
         }

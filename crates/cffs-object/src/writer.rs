@@ -149,9 +149,8 @@ impl Writer {
     pub fn commit(&mut self) -> Result<(), Error> {
         let Some((staged, pieces)) = self.state.write().send() else { return Ok(()) };
         let object = Object::record(self.slot + 1);
-        let (counted, _) = placed(staged.clone(), &pieces, object, 0);
-        let head = Record::head_bytes(counted.len()) as u64;
-        let (extents, contents) = placed(staged, &pieces, object, head);
+        let (mut extents, contents) = placed(staged, &pieces, object);
+        put_behind_head(&mut extents, object);
         self.append(Kind::Epoch, extents, contents)?;
         self.keep_house()
     }
@@ -167,7 +166,7 @@ impl Writer {
         };
         let object = Object::data(self.term, self.data_count);
         self.data_count += 1;
-        let (extents, contents) = placed(Extents::default(), &pieces, object, 0);
+        let (extents, contents) = placed(Extents::default(), &pieces, object);
         self.count(contents.len() as u64);
         commit::put(&self.store, &object.name(), &contents.into(), self.options.patience)?;
         self.state.write().stage(&extents);
@@ -253,16 +252,8 @@ impl Writer {
     fn write_map(&mut self) -> Result<(), Error> {
         let map = {
             let state = self.state.read();
-            Record {
-                uuid: self.format.uuid,
-                slot: self.slot,
-                term: self.term,
-                nonce: [0; 16],
-                previous: self.checksum,
-                kind: Kind::Epoch,
-                size_bytes: state.size_bytes,
-                extents: state.committed.clone(),
-            }
+            let last = (self.slot, self.term, self.checksum);
+            Record::map(self.format.uuid, last, state.size_bytes, state.committed.clone())
         };
         let name = format::map_name(map.slot, map.term);
         commit::put(&self.store, &name, &map.encode().0.into(), self.options.patience)?;
@@ -348,6 +339,7 @@ impl Writer {
     /// pending, and that stays above. Holes in a range become zeros that are stored, so that the range is
     /// one extent.
     fn write_anew(&mut self) -> Result<bool, Error> {
+        let object = Object::record(self.slot + 1);
         let mut moved = Extents::default();
         let mut wanted = Vec::new();
         let mut len_all = 0;
@@ -363,7 +355,7 @@ impl Writer {
                     wanted.push(Wanted { target, len, object, at });
                 }
             }
-            moved.insert(first, end - first, Place::Stored(Object::record(0), len_all));
+            moved.insert(first, end - first, Place::Stored(object, len_all));
             len_all += end - first;
         }
         if wanted.is_empty() {
@@ -375,13 +367,18 @@ impl Writer {
             self.plan.clear();
             return Ok(false);
         }
-        let head = Record::head_bytes(moved.len()) as u64;
-        let mut extents = Extents::default();
-        for (start, len, place) in moved.iter() {
-            let Place::Stored(_, at) = place else { continue };
-            extents.insert(start, len, Place::Stored(Object::record(self.slot + 1), head + at));
-        }
-        self.append(Kind::Epoch, extents, contents)?;
+        put_behind_head(&mut moved, object);
+        self.append(Kind::Epoch, moved, contents)?;
         Ok(true)
     }
+}
+
+/// Has the extents lead to contents of a record where these lie behind its head, which is as long as there
+/// are extents.
+fn put_behind_head(extents: &mut Extents<Place>, record: Object) {
+    let head = Record::head_bytes(extents.len()) as u64;
+    extents.redirect(|place| match place {
+        Place::Stored(object, at) if *object == record => *at += head,
+        Place::Stored(..) | Place::Zeros => {}
+    });
 }

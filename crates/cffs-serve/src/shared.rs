@@ -7,8 +7,10 @@
 
 use std::time::Duration;
 
+use cffs::error::{Error, Result};
 use cffs::units::InodeNo;
 use cffs::vfs::Volume;
+use cffs::vfs::types::Attr;
 
 /// How often the volume gets a chance to write what is due.
 const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
@@ -55,7 +57,24 @@ pub trait Beside: Send + Sync {
     /// # Errors
     ///
     /// Why the volume in memory cannot be trusted: it is not to be closed.
-    fn end(&self) -> Result<(), String>;
+    fn end(&self) -> std::result::Result<(), String>;
+}
+
+/// The file at a path below a directory. Symbolic links are not followed.
+///
+/// # Errors
+///
+/// [`Error::Invalid`] for a path with `..` in it; those of looking names up.
+pub fn find(volume: &Volume, from: InodeNo, path: &str) -> Result<Attr> {
+    let mut found = volume.attr(from)?;
+    for name in path.split('/').filter(|name| !name.is_empty() && *name != ".") {
+        if name == ".." {
+            return Err(Error::Invalid("a path with .. in it"));
+        }
+        found = volume.lookup(found.ino, name.as_bytes())?;
+        volume.release(found.ino, 1);
+    }
+    Ok(found)
 }
 
 /// Does the work of front ends, and beside it that of the volume: writing what is due, reading ahead.
@@ -67,7 +86,7 @@ pub fn keep<T>(volume: &Volume, work: impl FnOnce() -> T) -> T {
 
 /// A failure of the background is logged when it first shows, and again if another follows: the
 /// volume itself has latched read-only, and answers say so.
-fn failures_to_log() -> impl FnMut(cffs::error::Result<()>) + Send {
+fn failures_to_log() -> impl FnMut(Result<()>) + Send {
     let mut last = None;
     move |result| {
         let failure = result.err().map(|error| error.to_string());

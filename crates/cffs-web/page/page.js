@@ -385,7 +385,7 @@ async function showLog() {
 // Signing in, and the stream of snapshots.
 
 function showSnapshot(snapshot) {
-  word = (snapshot.server?.mount_type ?? "not mounted") === "not mounted" ? "IMAGE" : "DIR";
+  word = snapshot.target;
   for (const action of actions) {
     const line = action.command(action.field?.value ?? "");
     if (action.code.textContent !== line) action.code.textContent = line;

@@ -10,8 +10,10 @@ use axum::http::StatusCode;
 use cffs::error::Error;
 use cffs::mkfs::LABEL_BYTES_MAX;
 use cffs::units::InodeNo;
+use cffs::vfs::types::Attr;
 use cffs::vfs::{SetVolume, Volume};
 use cffs_serve::served::{RegroupRequest, Served, Stage};
+use cffs_serve::shared;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -90,7 +92,7 @@ impl Action {
     }
 
     fn command_alone(&self, target: Target) -> String {
-        let volume = if target == Target::Mounted { "DIR" } else { "IMAGE" };
+        let volume = target.word();
         let check = if target == Target::Mounted { "--online" } else { "-n" };
         match self {
             Action::Sync => format!("cffs sync {volume}"),
@@ -206,7 +208,7 @@ impl Actions {
             Action::StopScrub => served.stop_scrub(),
             Action::Fsck { contents } => served.start_check(*contents),
             Action::Regroup { path, dry_run } => {
-                let (dir, _) = find(served.volume(), path).map_err(|error| self.refused(&error))?;
+                let dir = find(served.volume(), path).map_err(|error| self.refused(&error))?.ino;
                 let request = RegroupRequest { dry_run: *dry_run, files: None };
                 let started = served.start_regroup(dir, request);
                 started.map_err(|error| Refusal::new(StatusCode::CONFLICT, error.to_string()))?;
@@ -260,23 +262,12 @@ fn in_thread(work: impl FnOnce() + Send + 'static) {
 /// The longest path, as of the kernel.
 const PATH_BYTES_MAX: usize = 4096;
 
-/// The file at a path of the volume, and whether it is a directory. Symbolic links are not followed.
-pub(crate) fn find(volume: &Volume, path: &str) -> Result<(InodeNo, bool), Error> {
+/// The file at a path of the volume.
+pub(crate) fn find(volume: &Volume, path: &str) -> Result<Attr, Error> {
     if path.len() > PATH_BYTES_MAX {
         return Err(Error::Invalid("the path is too long"));
     }
-    let mut at = InodeNo::ROOT;
-    let mut is_dir = true;
-    for name in path.split('/').filter(|name| !name.is_empty() && *name != ".") {
-        if name == ".." {
-            return Err(Error::Invalid("a path from the root of the volume, without '..'"));
-        }
-        let attr = volume.lookup(at, name.as_bytes())?;
-        volume.release(attr.ino, 1);
-        is_dir = attr.file_type == cffs::format::inode::FileType::Directory;
-        at = attr.ino;
-    }
-    Ok((at, is_dir))
+    shared::find(volume, InodeNo::ROOT, path)
 }
 
 #[cfg(test)]

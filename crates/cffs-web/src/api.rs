@@ -15,6 +15,8 @@ use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use cffs::error::Error;
 use cffs::files::layout;
+use cffs::format::inode::FileType;
+use cffs::vfs::types::Attr;
 use cffs_serve::describe;
 use cffs_serve::layout::LayoutReport;
 use cffs_serve::served::Served;
@@ -177,8 +179,8 @@ async fn look_at(shared: &Arc<Shared>, path: &str) -> Result<Found, Refusal> {
 
 fn look(served: &Served, path: &str, alone: &Mutex<()>) -> Result<Found, Error> {
     let volume = served.volume();
-    let (ino, is_dir) = actions::find(volume, path)?;
-    if !is_dir {
+    let Attr { ino, file_type, .. } = actions::find(volume, path)?;
+    if file_type != FileType::Directory {
         return Ok(Found::File(describe::placement(&volume.explain(ino)?)));
     }
     let _alone = alone.lock();

@@ -57,9 +57,9 @@ pub struct Options {
     pub tokens: Tokens,
     /// The last messages of the program.
     pub log: RecentLog,
-    /// How commands reach the volume: the word for it in the lines that the page shows.
+    /// How commands reach the volume.
     pub target: Target,
-    /// How it is drawn and told to Prometheus.
+    /// How it is drawn, and its metrics for Prometheus.
     pub forms: Forms,
 }
 
@@ -70,6 +70,16 @@ pub enum Target {
     Mounted,
     /// By its image, while it is not served.
     Image,
+}
+
+impl Target {
+    /// What stands for the volume in the commands that the page shows.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Target::Mounted => "DIR",
+            Target::Image => "IMAGE",
+        }
+    }
 }
 
 /// Forms that commands print, too.

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::actions::Actions;
-use crate::{Options, RecentLog};
+use crate::{Options, RecentLog, Target};
 
 /// How often the volume is asked.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -130,6 +130,7 @@ struct Shared {
     actions: Arc<Actions>,
     history: Mutex<History>,
     log: RecentLog,
+    target: Target,
     count: AtomicU64,
     stopping: Mutex<bool>,
     stopped: Condvar,
@@ -143,6 +144,7 @@ impl Samples {
             served: Mutex::new(served),
             history: Mutex::default(),
             log: options.log.clone(),
+            target: options.target,
             count: AtomicU64::new(0),
             stopping: Mutex::new(false),
             stopped: Condvar::new(),
@@ -220,6 +222,7 @@ impl Shared {
             "at": at,
             "state": state(&info, &self.log),
             "volume": info["superblock"],
+            "target": self.target.word(),
             "server": info["server"],
             "stats": stats,
             "now": now,

@@ -30,6 +30,15 @@ impl Scratch {
         scratch
     }
 
+    /// One with a volume of 64 MiB, whose stable log of 4 MiB lies in the file that is returned.
+    pub fn with_log_in_a_file() -> (Scratch, PathBuf) {
+        let scratch = Scratch::new();
+        let log = scratch.path().join("elsewhere");
+        let mut mkfs = scratch.cffs(["mkfs", "-q", "--size", "64M", "--log", "4M", "--log-device"]);
+        succeed(mkfs.arg(&log).arg(scratch.image()));
+        (scratch, log)
+    }
+
     pub fn path(&self) -> &Path {
         self.dir.path()
     }

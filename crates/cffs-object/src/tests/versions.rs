@@ -18,6 +18,13 @@ fn made() -> (Arc<InMemory>, LogDevice) {
     (store, device)
 }
 
+fn delete(store: &InMemory, is_chosen: impl Fn(&str) -> bool) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    for (name, _) in objects(store).into_iter().filter(|(name, _)| is_chosen(name)) {
+        runtime.block_on(store.delete(&name.into())).expect("deleted");
+    }
+}
+
 fn puts_of(store: &InMemory, act: impl FnOnce()) -> usize {
     let before = objects(store);
     act();
@@ -111,12 +118,7 @@ fn a_clone_that_is_gone_keeps_nothing() {
     versions::remove(&kept).expect("removed");
     assert_eq!(versions::list(&at(store.clone())).expect("listed").len(), 1);
     assert!(matches!(versions::remove(&kept), Err(Error::NoVersion { .. })));
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    for (name, _) in objects(&*store) {
-        if name.starts_with("bucket/clone/") {
-            runtime.block_on(store.delete(&name.into())).expect("deleted");
-        }
-    }
+    delete(&store, |name| name.starts_with("bucket/clone/"));
     versions::remove(&kept).expect("removed");
     assert_eq!(versions::list(&at(store.clone())).expect("listed"), []);
 }
@@ -130,12 +132,7 @@ fn a_clone_that_was_not_completed_is_refused() {
     let kept = version(&store, "v1");
     versions::create(&kept).expect("kept");
     versions::clone(&kept, &clone_at(&store, "clone")).expect("cloned");
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    for (name, _) in objects(&*store) {
-        if name == "bucket/clone/head" || name.starts_with("bucket/clone/map/") {
-            runtime.block_on(store.delete(&name.into())).expect("deleted");
-        }
-    }
+    delete(&store, |name| name == "bucket/clone/head" || name.starts_with("bucket/clone/map/"));
     let error = LogDevice::open(&clone_at(&store, "clone"), READ_ONLY).map(|_| ());
     let error = error.expect_err("not complete").to_string();
     assert!(error.contains("was not completed"), "{error}");

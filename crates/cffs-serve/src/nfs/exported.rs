@@ -12,7 +12,7 @@ use nfs_wire::nfs::Status;
 use super::exports::Export;
 use super::handle::{HANDLE_BYTES, Handles, random};
 use super::translate;
-use crate::shared::Observer;
+use crate::shared::{self, Observer};
 
 /// A directory that clients may mount.
 pub struct Directory {
@@ -57,7 +57,7 @@ impl Exported {
         let fsid = uuid.iter().fold(0, |fsid: u64, byte| fsid.rotate_left(8) ^ u64::from(*byte));
         let mut directories = Vec::new();
         for export in exports {
-            let root = walk(&volume, InodeNo::ROOT, &export.path)?.ino;
+            let root = directory_at(&volume, InodeNo::ROOT, &export.path)?.ino;
             directories.push(Directory { id: handles.export_id(&export.path), root, export });
         }
         Ok(Exported { volume, directories, handles, fsid, observer, verifier })
@@ -104,21 +104,14 @@ impl Exported {
             return Err(Status::Access);
         }
         let rest = &path[directory.export.path.trim_end_matches('/').len()..];
-        let attr = walk(&self.volume, directory.root, rest).map_err(translate::status("mount"))?;
+        let attr =
+            directory_at(&self.volume, directory.root, rest).map_err(translate::status("mount"))?;
         Ok(self.handles.make(directory.id, &attr))
     }
 }
 
-/// The directory to which a path leads, without following symbolic links.
-fn walk(volume: &Volume, from: InodeNo, path: &str) -> Result<Attr> {
-    let mut dir = volume.attr(from)?;
-    for name in path.split('/').filter(|name| !name.is_empty() && *name != ".") {
-        if name == ".." {
-            return Err(Error::Invalid("a path with .. in it"));
-        }
-        dir = volume.lookup(dir.ino, name.as_bytes())?;
-        volume.release(dir.ino, 1);
-    }
-    let is_dir = dir.file_type == cffs::format::inode::FileType::Directory;
-    if is_dir { Ok(dir) } else { Err(Error::NotDirectory) }
+fn directory_at(volume: &Volume, from: InodeNo, path: &str) -> Result<Attr> {
+    let found = shared::find(volume, from, path)?;
+    let is_dir = found.file_type == cffs::format::inode::FileType::Directory;
+    if is_dir { Ok(found) } else { Err(Error::NotDirectory) }
 }

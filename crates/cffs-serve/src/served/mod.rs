@@ -32,7 +32,7 @@ pub use scrubbing::{Pace, ScrubStatus, Stage};
 /// A volume that is being served.
 pub struct Served {
     volume: Arc<Volume>,
-    /// Known as soon as it is mounted.
+    /// Known as soon as it is served.
     pub(crate) identity: OnceLock<Identity>,
     /// Known where it is served by NFS.
     pub(crate) calls: OnceLock<Calls>,
@@ -68,7 +68,7 @@ impl Served {
         &self.volume
     }
 
-    /// Its server, if it is mounted.
+    /// Its server, if that is known.
     pub fn identity(&self) -> Option<&Identity> {
         self.identity.get()
     }

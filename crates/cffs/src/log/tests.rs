@@ -211,6 +211,16 @@ fn random(state: &mut u64, limit: u64) -> u64 {
     (z ^ (z >> 31)) % limit
 }
 
+/// The values of the blocks at home; of one that was torn, none that there can be.
+fn values(device: &dyn BlockDevice) -> [u64; HOME.len()] {
+    HOME.map(|block| {
+        let mut bytes = vec![0; BLOCK];
+        device.read_at(block * BLOCK as u64, &mut bytes).expect("read");
+        let value = u64::from_le_bytes(std::array::from_fn(|index| bytes[index]));
+        if bytes == block_of(value) { value } else { u64::MAX }
+    })
+}
+
 /// Whether a crash left what the model allows, before the call under way or after it.
 fn judge(image: Image, made: &Superblock, before: &Model, after: &Model) -> Result<(), String> {
     let mounts = mounts(&image);
@@ -218,12 +228,7 @@ fn judge(image: Image, made: &Superblock, before: &Model, after: &Model) -> Resu
     if let Some(doubt) = doubt {
         return Err(doubt.to_string());
     }
-    let found = HOME.map(|block| {
-        let mut bytes = vec![0; BLOCK];
-        device.read_at(block * BLOCK as u64, &mut bytes).expect("read");
-        let value = u64::from_le_bytes(std::array::from_fn(|index| bytes[index]));
-        if bytes == block_of(value) { value } else { u64::MAX }
-    });
+    let found = values(&device);
     if !before.allows(&found, mounts) && !after.allows(&found, mounts) {
         return Err(format!("{found:?}, {mounts} mounts: neither {before:?} nor {after:?}"));
     }

@@ -118,7 +118,7 @@ impl OpId {
         }
     }
 
-    /// The operation that these bits tell of, if they do of one.
+    /// The operation with these bits, if there can be one.
     pub fn from_bits(bits: u64) -> Option<OpId> {
         OpKind::from_number((bits >> (SEQUENCE_BITS + PROCESS_BITS)) as u8)?;
         NonZeroU64::new(bits).map(OpId)

@@ -335,7 +335,7 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Begins an operation on a file, for who records what operations cause.
+    /// Begins an operation on a file, for a recording of what operations cause.
     fn enter(&self, kind: OpKind, ino: InodeNo) -> Operation<'_> {
         self.options.recorder.enter(kind, ino)
     }

@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{
-    BLOCK, HOME, Model, block_of, mounts, put, put_atomic, put_superblock, random, value_at,
-};
+use super::{HOME, Model, mounts, put, put_atomic, put_superblock, random, value_at, values};
 use crate::device::{
     BlockDevice, Geometry, Image, LogState, MemoryDevice, PairedDevice, VolatileDevice,
 };
@@ -174,12 +172,7 @@ fn judge((home, log): (Image, Image), before: &Model, after: &Model) -> Result<(
     if let Some(doubt) = doubt {
         return Err(doubt.to_string());
     }
-    let found = HOME.map(|block| {
-        let mut bytes = vec![0; BLOCK];
-        device.read_at(block * BLOCK as u64, &mut bytes).expect("read");
-        let value = u64::from_le_bytes(std::array::from_fn(|index| bytes[index]));
-        if bytes == block_of(value) { value } else { u64::MAX }
-    });
+    let found = values(&device);
     match before.allows(&found, mounts) || after.allows(&found, mounts) {
         true => Ok(()),
         false => Err(format!("{found:?}, {mounts} mounts: neither {before:?} nor {after:?}")),
