@@ -258,6 +258,22 @@ fn a_served_image_answers_commands() {
     let info = succeed(scratch.cffs(["info", "--json"]).arg(scratch.image()));
     assert!(info.contains(&listens), "{info}");
 
+    let exports = |options: &[&str]| {
+        let mut command = scratch.cffs(["serve"]);
+        command.args(options).arg(scratch.image());
+        command
+    };
+    let before = succeed(&mut exports(&["--exports"]));
+    assert!(before.contains("/:no_root_squash,insecure"), "{before}");
+    succeed(&mut exports(&["--export-add", "/:ro"]));
+    let after = succeed(&mut exports(&["--exports"]));
+    assert!(after.contains("/:ro") && !after.contains("insecure"), "{after}");
+    succeed(&mut exports(&["--export-remove", "/"]));
+    let refused = fail(1, &mut exports(&["--export-remove", "/"]));
+    assert!(refused.contains("server's log"), "{refused}");
+    let refused = fail(1, &mut exports(&["--export-add", "/nothing"]));
+    assert!(refused.contains("server's log"), "{refused}");
+
     let refused = fail(1, scratch.cffs(["grow"]).arg(scratch.image()).arg("512M"));
     assert!(refused.contains("cffs serve --stop"), "{refused}");
     let restart = fail(1, scratch.cffs(["restart"]).arg(scratch.image()));

@@ -47,8 +47,29 @@ impl Observer for NoObserver {
     fn broken(&self) {}
 }
 
-/// Counts what a front end has served, by kind.
-pub type Calls = Box<dyn Fn() -> serde_json::Value + Send + Sync>;
+/// What a front end with clients of its own exports to them, for those who administer the volume.
+pub trait Exports: Send + Sync {
+    /// Counts what it has served, by kind.
+    fn calls(&self) -> serde_json::Value;
+
+    /// What is exported, and the clients that are connected.
+    fn describe(&self) -> serde_json::Value;
+
+    /// Exports a directory, as the options of the command line say; in the place of an export of the same
+    /// path, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the text, or with the directory.
+    fn add(&self, text: &str) -> std::result::Result<(), String>;
+
+    /// Ends an export: handles that clients have by it are stale from then on.
+    ///
+    /// # Errors
+    ///
+    /// There is none of this path.
+    fn remove(&self, path: &str) -> std::result::Result<(), String>;
+}
 
 /// A front end that serves the volume while it is mounted.
 pub trait Beside: Send + Sync {

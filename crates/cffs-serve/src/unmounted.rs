@@ -12,7 +12,8 @@ use crate::served::Served;
 use crate::socket::{self, Message, Reply};
 
 /// Answers commands about the volume as long as the process lives: what it is, its counters, those of the
-/// calls that it serves, and how a scrub stands; it is synced and scrubbed.
+/// calls that it serves, what it exports, and how a scrub stands; it is synced and scrubbed, and its exports
+/// are changed.
 ///
 /// # Errors
 ///
@@ -32,15 +33,16 @@ fn answer(control: &Control, volume: &Arc<Volume>, message: &Message) -> Result<
     let name = message.name.as_bytes();
     let Some(value) = &message.value else {
         let question = Control::question(name).filter(|question| {
-            use Question::{Info, Scrub, Stats, Sync};
-            matches!(question, Info | Stats | Scrub | Sync)
+            use Question::{Exports, Info, Scrub, Stats, Sync};
+            matches!(question, Info | Stats | Scrub | Sync | Exports)
         });
         let answer = control.answer(volume, InodeNo::ROOT, question.ok_or(UNKNOWN)?, uid)?;
         let answer = serde_json::from_slice(&answer);
         return Ok(answer.map_or_else(|error| Reply::Error(error.to_string()), Reply::Answer));
     };
     let request = Request::from_attribute(name, value.as_bytes()).ok_or(UNKNOWN)??;
-    if !matches!(request, Request::StartScrub(_) | Request::StopScrub) {
+    use Request::{AddExport, RemoveExport, StartScrub, StopScrub};
+    if !matches!(request, StartScrub(_) | StopScrub | AddExport(_) | RemoveExport(_)) {
         return Err(UNKNOWN);
     }
     control.carry_out(volume, InodeNo::ROOT, request, uid)?;

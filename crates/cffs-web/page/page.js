@@ -183,18 +183,32 @@ const actions = [
   { name: "label", title: "Set label", what: "Names the volume.", input: "New label",
     command: (value) => alone(`cffs tune --label ${quoted(value)} ${word}`),
     body: (value) => ({ label: value }) },
+  { name: "errors", title: "Set policy", what: "Decides what a mount does when it meets damage.",
+    input: "When damage is met", choices: { continue: "go on, and fail that call",
+      "remount-ro": "refuse changes from then on", default: "what the program does by itself" },
+    command: (value) => alone(`cffs tune --errors ${value || "continue"} ${word}`),
+    body: (value) => ({ errors: value }) },
+  { name: "reserve", title: "Set reserve", what: "Keeps the last part of the space for root.",
+    input: "MiB", kind: "number",
+    command: (value) => alone(`cffs tune --reserve ${reserveBytes(value)} ${word}`),
+    body: (value) => ({ reserve_bytes: reserveBytes(value) }) },
 ];
 
+function reserveBytes(value) {
+  return Math.max(0, Math.round(Number(value) || 0)) * 2 ** 20;
+}
+
+// Begins an action, and returns why it did not begin.
 async function act(name, body = {}) {
   const headers = { "Content-Type": "application/json" };
   const options = { method: "POST", headers, body: JSON.stringify(body) };
   try {
     const { command } = await (await ask(`/api/v1/actions/${name}`, options)).json();
     show("said", `Begun, as by: ${command}`);
-    return true;
+    return null;
   } catch (error) {
     show("said", `Not done: ${error.message}`);
-    return false;
+    return error.message;
   }
 }
 
@@ -208,7 +222,12 @@ function makeActions() {
     let input = null;
     if (action.input) {
       const id = `in-${action.name}`;
-      input = element("input", undefined, { id, maxlength: 64, autocomplete: "off" });
+      input = action.choices ? element("select", undefined, { id })
+        : element("input", undefined, { id, type: action.kind ?? "text", maxlength: 64, autocomplete: "off" });
+      if (action.kind === "number") Object.assign(input, { min: 0, value: 0 });
+      for (const [value, name] of Object.entries(action.choices ?? {})) {
+        input.append(element("option", name, { value }));
+      }
       input.addEventListener("input", () => { code.textContent = action.command(input.value); });
       text.append(" ", element("label", `${action.input} `, { for: input.id }), input);
     }
@@ -218,6 +237,7 @@ function makeActions() {
     bar.hidden = true;
     const state = element("span", "", { class: "note" });
     how.append(code, element("br"), state, bar);
+    if (input) code.textContent = action.command(input.value);
     Object.assign(action, { button, bar, state, code, field: input });
     if (action.stop) {
       action.stopButton = element("button", "Stop", { type: "button", class: "quiet" });
@@ -229,6 +249,67 @@ function makeActions() {
     return item;
   });
   get("actions").replaceChildren(...items);
+}
+
+// Exports and clients of NFS. The list is made again only when it is another, so that the focus stays.
+
+const exportCommand = (option, value) => `cffs serve --export-${option} ${quoted(value)} ${word}`;
+
+function confirmed(title, what, yes, command) {
+  const dialog = get("confirm");
+  show("confirm-title", title);
+  show("confirm-what", what);
+  show("confirm-yes", yes);
+  show("confirm-command", command);
+  dialog.returnValue = "no";
+  dialog.showModal();
+  return new Promise((done) => {
+    dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true });
+  });
+}
+
+async function removeExport(path) {
+  const what = "Clients lose what they have open by it; what was answered to them stays durable.";
+  const command = exportCommand("remove", path);
+  if (!(await confirmed(`Remove the export ${path}?`, what, "Remove it", command))) return;
+  show("export-error", (await act("export-remove", { path })) ?? "");
+  get("export").focus();
+}
+
+let shownExports = "";
+
+function showNfs(nfs) {
+  get("nfs-none").hidden = nfs !== null;
+  get("nfs").hidden = nfs === null;
+  if (nfs === null) return;
+  const exports = JSON.stringify([nfs.exports, mayRun]);
+  if (exports !== shownExports) {
+    shownExports = exports;
+    get("exports-none").hidden = nfs.exports.length > 0;
+    get("exports").replaceChildren(...nfs.exports.map((one) => {
+      const item = element("li");
+      const what = element("div", undefined, { class: "what" });
+      const rights = one.read_only ? "without changes" : "with changes";
+      what.append(element("code", one.export), element("br"),
+        element("span", `for ${one.clients.join(", ")}, ${rights}`, { class: "note" }));
+      const button = element("button", "Remove", { type: "button", class: "quiet",
+        "aria-label": `Remove the export ${one.path}` });
+      button.disabled = !mayRun;
+      button.addEventListener("click", () => removeExport(one.path));
+      item.append(what, button);
+      return item;
+    }));
+  }
+  get("export-form").querySelector("button").disabled = !mayRun;
+  get("clients-none").hidden = nfs.clients.length > 0;
+  const rows = nfs.clients.map((client) => [client.address, number(client.connections)]);
+  get("clients").replaceChildren(...(rows.length > 0 ? [table(["address", "connections"], rows)] : []));
+  showExportCommand();
+}
+
+function showExportCommand() {
+  show("export-command", get("export").value === ""
+    ? `cffs serve --export-add PATH[:OPTIONS] ${word}` : exportCommand("add", get("export").value));
 }
 
 // How far a job is, as [done, total, words].
@@ -354,7 +435,8 @@ async function layoutAroundRegroup() {
   try {
     const before = await lookAt(where);
     if (before.file) throw new Error("regroup takes a directory");
-    if (!(await act("regroup", { path: where }))) throw new Error("the regrouping did not begin");
+    const refused = await act("regroup", { path: where });
+    if (refused !== null) throw new Error(refused);
     // Longer than a snapshot is shown.
     do await new Promise((done) => setTimeout(done, 1500));
     while ((await askJson("/api/v1/status")).jobs.regroup.stage === "running");
@@ -394,6 +476,7 @@ function showSnapshot(snapshot) {
   showTiles(snapshot);
   showTables(snapshot);
   showJobs(snapshot.jobs);
+  showNfs(snapshot.nfs);
   if (snapshot.log_newest !== logNewest) {
     logNewest = snapshot.log_newest;
     showLog().catch(() => { logNewest = -1; });
@@ -441,6 +524,7 @@ async function follow() {
       get("look-only").hidden = mayRun;
       for (const button of get("layout-form").querySelectorAll("button")) button.disabled = !mayRun;
       showJobs(jobs);
+      shownExports = "";
       get("main").hidden = false;
       get("sign-out").hidden = false;
       await refreshHistory();
@@ -474,6 +558,14 @@ get("sign-out").addEventListener("click", () => {
   sessionStorage.removeItem("token");
   location.reload();
 });
+get("export-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const refused = await act("export-add", { export: get("export").value.trim() });
+  show("export-error", refused === null ? "" : `Not exported: ${refused}`);
+  if (refused === null) get("export").value = "";
+  showExportCommand();
+});
+get("export").addEventListener("input", showExportCommand);
 get("layout-form").addEventListener("submit", (event) => { event.preventDefault(); layoutOnce(); });
 get("regroup-here").addEventListener("click", layoutAroundRegroup);
 

@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use cffs::error::Error;
+use cffs::format::superblock::{ErrorsPolicy, Reserve};
 use cffs::mkfs::LABEL_BYTES_MAX;
 use cffs::units::InodeNo;
 use cffs::vfs::types::Attr;
 use cffs::vfs::{SetVolume, Volume};
 use cffs_serve::served::{RegroupRequest, Served, Stage};
-use cffs_serve::shared;
+use cffs_serve::shared::{self, Exports};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +37,38 @@ pub(crate) enum Action {
     StopRegroup,
     Trim,
     Label(String),
+    Errors(Errors),
+    Reserve { bytes: u64 },
+    AddExport(String),
+    RemoveExport(String),
+}
+
+/// What a mount does when it meets damage, unless its options say otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Errors {
+    Default,
+    Continue,
+    RemountRo,
+}
+
+impl Errors {
+    /// Its name for `cffs tune`.
+    fn name(self) -> &'static str {
+        match self {
+            Errors::Default => "default",
+            Errors::Continue => "continue",
+            Errors::RemountRo => "remount-ro",
+        }
+    }
+
+    fn policy(self) -> ErrorsPolicy {
+        match self {
+            Errors::Default => ErrorsPolicy::Default,
+            Errors::Continue => ErrorsPolicy::Continue,
+            Errors::RemountRo => ErrorsPolicy::RemountReadOnly,
+        }
+    }
 }
 
 /// The fields of all bodies; each action has its own of them.
@@ -47,6 +80,9 @@ pub(crate) struct Body {
     path: Option<String>,
     dry_run: bool,
     label: Option<String>,
+    errors: Option<Errors>,
+    reserve_bytes: Option<u64>,
+    export: Option<String>,
 }
 
 impl Action {
@@ -73,6 +109,21 @@ impl Action {
                 }
                 Action::Label(label)
             }
+            "errors" => Action::Errors(body.errors.ok_or_else(|| bad("there has to be errors"))?),
+            "reserve" => {
+                let bytes = body.reserve_bytes;
+                Action::Reserve {
+                    bytes: bytes.ok_or_else(|| bad("there has to be reserve_bytes"))?,
+                }
+            }
+            "export-add" => {
+                let export = body.export.ok_or_else(|| bad("there has to be an export"))?;
+                Action::AddExport(export)
+            }
+            "export-remove" => {
+                let path = body.path.ok_or_else(|| bad("there has to be a path"))?;
+                Action::RemoveExport(path)
+            }
             _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "there is no such action")),
         })
     }
@@ -82,7 +133,12 @@ impl Action {
         let command = self.command_alone(target);
         let needs_it_alone = matches!(
             self,
-            Action::Fsck { .. } | Action::Regroup { .. } | Action::Trim | Action::Label(_)
+            Action::Fsck { .. }
+                | Action::Regroup { .. }
+                | Action::Trim
+                | Action::Label(_)
+                | Action::Errors(_)
+                | Action::Reserve { .. }
         );
         if target == Target::Image && needs_it_alone {
             format!("{command}  # after cffs serve --stop IMAGE")
@@ -118,6 +174,14 @@ impl Action {
             Action::StopRegroup => String::from("Ctrl-C, in the terminal of cffs regroup"),
             Action::Trim => format!("cffs trim {volume}"),
             Action::Label(label) => format!("cffs tune --label {} {volume}", quoted(label)),
+            Action::Errors(errors) => format!("cffs tune --errors {} {volume}", errors.name()),
+            Action::Reserve { bytes } => format!("cffs tune --reserve {bytes} {volume}"),
+            Action::AddExport(export) => {
+                format!("cffs serve --export-add {} {volume}", quoted(export))
+            }
+            Action::RemoveExport(path) => {
+                format!("cffs serve --export-remove {} {volume}", quoted(path))
+            }
         }
     }
 }
@@ -215,13 +279,44 @@ impl Actions {
             }
             Action::StopRegroup => served.stop_regroup(),
             Action::Label(label) => {
-                let changes =
-                    SetVolume { label: Some(label.clone().into_bytes()), ..SetVolume::default() };
-                let tuned = served.volume().tune(&changes);
-                tuned.map_err(|error| self.refused(&error))?;
+                let label = Some(label.clone().into_bytes());
+                self.tune(served, SetVolume { label, ..SetVolume::default() })?;
+            }
+            Action::Errors(errors) => {
+                let errors = Some(errors.policy());
+                self.tune(served, SetVolume { errors, ..SetVolume::default() })?;
+            }
+            Action::Reserve { bytes } => {
+                let superblock = served.volume().superblock();
+                let fragments = bytes.div_ceil(u64::from(superblock.fragment_bytes));
+                let reserve = Some(Reserve { fragments, ..superblock.reserve });
+                self.tune(served, SetVolume { reserve, ..SetVolume::default() })?;
+            }
+            Action::AddExport(export) => {
+                self.change_exports(served, |exports| exports.add(export))?;
+            }
+            Action::RemoveExport(path) => {
+                self.change_exports(served, |exports| exports.remove(path))?;
             }
         }
         Ok(())
+    }
+
+    fn tune(&self, served: &Served, changes: SetVolume) -> Result<(), Refusal> {
+        let tuned = served.volume().tune(&changes);
+        tuned.map(drop).map_err(|error| self.refused(&error))
+    }
+
+    fn change_exports(
+        &self,
+        served: &Served,
+        change: impl FnOnce(&dyn Exports) -> Result<(), String>,
+    ) -> Result<(), Refusal> {
+        let without = || Refusal::new(StatusCode::CONFLICT, "the volume is not served by NFS");
+        let exports = served.exports().ok_or_else(without)?;
+        let bad =
+            |why: String| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, self.log.clear(&why));
+        change(exports).map_err(bad)
     }
 
     fn trim_all(&self, volume: &Volume, total_bytes: u64) -> Result<(), String> {
@@ -242,7 +337,7 @@ impl Actions {
         let status = match error {
             Error::NotFound | Error::NotDirectory => StatusCode::NOT_FOUND,
             Error::ReadOnly => StatusCode::CONFLICT,
-            Error::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Error::Invalid(_) | Error::Unsupported(_) => StatusCode::UNPROCESSABLE_ENTITY,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Refusal::new(status, self.log.clear(&error.to_string()))

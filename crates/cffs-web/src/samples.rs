@@ -225,6 +225,7 @@ impl Shared {
             "target": self.target.word(),
             "server": info["server"],
             "stats": stats,
+            "nfs": served.exports().map(|exports| exports.describe()),
             "now": now,
             "hour": hour,
             "jobs": {

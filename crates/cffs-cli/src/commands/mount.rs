@@ -212,8 +212,8 @@ impl Mount {
         stop_on_signals(Arc::clone(&stopper))?;
         if let Some(nfs) = nfs {
             note_address(self.nfs, nfs.address()?);
-            let calls = nfs.calls();
-            server.set_beside(Arc::new(nfs.start()?), calls);
+            let exports = nfs.exports();
+            server.set_beside(Arc::new(nfs.start()?), exports);
         }
         let page = page.start(server.served())?;
         if let Some(why) = server.why_no_block_device() {

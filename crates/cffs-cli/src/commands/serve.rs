@@ -15,6 +15,7 @@ use anyhow::{Context, bail};
 use cffs::device::file::{Access, FileDevice, OpenError, User};
 use cffs::vfs::Volume;
 use cffs_serve::fuse::Identity;
+use cffs_serve::fuse::control::{self, Question, Request};
 use cffs_serve::nfs::{BindError, Export, ServeError, Server};
 use cffs_serve::served::Served;
 use cffs_serve::shared::{self, NoObserver, Observer};
@@ -27,7 +28,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::background;
 use crate::mount_options::MountOptions;
-use crate::output::note;
+use crate::output::{self, note};
 use crate::web::WebOptions;
 use crate::{image, privileges, service_manager, udev};
 
@@ -63,11 +64,13 @@ Examples:
   mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,nolock 127.0.0.1:/ /mnt
   cffs serve --nfs 192.0.2.1:2049 --export /srv:ro,192.0.2.0/24 --export /home:192.0.2.7 tree.cffs
   cffs stats tree.cffs     what it cost so far; cffs sync and cffs scrub take the image, too
+  cffs serve --export-add /srv:ro tree.cffs     while it is served; and --export-remove /srv
   cffs serve --web 127.0.0.1:8080 tree.cffs
   cffs serve --stop tree.cffs")]
 pub struct Serve {
     /// Where to listen.
-    #[arg(long, value_name = "ADDRESS:PORT", required_unless_present_any = ["stop", "web"])]
+    #[arg(long, value_name = "ADDRESS:PORT",
+          required_unless_present_any = ["stop", "web", "exports", "export_add", "export_remove"])]
     pub nfs: Option<SocketAddr>,
     /// A directory of the volume, and its clients and options; see below. By default / for this machine.
     #[arg(long, value_name = "PATH[:OPTIONS]")]
@@ -84,7 +87,20 @@ pub struct Serve {
     /// Stop the server of this volume, and return when its image is complete.
     #[arg(long, conflicts_with_all = ["nfs", "web", "export", "foreground"])]
     pub stop: bool,
-    /// The image or the device; a block device also by LABEL= or UUID=.
+    /// Print what the server of this volume exports, and its clients.
+    #[arg(long, conflicts_with_all = ["nfs", "web", "export", "foreground", "stop"])]
+    pub exports: bool,
+    /// Have the server of this volume export a directory, too, until it ends; in the place of an export of
+    /// the same path.
+    #[arg(long, value_name = "PATH[:OPTIONS]",
+          conflicts_with_all = ["nfs", "web", "export", "foreground", "stop"])]
+    pub export_add: Vec<Export>,
+    /// Have it end the export of a path: what clients have open by it is stale from then on.
+    #[arg(long, value_name = "PATH",
+          conflicts_with_all = ["nfs", "web", "export", "foreground", "stop"])]
+    pub export_remove: Vec<String>,
+    /// The image or the device; a block device also by LABEL= or UUID=. To see and change exports, also a
+    /// directory on which it is mounted.
     #[arg(value_name = "IMAGE|DEVICE")]
     pub source: PathBuf,
 }
@@ -95,6 +111,9 @@ impl Serve {
         self.source = udev::device_of_tag(&self.source)?;
         if self.stop {
             return self.stop_server();
+        }
+        if self.exports || !self.export_add.is_empty() || !self.export_remove.is_empty() {
+            return self.change_exports();
         }
         let mut options = MountOptions::for_user(rustix::process::geteuid().is_root());
         options.apply(&self.options, false)?;
@@ -135,8 +154,8 @@ impl Serve {
             let _ = stop.send(());
         })?;
         let identity = identity(&source, options, address);
-        let calls = server.as_ref().map(Server::calls);
-        let served = Arc::new(Served::unmounted(Arc::clone(&volume), identity, calls));
+        let exports = server.as_ref().map(Server::exports);
+        let served = Arc::new(Served::unmounted(Arc::clone(&volume), identity, exports));
         if let Err(error) = unmounted::listen(&served) {
             tracing::warn!(%error, "commands will not find this server");
         }
@@ -160,6 +179,28 @@ impl Serve {
                 Ok(())
             }
         })
+    }
+
+    /// Removes exports, adds others, and prints what there is then if that is asked for.
+    fn change_exports(&self) -> anyhow::Result<ExitCode> {
+        let place = || self.source.display().to_string();
+        let remove = self.export_remove.iter().cloned().map(Request::RemoveExport);
+        let add = self.export_add.iter().map(|export| Request::AddExport(export.to_string()));
+        for request in remove.chain(add) {
+            let asked = match self.source.is_dir() {
+                true => control::request(&self.source, request),
+                false => control::request_of_server(&self.source, request),
+            };
+            asked.with_context(place).context("the server's log says what stood in the way")?;
+        }
+        if self.exports {
+            let shown = control::ask(&self.source, Question::Exports).with_context(place)?;
+            if shown.is_null() {
+                bail!("{}: not served by NFS", place());
+            }
+            output::key_values(&shown)?;
+        }
+        Ok(ExitCode::SUCCESS)
     }
 
     fn stop_server(&self) -> anyhow::Result<ExitCode> {

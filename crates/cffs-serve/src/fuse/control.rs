@@ -20,6 +20,7 @@
 //! | `system.cffs.regroup` | read: how a regrouping stands; set to `move`, `count` or `stop`, the first two with `tree` or inode numbers |
 //! | `system.cffs.trace.causes`, `.all` | read: starts a recording ([`recording`](super::recording)) |
 //! | `system.cffs.trace.next`, `.stop` | read: fetches what was recorded, ends the recording |
+//! | `system.cffs.export` | read: what is exported by NFS, to which clients; set to `add PATH[:OPTIONS]` or `remove PATH` |
 //! | `system.cffs.grow` | set to a size in bytes, or to `device` |
 //! | `system.cffs.tune` | set to what is to change |
 
@@ -47,6 +48,7 @@ use crate::describe;
 use crate::layout::LayoutReport;
 use crate::served::Served;
 pub use crate::served::{CheckStatus, Pace, RegroupRequest, RegroupStatus, ScrubStatus, Stage};
+use crate::shared::Exports;
 use crate::socket::{self, Message, Reply};
 
 /// The longest value of an attribute, which is the kernel's.
@@ -67,6 +69,8 @@ pub enum Question {
     Fsck,
     /// How a regrouping stands: [`RegroupStatus`].
     Regroup,
+    /// What is exported by NFS, and its clients; null without an NFS server.
+    Exports,
     /// Whether everything is durable, which it is made before: [`Durability`].
     Sync,
     /// Whether the server's program is replaced, which begins with this: [`Restart`].
@@ -109,22 +113,28 @@ pub enum Request {
     Grow(Option<u64>),
     /// Change properties of the volume.
     Tune(SetVolume),
+    /// Export a directory to NFS clients: `PATH[:OPTIONS]`.
+    AddExport(String),
+    /// End the export of this path.
+    RemoveExport(String),
 }
 
 const SCRUB_NAME: &str = "system.cffs.scrub";
 const FSCK_NAME: &str = "system.cffs.fsck";
 const REGROUP_NAME: &str = "system.cffs.regroup";
+const EXPORT_NAME: &str = "system.cffs.export";
 const GROW_NAME: &str = "system.cffs.grow";
 const TUNE_NAME: &str = "system.cffs.tune";
 
 impl Question {
-    const ALL: [Question; 8] = [
+    const ALL: [Question; 9] = [
         Question::Info,
         Question::Stats,
         Question::Explain,
         Question::Scrub,
         Question::Fsck,
         Question::Regroup,
+        Question::Exports,
         Question::Sync,
         Question::Restart,
     ];
@@ -137,6 +147,7 @@ impl Question {
             Question::Scrub => SCRUB_NAME,
             Question::Fsck => FSCK_NAME,
             Question::Regroup => REGROUP_NAME,
+            Question::Exports => EXPORT_NAME,
             Question::Sync => "system.cffs.sync",
             Question::Restart => "system.cffs.restart",
         }
@@ -155,6 +166,8 @@ impl Request {
             Request::Grow(None) => (GROW_NAME, String::from("device")),
             Request::Grow(Some(bytes)) => (GROW_NAME, bytes.to_string()),
             Request::Tune(changes) => (TUNE_NAME, tuning::to_text(changes)),
+            Request::AddExport(export) => (EXPORT_NAME, format!("add {export}")),
+            Request::RemoveExport(path) => (EXPORT_NAME, format!("remove {path}")),
         }
     }
 
@@ -183,6 +196,14 @@ impl Request {
                 bytes => bytes.parse().ok().map(|bytes| Request::Grow(Some(bytes))),
             };
             return Some(request.ok_or(Error::Invalid("neither 'device' nor a number of bytes")));
+        }
+        if name == EXPORT_NAME.as_bytes() {
+            let request = match value.split_once(' ') {
+                Some(("add", export)) => Some(Request::AddExport(export.to_owned())),
+                Some(("remove", path)) => Some(Request::RemoveExport(path.to_owned())),
+                _ => None,
+            };
+            return Some(request.ok_or(Error::Invalid("neither 'add EXPORT' nor 'remove PATH'")));
         }
         if name == TUNE_NAME.as_bytes() {
             let request = tuning::from_text(value).map(Request::Tune);
@@ -267,6 +288,10 @@ impl Control {
             Question::Scrub => serde_json::json!(self.served.scrub()),
             Question::Fsck => serde_json::json!(self.served.check()),
             Question::Regroup => serde_json::json!(self.served.regroup()),
+            Question::Exports => {
+                check_owner(uid)?;
+                self.served.exports().map_or(serde_json::Value::Null, |exports| exports.describe())
+            }
             Question::Sync => serde_json::json!(Durability { failure: self.served.sync().err() }),
             Question::Restart => {
                 check_owner(uid)?;
@@ -322,8 +347,28 @@ impl Control {
             Request::StopRegroup => self.served.stop_regroup(),
             Request::Grow(size_bytes) => drop(logged("growing", volume.grow(size_bytes))?),
             Request::Tune(changes) => drop(logged("tuning", volume.tune(&changes))?),
+            Request::AddExport(export) => {
+                self.change_exports(|exports| exports.add(&export))?;
+            }
+            Request::RemoveExport(path) => {
+                self.change_exports(|exports| exports.remove(&path))?;
+            }
         }
         Ok(())
+    }
+}
+
+impl Control {
+    fn change_exports(
+        &self,
+        change: impl FnOnce(&dyn Exports) -> std::result::Result<(), String>,
+    ) -> Result<()> {
+        const WITHOUT: Error = Error::Invalid("the volume is not served by NFS");
+        let exports = self.served.exports().ok_or(WITHOUT)?;
+        change(exports).map_err(|why| {
+            tracing::error!("the exports stay as they are: {why}");
+            Error::Invalid("the server's log says what is wrong with the export")
+        })
     }
 }
 

@@ -68,7 +68,7 @@ use restart::{Restarter, Suspended};
 pub use waiter::LeaveSeat;
 pub use watch::{STALL, Watch};
 
-use crate::shared::{self, Beside, Calls};
+use crate::shared::{self, Beside, Exports};
 
 /// The subtype of the mount: its type is shown as `fuseblk.cffs` or as `fuse.cffs`.
 pub const SUBTYPE: &str = "cffs";
@@ -329,11 +329,11 @@ impl Server {
         Stopper(self.session.unmounter())
     }
 
-    /// Has another front end of the volume end before that is closed, and shows its calls in statistics.
-    pub fn set_beside(&self, beside: Arc<dyn Beside>, calls: Calls) {
+    /// Has another front end of the volume end before that is closed, and shows what it exports.
+    pub fn set_beside(&self, beside: Arc<dyn Beside>, exports: Arc<dyn Exports>) {
         self.closing.set_beside(beside);
         // There is one at most.
-        let _ = self.served.calls.set(calls);
+        let _ = self.served.exports.set(exports);
     }
 
     /// Serves until the volume is unmounted, and closes it, or until this program is to be replaced.

@@ -8,11 +8,15 @@ use cffs::units::InodeNo;
 use cffs::vfs::Volume;
 use cffs::vfs::types::Attr;
 use nfs_wire::nfs::Status;
+use parking_lot::RwLock;
 
 use super::exports::Export;
 use super::handle::{HANDLE_BYTES, Handles, random};
 use super::translate;
 use crate::shared::{self, Observer};
+
+/// Exports of a volume at the same time: each call looks through them.
+const EXPORTS_MAX: usize = 256;
 
 /// A directory that clients may mount.
 pub struct Directory {
@@ -28,8 +32,7 @@ pub struct Directory {
 pub struct Exported {
     /// The volume.
     pub volume: Arc<Volume>,
-    /// The directories that clients may mount.
-    pub directories: Vec<Directory>,
+    directories: RwLock<Vec<Arc<Directory>>>,
     /// Makes and reads handles.
     pub handles: Handles,
     /// The volume's number among the file systems that a client sees.
@@ -55,12 +58,45 @@ impl Exported {
         random(&mut verifier)?;
         let uuid = volume.superblock().uuid;
         let fsid = uuid.iter().fold(0, |fsid: u64, byte| fsid.rotate_left(8) ^ u64::from(*byte));
-        let mut directories = Vec::new();
-        for export in exports {
-            let root = directory_at(&volume, InodeNo::ROOT, &export.path)?.ino;
-            directories.push(Directory { id: handles.export_id(&export.path), root, export });
+        let directories = RwLock::default();
+        let exported = Exported { volume, directories, handles, fsid, observer, verifier };
+        exports.into_iter().try_for_each(|export| exported.add(export))?;
+        Ok(exported)
+    }
+
+    /// Exports a directory; in the place of an export of the same path, whose handles stay good.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` and `ENOTDIR` if it is no directory; [`Error::Invalid`] if there are too many.
+    pub fn add(&self, export: Export) -> Result<()> {
+        let root = directory_at(&self.volume, InodeNo::ROOT, &export.path)?.ino;
+        let id = self.handles.export_id(&export.path);
+        let mut directories = self.directories.write();
+        directories.retain(|directory| directory.export.path != export.path);
+        if directories.len() == EXPORTS_MAX {
+            return Err(Error::Invalid("there are too many exports"));
         }
-        Ok(Exported { volume, directories, handles, fsid, observer, verifier })
+        directories.push(Arc::new(Directory { export, id, root }));
+        Ok(())
+    }
+
+    /// Ends the export of this path, and says whether there was one.
+    pub fn remove(&self, path: &str) -> bool {
+        let mut directories = self.directories.write();
+        let count = directories.len();
+        directories.retain(|directory| directory.export.path != path);
+        directories.len() < count
+    }
+
+    /// The directories that clients may mount.
+    pub fn directories(&self) -> Vec<Arc<Directory>> {
+        self.directories.read().clone()
+    }
+
+    /// The one that a handle names.
+    pub fn directory(&self, id: u32) -> Option<Arc<Directory>> {
+        self.directories.read().iter().find(|directory| directory.id == id).cloned()
     }
 
     /// What shows clients that this server has forgotten what another had not made durable: it differs
@@ -93,11 +129,11 @@ impl Exported {
         path: &[u8],
     ) -> Result<[u8; HANDLE_BYTES], Status> {
         let path = std::str::from_utf8(path).map_err(|_| Status::NoEnt)?;
-        let below = |directory: &&Directory| {
+        let below = |directory: &Arc<Directory>| {
             let rest = path.strip_prefix(directory.export.path.trim_end_matches('/'));
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        let of_all = self.directories.iter().filter(below);
+        let of_all = self.directories().into_iter().filter(below);
         let directory = of_all.max_by_key(|directory| directory.export.path.len());
         let directory = directory.ok_or(Status::NoEnt)?;
         if !directory.export.admits(address, port) {

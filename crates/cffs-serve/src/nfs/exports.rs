@@ -164,6 +164,32 @@ impl Export {
     }
 }
 
+impl std::fmt::Display for Export {
+    /// As it is parsed: without what is so by default.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut options = Vec::new();
+        if self.read_only {
+            options.push(String::from("ro"));
+        }
+        match self.squash {
+            Squash::None => options.push(String::from("no_root_squash")),
+            Squash::Root => {}
+            Squash::All => options.push(String::from("all_squash")),
+        }
+        for (name, id) in [("anonuid", self.anon_uid), ("anongid", self.anon_gid)] {
+            if id != NOBODY {
+                options.push(format!("{name}={id}"));
+            }
+        }
+        if !self.secure {
+            options.push(String::from("insecure"));
+        }
+        options.extend(self.networks.iter().map(Network::to_string));
+        f.write_str(&self.path)?;
+        if options.is_empty() { Ok(()) } else { write!(f, ":{}", options.join(",")) }
+    }
+}
+
 impl Network {
     /// `ADDRESS` or `ADDRESS/BITS`
     fn parse(text: &str) -> Option<Network> {

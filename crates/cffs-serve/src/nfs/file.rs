@@ -1,5 +1,7 @@
 //! A file that a call is about: kept while the call runs, with what the caller may do with it.
 
+use std::sync::Arc;
+
 use cffs::error::Error;
 use cffs::units::InodeNo;
 use cffs::vfs::types::{Attr, SetAttr};
@@ -13,7 +15,7 @@ use crate::shared::Change;
 /// A file, with one reference on it.
 pub(super) struct File<'a> {
     pub exported: &'a Exported,
-    pub directory: &'a Directory,
+    pub directory: Arc<Directory>,
     /// Attributes as they were when the call came.
     pub attr: Attr,
     /// The user that the caller acts as.

@@ -27,6 +27,7 @@ use cffs::error::Error;
 use cffs::vfs::Volume;
 use parking_lot::Mutex;
 
+mod administration;
 mod connection;
 mod contents;
 mod exported;
@@ -44,7 +45,8 @@ pub use exports::{BadExport, Export, Network, Squash};
 pub use request::Peer;
 pub use service::Service;
 
-use crate::shared::{Beside, Calls, Observer};
+use crate::shared::{Beside, Exports, Observer};
+use administration::Administration;
 use connection::Total;
 use pool::Pool;
 
@@ -151,13 +153,10 @@ impl Server {
         Ok(Stopper { listener, stopping: Arc::clone(&self.stopping) })
     }
 
-    /// Counts the calls of each procedure, for statistics.
-    pub fn calls(&self) -> Calls {
-        let service = Arc::clone(&self.service);
-        Box::new(move || {
-            let calls = service.calls().into_iter();
-            calls.map(|(name, count)| (name, serde_json::Value::from(count))).collect()
-        })
+    /// What is exported, with the clients and the calls of each procedure: for administration.
+    pub fn exports(&self) -> Arc<dyn Exports> {
+        let (service, connections) = (Arc::clone(&self.service), Arc::clone(&self.connections));
+        Arc::new(Administration::new(service, connections))
     }
 
     /// Serves until it is stopped. The volume stays open.

@@ -80,9 +80,7 @@ impl<'a> Request<'a> {
     /// The file of a handle, which stays as long as the value is there.
     pub(super) fn file(&self, handle: &[u8]) -> Result<File<'a>, Status> {
         let target = self.exported.handles.read(handle).ok_or(Status::BadHandle)?;
-        let directories = &self.exported.directories;
-        let directory = directories.iter().find(|directory| directory.id == target.export);
-        let directory = directory.ok_or(Status::Stale)?;
+        let directory = self.exported.directory(target.export).ok_or(Status::Stale)?;
         if !directory.export.admits(self.peer.address, self.peer.port) {
             return Err(Status::Access);
         }

@@ -73,7 +73,6 @@ impl Service {
     }
 
     /// What is exported.
-    #[cfg(test)]
     pub(super) fn exported(&self) -> &Exported {
         &self.exported
     }
@@ -204,7 +203,8 @@ impl Service {
     }
 
     fn list_exports(&self, w: &mut Writer) {
-        let exports = self.exported.directories.iter().map(|directory| {
+        let directories = self.exported.directories();
+        let exports = directories.iter().map(|directory| {
             (directory.export.path.as_bytes(), directory.export.clients().into_iter())
         });
         mount::exported(w, exports);

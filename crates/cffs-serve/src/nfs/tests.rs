@@ -21,6 +21,7 @@ use super::*;
 use crate::shared::NoObserver;
 
 mod durability;
+mod exporting;
 mod hostile;
 mod mounted;
 mod permissions;

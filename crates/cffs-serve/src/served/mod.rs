@@ -16,7 +16,7 @@ use crate::describe;
 use crate::fuse::closing::failure;
 use crate::fuse::identity::Identity;
 use crate::fuse::requests::Requests;
-use crate::shared::Calls;
+use crate::shared::Exports;
 
 mod checking;
 mod regrouping;
@@ -35,7 +35,7 @@ pub struct Served {
     /// Known as soon as it is served.
     pub(crate) identity: OnceLock<Identity>,
     /// Known where it is served by NFS.
-    pub(crate) calls: OnceLock<Calls>,
+    pub(crate) exports: OnceLock<Arc<dyn Exports>>,
     pub(crate) requests: Requests,
     scrubbing: Arc<Scrubbing>,
     checking: Arc<Checking>,
@@ -48,7 +48,7 @@ impl Served {
         Served {
             volume,
             identity: OnceLock::new(),
-            calls: OnceLock::new(),
+            exports: OnceLock::new(),
             requests: Requests::default(),
             scrubbing: Arc::default(),
             checking: Arc::default(),
@@ -56,11 +56,15 @@ impl Served {
         }
     }
 
-    /// The same of a volume that is not mounted, with its server and the calls that it serves.
-    pub fn unmounted(volume: Arc<Volume>, identity: Identity, calls: Option<Calls>) -> Served {
+    /// The same of a volume that is not mounted, with its server and what that exports.
+    pub fn unmounted(
+        volume: Arc<Volume>,
+        identity: Identity,
+        exports: Option<Arc<dyn Exports>>,
+    ) -> Served {
         let served = Served::new(volume);
-        let calls = calls.map_or_else(OnceLock::new, OnceLock::from);
-        Served { identity: OnceLock::from(identity), calls, ..served }
+        let exports = exports.map_or_else(OnceLock::new, OnceLock::from);
+        Served { identity: OnceLock::from(identity), exports, ..served }
     }
 
     /// The volume.
@@ -73,13 +77,18 @@ impl Served {
         self.identity.get()
     }
 
+    /// What is exported by NFS, if the volume is served so.
+    pub fn exports(&self) -> Option<&dyn Exports> {
+        self.exports.get().map(|exports| &**exports)
+    }
+
     /// The counters of the volume and of its server.
     pub fn stats(&self) -> Value {
         let (stats, memory) = (self.volume.stats(), self.volume.memory());
         let mut shown = describe::stats(&stats, &memory, self.requests.describe());
         shown["transport"] = self.identity().map(|server| server.transport.as_str()).into();
-        if let Some(calls) = self.calls.get() {
-            shown["nfs"] = calls();
+        if let Some(exports) = self.exports() {
+            shown["nfs"] = exports.calls();
         }
         shown
     }

@@ -30,6 +30,26 @@ fn each_action_has_its_command_line() {
             "cffs tune --label 'it'\\''s; rm' DIR",
             "cffs tune --label 'it'\\''s; rm' IMAGE  # after cffs serve --stop IMAGE",
         ),
+        (
+            Action::Errors(Errors::RemountRo),
+            "cffs tune --errors remount-ro DIR",
+            "cffs tune --errors remount-ro IMAGE  # after cffs serve --stop IMAGE",
+        ),
+        (
+            Action::Reserve { bytes: 1 << 20 },
+            "cffs tune --reserve 1048576 DIR",
+            "cffs tune --reserve 1048576 IMAGE  # after cffs serve --stop IMAGE",
+        ),
+        (
+            Action::AddExport("/a b:ro".to_owned()),
+            "cffs serve --export-add '/a b:ro' DIR",
+            "cffs serve --export-add '/a b:ro' IMAGE",
+        ),
+        (
+            Action::RemoveExport("/srv".to_owned()),
+            "cffs serve --export-remove /srv DIR",
+            "cffs serve --export-remove /srv IMAGE",
+        ),
     ] {
         assert_eq!(action.command(Target::Mounted), mounted);
         assert_eq!(action.command(Target::Image), image);

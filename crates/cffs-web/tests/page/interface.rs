@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::thread;
 use std::time::Duration;
 
+use cffs::format::superblock::ErrorsPolicy;
 use serde_json::Value;
 
 use super::client::Client;
@@ -75,7 +76,9 @@ fn every_path_of_the_specification_is_answered_as_it_says() {
     let actions = &paths["/api/v1/actions/{action}"]["post"]["parameters"][0]["schema"]["enum"];
     for action in actions.as_array().expect("actions") {
         let action = action.as_str().expect("a name");
-        let answer = scene.client.post(action, RUN, "{\"label\":\"holidays\"}");
+        let body = r#"{"label": "holidays", "errors": "continue", "reserve_bytes": 4096,
+            "export": "/:ro", "path": "/"}"#;
+        let answer = scene.client.post(action, RUN, body);
         assert_eq!(answer.status, 202, "{action}: {answer:?}");
         assert!(answer.json()["command"].as_str().is_some_and(|line| !line.is_empty()));
     }
@@ -123,12 +126,45 @@ fn figures_are_those_of_the_volume_and_actions_have_their_effect() {
     scene.client.post("label", RUN, "{\"label\":\"it's new\"}");
     assert_eq!(scene.volume.superblock().label, b"it's new");
 
+    scene.client.post("errors", RUN, "{\"errors\":\"remount-ro\"}");
+    scene.client.post("reserve", RUN, "{\"reserve_bytes\":1048576}");
+    let superblock = scene.volume.superblock();
+    assert_eq!(superblock.errors_policy, ErrorsPolicy::RemountReadOnly);
+    assert_eq!(superblock.reserve.fragments * u64::from(superblock.fragment_bytes), 1 << 20);
+    let too_much = format!("{{\"reserve_bytes\":{}}}", u64::MAX);
+    assert_eq!(scene.client.post("reserve", RUN, &too_much).status, 422);
+
     let tree = scene.client.get("/api/v1/layout?path=/", RUN).json();
     assert_eq!(tree["tree"]["totals"]["files"], 40);
     let file = "/api/v1/layout?path=/%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E/f7";
     assert_eq!(scene.client.get(file, RUN).json()["file"]["pieces"], 1);
     let metrics = scene.client.get("/metrics", LOOK).body;
-    assert_eq!(metrics.lines().next(), Some("# 40 null"));
+    assert_eq!(metrics.lines().next(), Some("# 40 \"relatime\""));
+}
+
+#[test]
+fn exports_and_clients_are_shown_and_changed_by_those_who_may_run() {
+    let scene = Scene::new();
+    let nfs = std::net::TcpStream::connect(scene.nfs_address).expect("connected");
+    wait_for(scene.client, "a client", |status| {
+        status["nfs"]["clients"][0]["address"] == "127.0.0.1"
+    });
+    drop(nfs);
+    wait_for(scene.client, "its end", |status| status["nfs"]["clients"] == serde_json::json!([]));
+
+    let add = "{\"export\":\"/:ro,192.0.2.0/24\"}";
+    assert_eq!(scene.client.post("export-add", LOOK, add).status, 403);
+    assert_eq!(scene.client.post("export-add", RUN, add).status, 202);
+    let status = wait_for(scene.client, "an export", |status| {
+        status["nfs"]["exports"][0]["export"] == "/:ro,192.0.2.0/24"
+    });
+    assert_eq!(status["nfs"]["exports"][0]["clients"], serde_json::json!(["192.0.2.0/24"]));
+    let refused = scene.client.post("export-add", RUN, "{\"export\":\"/nothing\"}");
+    assert_eq!(refused.status, 422, "{refused:?}");
+    assert_eq!(scene.client.post("export-remove", RUN, "{\"path\":\"/\"}").status, 202);
+    let again = scene.client.post("export-remove", RUN, "{\"path\":\"/\"}");
+    assert_eq!((again.status, again.json()["error"].as_str()), (422, Some("/ is not exported")));
+    wait_for(scene.client, "no export", |status| status["nfs"]["exports"] == serde_json::json!([]));
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod client;
 mod hostile;
 mod interface;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use cffs::clock::SystemClock;
@@ -12,7 +13,10 @@ use cffs::device::MemoryDevice;
 use cffs::mkfs::MkfsOptions;
 use cffs::units::InodeNo;
 use cffs::vfs::{NewFile, NewKind, Volume};
+use cffs_serve::fuse::Identity;
+use cffs_serve::nfs::{self, Running};
 use cffs_serve::served::Served;
+use cffs_serve::shared::{Beside, NoObserver};
 use cffs_web::{Forms, Options, Page, RecentLog, Server, Target, Tokens};
 
 use client::Client;
@@ -23,6 +27,8 @@ const RUN: &str = "a-token-that-lets-run";
 /// A page about a volume with some files, and a client of it.
 struct Scene {
     page: Option<Page>,
+    nfs: Running,
+    nfs_address: SocketAddr,
     volume: Arc<Volume>,
     client: Client,
     log: RecentLog,
@@ -35,6 +41,11 @@ impl Scene {
         cffs::mkfs::make(&*device, &label).expect("made");
         let opened = cffs::open(device, Arc::new(SystemClock), Default::default());
         let volume = Arc::new(opened.expect("opened"));
+        // It makes its key durable, so before there is anything else to be.
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let exports = vec!["/:insecure".parse().expect("an export")];
+        let nfs = nfs::Server::bind(Arc::clone(&volume), any, exports, Arc::new(NoObserver));
+        let nfs = nfs.expect("listens");
         let dir = make(&volume, InodeNo::ROOT, b"<img src=x onerror=alert(1)>", NewKind::Directory);
         for number in 0..40 {
             let file = make(&volume, dir, format!("f{number}").as_bytes(), NewKind::Regular);
@@ -51,20 +62,42 @@ impl Scene {
             forms: Forms {
                 picture: |report, title| format!("<svg>{title} {}</svg>", report.requests),
                 metrics: |stats, info| {
-                    format!("# {} {}\n", stats["calls"]["writes"], info["server"])
+                    format!("# {} {}\n", stats["calls"]["writes"], info["server"]["atime"])
                 },
             },
         });
         let server = server.expect("listens");
         let client = Client(server.address().expect("bound"));
-        let page = server.start(Arc::new(Served::new(Arc::clone(&volume)))).expect("started");
-        Scene { page: Some(page), volume, client, log }
+        let nfs_address = nfs.address().expect("bound");
+        let exports = Some(nfs.exports());
+        let served = Served::unmounted(Arc::clone(&volume), identity(), exports);
+        let nfs = nfs.start().expect("started");
+        let page = server.start(Arc::new(served)).expect("started");
+        Scene { page: Some(page), nfs, nfs_address, volume, client, log }
+    }
+}
+
+fn identity() -> Identity {
+    Identity {
+        image: Some(String::from("/srv/secret.cffs")),
+        directory: None,
+        pid: std::process::id(),
+        uid: 0,
+        read_only: false,
+        atime: String::from("relatime"),
+        fixed_options: Default::default(),
+        cache_bytes: 1 << 20,
+        transport: String::from("NFS"),
+        mount_type: String::from("not mounted"),
+        started: Identity::now(),
+        restart_failure: None,
     }
 }
 
 impl Drop for Scene {
     fn drop(&mut self) {
         drop(self.page.take());
+        self.nfs.end().expect("ended");
         self.volume.close().expect("closed");
     }
 }

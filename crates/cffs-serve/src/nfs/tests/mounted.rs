@@ -357,9 +357,9 @@ fn a_panic_of_the_server_takes_the_mount_away() {
     let address = nfs.address().expect("an address");
     let mount = fuse::Server::mount(Arc::clone(&volume), directory.path(), &options);
     let mount = mount.expect("mounted");
-    let calls = nfs.calls();
+    let exports = nfs.exports();
     let nfs = Arc::new(nfs.start().expect("started"));
-    mount.set_beside(Arc::clone(&nfs) as _, calls);
+    mount.set_beside(Arc::clone(&nfs) as _, exports);
     let thread = thread::spawn(move || mount.serve());
     fs::write(directory.path().join("f"), b"in memory alone").expect("written");
 

@@ -1,0 +1,77 @@
+//! What those who administer the volume see of its exports and clients, and what they change of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::Connections;
+use super::exports::Export;
+use super::service::Service;
+use crate::shared::Exports;
+
+/// The exports of a server, also while [`Server::serve`](super::Server::serve) runs.
+pub(super) struct Administration {
+    service: Arc<Service>,
+    connections: Arc<Connections>,
+}
+
+impl Administration {
+    pub fn new(service: Arc<Service>, connections: Arc<Connections>) -> Administration {
+        Administration { service, connections }
+    }
+}
+
+impl Exports for Administration {
+    fn calls(&self) -> Value {
+        let calls = self.service.calls().into_iter();
+        calls.map(|(name, count)| (name, Value::from(count))).collect()
+    }
+
+    fn describe(&self) -> Value {
+        let directories = self.service.exported().directories();
+        let exports = directories.iter().map(|directory| {
+            let export = &directory.export;
+            json!({
+                "path": export.path,
+                "export": export.to_string(),
+                "read_only": export.read_only,
+                "clients": export.clients(),
+            })
+        });
+        // A connection that has just ended has no address any more.
+        let streams = self.connections.streams.lock();
+        let peers = streams.iter().filter_map(|stream| stream.peer_addr().ok());
+        let mut counts = BTreeMap::new();
+        for peer in peers {
+            *counts.entry(peer.ip().to_canonical()).or_insert(0_u64) += 1;
+        }
+        let clients = counts.iter().map(|(address, connections)| {
+            json!({ "address": address.to_string(), "connections": connections })
+        });
+        json!({
+            "exports": exports.collect::<Vec<_>>(),
+            "clients": clients.collect::<Vec<_>>(),
+        })
+    }
+
+    fn add(&self, text: &str) -> Result<(), String> {
+        let export: Export = text.parse().map_err(|error| format!("{error}"))?;
+        let path = export.path.clone();
+        let added = self.service.exported().add(export);
+        added
+            .map_err(|error| format!("{path}: {error}; an export is a directory of the volume"))?;
+        tracing::info!(export = text, "exported");
+        Ok(())
+    }
+
+    fn remove(&self, path: &str) -> Result<(), String> {
+        let trimmed = path.trim_end_matches('/');
+        let path = if trimmed.is_empty() { "/" } else { trimmed };
+        if !self.service.exported().remove(path) {
+            return Err(format!("{path} is not exported"));
+        }
+        tracing::info!(path, "not exported any longer");
+        Ok(())
+    }
+}
