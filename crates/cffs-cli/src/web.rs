@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
+use cffs_object::Location;
+use cffs_object::versions;
 use cffs_serve::served::Served;
-use cffs_web::{Forms, Options, Page, Server, Target, Tokens};
+use cffs_web::{Forms, Options, Page, Server, Snapshot, Snapshots, Target, Tokens};
 use clap::Args;
 
 use crate::commands::{layout, stats};
@@ -49,6 +51,10 @@ impl WebOptions {
                 recent.hide(&path.to_string_lossy(), word);
             }
         }
+        // The directory of a store may be in messages without the scheme.
+        if let Some(dir) = source.to_str().and_then(|url| url.strip_prefix("file://")) {
+            recent.hide(dir, "IMAGE");
+        }
         let server = Server::bind(Options {
             address,
             names: self.web_name.clone(),
@@ -56,6 +62,7 @@ impl WebOptions {
             tokens: tokens.clone(),
             log: recent,
             target,
+            snapshots: StoredVersions::of(source),
             forms: Forms { picture: layout::draw, metrics: stats::render },
         });
         let server = server.context("serving the page")?;
@@ -82,6 +89,48 @@ impl WebOptions {
             tracing::error!(error = %format!("{error:#}"), "there is no page any more");
             Bound(None)
         })
+    }
+}
+
+/// The versions of a volume in an object store.
+#[derive(Debug)]
+struct StoredVersions {
+    url: String,
+}
+
+impl StoredVersions {
+    /// Those of a source, if it is a volume in a store and no version of one.
+    fn of(source: &Path) -> Option<Arc<dyn Snapshots>> {
+        let url = source.to_str().filter(|text| Location::is_url(text))?;
+        let location = Location::parse(url).ok()?;
+        let is_volume = location.version().is_none();
+        is_volume.then(|| Arc::new(StoredVersions { url: url.to_owned() }) as Arc<dyn Snapshots>)
+    }
+
+    fn version(&self, name: &str) -> Result<Location, String> {
+        Location::parse(&format!("{}@{name}", self.url)).map_err(|error| error.to_string())
+    }
+}
+
+impl Snapshots for StoredVersions {
+    fn list(&self) -> Result<Vec<Snapshot>, String> {
+        let listed = Location::parse(&self.url).and_then(|location| versions::list(&location));
+        let versions = listed.map_err(|error| error.to_string())?.into_iter();
+        Ok(versions
+            .map(|version| Snapshot {
+                name: version.name,
+                made: version.made,
+                for_clone: version.clone.is_some(),
+            })
+            .collect())
+    }
+
+    fn create(&self, name: &str) -> Result<(), String> {
+        versions::create(&self.version(name)?).map_err(|error| error.to_string())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), String> {
+        versions::remove(&self.version(name)?).map_err(|error| error.to_string())
     }
 }
 

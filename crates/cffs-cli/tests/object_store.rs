@@ -9,7 +9,11 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+#[path = "harness/page.rs"]
+mod page;
+
 use harness::{Scratch, can_mount, fail, succeed};
+use page::Page;
 
 /// How long a server may take to listen.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -166,6 +170,41 @@ fn lose_the_bucket(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Comman
     succeed(scratch.cffs(["umount", "-l"]).arg(&directory).env("LC_ALL", "C"));
 }
 
+/// Versions that the page of a mount keeps are those of the command, and have what was changed before.
+fn keep_versions_by_the_page(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) {
+    let (directory, page) = (scratch.mountpoint(), Page::of(scratch));
+    let mut mount = run(&["mount", "-o", &scratch.log_option()]);
+    succeed(mount.args(page.options()).arg(url).arg(&directory));
+    fs::write(directory.join("before"), b"before").expect("written");
+    let named = "{\"name\":\"by-page\"}";
+    let kept = page.ask("POST /api/v1/actions/snapshot-create", named);
+    assert_eq!(kept.0, 202, "{kept:?}");
+    fs::write(directory.join("before"), b"after").expect("written");
+    assert!(succeed(&mut run(&["snapshot", "ls", url])).lines().any(|line| line == "by-page"));
+    assert!(page.ask("GET /api/v1/snapshots", "").1.contains("by-page"));
+    assert_eq!(succeed(&mut run(&["cat", &format!("{url}@by-page"), "/before"])), "before");
+    let taken = page.ask("POST /api/v1/actions/snapshot-create", named);
+    assert_eq!(taken.0, 409, "{taken:?}");
+    let place = scratch.path().to_str().expect("UTF-8");
+    assert!(!taken.1.contains(place), "a path of the host is shown: {taken:?}");
+    assert_eq!(page.ask("POST /api/v1/actions/snapshot-remove", named).0, 202);
+    assert!(!succeed(&mut run(&["snapshot", "ls", url])).contains("by-page"));
+    let gone = page.ask("POST /api/v1/actions/snapshot-remove", named);
+    assert!(gone.0 == 409 && !gone.1.contains(place), "{gone:?}");
+
+    // What the host says of its files names them.
+    let kept = scratch.path().join("tree/snapshots");
+    let aside = scratch.path().join("aside");
+    fs::rename(&kept, &aside).expect("moved");
+    std::os::unix::fs::symlink(&kept, &kept).expect("made");
+    let broken = page.ask("GET /api/v1/snapshots", "");
+    assert!(broken.0 == 500 && broken.1.contains("IMAGE"), "{broken:?}");
+    assert!(!broken.1.contains(place), "a path of the host is shown: {broken:?}");
+    fs::remove_file(&kept).expect("removed");
+    fs::rename(&aside, &kept).expect("moved");
+    scratch.umount();
+}
+
 fn signal(server: &Child, signal: &str) {
     succeed(Command::new("kill").args([signal, &server.id().to_string()]));
 }
@@ -196,6 +235,7 @@ fn a_volume_in_a_directory() {
     if can_mount() {
         mount_a_volume(&scratch, &url, run);
         wake_a_stopped_server(&scratch, &url, run);
+        keep_versions_by_the_page(&scratch, &url, run);
     }
 }
 

@@ -9,7 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+#[path = "harness/page.rs"]
+mod page;
+
 use harness::{CFFS, Scratch, can_mount, fail, succeed};
+use page::Page;
 
 fn info(scratch: &Scratch) -> serde_json::Value {
     let info = succeed(scratch.cffs(["info", "--json"]).arg(scratch.mountpoint()));
@@ -203,6 +207,30 @@ fn a_program_that_cannot_take_over_is_refused() {
     fs::copy(CFFS, &program).expect("copied");
     restart(&scratch);
     assert_eq!(fs::read(scratch.mountpoint().join("f")).expect("read"), b"served by the old one");
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+#[test]
+fn the_page_goes_on_with_its_tokens_and_shows_the_new_server() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let page = Page::of(&scratch);
+    succeed(scratch.mount_command("transport=dev").args(page.options()));
+    let started = |page: &Page| {
+        let (code, body) = page.ask("GET /api/v1/status", "");
+        assert_eq!(code, 200, "{body}");
+        let status: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+        status["server"]["started"].as_u64().expect("a number")
+    };
+    let before = started(&page);
+    fs::write(scratch.mountpoint().join("f"), "written before").expect("written");
+    restart(&scratch);
+    assert_ne!(started(&page), before, "the old server's figures are shown");
+    assert_eq!(page.ask("POST /api/v1/actions/label", "{\"label\":\"after\"}").0, 202);
+    assert_eq!(info(&scratch)["superblock"]["label"], "after", "it runs another volume");
     scratch.umount();
     scratch.assert_clean();
 }

@@ -312,6 +312,48 @@ function showExportCommand() {
     ? `cffs serve --export-add PATH[:OPTIONS] ${word}` : exportCommand("add", get("export").value));
 }
 
+// Snapshots. They are asked for when the page is opened and after each change: the device may be far away.
+
+async function showSnapshots() {
+  const { snapshots } = await askJson("/api/v1/snapshots");
+  get("snapshots-none").hidden = snapshots.length > 0;
+  get("snapshot-list").replaceChildren(...snapshots.map((one) => {
+    const item = element("li");
+    const what = element("div", undefined, { class: "what" });
+    const made = new Date(one.made * 1000).toLocaleString("en-GB");
+    what.append(element("code", one.name), element("br"),
+      element("span", one.for_clone ? `${made}, for a clone` : made, { class: "note" }));
+    item.append(what);
+    // What is kept for a clone goes with it.
+    if (!one.for_clone) {
+      const button = element("button", "Remove", { type: "button", class: "quiet",
+        "aria-label": `Remove the snapshot ${one.name}` });
+      button.addEventListener("click", () => removeSnapshot(one.name));
+      item.append(button);
+    }
+    return item;
+  }));
+}
+
+async function changeSnapshots(action, name) {
+  const refused = await act(action, { name });
+  show("snapshot-error", refused === null ? "" : `Not done: ${refused}`);
+  await showSnapshots().catch((error) => show("snapshot-error", error.message));
+  return refused === null;
+}
+
+async function removeSnapshot(name) {
+  const what = "What only this version has is deleted from the store.";
+  const command = `cffs snapshot rm URL@${name}`;
+  if (!(await confirmed(`Remove the snapshot ${name}?`, what, "Remove it", command))) return;
+  await changeSnapshots("snapshot-remove", name);
+  get("snapshot").focus();
+}
+
+function showSnapshotCommand() {
+  show("snapshot-command", `cffs sync ${word} && cffs snapshot create URL@${get("snapshot").value || "NAME"}`);
+}
+
 // How far a job is, as [done, total, words].
 const progress = {
   sync: () => [0, 0, "is being made durable"],
@@ -519,7 +561,8 @@ async function follow() {
   get("sign-in").hidden = true;
   for (;;) {
     try {
-      showSnapshot(await askJson("/api/v1/status"));
+      const first = await askJson("/api/v1/status");
+      showSnapshot(first);
       mayRun = (await askJson("/api/v1/role")).role === "run";
       get("look-only").hidden = mayRun;
       for (const button of get("layout-form").querySelectorAll("button")) button.disabled = !mayRun;
@@ -527,6 +570,11 @@ async function follow() {
       shownExports = "";
       get("main").hidden = false;
       get("sign-out").hidden = false;
+      get("snapshots").hidden = !first.has_snapshots || !mayRun;
+      if (first.has_snapshots && mayRun) {
+        showSnapshotCommand();
+        showSnapshots().catch((error) => show("snapshot-error", error.message));
+      }
       await refreshHistory();
       if (wanted !== null && mayRun) {
         get("path").value = wanted;
@@ -565,6 +613,12 @@ get("export-form").addEventListener("submit", async (event) => {
   if (refused === null) get("export").value = "";
   showExportCommand();
 });
+get("snapshot-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  if (await changeSnapshots("snapshot-create", get("snapshot").value)) get("snapshot").value = "";
+  showSnapshotCommand();
+});
+get("snapshot").addEventListener("input", showSnapshotCommand);
 get("export").addEventListener("input", showExportCommand);
 get("layout-form").addEventListener("submit", (event) => { event.preventDefault(); layoutOnce(); });
 get("regroup-here").addEventListener("click", layoutAroundRegroup);

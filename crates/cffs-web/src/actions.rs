@@ -19,7 +19,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::access::Refusal;
-use crate::{RecentLog, Target};
+use crate::snapshots::checked_name;
+use crate::{Options, RecentLog, Snapshots, Target};
 
 /// The rate of a scrub unless another is asked for, as of the command.
 const SCRUB_BYTES_PER_SEC: u64 = 50 << 20;
@@ -41,6 +42,8 @@ pub(crate) enum Action {
     Reserve { bytes: u64 },
     AddExport(String),
     RemoveExport(String),
+    KeepSnapshot(String),
+    RemoveSnapshot(String),
 }
 
 /// What a mount does when it meets damage, unless its options say otherwise.
@@ -83,6 +86,7 @@ pub(crate) struct Body {
     errors: Option<Errors>,
     reserve_bytes: Option<u64>,
     export: Option<String>,
+    name: Option<String>,
 }
 
 impl Action {
@@ -124,6 +128,8 @@ impl Action {
                 let path = body.path.ok_or_else(|| bad("there has to be a path"))?;
                 Action::RemoveExport(path)
             }
+            "snapshot-create" => Action::KeepSnapshot(checked_name(body.name)?),
+            "snapshot-remove" => Action::RemoveSnapshot(checked_name(body.name)?),
             _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "there is no such action")),
         })
     }
@@ -182,6 +188,10 @@ impl Action {
             Action::RemoveExport(path) => {
                 format!("cffs serve --export-remove {} {volume}", quoted(path))
             }
+            Action::KeepSnapshot(name) => {
+                format!("cffs sync {volume} && cffs snapshot create URL@{name}")
+            }
+            Action::RemoveSnapshot(name) => format!("cffs snapshot rm URL@{name}"),
         }
     }
 }
@@ -243,12 +253,14 @@ impl Once {
 pub(crate) struct Actions {
     pub sync: Once,
     pub trim: Once,
+    snapshots: Option<Arc<dyn Snapshots>>,
     log: RecentLog,
 }
 
 impl Actions {
-    pub fn new(log: RecentLog) -> Actions {
-        Actions { sync: Once::default(), trim: Once::default(), log }
+    pub fn new(options: &Options) -> Actions {
+        let (snapshots, log) = (options.snapshots.clone(), options.log.clone());
+        Actions { sync: Once::default(), trim: Once::default(), snapshots, log }
     }
 
     /// Begins an action; where that waits for the device, it is in a thread.
@@ -298,6 +310,13 @@ impl Actions {
             Action::RemoveExport(path) => {
                 self.change_exports(served, |exports| exports.remove(path))?;
             }
+            Action::KeepSnapshot(name) => self.change_snapshots(|snapshots| {
+                // So that it has what its maker sees.
+                served.sync().and_then(|()| snapshots.create(name))
+            })?,
+            Action::RemoveSnapshot(name) => {
+                self.change_snapshots(|snapshots| snapshots.remove(name))?;
+            }
         }
         Ok(())
     }
@@ -305,6 +324,16 @@ impl Actions {
     fn tune(&self, served: &Served, changes: SetVolume) -> Result<(), Refusal> {
         let tuned = served.volume().tune(&changes);
         tuned.map(drop).map_err(|error| self.refused(&error))
+    }
+
+    fn change_snapshots(
+        &self,
+        change: impl FnOnce(&dyn Snapshots) -> Result<(), String>,
+    ) -> Result<(), Refusal> {
+        let conflict = |why: &str| Refusal::new(StatusCode::CONFLICT, self.log.clear(why));
+        let without = || conflict("the device of this volume keeps no snapshots");
+        let snapshots = self.snapshots.as_deref().ok_or_else(without)?;
+        change(snapshots).map_err(|why| conflict(&why))
     }
 
     fn change_exports(

@@ -31,7 +31,7 @@ use tracing::Level;
 use crate::access::{self, Refusal};
 use crate::actions::{self, Action};
 use crate::tokens::Role;
-use crate::{State as Shared, files};
+use crate::{State as Shared, files, snapshots};
 
 /// The longest body of a request.
 const BODY_BYTES_MAX: usize = 8 << 10;
@@ -59,6 +59,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let for_runners = Router::new()
         .route("/api/v1/layout", get(layout_of))
         .route("/api/v1/layout.svg", get(picture_of))
+        .route("/api/v1/snapshots", get(snapshots_of))
         .route("/api/v1/actions/{action}", post(act))
         .route_layer(from_fn_with_state(Arc::clone(&shared), access::run));
     files::router()
@@ -250,6 +251,19 @@ async fn picture_of(
         }
         Found::File(_) => Err(unusable("a file has no picture; ask for its layout".to_owned())),
     }
+}
+
+/// Asks the device each time, which may be far away: so it takes the token that lets run.
+async fn snapshots_of(State(shared): State<Arc<Shared>>) -> Answer {
+    let Some(snapshots) = shared.options.snapshots.clone() else {
+        let why = "the device of this volume keeps no snapshots";
+        return Err(Refusal::new(StatusCode::NOT_FOUND, why));
+    };
+    let listed = waiting(move || snapshots.list()).await?;
+    let failed = |why: String| {
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, shared.options.log.clear(&why))
+    };
+    Ok(Json(snapshots::described(&listed.map_err(failed)?)).into_response())
 }
 
 async fn act(

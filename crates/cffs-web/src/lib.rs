@@ -32,12 +32,14 @@ mod files;
 mod listener;
 mod recent;
 mod samples;
+mod snapshots;
 mod tokens;
 
 use access::Gate;
 use actions::Actions;
 pub use recent::RecentLog;
 use samples::Samples;
+pub use snapshots::{Snapshot, Snapshots};
 pub use tokens::{BadTokens, Tokens};
 
 /// Threads that wait for the device on behalf of browsers: no more than this are kept from the volume's
@@ -59,6 +61,8 @@ pub struct Options {
     pub log: RecentLog,
     /// How commands reach the volume.
     pub target: Target,
+    /// The versions that its device keeps, if it can.
+    pub snapshots: Option<Arc<dyn Snapshots>>,
     /// How it is drawn, and its metrics for Prometheus.
     pub forms: Forms,
 }

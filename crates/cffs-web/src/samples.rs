@@ -131,6 +131,7 @@ struct Shared {
     history: Mutex<History>,
     log: RecentLog,
     target: Target,
+    has_snapshots: bool,
     count: AtomicU64,
     stopping: Mutex<bool>,
     stopped: Condvar,
@@ -140,7 +141,8 @@ impl Samples {
     /// Takes a first sample, and the others in a thread of its own.
     pub fn start(served: Arc<Served>, options: &Options) -> io::Result<Samples> {
         let shared = Arc::new(Shared {
-            actions: Arc::new(Actions::new(options.log.clone())),
+            actions: Arc::new(Actions::new(options)),
+            has_snapshots: options.snapshots.is_some(),
             served: Mutex::new(served),
             history: Mutex::default(),
             log: options.log.clone(),
@@ -223,6 +225,7 @@ impl Shared {
             "state": state(&info, &self.log),
             "volume": info["superblock"],
             "target": self.target.word(),
+            "has_snapshots": self.has_snapshots,
             "server": info["server"],
             "stats": stats,
             "nfs": served.exports().map(|exports| exports.describe()),

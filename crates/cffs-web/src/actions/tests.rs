@@ -50,6 +50,16 @@ fn each_action_has_its_command_line() {
             "cffs serve --export-remove /srv DIR",
             "cffs serve --export-remove /srv IMAGE",
         ),
+        (
+            Action::KeepSnapshot("v1".to_owned()),
+            "cffs sync DIR && cffs snapshot create URL@v1",
+            "cffs sync IMAGE && cffs snapshot create URL@v1",
+        ),
+        (
+            Action::RemoveSnapshot("v1".to_owned()),
+            "cffs snapshot rm URL@v1",
+            "cffs snapshot rm URL@v1",
+        ),
     ] {
         assert_eq!(action.command(Target::Mounted), mounted);
         assert_eq!(action.command(Target::Image), image);

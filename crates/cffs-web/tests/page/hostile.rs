@@ -164,6 +164,7 @@ fn other_machines_are_served_with_a_certificate_only() {
         tokens: Tokens::new().expect("random"),
         log: RecentLog::default(),
         target: Target::Mounted,
+        snapshots: None,
         forms: Forms { picture: |_, _| String::new(), metrics: |_, _| String::new() },
     };
     assert!(matches!(Server::bind(options(None)), Err(BindError::Open(_))));

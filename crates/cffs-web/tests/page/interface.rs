@@ -24,6 +24,7 @@ fn conforms(spec: &Value, schema: &Value, value: &Value, place: &str) {
     let is_of = |kind: &str| match kind {
         "object" => value.is_object(),
         "array" => value.is_array(),
+        "boolean" => value.is_boolean(),
         "string" => value.is_string(),
         "integer" => value.is_u64(),
         "number" => value.is_number(),
@@ -58,7 +59,7 @@ fn every_path_of_the_specification_is_answered_as_it_says() {
     let served = scene.client.request("GET /api/v1/openapi.json", "", "");
     assert_eq!(served.json(), spec);
     let paths = spec["paths"].as_object().expect("paths");
-    assert_eq!(paths.len(), 9, "a path more needs a line in this test");
+    assert_eq!(paths.len(), 10, "a path more needs a line in this test");
     for (path, methods) in paths {
         if path == "/api/v1/events" || methods["get"].is_null() {
             continue;
@@ -77,7 +78,7 @@ fn every_path_of_the_specification_is_answered_as_it_says() {
     for action in actions.as_array().expect("actions") {
         let action = action.as_str().expect("a name");
         let body = r#"{"label": "holidays", "errors": "continue", "reserve_bytes": 4096,
-            "export": "/:ro", "path": "/"}"#;
+            "export": "/:ro", "path": "/", "name": "v1"}"#;
         let answer = scene.client.post(action, RUN, body);
         assert_eq!(answer.status, 202, "{action}: {answer:?}");
         assert!(answer.json()["command"].as_str().is_some_and(|line| !line.is_empty()));
@@ -165,6 +166,29 @@ fn exports_and_clients_are_shown_and_changed_by_those_who_may_run() {
     let again = scene.client.post("export-remove", RUN, "{\"path\":\"/\"}");
     assert_eq!((again.status, again.json()["error"].as_str()), (422, Some("/ is not exported")));
     wait_for(scene.client, "no export", |status| status["nfs"]["exports"] == serde_json::json!([]));
+}
+
+#[test]
+fn snapshots_are_kept_of_what_is_durable_listed_and_removed_by_those_who_may_run() {
+    let scene = Scene::new();
+    assert!(scene.volume.stats().dirty_bytes > 100_000, "there was nothing to make durable");
+    let named = "{\"name\":\"before-2\"}";
+    assert_eq!(scene.client.post("snapshot-create", LOOK, named).status, 403);
+    assert_eq!(scene.client.get("/api/v1/snapshots", LOOK).status, 403);
+    assert_eq!(scene.client.post("snapshot-create", RUN, named).status, 202);
+    assert!(scene.volume.stats().dirty_bytes < 10_000, "what was changed is not in it");
+    let again = scene.client.post("snapshot-create", RUN, named);
+    assert_eq!(again.status, 409, "{again:?}");
+    let listed = || scene.client.get("/api/v1/snapshots", RUN).json()["snapshots"].clone();
+    assert_eq!(listed()[0]["name"], "before-2");
+    for name in ["", "a/b", "../x", "a@b", "a b", &"x".repeat(129)] {
+        for action in ["snapshot-create", "snapshot-remove"] {
+            let body = serde_json::json!({ "name": name }).to_string();
+            assert_eq!(scene.client.post(action, RUN, &body).status, 422, "{name}");
+        }
+    }
+    assert_eq!(scene.client.post("snapshot-remove", RUN, named).status, 202);
+    assert_eq!(listed(), serde_json::json!([]));
 }
 
 #[test]

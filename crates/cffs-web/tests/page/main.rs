@@ -6,7 +6,8 @@ mod hostile;
 mod interface;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use cffs::clock::SystemClock;
 use cffs::device::MemoryDevice;
@@ -17,7 +18,7 @@ use cffs_serve::fuse::Identity;
 use cffs_serve::nfs::{self, Running};
 use cffs_serve::served::Served;
 use cffs_serve::shared::{Beside, NoObserver};
-use cffs_web::{Forms, Options, Page, RecentLog, Server, Target, Tokens};
+use cffs_web::{Forms, Options, Page, RecentLog, Server, Snapshot, Snapshots, Target, Tokens};
 
 use client::Client;
 
@@ -59,6 +60,7 @@ impl Scene {
             tokens: Tokens { look: LOOK.to_owned(), run: RUN.to_owned() },
             log: log.clone(),
             target: Target::Image,
+            snapshots: Some(Arc::new(Kept::default())),
             forms: Forms {
                 picture: |report, title| format!("<svg>{title} {}</svg>", report.requests),
                 metrics: |stats, info| {
@@ -74,6 +76,31 @@ impl Scene {
         let nfs = nfs.start().expect("started");
         let page = server.start(Arc::new(served)).expect("started");
         Scene { page: Some(page), nfs, nfs_address, volume, client, log }
+    }
+}
+
+/// A device that keeps names.
+#[derive(Debug, Default)]
+struct Kept(Mutex<Vec<Snapshot>>);
+
+impl Snapshots for Kept {
+    fn list(&self) -> Result<Vec<Snapshot>, String> {
+        Ok(self.0.lock().expect("sound").clone())
+    }
+
+    fn create(&self, name: &str) -> Result<(), String> {
+        let mut kept = self.0.lock().expect("sound");
+        if kept.iter().any(|one| one.name == name) {
+            return Err(format!("there is a version {name} already"));
+        }
+        let made = SystemTime::now();
+        kept.push(Snapshot { name: name.to_owned(), made, for_clone: false });
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), String> {
+        self.0.lock().expect("sound").retain(|one| one.name != name);
+        Ok(())
     }
 }
 
