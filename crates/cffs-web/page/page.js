@@ -567,7 +567,7 @@ async function follow() {
       get("look-only").hidden = mayRun;
       for (const button of get("layout-form").querySelectorAll("button")) button.disabled = !mayRun;
       showJobs(jobs);
-      shownExports = "";
+      showNfs(first.nfs);
       get("main").hidden = false;
       get("sign-out").hidden = false;
       get("snapshots").hidden = !first.has_snapshots || !mayRun;

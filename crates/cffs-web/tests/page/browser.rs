@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 
 use super::{LOOK, RUN, Scene};
 
-fn has_chromium() -> bool {
+/// Whether there is one; says so if not.
+pub fn has_chromium() -> bool {
     let found = Command::new("chromium").arg("--version").stdout(Stdio::null()).status();
     if found.is_err() {
         eprintln!("not run: there is no chromium (package chromium)");

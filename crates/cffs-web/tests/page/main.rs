@@ -2,10 +2,14 @@
 
 mod browser;
 mod client;
+mod driver;
 mod hostile;
 mod interface;
+mod people;
+mod tls;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
@@ -37,6 +41,10 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
+        Scene::with_certificate(None)
+    }
+
+    fn with_certificate(certificate: Option<PathBuf>) -> Scene {
         let device = Arc::new(MemoryDevice::new(32 << 20));
         let label = MkfsOptions { label: b"photos".to_vec(), ..Default::default() };
         cffs::mkfs::make(&*device, &label).expect("made");
@@ -56,7 +64,7 @@ impl Scene {
         let server = Server::bind(Options {
             address: "127.0.0.1:0".parse().expect("an address"),
             names: vec![String::from("volume.example")],
-            certificate: None,
+            certificate,
             tokens: Tokens { look: LOOK.to_owned(), run: RUN.to_owned() },
             log: log.clone(),
             target: Target::Image,
@@ -125,7 +133,8 @@ impl Drop for Scene {
     fn drop(&mut self) {
         drop(self.page.take());
         self.nfs.end().expect("ended");
-        self.volume.close().expect("closed");
+        let closed = self.volume.close();
+        assert!(closed.is_ok() || self.volume.latched().is_some(), "{closed:?}");
     }
 }
 

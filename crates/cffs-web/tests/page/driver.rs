@@ -1,0 +1,146 @@
+//! Chromium, driven as by a person: keys, colours, and what a screen reader gets, by its DevTools protocol
+//! over a pair of pipes.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// How long something on the page may take to come.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A browser with one page open.
+pub struct Browser {
+    process: Child,
+    commands: File,
+    answers: BufReader<File>,
+    session: Value,
+    number: u64,
+    _profile: tempfile::TempDir,
+}
+
+impl Browser {
+    /// Opens the page at an address; `None` without chromium.
+    pub fn open(url: &str) -> Option<Browser> {
+        if !super::browser::has_chromium() {
+            return None;
+        }
+        let profile = tempfile::tempdir().expect("a directory");
+        let pipe = |name: &str| profile.path().join(name);
+        let made = Command::new("mkfifo").args([pipe("commands"), pipe("answers")]).status();
+        assert!(made.expect("run").success());
+        // The protocol is at descriptors 3 and 4. The browser ends when the pipe of commands does.
+        let process = Command::new("sh")
+            .args(["-c", "exec timeout 120 chromium \"$@\" 3<\"$0/commands\" 4>\"$0/answers\""])
+            .arg(profile.path())
+            .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+            .args(["--remote-debugging-pipe", "--window-size=1000,900"])
+            .arg(format!("--user-data-dir={}", pipe("profile").display()))
+            .arg("about:blank")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("started");
+        let open = |path: &Path, write| File::options().write(write).read(!write).open(path);
+        let commands = open(&pipe("commands"), true).expect("opened");
+        let answers = BufReader::new(open(&pipe("answers"), false).expect("opened"));
+        let (session, number) = (Value::Null, 0);
+        let mut browser =
+            Browser { process, commands, answers, session, number, _profile: profile };
+        let target = browser.call("Target.createTarget", json!({ "url": url }));
+        let id = &target["targetId"];
+        let attached = json!({ "targetId": id, "flatten": true });
+        browser.session = browser.call("Target.attachToTarget", attached)["sessionId"].clone();
+        browser.wait_until_loaded();
+        Some(browser)
+    }
+
+    /// Until then there may be nothing in which an expression could have a value.
+    fn wait_until_loaded(&mut self) {
+        let expression = "document.readyState === 'complete' && location.protocol === 'http:'";
+        let began = Instant::now();
+        let asked = json!({ "expression": expression, "returnByValue": true });
+        let is_loaded = |answer: Value| answer["result"]["value"] == true;
+        while !self.try_call("Runtime.evaluate", asked.clone()).is_ok_and(is_loaded) {
+            assert!(began.elapsed() < PATIENCE, "the page does not load");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Has the browser do something that it must be able to, and returns its answer.
+    pub fn call(&mut self, method: &str, parameters: Value) -> Value {
+        self.try_call(method, parameters).unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    fn try_call(&mut self, method: &str, parameters: Value) -> Result<Value, Value> {
+        self.number += 1;
+        let mut message = json!({ "id": self.number, "method": method, "params": parameters });
+        if !self.session.is_null() {
+            message["sessionId"] = self.session.clone();
+        }
+        let mut bytes = message.to_string().into_bytes();
+        bytes.push(0);
+        self.commands.write_all(&bytes).expect("sent");
+        loop {
+            let mut bytes = Vec::new();
+            self.answers.read_until(0, &mut bytes).expect("read");
+            assert_eq!(bytes.pop(), Some(0), "chromium has ended");
+            let mut answer: Value = serde_json::from_slice(&bytes).expect("JSON");
+            if answer["id"] == self.number {
+                let error = answer["error"].take();
+                return if error.is_null() { Ok(answer["result"].take()) } else { Err(error) };
+            }
+        }
+    }
+
+    /// The value of an expression on the page.
+    pub fn value(&mut self, expression: &str) -> Value {
+        let asked = json!({ "expression": expression, "returnByValue": true });
+        let mut answer = self.call("Runtime.evaluate", asked);
+        assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer}");
+        answer["result"]["value"].take()
+    }
+
+    /// Waits until an expression is true.
+    pub fn wait_for(&mut self, expression: &str) {
+        let began = Instant::now();
+        while self.value(expression) != true {
+            assert!(began.elapsed() < PATIENCE, "this did not come: {expression}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Presses a key, and lets it go.
+    pub fn press(&mut self, key: &str) {
+        let (code, text) = match key {
+            "Tab" => (9, ""),
+            "Enter" => (13, "\r"),
+            "Escape" => (27, ""),
+            other => panic!("the test does not know {other}"),
+        };
+        for kind in ["keyDown", "keyUp"] {
+            let mut event =
+                json!({ "type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code });
+            if kind == "keyDown" && !text.is_empty() {
+                event["text"] = text.into();
+            }
+            self.call("Input.dispatchKeyEvent", event);
+        }
+    }
+
+    /// Shows the page in the colours that people prefer.
+    pub fn prefer(&mut self, scheme: &str) {
+        let feature = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
+        self.call("Emulation.setEmulatedMedia", json!({ "features": feature }));
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

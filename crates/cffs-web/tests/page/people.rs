@@ -1,0 +1,201 @@
+//! The page for those who have no mouse, hear it, or see it in dark; and the page when something is wrong.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::driver::Browser;
+use super::{RUN, Scene};
+
+/// What can be focused and is there to be used, in the order of the page. Each gets a number.
+const CONTROLS: &str = "
+    [...document.querySelectorAll('a[href], button, input, select, summary, [tabindex=\"0\"]')]
+      .filter((one) => !one.disabled && one.checkVisibility({ visibilityProperty: true }))
+      .map((one, number) => { one.dataset.number = number; return number; })";
+
+/// Texts of which the colour is too close to what is behind it, and the ratios of all.
+const CONTRASTS: &str = "(() => {
+    const channels = (text) => text.match(/[\\d.]+/g).map(Number);
+    const light = (rgb) => {
+      const [r, g, b] = rgb.map((one) => one / 255)
+        .map((one) => (one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4));
+      return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const behind = (one) => {
+      for (let at = one; at; at = at.parentElement) {
+        const [r, g, b, a = 1] = channels(getComputedStyle(at).backgroundColor);
+        if (a === 1) return [r, g, b];
+      }
+      return channels(getComputedStyle(document.documentElement).backgroundColor).slice(0, 3);
+    };
+    const texts = [...document.querySelectorAll('body *')].filter((one) =>
+      [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim() !== '')
+      && one.checkVisibility() && !one.disabled && one.tagName !== 'OPTION');
+    return texts.map((one) => {
+      const pair = [light(channels(getComputedStyle(one).color).slice(0, 3)), light(behind(one))];
+      const ratio = (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
+      return [Math.round(ratio * 100) / 100, `${one.tagName} ${one.id}.${one.className}`];
+    });
+  })()";
+
+fn open(scene: &Scene) -> Option<Browser> {
+    let mut browser = Browser::open(&format!("http://{}/#{RUN}", scene.client.0))?;
+    browser.wait_for("!document.getElementById('main').hidden");
+    browser.wait_for("document.querySelector('#exports button:enabled') !== null");
+    Some(browser)
+}
+
+#[test]
+fn the_tab_key_reaches_every_control_in_order_and_shows_where_it_is() {
+    let scene = Scene::new();
+    let Some(mut browser) = open(&scene) else { return };
+    let count = browser.value(CONTROLS).as_array().map_or(0, Vec::len);
+    assert!(count > 20, "{count} controls");
+    let mut visited = Vec::new();
+    for _ in 0..count {
+        browser.press("Tab");
+        let at = browser.value(
+            "(() => {
+                const at = document.activeElement, style = getComputedStyle(at);
+                const shown = style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2;
+                return [Number(at.dataset.number ?? -1), shown, at.outerHTML.slice(0, 90)];
+            })()",
+        );
+        assert_eq!(at[1], true, "the focus is not to be seen: {at}");
+        visited.push(at[0].as_i64().unwrap_or(-1));
+    }
+    let all: Vec<i64> = (0..count as i64).collect();
+    assert_eq!(visited, all, "each control once, in the order of the page");
+}
+
+#[test]
+fn an_export_is_removed_by_keys_alone_and_not_by_mistake() {
+    let scene = Scene::new();
+    let Some(mut browser) = open(&scene) else { return };
+    let is_open = "document.getElementById('confirm').open";
+    let at = |browser: &mut Browser| browser.value("document.activeElement.textContent");
+    let exports = "document.querySelectorAll('#exports li').length";
+    browser.value("document.querySelector('#exports button').focus()");
+    browser.press("Enter");
+    browser.wait_for(is_open);
+    assert_eq!(at(&mut browser), "Keep it", "the harmless one comes first");
+    let command = browser.value("document.getElementById('confirm-command').textContent");
+    assert_eq!(command, "cffs serve --export-remove / IMAGE");
+    browser.press("Escape");
+    browser.wait_for(&format!("!{is_open}"));
+    assert_eq!(at(&mut browser), "Remove", "the focus comes back");
+    browser.press("Enter");
+    browser.wait_for(is_open);
+    browser.press("Enter");
+    browser.wait_for(&format!("!{is_open}"));
+    // What was begun by mistake would show by now.
+    let samples = || scene.page.as_ref().map_or(0, cffs_web::Page::samples);
+    let (seen, began) = (samples(), Instant::now());
+    while samples() < seen + 2 {
+        assert!(began.elapsed() < Duration::from_secs(30), "there are no samples");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(browser.value("document.getElementById('said').textContent"), "");
+    assert_eq!(browser.value(exports), 1, "it was removed though nobody agreed");
+    browser.press("Enter");
+    browser.wait_for(is_open);
+    browser.press("Tab");
+    assert_eq!(at(&mut browser), "Remove it");
+    browser.press("Enter");
+    browser.wait_for(&format!("{exports} === 0"));
+    browser.wait_for("!document.getElementById('exports-none').hidden");
+    assert_eq!(browser.value("document.activeElement.id"), "export", "the focus is lost");
+}
+
+#[test]
+fn a_screen_reader_gets_names_landmarks_and_what_changes() {
+    let scene = Scene::new();
+    let Some(mut browser) = open(&scene) else { return };
+    let tree = browser.call("Accessibility.getFullAXTree", json!({}));
+    let nodes: Vec<(String, String)> = tree["nodes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|node| node["ignored"] != true)
+        .map(|node| {
+            let text = |of: &Value| of["value"].as_str().unwrap_or_default().to_owned();
+            (text(&node["role"]), text(&node["name"]))
+        })
+        .collect();
+    let needs_name = [
+        "button",
+        "textbox",
+        "searchbox",
+        "combobox",
+        "spinbutton",
+        "progressbar",
+        "region",
+        "link",
+        "image",
+        "list",
+    ];
+    let unnamed: Vec<_> = nodes
+        .iter()
+        .filter(|(role, name)| needs_name.contains(&role.as_str()) && name.trim().is_empty())
+        .collect();
+    // The list of actions is named by the heading of its section.
+    assert!(unnamed.iter().all(|(role, _)| role == "list"), "{unnamed:?}");
+    let has = |role: &str, name: &str| nodes.iter().any(|(r, n)| r == role && n.contains(name));
+    for (role, name) in [
+        ("banner", ""),
+        ("main", ""),
+        ("contentinfo", ""),
+        ("region", "At a glance"),
+        ("region", "NFS: exports and clients"),
+        ("button", "Remove the export /"),
+        ("textbox", "Export a directory, with options"),
+        ("combobox", "When damage is met"),
+        ("spinbutton", "MiB"),
+        ("progressbar", "Space in use"),
+        ("status", ""),
+    ] {
+        assert!(has(role, name), "there is no {role} named {name}: {nodes:?}");
+    }
+    let live = browser.value(
+        "['state', 'said', 'why', 'lost', 'export-error', 'snapshot-error', 'sign-in-error']
+            .every((id) => ['status', 'alert'].includes(document.getElementById(id).role))",
+    );
+    assert_eq!(live, true, "something changes and is not announced");
+}
+
+#[test]
+fn text_stands_out_in_light_and_in_dark() {
+    let scene = Scene::new();
+    let Some(mut browser) = open(&scene) else { return };
+    let mut grounds = Vec::new();
+    for scheme in ["light", "dark"] {
+        browser.prefer(scheme);
+        grounds.push(browser.value("getComputedStyle(document.body).backgroundColor"));
+        let all = browser.value(CONTRASTS);
+        let all = all.as_array().expect("texts");
+        assert!(all.len() > 50, "{} texts", all.len());
+        let faint: Vec<_> = all.iter().filter(|one| one[0].as_f64() < Some(4.5)).collect();
+        assert!(faint.is_empty(), "{scheme}: {faint:?}");
+    }
+    assert_ne!(grounds[0], grounds[1], "dark looks as light does");
+}
+
+#[test]
+fn a_volume_that_latched_and_a_server_that_is_gone_are_announced() {
+    let mut scene = Scene::new();
+    let Some(mut browser) = open(&scene) else { return };
+    let text = |browser: &mut Browser, id: &str| {
+        browser.value(&format!("document.getElementById('{id}').textContent"))
+    };
+    scene.volume.distrust("the test says so");
+    browser.wait_for("document.getElementById('state').textContent === 'latched'");
+    assert_eq!(browser.value("document.getElementById('state').className"), "badge bad");
+    assert_eq!(browser.value("document.getElementById('why').hidden"), false);
+    let why = text(&mut browser, "why");
+    assert!(why.as_str().is_some_and(|why| why.contains("the test says so")), "{why}");
+
+    drop(scene.page.take());
+    browser.wait_for("!document.getElementById('lost').hidden");
+    assert_eq!(text(&mut browser, "state"), "not reached");
+    assert_eq!(browser.value("document.getElementById('lost').role"), "alert");
+}
