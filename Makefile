@@ -51,7 +51,7 @@ ALSO ?=
 .DEFAULT_GOAL := help
 .PHONY: help setup build run test test-quick fmt lint install uninstall
 .PHONY: deb test-deb clean-room wheel
-.PHONY: fuzz soak fsck-scale nfs-recovery page-pictures bench bench-quick deny clean
+.PHONY: fuzz soak fsck-scale nfs-recovery page-pictures page-cost bench bench-quick deny clean
 
 help: ## List what can be done
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -173,6 +173,9 @@ nfs-recovery: ## Crash NFS servers under load and measure their recovery (needs 
 
 page-pictures: ## Take the pictures of the page in docs/pictures, in chromium
 	scripts/page-pictures.sh
+
+page-cost: ## Count the instructions that fifty browsers at the page cost its server, by valgrind
+	scripts/page-cost.sh
 
 bench: ## Compare with other file systems on emulated disks (needs root; hours)
 	scripts/bench.sh

@@ -25,7 +25,9 @@ for round in 1 2 3 4 5 6; do
     "$cffs" import "$scratch/tree.cffs" "$scratch/new" "/mail-$round" >/dev/null
     rm -r "$scratch/new"
 done
-"$cffs" serve --web "$address" --web-token "$scratch/tokens" "$scratch/tree.cffs" 2>/dev/null
+nfs=127.0.0.1:$((${address##*:} + 1))
+"$cffs" serve --web "$address" --web-token "$scratch/tokens" --nfs "$nfs" --export /:192.0.2.0/24 \
+    --export /crates:ro "$scratch/tree.cffs" 2>/dev/null
 token=$(sed -n 's/^run //p' "$scratch/tokens")
 ask() { # PATH
     python3 - "$token" "http://$address$1" <<'PYTHON'

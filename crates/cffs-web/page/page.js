@@ -180,22 +180,23 @@ const actions = [
     command: () => alone(`cffs regroup ${word}`), stop: "regroup-stop" },
   { name: "trim", title: "Trim", what: "Gives free space back to the device.",
     command: () => alone(`cffs trim ${word}`) },
-  { name: "label", title: "Set label", what: "Names the volume.", input: "New label",
+  { name: "label", title: "Set label", what: "Names the volume.", input: "Label",
+    now: (volume) => volume.label,
     command: (value) => alone(`cffs tune --label ${quoted(value)} ${word}`),
     body: (value) => ({ label: value }) },
   { name: "errors", title: "Set policy", what: "Decides what a mount does when it meets damage.",
-    input: "When damage is met", choices: { continue: "go on, and fail that call",
+    input: "When damage is met", now: (volume) => volume.errors, choices: { continue: "go on, and fail that call",
       "remount-ro": "refuse changes from then on", default: "what the program does by itself" },
     command: (value) => alone(`cffs tune --errors ${value || "continue"} ${word}`),
     body: (value) => ({ errors: value }) },
   { name: "reserve", title: "Set reserve", what: "Keeps the last part of the space for root.",
-    input: "MiB", kind: "number",
+    input: "Reserve in MiB", kind: "number", now: (volume) => (volume.reserve?.bytes ?? 0) / 2 ** 20,
     command: (value) => alone(`cffs tune --reserve ${reserveBytes(value)} ${word}`),
     body: (value) => ({ reserve_bytes: reserveBytes(value) }) },
 ];
 
 function reserveBytes(value) {
-  return Math.max(0, Math.round(Number(value) || 0)) * 2 ** 20;
+  return Math.round(Math.max(0, Number(value) || 0) * 2 ** 20);
 }
 
 // Begins an action, and returns why it did not begin.
@@ -224,14 +225,21 @@ function makeActions() {
       const id = `in-${action.name}`;
       input = action.choices ? element("select", undefined, { id })
         : element("input", undefined, { id, type: action.kind ?? "text", maxlength: 64, autocomplete: "off" });
-      if (action.kind === "number") Object.assign(input, { min: 0, value: 0 });
+      if (action.kind === "number") Object.assign(input, { min: 0, step: "any", value: 0 });
       for (const [value, name] of Object.entries(action.choices ?? {})) {
         input.append(element("option", name, { value }));
       }
-      input.addEventListener("input", () => { code.textContent = action.command(input.value); });
-      text.append(" ", element("label", `${action.input} `, { for: input.id }), input);
+      input.addEventListener("input", () => {
+        action.edited = true;
+        code.textContent = action.command(input.value);
+      });
+      const row = element("div", undefined, { class: "row" });
+      row.append(element("label", action.input, { for: input.id }), input);
+      text.append(row);
     }
-    button.addEventListener("click", () => act(action.name, action.body?.(input.value)));
+    button.addEventListener("click", async () => {
+      if (await act(action.name, action.body?.(input.value)) === null) action.edited = false;
+    });
     const how = element("div", undefined, { class: "how" });
     const bar = element("progress", undefined, { "aria-label": `${action.title}: progress` });
     bar.hidden = true;
@@ -511,6 +519,12 @@ async function showLog() {
 function showSnapshot(snapshot) {
   word = snapshot.target;
   for (const action of actions) {
+    // What is so now, until somebody writes something else: a press without a change changes nothing.
+    const field = action.field;
+    if (field && !action.edited) {
+      const now = String(action.now(snapshot.volume));
+      if (field.value !== now) field.value = now;
+    }
     const line = action.command(action.field?.value ?? "");
     if (action.code.textContent !== line) action.code.textContent = line;
   }

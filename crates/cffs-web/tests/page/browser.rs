@@ -47,7 +47,7 @@ fn figures_and_a_layout_appear_and_names_stay_text() {
     assert_quiet(&complaints);
     for text in [
         "<title>photos: in use</title>",
-        "cffs tune --label '' IMAGE",
+        "cffs tune --label photos IMAGE",
         "40 files in ",
         "&lt;img src=x onerror=alert(1)&gt;",
         "Where it lies on the device. 40 files",

@@ -150,7 +150,7 @@ fn a_screen_reader_gets_names_landmarks_and_what_changes() {
         ("button", "Remove the export /"),
         ("textbox", "Export a directory, with options"),
         ("combobox", "When damage is met"),
-        ("spinbutton", "MiB"),
+        ("spinbutton", "Reserve in MiB"),
         ("progressbar", "Space in use"),
         ("status", ""),
     ] {
@@ -178,6 +178,29 @@ fn text_stands_out_in_light_and_in_dark() {
         assert!(faint.is_empty(), "{scheme}: {faint:?}");
     }
     assert_ne!(grounds[0], grounds[1], "dark looks as light does");
+}
+
+#[test]
+fn fields_begin_as_the_volume_is_so_that_a_press_by_itself_changes_nothing() {
+    let scene = Scene::new();
+    let body = |text: Value| text.to_string();
+    scene.client.post("reserve", RUN, &body(json!({ "reserve_bytes": 3 << 20 })));
+    scene.client.post("errors", RUN, &body(json!({ "errors": "remount-ro" })));
+    let before = scene.volume.superblock();
+    assert!(before.reserve.fragments > 0);
+    let Some(mut browser) = open(&scene) else { return };
+    browser.wait_for("document.getElementById('in-errors').value === 'remount-ro'");
+    browser.wait_for("document.getElementById('in-reserve').value === '3'");
+    for field in ["label", "errors", "reserve"] {
+        browser.value("document.getElementById('said').textContent = ''");
+        browser.value(&format!(
+            "document.getElementById('in-{field}').closest('li').querySelector('button').click()"
+        ));
+        browser.wait_for("document.getElementById('said').textContent.startsWith('Begun')");
+    }
+    let after = scene.volume.superblock();
+    assert_eq!(after.label, before.label);
+    assert_eq!((after.reserve, after.errors_policy), (before.reserve, before.errors_policy));
 }
 
 #[test]
