@@ -152,7 +152,7 @@ impl Store {
     /// Nothing of an inode that is destroyed is written or kept.
     pub(super) fn drop_inode(&self, file: &mut VnodeState) {
         file.inode.attributes = Some(Attributes::default());
-        (file.dirty, file.xattrs_changed) = (false, false);
+        (file.changes.dirty, file.changes.xattrs) = (false, false);
         self.weigh(file);
     }
 
@@ -170,7 +170,7 @@ impl Store {
 impl VnodeState {
     /// Drops the attributes from memory if the device has them as they are.
     pub(super) fn forget_attributes(&mut self) {
-        if !self.xattrs_changed && self.inode.xattr_block.len > 0 {
+        if !self.changes.xattrs && self.inode.xattr_block.len > 0 {
             self.inode.attributes = None;
         }
     }

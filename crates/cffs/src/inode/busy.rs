@@ -298,7 +298,7 @@ pub fn space_of(file: &VnodeState, layout: &Layout) -> Vec<FragRun> {
     let data = map.into_iter().flat_map(|map| map.iter().map(|extent| extent.run()));
     let tree = map.into_iter().flat_map(|map| map.tree_blocks().map(block));
     data.chain(tree)
-        .chain([file.inode.xattr_block, file.xattr_space])
+        .chain([file.inode.xattr_block, file.promised.xattr_space])
         .filter(|run| run.len > 0)
         .collect()
 }

@@ -67,13 +67,13 @@ impl Store {
     }
 
     fn move_contents(&self, file: &mut Locked<'_>, replaced: bool) -> Result<()> {
-        let (moves, was_clean) = (file.moves, file.pages.is_empty());
-        file.moves = true;
+        let (moves, was_clean) = (file.changes.moves, file.pages.is_empty());
+        file.changes.moves = true;
         if let Err(error) = self.own_pages(file, replaced) {
             // Nothing is changed yet: the pages can go again.
             if was_clean {
                 self.drop_pages(file, FileBlock(0));
-                file.moves = moves;
+                file.changes.moves = moves;
             }
             return Err(error);
         }
@@ -96,7 +96,7 @@ impl Store {
     /// in this state before the contents are overwritten in place.
     pub fn drop_checksum(&self, file: &mut Locked<'_>) {
         file.inode.content_checksum = None;
-        file.moves = true;
+        file.changes.moves = true;
         self.mark_dirty(file);
     }
 

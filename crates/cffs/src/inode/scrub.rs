@@ -74,7 +74,7 @@ impl<'s> Scrubber<'s> {
         let inode = &file.inode;
         let tree = self.tree(inode);
         self.note(tree);
-        if inode.xattr_block.len > 0 && !file.xattrs_changed {
+        if inode.xattr_block.len > 0 && !file.changes.xattrs {
             let attributes = self.attributes(inode);
             self.note(attributes);
         }

@@ -34,7 +34,7 @@ impl Store {
     pub(super) fn promise_page(&self, file: &mut Locked<'_>, position: FileBlock) -> Result<()> {
         let fragments = u64::from(self.layout.block_fragments());
         let Range { start: FileFrag(first), end: FileFrag(end) } = self.layout.file_frags(position);
-        let in_place = !file.moves
+        let in_place = !file.changes.moves
             && (file.inode.size > self.small_bytes_max()
                 || !self.features.content_checksum
                 || file.inode.map().is_some_and(ExtentMap::has_unwritten));
@@ -47,10 +47,11 @@ impl Store {
         // without a checksum, which it does if the inode has not changed since.
         let used_end = end.min(self.layout.fragments_for(file.inode.size));
         let has_place = first < used_end && is_all_mapped(file, first..used_end);
-        let is_bare = !file.moves && !file.dirty && file.inode.content_checksum.is_none();
+        let is_bare =
+            !file.changes.moves && !file.changes.dirty && file.inode.content_checksum.is_none();
         match self.promise_move(file, fragments) {
             Err(Error::NoSpace) if is_bare && has_place => {
-                file.tail_unpromised |= used_end < end;
+                file.promised.lacks_tail |= used_end < end;
                 Ok(())
             }
             other => other,
@@ -63,7 +64,7 @@ impl Store {
         // Their extents may go, and others may come.
         let promised = self.promise_spill(file, 2 * fragments, false);
         match promised {
-            Ok(()) => file.reserved += fragments,
+            Ok(()) => file.promised.fragments += fragments,
             Err(_) => self.alloc.unreserve(fragments),
         }
         promised
@@ -71,9 +72,9 @@ impl Store {
 
     /// Before the file grows: its last page may have been changed where it lies.
     pub(super) fn promise_growth(&self, file: &mut Locked<'_>, size: u64) -> Result<()> {
-        if file.tail_unpromised && size > file.inode.size {
+        if file.promised.lacks_tail && size > file.inode.size {
             self.promise_move(file, self.layout.block_fragments().into())?;
-            file.tail_unpromised = false;
+            file.promised.lacks_tail = false;
         }
         Ok(())
     }
@@ -85,13 +86,14 @@ impl Store {
         let (first, end) = (page.start.0, page.end.0);
         let kept = first + 1..end;
         let is_cut = kept.contains(&self.layout.fragments_for(size));
-        file.tail_unpromised |= is_cut && !file.moves && is_all_mapped(file, first..end);
+        file.promised.lacks_tail |=
+            is_cut && !file.changes.moves && is_all_mapped(file, first..end);
     }
 
     /// Gives back what was promised to a file.
     pub(super) fn settle_promises(&self, file: &mut VnodeState) {
-        self.alloc.unreserve(std::mem::take(&mut file.reserved));
-        self.alloc.unreserve_blocks(std::mem::take(&mut file.reserved_blocks));
+        self.alloc.unreserve(std::mem::take(&mut file.promised.fragments));
+        self.alloc.unreserve_blocks(std::mem::take(&mut file.promised.blocks));
     }
 
     /// Maps the holes of a range to fragments that read as zeros. The size stays.
@@ -188,7 +190,7 @@ impl Store {
         self.unmap(file, FileFrag::ALL);
         file.inode.content = Content::Map(ExtentMap::default());
         self.alloc.free(std::mem::take(&mut file.inode.xattr_block));
-        self.alloc.free(std::mem::take(&mut file.xattr_space));
+        self.alloc.free(std::mem::take(&mut file.promised.xattr_space));
         self.drop_inode(file);
         self.locator_free(file.inode.ino, file.inode.generation)?;
         self.remove(file.inode.ino);

@@ -18,14 +18,14 @@ impl Store {
         changes: u64,
         frees_space: bool,
     ) -> Result<()> {
-        let changes = file.map_changes + changes;
+        let changes = file.promised.map_changes + changes;
         let needed = self.spill_blocks_max(file, changes);
-        if needed > file.spill_blocks {
-            let more = needed - file.spill_blocks;
+        if needed > file.promised.spill_blocks {
+            let more = needed - file.promised.spill_blocks;
             self.alloc.promise_spill(more, frees_space, file.spender)?;
-            file.spill_blocks = needed;
+            file.promised.spill_blocks = needed;
         }
-        file.map_changes = changes;
+        file.promised.map_changes = changes;
         Ok(())
     }
 
@@ -34,7 +34,7 @@ impl Store {
     pub fn promise_block(&self, file: &mut Locked<'_>) -> Result<()> {
         self.promise_spill(file, 1, false)?;
         self.alloc.reserve_blocks(1, file.spender)?;
-        file.reserved_blocks += 1;
+        file.promised.blocks += 1;
         Ok(())
     }
 
@@ -46,7 +46,7 @@ impl Store {
 
     /// Gives back what was promised to a file, whose inode is encoded now.
     pub(super) fn settle_spill(&self, file: &mut VnodeState) {
-        self.alloc.withdraw_spill(std::mem::take(&mut file.spill_blocks));
-        file.map_changes = 0;
+        self.alloc.withdraw_spill(std::mem::take(&mut file.promised.spill_blocks));
+        file.promised.map_changes = 0;
     }
 }

@@ -256,9 +256,9 @@ impl Store {
 
     /// Marks an inode as changed in this way.
     pub fn mark_changed(&self, file: &mut Locked<'_>, changed: Changed) {
-        file.dirty = true;
-        file.changed = file.changed.max(changed);
-        file.causes.note(trace::cause());
+        file.changes.dirty = true;
+        file.changes.most = file.changes.most.max(changed);
+        file.changes.causes.note(trace::cause());
         self.queue(file.vnode);
         self.weigh(file);
     }

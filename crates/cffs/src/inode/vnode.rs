@@ -59,38 +59,53 @@ pub struct VnodeState {
     pub container: Option<Container>,
     /// Where the device has it once the epochs that were started are complete.
     pub durable: Option<Container>,
-    /// Whether the inode differs from its record in the sector.
-    pub dirty: bool,
-    /// In what it differs.
-    pub changed: Changed,
-    /// The operations by which it came to differ.
-    pub causes: Causes,
+    /// How the inode differs from its record in the sector.
+    pub changes: Changes,
     /// What of it moves between sectors or names in the open epoch.
     pub motion: Motion,
-    /// Fragments promised to the file's changed pages.
-    pub reserved: u64,
-    /// Blocks promised to the directory's new sectors.
-    pub reserved_blocks: u64,
-    /// The last page was changed where it lies, for want of space: it must not grow without a promise.
-    pub tail_unpromised: bool,
-    /// How many extents the map may have gained or lost since the inode was last encoded, or will
-    /// when the changed pages are placed: at most.
-    pub map_changes: u64,
-    /// Blocks promised to the extent tree and the attributes.
-    pub spill_blocks: u64,
-    /// The device has a checksum of the contents as they lie there: until it has the inode as it is
-    /// in memory, what changes is written to new places and nothing over the old.
-    pub moves: bool,
-    /// Whether the attributes differ from those on the device.
-    pub xattrs_changed: bool,
-    /// Space taken in advance for the attributes, which the next epoch writes there.
-    pub xattr_space: FragRun,
+    /// Space promised to the file, so that write-back finds it.
+    pub promised: Promised,
     /// The contents matched their checksum since the inode was read.
     pub verified: AtomicBool,
     /// What is known of its entries, if it is a directory.
     pub entries: DirState,
     /// What the vnode is charged with.
     charge: Charge,
+}
+
+/// How an inode in memory differs from its record in the sector.
+#[derive(Debug)]
+pub struct Changes {
+    /// Whether it differs.
+    pub dirty: bool,
+    /// In what it differs: the most of it.
+    pub most: Changed,
+    /// The operations by which it came to differ.
+    pub causes: Causes,
+    /// The device has a checksum of the contents as they lie there: until it has the inode as it is
+    /// in memory, what changes is written to new places and nothing over the old.
+    pub moves: bool,
+    /// Whether the attributes differ from those on the device.
+    pub xattrs: bool,
+}
+
+/// What the allocator has promised or given to a file in advance, so that an epoch finds space for all
+/// that changed (see [`crate::alloc`]).
+#[derive(Debug, Default)]
+pub struct Promised {
+    /// Fragments, to the file's changed pages.
+    pub fragments: u64,
+    /// Blocks, to the directory's new sectors.
+    pub blocks: u64,
+    /// The last page was changed where it lies, for want of space: it must not grow without a promise.
+    pub lacks_tail: bool,
+    /// How many extents the map may have gained or lost since the inode was last encoded, or will
+    /// when the changed pages are placed: at most.
+    pub map_changes: u64,
+    /// Blocks, to the extent tree and the attributes.
+    pub spill_blocks: u64,
+    /// Space taken in advance for the attributes, which the next epoch writes there.
+    pub xattr_space: FragRun,
 }
 
 /// What of an inode moves between sectors or names, so that recovery can complete it.
@@ -119,19 +134,39 @@ pub struct DirState {
     pub inline_len: u16,
 }
 
+impl Changes {
+    /// Nothing differs.
+    fn none() -> Changes {
+        Changes {
+            dirty: false,
+            most: Changed::Times,
+            causes: Causes::default(),
+            moves: false,
+            xattrs: false,
+        }
+    }
+
+    /// Notes that the inode is in its sector as it is; its attributes are written before it.
+    fn set_encoded(&mut self) {
+        self.dirty = false;
+        self.most = Changed::Times;
+        self.moves = false;
+        self.causes.clear();
+    }
+}
+
+impl Promised {
+    /// Whether space is promised to the file, or taken for it in advance.
+    fn is_any(&self) -> bool {
+        self.fragments + self.blocks + self.spill_blocks > 0 || self.xattr_space.len > 0
+    }
+}
+
 impl VnodeState {
     /// The inode is in its sector as it is, or goes with its last user.
     pub fn set_encoded(&mut self) {
-        self.dirty = false;
-        self.changed = Changed::Times;
-        self.moves = false;
-        self.causes.clear();
+        self.changes.set_encoded();
         self.weigh();
-    }
-
-    /// Whether space is promised to the file, or taken for it in advance.
-    fn holds_promises(&self) -> bool {
-        self.reserved + self.reserved_blocks + self.spill_blocks > 0 || self.xattr_space.len > 0
     }
 
     /// Charges the vnode to an account from now on.
@@ -151,7 +186,7 @@ impl VnodeState {
             inode: VNODE_BYTES + inline + leaving,
             attributes: self.inode.known_attributes().map_or(0, Attributes::memory_bytes),
             extents: self.inode.map().map_or(0, ExtentMap::memory_bytes),
-            is_changed: self.dirty,
+            is_changed: self.changes.dirty,
         })
     }
 }
@@ -171,18 +206,9 @@ impl Vnode {
                     pages: Pages::default(),
                     container,
                     durable: container.filter(|_| durable),
-                    dirty: false,
-                    changed: Changed::Times,
-                    causes: Causes::default(),
+                    changes: Changes::none(),
                     motion: Motion::default(),
-                    reserved: 0,
-                    reserved_blocks: 0,
-                    tail_unpromised: false,
-                    map_changes: 0,
-                    spill_blocks: 0,
-                    moves: false,
-                    xattrs_changed: false,
-                    xattr_space: FragRun::default(),
+                    promised: Promised::default(),
                     verified: AtomicBool::new(false),
                     entries: DirState::default(),
                     charge: Charge::default(),
@@ -216,9 +242,10 @@ impl Vnode {
     /// is found again.
     pub(super) fn is_evictable(&self) -> bool {
         let Some(state) = self.state.try_read() else { return false };
-        let equals_device = !state.dirty && state.pages.is_empty() && state.container.is_some();
+        let equals_device =
+            !state.changes.dirty && state.pages.is_empty() && state.container.is_some();
         let goes = !self.is_queued() && equals_device;
-        debug_assert!(!goes || !state.holds_promises(), "inode {}: a promise is lost", self.ino);
+        debug_assert!(!goes || !state.promised.is_any(), "inode {}: a promise is lost", self.ino);
         debug_assert!(!goes || state.motion.tags.is_empty(), "inode {}: a tag is lost", self.ino);
         debug_assert!(!goes || state.container == state.durable, "inode {} is not there", self.ino);
         goes

@@ -48,8 +48,8 @@ impl Store {
         }
         // Each of the pages that stay may have been promised a block.
         let staying = (file.pages.dirty_count() - positions.len()) as u64;
-        let kept = file.reserved.min(staying * u64::from(self.layout.block_fragments()));
-        let reserved = std::mem::replace(&mut file.reserved, kept) - kept;
+        let kept = file.promised.fragments.min(staying * u64::from(self.layout.block_fragments()));
+        let reserved = std::mem::replace(&mut file.promised.fragments, kept) - kept;
         self.alloc.unreserve(reserved);
         // A file that was large when its pages changed has no promise for all of them; it had no
         // checksum either, so that it may be overwritten where it lies.
@@ -60,9 +60,9 @@ impl Store {
         } else {
             self.place_pages(file, &positions, neighbours, writes)?;
         }
-        file.tail_unpromised &= staying > 0;
-        file.dirty = true;
-        file.changed = file.changed.max(Changed::Contents);
+        file.promised.lacks_tail &= staying > 0;
+        file.changes.dirty = true;
+        file.changes.most = file.changes.most.max(Changed::Contents);
         self.count_dirty(file, |file| {
             for position in &positions {
                 file.pages.start_write(*position, epoch);
@@ -114,7 +114,7 @@ impl Store {
         let Some(map) = file.inode.map_mut() else { return };
         let runs = map.remove(range);
         if !runs.is_empty() {
-            file.changed = Changed::Anything;
+            file.changes.most = Changed::Anything;
         }
         runs.into_iter().for_each(|run| self.alloc.free(run));
     }
@@ -205,7 +205,7 @@ impl Store {
             if page.is_empty() {
                 continue;
             }
-            if !file.moves && self.write_in_place(file, page.clone(), writes) {
+            if !file.changes.moves && self.write_in_place(file, page.clone(), writes) {
                 continue;
             }
             // A page that lies there in part moves as a whole: it was the tail, and grew.
@@ -270,8 +270,8 @@ impl Store {
             let rest = (unplaced.len() - i) as u64 * u64::from(fragments);
             let room = self.alloc.room_to_grow(map.mapped()).max(rest);
             let goal = before.map(|before| before.run().end());
-            if file.reserved_blocks > 0 {
-                file.reserved_blocks -= 1;
+            if file.promised.blocks > 0 {
+                file.promised.blocks -= 1;
                 self.alloc.unreserve_blocks(1);
             }
             let run = self.alloc.place(&Request {
@@ -285,7 +285,7 @@ impl Store {
             if let Some(map) = file.inode.map_mut() {
                 map.insert(logical, run, false);
             }
-            file.dirty = true;
+            file.changes.dirty = true;
         }
         Ok(unplaced)
     }
@@ -299,7 +299,7 @@ impl Store {
         writes: &mut WriteSet,
     ) -> Result<EncodedInode> {
         // Pages of derived state may still be without a place, and change the map later.
-        let waiting = file.reserved_blocks;
+        let waiting = file.promised.blocks;
         self.settle_spill(file);
         let known = file.inode.known_attributes();
         // What is on the device alone has a block of its own, and stays there.
@@ -325,7 +325,7 @@ impl Store {
         let direct = (area.min(data_max) / EXTENT_BYTES).max(DIRECT_EXTENTS_MIN);
         let (ino, generation) = (file.inode.ino, file.inode.generation);
         let is_dir = file.inode.is_dir();
-        let causes = file.causes.clone();
+        let causes = file.changes.causes.clone();
         if let Some(map) = file.inode.map_mut()
             && !map.fits(direct)
         {
@@ -349,7 +349,7 @@ impl Store {
         let file = &mut Locked::new(vnode);
         self.settle_spill(file);
         let len = file.inode.known_attributes().map_or(0, Attributes::encoded_len);
-        if file.xattrs_changed {
+        if file.changes.xattrs {
             self.put_attributes(file, len > body_bytes_max(&self.layout), writes)?;
         }
         file.set_encoded();
@@ -364,15 +364,15 @@ impl Store {
         apart: bool,
         writes: &mut WriteSet,
     ) -> Result<()> {
-        if !apart || file.xattrs_changed || file.inode.xattr_block.len == 0 {
+        if !apart || file.changes.xattrs || file.inode.xattr_block.len == 0 {
             self.alloc.free(std::mem::take(&mut file.inode.xattr_block));
             if apart {
                 let list = file.inode.attributes().encode();
                 self.write_xattr_block(file, &list, writes)?;
             }
         }
-        self.alloc.free(std::mem::take(&mut file.xattr_space));
-        file.xattrs_changed = false;
+        self.alloc.free(std::mem::take(&mut file.promised.xattr_space));
+        file.changes.xattrs = false;
         Ok(())
     }
 
@@ -383,13 +383,13 @@ impl Store {
         let bytes = (xattr::HEADER_BYTES + list_bytes) as u64;
         let len = self.layout.fragments_for(bytes) as u32;
         self.promise_spill(file, 0, false)?;
-        if bytes <= u64::from(self.layout.block_bytes) || len <= file.xattr_space.len {
+        if bytes <= u64::from(self.layout.block_bytes) || len <= file.promised.xattr_space.len {
             return Ok(());
         }
         self.alloc.reserve(len.into(), file.spender)?;
         self.alloc.unreserve(len.into());
         let run = self.place_xattrs(file, len)?;
-        self.alloc.free(std::mem::replace(&mut file.xattr_space, run));
+        self.alloc.free(std::mem::replace(&mut file.promised.xattr_space, run));
         Ok(())
     }
 
@@ -426,8 +426,8 @@ impl Store {
     ) -> Result<()> {
         let fragment_bytes = self.layout.fragment_bytes as usize;
         let len = (xattr::HEADER_BYTES + list.len()).div_ceil(fragment_bytes) as u32;
-        let run = if file.xattr_space.len >= len {
-            self.cut(std::mem::take(&mut file.xattr_space), len)
+        let run = if file.promised.xattr_space.len >= len {
+            self.cut(std::mem::take(&mut file.promised.xattr_space), len)
         } else {
             self.place_xattrs(file, len)?
         };
@@ -439,7 +439,7 @@ impl Store {
         writes.put_fragments(&self.layout, run.start, &bytes);
         let last = self.layout.block_of(FragNo(run.end().0 - 1));
         for number in self.layout.block_of(run.start).0..=last.0 {
-            writes.note_causes(BlockNo(number), &file.causes);
+            writes.note_causes(BlockNo(number), &file.changes.causes);
         }
         Ok(())
     }

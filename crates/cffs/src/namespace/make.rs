@@ -238,7 +238,7 @@ impl Namespace {
         self.store.locator_nameless(file.inode.ino)?;
         file.container = None;
         // No sector has the inode, but its attributes go to the device, so as not to stay in memory.
-        file.dirty = file.xattrs_changed;
+        file.changes.dirty = file.changes.xattrs;
         self.store.weigh(file);
         Ok(())
     }

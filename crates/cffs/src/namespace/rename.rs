@@ -94,7 +94,7 @@ impl Namespace {
                     self.check_can_go(&dir)?;
                     // The device could have both names, and in the directory that is replaced still
                     // what it has lost in this epoch.
-                    if dir.dirty {
+                    if dir.changes.dirty {
                         return Err(Error::EpochNeeded);
                     }
                 }

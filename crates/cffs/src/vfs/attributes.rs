@@ -20,7 +20,7 @@ impl Volume {
         let layout = &self.store().layout;
         // What an epoch does by itself must not change the sum, since nobody is notified of it: contents
         // count whether they are placed or not, extent blocks and attributes do not.
-        let waiting = file.reserved_blocks * u64::from(layout.block_fragments());
+        let waiting = file.promised.blocks * u64::from(layout.block_fragments());
         let fragments = contents_fragments(layout, file) + waiting;
         // Contents in the inode count too: a file with a size and no blocks is a hole for tar and others,
         // which then do not read it.
@@ -128,7 +128,7 @@ impl Volume {
 /// The fragments that the contents of a file have, with those that its changed pages will be given.
 fn contents_fragments(layout: &Layout, file: &VnodeState) -> u64 {
     let Some(map) = file.inode.map() else { return 0 };
-    if file.reserved == 0 {
+    if file.promised.fragments == 0 {
         return map.mapped();
     }
     let end = layout.fragments_for(file.inode.size);
@@ -169,9 +169,9 @@ fn apply(store: &Store, file: &mut Locked<'_>, changes: &SetAttr) {
     inode.atime = changes.atime.map_or(inode.atime, time);
     inode.mtime = changes.mtime.map_or(inode.mtime, time);
     inode.touch(changes.ctime.unwrap_or(now));
-    file.xattrs_changed |= has_acl;
+    file.changes.xattrs |= has_acl;
     let inode = &file.inode;
-    let times_alone = before == (inode.permissions, inode.uid, inode.gid) && !file.xattrs_changed;
+    let times_alone = before == (inode.permissions, inode.uid, inode.gid) && !file.changes.xattrs;
     let changed = if times_alone { Changed::Times } else { Changed::Anything };
     store.mark_changed(file, changed);
 }

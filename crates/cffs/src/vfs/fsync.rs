@@ -173,7 +173,7 @@ impl Choice {
             && !ino.is_system()
             && !self.wanted.contains(&ino)
             && is_in_place(file)
-            && file.changed <= Changed::Contents
+            && file.changes.most <= Changed::Contents
     }
 
     /// Whether an inode waits for a later epoch, whatever becomes of the file's pages: no fsync waits for
@@ -185,7 +185,7 @@ impl Choice {
             && (!ino.is_system() || ino == InodeNo::ROOT)
             && !self.wanted.contains(&ino)
             && is_in_place(file)
-            && file.changed == Changed::Times
+            && file.changes.most == Changed::Times
     }
 }
 
@@ -306,8 +306,8 @@ impl Volume {
 /// Whether an epoch that has begun takes all that was changed of a file, as far as it counts.
 fn is_taken(vnode: &Vnode, data_only: bool) -> bool {
     let file = vnode.state.read();
-    let times_alone = data_only && file.changed == Changed::Times;
+    let times_alone = data_only && file.changes.most == Changed::Times;
     file.container == file.durable
         && file.pages.dirty_count() == 0
-        && (times_alone || !file.dirty && !vnode.is_queued())
+        && (times_alone || !file.changes.dirty && !vnode.is_queued())
 }

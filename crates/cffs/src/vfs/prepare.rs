@@ -225,7 +225,7 @@ impl<'a> Preparation<'a> {
                 let state = vnode.state.read();
                 let choice = self.choice.as_ref();
                 let waits = choice.is_some_and(|choice| choice.leaves_times(vnode.ino, &state));
-                (state.dirty, state.container, state.dirty && waits)
+                (state.changes.dirty, state.container, state.changes.dirty && waits)
             };
             let system = matches!(vnode.ino, InodeNo::LOCATOR if !self.with_derived);
             match container {
@@ -269,7 +269,7 @@ impl<'a> Preparation<'a> {
             return Err(lost("its sector has no room for it").into());
         }
         let position = FileBlock(u64::from(index.0 / self.store.layout.block_sectors()));
-        holder.pages.note_causes(position, &file.causes);
+        holder.pages.note_causes(position, &file.changes.causes);
         Ok(())
     }
 }

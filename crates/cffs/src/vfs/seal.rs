@@ -37,7 +37,7 @@ impl Preparation<'_> {
                 }
                 taken.push(position);
             }
-            if file.dirty {
+            if file.changes.dirty {
                 self.store.queue(vnode);
             }
             self.in_flight.push((vnode.clone(), taken));

@@ -171,7 +171,7 @@ fn check_size(inode: &Inode, name: &[u8], value: &[u8]) -> Result<usize> {
 
 /// Notes a change of attributes.
 fn attributes_changed(store: &Store, file: &mut Locked<'_>) {
-    file.xattrs_changed = true;
+    file.changes.xattrs = true;
     file.inode.touch(store.clock.now());
     store.mark_dirty(file);
 }
