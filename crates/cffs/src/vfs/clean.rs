@@ -17,7 +17,6 @@
 //! name is in use: on the device nothing leads to it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::discard::Trimmed;
@@ -64,7 +63,7 @@ impl Volume {
     /// next opening recovers the volume. A second call succeeds.
     pub fn close(&self) -> Result<()> {
         let _op = self.enter_volume(OpKind::Maintenance);
-        if self.closed.swap(true, Ordering::AcqRel) {
+        if self.health.close() {
             return Ok(());
         }
         if self.options.read_only {

@@ -110,7 +110,7 @@ impl Volume {
     /// as it is open.
     pub fn remember_damage(&self, code: u16, ino: InodeNo, what: &str) {
         // A read that is still under way when the volume is closed finds no device.
-        if self.closed.load(Ordering::Acquire) {
+        if self.health.is_closed() {
             return;
         }
         let now = self.store().clock.now().seconds.max(0) as u64;

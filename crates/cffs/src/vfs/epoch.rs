@@ -10,7 +10,6 @@
 //!                         │     barriers between                │ pages leave for the cache
 //! ```
 
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::discard::Trimmed;
@@ -72,10 +71,10 @@ impl Volume {
             progress.waited_from = started;
         }
         if let Err(error) = &result {
-            self.loses_changes.fetch_or(has_changes, Ordering::AcqRel);
+            self.health.note_failed(has_changes);
             self.latch(error);
         } else if progress.complete == progress.done {
-            *self.durable_until.lock() = started;
+            self.health.note_durable(started);
         }
         result
     }

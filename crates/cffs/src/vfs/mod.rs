@@ -48,6 +48,7 @@ mod freed;
 mod fsync;
 mod grow;
 mod handover;
+mod health;
 mod keys;
 pub mod mark;
 mod names;
@@ -60,14 +61,14 @@ mod regroup;
 mod reserve;
 mod scrub;
 mod seal;
+mod stats;
 mod throttle;
 mod tune;
 pub mod types;
 mod xattr;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 
@@ -79,29 +80,32 @@ pub use protect::Protection;
 pub use regroup::{IdleRegrouping, RegroupOptions, RegroupProgress, Scattered};
 pub use reserve::AsUser;
 pub use scrub::ScrubProgress;
+pub use stats::{MemoryUse, Stats};
 pub use tune::SetVolume;
 pub use types::*;
 
 use crate::alloc::Spender;
 use crate::cache::BufferCache;
 use crate::clock::Clock;
-use crate::device::{BlockDevice, LogStats};
+use crate::device::BlockDevice;
 use crate::error::{Error, Result};
 use crate::format::superblock::{Incompat, SUPERBLOCK_BYTES, State};
 use crate::format::{Layout, Superblock};
 pub use crate::inode::Fill as BusyLogFill;
-use crate::inode::{Busy, Locked, Store, Vnode};
+use crate::inode::{Locked, Store, Vnode};
 use crate::lock::{self, Rank};
 use crate::log;
-use crate::memory::{Kind, Memory};
+use crate::memory::Memory;
 use crate::namespace::Namespace;
 use crate::readahead::ReadAhead;
 use crate::trace::{OpKind, Operation, Recorder};
 use crate::tuning::{self, Tuning};
 use crate::units::{EpochNo, InodeNo};
 use damage::DamageRecord;
+use health::Health;
 use references::References;
 use reserve::ReserveUsers;
+use stats::{Calls, count};
 use throttle::Throttle;
 
 /// Names that are kept at hand, per MiB of cache.
@@ -109,91 +113,6 @@ const NAMES_PER_MIB: u64 = 256;
 
 /// Epochs that one call waits for before it fails; it takes one or two without other threads.
 const EPOCHS_FORCED_MAX: u32 = 64;
-
-/// What a volume did since it was opened, and what it holds in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Blocks that were asked for and in memory.
-    pub cache_hits: u64,
-    /// Blocks that were asked for and not in memory.
-    pub cache_misses: u64,
-    /// Read requests to the device.
-    pub device_reads: u64,
-    /// Bytes read from the device.
-    pub device_read_bytes: u64,
-    /// Write requests to the device.
-    pub device_writes: u64,
-    /// Bytes written to the device.
-    pub device_written_bytes: u64,
-    /// Barriers and syncs of the device.
-    pub device_syncs: u64,
-    /// Discards that were sent to the device.
-    pub device_discards: u64,
-    /// Bytes discarded.
-    pub device_discarded_bytes: u64,
-    /// Epochs that went to the device.
-    pub epochs: u64,
-    /// Epochs that were ended early because the order of an operation needed it.
-    pub epochs_forced: u64,
-    /// Writes of contents ahead of their epoch.
-    pub early_writes: u64,
-    /// Clean points that were reached while the volume was open.
-    pub clean_points: u64,
-    /// Vnodes in memory.
-    pub vnodes: u64,
-    /// Bytes of changed pages in memory.
-    pub dirty_bytes: u64,
-    /// Calls: lookups of names.
-    pub lookups: u64,
-    /// Calls: files made.
-    pub creates: u64,
-    /// Calls: names removed.
-    pub removes: u64,
-    /// Calls: names changed.
-    pub renames: u64,
-    /// Calls: reads of contents.
-    pub reads: u64,
-    /// Calls: writes of contents.
-    pub writes: u64,
-    /// Calls: reads of directories.
-    pub dir_reads: u64,
-    /// Calls: fsync and the like.
-    pub syncs: u64,
-    /// What the stable log did, if the volume has one.
-    pub log: Option<LogStats>,
-}
-
-/// What one kind of data takes in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryUse {
-    /// What it is.
-    pub kind: Kind,
-    /// What it takes, in bytes, about.
-    pub bytes: u64,
-    /// What it takes at most; `None` if that follows from the volume or from the kernel. Inodes,
-    /// attributes and extents have one limit together.
-    pub bytes_max: Option<u64>,
-}
-
-#[derive(Default)]
-struct Calls {
-    lookups: AtomicU64,
-    creates: AtomicU64,
-    removes: AtomicU64,
-    renames: AtomicU64,
-    reads: AtomicU64,
-    writes: AtomicU64,
-    dir_reads: AtomicU64,
-    syncs: AtomicU64,
-    epochs: AtomicU64,
-    epochs_forced: AtomicU64,
-    early_writes: AtomicU64,
-    clean_points: AtomicU64,
-}
-
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
 
 /// An open volume.
 pub struct Volume {
@@ -209,14 +128,8 @@ pub struct Volume {
     readahead: ReadAhead,
     /// Whether any file may be protected.
     protects: AtomicBool,
-    latched: Mutex<Option<String>>,
-    /// Whether the epoch that failed had changes in it.
-    loses_changes: AtomicBool,
-    /// The device has everything that was changed before.
-    durable_until: Mutex<Instant>,
+    health: Health,
     damage: DamageRecord,
-    refuses_changes: AtomicBool,
-    closed: AtomicBool,
     calls: Calls,
 }
 
@@ -308,7 +221,7 @@ impl Volume {
         let throttle = Throttle::new(options.early_bytes);
         let volume = Volume {
             names: Namespace::new(store, names_max),
-            refuses_changes: AtomicBool::new(options.read_only),
+            health: Health::new(options.read_only),
             damage: DamageRecord::new(&superblock, options.errors),
             options,
             superblock: Mutex::new(superblock),
@@ -320,10 +233,6 @@ impl Volume {
             reserve: ReserveUsers::new(reserve),
             readahead: ReadAhead::new(&tuning),
             protects: AtomicBool::new(protects),
-            latched: Mutex::new(None),
-            loses_changes: AtomicBool::new(false),
-            durable_until: Mutex::new(Instant::now()),
-            closed: AtomicBool::new(false),
             calls: Calls::default(),
         };
         if !volume.options.read_only {
@@ -359,63 +268,9 @@ impl Volume {
         Superblock { damage: self.damage.get(), ..self.superblock.lock().clone() }
     }
 
-    /// Why the volume refuses changes, if a failed write is the reason.
-    pub fn latched(&self) -> Option<String> {
-        self.latched.lock().clone()
-    }
-
-    /// If changes are lost because a write failed, how old the oldest of them may be: what was changed
-    /// before that is on the device, and so is what an fsync made durable since. Until the volume is
-    /// closed, what is lost can still be read.
-    pub fn lost(&self) -> Option<Duration> {
-        let is_over = self.latched.lock().is_some() || self.closed.load(Ordering::Acquire);
-        let loses = self.loses_changes.load(Ordering::Acquire) || self.store().queue_len() > 0;
-        (is_over && loses).then(|| self.durable_until.lock().elapsed())
-    }
-
     /// What is being done to bring changes to the device, in words; `None` if nothing is.
     pub fn step(&self) -> Option<&'static str> {
         self.store().cache.step.get().map(|step| step.describe())
-    }
-
-    /// Has the volume refuse changes and write nothing more, as after a failed write: for a front end in
-    /// which a call panicked, since what is in memory may be half changed.
-    pub fn distrust(&self, why: &str) {
-        self.latch(&Error::Latched(why.to_owned()));
-    }
-
-    fn latch(&self, error: &Error) {
-        let mut latched = self.latched.lock();
-        if latched.is_none() {
-            tracing::error!("{error}; the volume is read-only from now on");
-            *latched = Some(error.to_string());
-        }
-        drop(latched);
-        if let Error::Corruption(corruption) = error {
-            // The device works: it can still learn what ended the changes. If it does not, that is
-            // said in the log.
-            self.note_damage(corruption);
-            let _ = self.save_damage();
-        }
-        self.refuses_changes.store(true, Ordering::Release);
-        // Callers that wait for an epoch wait in vain.
-        self.throttle.let_go();
-        self.callers.give_up();
-    }
-
-    fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) { Err(Error::Stale) } else { Ok(()) }
-    }
-
-    fn check_writable(&self) -> Result<()> {
-        self.check_open()?;
-        if !self.refuses_changes.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        match &*self.latched.lock() {
-            Some(why) => Err(Error::Latched(why.clone())),
-            None => Err(Error::ReadOnly),
-        }
     }
 
     fn vnode(&self, ino: InodeNo) -> Result<Arc<Vnode>> {
@@ -492,85 +347,6 @@ impl Volume {
     ) -> Result<T> {
         let vnode = self.vnode(ino)?;
         self.change(|names| change(&names.store, &mut Locked::by(&vnode, spender)))
-    }
-
-    /// What the volume did since it was opened.
-    pub fn stats(&self) -> Stats {
-        let cache = self.store().cache.stats();
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Stats {
-            cache_hits: cache.hits,
-            cache_misses: cache.misses,
-            device_reads: cache.reads,
-            device_read_bytes: cache.read_bytes,
-            device_writes: cache.writes,
-            device_written_bytes: cache.written_bytes,
-            device_syncs: cache.syncs,
-            device_discards: cache.discards,
-            device_discarded_bytes: cache.discarded_bytes,
-            epochs: get(&self.calls.epochs),
-            epochs_forced: get(&self.calls.epochs_forced),
-            early_writes: get(&self.calls.early_writes),
-            clean_points: get(&self.calls.clean_points),
-            vnodes: self.store().vnode_count() as u64,
-            dirty_bytes: self.store().dirty_bytes(),
-            lookups: get(&self.calls.lookups),
-            creates: get(&self.calls.creates),
-            removes: get(&self.calls.removes),
-            renames: get(&self.calls.renames),
-            reads: get(&self.calls.reads),
-            writes: get(&self.calls.writes),
-            dir_reads: get(&self.calls.dir_reads),
-            syncs: get(&self.calls.syncs),
-            log: self.store().cache.device().log_stats(),
-        }
-    }
-
-    /// How many calls there were that users make, and how many of them changed what lies where.
-    fn calls_so_far(&self) -> (u64, u64) {
-        let sum = |counters: &[&AtomicU64]| {
-            counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum::<u64>()
-        };
-        let Calls { lookups, creates, removes, renames, reads, writes, dir_reads, syncs, .. } =
-            &self.calls;
-        let changes = sum(&[creates, removes, renames, writes]);
-        (changes + sum(&[lookups, reads, dir_reads, syncs]), changes)
-    }
-
-    /// The size of the cache that the volume was opened with, in bytes.
-    pub fn cache_bytes(&self) -> u64 {
-        self.options.cache_bytes
-    }
-
-    /// What the volume takes in memory for its callers, by kind.
-    pub fn memory(&self) -> Vec<MemoryUse> {
-        let Namespace { store, .. } = &self.names;
-        let account = &store.memory;
-        let cache_bytes = self.options.cache_bytes;
-        Kind::ALL
-            .into_iter()
-            .map(|kind| {
-                let charged = account.charged(kind);
-                // What is changed, or being written, cannot go: it is bounded with the other changes.
-                let inodes_max = account.inode_bytes_max() + 2 * account.unwritten_bytes_max();
-                let inodes = (charged, Some(inodes_max));
-                let (bytes, bytes_max) = match kind {
-                    Kind::Inodes | Kind::Attributes | Kind::Extents => inodes,
-                    Kind::Pages => (charged, Some(account.unwritten_bytes_max())),
-                    // Pages, and of some a copy as it was before the deferred changes.
-                    Kind::InFlight => (charged, Some(2 * account.unwritten_bytes_max())),
-                    Kind::Blocks => (store.cache.resident_bytes(), Some(cache_bytes)),
-                    Kind::Names => {
-                        let (bytes, bytes_max) = self.names.recent_bytes();
-                        (bytes, Some(bytes_max))
-                    }
-                    Kind::References => (self.references.memory_bytes(), None),
-                    Kind::Bitmaps => (store.alloc.bitmap_bytes(), None),
-                    Kind::BusyLog => (store.busy.memory_bytes(), Some(Busy::memory_bytes_max())),
-                };
-                MemoryUse { kind, bytes, bytes_max }
-            })
-            .collect()
     }
 
     /// Sizes of the volume.

@@ -1,0 +1,114 @@
+//! Whether an open volume serves changes: it refuses them where it is read-only, after a failed write
+//! of metadata (it is *latched*), and once it is closed.
+//!
+//! Invariants: what is latched stays so until the volume is opened again; a volume that is latched
+//! writes nothing more but the record of damage.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::Volume;
+use crate::error::{Error, Result};
+
+/// Whether a volume serves changes, and what is lost if it does no longer.
+pub(super) struct Health {
+    latched: Mutex<Option<String>>,
+    /// Whether the epoch that failed had changes in it.
+    loses_changes: AtomicBool,
+    /// The device has everything that was changed before.
+    durable_until: Mutex<Instant>,
+    refuses_changes: AtomicBool,
+    closed: AtomicBool,
+}
+
+impl Health {
+    /// That of a volume that is being opened.
+    pub fn new(read_only: bool) -> Health {
+        Health {
+            latched: Mutex::new(None),
+            loses_changes: AtomicBool::new(false),
+            durable_until: Mutex::new(Instant::now()),
+            refuses_changes: AtomicBool::new(read_only),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Notes that everything that was changed before `until` is on the device.
+    pub fn note_durable(&self, until: Instant) {
+        *self.durable_until.lock() = until;
+    }
+
+    /// Notes that an epoch failed.
+    pub fn note_failed(&self, has_changes: bool) {
+        self.loses_changes.fetch_or(has_changes, Ordering::AcqRel);
+    }
+
+    /// Whether the volume is closed, or being closed.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Has later calls fail; whether the volume was closed before.
+    pub fn close(&self) -> bool {
+        self.closed.swap(true, Ordering::AcqRel)
+    }
+}
+
+impl Volume {
+    /// Why the volume refuses changes, if a failed write is the reason.
+    pub fn latched(&self) -> Option<String> {
+        self.health.latched.lock().clone()
+    }
+
+    /// If changes are lost because a write failed, how old the oldest of them may be: what was changed
+    /// before that is on the device, and so is what an fsync made durable since. Until the volume is
+    /// closed, what is lost can still be read.
+    pub fn lost(&self) -> Option<Duration> {
+        let is_over = self.health.latched.lock().is_some() || self.health.is_closed();
+        let loses =
+            self.health.loses_changes.load(Ordering::Acquire) || self.store().queue_len() > 0;
+        (is_over && loses).then(|| self.health.durable_until.lock().elapsed())
+    }
+
+    /// Has the volume refuse changes and write nothing more, as after a failed write: for a front end in
+    /// which a call panicked, since what is in memory may be half changed.
+    pub fn distrust(&self, why: &str) {
+        self.latch(&Error::Latched(why.to_owned()));
+    }
+
+    pub(super) fn latch(&self, error: &Error) {
+        let mut latched = self.health.latched.lock();
+        if latched.is_none() {
+            tracing::error!("{error}; the volume is read-only from now on");
+            *latched = Some(error.to_string());
+        }
+        drop(latched);
+        if let Error::Corruption(corruption) = error {
+            // The device works: it can still learn what ended the changes. If it does not, that is
+            // said in the log.
+            self.note_damage(corruption);
+            let _ = self.save_damage();
+        }
+        self.health.refuses_changes.store(true, Ordering::Release);
+        // Callers that wait for an epoch wait in vain.
+        self.throttle.let_go();
+        self.callers.give_up();
+    }
+
+    pub(super) fn check_open(&self) -> Result<()> {
+        if self.health.is_closed() { Err(Error::Stale) } else { Ok(()) }
+    }
+
+    pub(super) fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        if !self.health.refuses_changes.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match &*self.health.latched.lock() {
+            Some(why) => Err(Error::Latched(why.clone())),
+            None => Err(Error::ReadOnly),
+        }
+    }
+}

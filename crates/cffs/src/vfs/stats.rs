@@ -1,0 +1,176 @@
+//! What a volume did and holds in memory, counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Volume;
+use crate::device::LogStats;
+use crate::inode::Busy;
+use crate::memory::Kind;
+use crate::namespace::Namespace;
+
+/// What a volume did since it was opened, and what it holds in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Blocks that were asked for and in memory.
+    pub cache_hits: u64,
+    /// Blocks that were asked for and not in memory.
+    pub cache_misses: u64,
+    /// Read requests to the device.
+    pub device_reads: u64,
+    /// Bytes read from the device.
+    pub device_read_bytes: u64,
+    /// Write requests to the device.
+    pub device_writes: u64,
+    /// Bytes written to the device.
+    pub device_written_bytes: u64,
+    /// Barriers and syncs of the device.
+    pub device_syncs: u64,
+    /// Discards that were sent to the device.
+    pub device_discards: u64,
+    /// Bytes discarded.
+    pub device_discarded_bytes: u64,
+    /// Epochs that went to the device.
+    pub epochs: u64,
+    /// Epochs that were ended early because the order of an operation needed it.
+    pub epochs_forced: u64,
+    /// Writes of contents ahead of their epoch.
+    pub early_writes: u64,
+    /// Clean points that were reached while the volume was open.
+    pub clean_points: u64,
+    /// Vnodes in memory.
+    pub vnodes: u64,
+    /// Bytes of changed pages in memory.
+    pub dirty_bytes: u64,
+    /// Calls: lookups of names.
+    pub lookups: u64,
+    /// Calls: files made.
+    pub creates: u64,
+    /// Calls: names removed.
+    pub removes: u64,
+    /// Calls: names changed.
+    pub renames: u64,
+    /// Calls: reads of contents.
+    pub reads: u64,
+    /// Calls: writes of contents.
+    pub writes: u64,
+    /// Calls: reads of directories.
+    pub dir_reads: u64,
+    /// Calls: fsync and the like.
+    pub syncs: u64,
+    /// What the stable log did, if the volume has one.
+    pub log: Option<LogStats>,
+}
+
+/// What one kind of data takes in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// What it is.
+    pub kind: Kind,
+    /// What it takes, in bytes, about.
+    pub bytes: u64,
+    /// What it takes at most; `None` if that follows from the volume or from the kernel. Inodes,
+    /// attributes and extents have one limit together.
+    pub bytes_max: Option<u64>,
+}
+
+#[derive(Default)]
+pub(super) struct Calls {
+    pub lookups: AtomicU64,
+    pub creates: AtomicU64,
+    pub removes: AtomicU64,
+    pub renames: AtomicU64,
+    pub reads: AtomicU64,
+    pub writes: AtomicU64,
+    pub dir_reads: AtomicU64,
+    pub syncs: AtomicU64,
+    pub epochs: AtomicU64,
+    pub epochs_forced: AtomicU64,
+    pub early_writes: AtomicU64,
+    pub clean_points: AtomicU64,
+}
+
+/// Counts a call.
+pub(super) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Volume {
+    /// What the volume did since it was opened.
+    pub fn stats(&self) -> Stats {
+        let cache = self.store().cache.stats();
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Stats {
+            cache_hits: cache.hits,
+            cache_misses: cache.misses,
+            device_reads: cache.reads,
+            device_read_bytes: cache.read_bytes,
+            device_writes: cache.writes,
+            device_written_bytes: cache.written_bytes,
+            device_syncs: cache.syncs,
+            device_discards: cache.discards,
+            device_discarded_bytes: cache.discarded_bytes,
+            epochs: get(&self.calls.epochs),
+            epochs_forced: get(&self.calls.epochs_forced),
+            early_writes: get(&self.calls.early_writes),
+            clean_points: get(&self.calls.clean_points),
+            vnodes: self.store().vnode_count() as u64,
+            dirty_bytes: self.store().dirty_bytes(),
+            lookups: get(&self.calls.lookups),
+            creates: get(&self.calls.creates),
+            removes: get(&self.calls.removes),
+            renames: get(&self.calls.renames),
+            reads: get(&self.calls.reads),
+            writes: get(&self.calls.writes),
+            dir_reads: get(&self.calls.dir_reads),
+            syncs: get(&self.calls.syncs),
+            log: self.store().cache.device().log_stats(),
+        }
+    }
+
+    /// How many calls there were that users make, and how many of them changed what lies where.
+    pub(super) fn calls_so_far(&self) -> (u64, u64) {
+        let sum = |counters: &[&AtomicU64]| {
+            counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum::<u64>()
+        };
+        let Calls { lookups, creates, removes, renames, reads, writes, dir_reads, syncs, .. } =
+            &self.calls;
+        let changes = sum(&[creates, removes, renames, writes]);
+        (changes + sum(&[lookups, reads, dir_reads, syncs]), changes)
+    }
+
+    /// The size of the cache that the volume was opened with, in bytes.
+    pub fn cache_bytes(&self) -> u64 {
+        self.options.cache_bytes
+    }
+
+    /// What the volume takes in memory for its callers, by kind.
+    pub fn memory(&self) -> Vec<MemoryUse> {
+        let Namespace { store, .. } = &self.names;
+        let account = &store.memory;
+        let cache_bytes = self.options.cache_bytes;
+        Kind::ALL
+            .into_iter()
+            .map(|kind| {
+                let charged = account.charged(kind);
+                // What is changed, or being written, cannot go: it is bounded with the other changes.
+                let inodes_max = account.inode_bytes_max() + 2 * account.unwritten_bytes_max();
+                let inodes = (charged, Some(inodes_max));
+                let (bytes, bytes_max) = match kind {
+                    Kind::Inodes | Kind::Attributes | Kind::Extents => inodes,
+                    Kind::Pages => (charged, Some(account.unwritten_bytes_max())),
+                    // Pages, and of some a copy as it was before the deferred changes.
+                    Kind::InFlight => (charged, Some(2 * account.unwritten_bytes_max())),
+                    Kind::Blocks => (store.cache.resident_bytes(), Some(cache_bytes)),
+                    Kind::Names => {
+                        let (bytes, bytes_max) = self.names.recent_bytes();
+                        (bytes, Some(bytes_max))
+                    }
+                    Kind::References => (self.references.memory_bytes(), None),
+                    Kind::Bitmaps => (store.alloc.bitmap_bytes(), None),
+                    Kind::BusyLog => (store.busy.memory_bytes(), Some(Busy::memory_bytes_max())),
+                };
+                MemoryUse { kind, bytes, bytes_max }
+            })
+            .collect()
+    }
+}
