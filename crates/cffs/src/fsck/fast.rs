@@ -125,7 +125,10 @@ impl Checker<'_> {
         self.disk.commit()?;
         self.superblock.inodes = inodes;
         self.superblock.free_fragments = free;
-        self.superblock.epoch = self.superblock.epoch.max(self.walk.epoch_max);
+        // A sector that this recovery mended, or one that was interrupted, may lie where nothing was busy:
+        // the walk does not come to it.
+        let mended = self.fast.scope.as_ref().map_or(0, |scope| scope.epoch_of_change(0));
+        self.superblock.epoch = self.superblock.epoch.max(self.walk.epoch_max).max(mended);
         self.report.consistent = true;
         self.report_fast();
         self.mark_clean()

@@ -371,6 +371,9 @@ fn what_was_found_stays_mended() {
         (2, vec![Rename("d/f", "h", Replace), Rename("h", "e/n", Replace), Sync]),
         (0, vec![Rename("g", "d/h", Replace), Rename("d/h", "e/n", Replace), Sync]),
         (0, vec![Rename("g", "d/h", Replace), Rename("d/h", "h", Replace), Sync]),
+        // A recovery that was interrupted had mended a sector where nothing was busy, with an epoch that the
+        // next one did not see.
+        (0, vec![Rename("e", "d/s", Replace), Sync]),
     ];
     for seed in 1..=3 {
         let explorer = Explorer { seed, ..Explorer::new() };
