@@ -51,7 +51,7 @@ ALSO ?=
 .DEFAULT_GOAL := help
 .PHONY: help setup build run test test-quick fmt lint install uninstall
 .PHONY: deb test-deb clean-room wheel
-.PHONY: fuzz soak fsck-scale nfs-recovery page-pictures page-cost bench bench-quick deny clean
+.PHONY: fuzz soak fsck-scale nfs-recovery page-pictures page-cost bench bench-quick bench-nfs deny clean
 
 help: ## List what can be done
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -182,6 +182,9 @@ bench: ## Compare with other file systems on emulated disks (needs root; hours)
 
 bench-quick: ## The same with small workloads, once each (needs root; under ten minutes)
 	scripts/bench.sh --quick
+
+bench-nfs: ## Compare `cffs serve` with nfs-ganesha over ext4 (needs root and Debian; five minutes)
+	scripts/bench-nfs.sh
 
 # The list of advisories comes from the network, so this is no part of the gate in .ci/run.
 deny: ## Check licences and security advisories of all dependencies (needs the network)

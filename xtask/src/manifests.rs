@@ -27,7 +27,7 @@ const CRATES: [(&str, &[&str]); 15] = [
     // It works on kernel file systems.
     ("cffs-place", &["man-page"]),
     ("place-c", &["cffs-place"]),
-    ("cffs-bench", &["cffs", "fuse-ring", "cffs-serve", "cffs-cli", "cffs-place"]),
+    ("cffs-bench", &["cffs", "fuse-ring", "nfs-wire", "cffs-serve", "cffs-cli", "cffs-place"]),
     ("cffs-fuzz", &["cffs", "fuse-ring", "nfs-wire", "cffs-serve"]),
     ("xtask", &[]),
 ];

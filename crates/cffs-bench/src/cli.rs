@@ -13,6 +13,8 @@ use cffs_bench::directory::Directory;
 use cffs_bench::disk::{Profile, Stroke};
 use cffs_bench::instructions::Instructions;
 use cffs_bench::library::{self, LibraryPlan};
+use cffs_bench::nfs::comparison::Comparison;
+use cffs_bench::nfs::server::Programs;
 use cffs_bench::peer::{Peer, Transport, find_cffs};
 use cffs_bench::placement::Placement;
 use cffs_bench::report::{Report, table};
@@ -59,6 +61,11 @@ enum Command {
         #[arg(long, default_value_t = 40_000)]
         operations: u64,
     },
+    /// Compare `cffs serve` with nfs-ganesha over ext4, on emulated disks. Needs root.
+    ///
+    /// Listens at fixed ports, and nfs-ganesha needs rpcbind: `make bench-nfs` fetches both, and runs
+    /// this in a network of its own.
+    Nfs(NfsArguments),
     /// Ask a served disk for its counters, change its profile, or cut its power.
     Control {
         /// The socket that `cffs-bench disk --control` made.
@@ -186,6 +193,31 @@ struct LibraryArguments {
     output: Option<PathBuf>,
 }
 
+#[derive(Args)]
+struct NfsArguments {
+    /// A smaller load, for a first answer.
+    #[arg(long)]
+    quick: bool,
+    /// The disks.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "none,hdd7200")]
+    profiles: Vec<Profile>,
+    /// Repetitions.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    repetitions: u32,
+    /// The directory into which the packages of nfs-ganesha were unpacked.
+    #[arg(long, default_value = "target/tools/ganesha")]
+    ganesha: PathBuf,
+    /// Where the disks' data goes; should be a tmpfs with some gigabytes to spare.
+    #[arg(long, default_value = "/dev/shm")]
+    scratch: PathBuf,
+    /// Where the report goes.
+    #[arg(long, default_value = "docs/performance")]
+    output: PathBuf,
+    /// The `cffs` binary.
+    #[arg(long, default_value_os_t = find_cffs())]
+    cffs: PathBuf,
+}
+
 impl Arguments {
     /// Does what was asked.
     pub fn run(self) -> Result<()> {
@@ -202,6 +234,7 @@ impl Arguments {
                 }
                 Ok(())
             }
+            Command::Nfs(arguments) => arguments.run(),
             Command::Control { socket, command } => {
                 println!("{}", control::ask(&socket, &command.join(" "))?);
                 Ok(())
@@ -313,6 +346,26 @@ impl LibraryArguments {
         let report = Report::of_library(&library, &library.run()?);
         println!("{}", table::text(&report));
         self.output.map_or(Ok(()), |directory| report.write(&directory))
+    }
+}
+
+impl NfsArguments {
+    fn run(self) -> Result<()> {
+        let interrupt = interrupt()?;
+        let ganesha = self.ganesha.canonicalize();
+        let ganesha = ganesha.with_context(|| format!("{}", self.ganesha.display()))?;
+        let comparison = Comparison {
+            scale: if self.quick { Scale::Quick } else { Scale::Full },
+            profiles: self.profiles,
+            repetitions: self.repetitions,
+            scratch: self.scratch,
+            programs: Programs { cffs: self.cffs, ganesha },
+        };
+        let report = comparison.run(&interrupt)?;
+        println!("{}", report.markdown());
+        report.write(&self.output)?;
+        println!("written to {}", self.output.display());
+        Ok(())
     }
 }
 

@@ -14,6 +14,7 @@
 //! - [`directory`]: any directory, to measure one's own storage;
 //! - [`compare`]: every workload on every peer;
 //! - [`library`]: C-FFS without a kernel, in virtual time;
+//! - [`nfs`]: NFS servers side by side;
 //! - [`report`]: medians, bars, tables and charts.
 
 pub mod compare;
@@ -21,6 +22,7 @@ pub mod directory;
 pub mod disk;
 pub mod instructions;
 pub mod library;
+pub mod nfs;
 pub mod peer;
 pub mod placement;
 pub mod report;

@@ -316,7 +316,7 @@ fn serve(command: &mut Command, at: &Path) -> Result<Child> {
 }
 
 /// Runs a program that should succeed; its complaint is part of the error if it does not.
-fn run(command: &mut Command) -> Result<()> {
+pub(crate) fn run(command: &mut Command) -> Result<()> {
     let output = command
         .stdin(Stdio::null())
         .output()

@@ -1,6 +1,6 @@
 //! Where and how a comparison was made: without it, a figure means nothing.
 
-use std::fs;
+use std::{fmt, fs};
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -69,8 +69,7 @@ impl Environment {
     }
 
     fn new(profile: Profile, stroke: Stroke, scale: Scale, suffix: &str) -> Environment {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let system = rustix::system::uname();
+        let Machine { cpu, cores, memory_bytes, kernel, load_per_core } = Machine::here();
         let name = profile.to_possible_value();
         let name = name.map_or_else(String::new, |v| v.get_name().to_owned());
         Environment {
@@ -78,21 +77,66 @@ impl Environment {
             profile,
             stroke,
             scale,
-            cpu: cpu_model(),
+            cpu,
             cores,
-            memory_bytes: memory_bytes(),
-            kernel: format!("Linux {}", system.release().to_string_lossy()),
+            memory_bytes,
+            kernel,
             request_kib: None,
             transport: None,
             placement: String::new(),
-            load_per_core: load() / cores as f64,
+            load_per_core,
             versions: Vec::new(),
         }
     }
 
     /// Whether the machine had so much else to do that timings deserve a warning.
     pub fn is_loaded(&self) -> bool {
-        self.load_per_core > 1.2
+        self.load_per_core > LOAD_PER_CORE_MAX
+    }
+}
+
+/// Runnable processes per core from which on timings deserve a warning.
+const LOAD_PER_CORE_MAX: f64 = 1.2;
+
+/// The machine on which something was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    /// The processor's model.
+    pub cpu: String,
+    /// Its cores.
+    pub cores: usize,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// The kernel.
+    pub kernel: String,
+    /// Runnable processes per core, averaged over the last minute.
+    pub load_per_core: f64,
+}
+
+impl Machine {
+    /// This one, now.
+    pub fn here() -> Machine {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let system = rustix::system::uname();
+        Machine {
+            cpu: cpu_model(),
+            cores,
+            memory_bytes: memory_bytes(),
+            kernel: format!("Linux {}", system.release().to_string_lossy()),
+            load_per_core: load() / cores as f64,
+        }
+    }
+
+    /// Whether it had so much else to do that timings deserve a warning.
+    pub fn is_loaded(&self) -> bool {
+        self.load_per_core > LOAD_PER_CORE_MAX
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gigabytes = self.memory_bytes.div_ceil(1_000_000_000);
+        write!(f, "{} cores of {}, {gigabytes} GB, {}", self.cores, self.cpu, self.kernel)
     }
 }
 

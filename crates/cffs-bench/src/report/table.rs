@@ -172,7 +172,7 @@ fn circumstances(report: &Report) -> String {
 }
 
 /// Breaks a paragraph into lines that are no longer than source code's.
-pub(super) fn wrap(paragraph: &str) -> String {
+pub(crate) fn wrap(paragraph: &str) -> String {
     let (mut out, mut width) = (String::new(), 0);
     for word in paragraph.split(' ') {
         let len = word.chars().count();
@@ -210,7 +210,7 @@ fn cells(row: &Row, phase: &str) -> Vec<String> {
 }
 
 /// Three significant digits, or whole numbers where there are more.
-fn figure(value: f64) -> String {
+pub(crate) fn figure(value: f64) -> String {
     match value.abs() {
         v if v == 0.0 || v >= 100.0 => format!("{value:.0}"),
         v if v >= 10.0 => format!("{value:.1}"),
@@ -218,6 +218,18 @@ fn figure(value: f64) -> String {
         v if v >= 0.1 => format!("{value:.3}"),
         _ => format!("{value:.4}"),
     }
+}
+
+/// A table for the documentation, of which the columns from `numbers` on are numbers.
+pub(crate) fn markdown_table(
+    header: &[&str],
+    rows: impl Iterator<Item = Vec<String>>,
+    numbers: usize,
+) -> String {
+    let mut table = new_table(presets::ASCII_MARKDOWN, header);
+    table.add_rows(rows);
+    right_align(&mut table, numbers..header.len());
+    format!("{table}\n")
 }
 
 fn new_table(preset: &str, header: &[&str]) -> Table {
