@@ -168,7 +168,7 @@ soak: ## Try every property SOAK_CASES times, optimised, and run the tests that 
 fsck-scale: ## Compare a full check of a million files with e2fsck's (needs root and 6 GB)
 	scripts/fsck-scale.sh
 
-nfs-recovery: ## Crash NFS servers under load and measure their recovery (needs root; long)
+nfs-recovery: ## Crash NFS servers under load and measure their recovery (needs root; ten minutes)
 	scripts/nfs-recovery.sh
 
 page-pictures: ## Take the pictures of the page in docs/pictures, in chromium
