@@ -140,6 +140,18 @@ fetch_guest_kernel() {
     fi
 }
 
+# The library of libnfs and its headers, for a client that is compiled against it: unpacked, not installed.
+fetch_libnfs() {
+    local place=target/tools/libnfs
+    [[ ! -d $place/usr/include ]] || return 0
+    rm -rf "$place"
+    mkdir -p "$place"
+    if ! (cd "$place" && apt-get download -q libnfs-dev && dpkg-deb -x ./*.deb . && rm ./*.deb); then
+        rm -r "$place"
+        echo "not run: the test with libnfs's asynchronous interface: libnfs-dev cannot be downloaded"
+    fi
+}
+
 # A server of object stores, where Go can build it. Its tests are skipped without it.
 install_store_server() {
     local version=v1.8.0 tools=$PWD/target/tools/bin
@@ -150,8 +162,10 @@ install_store_server() {
 }
 
 # What checks the types of the Python packages, builds them, and tests one of them as fsspec tests file
-# systems, where pip can fetch it. The tests look for it in this directory, and are skipped without it.
-python_tools=(mypy==2.4.1 setuptools==80.9.0 fsspec==2026.9.0 pytest==9.2.0 maturin==1.16.0)
+# systems, and a client of NFS, where pip can fetch it. The tests look for it in this directory, and are
+# skipped without it.
+python_tools=(mypy==2.4.1 setuptools==80.9.0 fsspec==2026.9.0 pytest==9.2.0 maturin==1.16.0
+    pyNfsClient==0.1.5)
 
 install_python_tools() {
     local tools=target/tools/python tool missing=()
@@ -187,6 +201,7 @@ if [[ $purpose == test ]]; then
     add_user
     install_test_programs
     fetch_guest_kernel
+    fetch_libnfs
     install_store_server
     install_python_tools
 fi

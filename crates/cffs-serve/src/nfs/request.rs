@@ -64,11 +64,11 @@ impl<'a> Request<'a> {
             Call::RemoveDir(at) => self.remove(w, at, true),
             Call::Rename { from, to } => self.rename(w, from, to),
             Call::Link { file, to } => self.link(w, file, to),
-            Call::ReadDir { dir, cookie, verifier, bytes_max } => {
-                self.read_dir(w, dir, cookie, verifier, bytes_max);
+            Call::ReadDir { dir, cookie, bytes_max, .. } => {
+                self.read_dir(w, dir, cookie, bytes_max);
             }
-            Call::ReadDirPlus { dir, cookie, verifier, names_max, bytes_max } => {
-                self.read_dir_plus(w, dir, cookie, verifier, names_max, bytes_max);
+            Call::ReadDirPlus { dir, cookie, names_max, bytes_max, .. } => {
+                self.read_dir_plus(w, dir, cookie, names_max, bytes_max);
             }
             Call::FsStat { root } => self.fs_stat(w, root),
             Call::FsInfo { root } => self.fs_info(w, root),
