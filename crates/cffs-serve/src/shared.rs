@@ -79,6 +79,10 @@ pub trait Beside: Send + Sync {
     ///
     /// Why the volume in memory cannot be trusted: it is not to be closed.
     fn end(&self) -> std::result::Result<(), String>;
+
+    /// The volume in memory can no longer be trusted: nothing more is to be answered from it. Waits for
+    /// nothing.
+    fn broken(&self);
 }
 
 /// The file at a path below a directory. Symbolic links are not followed.

@@ -24,6 +24,7 @@ use super::closing::Closing;
 use super::control::{self, Control, Request};
 use super::farewell::Farewells;
 use super::groups;
+use super::guarded::Guarded;
 use super::ioctl;
 use super::recording::Ask;
 use super::reporting::Piece;
@@ -79,9 +80,9 @@ impl Adapter {
     /// An inode by its number alone. One without a name can be found as long as the kernel has not said that
     /// it let go of it; since it asks, it has.
     fn find_named(&self, ino: InodeNo) -> cffs::error::Result<types::Attr> {
-        let attr = self.volume.find(ino)?;
+        let attr = self.volume().find(ino)?;
         if attr.nlink == 0 {
-            self.volume.release(ino, 1);
+            self.volume().release(ino, 1);
             return Err(Error::Stale);
         }
         Ok(attr)
@@ -97,8 +98,12 @@ impl Adapter {
 
     /// The volume as the caller has it. What the kernel writes back of a mapped file is root's, wherever
     /// it comes from: no caller could learn that there is no space for it.
-    fn as_user(&self, cx: &Context<'_>) -> AsUser<'_> {
-        self.volume.as_user(cx.uid, cx.gid)
+    fn as_user(&self, cx: &Context<'_>) -> Guarded<'_, AsUser<'_>> {
+        Guarded::new(self.volume.as_user(cx.uid, cx.gid), &self.closing)
+    }
+
+    fn volume(&self) -> Guarded<'_, &Arc<Volume>> {
+        Guarded::new(&self.volume, &self.closing)
     }
 
     fn make(
@@ -118,13 +123,13 @@ impl Adapter {
     /// Takes set-id bits from a file that somebody unprivileged writes to. The kernel does not ask
     /// for the mode again after a write, and would go on to honour the bits.
     fn clear_privileges(&self, cx: &Context<'_>, node: NodeId) -> Result<()> {
-        let attr = self.volume.attr(ino(node)).map_err(errno("write"))?;
+        let attr = self.volume().attr(ino(node)).map_err(errno("write"))?;
         if attr.permissions & SET_ID_BITS == 0 {
             return Ok(());
         }
         let clear_privileges = Some(unprivileged(cx, &attr));
         let changes = types::SetAttr { clear_privileges, ..types::SetAttr::default() };
-        self.volume.set_attr(ino(node), &changes).map_err(errno("write"))?;
+        self.volume().set_attr(ino(node), &changes).map_err(errno("write"))?;
         if let Some(notifier) = self.caches.notifier()
             && let Err(error) = notifier.inval_inode(node, CachedData::Keep)
         {
@@ -185,7 +190,7 @@ impl Handler for Adapter {
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {
-        self.volume.release(ino(node), lookups);
+        self.volume().release(ino(node), lookups);
     }
 
     fn lookup(&self, _: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<Entry> {
@@ -193,8 +198,8 @@ impl Handler for Adapter {
             // The kernel asks by these names only to make something of a handle that it no longer
             // knows; "." may then be asked of any kind of file.
             b"." => self.find_named(ino(parent)),
-            b".." => self.volume.parent(ino(parent)).and_then(|above| self.volume.find(above)),
-            _ => match self.volume.lookup(ino(parent), name) {
+            b".." => self.volume().parent(ino(parent)).and_then(|above| self.volume().find(above)),
+            _ => match self.volume().lookup(ino(parent), name) {
                 Err(Error::NotFound) => return Ok(Entry::negative(self.ttl)),
                 found => found,
             },
@@ -203,7 +208,7 @@ impl Handler for Adapter {
     }
 
     fn getattr(&self, _: &Context<'_>, node: NodeId, _: Option<FileHandle>) -> Result<AttrReply> {
-        self.volume.attr(ino(node)).map(|attr| self.attr_reply(&attr)).map_err(errno("stat"))
+        self.volume().attr(ino(node)).map(|attr| self.attr_reply(&attr)).map_err(errno("stat"))
     }
 
     fn statx(
@@ -214,8 +219,8 @@ impl Handler for Adapter {
         _flags: u32,
         _mask: u32,
     ) -> Result<StatxReply> {
-        let attr = self.volume.attr(ino(node)).map_err(errno("stat"))?;
-        let protection = self.volume.protection(ino(node)).map_err(errno("stat"))?;
+        let attr = self.volume().attr(ino(node)).map_err(errno("stat"))?;
+        let protection = self.volume().protection(ino(node)).map_err(errno("stat"))?;
         Ok(StatxReply {
             attr: translate::attr(&attr, self.block_bytes),
             ttl: self.ttl,
@@ -230,18 +235,18 @@ impl Handler for Adapter {
         if change.kill_suid_sgid {
             // A change of owner says so for every caller, root too.
             let changes_owner = change.uid.is_some() || change.gid.is_some();
-            let attr = self.volume.attr(ino(node)).map_err(errno("setattr"))?;
+            let attr = self.volume().attr(ino(node)).map_err(errno("setattr"))?;
             if cx.uid != 0 || !changes_owner {
                 caller = unprivileged(cx, &attr);
             }
         }
         let changes = translate::set_attr(change, caller);
-        let attr = self.volume.set_attr(ino(node), &changes).map_err(errno("setattr"))?;
+        let attr = self.volume().set_attr(ino(node), &changes).map_err(errno("setattr"))?;
         Ok(self.attr_reply(&attr))
     }
 
     fn readlink(&self, _: &Context<'_>, node: NodeId, buf: &mut [u8]) -> Result<usize> {
-        let target = self.volume.read_link(ino(node)).map_err(errno("readlink"))?;
+        let target = self.volume().read_link(ino(node)).map_err(errno("readlink"))?;
         buf.get_mut(..target.len()).ok_or(Errno::NAMETOOLONG)?.copy_from_slice(&target);
         Ok(target.len())
     }
@@ -280,16 +285,16 @@ impl Handler for Adapter {
     }
 
     fn unlink(&self, _: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<()> {
-        self.volume.unlink(ino(parent), name).map_err(errno("unlink"))
+        self.volume().unlink(ino(parent), name).map_err(errno("unlink"))
     }
 
     fn rmdir(&self, _: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<()> {
-        self.volume.remove_dir(ino(parent), name).map_err(errno("rmdir"))
+        self.volume().remove_dir(ino(parent), name).map_err(errno("rmdir"))
     }
 
     fn rename(&self, _: &Context<'_>, parent: NodeId, rename: &Rename<'_>) -> Result<()> {
         let mode = translate::rename_mode(rename.flags)?;
-        self.volume
+        self.volume()
             .rename(ino(parent), rename.name, ino(rename.new_parent), rename.new_name, mode)
             .map_err(errno("rename"))
     }
@@ -301,7 +306,8 @@ impl Handler for Adapter {
         new_parent: NodeId,
         new_name: &[u8],
     ) -> Result<Entry> {
-        let attr = self.volume.link(ino(node), ino(new_parent), new_name).map_err(errno("link"))?;
+        let attr =
+            self.volume().link(ino(node), ino(new_parent), new_name).map_err(errno("link"))?;
         Ok(self.entry(&attr))
     }
 
@@ -323,16 +329,16 @@ impl Handler for Adapter {
             // The kernel believed that the name is free. It holds the directory's lock, so this is
             // a rare thing: a name that it did not look up before.
             Err(Errno::EXIST) if create.flags & O_EXCL == 0 => {
-                let attr = self.volume.lookup(ino(parent), name).map_err(errno("open"))?;
+                let attr = self.volume().lookup(ino(parent), name).map_err(errno("open"))?;
                 if create.flags & O_TRUNC != 0 {
                     let changes = types::SetAttr {
                         size: Some(0),
                         clear_privileges: create.kill_suid_sgid.then(|| unprivileged(cx, &attr)),
                         ..types::SetAttr::default()
                     };
-                    let cut = self.volume.set_attr(attr.ino, &changes);
+                    let cut = self.volume().set_attr(attr.ino, &changes);
                     let attr = cut.map_err(|error| {
-                        self.volume.release(attr.ino, 1);
+                        self.volume().release(attr.ino, 1);
                         errno("open")(error)
                     })?;
                     return Ok((self.entry(&attr), opened(create)));
@@ -355,7 +361,7 @@ impl Handler for Adapter {
     }
 
     fn read(&self, _: &Context<'_>, node: NodeId, read: &Read, buf: &mut [u8]) -> Result<usize> {
-        self.volume.read(ino(node), read.offset, buf).map_err(errno("read"))
+        self.volume().read(ino(node), read.offset, buf).map_err(errno("read"))
     }
 
     fn write(&self, cx: &Context<'_>, node: NodeId, write: &Write<'_>) -> Result<usize> {
@@ -368,17 +374,17 @@ impl Handler for Adapter {
         // `FSYNC` after the last of them. Past it, it sends none.
         if write.handle == UNCACHED && write.flags & O_DSYNC != 0 {
             let data_only = write.flags & O_SYNC_ONLY == 0;
-            self.volume.sync_file(ino(node), data_only).map_err(errno("write"))?;
+            self.volume().sync_file(ino(node), data_only).map_err(errno("write"))?;
         }
         Ok(written)
     }
 
     fn statfs(&self, _: &Context<'_>, _: NodeId) -> Result<Statfs> {
-        Ok(translate::statfs(&self.volume.stat_fs()))
+        Ok(translate::statfs(&self.volume().stat_fs()))
     }
 
     fn fsync(&self, _: &Context<'_>, node: NodeId, _: FileHandle, data_only: bool) -> Result<()> {
-        self.volume.sync_file(ino(node), data_only).map_err(errno("fsync"))
+        self.volume().sync_file(ino(node), data_only).map_err(errno("fsync"))
     }
 
     fn readdir(
@@ -396,7 +402,7 @@ impl Handler for Adapter {
             }
             from = cookie;
         }
-        self.volume
+        self.volume()
             .read_dir(ino(node), from - DOT_DOT, false, &mut |entry| {
                 let mode = entry.file_type.mode_bits();
                 listing.push(entry.ino.0, mode, entry.cookie + DOT_DOT, entry.name).is_ok()
@@ -419,7 +425,7 @@ impl Handler for Adapter {
             }
             from = cookie;
         }
-        self.volume
+        self.volume()
             .read_dir(ino(node), from - DOT_DOT, true, &mut |entry| {
                 let cookie = entry.cookie + DOT_DOT;
                 let pushed = match &entry.attr {
@@ -441,17 +447,17 @@ impl Handler for Adapter {
         _: FileHandle,
         data_only: bool,
     ) -> Result<()> {
-        self.volume.sync_file(ino(node), data_only).map_err(errno("fsync"))
+        self.volume().sync_file(ino(node), data_only).map_err(errno("fsync"))
     }
 
     fn syncfs(&self, _: &Context<'_>, _: NodeId) -> Result<()> {
-        self.volume.sync().map_err(errno("sync"))
+        self.volume().sync().map_err(errno("sync"))
     }
 
     fn setxattr(&self, cx: &Context<'_>, node: NodeId, set: &SetXattr<'_>) -> Result<()> {
         if let Some(request) = Request::from_attribute(set.name, set.value) {
             let carry_out =
-                |request| self.control.carry_out(&self.volume, ino(node), request, cx.uid);
+                |request| self.control.carry_out(&self.volume(), ino(node), request, cx.uid);
             return request.and_then(carry_out).map_err(errno("control"));
         }
         let mode = translate::xattr_mode(set.flags)?;
@@ -459,10 +465,10 @@ impl Handler for Adapter {
             .set_xattr(ino(node), set.name, set.value, mode)
             .map_err(errno("setxattr"))?;
         if set.kill_sgid {
-            let attr = self.volume.attr(ino(node)).map_err(errno("setxattr"))?;
+            let attr = self.volume().attr(ino(node)).map_err(errno("setxattr"))?;
             let permissions = Some(attr.permissions & !SET_GROUP_ID_BIT);
             let changes = types::SetAttr { permissions, ..types::SetAttr::default() };
-            self.volume.set_attr(ino(node), &changes).map_err(errno("setxattr"))?;
+            self.volume().set_attr(ino(node), &changes).map_err(errno("setxattr"))?;
         }
         Ok(())
     }
@@ -479,12 +485,12 @@ impl Handler for Adapter {
             return promised.map(|()| 0).map_err(errno("control"));
         }
         if let Some(ask) = Ask::made_by(name) {
-            return ask.carry_out(&self.volume, cx.uid, buf).map_err(errno("control"));
+            return ask.carry_out(&self.volume(), cx.uid, buf).map_err(errno("control"));
         }
         let value = match (Control::question(name), Piece::asked_by(name)) {
-            (Some(question), _) => self.control.answer(&self.volume, ino(node), question, cx.uid),
-            (_, Some(piece)) => self.control.report(&self.volume, ino(node), piece, cx.uid),
-            _ => self.volume.xattr(ino(node), name),
+            (Some(question), _) => self.control.answer(&self.volume(), ino(node), question, cx.uid),
+            (_, Some(piece)) => self.control.report(&self.volume(), ino(node), piece, cx.uid),
+            _ => self.volume().xattr(ino(node), name),
         };
         let value = value.map_err(errno("getxattr"))?;
         if let Some(room) = buf.get_mut(..value.len()) {
@@ -495,7 +501,7 @@ impl Handler for Adapter {
 
     fn listxattr(&self, cx: &Context<'_>, node: NodeId, buf: &mut [u8]) -> Result<usize> {
         let mut list = Vec::new();
-        for name in self.volume.xattr_names(ino(node)).map_err(errno("listxattr"))? {
+        for name in self.volume().xattr_names(ino(node)).map_err(errno("listxattr"))? {
             // The kernel hides the values of these names from users, but not the names.
             if cx.uid != 0 && name.starts_with(b"trusted.") {
                 continue;
@@ -510,7 +516,7 @@ impl Handler for Adapter {
     }
 
     fn removexattr(&self, _: &Context<'_>, node: NodeId, name: &[u8]) -> Result<()> {
-        self.volume.remove_xattr(ino(node), name).map_err(errno("removexattr"))
+        self.volume().remove_xattr(ino(node), name).map_err(errno("removexattr"))
     }
 
     fn fallocate(&self, cx: &Context<'_>, node: NodeId, what: &Fallocate) -> Result<()> {
@@ -533,7 +539,7 @@ impl Handler for Adapter {
         whence: u32,
     ) -> Result<u64> {
         let what = translate::seek_for(whence)?;
-        self.volume.seek(ino(node), offset, what).map_err(errno("lseek"))
+        self.volume().seek(ino(node), offset, what).map_err(errno("lseek"))
     }
 
     fn ioctl(
@@ -544,7 +550,7 @@ impl Handler for Adapter {
         buf: &mut [u8],
     ) -> Result<usize> {
         let (is_root, is_owner) = (cx.uid == 0, control::is_owner(cx.uid));
-        ioctl::carry_out(&self.volume, ino(node), ioctl, is_root, is_owner, buf)
+        ioctl::carry_out(&self.volume(), ino(node), ioctl, is_root, is_owner, buf)
     }
 
     fn copy_file_range(&self, cx: &Context<'_>, node: NodeId, copy: &CopyFileRange) -> Result<u64> {
@@ -563,7 +569,7 @@ impl Adapter {
         if from < DOT {
             return Ok((ino(dir), DOT, b"."));
         }
-        let parent = self.volume.parent(ino(dir)).map_err(errno("readdir"))?;
+        let parent = self.volume().parent(ino(dir)).map_err(errno("readdir"))?;
         Ok((parent, DOT_DOT, b".."))
     }
 }

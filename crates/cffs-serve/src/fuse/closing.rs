@@ -10,6 +10,7 @@
 //! what lies below it. So the device is closed before that, though the server's process is still
 //! about to end.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ pub(super) struct Closing {
     farewells: Arc<Farewells>,
     watch: Arc<Watch>,
     beside: OnceLock<Arc<dyn Beside>>,
+    is_broken: AtomicBool,
     once: Once,
     failure: Mutex<Option<Error>>,
 }
@@ -40,13 +42,24 @@ impl Closing {
         watch: Arc<Watch>,
     ) -> Closing {
         let (beside, once, failure) = (OnceLock::new(), Once::new(), Mutex::default());
-        Closing { volume, device, farewells, watch, beside, once, failure }
+        let is_broken = AtomicBool::new(false);
+        Closing { volume, device, farewells, watch, beside, is_broken, once, failure }
     }
 
     /// What is to end before the volume is closed.
     pub fn set_beside(&self, beside: Arc<dyn Beside>) {
         // There is one at most.
         let _ = self.beside.set(beside);
+    }
+
+    /// Has nothing more be written of the volume, or answered from it: what is in memory may be half changed,
+    /// since a call panicked.
+    pub fn broken(&self) {
+        self.is_broken.store(true, Ordering::Release);
+        self.volume.distrust("a call of the mount panicked");
+        if let Some(beside) = self.beside.get() {
+            beside.broken();
+        }
     }
 
     /// Whether there is something that has to end before.
@@ -59,7 +72,10 @@ impl Closing {
         self.once.call_once(|| {
             self.watch.closing();
             self.farewells.say(&Word::Closing);
-            let ended = self.beside.get().map_or(Ok(()), |beside| beside.end());
+            let mut ended = self.beside.get().map_or(Ok(()), |beside| beside.end());
+            if self.is_broken.load(Ordering::Acquire) {
+                ended = Err(String::from("a call of the mount panicked, as the log says"));
+            }
             let closed = match &ended {
                 Ok(()) => self.volume.close(),
                 // What is in memory would damage what is on the device.

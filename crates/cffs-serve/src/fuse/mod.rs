@@ -41,6 +41,7 @@ pub mod control;
 mod device;
 pub mod farewell;
 mod groups;
+mod guarded;
 pub(crate) mod identity;
 mod ioctl;
 mod loop_device;

@@ -238,9 +238,13 @@ impl Beside for Running {
         self.stopper.stop();
         let ended = self.thread.lock().take().map_or(Ok(()), JoinHandle::join);
         if ended.is_err() || self.service.panicked() {
-            return Err(String::from("the NFS server panicked, as the log says"));
+            return Err(String::from("a front end panicked, as the log says"));
         }
         Ok(())
+    }
+
+    fn broken(&self) {
+        self.service.answer_no_more();
     }
 }
 

@@ -83,10 +83,15 @@ impl Service {
         PROCEDURES.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Whether something panicked. What is in memory may be half changed then: nothing more is answered
-    /// from it, and nobody may write it to the device.
+    /// Whether something panicked, here or in the front end beside it. What is in memory may be half changed
+    /// then: nothing more is answered from it, and nobody may write it to the device.
     pub fn panicked(&self) -> bool {
         self.panicked.load(Ordering::Acquire)
+    }
+
+    /// Has all calls fail from here on, as after a panic.
+    pub fn answer_no_more(&self) {
+        self.panicked.store(true, Ordering::Release);
     }
 
     /// Runs a part of the server; `None`, for this part and for all that follows, if it panics.

@@ -340,45 +340,88 @@ fn both_sides_at_once_agree_in_the_end() {
     }
 }
 
+/// A volume that is mounted and served, on a device that can be made to panic, with a client.
+struct OnPanicking {
+    device: Arc<Panicking>,
+    volume: Arc<Volume>,
+    directory: tempfile::TempDir,
+    nfs: Arc<Running>,
+    stopper: fuse::Stopper,
+    thread: thread::JoinHandle<Result<fuse::Ended, fuse::ServeError>>,
+    client: Client,
+    root: nfs_fh3,
+}
+
+impl OnPanicking {
+    fn new() -> OnPanicking {
+        let device = MemoryDevice::new(64 << 20);
+        cffs::mkfs::make(&device, &Default::default()).expect("made");
+        let device = Arc::new(Panicking(device, AtomicBool::new(false)));
+        let volume =
+            cffs::open(Arc::clone(&device) as _, Arc::new(SystemClock), Default::default());
+        let volume = Arc::new(volume.expect("opened"));
+        let (directory, options) = (tempfile::tempdir().expect("a directory"), options());
+        let (any, caches) = ("127.0.0.1:0".parse().expect("one"), Arc::new(options.caches.clone()));
+        let exports = vec![ALL.parse().expect("an export")];
+        let nfs = Server::bind(Arc::clone(&volume), any, exports, caches).expect("bound");
+        let address = nfs.address().expect("an address");
+        let mount = fuse::Server::mount(Arc::clone(&volume), directory.path(), &options);
+        let mount = mount.expect("mounted");
+        let exports = nfs.exports();
+        let nfs = Arc::new(nfs.start().expect("started"));
+        mount.set_beside(Arc::clone(&nfs) as _, exports);
+        let stopper = mount.stopper();
+        let thread = thread::spawn(move || mount.serve());
+
+        let connect = || Blocking(TcpStream::connect(address).expect("connected"));
+        let path = nfs3_client::nfs3_types::mount::dirpath(Opaque::borrowed(b"/"));
+        let root = now(MountClient::new(connect()).mnt(path)).expect("mounted").fhandle.0.to_vec();
+        let auth = auth_unix { machinename: Opaque::borrowed(b"test"), ..auth_unix::default() };
+        let (auth, none) = (opaque_auth::auth_unix(&auth), opaque_auth::default());
+        let client = Client::new_with_auth(connect(), auth, none);
+        let root = nfs_fh3 { data: Opaque::owned(root) };
+        OnPanicking { device, volume, directory, nfs, stopper, thread, client, root }
+    }
+
+    /// The end of the mount: nothing may have been written since the panic, as the volume is left.
+    fn check_the_end(self) {
+        let ended = self.thread.join().expect("the mount ended");
+        assert!(matches!(ended, Err(fuse::ServeError::Close(_))), "{ended:?}");
+        assert!(self.nfs.end().is_err());
+        assert!(self.volume.close().is_err(), "nobody has closed it, and nobody can");
+        assert!(!self.directory.path().join("f").exists(), "the directory is what it was");
+    }
+}
+
 #[test]
 fn a_panic_of_the_server_takes_the_mount_away() {
     if !can_mount() {
         return;
     }
-    let device = MemoryDevice::new(64 << 20);
-    cffs::mkfs::make(&device, &Default::default()).expect("made");
-    let device = Arc::new(Panicking(device, AtomicBool::new(false)));
-    let volume = cffs::open(Arc::clone(&device) as _, Arc::new(SystemClock), Default::default());
-    let volume = Arc::new(volume.expect("opened"));
-    let (directory, options) = (tempfile::tempdir().expect("a directory"), options());
-    let (any, caches) = ("127.0.0.1:0".parse().expect("one"), Arc::new(options.caches.clone()));
-    let exports = vec![ALL.parse().expect("an export")];
-    let nfs = Server::bind(Arc::clone(&volume), any, exports, caches).expect("bound");
-    let address = nfs.address().expect("an address");
-    let mount = fuse::Server::mount(Arc::clone(&volume), directory.path(), &options);
-    let mount = mount.expect("mounted");
-    let exports = nfs.exports();
-    let nfs = Arc::new(nfs.start().expect("started"));
-    mount.set_beside(Arc::clone(&nfs) as _, exports);
-    let thread = thread::spawn(move || mount.serve());
-    fs::write(directory.path().join("f"), b"in memory alone").expect("written");
-
-    let mut client = MountClient::new(Blocking(TcpStream::connect(address).expect("connected")));
-    let path = nfs3_client::nfs3_types::mount::dirpath(Opaque::borrowed(b"/"));
-    let root = now(client.mnt(path)).expect("mounted").fhandle.0.to_vec();
-    let auth = auth_unix { machinename: Opaque::borrowed(b"test"), ..auth_unix::default() };
-    let mut client = Client::new_with_auth(
-        Blocking(TcpStream::connect(address).expect("connected")),
-        opaque_auth::auth_unix(&auth),
-        opaque_auth::default(),
-    );
+    let mut both = OnPanicking::new();
+    fs::write(both.directory.path().join("f"), b"in memory alone").expect("written");
+    both.device.1.store(true, Ordering::Relaxed);
     let how = createhow3::UNCHECKED(sattr3::default());
-    let root = nfs_fh3 { data: Opaque::owned(root) };
-    device.1.store(true, Ordering::Relaxed);
-    assert!(now(client.create(&CREATE3args { where_: at(&root, "g"), how })).is_err());
-    let ended = thread.join().expect("the mount ended by itself");
-    assert!(matches!(ended, Err(fuse::ServeError::Close(_))), "{ended:?}");
-    assert!(nfs.end().is_err());
-    assert!(volume.close().is_err(), "nobody has closed it, and nobody can");
-    assert!(!directory.path().join("f").exists(), "the directory is what it was");
+    let args = CREATE3args { where_: at(&both.root, "g"), how };
+    assert!(now(both.client.create(&args)).is_err());
+    both.check_the_end();
+}
+
+#[test]
+fn a_panic_of_the_mount_ends_what_clients_get() {
+    if !can_mount() {
+        return;
+    }
+    let mut both = OnPanicking::new();
+    let file = File::create(both.directory.path().join("f")).expect("made");
+    ok(lookup(&mut both.client, &both.root, "f"));
+    both.device.1.store(true, Ordering::Relaxed);
+    file.sync_all().expect_err("it panicked");
+    both.device.1.store(false, Ordering::Relaxed);
+    let answer = lookup(&mut both.client, &both.root, "f");
+    assert!(matches!(answer, Err(RpcError::SystemErr)), "{answer:?}");
+    both.volume.sync().expect_err("nothing more is written");
+    drop(file);
+    both.stopper.stop().expect("unmounted");
+    both.check_the_end();
 }
