@@ -23,6 +23,9 @@ use crate::store::Store;
 const RECORDS_PER_MAP: u64 = 64;
 /// What a volume is rewritten by, of what it has, until it is looked for dead objects again.
 const SHARE_UNTIL_SWEEP: u64 = 8;
+/// What a volume is rewritten by, of what it has, until a sweep that is still under way is waited for. So a
+/// store that lists and deletes more slowly than it takes writes does not fill up.
+const SHARE_UNTIL_WAIT: u64 = 2;
 
 /// How a volume in a store is opened.
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,6 +59,8 @@ pub struct Writer {
     /// What may be swept after the grace, and since when.
     mark: Option<(Instant, Mark)>,
     sweeping: Option<JoinHandle<Result<Swept, Error>>>,
+    /// With so many bytes since the mark a sweep that is still under way is waited for.
+    sweep_bytes_max: u64,
     /// Ranges of the device to write anew.
     plan: VecDeque<(u64, u64)>,
 }
@@ -138,6 +143,7 @@ impl Claimed {
             bytes_since_mark: 0,
             mark: None,
             sweeping: None,
+            sweep_bytes_max: u64::MAX,
             plan: VecDeque::new(),
         };
         (writer, state)
@@ -271,13 +277,19 @@ impl Writer {
             self.write_map()?;
             self.plan_sweep();
         }
-        if let Some(sweeping) = self.sweeping.take_if(|sweeping| sweeping.is_finished()) {
+        let is_behind = self.bytes_since_mark >= self.sweep_bytes_max;
+        if let Some(sweeping) =
+            self.sweeping.take_if(|sweeping| sweeping.is_finished() || is_behind)
+        {
             self.swept(sweeping);
         }
         let is_due =
             |(made, _): &mut (Instant, Mark)| made.elapsed() >= self.options.collection.grace;
         if let Some((_, mark)) = self.mark.take_if(is_due) {
             let store = Arc::clone(&self.store);
+            let waited_for = mark.live.values().sum::<u64>() / SHARE_UNTIL_WAIT;
+            self.sweep_bytes_max =
+                self.bytes_since_mark + waited_for.max(self.options.collection.after_bytes);
             self.sweeping = Some(std::thread::spawn(move || collect::sweep(&store, &mark)));
         }
         let is_under_way = self.write_anew()?;

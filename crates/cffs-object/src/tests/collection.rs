@@ -1,5 +1,7 @@
 //! What is dead is deleted, and nothing else.
 
+use object_store::throttle::{ThrottleConfig, ThrottledStore};
+
 use super::*;
 use crate::collect::{WINDOW_BYTES, crowded};
 use crate::extents::Extents;
@@ -15,7 +17,8 @@ const AT_ONCE: OpenOptions = OpenOptions {
 /// The names and lengths of all objects.
 pub fn objects(store: &dyn ObjectStore) -> Vec<(String, u64)> {
     use futures_util::TryStreamExt;
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let all: Vec<_> = runtime.block_on(store.list(None).try_collect()).expect("listed");
     all.into_iter().map(|meta| (meta.location.to_string(), meta.size)).collect()
 }
@@ -65,6 +68,20 @@ fn a_volume_that_is_rewritten_stays_small() {
     let head = crate::format::Record::head_bytes(0) as u64;
     let bare = objects(&*store).iter().filter(|(_, bytes)| *bytes == head).count();
     assert_eq!(bare, 10, "five claims and their releases");
+}
+
+/// A store that lists slowly does not fill up either: the writer waits for the sweep.
+#[test]
+fn a_slow_store_keeps_a_volume_small() {
+    let wait_list_per_call = Duration::from_millis(100);
+    let config = ThrottleConfig { wait_list_per_call, ..ThrottleConfig::default() };
+    let store: Arc<dyn ObjectStore> = Arc::new(ThrottledStore::new(InMemory::new(), config));
+    drop(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
+    let device = LogDevice::open(&at(store.clone()), AT_ONCE).expect("opened");
+    let model = MemoryDevice::new(SIZE_BYTES);
+    churn(&device, &model, &mut Numbers(5), 1200);
+    assert!(bytes_in(&*store) < 20 << 20, "{} bytes", bytes_in(&*store));
+    assert!(same(&device, &model));
 }
 
 /// The machine may stop before and after each PUT and each delete; what was synced is there.
