@@ -110,7 +110,7 @@ impl Command {
             Command::Cat(_) => "cat",
             Command::Import(_) => "import",
             Command::Export(_) => "export",
-            Command::Tar(_) => "tar",
+            Command::Tar(tar) => tar.name(),
             Command::Snapshot(_) => "snapshot",
             Command::Clone(_) => "clone",
             Command::Stats(_) => "stats",

@@ -123,11 +123,15 @@ fn what_is_lost(command: &str, cause: &(dyn std::error::Error + 'static)) -> Opt
             "what was copied may be lost, and what was there before is not: when the device works \
              again, cffs fsck -p, and import it again",
         ),
+        "tar --extract" => Some(
+            "what was extracted may be lost, and what was there before is not: when the device works \
+             again, cffs fsck -p, and extract it again",
+        ),
         "tune" | "grow" => Some(
             "the change may be lost, and no file is: when the device works again, cffs fsck -p, and \
              try it again",
         ),
-        "trim" => {
+        "trim" | "regroup" => {
             Some("no file is lost: when the device works again, cffs fsck -p, and try it again")
         }
         "fsck" => Some(

@@ -152,6 +152,41 @@ fn umount_says_what_is_lost_on_a_device_that_fails() {
 }
 
 #[test]
+fn a_stopped_server_says_what_is_lost_on_a_device_that_fails() {
+    if !can_mount() {
+        return;
+    }
+    for fault in [Fault::Write, Fault::Flush] {
+        let mut failures = 0;
+        for after in [0, 1, 2, 3, 5, 8] {
+            let volume = Volume::new();
+            let log = volume.mountpoint.0.path().join("log");
+            let log = format!("log={}", log.display());
+            let serve = ["serve", "--nfs", "127.0.0.1:0", "-o", &log];
+            let served = run(&serve, volume.disk.image());
+            assert!(served.status.success(), "{}", text(&served));
+            volume.disk.fail(fault, after);
+            let stopped = run(&["serve", "--stop"], volume.disk.image());
+            let place = format!("{fault:?} after {after}: {}", text(&stopped));
+            let failed = volume.disk.heal();
+            let info = run(&["info", "--json"], volume.disk.image());
+            let info: serde_json::Value = serde_json::from_slice(&info.stdout).expect("it is JSON");
+            if stopped.status.success() {
+                assert_eq!((failed, &info["superblock"]["state"]), (0, &"clean".into()), "{place}");
+                continue;
+            }
+            failures += 1;
+            assert_eq!(stopped.status.code(), Some(1), "{place}");
+            let said = text(&stopped);
+            assert!(said.contains("no change is lost") && said.contains("cffs fsck -p"), "{place}");
+            let recovery = run(&["fsck", "-p"], volume.disk.image());
+            assert!(matches!(recovery.status.code(), Some(0 | 1)), "{}", text(&recovery));
+        }
+        assert!(failures > 0, "{fault:?}: nothing failed");
+    }
+}
+
+#[test]
 fn sync_says_what_is_lost_on_a_device_that_fails() {
     for options in mounts() {
         for fault in [Fault::Write, Fault::Flush] {

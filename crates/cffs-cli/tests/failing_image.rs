@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::IoSlice;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
 use cffs::device::{Access, BlockDevice, FileDevice};
 use harness::failing::{FailingDisk, Fault};
@@ -20,9 +20,13 @@ const STEPS: [i64; 10] = [0, 1, 2, 3, 4, 5, 8, 13, 24, 40];
 
 /// A command that writes.
 struct Case {
+    /// What happened to the volume before.
+    before: fn(&Scratch),
     arguments: &'static [&'static str],
     /// What follows the image's name.
     last: Option<fn(&Scratch) -> String>,
+    /// What it reads from standard input.
+    input: fn(&Scratch) -> Stdio,
     /// The exit codes of success, and those of failure.
     success: &'static [i32],
     failure: &'static [i32],
@@ -51,24 +55,76 @@ fn has(scratch: &Scratch, image: &Path, path: &str) -> bool {
     output.stdout == CONTENTS
 }
 
-/// A volume of 32 MiB with one file, in an image that is larger. With `crash`, as a crash leaves it.
-fn template(scratch: &Scratch, crash: bool) -> File {
+/// A volume of 32 MiB with one file, in an image that is larger.
+fn template(scratch: &Scratch, before: fn(&Scratch)) -> File {
     succeed(scratch.cffs(["mkfs", "-q", "--size", "32M"]).arg(scratch.image()));
     let source = scratch.path().join("old");
     fs::write(&source, CONTENTS).expect("written");
     succeed(scratch.cffs(["import", "-q"]).arg(scratch.image()).arg(&source));
-    if crash {
-        scratch.mount("clean=never");
-        fs::write(scratch.mountpoint().join("new"), CONTENTS).expect("written");
-        succeed(scratch.cffs(["sync"]).arg(scratch.mountpoint()));
-        let crashed = scratch.path().join("crashed");
-        fs::copy(scratch.image(), &crashed).expect("copied");
-        scratch.umount();
-        fs::rename(crashed, scratch.image()).expect("renamed");
-    }
+    before(scratch);
     let image = File::options().read(true).write(true).open(scratch.image()).expect("open");
     image.set_len(64 << 20).expect("longer");
     image
+}
+
+fn nothing(_: &Scratch) {}
+
+fn no_input(_: &Scratch) -> Stdio {
+    Stdio::null()
+}
+
+/// Leaves the volume as a crash does, with another file.
+fn crash(scratch: &Scratch) {
+    scratch.mount("clean=never");
+    fs::write(scratch.mountpoint().join("new"), CONTENTS).expect("written");
+    succeed(scratch.cffs(["sync"]).arg(scratch.mountpoint()));
+    let crashed = scratch.path().join("crashed");
+    fs::copy(scratch.image(), &crashed).expect("copied");
+    scratch.umount();
+    fs::rename(crashed, scratch.image()).expect("renamed");
+}
+
+const SCATTERED_DIRECTORIES: usize = 6;
+const SCATTERED_FILES: usize = 40;
+const SCATTERED_BYTES: usize = 5000;
+
+fn scattered(dir: usize, file: usize) -> String {
+    format!("d{dir}/f{file}")
+}
+
+/// Directories that grow by turns, and then change their files.
+fn scatter(scratch: &Scratch) {
+    scratch.mount("rw");
+    let tree = scratch.mountpoint();
+    (0..SCATTERED_DIRECTORIES)
+        .for_each(|dir| fs::create_dir(tree.join(format!("d{dir}"))).expect("made"));
+    for file in 0..SCATTERED_FILES {
+        for dir in 0..SCATTERED_DIRECTORIES {
+            let name = format!("d{dir}/g{file}");
+            fs::write(tree.join(name), &CONTENTS[..SCATTERED_BYTES]).expect("written");
+        }
+        if file % 5 == 0 {
+            succeed(scratch.cffs(["sync"]).arg(&tree));
+        }
+    }
+    for file in 0..SCATTERED_FILES {
+        for dir in 0..SCATTERED_DIRECTORIES {
+            let to = scattered((dir * 5 + file * 3) % SCATTERED_DIRECTORIES, dir * 100 + file);
+            fs::rename(tree.join(format!("d{dir}/g{file}")), tree.join(to)).expect("renamed");
+        }
+    }
+    scratch.umount();
+}
+
+/// Whether what was scattered is there.
+fn has_scattered(scratch: &Scratch, image: &Path) -> bool {
+    let paths = (0..SCATTERED_DIRECTORIES).flat_map(|from| {
+        (0..SCATTERED_FILES).map(move |file| {
+            scattered((from * 5 + file * 3) % SCATTERED_DIRECTORIES, from * 100 + file)
+        })
+    });
+    let output = scratch.cffs(["cat"]).arg(image).args(paths).output().expect("it starts");
+    output.stdout == [7; SCATTERED_DIRECTORIES * SCATTERED_FILES * SCATTERED_BYTES]
 }
 
 fn disk_like(image: &File) -> FailingDisk {
@@ -87,12 +143,12 @@ fn disk_like(image: &File) -> FailingDisk {
 }
 
 /// Runs the command on a device that fails after each number of requests of each kind.
-fn table(crash: bool, case: &Case) {
+fn table(case: &Case) {
     if !can_mount() {
         return;
     }
     let scratch = Scratch::new();
-    let image = template(&scratch, crash);
+    let image = template(&scratch, case.before);
     for fault in [Fault::Read, Fault::Write, Fault::Flush, Fault::Close] {
         let mut failures = 0;
         for after in STEPS {
@@ -101,6 +157,7 @@ fn table(crash: bool, case: &Case) {
             let mut command = scratch.cffs([]);
             command.args(case.arguments).arg(disk.image());
             command.args(case.last.map(|last| last(&scratch)));
+            command.stdin((case.input)(&scratch));
             let output = command.output().expect("it starts");
             let said = text(&output);
             let place = format!("{:?}, {fault:?} after {after}: {said}", case.arguments);
@@ -154,81 +211,111 @@ fn a_barrier_and_a_sync_of_an_image_flush_its_device() {
 
 #[test]
 fn mkfs_on_a_device_that_fails() {
-    table(
-        false,
-        &Case {
-            arguments: &["mkfs", "-q", "--force", "--label", "new"],
-            last: None,
-            success: &[0],
-            failure: &[1],
-            advice: &["there is no whole volume", "nothing was written"],
-            is_done: |scratch, image| superblock(scratch, image)["label"] == "new",
-        },
-    );
+    table(&Case {
+        before: nothing,
+        arguments: &["mkfs", "-q", "--force", "--label", "new"],
+        last: None,
+        input: no_input,
+        success: &[0],
+        failure: &[1],
+        advice: &["there is no whole volume", "nothing was written"],
+        is_done: |scratch, image| superblock(scratch, image)["label"] == "new",
+    });
 }
 
 #[test]
 fn import_on_a_device_that_fails() {
-    table(
-        false,
-        &Case {
-            arguments: &["import", "-q"],
-            last: Some(|scratch| {
-                let source = scratch.path().join("imported");
-                fs::write(&source, CONTENTS).expect("written");
-                source.display().to_string()
-            }),
-            success: &[0],
-            failure: &[1],
-            advice: &["what was copied may be lost"],
-            is_done: |scratch, image| has(scratch, image, "imported"),
-        },
-    );
+    table(&Case {
+        before: nothing,
+        arguments: &["import", "-q"],
+        last: Some(|scratch| {
+            let source = scratch.path().join("imported");
+            fs::write(&source, CONTENTS).expect("written");
+            source.display().to_string()
+        }),
+        input: no_input,
+        success: &[0],
+        failure: &[1],
+        advice: &["what was copied may be lost"],
+        is_done: |scratch, image| has(scratch, image, "imported"),
+    });
 }
 
 #[test]
 fn tune_on_a_device_that_fails() {
-    table(
-        false,
-        &Case {
-            arguments: &["tune", "-q", "--label", "new"],
-            last: None,
-            success: &[0],
-            failure: &[1],
-            advice: &["no file is"],
-            is_done: |scratch, image| superblock(scratch, image)["label"] == "new",
-        },
-    );
+    table(&Case {
+        before: nothing,
+        arguments: &["tune", "-q", "--label", "new"],
+        last: None,
+        input: no_input,
+        success: &[0],
+        failure: &[1],
+        advice: &["no file is"],
+        is_done: |scratch, image| superblock(scratch, image)["label"] == "new",
+    });
 }
 
 #[test]
 fn grow_on_a_device_that_fails() {
-    table(
-        false,
-        &Case {
-            arguments: &["grow", "-q"],
-            last: None,
-            success: &[0],
-            failure: &[1],
-            advice: &["no file is"],
-            is_done: |scratch, image| superblock(scratch, image)["size_bytes"] == 64 << 20,
-        },
-    );
+    table(&Case {
+        before: nothing,
+        arguments: &["grow", "-q"],
+        last: None,
+        input: no_input,
+        success: &[0],
+        failure: &[1],
+        advice: &["no file is"],
+        is_done: |scratch, image| superblock(scratch, image)["size_bytes"] == 64 << 20,
+    });
 }
 
 #[test]
 fn trim_on_a_device_that_fails() {
-    table(
-        false,
-        &Case {
-            arguments: &["trim", "-q"],
-            last: None,
-            success: &[0],
-            failure: &[1],
-            advice: &["no file is lost"],
-            is_done: |scratch, image| has(scratch, image, "old"),
+    table(&Case {
+        before: nothing,
+        arguments: &["trim", "-q"],
+        last: None,
+        input: no_input,
+        success: &[0],
+        failure: &[1],
+        advice: &["no file is lost"],
+        is_done: |scratch, image| has(scratch, image, "old"),
+    });
+}
+
+#[test]
+fn tar_extract_on_a_device_that_fails() {
+    table(&Case {
+        before: nothing,
+        arguments: &["tar", "--extract"],
+        last: None,
+        input: |scratch| {
+            let (source, archive) = (scratch.path().join("extracted"), scratch.path().join("tar"));
+            fs::write(&source, CONTENTS).expect("written");
+            let mut tar = Command::new("tar");
+            tar.arg("-cf").arg(&archive).arg("-C").arg(scratch.path()).arg("extracted");
+            succeed(&mut tar);
+            File::open(archive).expect("open").into()
         },
-    );
+        success: &[0],
+        failure: &[1],
+        advice: &["what was extracted may be lost"],
+        is_done: |scratch, image| has(scratch, image, "extracted"),
+    });
+}
+
+#[test]
+fn regroup_on_a_device_that_fails() {
+    table(&Case {
+        before: scatter,
+        arguments: &["regroup"],
+        last: None,
+        input: no_input,
+        success: &[0],
+        failure: &[1],
+        advice: &["no file is lost"],
+        is_done: has_scattered,
+    });
 }
 
 /// What comes out of an image that fails to be read is whole, or the exit code is not 0.
@@ -238,7 +325,7 @@ fn export_from_a_device_that_fails() {
         return;
     }
     let scratch = Scratch::new();
-    let image = template(&scratch, false);
+    let image = template(&scratch, nothing);
     let mut failures = 0;
     for after in STEPS {
         let disk = disk_like(&image);
@@ -273,7 +360,7 @@ fn export_to_a_file_system_that_fails() {
         return;
     }
     let scratch = Scratch::new();
-    template(&scratch, false);
+    template(&scratch, nothing);
     for fault in [Fault::Write, Fault::Flush, Fault::Close] {
         let (mut failures, mut successes) = (0, 0);
         for after in [0, 1, 2, 5] {
@@ -305,7 +392,7 @@ fn scrub_on_a_device_that_fails() {
         return;
     }
     let scratch = Scratch::new();
-    let image = template(&scratch, false);
+    let image = template(&scratch, nothing);
     for is_mounted in [false, true] {
         let (mut failures, mut successes) = (0, 0);
         for after in STEPS.into_iter().chain([1000]) {
@@ -344,34 +431,32 @@ fn scrub_on_a_device_that_fails() {
 
 #[test]
 fn fsck_p_on_a_device_that_fails() {
-    table(
-        true,
-        &Case {
-            arguments: &["fsck", "-p"],
-            last: None,
-            success: &[0, 1],
-            failure: &[4, 8],
-            advice: &["cffs fsck again"],
-            is_done: |scratch, image| {
-                has(scratch, image, "new") && superblock(scratch, image)["state"] == "clean"
-            },
+    table(&Case {
+        before: crash,
+        arguments: &["fsck", "-p"],
+        last: None,
+        input: no_input,
+        success: &[0, 1],
+        failure: &[4, 8],
+        advice: &["cffs fsck again"],
+        is_done: |scratch, image| {
+            has(scratch, image, "new") && superblock(scratch, image)["state"] == "clean"
         },
-    );
+    });
 }
 
 #[test]
 fn fsck_y_on_a_device_that_fails() {
-    table(
-        true,
-        &Case {
-            arguments: &["fsck", "-f", "-y"],
-            last: None,
-            success: &[0, 1],
-            failure: &[4, 8],
-            advice: &["cffs fsck again"],
-            is_done: |scratch, image| {
-                has(scratch, image, "new") && superblock(scratch, image)["state"] == "clean"
-            },
+    table(&Case {
+        before: crash,
+        arguments: &["fsck", "-f", "-y"],
+        last: None,
+        input: no_input,
+        success: &[0, 1],
+        failure: &[4, 8],
+        advice: &["cffs fsck again"],
+        is_done: |scratch, image| {
+            has(scratch, image, "new") && superblock(scratch, image)["state"] == "clean"
         },
-    );
+    });
 }

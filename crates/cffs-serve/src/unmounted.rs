@@ -7,23 +7,60 @@ use cffs::error::Error;
 use cffs::units::InodeNo;
 use cffs::vfs::Volume;
 
+use crate::fuse::closing;
 use crate::fuse::control::{Control, Question, Request};
+use crate::fuse::farewell::{Farewells, Word};
 use crate::served::Served;
 use crate::socket::{self, Message, Reply};
 
-/// Answers commands about the volume as long as the process lives: what it is, its counters, those of the
-/// calls that it serves, what it exports, and how a scrub stands; it is synced and scrubbed, and its exports
-/// are changed.
-///
-/// # Errors
-///
-/// Those of [`socket::listen`].
-pub fn listen(served: &Arc<Served>) -> io::Result<()> {
-    let control = Control::unmounted(Arc::clone(served));
-    let volume = Arc::clone(served.volume());
-    socket::listen(move |message| {
-        answer(&control, &volume, message).unwrap_or_else(|error| Reply::Error(error.to_string()))
-    })
+/// Those who want to know what becomes of the volume.
+#[derive(Default)]
+pub struct Listeners(Arc<Farewells>);
+
+impl Listeners {
+    /// Answers commands about the volume as long as the process lives: what it is, its counters, those of the
+    /// calls that it serves, what it exports, and how a scrub stands; it is synced and scrubbed, and its
+    /// exports are changed.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`socket::listen`].
+    pub fn listen(&self, served: &Arc<Served>) -> io::Result<()> {
+        let control = Control::unmounted(Arc::clone(served));
+        let volume = Arc::clone(served.volume());
+        let farewells = Arc::clone(&self.0);
+        socket::listen(move |message| {
+            if let Some(number) = Farewells::number(message.name.as_bytes()) {
+                return match farewells.connect(number) {
+                    Ok(()) => Reply::Answer(serde_json::Value::Null),
+                    Err(error) => Reply::Error(error.to_string()),
+                };
+            }
+            let answer = answer(&control, &volume, message);
+            answer.unwrap_or_else(|error| Reply::Error(error.to_string()))
+        })
+    }
+
+    /// Closes the volume, and says what became of it to those who asked.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not complete, what is lost, and what to do; the volume's name is to follow.
+    pub fn close(&self, volume: &Volume) -> Result<(), String> {
+        self.0.say(&Word::Closing);
+        let Err(error) = volume.close() else {
+            self.0.say(&Word::Closed);
+            return Ok(());
+        };
+        let failure = closing::failure(volume, &error);
+        self.failed(&failure);
+        Err(failure)
+    }
+
+    /// Says to those who asked that the volume is not closed, and why.
+    pub fn failed(&self, why: &str) {
+        self.0.say(&Word::Failed(why.to_owned()));
+    }
 }
 
 fn answer(control: &Control, volume: &Arc<Volume>, message: &Message) -> Result<Reply, Error> {

@@ -9,17 +9,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use cffs::device::file::{Access, FileDevice, OpenError, User};
 use cffs::vfs::Volume;
 use cffs_serve::fuse::Identity;
 use cffs_serve::fuse::control::{self, Question, Request};
+use cffs_serve::fuse::farewell::{Farewell, Heard, Word};
 use cffs_serve::nfs::{BindError, Export, ServeError, Server};
 use cffs_serve::served::Served;
 use cffs_serve::shared::{self, NoObserver, Observer};
-use cffs_serve::unmounted;
+use cffs_serve::unmounted::Listeners;
 use cffs_web::{Page, Target};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
@@ -34,6 +35,8 @@ use crate::{image, privileges, service_manager, udev};
 
 /// How long --stop waits for a server to complete its image.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// After which --stop says that it waits.
+const NOTICE: Duration = Duration::from_secs(2);
 
 /// Serve a volume to NFS clients, or a page about it, without a mount
 ///
@@ -156,7 +159,8 @@ impl Serve {
         let identity = identity(&source, options, address);
         let exports = server.as_ref().map(Server::exports);
         let served = Arc::new(Served::unmounted(Arc::clone(&volume), identity, exports));
-        if let Err(error) = unmounted::listen(&served) {
+        let listeners = Listeners::default();
+        if let Err(error) = listeners.listen(&served) {
             tracing::warn!(%error, "commands will not find this server");
         }
         let page = page.start(served)?;
@@ -171,7 +175,7 @@ impl Serve {
         } else {
             service_manager::ready();
         }
-        run(&volume, page, || match server {
+        run(&volume, &source, &listeners, page, || match server {
             Some(server) => server.serve(),
             None => {
                 // Ends also if what sends has ended.
@@ -219,10 +223,44 @@ impl Serve {
         }
         let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
         let pid = pid.context("a process with a strange number")?;
+        let farewell = Farewell::ask_unmounted(&self.source, process.pid);
         kill_process(pid, Signal::TERM).with_context(|| format!("stopping {process}"))?;
+        match farewell {
+            Ok(mut farewell) => self.last_word(&mut farewell)?,
+            Err(error) => {
+                note!("cffs serve: {process} did not say how it ends ({error}): its log does");
+            }
+        }
         FileDevice::open_waiting(&self.source, Access::ReadWrite, PATIENCE)
             .with_context(|| format!("waiting for {process}"))?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Serve {
+    /// Waits for what becomes of the volume.
+    fn last_word(&self, farewell: &mut Farewell) -> anyhow::Result<()> {
+        let path = self.source.display();
+        let began = Instant::now();
+        let mut is_waiting = false;
+        loop {
+            match farewell.listen(NOTICE) {
+                Heard::Word(Word::Closed) => return Ok(()),
+                Heard::Word(Word::Failed(why)) => {
+                    farewell.wait_for_exit(NOTICE);
+                    bail!("{why} {path}");
+                }
+                Heard::End => bail!(
+                    "the server ended before the image was complete; the next opening recovers it, or: \
+                     cffs fsck -p {path}"
+                ),
+                Heard::Word(_) | Heard::Nothing if began.elapsed() < NOTICE || is_waiting => {}
+                Heard::Word(_) | Heard::Nothing => {
+                    note!("cffs serve: waiting until {path} is complete");
+                    is_waiting = true;
+                }
+            }
+        }
     }
 }
 
@@ -269,15 +307,24 @@ fn identity(source: &Path, options: &MountOptions, address: Option<SocketAddr>) 
 /// Serves until it is stopped, and closes the volume, unless what it has in memory cannot be trusted.
 fn run(
     volume: &Volume,
+    source: &Path,
+    listeners: &Listeners,
     page: Option<Page>,
     serve: impl FnOnce() -> Result<(), ServeError>,
 ) -> anyhow::Result<ExitCode> {
+    let source = source.display();
     let served = shared::keep(volume, serve);
     if let Err(error @ ServeError::Panicked) = served {
-        return Err(error).context("the volume was not closed; the next opening recovers it");
+        let failure = format!(
+            "{error}; the volume was not closed; the next opening recovers it, or: cffs fsck -p"
+        );
+        listeners.failed(&failure);
+        bail!("{failure} {source}");
     }
     drop(page);
-    volume.close().context("closing the volume; the next opening recovers it")?;
+    if let Err(failure) = listeners.close(volume) {
+        bail!("{failure} {source}");
+    }
     served.context("serving by NFS")?;
     tracing::info!("closed");
     Ok(ExitCode::SUCCESS)

@@ -4,7 +4,8 @@
 //! the server is gone by then, and what the device says may be older: a volume that could not be
 //! written at all still looks as it did before. So the one who is about to unmount listens on a socket
 //! of its own, and has the server connect to it by way of the mount. The socket has a name that is in
-//! no directory, and goes with its listener.
+//! no directory, and goes with its listener. The server of a volume that is not mounted is asked over its
+//! own socket (`crate::socket`).
 //!
 //! ```text
 //!   Farewell::ask: listen ──attribute──▶ server connects
@@ -21,8 +22,12 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::lgetxattr;
+use rustix::net::UCred;
+use rustix::net::sockopt::socket_peercred;
 use rustix::process::{PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
+
+use crate::socket::{self, Message, Reply};
 
 /// What the attribute's name begins with by which a server is asked; the number of the socket follows.
 const ATTRIBUTE: &str = "system.cffs.farewell.";
@@ -49,7 +54,7 @@ pub enum Word {
 
 /// The server's side.
 #[derive(Default)]
-pub(super) struct Farewells(Mutex<Vec<UnixStream>>);
+pub(crate) struct Farewells(Mutex<Vec<UnixStream>>);
 
 impl Farewells {
     /// The number of the socket, if the attribute with this name asks for a farewell.
@@ -115,15 +120,34 @@ impl Farewell {
     /// Has the server of the volume to which `path` belongs, which is a process of the user `uid`, say
     /// what becomes of it. Only root and that user may ask.
     pub fn ask(path: &Path, uid: u32) -> io::Result<Farewell> {
+        let ask = |name: String| Ok(lgetxattr(path, name, &mut [0_u8; 64]).map(drop)?);
+        Farewell::heard_from(ask, |peer| peer.uid.as_raw() == uid)
+    }
+
+    /// The same of the process that serves an image without a mount.
+    pub fn ask_unmounted(image: &Path, process: u32) -> io::Result<Farewell> {
+        let ask = |name| match socket::call(image, &Message { name, value: None })? {
+            Some(Reply::Answer(_)) => Ok(()),
+            Some(Reply::Error(error)) => Err(io::Error::other(error)),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        };
+        let is_it = |peer: &UCred| peer.pid.as_raw_nonzero().get().cast_unsigned() == process;
+        Farewell::heard_from(ask, is_it)
+    }
+
+    /// Listens, has a server connect, and takes the connection of the right one.
+    fn heard_from(
+        ask: impl FnOnce(String) -> io::Result<()>,
+        is_it: impl Fn(&UCred) -> bool,
+    ) -> io::Result<Farewell> {
         let (listener, number) = listen()?;
-        let name = format!("{ATTRIBUTE}{number}");
-        lgetxattr(path, name, &mut [0_u8; 64])?;
+        ask(format!("{ATTRIBUTE}{number}"))?;
         listener.set_nonblocking(true)?;
         // The server has connected before it answered. Others may have, too.
         loop {
             let (stream, _) = listener.accept()?;
-            let peer = rustix::net::sockopt::socket_peercred(&stream)?;
-            if peer.uid.as_raw() == uid {
+            let peer = socket_peercred(&stream)?;
+            if is_it(&peer) {
                 stream.set_nonblocking(false)?;
                 let process = pidfd_open(peer.pid, PidfdFlags::empty()).ok();
                 let stream = BufReader::new(stream);

@@ -48,6 +48,11 @@ pub struct Tar {
 }
 
 impl Tar {
+    /// The command's name, for messages.
+    pub fn name(&self) -> &'static str {
+        if self.extract { "tar --extract" } else { "tar" }
+    }
+
     /// Writes or reads the archive.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let failures = if self.extract { self.extract()? } else { self.create()? };
