@@ -30,10 +30,14 @@ PLACE := $(TARGET)/release/place
 # The program and the core's library are both named cffs and are documented in one directory, so one
 # follows the other.
 DOC := RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --document-private-items --locked --quiet
-LIBRARYNAMES := libcffs.so libcffs.a libplace.so libplace.a
-LIBRARIES := $(addprefix $(TARGET)/release/,$(LIBRARYNAMES))
+LIBRARYNAMES := libcffs libplace
+LIBRARIES := $(foreach name,$(LIBRARYNAMES),$(TARGET)/release/$(name).so $(TARGET)/release/$(name).a)
 HEADERS := crates/cffs-c/include/cffs.h crates/place-c/include/place.h
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+# The number in the SONAME of the libraries, which their build scripts set.
+SOVERSION = $(firstword $(subst ., ,$(VERSION)))
+# Has the dynamic linker find new libraries, and no longer those removed, where no package is being made.
+LDCONFIG = [ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
 TOOLS := target/tools/bin
 GENERATED := $(TARGET)/generated
 
@@ -101,7 +105,12 @@ install: ## Install cffs and place, links, man pages and completions below PREFI
 	install -m 755 $(BINARY) $(DESTDIR)$(BINDIR)/cffs
 	install -m 755 $(PLACE) $(DESTDIR)$(BINDIR)/place
 	install -d $(addprefix $(DESTDIR),$(LIBDIR) $(INCLUDEDIR) $(PKGCONFIGDIR))
-	install -m 644 $(LIBRARIES) $(DESTDIR)$(LIBDIR)
+	for name in $(LIBRARYNAMES); do \
+		install -m 644 $(TARGET)/release/$$name.a $(DESTDIR)$(LIBDIR) && \
+		install -m 644 $(TARGET)/release/$$name.so $(DESTDIR)$(LIBDIR)/$$name.so.$(VERSION) && \
+		ln -sf $$name.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$$name.so.$(SOVERSION) && \
+		ln -sf $$name.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/$$name.so || exit; \
+	done
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
 	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
 		packaging/pkgconfig/cffs.pc >$(DESTDIR)$(PKGCONFIGDIR)/cffs.pc
@@ -121,10 +130,14 @@ install: ## Install cffs and place, links, man pages and completions below PREFI
 	install -m 644 packaging/logrotate/cffs $(DESTDIR)$(SYSCONFDIR)/logrotate.d/cffs
 	install -m 644 packaging/modprobe/cffs.conf $(DESTDIR)$(MODPROBEDIR)/cffs.conf
 	install -m 644 packaging/tmpfiles/cffs.conf $(DESTDIR)$(TMPFILESDIR)/cffs.conf
+	$(LDCONFIG)
 
 uninstall: ## Remove what `make install` with the same PREFIX and DESTDIR has installed
 	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,cffs place)
-	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,$(LIBRARYNAMES)) $(DESTDIR)$(PKGCONFIGDIR)/cffs.pc
+	for name in $(LIBRARYNAMES); do \
+		rm -f $(foreach end,a so so.$(SOVERSION) so.$(SOVERSION).*,$(DESTDIR)$(LIBDIR)/$$name.$(end)); \
+	done
+	rm -f $(DESTDIR)$(PKGCONFIGDIR)/cffs.pc
 	rm -f $(addprefix $(DESTDIR)$(INCLUDEDIR)/,$(notdir $(HEADERS))) $(DESTDIR)$(MANDIR)/man3/libcffs.3
 	rm -f $(addprefix $(DESTDIR)$(SBINDIR)/,$(SBINNAMES))
 	rm -f $(addprefix $(DESTDIR)$(MOUNTDIR)/,$(MOUNTNAMES))
@@ -137,6 +150,7 @@ uninstall: ## Remove what `make install` with the same PREFIX and DESTDIR has in
 	rm -f $(DESTDIR)$(SYSCONFDIR)/logrotate.d/cffs
 	rm -f $(DESTDIR)$(MODPROBEDIR)/cffs.conf $(DESTDIR)$(TMPFILESDIR)/cffs.conf
 	rmdir $(DESTDIR)$(SYSCONFDIR)/cffs 2>/dev/null || true
+	$(LDCONFIG)
 
 deb: build ## Make a Debian package, target/deb/cffs_VERSION_ARCHITECTURE.deb
 	scripts/setup.sh deb

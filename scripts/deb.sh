@@ -23,7 +23,7 @@ umask 022
 # mount(8) looks in /sbin, which is /usr/sbin here.
 make --no-print-directory install "DESTDIR=$PWD/$root" PREFIX=/usr MOUNTDIR=/usr/sbin >&2
 
-strip --strip-unneeded "$root"/usr/bin/{cffs,place} "$root"/usr/lib/lib*.so
+strip --strip-unneeded "$root"/usr/bin/{cffs,place} "$root"/usr/lib/lib*.so."$version"
 strip --strip-debug "$root"/usr/lib/lib*.a
 find "$root/usr/share/man" -type f -exec gzip -9n {} +
 find "$root/usr/sbin" -type l -exec ln -sf ../bin/cffs {} \;
@@ -71,6 +71,11 @@ Description: co-locating fast file system for millions of small files
 CONTROL
 echo /etc/logrotate.d/cffs >"$control/conffiles"
 install -m 755 packaging/debian/{postinst,postrm} "$control"
+# Packages of programs that are linked with the libraries depend on this one, and dpkg runs ldconfig.
+for library in "$root"/usr/lib/lib*.so."$version"; do
+    echo "$(basename "${library%.so.*}") ${version%%.*} cffs (>= $version)"
+done >"$control/shlibs"
+echo "activate-noawait ldconfig" >"$control/triggers"
 (
     cd "$root"
     find . \( -path ./DEBIAN -o -path ./etc \) -prune -o -type f -printf '%P\0' | sort -z | xargs -0 md5sum

@@ -68,6 +68,8 @@ check "has a rule by which udev knows the volume, its UUID and its label" "
     grep -q 'ID_FS_TYPE=cffs' /tmp/udev
     grep -q 'ID_FS_UUID=0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0' /tmp/udev
     grep -qF 'disk/by-label/a\x20tree' /tmp/udev"
+check "has libraries that the dynamic linker knows" "
+    ldconfig -p | grep -q 'libcffs\.so\.[0-9]' && ldconfig -p | grep -q 'libplace\.so\.[0-9]'"
 check "installs over itself while a volume is mounted" "
     mount -t cffs /tmp/tree.cffs /tmp/m
     apt-get install -q -y --reinstall /tmp/cffs.deb

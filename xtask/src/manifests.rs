@@ -23,7 +23,7 @@ const CRATES: [(&str, &[&str]); 15] = [
     ("cffs-web", &["cffs", "cffs-serve"]),
     ("cffs-cli", &["cffs", "cffs-object", "cffs-serve", "cffs-web", "man-page"]),
     ("cffs-c", &["cffs"]),
-    ("cffs-python", &["cffs"]),
+    ("cffs-python", &["cffs", "cffs-object"]),
     // It works on kernel file systems.
     ("cffs-place", &["man-page"]),
     ("place-c", &["cffs-place"]),

@@ -7,10 +7,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use cffs::clock::Timestamp;
-use cffs::device::FileDevice;
 use cffs::error::{Error, Result};
 use cffs::files::{self, CopyOptions, Files, Observer, Summary};
-use cffs::mkfs::{self, MkfsOptions};
 use cffs::vfs::errno::errno;
 use cffs::vfs::types::{AtimeMode, Attr, OpenOptions, SetAttr, SetTime};
 use pyo3::exceptions::{PyOSError, PyOverflowError, PyValueError};
@@ -18,12 +16,19 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 mod path;
+mod store;
 
 use path::VolumePath;
+use store::Opened;
 
 /// An error as Python has it: an `OSError` of the class that its number belongs to.
 fn raised(error: &Error, path: &VolumePath) -> PyErr {
-    PyOSError::new_err((errno(error), error.to_string(), path.shown()))
+    let text = match error {
+        // What the system or a store says, which is not always about a device.
+        Error::Io(error) => error.to_string(),
+        _ => error.to_string(),
+    };
+    PyOSError::new_err((errno(error), text, path.shown()))
 }
 
 /// The module.
@@ -33,19 +38,13 @@ mod native {
     use super::{File, Stat, Volume, mkfs_image};
 }
 
-/// Make an image of a size in bytes. There must be nothing yet.
+/// Make an image, or at a URL a volume in a store, of a size in bytes. There must be nothing yet.
 #[pyfunction]
 #[pyo3(name = "mkfs", signature = (image, size, label = ""))]
 fn mkfs_image(py: Python<'_>, image: PathBuf, size: u64, label: &str) -> PyResult<()> {
     let label = label.as_bytes().to_vec();
-    let made = py.detach(|| {
-        if image.symlink_metadata().is_ok() {
-            return Err(Error::Exists);
-        }
-        let device = FileDevice::create(&image, size)?;
-        mkfs::make(&device, &MkfsOptions { label, ..MkfsOptions::default() })
-    });
-    made.map(drop).map_err(|error| raised(&error, &VolumePath::from(&*image)))
+    let made = py.detach(|| store::make(&image, size, label));
+    made.map_err(|error| raised(&error, &VolumePath::from(&*store::shown(&image))))
 }
 
 /// The attributes of a file.
@@ -149,13 +148,13 @@ impl File {
 /// A volume that is open: its files by path.
 #[pyclass(frozen, subclass, module = "pycffs._native")]
 struct Volume {
-    files: Files,
+    opened: Opened,
 }
 
 #[pymethods]
 impl Volume {
     #[new]
-    #[pyo3(signature = (image, *, read_only = false, atime = true, cache = None, dirty = None))]
+    #[pyo3(signature = (image, *, read_only = false, atime = true, cache = None, dirty = None, take_over = false))]
     fn new(
         py: Python<'_>,
         image: PathBuf,
@@ -163,37 +162,39 @@ impl Volume {
         atime: bool,
         cache: Option<u64>,
         dirty: Option<u64>,
+        take_over: bool,
     ) -> PyResult<Volume> {
-        let mut options = OpenOptions { read_only, ..OpenOptions::default() };
+        let mut options = OpenOptions { read_only, take_over, ..OpenOptions::default() };
         options.cache_bytes = cache.unwrap_or(options.cache_bytes);
         options.dirty_bytes_max = dirty.unwrap_or(options.dirty_bytes_max);
         if !atime {
             options.atime = AtimeMode::Never;
         }
-        let opened = py.detach(|| Files::open_image(&image, options));
-        let files = opened.map_err(|error| raised(&error, &VolumePath::from(&*image)))?;
-        Ok(Volume { files })
+        let opened = py.detach(|| Opened::open(&image, options));
+        let opened =
+            opened.map_err(|error| raised(&error, &VolumePath::from(&*store::shown(&image))))?;
+        Ok(Volume { opened })
     }
 
     /// Make everything durable and close the volume. Later calls fail.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.call(py, &VolumePath::ROOT, || self.files.close())
+        self.call(py, &VolumePath::ROOT, || self.opened.close())
     }
 
     /// Make everything durable.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
-        self.call(py, &VolumePath::ROOT, || self.files.volume().sync())
+        self.call(py, &VolumePath::ROOT, || self.files().volume().sync())
     }
 
     /// The contents of a file.
     fn read<'py>(&self, py: Python<'py>, path: VolumePath) -> PyResult<Bound<'py, PyBytes>> {
-        let contents = self.call(py, &path, || self.files.read(&path))?;
+        let contents = self.call(py, &path, || self.files().read(&path))?;
         Ok(PyBytes::new(py, &contents))
     }
 
     /// Make a file with these contents, or give them to the one that is there.
     fn write(&self, py: Python<'_>, path: VolumePath, data: &[u8]) -> PyResult<()> {
-        self.call(py, &path, || self.files.write(&path, data))
+        self.call(py, &path, || self.files().write(&path, data))
     }
 
     /// Read whole files in the order in which they lie on the device: for each path its contents, or the
@@ -210,7 +211,7 @@ impl Volume {
         found.resize_with(paths.len(), || None);
         let found = Mutex::new(found);
         py.detach(|| {
-            self.files.read_many(&paths, threads, |position, read| {
+            self.files().read_many(&paths, threads, |position, read| {
                 // A thread that panicked has not left a place half written.
                 found.lock().unwrap_or_else(|held| held.into_inner())[position] = Some(read);
             });
@@ -237,12 +238,12 @@ impl Volume {
     ) -> PyResult<File> {
         let file = self.call(py, &path, || {
             if create {
-                match self.files.create_new(&path, mode) {
+                match self.files().create_new(&path, mode) {
                     Err(Error::Exists) if !exclusive => {}
                     made => return made,
                 }
             }
-            let file = self.files.open(&path)?;
+            let file = self.files().open(&path)?;
             if truncate {
                 file.set_len(0)?;
             }
@@ -255,15 +256,15 @@ impl Volume {
     #[pyo3(signature = (path, *, follow_symlinks = true))]
     fn stat(&self, py: Python<'_>, path: VolumePath, follow_symlinks: bool) -> PyResult<Stat> {
         let attr = self.call(py, &path, || match follow_symlinks {
-            true => self.files.stat(&path),
-            false => self.files.stat_itself(&path),
+            true => self.files().stat(&path),
+            false => self.files().stat_itself(&path),
         })?;
         Ok(attr.into())
     }
 
     /// The names in a directory with their attributes, in the order in which they were made.
     fn _entries(&self, py: Python<'_>, path: VolumePath) -> PyResult<Vec<(VolumePath, Stat)>> {
-        let items = self.call(py, &path, || self.files.read_dir(&path))?;
+        let items = self.call(py, &path, || self.files().read_dir(&path))?;
         Ok(items.into_iter().map(|item| (item.name.into(), item.attr.into())).collect())
     }
 
@@ -271,51 +272,51 @@ impl Volume {
     #[pyo3(signature = (path, mode = 0o755))]
     fn mkdir(&self, py: Python<'_>, path: VolumePath, mode: u32) -> PyResult<()> {
         self.call(py, &path, || {
-            self.files.make_dir(&path)?;
+            self.files().make_dir(&path)?;
             let changes = SetAttr { permissions: Some(mode & 0o7777), ..SetAttr::default() };
-            self.files.set_attr(&path, &changes).map(drop)
+            self.files().set_attr(&path, &changes).map(drop)
         })
     }
 
     /// Make a directory and those above it, as far as they are missing.
     fn makedirs(&self, py: Python<'_>, path: VolumePath) -> PyResult<()> {
-        self.call(py, &path, || self.files.make_dir_all(&path))
+        self.call(py, &path, || self.files().make_dir_all(&path))
     }
 
     /// Remove an empty directory.
     fn rmdir(&self, py: Python<'_>, path: VolumePath) -> PyResult<()> {
-        self.call(py, &path, || self.files.remove_dir(&path))
+        self.call(py, &path, || self.files().remove_dir(&path))
     }
 
     /// Remove a name that is not a directory's.
     fn unlink(&self, py: Python<'_>, path: VolumePath) -> PyResult<()> {
-        self.call(py, &path, || self.files.remove_file(&path))
+        self.call(py, &path, || self.files().remove_file(&path))
     }
 
     /// Rename, and replace what had the new name.
     fn rename(&self, py: Python<'_>, path: VolumePath, new_path: VolumePath) -> PyResult<()> {
-        self.call(py, &path, || self.files.rename(&path, &new_path))
+        self.call(py, &path, || self.files().rename(&path, &new_path))
     }
 
     /// Give a file another name.
     fn link(&self, py: Python<'_>, path: VolumePath, new_path: VolumePath) -> PyResult<()> {
-        self.call(py, &path, || self.files.hard_link(&path, &new_path))
+        self.call(py, &path, || self.files().hard_link(&path, &new_path))
     }
 
     /// Make a symbolic link at `path`.
     fn symlink(&self, py: Python<'_>, target: VolumePath, path: VolumePath) -> PyResult<()> {
-        self.call(py, &path, || self.files.symlink(target.as_ref(), &path))
+        self.call(py, &path, || self.files().symlink(target.as_ref(), &path))
     }
 
     /// The target of a symbolic link.
     fn readlink(&self, py: Python<'_>, path: VolumePath) -> PyResult<VolumePath> {
-        self.call(py, &path, || self.files.read_link(&path)).map(VolumePath::from)
+        self.call(py, &path, || self.files().read_link(&path)).map(VolumePath::from)
     }
 
     /// Set the lower 12 bits of a mode.
     fn chmod(&self, py: Python<'_>, path: VolumePath, mode: u32) -> PyResult<()> {
         let changes = SetAttr { permissions: Some(mode & 0o7777), ..SetAttr::default() };
-        self.call(py, &path, || self.files.set_attr(&path, &changes).map(drop))
+        self.call(py, &path, || self.files().set_attr(&path, &changes).map(drop))
     }
 
     /// Set owner and group; -1 leaves one as it is.
@@ -329,7 +330,7 @@ impl Volume {
             }),
         };
         let changes = SetAttr { uid: id(uid)?, gid: id(gid)?, ..SetAttr::default() };
-        self.call(py, &path, || self.files.set_attr(&path, &changes).map(drop))
+        self.call(py, &path, || self.files().set_attr(&path, &changes).map(drop))
     }
 
     /// Set the times of access and of the last change of the contents, in nanoseconds since 1970.
@@ -340,18 +341,18 @@ impl Volume {
             Ok(Some(SetTime::To(Timestamp { seconds, nanoseconds })))
         };
         let changes = SetAttr { atime: time(ns.0)?, mtime: time(ns.1)?, ..SetAttr::default() };
-        self.call(py, &path, || self.files.set_attr(&path, &changes).map(drop))
+        self.call(py, &path, || self.files().set_attr(&path, &changes).map(drop))
     }
 
     /// Cut a file off, or make it longer by a hole.
     fn truncate(&self, py: Python<'_>, path: VolumePath, size: u64) -> PyResult<()> {
         let changes = SetAttr { size: Some(size), ..SetAttr::default() };
-        self.call(py, &path, || self.files.set_attr(&path, &changes).map(drop))
+        self.call(py, &path, || self.files().set_attr(&path, &changes).map(drop))
     }
 
     /// The sizes of the volume in bytes, and its inodes.
     fn statvfs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let sizes = self.files.volume().stat_fs();
+        let sizes = self.files().volume().stat_fs();
         let in_bytes = |fragments: u64| fragments * u64::from(sizes.fragment_bytes);
         let found = PyDict::new(py);
         found.set_item("bytes", in_bytes(sizes.fragments))?;
@@ -371,7 +372,7 @@ impl Volume {
         threads: Option<usize>,
     ) -> PyResult<Bound<'py, PyDict>> {
         copied(py, threads, |options, observer| {
-            files::import(&self.files, &source, target.as_ref(), options, observer)
+            files::import(self.files(), &source, target.as_ref(), options, observer)
         })
     }
 
@@ -385,12 +386,16 @@ impl Volume {
         threads: Option<usize>,
     ) -> PyResult<Bound<'py, PyDict>> {
         copied(py, threads, |options, observer| {
-            files::export(&self.files, source.as_ref(), &target, options, observer)
+            files::export(self.files(), source.as_ref(), &target, options, observer)
         })
     }
 }
 
 impl Volume {
+    fn files(&self) -> &Files {
+        &self.opened.files
+    }
+
     fn call<T: Send>(
         &self,
         py: Python<'_>,

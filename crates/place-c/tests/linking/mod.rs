@@ -26,10 +26,14 @@ pub fn libraries(package: &str) -> PathBuf {
     target.join("debug")
 }
 
-/// Compiles a source of the package in whose tests this is, with its header, against a library.
+/// Compiles a source of the package in whose tests this is, with its header, against a library. A shared one
+/// the program finds beside it, by its SONAME.
 pub fn compile(source: &str, library: &Path, to: &Path) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let at = library.parent().expect("the build's directory");
+    let at = to.parent().expect("the program's directory");
+    let name = library.file_name().and_then(|name| name.to_str()).expect("a name");
+    let soname = at.join(format!("{name}.{}", env!("CARGO_PKG_VERSION_MAJOR")));
+    std::os::unix::fs::symlink(library, soname).expect("a link");
     let mut cc = Command::new("cc");
     cc.args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", "-I"])
         .arg(here.join("include"));

@@ -60,10 +60,13 @@ class Entry:
 
 
 class Volume(_native.Volume):
-    """A volume in an image file or on a block device: its files by path.
+    """A volume in an image file, on a block device, or in an object store: its files by path.
 
-    read_only: refuse changes; other programs may read at the same time. atime: whether reading sets times of
-    access. cache: bytes of memory for what was read (256 MiB). dirty: bytes of memory for changes (64 MiB).
+    A store is named by a URL, file:///directory or s3://bucket/prefix, with @NAME behind it for a version;
+    credentials come from the environment, as docs/object-stores.md says. read_only: refuse changes; other
+    programs may read at the same time. atime: whether reading sets times of access. cache: bytes of memory
+    for what was read (256 MiB). dirty: bytes of memory for changes (64 MiB). take_over: open it for writing
+    though the program that had it open has not closed it; of a store, that program writes no more.
     """
 
     def __enter__(self) -> Volume:

@@ -4,7 +4,7 @@ from typing import Any, Self, final
 _Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 def mkfs(image: str | os.PathLike[str], size: int, label: str = "") -> None:
-    """Make an image of a size in bytes. There must be nothing yet."""
+    """Make an image, or at a URL a volume in a store, of a size in bytes. There must be nothing yet."""
 
 @final
 class Stat:
@@ -39,6 +39,7 @@ class Volume:
         atime: bool = True,
         cache: int | None = None,
         dirty: int | None = None,
+        take_over: bool = False,
     ) -> Self: ...
     def close(self) -> None:
         """Make everything durable and close the volume. Later calls fail."""

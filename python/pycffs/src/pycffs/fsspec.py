@@ -1,12 +1,17 @@
 """Images as a file system of fsspec, for pandas, pyarrow, zarr and others: `cffs://image!/path`.
 
-    >>> import fsspec
+    >>> import fsspec, pycffs
+    >>> pycffs.mkfs("tree.cffs", 64 << 20)
+    >>> with pycffs.Volume("tree.cffs") as volume:
+    ...     volume.makedirs("/data")
+    ...     volume.write("/data/a.csv", b"1,2")
     >>> with fsspec.open("cffs://tree.cffs!/data/a.csv") as file:
     ...     file.read()
+    b'1,2'
 
-An image is opened once for all URLs that name it, with the options read_only, atime, cache and dirty of
-pycffs.Volume; it is read-only unless read_only=False is given. `cat` of many paths reads in the order of the
-device.
+An image is opened once for all URLs that name it, with the options of pycffs.Volume; it is read-only unless
+read_only=False is given. A volume in a store is one, too: `cffs://s3://bucket/tree!/path`. `cat` of many
+paths reads in the order of the device.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from fsspec.utils import stringify_path
 
 from pycffs import Stat, Volume
 
+_OPTIONS = ("atime", "cache", "dirty", "take_over")
 _KINDS = {modes.S_IFDIR: "directory", modes.S_IFREG: "file", modes.S_IFLNK: "link"}
 
 
@@ -30,7 +36,7 @@ class CffsFileSystem(AbstractFileSystem):
     root_marker = "/"
 
     def __init__(self, image: str = "", *, read_only: bool = True, **options: Any) -> None:
-        known = {name: options.pop(name) for name in ("atime", "cache", "dirty") if name in options}
+        known = {name: options.pop(name) for name in _OPTIONS if name in options}
         super().__init__(**options)
         if not image:
             raise ValueError("which image? give image=, or a URL like cffs://tree.cffs!/path")

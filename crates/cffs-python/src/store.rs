@@ -1,0 +1,90 @@
+//! Volumes in images and on block devices, and those in stores, which URLs name.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cffs::clock::SystemClock;
+use cffs::device::{FileDevice, Geometry};
+use cffs::error::{Error, Result};
+use cffs::files::Files;
+use cffs::host::SystemHost;
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::vfs::types::OpenOptions;
+use cffs_object::{Location, LogDevice};
+
+/// The sectors of a volume in a store, as `cffs mkfs` makes them: records have whole ones.
+const SECTOR_BYTES: u32 = 4096;
+
+/// What is open.
+pub struct Opened {
+    /// Its files.
+    pub files: Files,
+    /// The device of a volume in a store.
+    pub device: Option<Arc<LogDevice>>,
+}
+
+impl Opened {
+    /// Opens an image, a device, or a volume in a store.
+    pub fn open(target: &Path, mut options: OpenOptions) -> Result<Opened> {
+        let Some(location) = location(target)? else {
+            return Ok(Opened { files: Files::open_image(target, options)?, device: None });
+        };
+        options.host.get_or_insert_with(|| Arc::new(SystemHost));
+        let wanted = cffs_object::OpenOptions {
+            read_only: options.read_only,
+            take_over: options.take_over,
+            ..Default::default()
+        };
+        let device = Arc::new(LogDevice::open(&location, wanted).map_err(of_store)?);
+        let volume = cffs::open(device.clone(), Arc::new(SystemClock), options)?;
+        Ok(Opened { files: Files::new(Arc::new(volume)), device: Some(device) })
+    }
+
+    /// Makes everything durable and closes the volume, so that another program may open it.
+    pub fn close(&self) -> Result<()> {
+        let closed = self.files.close();
+        let released = self.device.as_ref().map_or(Ok(()), |device| device.release());
+        closed?;
+        released.map_err(of_store)
+    }
+}
+
+/// Makes an image or a volume in a store. There must be nothing yet.
+pub fn make(target: &Path, size_bytes: u64, label: Vec<u8>) -> Result<()> {
+    let options = MkfsOptions { label, ..MkfsOptions::default() };
+    if let Some(location) = location(target)? {
+        let geometry = Geometry { size_bytes, sector_bytes: SECTOR_BYTES };
+        let device = LogDevice::create(&location, geometry).map_err(of_store)?;
+        mkfs::make(&device, &options)?;
+        return device.release().map_err(of_store);
+    }
+    if target.symlink_metadata().is_ok() {
+        return Err(Error::Exists);
+    }
+    mkfs::make(&FileDevice::create(target, size_bytes)?, &options).map(drop)
+}
+
+/// What was named, as messages show it: without credentials, which a URL should not have.
+pub fn shown(target: &Path) -> PathBuf {
+    let url = target.to_str().and_then(|text| text.split_once("://"));
+    let Some((scheme, rest)) = url else { return target.to_owned() };
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    format!("{scheme}://{host}{path}").into()
+}
+
+/// The place in a store that is named, if it is a URL and no path.
+fn location(target: &Path) -> Result<Option<Location>> {
+    let url = target.to_str().filter(|text| Location::is_url(text));
+    url.map(Location::parse).transpose().map_err(of_store)
+}
+
+/// The store's error as the volume has it, in the store's words.
+fn of_store(error: cffs_object::Error) -> Error {
+    match error {
+        cffs_object::Error::Exists { .. } => Error::Exists,
+        cffs_object::Error::Url { .. } => io::Error::new(io::ErrorKind::InvalidInput, error).into(),
+        _ => io::Error::from(error).into(),
+    }
+}
