@@ -154,7 +154,9 @@ struct Volume {
 #[pymethods]
 impl Volume {
     #[new]
-    #[pyo3(signature = (image, *, read_only = false, atime = true, cache = None, dirty = None, take_over = false))]
+    #[pyo3(signature = (
+        image, *, read_only = false, atime = true, cache = None, dirty = None, take_over = false
+    ))]
     fn new(
         py: Python<'_>,
         image: PathBuf,

@@ -119,7 +119,8 @@ class S3(InStore, unittest.TestCase):
         environment = unittest.mock.patch.dict(os.environ, settings)
         environment.start()
         self.addCleanup(environment.stop)
-        command = [GATEWAY, "--access", "tests", "--secret", "only for tests", "--port", address, "posix", scratch]
+        command = [GATEWAY, "--access", "tests", "--secret", "only for tests", "--port", address]
+        command += ["posix", scratch]
         server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(server.wait)
         self.addCleanup(server.kill)
