@@ -15,7 +15,7 @@ use crate::chunks::Chunks;
 use crate::collect::Swept;
 use crate::error::Error;
 use crate::format::Format;
-use crate::history::History;
+use crate::history::{self, History};
 use crate::location::Location;
 use crate::state::{Piece, State};
 use crate::store::{PARALLEL, Requests, Store};
@@ -57,10 +57,16 @@ impl LogDevice {
         let uuid = *Uuid::new_v4().as_bytes();
         let origins = Vec::new();
         let format = Format { uuid, sector_bytes: geometry.sector_bytes, origins };
-        store.create("format", format.encode()).map_err(|error| match error.is_taken() {
-            true => Error::Exists { prefix: store.prefix() },
-            false => error,
-        })?;
+        if let Err(error) = store.create("format", format.encode()) {
+            // The answer may be lost of what was created.
+            let is_ours = history::read_format(&store).is_ok_and(|there| there == format);
+            if !is_ours {
+                return Err(match error.is_taken() {
+                    true => Error::Exists { prefix: store.prefix() },
+                    false => error,
+                });
+            }
+        }
         let options = OpenOptions::default();
         let history = History::empty(format, geometry.size_bytes);
         let claimed = writer::claim(&store, history, &options)?;

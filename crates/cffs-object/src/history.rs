@@ -65,6 +65,10 @@ impl History {
         loop {
             let slot = start.slot;
             let error = match start.read_on(store) {
+                Ok(()) if start.size_bytes == 0 => {
+                    let why = "the volume was not completed; remove its objects, and make it again";
+                    return Err(damaged(store, "format")(why.into()));
+                }
                 Ok(()) => return Ok(start),
                 Err(error) => error,
             };

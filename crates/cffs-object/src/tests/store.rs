@@ -1,36 +1,93 @@
 //! A store in memory with faults, as a network and a server make them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
+use futures_util::{FutureExt, StreamExt, stream};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result,
 };
 
-/// What becomes of a PUT.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use super::Numbers;
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// It is applied, and the answer is lost.
+    /// It is applied, and the answer is lost: so is a 500, 503 or 429 that comes after the effect.
     AnswerLost,
-    /// It is lost.
+    /// It is lost: so is a 500, 503 or 429 that comes before the effect.
     RequestLost,
     /// It is answered with a conflict, and not applied: another request was under way.
     Conflict,
+    /// The client sends it twice, both are applied, and the second is answered.
+    SentTwice,
+    /// It is given up, and arrives after requests that were made later.
+    Late,
+    /// It takes longer than requests that were made later.
+    Slow,
+    /// The connection breaks amid the answer, or when the request was applied in part.
+    CutShort,
+    /// A listing lacks what was created last.
+    Lagging,
     /// It is not allowed.
     Forbidden,
     /// There is no bucket for it.
     NoBucket,
 }
 
+const OF_PUTS: [Fault; 6] = [
+    Fault::AnswerLost,
+    Fault::RequestLost,
+    Fault::Conflict,
+    Fault::SentTwice,
+    Fault::Late,
+    Fault::Slow,
+];
+const OF_GETS: [Fault; 3] = [Fault::RequestLost, Fault::CutShort, Fault::Slow];
+const OF_LISTS: [Fault; 2] = [Fault::RequestLost, Fault::CutShort];
+const OF_DELETES: [Fault; 3] = [Fault::RequestLost, Fault::AnswerLost, Fault::CutShort];
+
+/// Of so many objects that one request deletes each is the only one that goes, or the only one that stays.
+const DELETED_APART: usize = 6;
+/// A record that was created so recently may be missing in a listing that lags.
+const LAG: usize = 3;
+
+/// Faults by chance, the same for each seed.
+struct Chance {
+    numbers: Numbers,
+    of_100: u64,
+    is_lagging: bool,
+    /// PUTs that are on their way, and how many requests pass them.
+    late: Vec<(u64, Path, PutPayload, PutOptions)>,
+    /// What was created, in order.
+    created: Vec<Path>,
+    happened: BTreeMap<Fault, u64>,
+}
+
+impl Chance {
+    fn draw(&mut self, faults: &[Fault]) -> Option<Fault> {
+        if self.numbers.below(100) >= self.of_100 {
+            return None;
+        }
+        let fault = faults[self.numbers.below(faults.len() as u64) as usize];
+        *self.happened.entry(fault).or_default() += 1;
+        Some(fault)
+    }
+}
+
 pub struct FaultStore {
     inner: InMemory,
     /// What happens to the PUTs to come, the last first.
     faults: Mutex<Vec<Option<Fault>>>,
+    chance: Mutex<Option<Chance>>,
     images: Mutex<Option<Vec<InMemory>>>,
     ignores_conditions: bool,
 }
@@ -40,6 +97,7 @@ impl FaultStore {
         FaultStore {
             inner: InMemory::new(),
             faults: Mutex::default(),
+            chance: Mutex::default(),
             images: Mutex::default(),
             ignores_conditions: false,
         }
@@ -55,14 +113,41 @@ impl FaultStore {
         *self.faults.lock().expect("faults") = faults.rev().collect();
     }
 
-    /// From now on keeps what is in the store before and after each PUT.
+    /// From now on so many of 100 requests meet a fault, and listings lack new records if they lag.
+    pub fn set_chance(&self, seed: u64, of_100: u64, is_lagging: bool) {
+        *self.chance.lock().expect("chance") = Some(Chance {
+            numbers: Numbers(seed),
+            of_100,
+            is_lagging,
+            late: Vec::new(),
+            created: Vec::new(),
+            happened: BTreeMap::new(),
+        });
+    }
+
+    /// From now on there are no faults by chance, and what is on its way arrives. How many of each kind
+    /// there were.
+    pub fn mend(&self) -> BTreeMap<Fault, u64> {
+        let chance = self.chance.lock().expect("chance").take();
+        let Some(chance) = chance else { return BTreeMap::new() };
+        chance.late.into_iter().for_each(|(_, at, load, how)| self.arrive(&at, load, how));
+        chance.happened
+    }
+
+    /// From now on keeps what is in the store: now, after each PUT, and with each part of a request that
+    /// deletes.
     pub fn keep_images(&self) {
-        *self.images.lock().expect("images") = Some(Vec::new());
+        *self.images.lock().expect("images") = Some(vec![self.inner.fork()]);
     }
 
     pub fn images(&self) -> Vec<InMemory> {
+        self.images_from(0)
+    }
+
+    /// The images but the first ones.
+    pub fn images_from(&self, first: usize) -> Vec<InMemory> {
         let images = self.images.lock().expect("images");
-        images.iter().flatten().map(InMemory::fork).collect()
+        images.iter().flatten().skip(first).map(InMemory::fork).collect()
     }
 
     fn keep_image(&self) {
@@ -70,10 +155,81 @@ impl FaultStore {
             images.push(self.inner.fork());
         }
     }
+
+    /// Keeps what a store has that was stopped amid deleting: they go in any order.
+    fn keep_images_amid(&self, deleted: &[Path]) {
+        let Some(images) = &mut *self.images.lock().expect("images") else { return };
+        for chosen in 0..deleted.len().min(DELETED_APART) {
+            let (alone, others) = (self.inner.fork(), self.inner.fork());
+            for (number, path) in deleted.iter().enumerate() {
+                let image = if number == chosen { &alone } else { &others };
+                let gone = image.delete(path).now_or_never().expect("memory answers at once");
+                gone.expect("deleted");
+            }
+            images.extend([alone, others]);
+        }
+    }
+
+    /// Removes an object, as an operator does.
+    pub fn remove(&self, at: &Path) {
+        self.inner.delete(at).now_or_never().expect("memory answers at once").expect("deleted");
+    }
+
+    /// What becomes of the next request; a request that is on its way may arrive before it.
+    fn next(&self, faults: &[Fault]) -> Option<Fault> {
+        let mut chance = self.chance.lock().expect("chance");
+        let chance = chance.as_mut()?;
+        let mut arrived = Vec::new();
+        for index in (0..chance.late.len()).rev() {
+            match chance.late[index].0 {
+                0 => arrived.push(chance.late.remove(index)),
+                _ => chance.late[index].0 -= 1,
+            }
+        }
+        arrived.into_iter().for_each(|(_, at, load, how)| self.arrive(&at, load, how));
+        chance.draw(faults)
+    }
+
+    /// Applies a PUT of which nobody waits for the answer.
+    fn arrive(&self, at: &Path, load: PutPayload, how: PutOptions) {
+        let _ = self.inner.put_opts(at, load, how).now_or_never().expect("memory answers at once");
+    }
+
+    fn send_later(&self, at: &Path, load: PutPayload, how: PutOptions) {
+        if let Some(chance) = &mut *self.chance.lock().expect("chance") {
+            let passed_by = chance.numbers.below(12);
+            chance.late.push((passed_by, at.clone(), load, how));
+        }
+    }
+
+    /// What a listing that lags lacks, and how many entries come before it breaks.
+    fn lacks(&self) -> (Vec<Path>, usize) {
+        let mut chance = self.chance.lock().expect("chance");
+        let Some(chance) = chance.as_mut() else { return (Vec::new(), 0) };
+        let broken_after = chance.numbers.below(4) as usize;
+        if !chance.is_lagging {
+            return (Vec::new(), broken_after);
+        }
+        let lag = (chance.numbers.below(LAG as u64 + 1) as usize).min(chance.created.len());
+        if lag > 0 {
+            *chance.happened.entry(Fault::Lagging).or_default() += 1;
+        }
+        (chance.created[chance.created.len() - lag..].to_vec(), broken_after)
+    }
+
+    fn note_created(&self, at: &Path) {
+        if let Some(chance) = &mut *self.chance.lock().expect("chance") {
+            chance.created.push(at.clone());
+        }
+    }
 }
 
 fn failed(what: &'static str) -> Error {
     Error::Generic { store: "test", source: what.into() }
+}
+
+fn fails_with<T: Send + 'static>(what: &'static str) -> BoxStream<'static, Result<T>> {
+    stream::iter([Err(failed(what))]).boxed()
 }
 
 impl fmt::Display for FaultStore {
@@ -96,10 +252,14 @@ impl ObjectStore for FaultStore {
         load: PutPayload,
         mut how: PutOptions,
     ) -> Result<PutResult> {
-        let fault = self.faults.lock().expect("faults").pop().flatten();
+        let planned = self.faults.lock().expect("faults").pop();
+        let fault = planned.unwrap_or_else(|| self.next(&OF_PUTS));
         let path = at.to_string();
+        if self.ignores_conditions {
+            how.mode = PutMode::Overwrite;
+        }
         match fault {
-            Some(Fault::RequestLost) => return Err(failed("no route")),
+            Some(Fault::RequestLost) => return Err(failed("503 Slow Down")),
             Some(Fault::Conflict) => {
                 return Err(Error::AlreadyExists { path, source: "409".into() });
             }
@@ -109,17 +269,22 @@ impl ObjectStore for FaultStore {
             Some(Fault::NoBucket) => {
                 return Err(Error::NotFound { path, source: "NoSuchBucket".into() });
             }
-            Some(Fault::AnswerLost) | None => {}
+            Some(Fault::Late) => {
+                self.send_later(at, load, how);
+                return Err(failed("timeout"));
+            }
+            Some(Fault::SentTwice) => self.arrive(at, load.clone(), how.clone()),
+            Some(Fault::Slow) => tokio::time::sleep(Duration::from_millis(3)).await,
+            Some(Fault::AnswerLost | Fault::CutShort | Fault::Lagging) | None => {}
         }
-        if self.ignores_conditions {
-            how.mode = PutMode::Overwrite;
-        }
-        self.keep_image();
         let outcome = self.inner.put_opts(at, load, how).await;
         self.keep_image();
+        if outcome.is_ok() && at.to_string().contains("/log/") {
+            self.note_created(at);
+        }
         match fault {
-            Some(_) => Err(failed("connection reset")),
-            None => outcome,
+            Some(Fault::AnswerLost) => Err(failed("connection reset")),
+            _ => outcome,
         }
     }
 
@@ -132,19 +297,59 @@ impl ObjectStore for FaultStore {
     }
 
     async fn get_opts(&self, at: &Path, how: GetOptions) -> Result<GetResult> {
-        self.inner.get_opts(at, how).await
+        let fault = self.next(&OF_GETS);
+        match fault {
+            Some(Fault::RequestLost) => return Err(failed("500 Internal Error")),
+            Some(Fault::Slow) => tokio::time::sleep(Duration::from_millis(3)).await,
+            _ => {}
+        }
+        let answer = self.inner.get_opts(at, how).await?;
+        if fault != Some(Fault::CutShort) {
+            return Ok(answer);
+        }
+        let (meta, range) = (answer.meta.clone(), answer.range.clone());
+        let (attributes, extensions) = (answer.attributes.clone(), answer.extensions.clone());
+        let bytes = answer.bytes().await?;
+        let half = bytes.slice(..bytes.len() / 2);
+        let body = stream::iter([Ok(half), Err(failed("the body ended early"))]);
+        let payload = GetResultPayload::Stream(body.boxed());
+        Ok(GetResult { payload, meta, range, attributes, extensions })
     }
 
     fn delete_stream(
         &self,
         paths: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
-        self.keep_image();
-        self.inner.delete_stream(paths)
+        let fault = self.next(&OF_DELETES);
+        let paths: Vec<_> = paths.collect().now_or_never().expect("they are at hand");
+        if fault == Some(Fault::RequestLost) {
+            return fails_with("503 Slow Down");
+        }
+        self.keep_images_amid(&paths.iter().flatten().cloned().collect::<Vec<_>>());
+        let deleted = if fault == Some(Fault::CutShort) { paths.len() / 2 } else { paths.len() };
+        for path in paths.iter().take(deleted).flatten() {
+            let gone = self.inner.delete(path).now_or_never().expect("memory answers at once");
+            gone.expect("deleted");
+            self.keep_image();
+        }
+        match fault {
+            Some(_) => fails_with("connection reset"),
+            None => stream::iter(paths).boxed(),
+        }
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
+        let fault = self.next(&OF_LISTS);
+        let (lacks, broken_after) = self.lacks();
+        let all = self.inner.list(prefix).filter(move |entry| {
+            let is_there = entry.as_ref().map_or(true, |meta| !lacks.contains(&meta.location));
+            std::future::ready(is_there)
+        });
+        match fault {
+            Some(Fault::RequestLost) => fails_with("429 Too Many Requests"),
+            Some(_) => all.take(broken_after).chain(fails_with("connection reset")).boxed(),
+            None => all.boxed(),
+        }
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {

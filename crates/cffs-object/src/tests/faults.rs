@@ -1,0 +1,301 @@
+//! Random operations in a store with random faults, beside a model.
+//!
+//! The oracle: what a sync acknowledged is what the next writer finds, or that and the epoch of which the
+//! sync failed; and a writer that was taken over acknowledges nothing. `CFFS_STORE_SEED` repeats one seed,
+//! `CFFS_STORE_SEEDS` says how many are tried.
+
+use std::collections::BTreeMap;
+use std::{io, thread};
+
+use super::*;
+use crate::versions;
+
+const BLOCK_BYTES: usize = 4096;
+/// The device's first blocks, each of one value; of the first after them, much is written at once.
+const BLOCKS: usize = 48;
+/// More than waits for a sync in memory.
+const MUCH_BYTES: usize = 9 << 20;
+const STEPS: u64 = 90;
+/// So often it is asked again what a fault spoiled.
+const TRIES: usize = 200;
+
+/// The value of each block.
+type Values = Vec<u8>;
+
+struct Trial {
+    numbers: Numbers,
+    store: Arc<FaultStore>,
+    is_lagging: bool,
+    writer: LogDevice,
+    /// What was acknowledged.
+    synced: Values,
+    /// What the writer reads.
+    written: Values,
+    /// Writers that were taken over.
+    asleep: Vec<LogDevice>,
+    /// Versions that were acknowledged.
+    kept: Vec<(Location, Values)>,
+    /// How many syncs were acknowledged, and how many failed.
+    outcomes: (u64, u64),
+}
+
+fn clear(error: &dyn std::error::Error) {
+    let text = error.to_string();
+    let parts = ["bucket/volume", "another program took the volume over", "was released"];
+    assert!(parts.iter().any(|part| text.contains(part)), "names no object: {text}");
+    assert!(!text.contains("checksum"), "sound objects are said to be damaged: {text}");
+}
+
+/// Asks until there is an answer.
+fn persist<T, E: std::error::Error>(mut ask: impl FnMut() -> Result<T, E>) -> T {
+    for _ in 0..TRIES {
+        match ask() {
+            Ok(answer) => return answer,
+            Err(error) => clear(&error),
+        }
+    }
+    panic!("no answer in {TRIES} tries");
+}
+
+/// What a device has, each block of one value.
+fn values(device: &LogDevice) -> Values {
+    let mut bytes = vec![0; BLOCKS * BLOCK_BYTES + MUCH_BYTES];
+    persist(|| device.read_at(0, &mut bytes));
+    let (blocks, much) = bytes.split_at(BLOCKS * BLOCK_BYTES);
+    let value = |block: &[u8]| {
+        assert!(block[1..] == block[..block.len() - 1], "a block is torn");
+        block[0]
+    };
+    blocks.chunks(BLOCK_BYTES).chain([much]).map(value).collect()
+}
+
+impl Trial {
+    fn new(seed: u64) -> Trial {
+        let store = Arc::new(FaultStore::new());
+        let is_lagging = seed % 4 == 3;
+        store.set_chance(seed, 4 + seed % 12, is_lagging);
+        // A making that failed may have claimed the volume, or left a format that says to remove it.
+        let options = OpenOptions { patience: None, ..TAKE_OVER };
+        let writer = persist(|| match LogDevice::create(&at(store.clone()), GEOMETRY) {
+            Err(Error::Exists { .. }) => {
+                let opened = LogDevice::open(&at(store.clone()), options);
+                if opened.as_ref().is_err_and(|error| error.to_string().contains("not completed")) {
+                    store.remove(&"bucket/volume/format".into());
+                }
+                opened
+            }
+            made => made,
+        });
+        let values = vec![0; BLOCKS + 1];
+        let (synced, written) = (values.clone(), values);
+        let (asleep, kept, outcomes) = (Vec::new(), Vec::new(), (0, 0));
+        let numbers = Numbers(seed ^ 0x5eed);
+        Trial { numbers, store, is_lagging, writer, synced, written, asleep, kept, outcomes }
+    }
+
+    fn step(&mut self) {
+        match self.numbers.below(100) {
+            0..45 => self.write(),
+            45..48 => self.write_much(),
+            48..72 => self.sync(),
+            72..82 => self.take_over(),
+            82..85 => self.reopen(),
+            // Versions and collection stand on listings that have all.
+            85..90 if !self.is_lagging => self.collect(),
+            90..93 if !self.is_lagging => self.keep(),
+            93..98 => self.wake(),
+            _ => assert_eq!(values(&self.writer), self.written, "by the writer"),
+        }
+    }
+
+    fn write(&mut self) {
+        let (block, value) = (self.numbers.below(BLOCKS as u64), self.value());
+        write(&self.writer, block * BLOCK_BYTES as u64, &[value; BLOCK_BYTES]);
+        self.written[block as usize] = value;
+    }
+
+    fn write_much(&mut self) {
+        let value = self.value();
+        let data = vec![value; MUCH_BYTES];
+        let offset = (BLOCKS * BLOCK_BYTES) as u64;
+        self.written[BLOCKS] = value;
+        if let Err(error) = self.writer.write_at(offset, &[IoSlice::new(&data)]) {
+            // It went ahead in vain, so nothing of it is there.
+            self.written = self.synced.clone();
+            self.give_up(error);
+        }
+    }
+
+    fn value(&mut self) -> u8 {
+        self.numbers.below(255) as u8 + 1
+    }
+
+    fn sync(&mut self) {
+        match self.writer.sync() {
+            Ok(()) => self.acknowledged(),
+            Err(error) => self.give_up(error),
+        }
+    }
+
+    fn collect(&mut self) {
+        match self.writer.collect() {
+            Ok(_) => self.acknowledged(),
+            Err(error) => self.give_up(error),
+        }
+    }
+
+    fn acknowledged(&mut self) {
+        self.synced.clone_from(&self.written);
+        self.outcomes.0 += 1;
+    }
+
+    /// After an error nothing is acknowledged any more, until the volume is opened again.
+    fn give_up(&mut self, error: io::Error) {
+        clear(&error);
+        self.outcomes.1 += 1;
+        write(&self.writer, 0, &[255; BLOCK_BYTES]);
+        self.writer.sync().expect_err("a sync failed before");
+        self.take_over();
+    }
+
+    /// Another program goes on, while this one is paused or gone.
+    fn take_over(&mut self) {
+        let patience = (self.numbers.below(3) == 0).then_some(Duration::ZERO);
+        let options = OpenOptions { patience, ..TAKE_OVER };
+        let next = persist(|| LogDevice::open(&at(self.store.clone()), options));
+        self.asleep.push(std::mem::replace(&mut self.writer, next));
+        let found = values(&self.writer);
+        let is_possible = found == self.synced || found == self.written;
+        assert!(is_possible, "{found:?}, not {:?} nor {:?}", self.synced, self.written);
+        self.written.clone_from(&found);
+        self.synced = found;
+    }
+
+    /// The volume is closed and opened as one that was.
+    fn reopen(&mut self) {
+        if let Err(error) = self.writer.release() {
+            clear(&error);
+            return self.take_over();
+        }
+        let options = OpenOptions { patience: None, ..OpenOptions::default() };
+        // A claim of a try that failed is not released.
+        let again = OpenOptions { patience: None, ..TAKE_OVER };
+        let first = LogDevice::open(&at(self.store.clone()), options);
+        let is_claimed = matches!(first, Err(Error::Claimed { .. }));
+        assert!(!is_claimed || self.is_lagging, "it was released, and that is listed");
+        self.writer =
+            first.unwrap_or_else(|_| persist(|| LogDevice::open(&at(self.store.clone()), again)));
+        self.written.clone_from(&self.synced);
+        assert_eq!(values(&self.writer), self.synced, "after a close");
+    }
+
+    fn keep(&mut self) {
+        let name = format!("bucket/volume@v{}", self.kept.len());
+        let location = Location::new("test", self.store.clone(), &name);
+        match versions::create(&location) {
+            Ok(()) => self.kept.push((location, self.synced.clone())),
+            // It may be there or not; the name is not used again.
+            Err(error) => {
+                clear(&error);
+                let unused = at(self.store.clone());
+                self.kept.push((unused, Values::new()));
+            }
+        }
+    }
+
+    /// A writer that was taken over goes on, and fails.
+    fn wake(&mut self) {
+        if self.asleep.is_empty() {
+            return;
+        }
+        let sleeper = self.asleep.remove(self.numbers.below(self.asleep.len() as u64) as usize);
+        write(&sleeper, 0, &[255; BLOCK_BYTES]);
+        clear(&sleeper.sync().expect_err("two writers commit"));
+    }
+
+    /// What is found by readers when all faults are over.
+    fn end(mut self) -> (BTreeMap<Fault, u64>, (u64, u64)) {
+        let happened = self.store.mend();
+        while !self.asleep.is_empty() {
+            self.wake();
+        }
+        self.sync();
+        let reader = LogDevice::open(&at(self.store.clone()), READ_ONLY).expect("opened");
+        assert_eq!(values(&reader), self.synced, "by a reader");
+        for (location, values_then) in self.kept.iter().filter(|(_, values)| !values.is_empty()) {
+            let kept = LogDevice::open(location, READ_ONLY).expect("kept");
+            assert_eq!(values(&kept), *values_then, "{:?}", location.version());
+        }
+        (happened, self.outcomes)
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|number| number.parse().ok())
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_whatever_becomes_of_requests() {
+    let seeds: Vec<u64> = match number("CFFS_STORE_SEED") {
+        Some(seed) => vec![seed],
+        None => (0..number("CFFS_STORE_SEEDS").unwrap_or(12)).collect(),
+    };
+    let run = |seed: u64| {
+        let mut trial = Trial::new(seed);
+        (0..STEPS).for_each(|_| trial.step());
+        trial.end()
+    };
+    let mut happened: BTreeMap<Fault, u64> = BTreeMap::new();
+    let mut outcomes = (0, 0);
+    for seeds in seeds.chunks(12) {
+        // They mostly wait before they ask again, so they do not wait for each other.
+        let ended = thread::scope(|scope| {
+            let trials: Vec<_> =
+                seeds.iter().map(|seed| (seed, scope.spawn(move || run(*seed)))).collect();
+            let ended = trials.into_iter().map(|(seed, trial)| (seed, trial.join()));
+            ended.collect::<Vec<_>>()
+        });
+        for (seed, ended) in ended {
+            let Ok((faults, (synced, failed))) = ended else {
+                panic!("seed {seed}: CFFS_STORE_SEED={seed} repeats it");
+            };
+            faults
+                .into_iter()
+                .for_each(|(fault, count)| *happened.entry(fault).or_default() += count);
+            outcomes = (outcomes.0 + synced, outcomes.1 + failed);
+        }
+    }
+    println!("{} seeds: {outcomes:?} syncs succeeded and failed; {happened:?}", seeds.len());
+    if seeds.len() >= 12 {
+        assert_eq!(happened.len(), 8, "each kind of fault has its turn: {happened:?}");
+        assert!(outcomes.0 > 100 && outcomes.1 > 0, "{outcomes:?}");
+    }
+}
+
+/// A program that makes a volume may stop, or lose an answer, at any PUT: what it leaves is a volume, or
+/// says what to do.
+#[test]
+fn a_making_that_stops_says_what_to_do() {
+    let store = Arc::new(FaultStore::new());
+    store.keep_images();
+    drop(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
+    let mut unfinished = 0;
+    for image in store.images() {
+        match LogDevice::open(&in_memory(&image), TAKE_OVER) {
+            Ok(device) => assert_eq!(device.geometry(), GEOMETRY),
+            Err(Error::NoVolume { .. }) => {}
+            Err(error) => {
+                assert!(error.to_string().contains("remove its objects"), "{error}");
+                unfinished += 1;
+            }
+        }
+    }
+    assert_eq!(unfinished, 1, "between the format and the claim");
+    // The 16 requests that try the store, and the format, whose answer is lost.
+    let store = Arc::new(FaultStore::new());
+    let format = 16;
+    store.set_faults((0..=format).map(|put| (put == format).then_some(Fault::AnswerLost)));
+    let device = LogDevice::create(&at(store), GEOMETRY).expect("made all the same");
+    write(&device, 0, b"kept");
+    device.sync().expect("synced");
+}
