@@ -48,13 +48,14 @@ fn clear(error: &dyn std::error::Error) {
 
 /// Asks until there is an answer.
 fn persist<T, E: std::error::Error>(mut ask: impl FnMut() -> Result<T, E>) -> T {
-    for _ in 0..TRIES {
+    for attempt in 1.. {
         match ask() {
             Ok(answer) => return answer,
+            Err(error) if attempt == TRIES => panic!("no answer in {TRIES} tries: {error}"),
             Err(error) => clear(&error),
         }
     }
-    panic!("no answer in {TRIES} tries");
+    unreachable!("the tries are counted");
 }
 
 /// What a device has, each block of one value.
@@ -73,7 +74,7 @@ impl Trial {
     fn new(seed: u64) -> Trial {
         let store = Arc::new(FaultStore::new());
         let is_lagging = seed % 4 == 3;
-        store.set_chance(seed, 4 + seed % 12, is_lagging);
+        store.set_chance(seed, 3 + seed % 8);
         // A making that failed may have claimed the volume, or left a format that says to remove it.
         let options = OpenOptions { patience: None, ..TAKE_OVER };
         let writer = persist(|| match LogDevice::create(&at(store.clone()), GEOMETRY) {
@@ -86,6 +87,9 @@ impl Trial {
             }
             made => made,
         });
+        if is_lagging {
+            store.have_listings_lag();
+        }
         let values = vec![0; BLOCKS + 1];
         let (synced, written) = (values.clone(), values);
         let (asleep, kept, outcomes) = (Vec::new(), Vec::new(), (0, 0));

@@ -74,7 +74,9 @@ struct Chance {
 
 impl Chance {
     fn draw(&mut self, faults: &[Fault]) -> Option<Fault> {
-        if self.numbers.below(100) >= self.of_100 {
+        // An opening takes a hundred GETs, and no client is between that would repeat one.
+        let of = if faults == OF_GETS { 400 } else { 100 };
+        if self.numbers.below(of) >= self.of_100 {
             return None;
         }
         let fault = faults[self.numbers.below(faults.len() as u64) as usize];
@@ -113,16 +115,23 @@ impl FaultStore {
         *self.faults.lock().expect("faults") = faults.rev().collect();
     }
 
-    /// From now on so many of 100 requests meet a fault, and listings lack new records if they lag.
-    pub fn set_chance(&self, seed: u64, of_100: u64, is_lagging: bool) {
+    /// From now on so many of 100 requests meet a fault.
+    pub fn set_chance(&self, seed: u64, of_100: u64) {
         *self.chance.lock().expect("chance") = Some(Chance {
             numbers: Numbers(seed),
             of_100,
-            is_lagging,
+            is_lagging: false,
             late: Vec::new(),
             created: Vec::new(),
             happened: BTreeMap::new(),
         });
+    }
+
+    /// From now on listings lack what was created last.
+    pub fn have_listings_lag(&self) {
+        if let Some(chance) = &mut *self.chance.lock().expect("chance") {
+            chance.is_lagging = true;
+        }
     }
 
     /// From now on there are no faults by chance, and what is on its way arrives. How many of each kind
