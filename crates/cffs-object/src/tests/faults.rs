@@ -300,6 +300,9 @@ fn a_making_that_stops_says_what_to_do() {
     let format = 16;
     store.set_faults((0..=format).map(|put| (put == format).then_some(Fault::AnswerLost)));
     let device = LogDevice::create(&at(store), GEOMETRY).expect("made all the same");
+    let repeated = Arc::new(FaultStore::new());
+    repeated.set_faults([Some(Fault::SentTwice)].into_iter());
+    LogDevice::create(&at(repeated), GEOMETRY).map(drop).expect("one of them created the object");
     write(&device, 0, b"kept");
     device.sync().expect("synced");
 }
