@@ -3,6 +3,9 @@
 
 mod harness;
 
+#[path = "harness/page.rs"]
+mod page;
+
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
@@ -12,6 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use harness::{CFFS, Scratch, can_mount, fail, succeed};
+use page::Page;
 
 fn has_clients() -> bool {
     let found = Command::new("nfs-ls").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -124,8 +128,10 @@ fn a_mounted_volume_is_served_until_it_is_unmounted() {
     let scratch = Scratch::with_image();
     let port = free_port();
     let address = format!("127.0.0.1:{port}");
+    let page = Page::of(&scratch);
     let mut mount = scratch.mount_command("rw");
-    succeed(mount.args(["--nfs", &address, "--export", "/:no_root_squash,insecure"]));
+    mount.args(["--nfs", &address, "--export", "/:no_root_squash,insecure"]);
+    succeed(mount.args(page.options()));
     let path = scratch.mountpoint().join("by the client");
     assert!(!path.exists());
     let original = scratch.path().join("original");
@@ -140,6 +146,17 @@ fn a_mounted_volume_is_served_until_it_is_unmounted() {
     assert_eq!(fs::read_to_string(&back).expect("read"), "from the mount");
     let refused = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
     assert!(refused.contains("NFS"), "{refused}");
+
+    // An export that cannot be is named to the command and on the page.
+    let add =
+        scratch.cffs(["serve", "--export-add", "/nothing:ro"]).arg(scratch.mountpoint()).output();
+    let add = add.expect("it starts");
+    let said = String::from_utf8_lossy(&add.stderr);
+    assert!(!add.status.success() && said.contains("/nothing:ro: no such file"), "{said}");
+    let (status, said) =
+        page.ask("POST /api/v1/actions/export-add", "{\"export\":\"/nowhere:ro\"}");
+    assert_eq!(status, 422, "{said}");
+    assert!(said.contains("/nowhere:ro: no such file"), "{said}");
 
     // A client that stays does not keep the volume from being closed.
     let stays = TcpStream::connect(("127.0.0.1", port)).expect("connected");
@@ -270,9 +287,9 @@ fn a_served_image_answers_commands() {
     assert!(after.contains("/:ro") && !after.contains("insecure"), "{after}");
     succeed(&mut exports(&["--export-remove", "/"]));
     let refused = fail(1, &mut exports(&["--export-remove", "/"]));
-    assert!(refused.contains("server's log"), "{refused}");
+    assert!(refused.contains("/ is not exported"), "{refused}");
     let refused = fail(1, &mut exports(&["--export-add", "/nothing"]));
-    assert!(refused.contains("server's log"), "{refused}");
+    assert!(refused.contains("/nothing: no such file"), "{refused}");
 
     let refused = fail(1, scratch.cffs(["grow"]).arg(scratch.image()).arg("512M"));
     assert!(refused.contains("cffs serve --stop"), "{refused}");

@@ -308,6 +308,8 @@ function showNfs(nfs) {
       return item;
     }));
   }
+  show("export-options", nfs.exports.length === 0 ? "none, and no --nfs"
+    : nfs.exports.map((one) => `--export ${quoted(one.export)}`).join(" "));
   get("export-form").querySelector("button").disabled = !mayRun;
   get("clients-none").hidden = nfs.clients.length > 0;
   const rows = nfs.clients.map((client) => [client.address, number(client.connections)]);

@@ -15,7 +15,7 @@ use anyhow::{Context, bail};
 use cffs::device::file::{Access, FileDevice, OpenError, User};
 use cffs::vfs::Volume;
 use cffs_serve::fuse::Identity;
-use cffs_serve::fuse::control::{self, Question, Request};
+use cffs_serve::fuse::control::{self, AskError, Question, Request};
 use cffs_serve::fuse::farewell::{Farewell, Heard, Word};
 use cffs_serve::nfs::{BindError, Export, ServeError, Server};
 use cffs_serve::served::Served;
@@ -93,12 +93,13 @@ pub struct Serve {
     /// Print what the server of this volume exports, and its clients.
     #[arg(long, conflicts_with_all = ["nfs", "web", "export", "foreground", "stop"])]
     pub exports: bool,
-    /// Have the server of this volume export a directory, too, until it ends; in the place of an export of
-    /// the same path.
+    /// Have the server of this volume export a directory, too, in the place of an export of the same path.
+    /// That lasts until the server ends: --export at its start makes it last.
     #[arg(long, value_name = "PATH[:OPTIONS]",
           conflicts_with_all = ["nfs", "web", "export", "foreground", "stop"])]
     pub export_add: Vec<Export>,
-    /// Have it end the export of a path: what clients have open by it is stale from then on.
+    /// Have it end the export of a path: what clients have open by it is stale from then on. The server has
+    /// it again at its next start if that names it.
     #[arg(long, value_name = "PATH",
           conflicts_with_all = ["nfs", "web", "export", "foreground", "stop"])]
     pub export_remove: Vec<String>,
@@ -188,23 +189,40 @@ impl Serve {
     /// Removes exports, adds others, and prints what there is then if that is asked for.
     fn change_exports(&self) -> anyhow::Result<ExitCode> {
         let place = || self.source.display().to_string();
-        let remove = self.export_remove.iter().cloned().map(Request::RemoveExport);
-        let add = self.export_add.iter().map(|export| Request::AddExport(export.to_string()));
-        for request in remove.chain(add) {
+        let remove = self.export_remove.iter();
+        let remove = remove.map(|path| (path, Request::RemoveExport(path.clone())));
+        let add = self.export_add.iter();
+        let add = add.map(|export| (&export.path, Request::AddExport(export.to_string())));
+        for (path, request) in remove.chain(add) {
             let asked = match self.source.is_dir() {
                 true => control::request(&self.source, request),
                 false => control::request_of_server(&self.source, request),
             };
-            asked.with_context(place).context("the server's log says what stood in the way")?;
+            if let Err(error) = asked {
+                return Err(self.refusal(path, error)).with_context(place);
+            }
         }
         if self.exports {
-            let shown = control::ask(&self.source, Question::Exports).with_context(place)?;
-            if shown.is_null() {
+            let mut shown = control::ask(&self.source, Question::Exports).with_context(place)?;
+            let Some(fields) = shown.as_object_mut() else {
                 bail!("{}: not served by NFS", place());
-            }
+            };
+            fields.remove("refusal");
             output::key_values(&shown)?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Why the exports were not changed: the server's words, which the answer to a request on a mount has no
+    /// place for.
+    fn refusal(&self, path: &str, error: AskError) -> anyhow::Error {
+        let said = control::ask(&self.source, Question::Exports).ok();
+        let said = said.and_then(|shown| shown["refusal"].as_str().map(str::to_owned));
+        // It may be that of another request, where this one did not reach the server.
+        match said.filter(|why| why.starts_with(path.trim_end_matches('/'))) {
+            Some(why) => anyhow::Error::msg(why),
+            None => error.into(),
+        }
     }
 
     fn stop_server(&self) -> anyhow::Result<ExitCode> {

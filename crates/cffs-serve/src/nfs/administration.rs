@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::Connections;
@@ -14,11 +15,39 @@ use crate::shared::Exports;
 pub(super) struct Administration {
     service: Arc<Service>,
     connections: Arc<Connections>,
+    /// Why the last change was refused; for those who only get an error number of it.
+    refusal: Mutex<Option<String>>,
 }
 
 impl Administration {
     pub fn new(service: Arc<Service>, connections: Arc<Connections>) -> Administration {
-        Administration { service, connections }
+        Administration { service, connections, refusal: Mutex::default() }
+    }
+
+    fn try_add(&self, text: &str) -> Result<(), String> {
+        let refused = |why: String| format!("{text}: {why}");
+        let export: Export = text.parse().map_err(|error| refused(format!("{error}")))?;
+        self.service
+            .exported()
+            .add(export)
+            .map_err(|error| refused(format!("{error}; an export is a directory of the volume")))?;
+        tracing::info!(export = text, "exported");
+        Ok(())
+    }
+
+    fn try_remove(&self, path: &str) -> Result<(), String> {
+        let trimmed = path.trim_end_matches('/');
+        let path = if trimmed.is_empty() { "/" } else { trimmed };
+        if !self.service.exported().remove(path) {
+            return Err(format!("{path} is not exported"));
+        }
+        tracing::info!(path, "not exported any longer");
+        Ok(())
+    }
+
+    fn noted(&self, changed: Result<(), String>) -> Result<(), String> {
+        *self.refusal.lock() = changed.clone().err();
+        changed
     }
 }
 
@@ -52,26 +81,15 @@ impl Exports for Administration {
         json!({
             "exports": exports.collect::<Vec<_>>(),
             "clients": clients.collect::<Vec<_>>(),
+            "refusal": *self.refusal.lock(),
         })
     }
 
     fn add(&self, text: &str) -> Result<(), String> {
-        let export: Export = text.parse().map_err(|error| format!("{error}"))?;
-        let path = export.path.clone();
-        let added = self.service.exported().add(export);
-        added
-            .map_err(|error| format!("{path}: {error}; an export is a directory of the volume"))?;
-        tracing::info!(export = text, "exported");
-        Ok(())
+        self.noted(self.try_add(text))
     }
 
     fn remove(&self, path: &str) -> Result<(), String> {
-        let trimmed = path.trim_end_matches('/');
-        let path = if trimmed.is_empty() { "/" } else { trimmed };
-        if !self.service.exported().remove(path) {
-            return Err(format!("{path} is not exported"));
-        }
-        tracing::info!(path, "not exported any longer");
-        Ok(())
+        self.noted(self.try_remove(path))
     }
 }

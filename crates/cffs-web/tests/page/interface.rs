@@ -162,6 +162,9 @@ fn exports_and_clients_are_shown_and_changed_by_those_who_may_run() {
     assert_eq!(status["nfs"]["exports"][0]["clients"], serde_json::json!(["192.0.2.0/24"]));
     let refused = scene.client.post("export-add", RUN, "{\"export\":\"/nothing\"}");
     assert_eq!(refused.status, 422, "{refused:?}");
+    let why = refused.json()["error"].as_str().map(str::to_owned).expect("a reason");
+    assert!(why.starts_with("/nothing: no such file"), "{why}");
+    wait_for(scene.client, "the refusal", |status| status["nfs"]["refusal"] == why.as_str());
     assert_eq!(scene.client.post("export-remove", RUN, "{\"path\":\"/\"}").status, 202);
     let again = scene.client.post("export-remove", RUN, "{\"path\":\"/\"}");
     assert_eq!((again.status, again.json()["error"].as_str()), (422, Some("/ is not exported")));

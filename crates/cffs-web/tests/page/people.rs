@@ -107,6 +107,62 @@ fn an_export_is_removed_by_keys_alone_and_not_by_mistake() {
     assert_eq!(browser.value("document.activeElement.id"), "export", "the focus is lost");
 }
 
+/// The list is that of the server; what makes it last is on the page, and so is why an export was refused.
+#[test]
+fn exports_are_added_on_the_page_with_what_makes_them_last() {
+    let scene = Scene::new();
+    let Some(mut browser) = open(&scene) else { return };
+    let text = |id: &str| format!("document.getElementById('{id}').textContent");
+    assert_eq!(browser.value(&text("export-options")), "--export /:insecure");
+    let enter = |browser: &mut Browser, export: &str| {
+        browser.value(&format!(
+            "document.getElementById('export').value = '{export}';
+             document.getElementById('export-form').requestSubmit()"
+        ));
+    };
+    enter(&mut browser, "/nothing");
+    browser.wait_for(&format!("{}.startsWith('Not exported: /nothing: ')", text("export-error")));
+    assert_eq!(browser.value("document.getElementById('export').value"), "/nothing");
+    enter(&mut browser, "/:ro,192.0.2.0/24");
+    browser.wait_for(&format!("{} === '--export /:ro,192.0.2.0/24'", text("export-options")));
+    assert_eq!(browser.value(&text("export-error")), "");
+    assert_eq!(
+        browser.value(&text("exports")).as_str().map(|all| all.contains("192.0.2")),
+        Some(true)
+    );
+    scene.client.post("export-remove", RUN, "{\"path\":\"/\"}");
+    browser.wait_for(&format!("{} === 'none, and no --nfs'", text("export-options")));
+}
+
+#[test]
+fn a_wrong_token_is_refused_in_words_and_the_right_one_opens_the_page() {
+    let scene = Scene::new();
+    let url = format!("http://{}/#wrong", scene.client.0);
+    let Some(mut browser) = Browser::open(&url) else { return };
+    let error = "document.getElementById('sign-in-error').textContent";
+    browser.wait_for(&format!("{error} === 'This token is not of this volume.'"));
+    assert_eq!(browser.value("document.getElementById('sign-in-error').role"), "alert");
+    assert_eq!(browser.value("document.getElementById('main').hidden"), true);
+    assert_eq!(browser.value("document.getElementById('state').textContent"), "locked");
+    assert_eq!(browser.value("document.activeElement.id"), "token", "one can type at once");
+    assert_eq!(browser.value("document.body.textContent.includes('photos')"), false);
+    assert_eq!(browser.value("location.hash"), "", "the token stays in the address bar");
+    for (token, opens) in [("wrong again", false), (RUN, true)] {
+        browser.value("document.getElementById('sign-in-error').textContent = ''");
+        browser.value(&format!("document.getElementById('token').value = '{token}'"));
+        browser.value("document.getElementById('token').focus()");
+        browser.press("Enter");
+        match opens {
+            false => browser.wait_for(&format!("{error} !== ''")),
+            true => browser.wait_for("!document.getElementById('main').hidden"),
+        }
+    }
+    assert_eq!(browser.value("document.getElementById('sign-in').hidden"), true);
+    browser.value("document.getElementById('sign-out').click()");
+    browser.wait_for("document.getElementById('state')?.textContent === 'locked'");
+    assert_eq!(browser.value("sessionStorage.getItem('token')"), Value::Null);
+}
+
 #[test]
 fn a_screen_reader_gets_names_landmarks_and_what_changes() {
     let scene = Scene::new();

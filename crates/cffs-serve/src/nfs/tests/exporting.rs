@@ -45,8 +45,12 @@ fn an_export_that_makes_no_sense_changes_nothing_and_says_why() {
         ("/../etc", "an export is a directory"),
     ] {
         let refused = exports.add(text).expect_err(text);
-        assert!(refused.contains(why), "{text}: {refused}");
+        assert!(refused.starts_with(text) && refused.contains(why), "{text}: {refused}");
+        assert_eq!(exports.describe()["refusal"], refused);
     }
     assert_eq!(exports.remove("/srv"), Err(String::from("/srv is not exported")));
+    assert_eq!(exports.describe()["refusal"], "/srv is not exported");
     assert_eq!(exports.describe()["exports"].as_array().map(Vec::len), Some(1));
+    exports.add("/:ro").expect("added");
+    assert!(exports.describe()["refusal"].is_null(), "what was refused before is no news");
 }
