@@ -55,7 +55,7 @@ ALSO ?=
 .DEFAULT_GOAL := help
 .PHONY: help setup build run test test-quick fmt lint install uninstall
 .PHONY: deb test-deb clean-room wheel
-.PHONY: fuzz soak fsck-scale nfs-recovery page-pictures page-cost bench bench-quick bench-nfs deny clean
+.PHONY: fuzz soak fsck-scale nfs-recovery scale page-pictures page-cost bench bench-quick bench-nfs deny clean
 
 help: ## List what can be done
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -184,6 +184,9 @@ fsck-scale: ## Compare a full check of a million files with e2fsck's (needs root
 
 nfs-recovery: ## Crash NFS servers under load and measure their recovery (needs root; ten minutes)
 	scripts/nfs-recovery.sh
+
+scale: ## Measure how costs grow with clients, names, files and volumes (needs root; twenty minutes)
+	scripts/scale.sh
 
 page-pictures: ## Take the pictures of the page in docs/pictures, in chromium
 	scripts/page-pictures.sh

@@ -34,6 +34,10 @@ pub struct Arguments {
     command: Command,
 }
 
+mod scale;
+
+use scale::ScaleArguments;
+
 #[derive(Subcommand)]
 enum Command {
     /// Serve an emulated disk as the file DIR/disk.
@@ -66,6 +70,10 @@ enum Command {
     /// Listens at fixed ports, and nfs-ganesha needs rpcbind: `make bench-nfs` fetches both, and runs
     /// this in a network of its own.
     Nfs(NfsArguments),
+    /// Measure how costs grow: clients, names in a directory, files in a tree, volumes. Needs root.
+    ///
+    /// The whole of it takes 13 GB on the disk. A directory alone needs no root.
+    Scale(ScaleArguments),
     /// Ask a served disk for its counters, change its profile, or cut its power.
     Control {
         /// The socket that `cffs-bench disk --control` made.
@@ -235,6 +243,7 @@ impl Arguments {
                 Ok(())
             }
             Command::Nfs(arguments) => arguments.run(),
+            Command::Scale(arguments) => arguments.run(),
             Command::Control { socket, command } => {
                 println!("{}", control::ask(&socket, &command.join(" "))?);
                 Ok(())

@@ -15,6 +15,7 @@
 //! - [`compare`]: every workload on every peer;
 //! - [`library`]: C-FFS without a kernel, in virtual time;
 //! - [`nfs`]: NFS servers side by side;
+//! - [`scale`]: how costs grow with clients, names, files and volumes;
 //! - [`report`]: medians, bars, tables and charts.
 
 pub mod compare;
@@ -27,6 +28,7 @@ pub mod peer;
 pub mod placement;
 pub mod report;
 pub mod results;
+pub mod scale;
 pub mod serve;
 pub mod virtual_disk;
 pub mod workload;

@@ -12,11 +12,11 @@ use super::summary::Row;
 use crate::peer::Peer;
 use crate::workload::catalog::Workload;
 
-const WIDTH: u32 = 860;
-const HEIGHT: u32 = 380;
+pub(super) const WIDTH: u32 = 860;
+pub(super) const HEIGHT: u32 = 380;
 
 /// Stands for "the colour of text" until the picture is finished.
-const INK: RGBColor = RGBColor(1, 2, 3);
+pub(super) const INK: RGBColor = RGBColor(1, 2, 3);
 const INK_TEXT: &str = "#010203";
 
 /// What the stand-in becomes.
@@ -163,7 +163,7 @@ fn decade_label(value: f64) -> String {
 }
 
 /// A number that fits over a bar.
-fn short(value: f64) -> String {
+pub(super) fn short(value: f64) -> String {
     match value {
         v if v >= 1e6 => format!("{:.1}M", v / 1e6),
         v if v >= 1e4 => format!("{:.0}k", v / 1e3),
@@ -174,7 +174,7 @@ fn short(value: f64) -> String {
 }
 
 /// Gives the stand-in colour its two meanings, and the picture its style sheet.
-fn themed(svg: &str) -> String {
+pub(super) fn themed(svg: &str) -> String {
     let svg = svg
         .replace(&format!("fill=\"{INK_TEXT}\""), "class=\"i\"")
         .replace(&format!("stroke=\"{INK_TEXT}\""), "class=\"s\"");

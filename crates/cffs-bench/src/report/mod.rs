@@ -5,6 +5,7 @@
 
 pub mod bars;
 pub mod chart;
+pub mod curve;
 pub mod environment;
 pub mod summary;
 pub mod table;

@@ -7,7 +7,7 @@ import random
 import shutil
 
 from .. import trees
-from ..case import GIB, MIB, case
+from ..case import GIB, MIB, Skip, case
 from ..syscalls import Directory
 from ..volume import cffs_binary
 
@@ -58,6 +58,29 @@ def memory(t):
         peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
     print(f"note: {count} files, {peak >> 10} MiB resident at most")
     assert peak << 10 <= 192 * MIB, f"{peak} KiB are resident"
+
+
+@case("growth", size=256 * MIB, only_on="cffs")
+def growth(t):
+    """`cffs-bench scale` at small sizes: every step of a tree and of a volume, until it is recovered from a
+    crash, is measured, and memory and images grow no faster than n log n."""
+    bench = os.path.join(os.path.dirname(cffs_binary()), "cffs-bench")
+    if not os.path.exists(bench):
+        raise Skip(f"there is no {bench}: cargo build --release -p cffs-bench")
+    t.unmount()
+    for part, sizes in (("tree", "1500,15000"), ("volume", "1,4")):
+        report = t.beside(part)
+        t.run(bench, "scale", "--quick", "--only", part, "--sizes", sizes, "--cffs", cffs_binary(),
+              "--scratch", os.path.dirname(report), "--output", report)
+        with open(os.path.join(report, "scale.json"), encoding="utf-8") as file:
+            result = json.load(file)
+        steps = {sample["step"] for sample in result["samples"]}
+        assert len(steps) >= 6 and {"mount", "recovery (fsck -p)"} < steps, steps
+        assert len(result["samples"]) == 2 * len(steps), "a step is missing at one size"
+        faster = [curve for curve in result["curves"] if curve["measure"] in ("image_bytes", "peak_bytes")
+                  and any(step["verdict"] == "faster" for step in curve["growth"])]
+        assert not faster, faster
+        assert os.listdir(report).count("scale.md") == 1
 
 
 @case("many-directories", size=(1 * GIB, 16 * GIB), inodes=(30_000, 1_100_000))

@@ -1,0 +1,80 @@
+//! `cffs-bench scale`.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use cffs_bench::peer::{Peer, find_cffs};
+use cffs_bench::scale::report::Report;
+use cffs_bench::scale::{Part, Plan, Sizes};
+
+use super::interrupt;
+
+#[derive(Args)]
+pub struct ScaleArguments {
+    /// Small sizes, for a first answer.
+    #[arg(long)]
+    quick: bool,
+    /// The parts; all if none is named.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Other sizes of the one part that is named, ascending: clients, names, files or GiB.
+    #[arg(long, value_delimiter = ',', requires = "only")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    sizes: Vec<u64>,
+    /// Where images go.
+    #[arg(long, default_value_os_t = std::env::temp_dir())]
+    scratch: PathBuf,
+    /// Where the report goes; only printed if not given.
+    #[arg(long)]
+    output: Option<PathBuf>,
+    /// The `cffs` binary.
+    #[arg(long, default_value_os_t = find_cffs())]
+    cffs: PathBuf,
+}
+
+impl ScaleArguments {
+    pub fn run(self) -> Result<()> {
+        let sizes = self.sizes()?;
+        if self.only != [Part::Directory] && !rustix::process::geteuid().is_root() {
+            bail!(
+                "measuring means mounting, which only root may do; --only directory needs no root"
+            );
+        }
+        let interrupt = interrupt()?;
+        let plan = Plan {
+            sizes,
+            operations: if self.quick { 3_200 } else { 40_000 },
+            small_files: if self.quick { 1_000 } else { 10_000 },
+            scratch: self.scratch,
+            memory: PathBuf::from("/dev/shm"),
+            cffs: self.cffs,
+        };
+        let started = Instant::now();
+        let measured = plan.run(&interrupt);
+        if measured.samples.is_empty() {
+            bail!("nothing was measured");
+        }
+        let version = Peer::Cffs.version(&plan.cffs);
+        let report = Report::new(measured, version, started.elapsed().as_secs_f64());
+        println!("{}", report.markdown());
+        if let Some(directory) = self.output {
+            report.write(&directory)?;
+            println!("written to {}", directory.display());
+        }
+        if report.failures.is_empty() { Ok(()) } else { bail!("some parts could not be measured") }
+    }
+
+    fn sizes(&self) -> Result<Sizes> {
+        let sizes = if self.quick { Sizes::quick() } else { Sizes::full() };
+        match (self.sizes.as_slice(), self.only.as_slice()) {
+            ([], []) => Ok(sizes),
+            ([], parts) => Ok(sizes.only(parts)),
+            (given, [part]) if given.is_sorted_by(|a, b| a < b) => Ok(Sizes::of(*part, given)),
+            (_, [_]) => bail!("--sizes are to ascend"),
+            _ => bail!("--sizes are those of one part: name it by --only"),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Clients at the same time: operations on warm caches, of C-FFS over FUSE, of a server that does nothing,
+//! and of ext4 in the kernel.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::growth::{Costs, Measure, Sample};
+use super::{Part, Plan, announce};
+use crate::compare;
+use crate::disk::{Profile, Stroke};
+use crate::peer::{Peer, Transport, Volume, VolumeSpec};
+use crate::workload::Session;
+use crate::workload::hot::Hot;
+
+/// What is compared.
+pub const PEERS: [Peer; 3] = [Peer::Cffs, Peer::Null, Peer::Ext4];
+/// The phases of the report.
+pub const PHASES: [&str; 4] = ["create+write", "open+read", "stat", "unlink"];
+const VOLUME_BYTES: u64 = 1 << 30;
+
+/// Measures so many clients on each peer. A cost is that of `operations` by each client, so that it is
+/// linear where more clients together do no more than one.
+pub fn measure(plan: &Plan, clients: u64, interrupt: &AtomicBool) -> Result<Vec<Sample>> {
+    Transport::Rings.prepare()?;
+    let mut samples = Vec::new();
+    for peer in PEERS {
+        announce(&format!("{clients} clients on {peer}"));
+        let of_it = one(plan, clients, peer, interrupt).with_context(|| format!("on {peer}"))?;
+        samples.extend(of_it);
+    }
+    Ok(samples)
+}
+
+fn one(plan: &Plan, clients: u64, peer: Peer, interrupt: &AtomicBool) -> Result<Vec<Sample>> {
+    let mut volume = Volume::make(VolumeSpec {
+        peer,
+        profile: Profile::None,
+        stroke: Stroke::Whole,
+        size: VOLUME_BYTES,
+        scratch: plan.memory.clone(),
+        cffs: plan.cffs.clone(),
+        transport: Transport::Rings,
+    })?;
+    let progress = compare::bar("  {msg} {wide_bar} {pos}/{len} {per_sec}");
+    let mut session = Session::new(&mut volume, interrupt, progress, Duration::MAX);
+    let hot = Hot { operations: plan.operations, clients, pinned: false, seed: 1 };
+    hot.run(&mut session)?;
+    let phases = session.finish();
+    volume.dismantle()?;
+    let of_report = phases.iter().filter(|phase| PHASES.contains(&phase.name.as_str()));
+    Ok(of_report
+        .map(|phase| {
+            let seconds = clients as f64 * plan.operations as f64 / phase.files_per_sec();
+            Sample {
+                part: Part::Clients,
+                step: step(&phase.name, peer),
+                size: clients,
+                work: Some(plan.operations),
+                costs: Costs::from([(Measure::Seconds, seconds)]),
+            }
+        })
+        .collect())
+}
+
+/// What a phase on a peer is called.
+pub fn step(phase: &str, peer: Peer) -> String {
+    format!("{phase}, {peer}")
+}

@@ -1,0 +1,335 @@
+//! What scale costs: the document, its charts, and the verdicts.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::growth::{Costs, Curve, Measure, Sample, Verdict, curves};
+use super::{Measured, Part, clients};
+use crate::peer::Peer;
+use crate::report::curve::{self, Chart, Line};
+use crate::report::environment::Machine;
+use crate::report::table::{figure, markdown_table, wrap};
+
+/// A finished measurement.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Where it was measured.
+    pub machine: Machine,
+    /// The version of C-FFS.
+    pub version: String,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// What each step cost at each size.
+    pub samples: Vec<Sample>,
+    /// How each cost grows.
+    pub curves: Vec<Curve>,
+    /// What could not be measured.
+    pub failures: Vec<String>,
+}
+
+const PARTS: [Part; 4] = [Part::Clients, Part::Directory, Part::Tree, Part::Volume];
+
+impl Part {
+    fn title(self) -> &'static str {
+        match self {
+            Part::Clients => "Clients",
+            Part::Directory => "Names in one directory",
+            Part::Tree => "Files in a tree",
+            Part::Volume => "Volumes that are 60% full",
+        }
+    }
+
+    fn about(self) -> &'static str {
+        match self {
+            Part::Clients => {
+                "Operations per second on warm caches, over all clients; each client in a directory of its own, \
+                 files of 1 KiB, on a disk without delays. C-FFS and `null`, a server that does nothing, over \
+                 io_uring. The clients and the servers share the processors."
+            }
+            Part::Directory => {
+                "The library on a device in memory, one thread: each step on cold caches, and until it is \
+                 durable. Reads and writes are requests of the device. Where the processor does not count \
+                 instructions, `valgrind --tool=callgrind target/release/cffs-bench scale --only directory \
+                 --sizes 10000` does; each step is a function."
+            }
+            Part::Tree => {
+                "Files of 1 KiB, 1000 in a directory, in an image file. CPU seconds, memory, reads and writes \
+                 (system calls, those on the standard input too) are the program's or the server's own. \
+                 Files are created in ten directories, the second time just before the server is killed: \
+                 that is what recovery finds."
+            }
+            Part::Volume => {
+                "A sparse image with 10,000 small files and twelve large ones, which fallocate(2) made, of 5% of \
+                 the volume each. The columns are those of the trees."
+            }
+        }
+    }
+
+    fn unit(self) -> &'static str {
+        match self {
+            Part::Clients => "clients",
+            Part::Directory => "names",
+            Part::Tree => "files",
+            Part::Volume => "GiB",
+        }
+    }
+
+    fn stem(self) -> &'static str {
+        match self {
+            Part::Clients => "clients",
+            Part::Directory => "directory",
+            Part::Tree => "tree",
+            Part::Volume => "volume",
+        }
+    }
+}
+
+impl Report {
+    /// Draws conclusions.
+    pub fn new(measured: Measured, version: String, seconds: f64) -> Report {
+        let curves = curves(&measured.samples);
+        let Measured { samples, failures } = measured;
+        Report { machine: Machine::here(), version, seconds, samples, curves, failures }
+    }
+
+    /// Writes `scale.md`, `scale.json` and the charts into a directory.
+    pub fn write(&self, directory: &Path) -> Result<()> {
+        fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
+        let write = |name: String, contents: String| {
+            let path = directory.join(name);
+            fs::write(&path, contents).with_context(|| format!("write {}", path.display()))
+        };
+        for (_, chart) in self.charts() {
+            write(format!("scale-{}.svg", chart.name), curve::draw(&chart)?)?;
+        }
+        write(String::from("scale.json"), serde_json::to_string_pretty(self)? + "\n")?;
+        write(String::from("scale.md"), self.markdown())
+    }
+
+    /// The document.
+    pub fn markdown(&self) -> String {
+        let mut out = String::from("# How costs grow\n\n");
+        let mut paragraph = |text: &str| {
+            out += &wrap(text);
+            out += "\n";
+        };
+        paragraph(&format!(
+            "{}. {}. Written by `make scale` in {} seconds.",
+            self.machine,
+            self.version,
+            figure(self.seconds)
+        ));
+        if self.machine.is_loaded() {
+            paragraph(
+                "The machine was busy with other work: counts are right, and times too long; CPU seconds, too, \
+                 by what others take of the processor's caches.",
+            );
+        }
+        paragraph(
+            "Growth is the cost for each item over that at the size before, cost(10n) / (10 × cost(n)) where \
+             sizes are ten times apart: 1 is linear, and less is a cost that is fixed in part. Nothing may grow \
+             faster than n log n. The verdict allows 5% above that for counts and 25% for times. A cost that is \
+             tiny at the smaller size is not judged, since constants hide how it grows: there is a dash, or no row.",
+        );
+        self.verdicts(&mut out);
+        for part in PARTS {
+            if self.samples.iter().any(|sample| sample.part == part) {
+                self.part(part, &mut out);
+            }
+        }
+        if !self.failures.is_empty() {
+            out += "## Not measured\n\n";
+            for failure in &self.failures {
+                out += &wrap(&format!("- {failure}"));
+            }
+        }
+        out
+    }
+
+    /// What grows too fast, which is what a reader looks for first.
+    fn verdicts(&self, out: &mut String) {
+        let faster: Vec<_> = self.judged().filter(|c| c.verdict() == Verdict::Faster).collect();
+        let judged = self.judged().filter(|c| c.verdict() != Verdict::TooSmall).count();
+        *out += &wrap(&match faster.len() {
+            0 => format!("None of {judged} costs grows faster than n log n."),
+            n => format!("{n} of {judged} costs grow faster than n log n:"),
+        });
+        *out += "\n";
+        for curve in &faster {
+            *out += &wrap(&format!(
+                "- {}: {}, {} ({})",
+                curve.part.title(),
+                curve.step,
+                curve.measure.name(),
+                factors(curve)
+            ));
+        }
+        if !faster.is_empty() {
+            *out += "\n";
+        }
+    }
+
+    fn part(&self, part: Part, out: &mut String) {
+        let _ = write!(out, "## {}\n\n{}\n", part.title(), wrap(part.about()));
+        for (_, chart) in self.charts().iter().filter(|(of, _)| *of == part) {
+            let _ = writeln!(out, "![{}](scale-{}.svg)\n", chart.title, chart.name);
+        }
+        let table = if part == Part::Clients { self.rates() } else { self.costs(part) };
+        let _ = write!(out, "{table}\n{}\n", self.growth(part));
+    }
+
+    /// Operations per second of each peer.
+    fn rates(&self) -> String {
+        let mut header = vec!["clients"];
+        header.extend(clients::PHASES);
+        let rows = self.sizes(Part::Clients).into_iter().flat_map(|size| {
+            clients::PEERS.map(|peer| {
+                let rate = |phase: &&str| self.rate(phase, peer, size);
+                let mut row = vec![format!("{size}, {peer}")];
+                row.extend(clients::PHASES.iter().map(|p| rate(p).map_or("-".into(), figure)));
+                row
+            })
+        });
+        markdown_table(&header, rows, 1)
+    }
+
+    fn rate(&self, phase: &str, peer: Peer, size: u64) -> Option<f64> {
+        let step = clients::step(phase, peer);
+        let sample = self.samples.iter().find(|s| s.step == step && s.size == size)?;
+        let each = sample.costs.get(&Measure::Seconds)?;
+        Some(size as f64 * sample.work? as f64 / each)
+    }
+
+    fn costs(&self, part: Part) -> String {
+        let of_part: Vec<_> = self.samples.iter().filter(|s| s.part == part).collect();
+        let is_there = |m: &Measure| of_part.iter().any(|s| s.costs.contains_key(m));
+        let measures: Vec<_> = Measure::ALL.into_iter().filter(is_there).collect();
+        let mut header = vec!["", part.unit()];
+        header.extend(measures.iter().map(|measure| measure.name()));
+        header.push("CPU µs each");
+        let rows = steps(&of_part).into_iter().flat_map(|step| {
+            let of_step: Vec<_> = of_part.iter().filter(|s| s.step == step).collect();
+            let rows = of_step.into_iter().enumerate().map(|(i, sample)| {
+                let first = if i == 0 { step.to_owned() } else { String::new() };
+                let mut row = vec![first, sample.size.to_string()];
+                row.extend(measures.iter().map(|measure| cell(&sample.costs, *measure)));
+                let cpu = sample.costs.get(&Measure::CpuSeconds);
+                let each = cpu.map(|seconds| seconds * 1e6 / sample.size as f64);
+                row.push(each.map_or("-".into(), figure));
+                row
+            });
+            rows.collect::<Vec<_>>()
+        });
+        markdown_table(&header, rows, 1)
+    }
+
+    fn growth(&self, part: Part) -> String {
+        let says = |curve: &&Curve| curve.part == part && curve.verdict() != Verdict::TooSmall;
+        let rows = self.judged().filter(says).map(|curve| {
+            vec![
+                curve.step.clone(),
+                curve.measure.name().to_owned(),
+                factors(curve),
+                String::from(match curve.verdict() {
+                    Verdict::Faster => "FASTER",
+                    _ => "within n log n",
+                }),
+            ]
+        });
+        markdown_table(&["", "cost", "growth", ""], rows, 4)
+    }
+
+    fn judged(&self) -> impl Iterator<Item = &Curve> {
+        self.curves.iter().filter(|curve| curve.is_judged())
+    }
+
+    fn sizes(&self, part: Part) -> Vec<u64> {
+        let of_part = self.samples.iter().filter(|s| s.part == part);
+        let mut sizes: Vec<_> = of_part.map(|sample| sample.size).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    }
+
+    /// A chart for each phase of the clients, and two for each other part: the processor's time for each
+    /// item, where a flat line is linear growth, and memory.
+    fn charts(&self) -> Vec<(Part, Chart)> {
+        let rates = clients::PHASES.iter().map(|phase| Chart {
+            name: format!("clients-{}", phase.replace('+', "-")),
+            title: format!("{phase}: operations per second"),
+            x_label: "clients",
+            lines: clients::PEERS.map(|peer| self.rate_line(phase, peer)).into(),
+        });
+        let mut charts: Vec<_> = rates.map(|chart| (Part::Clients, chart)).collect();
+        for part in [Part::Directory, Part::Tree, Part::Volume] {
+            // What a step on a volume costs has little to do with the size of the volume.
+            let each = part != Part::Volume;
+            let time = if each { "CPU microseconds for each item" } else { "CPU microseconds" };
+            charts.push((part, self.chart(part, "cpu", time, (Measure::CpuSeconds, 1e-6), each)));
+            let memory = (Measure::PeakBytes, Measure::PeakBytes.unit());
+            charts.push((part, self.chart(part, "memory", "MiB of memory", memory, false)));
+        }
+        charts.retain(|(_, chart)| chart.lines.iter().any(|line| !line.points.is_empty()));
+        charts
+    }
+
+    /// A chart of one cost of each step of a part, in a unit, and for each item if `each`.
+    fn chart(
+        &self,
+        part: Part,
+        name: &str,
+        title: &str,
+        (measure, unit): (Measure, f64),
+        each: bool,
+    ) -> Chart {
+        let of_it = self.curves.iter().filter(|c| c.part == part && c.measure == measure);
+        Chart {
+            name: format!("{}-{name}", part.stem()),
+            title: format!("{}: {title}", part.title()),
+            x_label: part.unit(),
+            lines: of_it.map(|curve| curve_line(curve, unit, each)).collect(),
+        }
+    }
+
+    fn rate_line(&self, phase: &str, peer: Peer) -> Line {
+        let sizes = self.sizes(Part::Clients).into_iter();
+        let points = sizes.filter_map(|size| Some((size as f64, self.rate(phase, peer, size)?)));
+        Line { name: peer.to_string(), points: points.collect() }
+    }
+}
+
+fn curve_line(curve: &Curve, unit: f64, each: bool) -> Line {
+    let point = |&(size, cost): &(u64, f64)| {
+        let items = if each { size as f64 } else { 1.0 };
+        (size as f64, cost / unit / items)
+    };
+    // A logarithmic axis has no zero: what takes less than a tick of the clock is not drawn.
+    let points = curve.points.iter().map(point).filter(|(_, cost)| *cost > 0.0);
+    Line { name: curve.step.clone(), points: points.collect() }
+}
+
+fn steps<'a>(samples: &[&'a Sample]) -> Vec<&'a str> {
+    let mut steps: Vec<&str> = Vec::new();
+    for sample in samples {
+        if !steps.contains(&sample.step.as_str()) {
+            steps.push(&sample.step);
+        }
+    }
+    steps
+}
+
+fn cell(costs: &Costs, measure: Measure) -> String {
+    costs.get(&measure).map_or("-".into(), |cost| figure(cost / measure.unit()))
+}
+
+fn factors(curve: &Curve) -> String {
+    let factor = |growth: &super::growth::Growth| match growth.verdict {
+        Verdict::TooSmall => String::from("-"),
+        _ => figure(growth.factor),
+    };
+    curve.growth.iter().map(factor).collect::<Vec<_>>().join(", ")
+}
