@@ -46,25 +46,25 @@ impl Part {
     fn about(self) -> &'static str {
         match self {
             Part::Clients => {
-                "Operations per second on warm caches, over all clients; each client in a directory of its own, \
-                 files of 1 KiB, on a disk without delays. C-FFS and `null`, a server that does nothing, over \
-                 io_uring. The clients and the servers share the processors."
+                "Operations per second on warm caches, over all clients; each client in a directory of \
+                 its own, files of 1 KiB, on a disk without delays. C-FFS and `null`, a server that \
+                 does nothing, over io_uring. The clients and the servers share the processors."
             }
             Part::Directory => {
-                "The library on a device in memory, one thread: each step on cold caches, and until it is \
-                 durable. Reads and writes are requests of the device. Where the processor does not count \
-                 instructions, `valgrind --tool=callgrind target/release/cffs-bench scale --only directory \
-                 --sizes 10000` does; each step is a function."
+                "The library on a device in memory, one thread: each step on cold caches, and until it \
+                 is durable. Reads and writes are requests of the device. Where the processor does not \
+                 count instructions, `valgrind --tool=callgrind target/release/cffs-bench scale --only \
+                 directory --sizes 10000` does; each step is a function."
             }
             Part::Tree => {
-                "Files of 1 KiB, 1000 in a directory, in an image file. CPU seconds, memory, reads and writes \
-                 (system calls, those on the standard input too) are the program's or the server's own. \
-                 Files are created in ten directories, the second time just before the server is killed: \
-                 that is what recovery finds."
+                "Files of 1 KiB, 1000 in a directory, in an image file. CPU seconds, memory, reads and \
+                 writes (system calls, those on the standard input too) are the program's or the \
+                 server's own. Files are created in ten directories, the second time just before the \
+                 server is killed: that is what recovery finds."
             }
             Part::Volume => {
-                "A sparse image with 10,000 small files and twelve large ones, which fallocate(2) made, of 5% of \
-                 the volume each. The columns are those of the trees."
+                "A sparse image with small files and twelve large ones, which fallocate(2) \
+                 made, of 5% of the volume each. The columns are those of the trees."
             }
         }
     }
@@ -125,15 +125,16 @@ impl Report {
         ));
         if self.machine.is_loaded() {
             paragraph(
-                "The machine was busy with other work: counts are right, and times too long; CPU seconds, too, \
-                 by what others take of the processor's caches.",
+                "The machine was busy with other work: counts are right, and times too long; CPU \
+                 seconds, too, by what others take of the processor's caches.",
             );
         }
         paragraph(
-            "Growth is the cost for each item over that at the size before, cost(10n) / (10 × cost(n)) where \
-             sizes are ten times apart: 1 is linear, and less is a cost that is fixed in part. Nothing may grow \
-             faster than n log n. The verdict allows 5% above that for counts and 25% for times. A cost that is \
-             tiny at the smaller size is not judged, since constants hide how it grows: there is a dash, or no row.",
+            "Growth is the cost for each item over that at the size before, cost(10n) / (10 × cost(n)) \
+             where sizes are ten times apart: 1 is linear, and less is a cost that is fixed in part. \
+             Nothing may grow faster than n log n. The verdict allows 5% above that for counts and 25% \
+             for times. A cost that is tiny at the smaller size is not judged, since constants hide \
+             how it grows: there is a dash, or no row.",
         );
         self.verdicts(&mut out);
         for part in PARTS {
