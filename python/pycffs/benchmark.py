@@ -281,7 +281,7 @@ def cold(disk, form, files, size):
 
 
 def measure(disk, size, hot_files, cold_files):
-    print(f"\nfiles of {size >> 10} KiB per second: {hot_files} hot, {cold_files} cold, and requests per file")
+    print(f"\nfiles of {size >> 10} KiB per second: {hot_files} hot, {cold_files} cold, requests per file")
     print(f"{'':8}{'hot, 1 thread':>16}{'hot, 4':>10}{'cold, 1':>12}{'':>8}{'cold, 4':>12}")
     for kind, form in FORMATS.items():
         one, four = hot(disk, form, hot_files, size)
