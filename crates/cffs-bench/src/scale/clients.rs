@@ -18,7 +18,8 @@ use crate::workload::hot::Hot;
 pub const PEERS: [Peer; 3] = [Peer::Cffs, Peer::Null, Peer::Ext4];
 /// The phases of the report.
 pub const PHASES: [&str; 4] = ["create+write", "open+read", "stat", "unlink"];
-const VOLUME_BYTES: u64 = 1 << 30;
+/// Has inodes enough for all phases in ext4, too.
+const VOLUME_BYTES: u64 = 4 << 30;
 
 /// Measures so many clients on each peer. A cost is that of `operations` by each client, so that it is
 /// linear where more clients together do no more than one.
