@@ -56,7 +56,7 @@ ALSO ?=
 .PHONY: help setup build run test test-quick fmt lint install uninstall
 .PHONY: deb test-deb clean-room wheel
 .PHONY: fuzz soak fsck-scale nfs-recovery scale page-pictures page-cost bench bench-quick bench-nfs
-.PHONY: bench-python deny clean
+.PHONY: bench-objects bench-python deny clean
 
 help: ## List what can be done
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -206,6 +206,9 @@ bench-nfs: ## Compare `cffs serve` with nfs-ganesha over ext4 (needs root and De
 
 bench-python: ## Compare shuffled reads from Python with ext4 and formats that pack files (needs root)
 	scripts/bench-python.sh
+
+bench-objects: ## Count requests to an object store, beside s3fs and rclone (needs root, Debian, Go)
+	scripts/bench-objects.sh
 
 # The list of advisories comes from the network, so this is no part of the gate in .ci/run.
 deny: ## Check licences and security advisories of all dependencies (needs the network)

@@ -2,7 +2,8 @@
 # Makes a Debian machine ready for a purpose: installs the programs that are missing, and, for tests as
 # root, adds the user "tests".
 #
-# usage: scripts/setup.sh [build|lint|deb|wheel|test-quick|test]    (test by default: it has the others)
+# usage: scripts/setup.sh [build|lint|deb|wheel|bench-objects|test-quick|test]
+#        (test by default: it has the others)
 #
 # Quick, and without effect, when nothing is missing. Packages are installed by apt-get as root. Where
 # that cannot be: fails if building or every run of the tests needs them, and otherwise prints which
@@ -47,6 +48,8 @@ for_all_tests="
     man          man-db
     nfs-ls       libnfs-utils
     busybox      busybox-static
+    nbdkit       nbdkit
+    nbdfuse      libnbd-bin
     chromium     chromium
     qemu-system-x86_64    qemu-system-x86
     modprobe     kmod
@@ -178,8 +181,8 @@ install_python_tools() {
 }
 
 case $purpose in
-    build | lint | deb | wheel | test-quick | test) ;;
-    *) fail "no purpose '$purpose'; there are build, lint, deb, wheel, test-quick and test" ;;
+    build | lint | deb | wheel | bench-objects | test-quick | test) ;;
+    *) fail "no purpose '$purpose'; there are build, lint, deb, wheel, bench-objects, test-quick and test" ;;
 esac
 check_rust
 install_packages needed "$for_building"
@@ -191,6 +194,9 @@ elif [[ $purpose == deb ]]; then
 elif [[ $purpose == wheel ]]; then
     install_packages needed "$for_quick_tests"
     install_python_tools
+elif [[ $purpose == bench-objects ]]; then
+    install_packages needed "$for_quick_tests"
+    install_store_server
 elif [[ $purpose == test* ]]; then
     install_packages needed "$for_quick_tests"
 fi

@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +22,7 @@ use cffs_bench::report::{Report, table};
 use cffs_bench::serve::control;
 use cffs_bench::serve::media::Media;
 use cffs_bench::serve::server::DiskServer;
+use cffs_bench::store_proxy::{self, Line};
 use cffs_bench::workload::Session;
 use cffs_bench::workload::catalog::{Scale, Workload};
 use cffs_bench::workload::hot::Hot;
@@ -74,6 +76,10 @@ enum Command {
     ///
     /// The whole of it takes 13 GB on the disk. A directory alone needs no root.
     Scale(ScaleArguments),
+    /// Stand before a server of objects: count requests, delay them, and lose answers.
+    ///
+    /// Prints the address at which it listens. `GET /.counts` there returns what has passed, as JSON.
+    StoreProxy(StoreProxyArguments),
     /// Ask a served disk for its counters, change its profile, or cut its power.
     Control {
         /// The socket that `cffs-bench disk --control` made.
@@ -106,6 +112,42 @@ struct DiskArguments {
     volatile: bool,
     /// An empty directory.
     directory: PathBuf,
+}
+
+#[derive(Args)]
+struct StoreProxyArguments {
+    /// Where the server listens.
+    upstream: SocketAddr,
+    /// Where to listen; port 0 is any that is free.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// What each request takes beside its transfer, in milliseconds.
+    #[arg(long, default_value_t = 30)]
+    delay_ms: u64,
+    /// What passes in a second in each direction, in millions of bytes.
+    #[arg(long, default_value_t = 85, value_parser = clap::value_parser!(u64).range(1..))]
+    megabytes_per_second: u64,
+    /// Lose one of so many answers, when the server has done what was asked; 0 for none.
+    #[arg(long, default_value_t = 0)]
+    lose_one_in: u64,
+    /// Which answers are lost.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl StoreProxyArguments {
+    fn run(self) -> Result<()> {
+        let listener = TcpListener::bind(self.listen)
+            .with_context(|| format!("listening at {}", self.listen))?;
+        println!("{}", listener.local_addr()?);
+        let line = Line {
+            delay: Duration::from_millis(self.delay_ms),
+            bytes_per_second: self.megabytes_per_second * 1_000_000,
+            loses_one_in: self.lose_one_in,
+            seed: self.seed,
+        };
+        store_proxy::serve(listener, self.upstream, line)
+    }
 }
 
 #[derive(Args)]
@@ -244,6 +286,7 @@ impl Arguments {
             }
             Command::Nfs(arguments) => arguments.run(),
             Command::Scale(arguments) => arguments.run(),
+            Command::StoreProxy(arguments) => arguments.run(),
             Command::Control { socket, command } => {
                 println!("{}", control::ask(&socket, &command.join(" "))?);
                 Ok(())

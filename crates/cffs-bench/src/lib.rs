@@ -16,6 +16,7 @@
 //! - [`library`]: C-FFS without a kernel, in virtual time;
 //! - [`nfs`]: NFS servers side by side;
 //! - [`scale`]: how costs grow with clients, names, files and volumes;
+//! - [`store_proxy`]: a line to a distant object store, before a server of one;
 //! - [`report`]: medians, bars, tables and charts.
 
 pub mod compare;
@@ -30,5 +31,6 @@ pub mod report;
 pub mod results;
 pub mod scale;
 pub mod serve;
+pub mod store_proxy;
 pub mod virtual_disk;
 pub mod workload;

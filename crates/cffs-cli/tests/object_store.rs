@@ -247,15 +247,21 @@ struct Gateway {
 
 impl Gateway {
     fn start(scratch: &Scratch) -> Option<Gateway> {
+        Gateway::start_at(&scratch.path().join("store"), &[])
+    }
+
+    fn start_at(store: &Path, options: &[&str]) -> Option<Gateway> {
         let installed =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin/versitygw");
         let program = if installed.exists() { installed } else { PathBuf::from("versitygw") };
-        fs::create_dir_all(scratch.path().join("store/bucket")).expect("made");
+        fs::create_dir_all(store.join("bucket")).expect("made");
         let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
         let address = port.expect("a free port").to_string();
         let server = Command::new(program)
-            .args(["--access", "tests", "--secret", "only for tests", "--port", &address, "posix"])
-            .arg(scratch.path().join("store"))
+            .args(["--access", "tests", "--secret", "only for tests", "--port", &address])
+            .args(options)
+            .arg("posix")
+            .arg(store)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
@@ -311,4 +317,146 @@ fn a_volume_in_s3() {
         wake_a_stopped_server(&scratch, "s3://bucket/tree", run);
         lose_the_bucket(&scratch, "s3://bucket/tree", run);
     }
+}
+
+/// An error of a store is one line that says what to do, and has no credentials.
+fn is_clear(said: &str, parts: &[&str]) {
+    assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+    assert!(!said.contains('<') && said.trim_end().lines().count() == 1, "{said}");
+    assert!(!said.contains("only for tests"), "{said}");
+}
+
+/// A key that may only read reads, and what it may not do says so.
+#[test]
+fn a_key_that_may_only_read() {
+    let scratch = Scratch::new();
+    let Some(gateway) = Gateway::start(&scratch) else { return };
+    let url = "s3://bucket/tree";
+    let run = |arguments: &[&str]| gateway.cffs(&scratch, "only for tests", arguments);
+    let source = source(&scratch);
+    let source = source.to_str().expect("UTF-8");
+    succeed(&mut run(&["mkfs", "-q", "--size", "1G", url]));
+    succeed(&mut run(&["import", "-q", url, source, "/in"]));
+    let reading = Gateway::start_at(&scratch.path().join("store"), &["--readonly"]);
+    let reading = reading.expect("it starts again");
+    let run = |arguments: &[&str]| reading.cffs(&scratch, "only for tests", arguments);
+    assert_eq!(succeed(&mut run(&["cat", url, "/in/d/small"])), "contents");
+    succeed(&mut run(&["fsck", "-n", "-f", url]));
+    let version = format!("{url}@v1");
+    for arguments in [
+        &["import", "-q", url, source][..],
+        &["mkfs", "-q", "--size", "1G", "s3://bucket/other"],
+        &["snapshot", "create", &version],
+    ] {
+        let said = fail(1, &mut run(arguments));
+        is_clear(&said, &["AccessDenied", "these credentials may not do that", "bucket/"]);
+    }
+    if can_mount() {
+        let (at, log) = (scratch.mountpoint(), scratch.log_option());
+        let at = at.to_str().expect("UTF-8");
+        is_clear(&fail(32, &mut run(&["mount", "-o", &log, url, at])), &["AccessDenied"]);
+        succeed(&mut run(&["mount", "-o", "ro", "-o", &log, url, at]));
+        assert_eq!(fs::read(scratch.mountpoint().join("in/d/small")).expect("there"), b"contents");
+        scratch.umount();
+    }
+}
+
+/// The signature of a request has its time, so a clock that is wrong is refused, and named.
+#[test]
+fn a_clock_that_is_wrong() {
+    let scratch = Scratch::new();
+    let Some(gateway) = Gateway::start(&scratch) else { return };
+    let (code, shim) = (scratch.path().join("skew.c"), scratch.path().join("skew.so"));
+    fs::write(
+        &code,
+        "#define _GNU_SOURCE\n#include <time.h>\n#include <sys/syscall.h>\n#include <unistd.h>\n\
+         int clock_gettime(clockid_t clock, struct timespec *now) {\n\
+             int failed = syscall(SYS_clock_gettime, clock, now);\n\
+             if (!failed && clock == CLOCK_REALTIME) now->tv_sec += 7200;\n\
+             return failed;\n\
+         }\n",
+    )
+    .expect("written");
+    succeed(Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&shim).arg(&code));
+    let mut skewed = gateway.cffs(&scratch, "only for tests", &["ls", "s3://bucket/tree"]);
+    let said = fail(1, skewed.env("LD_PRELOAD", &shim));
+    is_clear(&said, &["RequestTimeTooSkewed", "set the clock of this machine"]);
+    let mut wrong = gateway.cffs(&scratch, "another secret", &["ls", "s3://bucket/tree"]);
+    is_clear(&fail(1, &mut wrong), &["SignatureDoesNotMatch", "check AWS_ACCESS_KEY_ID"]);
+}
+
+/// A volume on a network block device: nbdkit serves the device, and nbdfuse shows it as a file, as a kernel's
+/// NBD shows it as `/dev/nbd0`.
+#[test]
+fn a_volume_on_a_network_block_device() {
+    let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    if !has("nbdkit") || !has("nbdfuse") || !can_mount() {
+        return eprintln!(
+            "not run: there is no nbdkit or no nbdfuse; Debian has them, and libnbd-bin"
+        );
+    }
+    let scratch = Scratch::new();
+    let (socket, disk) = (scratch.path().join("socket"), scratch.path().join("disk"));
+    let backing = scratch.path().join("backing");
+    fs::File::create(&backing).and_then(|file| file.set_len(64 << 20)).expect("made");
+    fs::write(&disk, b"").expect("made");
+    let mut server = Command::new("nbdkit")
+        .args(["-f", "-U", socket.to_str().expect("UTF-8"), "file"])
+        .arg(&backing)
+        .spawn()
+        .expect("it starts");
+    wait_for(|| socket.exists());
+    let uri = format!("nbd+unix:///?socket={}", socket.display());
+    let mut client = Command::new("nbdfuse").arg(&disk).arg(uri).spawn().expect("it starts");
+    wait_for(|| fs::metadata(&disk).is_ok_and(|file| file.len() == 64 << 20));
+    let device = disk.to_str().expect("UTF-8");
+    let run = |arguments: &[&str]| {
+        let mut command = scratch.cffs([]);
+        command.args(arguments);
+        command
+    };
+    succeed(&mut run(&["mkfs", "-q", device]));
+    let (at, log) = (scratch.mountpoint(), scratch.log_option());
+    succeed(&mut run(&["mount", "-o", &log, device, at.to_str().expect("UTF-8")]));
+    fs::write(at.join("synced"), vec![5; 100_000]).expect("written");
+    fs::File::open(at.join("synced")).expect("there").sync_all().expect("synced");
+    // What an fsync has acknowledged is behind the server, and not in its client.
+    let copy = scratch.path().join("copy");
+    fs::copy(&backing, &copy).expect("copied");
+    let repaired = run(&["fsck", "-p", "--take-over", copy.to_str().expect("UTF-8")]).output().expect("it starts");
+    assert!(matches!(repaired.status.code(), Some(0 | 1)), "{repaired:?}");
+    let read = run(&["cat", copy.to_str().expect("UTF-8"), "/synced"]).output();
+    assert_eq!(read.expect("it starts").stdout, vec![5; 100_000]);
+    scratch.umount();
+    succeed(&mut run(&["fsck", "-n", "-f", "--contents", device]));
+    succeed(Command::new("umount").arg(&disk));
+    client.wait().expect("it ends");
+    server.kill().expect("killed");
+    server.wait().expect("it ends");
+}
+
+/// A store without room is no outage: what needs room fails, says why, and leaves what was synced.
+#[test]
+fn a_store_that_is_full() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("not run: mounting a small tmpfs needs root");
+    }
+    let scratch = Scratch::new();
+    let store = scratch.path().join("small");
+    fs::create_dir(&store).expect("made");
+    succeed(Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(&store));
+    if let Some(gateway) = Gateway::start_at(&store, &[]) {
+        let url = "s3://bucket/tree";
+        let run = |arguments: &[&str]| gateway.cffs(&scratch, "only for tests", arguments);
+        succeed(&mut run(&["mkfs", "-q", "--size", "1G", url]));
+        let source = source(&scratch);
+        let small = source.join("d");
+        succeed(&mut run(&["import", "-q", url, small.to_str().expect("UTF-8"), "/kept"]));
+        let large = ["import", "-q", url, source.to_str().expect("UTF-8"), "/lost"];
+        let said = fail(1, &mut run(&large));
+        assert!(said.contains("make room in the store"), "{said}");
+        succeed(&mut run(&["fsck", "-p", "--take-over", url]));
+        assert_eq!(succeed(&mut run(&["cat", url, "/kept/small"])), "contents");
+    }
+    succeed(Command::new("umount").arg("-l").arg(&store));
 }

@@ -179,10 +179,8 @@ impl Chunks {
 /// What a volume reads is there, unless it went on and collected it.
 fn collected(error: Error) -> Error {
     match error {
-        Error::Store { object, source }
-            if matches!(source, object_store::Error::NotFound { .. }) =>
-        {
-            Error::Collected { object, source }
+        Error::Store { object, cause } if matches!(cause, object_store::Error::NotFound { .. }) => {
+            Error::Collected { object, cause }
         }
         other => other,
     }

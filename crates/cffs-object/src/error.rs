@@ -16,12 +16,12 @@ pub enum Error {
         why: String,
     },
     /// A request failed.
-    #[error("{object}: {}", explain(source))]
+    #[error("{object}: {}", explain(cause))]
     Store {
         /// The object that was asked for.
         object: String,
         /// What the store or its client answered.
-        source: StoreError,
+        cause: StoreError,
     },
     /// The bucket is gone, or never was.
     #[error(
@@ -32,7 +32,7 @@ pub enum Error {
         /// The object that was to be put.
         object: String,
         /// What the store answered.
-        source: StoreError,
+        cause: StoreError,
     },
     /// There is no volume at the prefix.
     #[error(
@@ -143,7 +143,7 @@ pub enum Error {
         /// The object.
         object: String,
         /// What the store answered.
-        source: StoreError,
+        cause: StoreError,
     },
     /// The threads for requests could not be started.
     #[error("starting the threads for requests: {0}")]
@@ -153,60 +153,85 @@ pub enum Error {
 impl Error {
     /// Whether the store has no such object.
     pub(crate) fn is_not_found(&self) -> bool {
-        matches!(self, Error::Store { source: StoreError::NotFound { .. }, .. })
+        matches!(self, Error::Store { cause: StoreError::NotFound { .. }, .. })
     }
 
     /// Whether there is an object of this name already.
     pub(crate) fn is_taken(&self) -> bool {
-        matches!(self, Error::Store { source: StoreError::AlreadyExists { .. }, .. })
+        matches!(self, Error::Store { cause: StoreError::AlreadyExists { .. }, .. })
     }
 
     /// Whether to ask again is of no use.
     pub(crate) fn is_final(&self) -> bool {
-        !matches!(
-            self,
-            Error::Store {
-                source: StoreError::Generic { .. }
-                    | StoreError::JoinError { .. }
-                    | StoreError::AlreadyExists { .. }
-                    | StoreError::Precondition { .. }
-                    | StoreError::NotFound { .. },
-                ..
-            }
-        )
+        let is_full = matches!(self, Error::Store { cause, .. } if is_full(cause));
+        is_full
+            || !matches!(
+                self,
+                Error::Store {
+                    cause: StoreError::Generic { .. }
+                        | StoreError::JoinError { .. }
+                        | StoreError::AlreadyExists { .. }
+                        | StoreError::Precondition { .. }
+                        | StoreError::NotFound { .. },
+                    ..
+                }
+            )
     }
 }
 
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         let kind = match &error {
-            Error::Store { source: StoreError::PermissionDenied { .. }, .. }
-            | Error::Store { source: StoreError::Unauthenticated { .. }, .. } => {
+            Error::Store { cause: StoreError::PermissionDenied { .. }, .. }
+            | Error::Store { cause: StoreError::Unauthenticated { .. }, .. } => {
                 io::ErrorKind::PermissionDenied
             }
             Error::NoVolume { .. } | Error::NoVersion { .. } => io::ErrorKind::NotFound,
             Error::Exists { .. } => io::ErrorKind::AlreadyExists,
             Error::Claimed { .. } => io::ErrorKind::ResourceBusy,
             Error::Damaged { .. } => io::ErrorKind::InvalidData,
+            Error::Store { cause, .. } if is_full(cause) => io::ErrorKind::StorageFull,
             _ => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)
     }
 }
 
-/// The client's error with what to do about it.
+const UNKNOWN_CREDENTIALS: &str =
+    "the store does not know these credentials: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
+
+/// What the store answered, in one line, with what to do about it.
 fn explain(error: &StoreError) -> String {
+    let text = error.to_string();
+    let part = |tag: &str| {
+        let (_, rest) = text.split_once(&format!("<{tag}>"))?;
+        Some(rest.split_once(&format!("</{tag}>"))?.0)
+    };
+    let code = part("Code").unwrap_or_default();
+    let said = match part("Message") {
+        Some(message) => format!("the store answers {code}: {}", message.trim_end_matches('.')),
+        None => text.clone(),
+    };
     let advice = match error {
-        StoreError::Unauthenticated { .. } => {
-            "; the store does not know these credentials: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        }
+        _ if code == "RequestTimeTooSkewed" => "set the clock of this machine",
+        _ if is_full(error) => "make room in the store, or have its quota raised",
+        StoreError::Unauthenticated { .. } => UNKNOWN_CREDENTIALS,
+        _ if ["SignatureDoesNotMatch", "InvalidAccessKeyId"].contains(&code) => UNKNOWN_CREDENTIALS,
         StoreError::PermissionDenied { .. } => {
-            "; these credentials may not do that: a writer needs to get, put and list, a reader to get and list"
+            "these credentials may not do that: a writer needs to get, put, list and delete, a reader to get \
+             and list"
         }
         StoreError::NotImplemented { .. } | StoreError::NotSupported { .. } => {
-            "; the store lacks a request that a volume needs (a conditional PUT, with If-None-Match)"
+            "the store lacks a request that a volume needs (a conditional PUT, with If-None-Match)"
         }
-        _ => "",
+        _ => return said,
     };
-    format!("{error}{advice}")
+    format!("{said}; {advice}")
+}
+
+/// Whether the store has no room: waiting makes none.
+fn is_full(error: &StoreError) -> bool {
+    let text = error.to_string();
+    let signs = ["507 Insufficient Storage", "<Code>QuotaExceeded<", "<Code>XMinioStorageFull<"];
+    signs.iter().any(|sign| text.contains(sign))
 }

@@ -204,14 +204,14 @@ pub fn below(prefix: &Path, name: &str) -> Path {
 
 fn of(path: &Path) -> impl Fn(object_store::Error) -> Error + use<> {
     let object = path.to_string();
-    move |source| Error::Store { object: object.clone(), source }
+    move |cause| Error::Store { object: object.clone(), cause }
 }
 
 /// A PUT needs nothing that could be missing but the bucket.
 fn of_put(path: &Path) -> impl Fn(object_store::Error) -> Error + use<> {
     let object = path.to_string();
-    move |source| match source {
-        object_store::Error::NotFound { .. } => Error::NoBucket { object: object.clone(), source },
-        source => Error::Store { object: object.clone(), source },
+    move |cause| match cause {
+        object_store::Error::NotFound { .. } => Error::NoBucket { object: object.clone(), cause },
+        cause => Error::Store { object: object.clone(), cause },
     }
 }

@@ -1,0 +1,220 @@
+//! A proxy before a server of objects: it counts requests, takes as long as a line to a distant store, and
+//! loses answers.
+//!
+//! Requests and answers pass unchanged, `Host` too, which their signatures contain. `GET /.counts` is
+//! answered by the proxy itself, with [`Counts`] as JSON; no bucket has such a name.
+
+use std::net::{SocketAddr, TcpListener};
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{EXPECT, TRANSFER_ENCODING};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, Uri};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// The path of the counters.
+pub const COUNTS_PATH: &str = "/.counts";
+
+/// The line to the store.
+#[derive(Clone, Copy, Debug)]
+pub struct Line {
+    /// What each request takes beside its transfer.
+    pub delay: Duration,
+    /// What all transfers of one direction share.
+    pub bytes_per_second: u64,
+    /// Of so many answers one is lost by chance, when the server has done what was asked; 0 for none.
+    pub loses_one_in: u64,
+    /// Where that chance begins.
+    pub seed: u64,
+}
+
+/// What has passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Objects or parts of them that were put, and the requests around parts.
+    pub puts: u64,
+    /// Objects or ranges that were read.
+    pub gets: u64,
+    /// Questions for what an object is.
+    pub heads: u64,
+    /// Pages of listings.
+    pub lists: u64,
+    /// Requests that delete.
+    pub deletes: u64,
+    /// Bytes of bodies to the store.
+    pub bytes_up: u64,
+    /// Bytes of bodies from the store.
+    pub bytes_down: u64,
+    /// Answers that were lost.
+    pub lost: u64,
+}
+
+impl Counts {
+    /// Counts a request by what a store charges for it.
+    fn count(&mut self, method: &Method, uri: &Uri) {
+        let query = uri.query().unwrap_or_default();
+        // Below a bucket and a key, or a bucket alone.
+        let has_key = uri
+            .path()
+            .trim_start_matches('/')
+            .split_once('/')
+            .is_some_and(|(_, key)| !key.is_empty());
+        match *method {
+            Method::POST if query.split('&').any(|part| part.starts_with("delete")) => {
+                self.deletes += 1
+            }
+            Method::PUT | Method::POST => self.puts += 1,
+            Method::DELETE => self.deletes += 1,
+            Method::HEAD => self.heads += 1,
+            _ if has_key => self.gets += 1,
+            _ => self.lists += 1,
+        }
+    }
+}
+
+struct Proxy {
+    upstream: SocketAddr,
+    line: Line,
+    state: Mutex<State>,
+}
+
+struct State {
+    counts: Counts,
+    chance: u64,
+    /// When each direction has done what was given to it.
+    free_at: [Instant; 2],
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    Up,
+    Down,
+}
+
+type Upstream = SendRequest<Full<Bytes>>;
+
+/// Passes on what arrives, until the process ends.
+///
+/// # Errors
+///
+/// When the socket cannot be used.
+pub fn serve(listener: TcpListener, upstream: SocketAddr, line: Line) -> Result<()> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        listener.set_nonblocking(true)?;
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let state =
+            State { counts: Counts::default(), chance: line.seed, free_at: [Instant::now(); 2] };
+        let proxy = Arc::new(Proxy { upstream, line, state: Mutex::new(state) });
+        loop {
+            let (client, _) = listener.accept().await.context("accepting a connection")?;
+            tokio::spawn(Arc::clone(&proxy).serve_client(client));
+        }
+    })
+}
+
+impl Proxy {
+    async fn serve_client(self: Arc<Self>, client: TcpStream) {
+        // Requests of one connection follow each other, so one connection to the server does for them.
+        let upstream: Arc<Mutex<Option<Upstream>>> = Arc::default();
+        let service = service_fn(move |request| {
+            let (proxy, upstream) = (Arc::clone(&self), Arc::clone(&upstream));
+            async move { proxy.pass(request, &upstream).await }
+        });
+        // A connection that ends early is the client's matter, or has an answer that is to be lost.
+        let _ = hyper::server::conn::http1::Builder::new()
+            .serve_connection(TokioIo::new(client), service)
+            .await;
+    }
+
+    /// The answer to a request; an error closes the connection without one.
+    async fn pass(
+        &self,
+        request: Request<Incoming>,
+        upstream: &Mutex<Option<Upstream>>,
+    ) -> Result<Response<Full<Bytes>>> {
+        if request.uri().path() == COUNTS_PATH {
+            let counts = serde_json::to_vec(&self.state.lock().counts)?;
+            return Ok(Response::new(Full::from(counts)));
+        }
+        let (mut head, body) = request.into_parts();
+        let is_head = head.method == Method::HEAD;
+        self.state.lock().counts.count(&head.method, &head.uri);
+        let body = body.collect().await?.to_bytes();
+        self.transfer(Direction::Up, body.len()).await;
+        sleep(self.line.delay).await;
+        // What was to be continued has been, and what came in chunks goes whole.
+        head.headers.remove(EXPECT);
+        head.headers.remove(TRANSFER_ENCODING);
+        let taken = upstream.lock().take();
+        let mut sender = self.ready(taken).await?;
+        let answer = sender.send_request(Request::from_parts(head, Full::from(body))).await?;
+        let (mut head, body) = answer.into_parts();
+        let body = body.collect().await?.to_bytes();
+        *upstream.lock() = Some(sender);
+        self.transfer(Direction::Down, body.len()).await;
+        if self.is_lost() {
+            return Err(anyhow!("this answer is lost"));
+        }
+        if !is_head {
+            head.headers.remove(TRANSFER_ENCODING);
+        }
+        Ok(Response::from_parts(head, Full::from(body)))
+    }
+
+    /// The connection, or another one where the server has closed it.
+    async fn ready(&self, taken: Option<Upstream>) -> Result<Upstream> {
+        if let Some(mut sender) = taken
+            && sender.ready().await.is_ok()
+        {
+            return Ok(sender);
+        }
+        let stream = TcpStream::connect(self.upstream).await.context("connecting to the server")?;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        Ok(sender)
+    }
+
+    /// Waits until so many bytes have passed in this direction, after those that were there before.
+    async fn transfer(&self, direction: Direction, bytes: usize) {
+        let takes = Duration::from_secs_f64(bytes as f64 / self.line.bytes_per_second as f64);
+        let done_at = {
+            let mut state = self.state.lock();
+            let (counts, index) = (&mut state.counts, direction as usize);
+            match direction {
+                Direction::Up => counts.bytes_up += bytes as u64,
+                Direction::Down => counts.bytes_down += bytes as u64,
+            }
+            let done_at = state.free_at[index].max(Instant::now()) + takes;
+            state.free_at[index] = done_at;
+            done_at
+        };
+        sleep_until(done_at).await;
+    }
+
+    fn is_lost(&self) -> bool {
+        let Some(one_in) = NonZeroU64::new(self.line.loses_one_in) else { return false };
+        let mut state = self.state.lock();
+        // Knuth's generator: the same answers are lost with the same seed, if requests come in one order.
+        state.chance =
+            state.chance.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let is_lost = (state.chance >> 33) % one_in == 0;
+        state.counts.lost += u64::from(is_lost);
+        is_lost
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Requests to an object store, counted: C-FFS, s3fs and rclone's mount, each on versitygw behind a proxy that
+# takes 30 ms for a request and 85 MB/s. Prints the tables; fails where C-FFS misses a bar.
+#
+#   scripts/bench-objects.sh [--quick] [--json FILE]      (root; Debian; Go; an hour, quick minutes)
+#
+# s3fs and rclone are unpacked below target/tools, not installed, and left out where they cannot be had. CFFS
+# and CFFS_BENCH name other programs than those that it builds.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tools=target/tools/store-peers
+packages=(s3fs rclone libfuse2)
+
+fail() {
+    echo "bench-objects: $*" >&2
+    exit 1
+}
+
+fetch_peers() {
+    [[ ! -d $tools/usr ]] || return 0
+    rm -rf "$tools.new"
+    mkdir -p "$tools.new"
+    if ! (cd "$tools.new" && apt-get download -q "${packages[@]}"); then
+        rm -r "$tools.new"
+        echo "not run: ${packages[*]} cannot be downloaded" >&2
+        return 0
+    fi
+    local package
+    for package in "$tools.new"/*.deb; do
+        dpkg-deb -x "$package" "$tools.new"
+    done
+    rm "$tools.new"/*.deb
+    rm -rf "$tools"
+    mv "$tools.new" "$tools"
+}
+
+((EUID == 0)) || fail "mounting needs root"
+fetch_peers
+scripts/setup.sh bench-objects
+[[ -x target/tools/bin/versitygw ]] || fail "there is no versitygw: Go builds it"
+if [[ -z ${CFFS:-} || -z ${CFFS_BENCH:-} ]]; then
+    cargo build --release --locked --quiet -p cffs-cli -p cffs-bench
+fi
+peers=()
+if [[ -d $tools/usr ]]; then
+    export LD_LIBRARY_PATH=$PWD/$tools/lib/x86_64-linux-gnu
+    peers=(--s3fs "$tools/usr/bin/s3fs" --rclone "$tools/usr/bin/rclone")
+fi
+python3 scripts/bench_objects.py --cffs "${CFFS:-target/release/cffs}" \
+    --cffs-bench "${CFFS_BENCH:-target/release/cffs-bench}" --versitygw target/tools/bin/versitygw \
+    "${peers[@]}" "$@"
