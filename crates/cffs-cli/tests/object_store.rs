@@ -385,8 +385,8 @@ fn a_clock_that_is_wrong() {
     is_clear(&fail(1, &mut wrong), &["SignatureDoesNotMatch", "check AWS_ACCESS_KEY_ID"]);
 }
 
-/// A volume on a network block device: nbdkit serves the device, and nbdfuse shows it as a file, as a kernel's
-/// NBD shows it as `/dev/nbd0`.
+/// A volume on a network block device: nbdkit serves the device, and nbdfuse shows it as a file, as the
+/// kernel's NBD shows it as `/dev/nbd0`.
 #[test]
 fn a_volume_on_a_network_block_device() {
     let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
@@ -423,9 +423,10 @@ fn a_volume_on_a_network_block_device() {
     // What an fsync has acknowledged is behind the server, and not in its client.
     let copy = scratch.path().join("copy");
     fs::copy(&backing, &copy).expect("copied");
-    let repaired = run(&["fsck", "-p", "--take-over", copy.to_str().expect("UTF-8")]).output().expect("it starts");
+    let copy = copy.to_str().expect("UTF-8");
+    let repaired = run(&["fsck", "-p", "--take-over", copy]).output().expect("it starts");
     assert!(matches!(repaired.status.code(), Some(0 | 1)), "{repaired:?}");
-    let read = run(&["cat", copy.to_str().expect("UTF-8"), "/synced"]).output();
+    let read = run(&["cat", copy, "/synced"]).output();
     assert_eq!(read.expect("it starts").stdout, vec![5; 100_000]);
     scratch.umount();
     succeed(&mut run(&["fsck", "-n", "-f", "--contents", device]));

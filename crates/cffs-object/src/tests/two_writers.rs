@@ -101,7 +101,7 @@ fn a_sync_that_fails_is_the_last() {
     store.set_faults([Some(Fault::Forbidden)].into_iter());
     let error = device.sync().expect_err("not allowed");
     assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
-    assert!(error.to_string().contains("a writer needs to get, put and list"), "{error}");
+    assert!(error.to_string().contains("a writer needs to get, put, list and delete"), "{error}");
     write(&device, 0, b"y");
     assert!(device.sync().is_err());
     let puts = device.requests().puts;
