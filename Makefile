@@ -192,7 +192,7 @@ scale: ## Measure how costs grow with clients, names, files and volumes (needs r
 page-pictures: ## Take the pictures of the page in docs/pictures, in chromium
 	scripts/page-pictures.sh
 
-page-cost: ## Count the instructions that fifty browsers at the page cost its server, by valgrind
+page-cost: ## Measure what fifty browsers at the page cost its server: instructions, and hot throughput
 	scripts/page-cost.sh
 
 bench: ## Compare with other file systems on emulated disks (needs root; hours)
