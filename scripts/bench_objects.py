@@ -121,6 +121,12 @@ class Bench:
     def umount(self):
         self.cffs("umount", self.mountpoint)
 
+    def settle(self):
+        """Waits until nothing more is put: rclone goes on after files are closed, and ends amid it."""
+        before = None
+        while before != (before := self.store.counts()["puts"]):
+            time.sleep(2)
+
     def abandon(self):
         """Leaves no mount behind where a run failed."""
         if os.path.ismount(self.mountpoint):
@@ -224,6 +230,7 @@ class Bench:
 
         with self.counted(name, "1,000 × 4 KiB created, then unmounted"), mounted():
             self.create(self.mountpoint / "small", SMALL_COUNT)
+            self.settle()
         with mounted():
             with self.counted(name, "one cold small file by path"):
                 (self.mountpoint / "small" / "f500").read_bytes()
