@@ -13,7 +13,11 @@ use std::os::unix::fs::{
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, fallocate, linkat};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, OFlags, XattrFlags, fallocate, fgetxattr, flistxattr, fsetxattr,
+    linkat,
+};
+use rustix::io::Errno;
 
 use crate::extents::{self, Kind};
 use crate::groups::Unit;
@@ -66,7 +70,7 @@ pub fn create_file(shadow: &Shadow, path: &Path, mode: u32, group: u64) -> Resul
     name(&file, path)
 }
 
-/// Copies a file into a group, with its contents, mode, times and, for root, owner.
+/// Copies a file into a group, with its contents, extended attributes, mode, times and, for root, owner.
 pub fn copy_file(shadow: &Shadow, from: &Path, to: &Path, group: u64) -> Result<()> {
     refuse_existing(to)?;
     let at = || from.display().to_string();
@@ -89,12 +93,50 @@ pub fn copy_file(shadow: &Shadow, from: &Path, to: &Path, group: u64) -> Result<
     };
     // Only root may give files away; for others it is theirs, as with cp.
     let _ = fchown(&file, Some(status.uid()), Some(status.gid()));
+    // While the mode lets its owner write: a file that is read-only takes no attributes but from root. And
+    // after the owner, whose change removes capabilities.
+    copy_attributes(&source, &file).with_context(at)?;
     let mode = Permissions::from_mode(status.mode() & 0o7777);
     file.set_permissions(mode).context("set the mode")?;
     let times =
         fs::FileTimes::new().set_accessed(status.accessed()?).set_modified(status.modified()?);
     file.set_times(times).context("set the times")?;
     name(&file, to)
+}
+
+/// Copies extended attributes, access control lists among them. What only root may set is left out for
+/// others, as the owner is; an attribute of the user's that cannot be kept is an error.
+fn copy_attributes(from: &File, to: &File) -> Result<()> {
+    // The kernel has no longer lists and no longer values.
+    let mut names = vec![0; ATTRIBUTE_BYTES_MAX];
+    let length = match flistxattr(from, &mut names[..]) {
+        Err(Errno::NOTSUP) => return Ok(()),
+        length => length.context("list its extended attributes")?,
+    };
+    let mut names: Vec<_> = names[..length].split(|&b| b == 0).filter(|n| !n.is_empty()).collect();
+    // Access control lists are last: they change the mode, and may make the file read-only.
+    names.sort_by_key(|name| name.starts_with(ACCESS_LIST));
+    let mut value = vec![0; ATTRIBUTE_BYTES_MAX];
+    for name in names {
+        let at = || format!("copy the extended attribute {}", String::from_utf8_lossy(name));
+        let length = fgetxattr(from, name, &mut value[..]).with_context(at)?;
+        match fsetxattr(to, name, &value[..length], XattrFlags::empty()) {
+            Err(Errno::PERM | Errno::ACCESS) if !is_of_user(name) => {}
+            set => set.with_context(at)?,
+        }
+    }
+    Ok(())
+}
+
+/// The most bytes of a list of names, and of a value (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
+const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
+
+/// How the names of access control lists begin.
+const ACCESS_LIST: &[u8] = b"system.posix_acl_";
+
+/// Whether an attribute is one that the owner of a file may set.
+fn is_of_user(name: &[u8]) -> bool {
+    name.starts_with(b"user.") || name.starts_with(ACCESS_LIST)
 }
 
 /// How often contents are written that ext4 puts elsewhere: it passes over groups whose map of free blocks

@@ -65,8 +65,9 @@ pub struct Create {
 
 /// Copy a file into a group, with its contents
 ///
-/// Mode, times and, for root, owner are those of the file; extended attributes are not copied. If the
-/// contents do not get there, as those of large files and in full groups, nothing is made. Needs place init.
+/// Mode, times, extended attributes and, for root, owner are those of the file; others leave out attributes
+/// that only root may set. If the contents do not get there, as those of large files and in full groups,
+/// nothing is made. Needs place init.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  place cp --group 3 index /srv/index")]
 pub struct Cp {

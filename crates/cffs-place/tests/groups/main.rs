@@ -14,6 +14,7 @@ use std::time::Duration;
 use cffs_place::controlled::{copy_file, make_directory};
 use cffs_place::extents;
 use cffs_place::shadow::Shadow;
+use rustix::fs::{XattrFlags, getxattr, setxattr};
 
 use volume::{Kind, Volume, place, text};
 
@@ -95,6 +96,67 @@ fn without_root_a_tree_of_ones_own_serves() {
         assert_eq!(fs::read(home.join("d/to")).expect("read"), vec![7; 8192]);
         let foreign = call(&["groups", "--json", "."]);
         assert!(text(&foreign.stdout).contains("\"emptiest\""), "{}", text(&foreign.stderr));
+    }
+}
+
+#[test]
+fn copies_and_moved_files_keep_their_attributes() {
+    for kind in PLACED {
+        let Some(volume) = Volume::make(kind) else { return };
+        let home = volume.root().join("home");
+        fs::create_dir(&home).expect("a directory");
+        std::os::unix::fs::chown(&home, Some(65_534), Some(65_534)).expect("chown");
+        let program = volume.root().join("place");
+        fs::copy(env!("CARGO_BIN_EXE_place"), &program).expect("copy");
+        let call = |user: u32, arguments: &[&str]| {
+            let mut command = Command::new(&program);
+            command.args(arguments).current_dir(&home).uid(user).gid(user);
+            let output = command.output().expect("place");
+            assert!(output.status.success(), "{kind:?}: {}", text(&output.stderr));
+        };
+        let from = home.join("from");
+        fs::write(&from, [7; 8192]).expect("write");
+        // A list of user 1000, who may read, and a mask.
+        let list = b"\x02\0\0\0\x01\0\x04\0\xff\xff\xff\xff\x02\0\x04\0\xe8\x03\0\0\
+                     \x04\0\x04\0\xff\xff\xff\xff\x10\0\x04\0\xff\xff\xff\xff\
+                     \x20\0\0\0\xff\xff\xff\xff";
+        // cap_net_bind_service, as setcap writes it.
+        let capability = b"\x01\0\0\x02\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+        let large = vec![b'x'; 2000];
+        let of_user: [(&str, &[u8]); 4] = [
+            ("user.empty", b""),
+            ("user.note", b"a\0b"),
+            ("user.large", &large),
+            ("system.posix_acl_access", list),
+        ];
+        let of_root: [(&str, &[u8]); 2] =
+            [("security.capability", capability), ("trusted.note", b"root's")];
+        std::os::unix::fs::chown(&from, Some(65_534), Some(65_534)).expect("chown");
+        for (name, value) in of_user.iter().chain(&of_root) {
+            setxattr(&from, *name, value, XattrFlags::empty()).expect("set an attribute");
+        }
+        let mode = fs::metadata(&from).expect("status").mode();
+        assert_eq!(mode & 0o7777, 0o440, "read-only, by the list");
+        let value = |file: &str, name: &str| {
+            let mut value = vec![0; 65_536];
+            let length = getxattr(home.join(file), name, &mut value[..]).ok()?;
+            Some(value[..length].to_vec())
+        };
+        call(65_534, &["init", "."]);
+        call(65_534, &["cp", "--near", ".", "from", "users"]);
+        call(0, &["cp", "--near", ".", "from", "roots"]);
+        call(0, &["mv", "--near", ".", "from", "moved"]);
+        for file in ["users", "roots", "moved"] {
+            assert_eq!(fs::metadata(home.join(file)).expect("status").mode(), mode, "{file}");
+            for (name, wanted) in of_user {
+                assert!(value(file, name).as_deref() == Some(wanted), "{kind:?}: {file}: {name}");
+            }
+            for (name, wanted) in of_root {
+                let wanted = (file != "users").then_some(wanted);
+                assert_eq!(value(file, name).as_deref(), wanted, "{kind:?}: {file}: {name}");
+            }
+        }
+        volume.check();
     }
 }
 
