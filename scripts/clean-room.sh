@@ -18,6 +18,8 @@ sysroot=$(rustc --print sysroot)
 
 chroot_begin
 chroot_sh "apt-get update -q && apt-get install -q -y --no-install-recommends make ca-certificates" >/dev/null
+# This machine may reach the network by way of a proxy whose certificates it alone trusts.
+cp -L "${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}" "$chroot_root/etc/ssl/certs/ca-certificates.crt"
 mkdir -p "$chroot_root/root/.cargo/bin" "$chroot_root/opt"
 cp -a "$sysroot" "$chroot_root/opt/rust"
 for program in cargo rustc rustdoc cargo-fmt rustfmt cargo-clippy clippy-driver; do
