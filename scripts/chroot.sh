@@ -13,6 +13,9 @@ chroot_begin() { # [own-devices]
     chroot_root=$(mktemp -d "${TMPDIR:-/var/tmp}/cffs-chroot.XXXXXX")
     trap chroot_end EXIT
     trap 'exit 130' INT TERM
+    # Its root is a mount point, as that of a machine is: unshare(1) and programs that read the table of
+    # mounts look for one.
+    mount --bind "$chroot_root" "$chroot_root"
     if [[ -n ${CHROOT_BASE-} ]]; then
         cp -a "$CHROOT_BASE/." "$chroot_root"
     else
@@ -51,7 +54,7 @@ chroot_end() { # unmounts and removes everything, whatever is left
     local point
     while read -r point; do
         umount -l "$point" || true
-    done < <(awk -v root="$chroot_root/" 'index($5, root) == 1 { print $5 }' /proc/self/mountinfo | tac)
+    done < <(awk -v root="$chroot_root/" 'index($5 "/", root) == 1 { print $5 }' /proc/self/mountinfo | tac)
     # Never into what could not be unmounted.
     rm -rf --one-file-system "$chroot_root"
     chroot_root=
