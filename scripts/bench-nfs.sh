@@ -9,29 +9,15 @@
 # programs than those that it builds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source scripts/packages.sh
 
 tools=target/tools/ganesha
+# The packages whose programs and libraries are used, from Debian 12.
 packages=(nfs-ganesha nfs-ganesha-vfs libntirpc4.3 libwbclient0 libwrap0 libnfsidmap1 rpcbind)
 
 fail() {
     echo "bench-nfs: $*" >&2
     exit 1
-}
-
-# The packages whose programs and libraries are used, from Debian 12.
-fetch_ganesha() {
-    [[ ! -d $tools/usr ]] || return 0
-    rm -rf "$tools.new"
-    mkdir -p "$tools.new"
-    (cd "$tools.new" && apt-get download -q "${packages[@]}") ||
-        fail "cannot download the packages ${packages[*]}: they are those of Debian 12"
-    local package
-    for package in "$tools.new"/*.deb; do
-        dpkg-deb -x "$package" "$tools.new"
-    done
-    rm "$tools.new"/*.deb
-    rm -rf "$tools"
-    mv "$tools.new" "$tools"
 }
 
 # What follows runs with a network and mounts of its own.
@@ -56,7 +42,8 @@ if [[ ${1-} == --apart ]]; then
     run_apart "$@"
     exit
 fi
-fetch_ganesha
+unpack_packages "$tools" "${packages[@]}" ||
+    fail "cannot download the packages ${packages[*]}: they are those of Debian 12"
 if [[ -z ${CFFS:-} || -z ${CFFS_BENCH:-} ]]; then
     cargo build --quiet --release --locked -p cffs-cli -p cffs-bench
 fi

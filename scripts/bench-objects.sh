@@ -8,6 +8,7 @@
 # and CFFS_BENCH name other programs than those that it builds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source scripts/packages.sh
 
 tools=target/tools/store-peers
 packages=(s3fs rclone libfuse2)
@@ -17,26 +18,9 @@ fail() {
     exit 1
 }
 
-fetch_peers() {
-    [[ ! -d $tools/usr ]] || return 0
-    rm -rf "$tools.new"
-    mkdir -p "$tools.new"
-    if ! (cd "$tools.new" && apt-get download -q "${packages[@]}"); then
-        rm -r "$tools.new"
-        echo "not run: ${packages[*]} cannot be downloaded" >&2
-        return 0
-    fi
-    local package
-    for package in "$tools.new"/*.deb; do
-        dpkg-deb -x "$package" "$tools.new"
-    done
-    rm "$tools.new"/*.deb
-    rm -rf "$tools"
-    mv "$tools.new" "$tools"
-}
-
 ((EUID == 0)) || fail "mounting needs root"
-fetch_peers
+unpack_packages "$tools" "${packages[@]}" ||
+    echo "not run: ${packages[*]} cannot be downloaded" >&2
 scripts/setup.sh bench-objects
 [[ -x target/tools/bin/versitygw ]] || fail "there is no versitygw: Go builds it"
 if [[ -z ${CFFS:-} || -z ${CFFS_BENCH:-} ]]; then

@@ -7,7 +7,7 @@ mod volume;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -67,15 +67,21 @@ fn directories_and_files_lie_in_the_group_that_was_asked_for() {
     }
 }
 
+/// A directory of the user nobody, and the program where that user may run it.
+fn home_of_nobody(volume: &Volume) -> (PathBuf, PathBuf) {
+    let home = volume.root().join("home");
+    fs::create_dir(&home).expect("a directory");
+    std::os::unix::fs::chown(&home, Some(65_534), Some(65_534)).expect("chown");
+    let program = volume.root().join("place");
+    fs::copy(env!("CARGO_BIN_EXE_place"), &program).expect("copy");
+    (home, program)
+}
+
 #[test]
 fn without_root_a_tree_of_ones_own_serves() {
     for kind in PLACED {
         let Some(volume) = Volume::make(kind) else { return };
-        let home = volume.root().join("home");
-        fs::create_dir(&home).expect("a directory");
-        std::os::unix::fs::chown(&home, Some(65_534), Some(65_534)).expect("chown");
-        let program = volume.root().join("place");
-        fs::copy(env!("CARGO_BIN_EXE_place"), &program).expect("copy");
+        let (home, program) = home_of_nobody(&volume);
         let call = |arguments: &[&str]| {
             let mut command = Command::new(&program);
             command.args(arguments).current_dir(&home).uid(65_534).gid(65_534);
@@ -103,11 +109,7 @@ fn without_root_a_tree_of_ones_own_serves() {
 fn copies_and_moved_files_keep_their_attributes() {
     for kind in PLACED {
         let Some(volume) = Volume::make(kind) else { return };
-        let home = volume.root().join("home");
-        fs::create_dir(&home).expect("a directory");
-        std::os::unix::fs::chown(&home, Some(65_534), Some(65_534)).expect("chown");
-        let program = volume.root().join("place");
-        fs::copy(env!("CARGO_BIN_EXE_place"), &program).expect("copy");
+        let (home, program) = home_of_nobody(&volume);
         let call = |user: u32, arguments: &[&str]| {
             let mut command = Command::new(&program);
             command.args(arguments).current_dir(&home).uid(user).gid(user);
