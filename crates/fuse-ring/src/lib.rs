@@ -89,7 +89,7 @@ pub use notify::{CachedData, CachedName, Notifier};
 pub use rustix::io::Errno;
 pub use serving::current_request;
 pub use session::{
-    Config, Connection, Ended, READERS_MIN, SPARES, Session, Suspender, THREADS_PER_CORE,
-    Transport, TransportChoice, Unmounter, will_wait,
+    Config, Connection, Ended, READERS_MIN, RING_THREADS_MIN, SPARES, Session, Suspender,
+    THREADS_PER_CORE_MIN, Transport, TransportChoice, Unmounter, will_wait,
 };
 pub use transport::uring::switch_rings_on;

@@ -49,8 +49,8 @@ pub struct Config {
     /// A request that waits for a disk holds its thread, so this bounds how many requests are in
     /// work; beside `/dev/fuse`, `FSYNC` and its kind have threads of their own. If it is not given,
     /// a thread per core reads `/dev/fuse`, but no fewer than [`READERS_MIN`], and [`SPARES`] more
-    /// take the places of those that [wait](will_wait); and on io_uring there are
-    /// [`THREADS_PER_CORE`].
+    /// take the places of those that [wait](will_wait); and on io_uring each core has its part of
+    /// [`RING_THREADS_MIN`], but no fewer than [`THREADS_PER_CORE_MIN`].
     pub threads: Option<NonZeroUsize>,
 }
 
@@ -61,8 +61,14 @@ pub const READERS_MIN: usize = 3;
 /// the configuration does not say.
 pub const SPARES: usize = 8;
 
-/// How many threads serve each core on io_uring, if the configuration does not say.
-pub const THREADS_PER_CORE: usize = 4;
+/// How many threads serve each core on io_uring, at least, if the configuration does not say.
+pub const THREADS_PER_CORE_MIN: usize = 4;
+
+/// How many threads serve on io_uring over all cores, at least, if the configuration does not say: so
+/// many requests may wait for a disk at once, and as many `FSYNC`s share what makes them durable. A
+/// thread that has nothing to do takes no time, since the kernel gives a request to the one that was busy
+/// last; but its buffer stays in memory once it was filled.
+pub const RING_THREADS_MIN: usize = 16;
 
 /// Notes that the request which this thread serves is about to wait for a device, or for somebody who
 /// does, so that another thread takes its place meanwhile. Elsewhere than in a handler it does nothing.

@@ -7,7 +7,9 @@ use std::thread;
 use rustix::io::Errno;
 use rustix::param::page_size;
 
-use super::{Config, READERS_MIN, SPARES, THREADS_PER_CORE, Transport, TransportChoice};
+use super::{
+    Config, READERS_MIN, RING_THREADS_MIN, SPARES, THREADS_PER_CORE_MIN, Transport, TransportChoice,
+};
 use crate::protocol::init::encode_retry;
 use crate::protocol::{
     Dialect, Features, Frame, Granted, InitRequest, Negotiation, Operation, Request, encode,
@@ -103,6 +105,11 @@ fn on_dev(granted: Granted, config: &Config, why_not_uring: String) -> Agreed {
     Agreed { granted, transport, workers: Vec::new() }
 }
 
+/// How many threads each of so many cores has, if the configuration does not say.
+fn threads_per_core(cores: usize) -> usize {
+    RING_THREADS_MIN.div_ceil(cores.max(1)).max(THREADS_PER_CORE_MIN)
+}
+
 /// Rings for all cores, or why there are none.
 fn rings(
     granted: &Granted,
@@ -118,8 +125,9 @@ fn rings(
     if !init.offered.contains(Features::OVER_IO_URING) {
         return Err(String::from("the kernel does not offer it"));
     }
-    let threads_per_core = config.threads.map_or(THREADS_PER_CORE, NonZeroUsize::get);
     let plan = uring::plan().map_err(|error| error.to_string())?;
+    let share = || threads_per_core(plan.cores.len());
+    let threads_per_core = config.threads.map_or_else(share, NonZeroUsize::get);
     let mut workers = Vec::new();
     for (core, queues) in &plan.cores {
         for _ in 0..threads_per_core {
@@ -129,3 +137,6 @@ fn rings(
     }
     Ok((workers, Transport::Uring { cores: plan.cores.len(), threads_per_core }))
 }
+
+#[cfg(test)]
+mod tests;
