@@ -11,6 +11,7 @@ cd "$(dirname "$0")/.."
 source scripts/packages.sh
 
 tools=target/tools/store-peers
+release=${CARGO_TARGET_DIR:-target}/release
 packages=(s3fs rclone libfuse2)
 
 fail() {
@@ -31,6 +32,6 @@ if [[ -d $tools/usr ]]; then
     export LD_LIBRARY_PATH=$PWD/$tools/lib/x86_64-linux-gnu
     peers=(--s3fs "$tools/usr/bin/s3fs" --rclone "$tools/usr/bin/rclone")
 fi
-python3 scripts/bench_objects.py --cffs "${CFFS:-target/release/cffs}" \
-    --cffs-bench "${CFFS_BENCH:-target/release/cffs-bench}" --versitygw target/tools/bin/versitygw \
+python3 scripts/bench_objects.py --cffs "${CFFS:-$release/cffs}" \
+    --cffs-bench "${CFFS_BENCH:-$release/cffs-bench}" --versitygw target/tools/bin/versitygw \
     "${peers[@]}" "$@"

@@ -17,8 +17,9 @@ use crate::error::Error;
 use crate::format::Format;
 use crate::history::{self, History};
 use crate::location::Location;
+use crate::requests::{Counter, Requests};
 use crate::state::{Piece, State};
-use crate::store::{PARALLEL, Requests, Store};
+use crate::store::{PARALLEL, Store};
 use crate::writer::{self, Claimed, OpenOptions, Writer};
 
 /// So many programs try to create one object at once when a volume is made.
@@ -111,7 +112,12 @@ impl LogDevice {
 
     /// How many requests the store was sent.
     pub fn requests(&self) -> Requests {
-        self.store.requests()
+        self.store.counter().requests()
+    }
+
+    /// What counts them, also when the device is gone.
+    pub fn counter(&self) -> Counter {
+        self.store.counter().clone()
     }
 
     /// How many pieces the map has: ranges of the device that lie in one piece in an object.

@@ -7,6 +7,7 @@
 //! | module | offers |
 //! | --- | --- |
 //! | `location` | URLs, and the clients that belong to them |
+//! | `requests` | counting requests, where they are charged for |
 //! | `store` | requests that wait, and what failed of them in words |
 //! | `extents` | a map from ranges of the device to where their bytes lie |
 //! | `format` | one codec per object |
@@ -34,6 +35,7 @@ mod extents;
 mod format;
 mod history;
 mod location;
+mod requests;
 mod state;
 mod store;
 pub mod versions;
@@ -46,5 +48,5 @@ pub use collect::{Collection, Swept};
 pub use device::LogDevice;
 pub use error::Error;
 pub use location::Location;
-pub use store::Requests;
+pub use requests::{Counter, Requests};
 pub use writer::OpenOptions;

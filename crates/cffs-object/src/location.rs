@@ -12,7 +12,8 @@ use object_store::{ObjectStore, RetryConfig};
 use url::Url;
 
 use crate::error::Error;
-use crate::store::Store;
+use crate::requests::{Counter, CountingConnector};
+use crate::store::{Client, Store};
 
 /// How long the client itself repeats a request; after that it is for the protocol to look what came of it.
 const RETRY_FOR: Duration = Duration::from_secs(20);
@@ -23,7 +24,7 @@ pub struct Location {
     name: String,
     /// The store as a URL: the bucket, or the directory that has the volume's.
     root: String,
-    store: Arc<dyn ObjectStore>,
+    client: Client,
     prefix: Path,
     version: Option<String>,
 }
@@ -75,7 +76,7 @@ impl Location {
         let (prefix, version) = split_version(prefix);
         let version = version.map(str::to_owned);
         let (name, root) = (name.to_owned(), name.to_owned());
-        Location { name, root, store, prefix: Path::from(prefix), version }
+        Location { name, root, client: uncounted(store), prefix: Path::from(prefix), version }
     }
 
     /// Whether a place is in the same store.
@@ -109,7 +110,8 @@ impl Location {
         let prefix = Path::from(prefix);
         let root = parent.display().to_string();
         let name = text.to_owned();
-        Ok(Location { name, root, store: Arc::new(store), prefix, version: None })
+        let client = uncounted(Arc::new(store));
+        Ok(Location { name, root, client, prefix, version: None })
     }
 
     fn s3(text: &str, url: &Url) -> Result<Location, Error> {
@@ -117,20 +119,23 @@ impl Location {
         // One that is installed already will do.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let retry = RetryConfig { retry_timeout: RETRY_FOR, ..RetryConfig::default() };
+        let counter = Counter::default();
         let store = AmazonS3Builder::from_env()
             .with_bucket_name(bucket)
+            .with_http_connector(CountingConnector(counter.clone()))
             .with_retry(retry)
             .build()
             .map_err(|error| wrong(text, error.to_string()))?;
         let prefix =
             Path::from_url_path(url.path()).map_err(|error| wrong(text, error.to_string()))?;
         let (name, root) = (text.to_owned(), bucket.to_owned());
-        Ok(Location { name, root, store: Arc::new(store), prefix, version: None })
+        let client = Client { store: Arc::new(store), counter, counts: true };
+        Ok(Location { name, root, client, prefix, version: None })
     }
 
     /// Makes requests possible.
     pub(crate) fn connect(&self) -> Result<Store, Error> {
-        Store::new(Arc::clone(&self.store), self.prefix.clone())
+        Store::new(self.client.clone(), self.prefix.clone())
     }
 }
 
@@ -138,6 +143,11 @@ impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
+}
+
+/// A client that does not count its requests.
+fn uncounted(store: Arc<dyn ObjectStore>) -> Client {
+    Client { store, counter: Counter::default(), counts: false }
 }
 
 /// What comes after an `@` in the last part of a path.

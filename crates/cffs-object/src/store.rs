@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use futures_util::future::join_all;
@@ -12,19 +11,7 @@ use object_store::{GetOptions, GetRange, ObjectStore, PutMode, PutOptions, PutPa
 use tokio::runtime::{Builder, Runtime};
 
 use crate::error::Error;
-
-/// How many requests were made, by kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Requests {
-    /// Objects created or overwritten.
-    pub puts: u64,
-    /// Objects or ranges read.
-    pub gets: u64,
-    /// Listings; one counts once, however many pages it has.
-    pub lists: u64,
-    /// Requests that delete, up to 1,000 objects each.
-    pub deletes: u64,
-}
+use crate::requests::{Counter, Kind};
 
 /// An object as a listing has it.
 pub struct Listed {
@@ -38,13 +25,20 @@ pub struct Listed {
 
 /// A store, and the prefix of a volume in it.
 pub struct Store {
-    inner: Arc<dyn ObjectStore>,
+    client: Client,
     prefix: Path,
     runtime: Runtime,
-    puts: AtomicU64,
-    gets: AtomicU64,
-    lists: AtomicU64,
-    deletes: AtomicU64,
+}
+
+/// A client of a store, and what counts its requests.
+#[derive(Clone)]
+pub struct Client {
+    /// The client.
+    pub store: Arc<dyn ObjectStore>,
+    /// The counter.
+    pub counter: Counter,
+    /// Whether the client counts its requests, so that they are not counted again here.
+    pub counts: bool,
 }
 
 /// So many ranges are asked for at once: more than fill the line of one machine.
@@ -56,15 +50,14 @@ const THREADS: usize = 2;
 
 impl Store {
     /// Requests to the objects below the prefix.
-    pub fn new(inner: Arc<dyn ObjectStore>, prefix: Path) -> Result<Store, Error> {
+    pub fn new(client: Client, prefix: Path) -> Result<Store, Error> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("store")
             .enable_all()
             .build()
             .map_err(Error::Runtime)?;
-        let (puts, gets, lists, deletes) = Default::default();
-        Ok(Store { inner, prefix, runtime, puts, gets, lists, deletes })
+        Ok(Store { client, prefix, runtime })
     }
 
     /// The prefix.
@@ -72,14 +65,19 @@ impl Store {
         self.prefix.to_string()
     }
 
-    /// How many requests were made.
-    pub fn requests(&self) -> Requests {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Requests {
-            puts: load(&self.puts),
-            gets: load(&self.gets),
-            lists: load(&self.lists),
-            deletes: load(&self.deletes),
+    /// What counts the requests.
+    pub fn counter(&self) -> &Counter {
+        &self.client.counter
+    }
+
+    /// The counter, unless the client counts by itself.
+    fn uncounted(&self) -> Option<&Counter> {
+        (!self.client.counts).then_some(&self.client.counter)
+    }
+
+    fn count(&self, kind: Kind, requests: u64) {
+        if let Some(counter) = self.uncounted() {
+            counter.count(kind, requests);
         }
     }
 
@@ -94,20 +92,23 @@ impl Store {
     }
 
     fn put_as(&self, name: &str, payload: PutPayload, mode: PutMode) -> Result<(), Error> {
-        self.puts.fetch_add(1, Ordering::Relaxed);
+        self.count(Kind::Put, 1);
+        if let Some(counter) = self.uncounted() {
+            counter.sent(payload.content_length() as u64);
+        }
         let path = self.path(name);
         let options = PutOptions { mode, ..PutOptions::default() };
-        let outcome = self.runtime.block_on(self.inner.put_opts(&path, payload, options));
+        let outcome = self.runtime.block_on(self.client.store.put_opts(&path, payload, options));
         outcome.map(|_| ()).map_err(of_put(&path))
     }
 
     /// Has so many requests at once create the object; how many succeed.
     pub fn create_at_once(&self, name: &str, tried: usize) -> Result<usize, Error> {
-        self.puts.fetch_add(tried as u64, Ordering::Relaxed);
+        self.count(Kind::Put, tried as u64);
         let path = self.path(name);
         let outcomes = self.runtime.block_on(join_all((0..tried).map(|number| {
             let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-            self.inner.put_opts(&path, PutPayload::from(vec![number as u8]), options)
+            self.client.store.put_opts(&path, PutPayload::from(vec![number as u8]), options)
         })));
         let mut created = 0;
         for outcome in outcomes {
@@ -123,9 +124,9 @@ impl Store {
     /// Deletes objects, of which some may be gone already.
     pub fn delete(&self, names: &[String]) -> Result<(), Error> {
         for names in names.chunks(DELETED_AT_ONCE) {
-            self.deletes.fetch_add(1, Ordering::Relaxed);
+            self.count(Kind::Delete, 1);
             let paths: Vec<_> = names.iter().map(|name| Ok(self.path(name))).collect();
-            let mut deleted = self.inner.delete_stream(stream::iter(paths).boxed());
+            let mut deleted = self.client.store.delete_stream(stream::iter(paths).boxed());
             self.runtime.block_on(async {
                 while let Some(outcome) = deleted.next().await {
                     match outcome {
@@ -152,10 +153,14 @@ impl Store {
     }
 
     async fn fetch(&self, path: Path, range: Option<Range<u64>>) -> Result<Vec<u8>, Error> {
-        self.gets.fetch_add(1, Ordering::Relaxed);
+        self.count(Kind::Get, 1);
         let options = GetOptions { range: range.map(GetRange::Bounded), ..GetOptions::default() };
-        let answer = self.inner.get_opts(&path, options).await.map_err(of(&path))?;
-        Ok(answer.bytes().await.map_err(of(&path))?.to_vec())
+        let answer = self.client.store.get_opts(&path, options).await.map_err(of(&path))?;
+        let bytes = answer.bytes().await.map_err(of(&path))?.to_vec();
+        if let Some(counter) = self.uncounted() {
+            counter.received(bytes.len() as u64);
+        }
+        Ok(bytes)
     }
 
     /// The names below `folder` that come after `name`, in order.
@@ -173,12 +178,12 @@ impl Store {
         after: Option<&str>,
         mut each: impl FnMut(Listed),
     ) -> Result<(), Error> {
-        self.lists.fetch_add(1, Ordering::Relaxed);
+        self.count(Kind::List, 1);
         let folder = self.path(folder);
         let listing = async {
             let mut listing = match after {
-                Some(after) => self.inner.list_with_offset(Some(&folder), &self.path(after)),
-                None => self.inner.list(Some(&folder)),
+                Some(after) => self.client.store.list_with_offset(Some(&folder), &self.path(after)),
+                None => self.client.store.list(Some(&folder)),
             };
             while let Some(meta) = listing.next().await {
                 let meta = meta.map_err(of(&folder))?;

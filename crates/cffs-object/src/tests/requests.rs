@@ -21,6 +21,7 @@ impl Counted {
             gets: now.gets - last.gets,
             lists: now.lists - last.lists,
             deletes: now.deletes - last.deletes,
+            ..Requests::default()
         }
     }
 }

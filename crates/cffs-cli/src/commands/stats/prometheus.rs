@@ -22,13 +22,14 @@ const fn counter(name: &'static str, help: &'static str) -> Section {
 }
 
 /// What is not listed here is shown as a gauge.
-const SECTIONS: [Section; 7] = [
+const SECTIONS: [Section; 8] = [
     counter("calls", "Calls of the file system's operations"),
     counter("cache", "Blocks asked of the block cache"),
     counter("device", "What was asked of the device"),
     counter("epochs", "Epochs, the units in which changes are written"),
     counter("log", "The stable log"),
     counter("nfs", "Calls of NFS clients"),
+    counter("store", "Requests to the object store"),
     Section { name: "memory", help: "What is in memory now", is_counter: false },
 ];
 

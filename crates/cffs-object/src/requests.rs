@@ -1,0 +1,172 @@
+//! Counting requests by what a store charges for.
+//!
+//! Those of S3 are counted where HTTP is spoken, below the client's own retries and page by page, since
+//! each is charged for. Those of another store are counted where this crate asks for them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+};
+
+/// How many requests were made, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// Objects created or overwritten.
+    pub puts: u64,
+    /// Objects or ranges read.
+    pub gets: u64,
+    /// Objects of which the size was asked for.
+    pub heads: u64,
+    /// Listings: by HTTP each page of them, up to 1,000 objects.
+    pub lists: u64,
+    /// Requests that delete, up to 1,000 objects each.
+    pub deletes: u64,
+    /// Bytes of objects that were sent.
+    pub sent_bytes: u64,
+    /// Bytes of objects that came back.
+    pub received_bytes: u64,
+}
+
+impl Requests {
+    /// Each figure by its name.
+    pub fn by_name(&self) -> [(&'static str, u64); 7] {
+        [
+            ("puts", self.puts),
+            ("gets", self.gets),
+            ("heads", self.heads),
+            ("lists", self.lists),
+            ("deletes", self.deletes),
+            ("sent_bytes", self.sent_bytes),
+            ("received_bytes", self.received_bytes),
+        ]
+    }
+}
+
+/// What stores charge for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Put,
+    Get,
+    Head,
+    List,
+    Delete,
+}
+
+/// Counts the requests to a store.
+#[derive(Clone, Debug, Default)]
+pub struct Counter(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    puts: AtomicU64,
+    gets: AtomicU64,
+    heads: AtomicU64,
+    lists: AtomicU64,
+    deletes: AtomicU64,
+    sent_bytes: AtomicU64,
+    received_bytes: AtomicU64,
+}
+
+impl Counter {
+    /// How many requests were made until now.
+    pub fn requests(&self) -> Requests {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Requests {
+            puts: load(&self.0.puts),
+            gets: load(&self.0.gets),
+            heads: load(&self.0.heads),
+            lists: load(&self.0.lists),
+            deletes: load(&self.0.deletes),
+            sent_bytes: load(&self.0.sent_bytes),
+            received_bytes: load(&self.0.received_bytes),
+        }
+    }
+
+    /// Counts requests of a kind.
+    pub(crate) fn count(&self, kind: Kind, requests: u64) {
+        let counter = match kind {
+            Kind::Put => &self.0.puts,
+            Kind::Get => &self.0.gets,
+            Kind::Head => &self.0.heads,
+            Kind::List => &self.0.lists,
+            Kind::Delete => &self.0.deletes,
+        };
+        counter.fetch_add(requests, Ordering::Relaxed);
+    }
+
+    /// Counts what a request sends.
+    pub(crate) fn sent(&self, bytes: u64) {
+        self.0.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts what a request brought.
+    pub(crate) fn received(&self, bytes: u64) {
+        self.0.received_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Connects a client whose requests are counted.
+#[derive(Debug)]
+pub struct CountingConnector(pub Counter);
+
+impl HttpConnector for CountingConnector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = ReqwestConnector::default().connect(options)?;
+        Ok(HttpClient::new(CountingService { client, counter: self.0.clone() }))
+    }
+}
+
+#[derive(Debug)]
+struct CountingService {
+    client: HttpClient,
+    counter: Counter,
+}
+
+#[async_trait]
+impl HttpService for CountingService {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let uri = request.uri();
+        let is_counted = !is_for_credentials(uri.host().unwrap_or_default());
+        let kind = kind_of(request.method().as_str(), uri.query().unwrap_or_default());
+        if is_counted {
+            self.counter.count(kind, 1);
+            if kind == Kind::Put {
+                self.counter.sent(request.body().content_length() as u64);
+            }
+        }
+        let answer = self.client.execute(request).await?;
+        if is_counted && kind == Kind::Get && answer.status().is_success() {
+            let len = answer.headers().get("content-length").and_then(|len| len.to_str().ok());
+            self.counter.received(len.and_then(|len| len.parse().ok()).unwrap_or(0));
+        }
+        Ok(answer)
+    }
+}
+
+/// Which kind of request this is charged as.
+fn kind_of(method: &str, query: &str) -> Kind {
+    let has = |name: &str| {
+        query.split('&').any(|pair| pair.split_once('=').map_or(pair, |(key, _)| key) == name)
+    };
+    match method {
+        "GET" if has("list-type") => Kind::List,
+        "GET" => Kind::Get,
+        "HEAD" => Kind::Head,
+        "DELETE" => Kind::Delete,
+        "POST" if has("delete") => Kind::Delete,
+        _ => Kind::Put,
+    }
+}
+
+/// Whether a host is one that gives credentials, which the client asks through the same connector and which
+/// charges nothing: that of a machine or container in the cloud, or the service for tokens.
+fn is_for_credentials(host: &str) -> bool {
+    host.starts_with("169.254.") || host.starts_with("sts.")
+}
+
+#[cfg(test)]
+mod tests;
