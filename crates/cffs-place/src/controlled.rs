@@ -71,61 +71,81 @@ pub fn create_file(shadow: &Shadow, path: &Path, mode: u32, group: u64) -> Resul
 }
 
 /// Copies a file into a group, with its contents, extended attributes, mode, times and, for root, owner.
-pub fn copy_file(shadow: &Shadow, from: &Path, to: &Path, group: u64) -> Result<()> {
+/// Returns the names of the attributes that only root may set, and that the copy has not for that reason.
+pub fn copy_file(shadow: &Shadow, from: &Path, to: &Path, group: u64) -> Result<Vec<String>> {
     refuse_existing(to)?;
-    let at = || from.display().to_string();
-    let source = open_for_reading(from).with_context(at)?;
-    let status = source.metadata().with_context(at)?;
-    if !status.is_file() {
-        bail!("{}: not a regular file", at());
-    }
-    let mut tries = COPY_TRIES;
-    let file = loop {
-        let file = filled(shadow, &source, group).with_context(at)?;
-        match (check_contents(shadow, &file, group), tries) {
-            (Ok(()), _) => break file,
-            (Err(error), 1) => return Err(error),
-            (Err(_), _) => {
-                shadow.learn_free_space();
-                tries -= 1;
-            }
+    let copy = Duplicate::of(shadow, from, group)?;
+    name(&copy.file, to)?;
+    Ok(copy.left_out)
+}
+
+/// A copy without a name.
+struct Duplicate {
+    file: File,
+    has_owner: bool,
+    left_out: Vec<String>,
+}
+
+impl Duplicate {
+    fn of(shadow: &Shadow, from: &Path, group: u64) -> Result<Duplicate> {
+        let at = || from.display().to_string();
+        let source = open_for_reading(from).with_context(at)?;
+        let status = source.metadata().with_context(at)?;
+        if !status.is_file() {
+            bail!("{}: not a regular file", at());
         }
-    };
-    // Only root may give files away; for others it is theirs, as with cp.
-    let _ = fchown(&file, Some(status.uid()), Some(status.gid()));
-    // While the mode lets its owner write: a file that is read-only takes no attributes but from root. And
-    // after the owner, whose change removes capabilities.
-    copy_attributes(&source, &file).with_context(at)?;
-    let mode = Permissions::from_mode(status.mode() & 0o7777);
-    file.set_permissions(mode).context("set the mode")?;
-    let times =
-        fs::FileTimes::new().set_accessed(status.accessed()?).set_modified(status.modified()?);
-    file.set_times(times).context("set the times")?;
-    name(&file, to)
+        let mut tries = COPY_TRIES;
+        let file = loop {
+            let file = filled(shadow, &source, group).with_context(at)?;
+            match (check_contents(shadow, &file, group), tries) {
+                (Ok(()), _) => break file,
+                (Err(error), 1) => return Err(error),
+                (Err(_), _) => {
+                    shadow.learn_free_space();
+                    tries -= 1;
+                }
+            }
+        };
+        // Only root may give files away; for others it is theirs, as with cp, and does not run as them.
+        let has_owner = fchown(&file, Some(status.uid()), Some(status.gid())).is_ok();
+        let modes = if has_owner { 0o7777 } else { 0o1777 };
+        // While the mode lets its owner write: a file that is read-only takes no attributes but from root.
+        // And after the owner, whose change removes capabilities.
+        let left_out = copy_attributes(&source, &file).with_context(at)?;
+        let mode = Permissions::from_mode(status.mode() & modes);
+        file.set_permissions(mode).context("set the mode")?;
+        let times =
+            fs::FileTimes::new().set_accessed(status.accessed()?).set_modified(status.modified()?);
+        file.set_times(times).context("set the times")?;
+        Ok(Duplicate { file, has_owner, left_out })
+    }
 }
 
 /// Copies extended attributes, access control lists among them. What only root may set is left out for
-/// others, as the owner is; an attribute of the user's that cannot be kept is an error.
-fn copy_attributes(from: &File, to: &File) -> Result<()> {
+/// others, as the owner is, and returned; an attribute of the user's that cannot be kept is an error.
+fn copy_attributes(from: &File, to: &File) -> Result<Vec<String>> {
     // The kernel has no longer lists and no longer values.
     let mut names = vec![0; ATTRIBUTE_BYTES_MAX];
     let length = match flistxattr(from, &mut names[..]) {
-        Err(Errno::NOTSUP) => return Ok(()),
+        Err(Errno::NOTSUP) => return Ok(Vec::new()),
         length => length.context("list its extended attributes")?,
     };
     let mut names: Vec<_> = names[..length].split(|&b| b == 0).filter(|n| !n.is_empty()).collect();
     // Access control lists are last: they change the mode, and may make the file read-only.
     names.sort_by_key(|name| name.starts_with(ACCESS_LIST));
     let mut value = vec![0; ATTRIBUTE_BYTES_MAX];
+    let mut left_out = Vec::new();
     for name in names {
         let at = || format!("copy the extended attribute {}", String::from_utf8_lossy(name));
         let length = fgetxattr(from, name, &mut value[..]).with_context(at)?;
         match fsetxattr(to, name, &value[..length], XattrFlags::empty()) {
-            Err(Errno::PERM | Errno::ACCESS) if !is_of_user(name) => {}
+            Err(Errno::PERM | Errno::ACCESS) if !is_of_user(name) => {
+                left_out.push(String::from_utf8_lossy(name).into_owned());
+            }
             set => set.with_context(at)?,
         }
     }
-    Ok(())
+    Ok(left_out)
 }
 
 /// The most bytes of a list of names, and of a value (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
@@ -152,13 +172,22 @@ fn filled(shadow: &Shadow, source: &File, group: u64) -> Result<File> {
     })
 }
 
-/// Copies a file into a group under another name, and removes the old one.
+/// Copies a file into a group under another name, and removes the old one. Refuses where the copy could
+/// not be the same.
 pub fn move_file(shadow: &Shadow, from: &Path, to: &Path, group: u64) -> Result<()> {
     let at = || from.display().to_string();
     if fs::symlink_metadata(from).with_context(at)?.nlink() > 1 {
         bail!("{}: it has other names, which would go on naming the old file", at());
     }
-    copy_file(shadow, from, to, group)?;
+    refuse_existing(to)?;
+    let copy = Duplicate::of(shadow, from, group)?;
+    if !copy.has_owner {
+        bail!("{}: only root may keep its owner and group; not moved", at());
+    }
+    if !copy.left_out.is_empty() {
+        bail!("{}: only root may keep {}; not moved", at(), copy.left_out.join(", "));
+    }
+    name(&copy.file, to)?;
     fs::remove_file(from).with_context(at)
 }
 

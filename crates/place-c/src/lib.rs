@@ -192,7 +192,9 @@ pub unsafe extern "C" fn place_copy_file(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let given = unsafe { opened(tree).and_then(|tree| Ok((tree, path(from)?, path(to)?))) };
-    status(given.and_then(|(tree, from, to)| controlled::copy_file(&tree.shadow, from, to, group)))
+    status(given.and_then(|(tree, from, to)| {
+        controlled::copy_file(&tree.shadow, from, to, group).map(drop)
+    }))
 }
 
 /// See place.h.

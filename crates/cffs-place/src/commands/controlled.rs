@@ -65,9 +65,9 @@ pub struct Create {
 
 /// Copy a file into a group, with its contents
 ///
-/// Mode, times, extended attributes and, for root, owner are those of the file; others leave out attributes
-/// that only root may set. If the contents do not get there, as those of large files and in full groups,
-/// nothing is made. Needs place init.
+/// Mode, times, extended attributes and, for root, owner are those of the file. For others, attributes that
+/// only root may set are left out and named, and the copy of another user's file is not set-user-id. If the
+/// contents do not get there, as those of large files and in full groups, nothing is made. Needs place init.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  place cp --group 3 index /srv/index")]
 pub struct Cp {
@@ -81,8 +81,8 @@ pub struct Cp {
 
 /// Copy a file into a group, and remove the old one
 ///
-/// As place cp, for files that have no other names. For many files at once, place pack is what moves them in
-/// place. Needs place init.
+/// As place cp, for files that have no other names. Refuses where owner or attributes could not be kept. For
+/// many files at once, place pack is what moves them in place. Needs place init.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  place mv --near /srv/db index /srv/index")]
 pub struct Mv {
@@ -116,7 +116,15 @@ impl Cp {
     /// Copies.
     pub fn run(self) -> Result<ExitCode> {
         each(&self.place, &[self.to], |shadow, to, group| {
-            controlled::copy_file(shadow, &self.from, to, group)
+            let left_out = controlled::copy_file(shadow, &self.from, to, group)?;
+            if !left_out.is_empty() {
+                let to = to.display();
+                eprintln!(
+                    "place: {to}: left out, since only root may set it: {}",
+                    left_out.join(", ")
+                );
+            }
+            Ok(())
         })
     }
 }

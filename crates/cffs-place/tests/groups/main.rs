@@ -5,10 +5,10 @@
 mod volume;
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use cffs_place::controlled::{copy_file, make_directory};
@@ -68,40 +68,85 @@ fn directories_and_files_lie_in_the_group_that_was_asked_for() {
 }
 
 /// A directory of the user nobody, and the program where that user may run it.
-fn home_of_nobody(volume: &Volume) -> (PathBuf, PathBuf) {
-    let home = volume.root().join("home");
-    fs::create_dir(&home).expect("a directory");
-    std::os::unix::fs::chown(&home, Some(65_534), Some(65_534)).expect("chown");
-    let program = volume.root().join("place");
-    fs::copy(env!("CARGO_BIN_EXE_place"), &program).expect("copy");
-    (home, program)
+struct Home {
+    dir: PathBuf,
+    program: PathBuf,
 }
+
+impl Home {
+    fn on(volume: &Volume) -> Home {
+        let dir = volume.root().join("home");
+        fs::create_dir(&dir).expect("a directory");
+        std::os::unix::fs::chown(&dir, Some(NOBODY), Some(NOBODY)).expect("chown");
+        let program = volume.root().join("place");
+        fs::copy(env!("CARGO_BIN_EXE_place"), &program).expect("copy");
+        Home { dir, program }
+    }
+
+    /// Runs the program in the directory.
+    fn call(&self, user: u32, arguments: &[&str]) -> Output {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).current_dir(&self.dir).uid(user).gid(user);
+        command.output().expect("place")
+    }
+
+    /// The same, which must succeed; returns what it said.
+    fn succeed(&self, user: u32, arguments: &[&str]) -> String {
+        let output = self.call(user, arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        text(&output.stderr)
+    }
+
+    /// The same, which must fail; returns what it said.
+    fn fail(&self, user: u32, arguments: &[&str]) -> String {
+        let output = self.call(user, arguments);
+        assert!(!output.status.success(), "{arguments:?} succeeded");
+        text(&output.stderr)
+    }
+}
+
+const NOBODY: u32 = 65_534;
 
 #[test]
 fn without_root_a_tree_of_ones_own_serves() {
     for kind in PLACED {
         let Some(volume) = Volume::make(kind) else { return };
-        let (home, program) = home_of_nobody(&volume);
-        let call = |arguments: &[&str]| {
-            let mut command = Command::new(&program);
-            command.args(arguments).current_dir(&home).uid(65_534).gid(65_534);
-            command.output().expect("place")
-        };
-        let output = call(&["init", "."]);
+        let home = Home::on(&volume);
+        let output = home.call(NOBODY, &["init", "."]);
         println!("{kind:?}: {}{}", text(&output.stdout), text(&output.stderr));
         let said = text(&output.stdout);
         let reached: u64 = said.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
         assert!(reached > 1, "{kind:?}: {said}");
-        fs::write(home.join("from"), vec![7; 8192]).expect("write");
+        fs::write(home.dir.join("from"), vec![7; 8192]).expect("write");
         for arguments in
             [&["mkdir", "--near", ".", "d"][..], &["cp", "--near", ".", "from", "d/to"]]
         {
-            let output = call(arguments);
-            assert!(output.status.success(), "{kind:?}: {}", text(&output.stderr));
+            home.succeed(NOBODY, arguments);
         }
-        assert_eq!(fs::read(home.join("d/to")).expect("read"), vec![7; 8192]);
-        let foreign = call(&["groups", "--json", "."]);
+        assert_eq!(fs::read(home.dir.join("d/to")).expect("read"), vec![7; 8192]);
+        let foreign = home.call(NOBODY, &["groups", "--json", "."]);
         assert!(text(&foreign.stdout).contains("\"emptiest\""), "{}", text(&foreign.stderr));
+    }
+}
+
+/// A copy that belongs to another user does not run as that user.
+#[test]
+fn a_copy_without_its_owner_is_not_set_user_id() {
+    for kind in PLACED {
+        let Some(volume) = Volume::make(kind) else { return };
+        let home = Home::on(&volume);
+        let from = home.dir.join("from");
+        fs::write(&from, [7; 8192]).expect("write");
+        fs::set_permissions(&from, PermissionsExt::from_mode(0o6755)).expect("set");
+        home.succeed(NOBODY, &["init", "."]);
+        let mode = |file| fs::metadata(home.dir.join(file)).expect("status").mode() & 0o7777;
+        home.succeed(NOBODY, &["cp", "--near", ".", "from", "users"]);
+        assert_eq!(mode("users"), 0o755, "{kind:?}");
+        home.succeed(0, &["cp", "--near", ".", "from", "roots"]);
+        assert_eq!(mode("roots"), 0o6755, "{kind:?}");
+        let said = home.fail(NOBODY, &["mv", "--near", ".", "from", "moved"]);
+        assert!(said.contains("its owner"), "{kind:?}: {said}");
+        assert!(from.exists());
     }
 }
 
@@ -109,14 +154,8 @@ fn without_root_a_tree_of_ones_own_serves() {
 fn copies_and_moved_files_keep_their_attributes() {
     for kind in PLACED {
         let Some(volume) = Volume::make(kind) else { return };
-        let (home, program) = home_of_nobody(&volume);
-        let call = |user: u32, arguments: &[&str]| {
-            let mut command = Command::new(&program);
-            command.args(arguments).current_dir(&home).uid(user).gid(user);
-            let output = command.output().expect("place");
-            assert!(output.status.success(), "{kind:?}: {}", text(&output.stderr));
-        };
-        let from = home.join("from");
+        let home = Home::on(&volume);
+        let from = home.dir.join("from");
         fs::write(&from, [7; 8192]).expect("write");
         // A list of user 1000, who may read, and a mask.
         let list = b"\x02\0\0\0\x01\0\x04\0\xff\xff\xff\xff\x02\0\x04\0\xe8\x03\0\0\
@@ -133,7 +172,7 @@ fn copies_and_moved_files_keep_their_attributes() {
         ];
         let of_root: [(&str, &[u8]); 2] =
             [("security.capability", capability), ("trusted.note", b"root's")];
-        std::os::unix::fs::chown(&from, Some(65_534), Some(65_534)).expect("chown");
+        std::os::unix::fs::chown(&from, Some(NOBODY), Some(NOBODY)).expect("chown");
         for (name, value) in of_user.iter().chain(&of_root) {
             setxattr(&from, *name, value, XattrFlags::empty()).expect("set an attribute");
         }
@@ -141,15 +180,19 @@ fn copies_and_moved_files_keep_their_attributes() {
         assert_eq!(mode & 0o7777, 0o440, "read-only, by the list");
         let value = |file: &str, name: &str| {
             let mut value = vec![0; 65_536];
-            let length = getxattr(home.join(file), name, &mut value[..]).ok()?;
+            let length = getxattr(home.dir.join(file), name, &mut value[..]).ok()?;
             Some(value[..length].to_vec())
         };
-        call(65_534, &["init", "."]);
-        call(65_534, &["cp", "--near", ".", "from", "users"]);
-        call(0, &["cp", "--near", ".", "from", "roots"]);
-        call(0, &["mv", "--near", ".", "from", "moved"]);
+        home.succeed(NOBODY, &["init", "."]);
+        let said = home.succeed(NOBODY, &["cp", "--near", ".", "from", "users"]);
+        assert!(said.contains("left out") && said.contains("security.capability"), "{said}");
+        assert_eq!(home.succeed(0, &["cp", "--near", ".", "from", "roots"]), "");
+        let said = home.fail(NOBODY, &["mv", "--near", ".", "from", "lost"]);
+        assert!(said.contains("security.capability"), "{kind:?}: {said}");
+        assert!(from.exists() && !home.dir.join("lost").exists());
+        home.succeed(0, &["mv", "--near", ".", "from", "moved"]);
         for file in ["users", "roots", "moved"] {
-            assert_eq!(fs::metadata(home.join(file)).expect("status").mode(), mode, "{file}");
+            assert_eq!(fs::metadata(home.dir.join(file)).expect("status").mode(), mode, "{file}");
             for (name, wanted) in of_user {
                 assert!(value(file, name).as_deref() == Some(wanted), "{kind:?}: {file}: {name}");
             }
