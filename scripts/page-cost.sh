@@ -11,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-cffs=$(realpath "${CFFS:-target/release/cffs}")
+cffs=$(realpath "${CFFS:-${CARGO_TARGET_DIR:-target}/release/cffs}")
 scratch=$(mktemp -d)
 address=127.0.0.1:${PORT:-18097}
 seconds=20

@@ -46,6 +46,7 @@ function size(bytes) {
 }
 
 const number = (count) => count.toLocaleString("en");
+const counted = (count, noun, nouns = `${noun}s`) => `${number(count)} ${count === 1 ? noun : nouns}`;
 const percent = (part) => (part === null || part === undefined ? "–" : `${part.toFixed(1)} %`);
 const ratio = (value) => (value === null ? "–" : value >= 10 ? value.toFixed(0) : value.toPrecision(2));
 const perSecond = (count, seconds) => (seconds > 0 ? count / seconds : 0);
@@ -90,31 +91,31 @@ function showState({ state, volume, server }) {
 function showTiles({ volume, stats, now, hour }) {
   show("now-ratio", ratio(now.requests_per_operation));
   show("hour-ratio", ratio(hour.requests_per_operation));
-  show("hour-name", hour.seconds >= 3590 ? "last hour" : `last ${Math.ceil(hour.seconds / 60)} min`);
+  show("hour-name", hour.seconds >= 3590 ? "last hour" : `last ${counted(Math.ceil(hour.seconds / 60), "minute")}`);
   const rate = perSecond(now.operations, now.seconds);
   const requests = perSecond(now.device_requests, now.seconds);
   show("now-note", now.operations === 0
     ? "Nothing is asked of the volume now."
-    : `${rate.toFixed(0)} operations and ${requests.toFixed(1)} requests per second`);
+    : `${counted(Math.round(rate), "operation")} and ${requests.toFixed(1)} requests per second`);
   const used = volume.size_bytes - volume.free_bytes;
   show("space", `${size(volume.free_bytes)} free`);
   get("space-bar").value = used / volume.size_bytes;
   const reserve = volume.reserve ? `, ${size(volume.reserve.bytes)} in reserve` : "";
   const whole = `${size(used)} of ${size(volume.size_bytes)} used`;
-  show("space-note", `${whole}${reserve}, ${number(volume.inodes)} inodes`);
+  show("space-note", `${whole}${reserve}, ${counted(volume.inodes, "inode")}`);
   show("hits", percent(hour.hit_percent));
   show("hits-note", `${percent(stats.cache.hit_percent)} since it was opened`);
   show("device", `${size(perSecond(now.read_bytes + now.written_bytes, now.seconds))}/s`);
   const device = stats.device;
-  const [reads, writes] = [number(device.reads), number(device.writes)];
-  show("device-note", `${reads} reads, ${writes} writes, ${number(device.syncs)} flushes`);
+  const [reads, writes] = [counted(device.reads, "read"), counted(device.writes, "write")];
+  show("device-note", `${reads}, ${writes}, ${counted(device.syncs, "flush", "flushes")}`);
   show("epochs", number(stats.epochs.written));
   const { forced, clean_points: clean } = stats.epochs;
-  show("epochs-note", `${number(forced)} forced, ${number(clean)} clean points`);
+  show("epochs-note", `${number(forced)} forced, ${counted(clean, "clean point")}`);
   show("slog", stats.log ? stats.log.state : "none");
   show("slog-note", stats.log
-    ? `${number(stats.log.records)} records, ${number(stats.log.flushes)} flushes`
-    : "An fsync takes phases; cffs mkfs --log makes one.");
+    ? `${counted(stats.log.records, "record")}, ${counted(stats.log.flushes, "flush", "flushes")}`
+    : "Each fsync writes in phases. A volume made with cffs mkfs --log has one.");
   show("memory", size(stats.memory.resident_bytes ?? 0));
   show("memory-note", `${size(stats.memory.dirty_bytes)} to be written`);
 }
@@ -186,7 +187,7 @@ const actions = [
     body: (value) => ({ label: value }) },
   { name: "errors", title: "Set policy", what: "Decides what a mount does when it meets damage.",
     input: "When damage is met", now: (volume) => volume.errors, choices: { continue: "go on, and fail that call",
-      "remount-ro": "refuse changes from then on", default: "what the program does by itself" },
+      "remount-ro": "refuse changes from then on", default: "what cffs does by default" },
     command: (value) => alone(`cffs tune --errors ${value || "continue"} ${word}`),
     body: (value) => ({ errors: value }) },
   { name: "reserve", title: "Set reserve", what: "Keeps the last part of the space for root.",
@@ -369,25 +370,26 @@ const progress = {
   sync: () => [0, 0, "is being made durable"],
   trim: (job) => [job.done_bytes, job.total_bytes, `${size(job.trimmed_bytes)} given back`],
   scrub: (job) => [job.inodes, job.inodes_total,
-    `${number(job.inodes)} of ${number(job.inodes_total)} inodes, ${number(job.problem_count)} problems`],
+    `${number(job.inodes)} of ${counted(job.inodes_total, "inode")}, ${counted(job.problem_count, "problem")}`],
   fsck: (job) => [job.done, job.total,
     `${job.pass}: ${number(job.done)} of ${number(job.total)} ${job.unit}`],
-  regroup: (job) => [0, 0, `${number(job.files)} files looked at, ${number(job.moved_files)} moved`],
+  regroup: (job) => [0, 0, `${counted(job.files, "file")} looked at, ${number(job.moved_files)} moved`],
 };
 
+const inDirectories = (count) => counted(count, "directory", "directories");
 const inFull = (problem) => `${problem.code} ${problem.message}`;
 
 const results = {
   sync: () => "Everything is durable.",
   trim: (job) => `${size(job.trimmed_bytes)} given back.`,
-  scrub: (job) => job.problem_count === 0 ? `${number(job.inodes)} inodes, no problem.`
-    : `${number(job.problem_count)} problems: ${job.problems.slice(0, 3).join("; ")}`,
+  scrub: (job) => job.problem_count === 0 ? `${counted(job.inodes, "inode")}, no problem.`
+    : `${counted(job.problem_count, "problem")}: ${job.problems.slice(0, 3).join("; ")}`,
   fsck: ({ report }) => !report ? "" : report.problem_count === 0
-    ? `${number(report.inodes)} inodes in ${number(report.directories)} directories, no problem.`
-    : `${number(report.problem_count)} problems: ${report.problems.slice(0, 3).map(inFull).join("; ")}`,
-  regroup: (job) => job.moved_files === 0 ? `${number(job.files)} files, none of them scattered.`
-    : `${number(job.moved_files)} files moved: `
-      + `${number(job.accesses_before)} accesses became ${number(job.accesses_after)}.`,
+    ? `${counted(report.inodes, "inode")} in ${inDirectories(report.directories)}, no problem.`
+    : `${counted(report.problem_count, "problem")}: ${report.problems.slice(0, 3).map(inFull).join("; ")}`,
+  regroup: (job) => job.moved_files === 0 ? `${counted(job.files, "file")}, none scattered.`
+    : `${counted(job.moved_files, "file")} moved: `
+      + `${counted(job.accesses_before, "access", "accesses")} became ${number(job.accesses_after)}.`,
 };
 
 let jobs = {};
@@ -431,9 +433,9 @@ async function lookAt(where) {
 }
 
 function describe({ totals }) {
-  const [places, alone] = [number(totals.places), number(totals.scattered_files)];
-  return `${number(totals.files)} files in ${places} places, ${alone} alone: `
-    + `a cold scan takes ${number(totals.requests)} requests and reads ${size(totals.read_bytes)}`;
+  const [places, alone] = [counted(totals.places, "place"), number(totals.scattered_files)];
+  return `${counted(totals.files, "file")} in ${places}, ${alone} alone: `
+    + `a cold scan takes ${counted(totals.requests, "request")} and reads ${size(totals.read_bytes)}`;
 }
 
 function drawn(heading, found) {
@@ -442,13 +444,15 @@ function drawn(heading, found) {
   if (found.file) {
     const file = found.file;
     const where = file.contents_in_inode ? "contents in the inode"
-      : `${file.pieces} pieces in ${file.segment_count} segments`;
+      : `${counted(file.pieces, "piece")} in ${counted(file.segment_count, "segment")}`;
     box.append(element("p", `Inode ${file.inode}, ${where}; `
-      + `${file.files_in_the_same_segments} other files share its segments. `
-      + `A cold read takes ${file.cold_requests} requests.`));
+      + `segments shared with ${counted(file.files_in_the_same_segments, "other file")}. `
+      + `A cold read takes ${counted(file.cold_requests, "request")}.`));
     const rows = file.contents.map((piece) =>
       [piece.offset_bytes, piece.fragment, piece.fragments].map(number));
-    if (rows.length > 0) box.append(table(["offset", "fragment", "fragments"], rows));
+    const scroll = element("div", undefined, { class: "scroll" });
+    if (rows.length > 0) scroll.append(table(["offset", "fragment", "fragments"], rows));
+    box.append(scroll);
     return box;
   }
   box.append(element("p", describe(found.tree)));

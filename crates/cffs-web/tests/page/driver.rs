@@ -104,6 +104,15 @@ impl Browser {
         answer["result"]["value"].take()
     }
 
+    /// Role and name of everything that a screen reader gets.
+    pub fn roles_and_names(&mut self) -> Vec<(String, String)> {
+        let tree = self.call("Accessibility.getFullAXTree", json!({}));
+        let text = |of: &Value| of["value"].as_str().unwrap_or_default().to_owned();
+        let nodes = tree["nodes"].as_array().into_iter().flatten();
+        let nodes = nodes.filter(|node| node["ignored"] != true);
+        nodes.map(|node| (text(&node["role"]), text(&node["name"]))).collect()
+    }
+
     /// Waits until an expression is true.
     pub fn wait_for(&mut self, expression: &str) {
         let began = Instant::now();
@@ -135,6 +144,15 @@ impl Browser {
     pub fn prefer(&mut self, scheme: &str) {
         let feature = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.call("Emulation.setEmulatedMedia", json!({ "features": feature }));
+    }
+}
+
+impl Browser {
+    /// Has the page this width, in the pixels of its styles, as on a telephone.
+    pub fn resize(&mut self, width: u32) {
+        let metrics =
+            json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+        self.call("Emulation.setDeviceMetricsOverride", metrics);
     }
 }
 

@@ -6,6 +6,7 @@ mod driver;
 mod hostile;
 mod interface;
 mod people;
+mod states;
 mod tls;
 
 use std::net::SocketAddr;

@@ -14,7 +14,7 @@ const CONTROLS: &str = "
       .map((one, number) => { one.dataset.number = number; return number; })";
 
 /// Texts of which the colour is too close to what is behind it, and the ratios of all.
-const CONTRASTS: &str = "(() => {
+pub const CONTRASTS: &str = "(() => {
     const channels = (text) => text.match(/[\\d.]+/g).map(Number);
     const light = (rgb) => {
       const [r, g, b] = rgb.map((one) => one / 255)
@@ -167,35 +167,9 @@ fn a_wrong_token_is_refused_in_words_and_the_right_one_opens_the_page() {
 fn a_screen_reader_gets_names_landmarks_and_what_changes() {
     let scene = Scene::new();
     let Some(mut browser) = open(&scene) else { return };
-    let tree = browser.call("Accessibility.getFullAXTree", json!({}));
-    let nodes: Vec<(String, String)> = tree["nodes"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter(|node| node["ignored"] != true)
-        .map(|node| {
-            let text = |of: &Value| of["value"].as_str().unwrap_or_default().to_owned();
-            (text(&node["role"]), text(&node["name"]))
-        })
-        .collect();
-    let needs_name = [
-        "button",
-        "textbox",
-        "searchbox",
-        "combobox",
-        "spinbutton",
-        "progressbar",
-        "region",
-        "link",
-        "image",
-        "list",
-    ];
-    let unnamed: Vec<_> = nodes
-        .iter()
-        .filter(|(role, name)| needs_name.contains(&role.as_str()) && name.trim().is_empty())
-        .collect();
-    // The list of actions is named by the heading of its section.
-    assert!(unnamed.iter().all(|(role, _)| role == "list"), "{unnamed:?}");
+    let nodes = browser.roles_and_names();
+    let unnamed = super::states::unnamed(&nodes);
+    assert!(unnamed.is_empty(), "{unnamed:?}");
     let has = |role: &str, name: &str| nodes.iter().any(|(r, n)| r == role && n.contains(name));
     for (role, name) in [
         ("banner", ""),
