@@ -1,5 +1,6 @@
 //! `cffs.h` is what cbindgen makes of the crate.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// With `UPDATE_HEADER=1` in the environment this writes the header anew.
@@ -20,6 +21,35 @@ fn the_header_is_that_of_the_functions() {
         is == made,
         "run UPDATE_HEADER=1 cargo test -p cffs-c --test header, and look at the difference"
     );
+}
+
+/// A function that the page does not name is found by nobody; one that is gone misleads.
+#[test]
+fn the_man_page_names_every_function() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let header = std::fs::read_to_string(here.join("include/cffs.h")).expect("a header");
+    let page = std::fs::read_to_string(here.join("man/libcffs.3")).expect("a page");
+    let functions = names(&header, |after| after.starts_with('('));
+    assert!(functions.len() > 30, "{functions:?}");
+    let types = names(&header, |after| after.starts_with(';') || after.starts_with(")("));
+    let named = names(&page, |_| true);
+    assert_eq!(functions.difference(&named).copied().collect::<Vec<_>>(), [""; 0]);
+    let known: BTreeSet<_> = functions.union(&types).copied().collect();
+    assert_eq!(named.difference(&known).copied().collect::<Vec<_>>(), [""; 0]);
+}
+
+/// The words of a text that begin as those of the library, where what follows is as asked for.
+fn names(text: &str, follows: impl Fn(&str) -> bool) -> BTreeSet<&str> {
+    let mut found = BTreeSet::new();
+    for (at, _) in text.match_indices("cffs_") {
+        let rest = &text[at..];
+        let is_end = |c: char| !c.is_ascii_lowercase() && c != '_';
+        let (name, after) = rest.split_at(rest.find(is_end).unwrap_or(rest.len()));
+        if follows(after) {
+            found.insert(name);
+        }
+    }
+    found
 }
 
 /// The safety sections are for readers of the source: in C, every pointer is the caller's to get right.

@@ -14,15 +14,25 @@
         }                                                                                                    \
     } while (0)
 
+/* A call fails with this number and with these words, which cffs_error has until the next failure. */
+#define REFUSED(call, number, words)                                                                         \
+    do {                                                                                                     \
+        CHECK((call) == -(number));                                                                          \
+        if (strcmp(cffs_error(), words) != 0) {                                                              \
+            fprintf(stderr, "%s:%d: '%s' instead of '%s'\n", __FILE__, __LINE__, cffs_error(), words);       \
+            exit(EXIT_FAILURE);                                                                              \
+        }                                                                                                    \
+    } while (0)
+
 static void names(cffs_volume *volume)
 {
     char target[16];
     cffs_stat_t stat;
     CHECK(cffs_mkdir(volume, "/d", 0750) == 0);
-    CHECK(cffs_mkdir(volume, "/d", 0750) == -EEXIST);
+    REFUSED(cffs_mkdir(volume, "/d", 0750), EEXIST, "file exists");
     CHECK(cffs_stat(volume, "/d", &stat) == 0 && stat.mode == 0040750);
     CHECK(cffs_mkdir_all(volume, "/d/e/f") == 0);
-    CHECK(cffs_rmdir(volume, "/d/e") == -ENOTEMPTY);
+    REFUSED(cffs_rmdir(volume, "/d/e"), ENOTEMPTY, "directory not empty");
     CHECK(cffs_rmdir(volume, "/d/e/f") == 0);
     CHECK(cffs_write_file(volume, "/d/file", "contents", 8) == 0);
     CHECK(cffs_link(volume, "/d/file", "/d/second") == 0);
@@ -31,13 +41,65 @@ static void names(cffs_volume *volume)
     CHECK(cffs_lstat(volume, "/d/link", &stat) == 0 && stat.mode == 0120777);
     CHECK(cffs_stat(volume, "/d/link", &stat) == 0 && stat.mode == 0100644);
     CHECK(cffs_readlink(volume, "/d/link", target, sizeof target) == 4 && strcmp(target, "file") == 0);
-    CHECK(cffs_readlink(volume, "/d/link", target, 4) == -ERANGE);
-    CHECK(cffs_readlink(volume, "/d/file", target, sizeof target) == -EINVAL);
+    REFUSED(cffs_readlink(volume, "/d/link", target, 4), ERANGE, "result or argument does not fit");
+    REFUSED(cffs_readlink(volume, "/d/file", target, sizeof target), EINVAL,
+            "invalid argument: not a symbolic link");
     CHECK(cffs_rename(volume, "/d/second", "/d/e/third") == 0);
-    CHECK(cffs_stat(volume, "/d/second", &stat) == -ENOENT);
-    CHECK(strcmp(cffs_error(), "no such file or directory") == 0);
-    CHECK(cffs_unlink(volume, "/d/e") == -EISDIR);
+    REFUSED(cffs_stat(volume, "/d/second", &stat), ENOENT, "no such file or directory");
+    REFUSED(cffs_unlink(volume, "/d/e"), EISDIR, "is a directory");
     CHECK(cffs_unlink(volume, "/d/e/third") == 0);
+}
+
+/* Errors that no other part meets. */
+static void refusals(cffs_volume *volume)
+{
+    char name[300] = "/";
+    memset(name + 1, 'x', 256);
+    REFUSED(cffs_mkdir(volume, name, 0755), ENAMETOOLONG, "file name too long");
+    REFUSED(cffs_link(volume, "/d", "/second"), EPERM, "operation not permitted");
+    REFUSED(cffs_truncate(volume, "/d/file", (uint64_t)1 << 62), EFBIG, "file too large");
+    REFUSED(cffs_rename(volume, "/d", "/d/e/d"), EINVAL,
+            "invalid argument: a directory cannot move below itself");
+    CHECK(cffs_symlink(volume, "loop", "/loop") == 0);
+    REFUSED(cffs_read_file(volume, "/loop", NULL, NULL), EINVAL,
+            "invalid argument: there is no place for the result: NULL");
+    cffs_stat_t stat;
+    REFUSED(cffs_stat(volume, "/loop", &stat), EINVAL,
+            "invalid argument: too many symbolic links in the path");
+    REFUSED(cffs_stat(NULL, "/", &stat), EINVAL, "invalid argument: a handle is NULL");
+    REFUSED(cffs_stat(volume, NULL, &stat), EINVAL, "invalid argument: a string is NULL");
+    REFUSED(cffs_write_file(volume, "/d/file", NULL, 1), EINVAL,
+            "invalid argument: there is no buffer of this size");
+    CHECK(cffs_unlink(volume, "/loop") == 0);
+}
+
+static void full(const char *image)
+{
+    cffs_volume *volume;
+    size_t count = 16 << 20;
+    void *large = calloc(1, count);
+    CHECK(cffs_mkfs(image, count, NULL) == 0 && cffs_open(image, NULL, &volume) == 0);
+    REFUSED(cffs_write_file(volume, "/large", large, count), ENOSPC, "no space left on the volume");
+    free(large);
+    CHECK(cffs_close(volume) == 0 && remove(image) == 0);
+}
+
+static void *fail_elsewhere(void *volume)
+{
+    cffs_stat_t stat;
+    REFUSED(cffs_stat(volume, "/d/file/x", &stat), ENOTDIR, "not a directory");
+    return NULL;
+}
+
+/* The words are those of the thread, and stay until its next failure. */
+static void words(cffs_volume *volume)
+{
+    pthread_t other;
+    cffs_stat_t stat;
+    REFUSED(cffs_stat(volume, "/missing", &stat), ENOENT, "no such file or directory");
+    CHECK(pthread_create(&other, NULL, fail_elsewhere, volume) == 0 && pthread_join(other, NULL) == 0);
+    CHECK(cffs_stat(volume, "/d", &stat) == 0);
+    CHECK(strcmp(cffs_error(), "no such file or directory") == 0);
 }
 
 static void attributes(cffs_volume *volume)
@@ -52,17 +114,18 @@ static void attributes(cffs_volume *volume)
     CHECK(stat.mode == 0100600 && stat.uid == 7 && stat.gid != (uint32_t)-1);
     CHECK(stat.mtime.seconds == 12345 && stat.mtime.nanoseconds == 678);
     time.nanoseconds = 1000000000;
-    CHECK(cffs_utimens(volume, "/d/file", NULL, &time) == -EINVAL);
+    REFUSED(cffs_utimens(volume, "/d/file", NULL, &time), EINVAL,
+            "invalid argument: a time has a second's nanoseconds or more");
 
     CHECK(cffs_setxattr(volume, "/d/file", "user.a", "12345", 5) == 0);
     CHECK(cffs_setxattr(volume, "/d/file", "user.b", NULL, 0) == 0);
     CHECK(cffs_getxattr(volume, "/d/file", "user.a", NULL, 0) == 5);
-    CHECK(cffs_getxattr(volume, "/d/file", "user.a", value, 4) == -ERANGE);
+    REFUSED(cffs_getxattr(volume, "/d/file", "user.a", value, 4), ERANGE, "result or argument does not fit");
     CHECK(cffs_getxattr(volume, "/d/file", "user.a", value, 8) == 5 && memcmp(value, "12345", 5) == 0);
-    CHECK(cffs_getxattr(volume, "/d/file", "user.none", value, 8) == -ENODATA);
+    REFUSED(cffs_getxattr(volume, "/d/file", "user.none", value, 8), ENODATA, "no such attribute");
     CHECK(cffs_listxattr(volume, "/d/file", NULL, 0) == 14);
     CHECK(cffs_removexattr(volume, "/d/file", "user.b") == 0);
-    CHECK(cffs_removexattr(volume, "/d/file", "user.b") == -ENODATA);
+    REFUSED(cffs_removexattr(volume, "/d/file", "user.b"), ENODATA, "no such attribute");
 }
 
 static void contents(cffs_volume *volume)
@@ -74,9 +137,11 @@ static void contents(cffs_volume *volume)
     size_t count;
     CHECK(cffs_file_open(volume, "/new", 0, 0, &missing) == -ENOENT && missing == NULL);
     CHECK(cffs_file_open(volume, "/new", CFFS_CREATE | CFFS_EXCLUSIVE, 0640, &file) == 0);
-    CHECK(cffs_file_open(volume, "/new", CFFS_CREATE | CFFS_EXCLUSIVE, 0640, &missing) == -EEXIST);
-    CHECK(cffs_file_open(volume, "/new", 8, 0640, &missing) == -EINVAL);
-    CHECK(cffs_file_open(volume, "/d", 0, 0, &missing) == -EISDIR);
+    REFUSED(cffs_file_open(volume, "/new", CFFS_CREATE | CFFS_EXCLUSIVE, 0640, &missing), EEXIST,
+            "file exists");
+    REFUSED(cffs_file_open(volume, "/new", 8, 0640, &missing), EINVAL,
+            "invalid argument: flags that cffs_file_open does not know");
+    REFUSED(cffs_file_open(volume, "/d", 0, 0, &missing), EISDIR, "is a directory");
     CHECK(cffs_pwrite(file, "0123456789", 10, 100000) == 10);
     CHECK(cffs_pread(file, buffer, sizeof buffer, 100005) == 5 && memcmp(buffer, "56789", 5) == 0);
     CHECK(cffs_pread(file, buffer, sizeof buffer, 200000) == 0);
@@ -135,8 +200,10 @@ static void many(cffs_volume *volume)
     }
     CHECK(cffs_read_many(volume, (const char *const *)paths, MANY + 1, 4, see, &seen) == 0);
     CHECK(seen.bytes == MANY * (MANY - 1) / 2 && seen.errors == 1);
-    CHECK(cffs_read_many(volume, NULL, 1, 1, see, &seen) == -EINVAL);
-    CHECK(cffs_read_many(volume, (const char *const *)paths, 1, 1, NULL, NULL) == -EINVAL);
+    REFUSED(cffs_read_many(volume, NULL, 1, 1, see, &seen), EINVAL,
+            "invalid argument: there is no list of paths: NULL");
+    REFUSED(cffs_read_many(volume, (const char *const *)paths, 1, 1, NULL, NULL), EINVAL,
+            "invalid argument: there is no function to call: NULL");
     CHECK(cffs_read_many(volume, NULL, 0, 1, see, &seen) == 0);
     CHECK(cffs_opendir(volume, "/many", &directory) == 0);
     while (cffs_readdir(directory, &entry) == 1) {
@@ -145,7 +212,7 @@ static void many(cffs_volume *volume)
     }
     CHECK(listed == MANY && cffs_readdir(directory, &entry) == 0);
     cffs_closedir(directory);
-    CHECK(cffs_opendir(volume, "/empty", &directory) == -ENOTDIR);
+    REFUSED(cffs_opendir(volume, "/empty", &directory), ENOTDIR, "not a directory");
     for (size_t i = 0; i <= MANY; i++)
         free(paths[i]);
 }
@@ -169,8 +236,9 @@ int main(int argc, char **argv)
     CHECK(argc == 2 && strlen(cffs_version()) > 0);
     CHECK(cffs_mkfs(argv[1], 100, NULL) < 0 && strlen(cffs_error()) > 0);
     remove(argv[1]);
+    full(argv[1]);
     CHECK(cffs_mkfs(argv[1], 64 << 20, "label") == 0);
-    CHECK(cffs_mkfs(argv[1], 64 << 20, NULL) == -EEXIST);
+    REFUSED(cffs_mkfs(argv[1], 64 << 20, NULL), EEXIST, "file exists");
     CHECK(cffs_open("/missing/image", NULL, &second) == -ENOENT && second == NULL);
     CHECK(cffs_open(NULL, NULL, &second) == -EINVAL && cffs_open(argv[1], NULL, NULL) == -EINVAL);
     CHECK(cffs_open(argv[1], &(cffs_options){.no_atime = 1, .cache_bytes = 1 << 20}, &volume) == 0);
@@ -179,6 +247,8 @@ int main(int argc, char **argv)
     names(volume);
     attributes(volume);
     contents(volume);
+    refusals(volume);
+    words(volume);
     many(volume);
     for (int i = 0; i < 4; i++)
         CHECK(pthread_create(&threads[i], NULL, write_files, volume) == 0);
@@ -191,7 +261,7 @@ int main(int argc, char **argv)
     CHECK(cffs_file_open(volume, "/d/file", 0, 0, &late) == 0);
     CHECK(cffs_close(volume) == 0 && cffs_close(NULL) == 0);
     CHECK(cffs_open(argv[1], NULL, &volume) == 0 && cffs_close(volume) == 0);
-    CHECK(cffs_ftruncate(late, 1) == -ESTALE);
+    REFUSED(cffs_ftruncate(late, 1), ESTALE, "stale file handle");
     cffs_file_close(late);
     cffs_file_close(NULL);
     cffs_closedir(NULL);
@@ -199,7 +269,7 @@ int main(int argc, char **argv)
 
     CHECK(cffs_open(argv[1], &(cffs_options){.read_only = 1}, &volume) == 0);
     CHECK(cffs_open(argv[1], &(cffs_options){.read_only = 1}, &second) == 0);
-    CHECK(cffs_write_file(volume, "/more", "", 0) == -EROFS);
+    REFUSED(cffs_write_file(volume, "/more", "", 0), EROFS, "the volume is read-only");
     CHECK(cffs_close(second) == 0 && cffs_close(volume) == 0);
     return EXIT_SUCCESS;
 }

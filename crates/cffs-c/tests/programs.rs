@@ -34,6 +34,26 @@ fn the_example_lists_what_it_has_written() {
 }
 
 #[test]
+fn the_lines_in_the_man_page_write_a_file() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/man/libcffs.3"));
+    let page = page.expect("a page");
+    let (_, rest) = page.split_once(".SH EXAMPLES\n.nf\n").expect("examples");
+    let (lines, _) = rest.split_once(".fi\n").expect("their end");
+    let scratch = tempfile::tempdir().expect("a directory");
+    let source = scratch.path().join("lines.c");
+    let head = "#include <cffs.h>\n#include <stdio.h>\nint main(void)\n{\n";
+    let make = "cffs_mkfs(\"tree.cffs\", 64 << 20, NULL);\n";
+    let lines = lines.replace("\\e", "\\");
+    std::fs::write(&source, format!("{head}{make}{lines}}}\n")).expect("written");
+    let program = scratch.path().join("lines");
+    compile(source.to_str().expect("text"), &libraries("cffs-c").join("libcffs.so"), &program);
+    run(Command::new(&program).current_dir(scratch.path()));
+    let image = scratch.path().join("tree.cffs");
+    let files = cffs::files::Files::open_image(&image, Default::default()).expect("a volume");
+    assert_eq!(files.read("/hello").expect("read"), b"world");
+}
+
+#[test]
 fn every_function_does_what_the_header_says() {
     let scratch = tempfile::tempdir().expect("a directory");
     for program in programs("tests/library.c", scratch.path()) {

@@ -2,13 +2,14 @@
 //!
 //! Every call that may wait for the device or for another thread lets other Python threads run meanwhile.
 
+use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
 use cffs::clock::Timestamp;
 use cffs::error::{Error, Result};
-use cffs::files::{self, CopyOptions, Files, Observer, Summary};
+use cffs::files::{self, CopyCause, CopyError, CopyOptions, Files, Observer, Summary};
 use cffs::vfs::errno::errno;
 use cffs::vfs::types::{AtimeMode, Attr, OpenOptions, SetAttr, SetTime};
 use pyo3::exceptions::{PyOSError, PyOverflowError, PyValueError};
@@ -29,6 +30,13 @@ fn raised(error: &Error, path: &VolumePath) -> PyErr {
         _ => error.to_string(),
     };
     PyOSError::new_err((errno(error), text, path.shown()))
+}
+
+/// The same for a call with two paths, both of which the exception has, as those of `os` do.
+fn raised_for_both(error: &Error, path: &VolumePath, other: &VolumePath) -> PyErr {
+    // The number between them is Windows'.
+    let of_windows: Option<i32> = None;
+    PyOSError::new_err((errno(error), error.to_string(), path.shown(), of_windows, other.shown()))
 }
 
 /// The module.
@@ -297,12 +305,14 @@ impl Volume {
 
     /// Rename, and replace what had the new name.
     fn rename(&self, py: Python<'_>, path: VolumePath, new_path: VolumePath) -> PyResult<()> {
-        self.call(py, &path, || self.files().rename(&path, &new_path))
+        py.detach(|| self.files().rename(&path, &new_path))
+            .map_err(|error| raised_for_both(&error, &path, &new_path))
     }
 
     /// Give a file another name.
     fn link(&self, py: Python<'_>, path: VolumePath, new_path: VolumePath) -> PyResult<()> {
-        self.call(py, &path, || self.files().hard_link(&path, &new_path))
+        py.detach(|| self.files().hard_link(&path, &new_path))
+            .map_err(|error| raised_for_both(&error, &path, &new_path))
     }
 
     /// Make a symbolic link at `path`.
@@ -365,7 +375,10 @@ impl Volume {
     }
 
     /// Copy a tree of the host into the volume: what is in `source` comes into `target`.
-    #[pyo3(signature = (source, target = VolumePath::ROOT, *, threads = None))]
+    #[pyo3(
+        signature = (source, target = VolumePath::ROOT, *, threads = None),
+        text_signature = "($self, source, target='/', *, threads=None)"
+    )]
     fn import_tree<'py>(
         &self,
         py: Python<'py>,
@@ -408,14 +421,27 @@ impl Volume {
     }
 }
 
+/// A failure of a copy as an `OSError` has it: a number, words, and the path.
+type Failure = (i32, String, OsString);
+
+fn failure(error: &CopyError) -> Failure {
+    let number = match &error.cause {
+        CopyCause::Volume(error) => errno(error),
+        CopyCause::Host(error) => {
+            error.raw_os_error().unwrap_or_else(|| errno(&Error::Io(error.kind().into())))
+        }
+    };
+    (number, error.cause.to_string(), error.path.clone().into_os_string())
+}
+
 /// Keeps the first failure of a copy.
 #[derive(Default)]
-struct First(Mutex<Option<String>>);
+struct First(Mutex<Option<Failure>>);
 
 impl Observer for First {
-    fn failed(&self, error: &files::CopyError) {
+    fn failed(&self, error: &CopyError) {
         if let Ok(mut first) = self.0.lock() {
-            first.get_or_insert_with(|| error.to_string());
+            first.get_or_insert_with(|| failure(error));
         }
     }
 }
@@ -425,17 +451,20 @@ impl Observer for First {
 fn copied<'py>(
     py: Python<'py>,
     threads: Option<usize>,
-    copy: impl FnOnce(&CopyOptions, &dyn Observer) -> Result<Summary, files::CopyError> + Send,
+    copy: impl FnOnce(&CopyOptions, &dyn Observer) -> Result<Summary, CopyError> + Send,
 ) -> PyResult<Bound<'py, PyDict>> {
     let options =
         CopyOptions { threads: threads.and_then(NonZeroUsize::new), ..CopyOptions::default() };
     let first = First::default();
     let summary = py
         .detach(|| copy(&options, &first))
-        .map_err(|error| PyOSError::new_err(error.to_string()))?;
-    if let Ok(Some(failure)) = first.0.into_inner() {
+        .map_err(|error| PyOSError::new_err(failure(&error)))?;
+    if let Ok(Some((number, mut words, path))) = first.0.into_inner() {
         let others = summary.failures.saturating_sub(1);
-        return Err(PyOSError::new_err(format!("{failure} (and {others} more)")));
+        if others > 0 {
+            words += &format!(" (and {others} more could not be copied)");
+        }
+        return Err(PyOSError::new_err((number, words, path)));
     }
     let found = PyDict::new(py);
     found.set_item("files", summary.files)?;

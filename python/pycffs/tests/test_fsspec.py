@@ -101,26 +101,78 @@ class Fsspec(unittest.TestCase):
             self.assertEqual([entry.path for entry in volume.walk()], ["/a", "/a/one", "/a/moved"])
             self.assertEqual(volume.read("/a/one"), b"1")
 
+    def test_what_is_moved_is_renamed(self):
+        """And not copied, as file systems of fsspec do that cannot rename."""
+        self.filled()
+        files = self.files(read_only=False)
+        inodes = {path: files.info(path)["ino"] for path in ("/data", "/data/7", "/data/8")}
+        files.mv("/data/7", "/new/seven")
+        files.mv("/data/8", "/new/")
+        files.mv("/data", "/new")
+        self.assertEqual(files.info("/new/seven")["ino"], inodes["/data/7"])
+        self.assertEqual(files.info("/new/8")["ino"], inodes["/data/8"])
+        self.assertEqual(files.info("/new/data")["ino"], inodes["/data"])
+        self.assertEqual(files.ls("/", detail=False), ["/new"])
+        files.mv("/new/data/1*", "/new/ones", recursive=True)
+        self.assertEqual(files.cat_file("/new/ones/19"), b"19")
+        self.assertFalse(files.exists("/new/data/19"))
+        with self.assertRaises(FileNotFoundError):
+            files.mv("/missing", "/other")
+
     @needs("pytest")
     def test_the_tests_that_fsspec_has_for_every_file_system(self):
         tests = Path(__file__).with_name("fsspec_conformance.py")
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)]
+        command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(tests)]
         environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
         ended = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=False)
         self.assertEqual(ended.returncode, 0, ended.stdout[-4000:] + ended.stderr)
         self.assertGreater(int(re.search(r"(\d+) passed", ended.stdout)[1]), 100)
+        # One is for file systems that have no empty directories.
+        skipped = re.findall(r"^SKIPPED \[(\d+)\] .*?: (.*)$", ended.stdout, re.MULTILINE)
+        self.assertEqual(skipped, [])
+
+    @needs("pytest")
+    def test_every_suite_of_fsspec_is_run(self):
+        import fsspec.tests.abstract
+
+        suites = {name for name in dir(fsspec.tests.abstract) if re.fullmatch(r"Abstract\w+Tests", name)}
+        tests = Path(__file__).with_name("fsspec_conformance.py").read_text(encoding="utf-8")
+        self.assertGreaterEqual(len(suites), 5)
+        self.assertEqual(suites, set(re.findall(r"abstract\.(Abstract\w+Tests)", tests)))
 
 
 class Types(unittest.TestCase):
-    @needs("mypy", "fsspec")
-    def test_the_package_is_typed(self):
-        package = Path(pycffs.__file__).parent
-        command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull]
-        command += ["--follow-imports", "silent", "--allow-subclassing-any"]
-        command += ["--disable-error-code", "import-untyped", str(package)]
+    """The types are those of the package, and those that a program that is checked strictly can use."""
+
+    def mypy(self, *arguments):
+        command = [sys.executable, "-m", *map(str, arguments)]
         environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path[1:]))
         ended = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=False)
         self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+
+    @needs("mypy")
+    def test_a_program_is_checked_and_runs(self):
+        program = Path(__file__).with_name("typed_program.py")
+        package = Path(pycffs.__file__).parent
+        # What it imports has no errors either, where a checker looks into it.
+        self.mypy("mypy", "--strict", "--cache-dir", os.devnull, program)
+        with tempfile.TemporaryDirectory() as scratch:
+            command = [sys.executable, program, Path(scratch) / "tree.cffs"]
+            environment = dict(os.environ, PYTHONPATH=str(package.parent))
+            said = subprocess.check_output(command, env=environment, encoding="utf-8")
+        self.assertEqual(said, "9 bytes in 2 files\n")
+
+    @needs("mypy")
+    def test_the_stubs_are_those_of_the_native_module(self):
+        self.mypy("mypy.stubtest", "--concise", "pycffs._native")
+
+    @needs("mypy", "fsspec")
+    def test_the_package_is_typed(self):
+        package = Path(pycffs.__file__).parent
+        options = ["--strict", "--cache-dir", os.devnull, "--follow-imports", "silent"]
+        # fsspec itself has no types.
+        options += ["--allow-subclassing-any", "--disable-error-code", "import-untyped"]
+        self.mypy("mypy", *options, package)
 
 
 if __name__ == "__main__":

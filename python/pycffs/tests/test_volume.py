@@ -1,6 +1,7 @@
 """The package against an image: what each function does, and how it fails."""
 
 import errno
+import functools
 import hashlib
 import os
 import tempfile
@@ -127,10 +128,99 @@ class Names(WithVolume):
         self.assertEqual(self.volume.read("/f"), b"12")
 
 
+class Errors(WithVolume):
+    """Every error that a caller can cause: its class, its number, its words, and its paths."""
+
+    def assert_raises(self, expected, words, paths, function, *arguments, **options):
+        with self.assertRaises(OSError) as caught:
+            function(*arguments, **options)
+        error = caught.exception
+        self.assertIs(type(error), type(OSError(expected, "")), error)
+        self.assertEqual(errno.errorcode.get(error.errno), errno.errorcode[expected], error)
+        self.assertEqual(error.strerror, words)
+        found = [path for path in (error.filename, error.filename2) if path is not None]
+        self.assertEqual(found, [str(path) for path in paths])
+
+    def test_of_names(self):
+        volume, fails = self.volume, self.assert_raises
+        volume.makedirs("/d/e")
+        volume.write("/f", b"123")
+        volume.symlink("loop", "/loop")
+        missing, both = "no such file or directory", ["/missing", "/new"]
+        fails(errno.ENOENT, missing, ["/missing"], volume.read, "/missing")
+        fails(errno.ENOENT, missing, ["/missing/f"], volume.write, "/missing/f", b"")
+        fails(errno.ENOENT, missing, both, volume.rename, *both)
+        fails(errno.ENOENT, missing, both, volume.link, *both)
+        fails(errno.EEXIST, "file exists", ["/d"], volume.mkdir, "/d")
+        fails(errno.EEXIST, "file exists", ["/f"], volume.open, "/f", "xb")
+        fails(errno.EEXIST, "file exists", ["/f", "/d"], volume.link, "/f", "/d")
+        fails(errno.ENOTDIR, "not a directory", ["/f"], volume.listdir, "/f")
+        fails(errno.ENOTDIR, "not a directory", ["/f/g"], volume.stat, "/f/g")
+        fails(errno.EISDIR, "is a directory", ["/d"], volume.read, "/d")
+        fails(errno.EISDIR, "is a directory", ["/d"], volume.unlink, "/d")
+        fails(errno.ENOTEMPTY, "directory not empty", ["/d"], volume.rmdir, "/d")
+        fails(errno.EPERM, "operation not permitted", ["/d", "/e"], volume.link, "/d", "/e")
+        long = "/" + "x" * 256
+        fails(errno.ENAMETOOLONG, "file name too long", [long], volume.mkdir, long)
+        words = "invalid argument: too many symbolic links in the path"
+        fails(errno.EINVAL, words, ["/loop"], volume.read, "/loop")
+        fails(errno.EINVAL, "invalid argument: not a symbolic link", ["/f"], volume.readlink, "/f")
+
+    def test_of_contents(self):
+        self.volume.write("/f", b"123")
+        self.assert_raises(errno.EFBIG, "file too large", ["/f"], self.volume.truncate, "/f", 1 << 62)
+        words = "no space left on the volume"
+        self.assert_raises(errno.ENOSPC, words, ["/large"], self.volume.write, "/large", bytes(160 << 20))
+        file = self.volume.open("/f")
+        self.volume.close()
+        self.assert_raises(errno.ESTALE, "stale file handle", ["/f"], self.volume.read, "/f")
+        self.assert_raises(errno.ESTALE, "stale file handle", ["/f"], file.read)
+        self.volume = pycffs.Volume(self.image, read_only=True)
+        words = "the volume is read-only"
+        self.assert_raises(errno.EROFS, words, ["/f"], self.volume.write, "/f", b"")
+
+    def test_of_volumes(self):
+        fails = self.assert_raises
+        fails(errno.EEXIST, "file exists", [self.image], pycffs.mkfs, self.image, 128 << 20)
+        with self.assertRaisesRegex(OSError, "4096 bytes leave no room") as caught:
+            pycffs.mkfs(self.scratch / "small", 4096)
+        self.assertEqual(caught.exception.errno, errno.EOPNOTSUPP)
+        missing = self.scratch / "missing"
+        words = f"{missing}: No such file or directory (os error 2)"
+        fails(errno.ENOENT, words, [missing], pycffs.Volume, missing)
+        with self.assertRaisesRegex(OSError, f"in use by process {os.getpid()} ") as caught:
+            pycffs.Volume(self.image)
+        self.assertEqual(caught.exception.errno, errno.EBUSY)
+        self.assertEqual(caught.exception.filename, str(self.image))
+        foreign = self.scratch / "foreign"
+        foreign.write_bytes(bytes(1 << 20))
+        with self.assertRaisesRegex(OSError, "superblock") as caught:
+            pycffs.Volume(foreign)
+        self.assertEqual(caught.exception.errno, errno.EUCLEAN)
+        self.assertEqual(caught.exception.filename, str(foreign))
+
+    def test_of_copies(self):
+        missing, words = self.scratch / "missing", "No such file or directory (os error 2)"
+        self.assert_raises(errno.ENOENT, words, [missing], self.volume.import_tree, missing)
+        words = "no such file or directory"
+        self.assert_raises(errno.ENOENT, words, ["/no"], self.volume.export_tree, "/no", self.scratch / "to")
+        source = self.scratch / "source"
+        source.mkdir()
+        for name in ("a", "b", "c"):
+            (source / name).write_bytes(b"1")
+            self.volume.makedirs(f"/tree/{name}")
+        # A directory is there in the place of each file.
+        words = "is a directory (and 2 more could not be copied)"
+        with self.assertRaises(IsADirectoryError) as caught:
+            self.volume.import_tree(source, "/tree", threads=1)
+        self.assertEqual(caught.exception.strerror, words)
+        self.assertIn(Path(caught.exception.filename), [source / name for name in ("a", "b", "c")])
+
+
 class Contents(WithVolume):
     def test_a_file_behaves_as_one_of_the_host(self):
         host = self.scratch / "f"
-        for open_file in (lambda mode: open(host, mode), lambda mode: self.volume.open("/f", mode)):
+        for open_file in (functools.partial(open, host), functools.partial(self.volume.open, "/f")):
             with open_file("xb") as file:
                 file.write(b"0123456789")
                 file.seek(-3, os.SEEK_END)
@@ -159,16 +249,25 @@ class Contents(WithVolume):
             for mode in ("", "rw", "rbt", "q", "rr"):
                 with self.assertRaises(ValueError, msg=mode):
                     open_file(mode)
+            with self.assertRaises(ValueError):
+                open_file("rb", encoding="utf-8")
 
     def test_fsync_makes_a_file_durable(self):
         with self.volume.open("/f", "wb") as file:
             file.write(b"durable")
-            file.flush()
-            file.raw.fsync()
+            pycffs.fsync(file)
             copy = self.scratch / "copy.cffs"
             copy.write_bytes(self.image.read_bytes())
         with pycffs.Volume(copy, read_only=True) as volume:
             self.assertEqual(volume.read("/f"), b"durable")
+        with self.volume.open("/text", "w") as text:
+            text.write("durable")
+            pycffs.fsync(text)
+            copy.write_bytes(self.image.read_bytes())
+        with pycffs.Volume(copy, read_only=True) as volume:
+            self.assertEqual(volume.read("/text"), b"durable")
+        with open(copy, "rb") as file, self.assertRaisesRegex(TypeError, "Volume.open has not opened this"):
+            pycffs.fsync(file)
 
     def test_many_at_once(self):
         paths = [f"/{number % 7}/{number}" for number in range(500)]
@@ -202,8 +301,6 @@ class Contents(WithVolume):
         self.assertEqual((copied["files"], copied["bytes"]), (20, sum(range(20))))
         self.volume.export_tree("/tree", target)
         self.assertEqual((target / "1/19").read_bytes(), b"x" * 19)
-        with self.assertRaises(OSError):
-            self.volume.import_tree("/missing")
 
     def test_other_threads_run_during_a_call(self):
         """A thread that counts goes on while one long call of the volume is made."""

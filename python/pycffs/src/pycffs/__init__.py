@@ -8,9 +8,9 @@
     b'world'
 
 Paths are str, bytes or path-like, with / between names, and begin at the volume's root. Nobody's permissions
-are checked: a program that may open an image may do anything in it. What is changed is in memory until sync,
-a file's fsync or close has returned. Calls release the interpreter's lock, and a volume may be used by many
-threads.
+are checked: a program that may open an image may do anything in it. What is changed is in memory until
+Volume.sync, Volume.close or, for one file, fsync has returned.
+Calls release the interpreter's lock, and a volume may be used by many threads.
 """
 
 from __future__ import annotations
@@ -24,9 +24,17 @@ from typing import IO, Any, Literal, overload
 from pycffs import _native
 from pycffs._native import Stat, mkfs
 
-__all__ = ["Entry", "Stat", "Volume", "mkfs"]
+__all__ = ["Entry", "Stat", "Volume", "fsync", "mkfs"]
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+_ReadBytes = Literal["rb", "br"]
+_WriteBytes = Literal["wb", "bw", "xb", "bx", "ab", "ba"]
+_UpdateBytes = Literal["r+b", "rb+", "w+b", "wb+", "x+b", "xb+", "a+b", "ab+"]
+_Text = Literal[
+    "r", "rt", "w", "wt", "x", "xt", "a", "at",
+    "r+", "r+t", "rt+", "w+", "w+t", "wt+", "x+", "x+t", "xt+", "a+", "a+t", "at+",
+]  # fmt: skip
 
 
 class Entry:
@@ -127,15 +135,56 @@ class Volume(_native.Volume):
                     raise each
         return found
 
-    def open(self, path: Path, mode: str = "rb", **text: Any) -> IO[Any]:
+    @overload
+    def open(self, path: Path, mode: _ReadBytes = ...) -> io.BufferedReader: ...
+
+    @overload
+    def open(self, path: Path, mode: _WriteBytes) -> io.BufferedWriter: ...
+
+    @overload
+    def open(self, path: Path, mode: _UpdateBytes) -> io.BufferedRandom: ...
+
+    @overload
+    def open(
+        self,
+        path: Path,
+        mode: _Text,
+        *,
+        encoding: str | None = ...,
+        errors: str | None = ...,
+        newline: str | None = ...,
+    ) -> io.TextIOWrapper: ...
+
+    @overload
+    def open(
+        self,
+        path: Path,
+        mode: str,
+        *,
+        encoding: str | None = ...,
+        errors: str | None = ...,
+        newline: str | None = ...,
+    ) -> IO[Any]: ...
+
+    def open(
+        self,
+        path: Path,
+        mode: str = "rb",
+        *,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> Any:
         """Opens a file as the built-in open does: r, w, a or x, with b or t, and +.
 
-        Encoding, errors and newline are for text.
+        Encoding, errors and newline are for text. Without a mode a file is read as bytes.
         """
         kinds = set(mode) & set("rwax")
         is_known = set(mode) <= set("rwaxbt+") and len(set(mode)) == len(mode)
         if len(kinds) != 1 or not is_known or {"b", "t"} <= set(mode):
             raise ValueError(f"invalid mode: {mode!r}")
+        if "b" in mode and not (encoding is errors is newline is None):
+            raise ValueError("encoding, errors and newline are for text, and the mode has a b")
         kind = kinds.pop()
         native = self._open(path, kind != "r", kind == "x", kind == "w")
         raw = _Raw(native, os.fsdecode(path), mode)
@@ -146,7 +195,16 @@ class Volume(_native.Volume):
             buffered = io.BufferedRandom(raw)
         else:
             buffered = io.BufferedReader(raw) if kind == "r" else io.BufferedWriter(raw)
-        return buffered if "b" in mode else io.TextIOWrapper(buffered, **text)
+        return buffered if "b" in mode else io.TextIOWrapper(buffered, encoding, errors, newline)
+
+
+def fsync(file: IO[Any]) -> None:
+    """Makes what was written to a file of a volume durable, as os.fsync does for one of the host."""
+    raw = getattr(getattr(file, "buffer", file), "raw", None)
+    if not isinstance(raw, _Raw):
+        raise TypeError(f"Volume.open has not opened this: {file!r}")
+    file.flush()
+    raw.fsync()
 
 
 class _Raw(io.RawIOBase):

@@ -1,6 +1,10 @@
 import os
 from typing import Any, Self, final
 
+from typing_extensions import disjoint_base
+
+__all__ = ["File", "Stat", "Volume", "mkfs"]
+
 _Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 def mkfs(image: str | os.PathLike[str], size: int, label: str = "") -> None:
@@ -30,6 +34,7 @@ class File:
     def stat(self) -> Stat: ...
     def fsync(self) -> None: ...
 
+@disjoint_base
 class Volume:
     def __new__(
         cls,

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import stat as modes
 from datetime import UTC, datetime
+from glob import has_magic
 from typing import Any
 
 from fsspec.spec import AbstractFileSystem
@@ -137,6 +138,19 @@ class CffsFileSystem(AbstractFileSystem):
 
     def mv_file(self, path1: str, path2: str, **_: Any) -> None:
         self.volume.rename(self._strip_protocol(path1), self._strip_protocol(path2))
+
+    def mv(
+        self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **options: Any
+    ) -> None:
+        # Several paths are copied and removed, as for any file system; one is renamed, whatever it is.
+        if not isinstance(path1, str) or not isinstance(path2, str) or has_magic(path1):
+            super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
+            return
+        path1, new_path = self._strip_protocol(path1), self._strip_protocol(path2)
+        if path2.endswith("/") or self.isdir(new_path):
+            new_path = f"{new_path.rstrip('/')}/{path1.rpartition('/')[2]}"
+        self.volume.makedirs(self._parent(new_path))
+        self.mv_file(path1, new_path)
 
     def cp_file(self, path1: str, path2: str, **_: Any) -> None:
         path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
