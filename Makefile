@@ -39,6 +39,7 @@ SOVERSION = $(firstword $(subst ., ,$(VERSION)))
 # Has the dynamic linker find new libraries, and no longer those removed, where no package is being made.
 LDCONFIG = [ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
 TOOLS := target/tools/bin
+MATURIN := $(CURDIR)/target/tools/python/bin/maturin
 GENERATED := $(TARGET)/generated
 
 # How long `make fuzz` spends on each target, and how often `make soak` tries each property.
@@ -157,11 +158,12 @@ deb: build ## Make a Debian package, target/deb/cffs_VERSION_ARCHITECTURE.deb
 	scripts/setup.sh deb
 	scripts/deb.sh
 
+# What maturin runs takes a relative directory from where it runs.
 wheel: ## Make a wheel of the Python package pycffs and its source archive, in target/wheels
 	scripts/setup.sh wheel
-	cd python/pycffs && $(CURDIR)/target/tools/python/bin/maturin build --release --locked \
-		--out $(CURDIR)/target/wheels
-	cd python/pycffs && $(CURDIR)/target/tools/python/bin/maturin sdist --out $(CURDIR)/target/wheels
+	export CARGO_TARGET_DIR=$(abspath $(TARGET)) && cd python/pycffs && \
+		$(MATURIN) build --release --locked --out $(abspath $(TARGET))/wheels && \
+		$(MATURIN) sdist --out $(abspath $(TARGET))/wheels
 
 test-deb: deb ## Install, use, upgrade and remove the package in a Debian chroot (root, network; minutes)
 	scripts/test-deb.sh

@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-target=${CARGO_TARGET_DIR:-target}
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 work=$target/deb
 root=$work/root
 maintainer=${DEB_MAINTAINER:-The C-FFS authors <cffs@localhost>}
@@ -21,7 +21,7 @@ rm -rf "$work"
 mkdir -p "$root"
 umask 022
 # mount(8) looks in /sbin, which is /usr/sbin here.
-make --no-print-directory install "DESTDIR=$PWD/$root" PREFIX=/usr MOUNTDIR=/usr/sbin >&2
+make --no-print-directory install "DESTDIR=$root" PREFIX=/usr MOUNTDIR=/usr/sbin >&2
 
 strip --strip-unneeded "$root"/usr/bin/{cffs,place} "$root"/usr/lib/lib*.so."$version"
 strip --strip-debug "$root"/usr/lib/lib*.a
@@ -43,8 +43,8 @@ gzip -9n <CHANGELOG.md >"$documents/changelog.gz"
 # dpkg-shlibdeps wants to see a source package.
 mkdir -p "$work/source/debian"
 printf 'Source: cffs\n\nPackage: cffs\nArchitecture: any\n' >"$work/source/debian/control"
-depends=$(cd "$work/source" && dpkg-shlibdeps -O -e"../root/usr/bin/cffs" -e"../root/usr/bin/place"
-2>/dev/null)
+depends=$(cd "$work/source" && dpkg-shlibdeps -O "$root"/usr/bin/{cffs,place} \
+    "$root"/usr/lib/lib*.so."$version" 2>/dev/null)
 depends=${depends#shlibs:Depends=}
 
 control=$root/DEBIAN
@@ -67,7 +67,8 @@ Description: co-locating fast file system for millions of small files
  .
  This package has the program cffs, which makes, mounts, checks and copies
  volumes, its names for mkfs(8), fsck(8) and mount(8), a rule for udev and a
- unit for systemd.
+ unit for systemd. For programs in C it has libcffs, which reads and writes the
+ files in an image without mounting it, and libplace, with their headers.
 CONTROL
 echo /etc/logrotate.d/cffs >"$control/conffiles"
 install -m 755 packaging/debian/{postinst,postrm} "$control"

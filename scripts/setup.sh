@@ -10,6 +10,7 @@
 # tests will not run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source scripts/packages.sh
 
 purpose=${1:-test}
 
@@ -29,8 +30,12 @@ for_packages="
 for_quick_tests="
     python3      python3
 "
+for_python_packages="
+    pip3         python3-pip
+"
 for_all_tests="
     pkg-config   pkg-config
+    git          git
     tar          tar
     losetup      mount
     fusermount3  fuse3
@@ -67,6 +72,13 @@ missing_of() { # LIST: the packages of those programs that are not there
             echo "$package"
         fi
     done <<<"$1" | sort -u
+}
+
+# What installs Python packages. Debian has environments in a package of their own, without a program.
+install_pip() { # needed|wanted
+    local list=$for_python_packages
+    python3 -c "import ensurepip" 2>/dev/null || list+=" pyvenv python3-venv"
+    install_packages "$1" "$list"
 }
 
 # Installs what is missing of a list. Where it cannot, that is the end if the list is "needed".
@@ -145,14 +157,8 @@ fetch_guest_kernel() {
 
 # The library of libnfs and its headers, for a client that is compiled against it: unpacked, not installed.
 fetch_libnfs() {
-    local place=target/tools/libnfs
-    [[ ! -d $place/usr/include ]] || return 0
-    rm -rf "$place"
-    mkdir -p "$place"
-    if ! (cd "$place" && apt-get download -q libnfs-dev && dpkg-deb -x ./*.deb . && rm ./*.deb); then
-        rm -r "$place"
+    unpack_packages target/tools/libnfs libnfs-dev ||
         echo "not run: the test with libnfs's asynchronous interface: libnfs-dev cannot be downloaded"
-    fi
 }
 
 # A server of object stores, where Go can build it. Its tests are skipped without it.
@@ -193,6 +199,7 @@ elif [[ $purpose == deb ]]; then
     install_packages needed "$for_packages"
 elif [[ $purpose == wheel ]]; then
     install_packages needed "$for_quick_tests"
+    install_pip needed
     install_python_tools
 elif [[ $purpose == bench-objects ]]; then
     install_packages needed "$for_quick_tests"
@@ -203,6 +210,7 @@ fi
 if [[ $purpose == test ]]; then
     check_components
     install_packages wanted "$for_all_tests"
+    install_pip wanted
     [[ ! -e /etc/debian_version ]] || install_packages wanted "$for_packages"
     add_user
     install_test_programs

@@ -29,6 +29,7 @@ all_files() { # every path in the chroot but for what package managers write dow
 
 chroot_begin own-devices
 cp "$package" "$chroot_root/tmp/cffs.deb"
+cp crates/cffs-c/examples/cffs.c "$chroot_root/tmp/example.c"
 # What it recommends, and what reads what it installs.
 chroot_sh "apt-get update -q && apt-get install -q -y --no-install-recommends \
     fuse3 man-db groff-base udev systemd logrotate e2fsprogs libgcc-s1" >/dev/null 2>&1
@@ -54,7 +55,7 @@ check "mounts by an entry in fstab" "
     fsck -t cffs -a /tmp/tree.cffs
     : >/etc/fstab"
 check "shows its man pages" "
-    for page in 1/cffs 1/cffs-mount 8/mount.cffs 8/mount.fuse.cffs; do
+    for page in 1/cffs 1/cffs-mount 3/libcffs 8/mount.cffs 8/mount.fuse.cffs; do
         man --warnings \${page%/*} \${page#*/} >/tmp/page 2>/tmp/warnings
         test -s /tmp/page && ! test -s /tmp/warnings
     done"
@@ -70,6 +71,12 @@ check "has a rule by which udev knows the volume, its UUID and its label" "
     grep -qF 'disk/by-label/a\x20tree' /tmp/udev"
 check "has libraries that the dynamic linker knows" "
     ldconfig -p | grep -q 'libcffs\.so\.[0-9]' && ldconfig -p | grep -q 'libplace\.so\.[0-9]'"
+check "has what a program in C is compiled with" "
+    apt-get install -q -y --no-install-recommends gcc libc6-dev pkg-config
+    gcc /tmp/example.c \$(pkg-config --cflags --libs cffs) -o /tmp/example
+    /tmp/example /tmp/example.cffs
+    man --warnings 3 libcffs | grep -q cffs_read_many
+    apt-get purge -q -y --auto-remove gcc libc6-dev pkg-config"
 check "installs over itself while a volume is mounted" "
     mount -t cffs /tmp/tree.cffs /tmp/m
     apt-get install -q -y --reinstall /tmp/cffs.deb

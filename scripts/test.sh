@@ -72,7 +72,9 @@ export CFFS_LIBRARIES=$target/debug
 # Tests wait for devices, timers and other processes, and leave processors idle: meanwhile the optimised
 # programs are compiled, at a lower priority.
 if ! $quick; then
-    nice make --no-print-directory build >"$release_log" 2>&1 &
+    optimised=(build)
+    [[ ! -x target/tools/python/bin/maturin ]] || optimised+=(wheel)
+    nice make --no-print-directory "${optimised[@]}" >"$release_log" 2>&1 &
     release=$!
 fi
 

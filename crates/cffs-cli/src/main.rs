@@ -12,6 +12,7 @@ mod applet;
 mod background;
 mod cli;
 mod commands;
+mod ending;
 mod exit;
 mod image;
 mod last_words;

@@ -249,14 +249,10 @@ fn an_image_that_is_read_only_is_refused_with_advice_to_mount_it_so() {
         return;
     }
     let scratch = Scratch::with_image();
-    for path in [scratch.path().to_owned(), scratch.mountpoint()] {
-        fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("set");
-    }
+    fs::set_permissions(scratch.mountpoint(), PermissionsExt::from_mode(0o755)).expect("set");
     fs::set_permissions(scratch.image(), PermissionsExt::from_mode(0o644)).expect("set");
-    let mut by_another = Command::new("setpriv");
-    by_another.args(["--reuid=65534", "--clear-groups", CFFS, "mount", "-o"]);
-    by_another.arg(scratch.log_option()).arg(scratch.image()).arg(scratch.mountpoint());
-    let said = fail(32, &mut by_another);
+    let mut by_another = scratch.cffs_by_nobody(["mount", "-o", &scratch.log_option()]);
+    let said = fail(32, by_another.arg(scratch.image()).arg(scratch.mountpoint()));
     assert!(said.contains("Permission denied") && said.contains("-o ro"), "{said}");
 
     // Not every file system has flags.

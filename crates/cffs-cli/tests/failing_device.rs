@@ -151,11 +151,9 @@ fn umount_says_what_is_lost_on_a_device_that_fails() {
     }
 }
 
-#[test]
-fn a_stopped_server_says_what_is_lost_on_a_device_that_fails() {
-    if !can_mount() {
-        return;
-    }
+/// Stops servers on devices that fail, and fails unless `says` is in what is printed wherever the image was
+/// not completed.
+fn stop_servers(stop: impl Fn(PathBuf) -> Output, says: &str) {
     for fault in [Fault::Write, Fault::Flush] {
         let mut failures = 0;
         for after in [0, 1, 2, 3, 5, 8] {
@@ -166,7 +164,7 @@ fn a_stopped_server_says_what_is_lost_on_a_device_that_fails() {
             let served = run(&serve, volume.disk.image());
             assert!(served.status.success(), "{}", text(&served));
             volume.disk.fail(fault, after);
-            let stopped = run(&["serve", "--stop"], volume.disk.image());
+            let stopped = stop(volume.disk.image());
             let place = format!("{fault:?} after {after}: {}", text(&stopped));
             let failed = volume.disk.heal();
             let info = run(&["info", "--json"], volume.disk.image());
@@ -178,12 +176,33 @@ fn a_stopped_server_says_what_is_lost_on_a_device_that_fails() {
             failures += 1;
             assert_eq!(stopped.status.code(), Some(1), "{place}");
             let said = text(&stopped);
-            assert!(said.contains("no change is lost") && said.contains("cffs fsck -p"), "{place}");
+            assert!(said.contains(says) && said.contains("cffs fsck -p"), "{place}");
             let recovery = run(&["fsck", "-p"], volume.disk.image());
             assert!(matches!(recovery.status.code(), Some(0 | 1)), "{}", text(&recovery));
         }
         assert!(failures > 0, "{fault:?}: nothing failed");
     }
+}
+
+#[test]
+fn a_stopped_server_says_what_is_lost_on_a_device_that_fails() {
+    if can_mount() {
+        stop_servers(|image| run(&["serve", "--stop"], image), "no change is lost");
+    }
+}
+
+/// In another network namespace, the sockets of servers are out of reach.
+#[test]
+fn a_server_that_cannot_be_asked_is_not_believed_to_have_saved_everything() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let stop = |image: PathBuf| {
+        let mut command = Command::new("unshare");
+        command.args(["--net", CFFS, "serve", "--stop"]).arg(image);
+        command.stdin(Stdio::null()).output().expect("it starts")
+    };
+    stop_servers(stop, "complete");
 }
 
 #[test]

@@ -102,6 +102,7 @@ fn mount_a_volume(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command
     fs::write(directory.join("synced"), b"kept").expect("written");
     fs::File::open(directory.join("synced")).expect("there").sync_all().expect("synced");
     assert_eq!(succeed(&mut run(&["cat", url, "/synced"])), "kept");
+    count_requests(scratch, &run);
     let source = scratch.path().join("source");
     let import = ["import", "-q", url, source.to_str().expect("UTF-8"), "/more"];
     let refused = fail(1, &mut run(&import));
@@ -122,6 +123,32 @@ fn mount_a_volume(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command
     wait_for(|| run(&["fsck", "-p", url]).output().is_ok_and(|output| output.status.success()));
     assert_eq!(succeed(&mut run(&["cat", url, "/more/d/small"])), "changed");
     succeed(&mut run(&["fsck", "-n", "-f", "--contents", url]));
+}
+
+/// What a change costs is counted where the store counts it, and has the price that was asked for.
+fn count_requests(scratch: &Scratch, run: impl Fn(&[&str]) -> Command) {
+    let directory = scratch.mountpoint();
+    let at = directory.to_str().expect("UTF-8");
+    let prices = scratch.path().join("prices");
+    fs::write(&prices, r#"{"puts": 1000, "gets": 0, "heads": 0, "lists": 0}"#).expect("written");
+    let prices = prices.to_str().expect("UTF-8");
+    let store = || -> serde_json::Value {
+        let stats = succeed(&mut run(&["stats", "--json", "--prices", prices, at]));
+        let stats: serde_json::Value = serde_json::from_str(&stats).expect("it is JSON");
+        stats["store"].clone()
+    };
+    let before = store();
+    fs::write(directory.join("counted"), [1; 4096]).expect("written");
+    fs::File::open(directory.join("counted")).expect("there").sync_all().expect("synced");
+    let after = store();
+    let rise = |name: &str| after[name].as_u64().expect(name) - before[name].as_u64().expect(name);
+    assert_eq!(rise("puts"), 1, "{before} {after}");
+    assert!(rise("sent_bytes") >= 4096, "{before} {after}");
+    assert_eq!(after["usd"].as_f64(), after["puts"].as_f64(), "{after}");
+    let metrics = succeed(&mut run(&["stats", "--prometheus", at]));
+    assert!(metrics.contains("# TYPE cffs_store_puts_total counter"), "{metrics}");
+    let wrong = fail(1, &mut run(&["stats", "--prices", at, at]));
+    assert!(wrong.contains("the prices in"), "{wrong}");
 }
 
 /// A server that was stopped while another program took the volume over, wrote and collected: when it goes

@@ -13,7 +13,8 @@ REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.
 
 def cffs_binary():
     """The program under test: $CFFS, or the release build of this repository."""
-    return os.environ.get("CFFS") or os.path.join(REPOSITORY, "target", "release", "cffs")
+    target = os.path.join(REPOSITORY, os.environ.get("CARGO_TARGET_DIR") or "target")
+    return os.environ.get("CFFS") or os.path.join(target, "release", "cffs")
 
 
 def echo_run(argv, check=True, timeout=300, **kwargs):

@@ -1,5 +1,6 @@
 //! Where and how a comparison was made: without it, a figure means nothing.
 
+use std::time::Duration;
 use std::{fmt, fs};
 
 use clap::ValueEnum;
@@ -36,8 +37,8 @@ pub struct Environment {
     pub transport: Option<Transport>,
     /// Which threads run where.
     pub placement: String,
-    /// Runnable processes per core, averaged over a minute, when the comparison ended.
-    pub load_per_core: f64,
+    /// The share of the processors' time that other programs took when the comparison had ended.
+    pub taken: f64,
     /// The versions of what was measured.
     pub versions: Vec<(String, String)>,
 }
@@ -53,7 +54,7 @@ impl Environment {
             placement: format!("{}{}", plan.placement, idle()),
             versions: plan.peers.iter().map(version).collect(),
             transport: Some(plan.transport),
-            ..Environment::new(plan.profile, plan.stroke, plan.scale, &suffix)
+            ..Environment::new(plan.profile, plan.stroke, plan.scale, &suffix, Machine::here())
         }
     }
 
@@ -62,14 +63,25 @@ impl Environment {
         let version = String::from(concat!("the library, ", env!("CARGO_PKG_VERSION")));
         Environment {
             placement: String::from("In virtual time, the device alone: the processor is free."),
-            load_per_core: 0.0,
             versions: vec![(Peer::Cffs.to_string(), version)],
-            ..Environment::new(plan.profile, plan.stroke, Scale::Full, "-library")
+            ..Environment::new(
+                plan.profile,
+                plan.stroke,
+                Scale::Full,
+                "-library",
+                Machine::with(0.0),
+            )
         }
     }
 
-    fn new(profile: Profile, stroke: Stroke, scale: Scale, suffix: &str) -> Environment {
-        let Machine { cpu, cores, memory_bytes, kernel, load_per_core } = Machine::here();
+    fn new(
+        profile: Profile,
+        stroke: Stroke,
+        scale: Scale,
+        suffix: &str,
+        machine: Machine,
+    ) -> Environment {
+        let Machine { cpu, cores, memory_bytes, kernel, taken } = machine;
         let name = profile.to_possible_value();
         let name = name.map_or_else(String::new, |v| v.get_name().to_owned());
         Environment {
@@ -84,19 +96,21 @@ impl Environment {
             request_kib: None,
             transport: None,
             placement: String::new(),
-            load_per_core,
+            taken,
             versions: Vec::new(),
         }
     }
 
     /// Whether the machine had so much else to do that timings deserve a warning.
     pub fn is_loaded(&self) -> bool {
-        self.load_per_core > LOAD_PER_CORE_MAX
+        self.taken > TAKEN_MAX
     }
 }
 
-/// Runnable processes per core from which on timings deserve a warning.
-const LOAD_PER_CORE_MAX: f64 = 1.2;
+/// The share of the processors' time for others from which on timings deserve a warning.
+const TAKEN_MAX: f64 = 0.1;
+/// How long this program rests to see what others take.
+const REST: Duration = Duration::from_millis(500);
 
 /// The machine on which something was measured.
 #[derive(Clone, Debug, Serialize)]
@@ -109,13 +123,18 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// The kernel.
     pub kernel: String,
-    /// Runnable processes per core, averaged over the last minute.
-    pub load_per_core: f64,
+    /// The share of the processors' time that other programs take.
+    pub taken: f64,
 }
 
 impl Machine {
-    /// This one, now.
+    /// This one, now; takes half a second.
     pub fn here() -> Machine {
+        Machine::with(taken())
+    }
+
+    /// This one, where others take this share of it.
+    fn with(taken: f64) -> Machine {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let system = rustix::system::uname();
         Machine {
@@ -123,13 +142,13 @@ impl Machine {
             cores,
             memory_bytes: memory_bytes(),
             kernel: format!("Linux {}", system.release().to_string_lossy()),
-            load_per_core: load() / cores as f64,
+            taken,
         }
     }
 
     /// Whether it had so much else to do that timings deserve a warning.
     pub fn is_loaded(&self) -> bool {
-        self.load_per_core > LOAD_PER_CORE_MAX
+        self.taken > TAKEN_MAX
     }
 }
 
@@ -161,7 +180,22 @@ fn memory_bytes() -> u64 {
     info.totalram as u64 * u64::from(info.mem_unit)
 }
 
-fn load() -> f64 {
-    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split_whitespace().next().and_then(|v| v.parse().ok()).unwrap_or_default()
+/// The share of the processors' time that is taken while this program rests: from 0 to 1. The kernel's
+/// average load is no measure of it, for it has this program's own threads of the last minute.
+fn taken() -> f64 {
+    let before = processor_time();
+    std::thread::sleep(REST);
+    let after = processor_time();
+    let (all, idle) = (after.0 - before.0, after.1 - before.1);
+    if all == 0 { 0.0 } else { 1.0 - idle as f64 / all as f64 }
+}
+
+/// What all processors have spent since they started, and what of it idle, in ticks (proc(5)).
+fn processor_time() -> (u64, u64) {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = text.lines().next().unwrap_or_default();
+    let ticks: Vec<u64> = line.split_whitespace().skip(1).map_while(|v| v.parse().ok()).collect();
+    // Those of guests are in the user's already. The fourth and fifth are idle, and idle for I/O.
+    let ticks = &ticks[..ticks.len().min(8)];
+    (ticks.iter().sum(), ticks.iter().skip(3).take(2).sum())
 }

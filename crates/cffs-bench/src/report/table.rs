@@ -138,9 +138,9 @@ fn circumstances(report: &Report) -> String {
     if e.is_loaded() {
         let _ = writeln!(
             out,
-            "\nThe machine was busy with other work (load {:.1} per core): the device's own time is \
-             exact, but what the processor adds is too large.",
-            e.load_per_core
+            "\nThe machine was busy with other work ({:.0}% of the processors' time when this ended): the \
+             device's own time is exact, but what the processor adds is too large.",
+            100.0 * e.taken
         );
     }
     let _ = writeln!(

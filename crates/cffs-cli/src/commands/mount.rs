@@ -24,6 +24,7 @@ use cffs_serve::fuse::{
 use cffs_serve::nfs::{self, Export};
 use cffs_web::Target;
 use clap::Args;
+use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::{remount, serve, umount};
@@ -296,8 +297,15 @@ impl Mount {
         let device =
             LogDevice::open(location, wanted).with_context(|| source.display().to_string())?;
         let watch = Arc::new(Watch::new(options.stall));
+        let counter = device.counter();
         let volume = open_served(source, &Arc::new(device), &watch, options)?;
-        self.mount_volume(&volume, fuse_options(source, None, watch, options))
+        let mounted = self.mount_volume(&volume, fuse_options(source, None, watch, options))?;
+        let (_, server, _) = &mounted;
+        server.set_store(Box::new(move || {
+            let requests = counter.requests().by_name().into_iter();
+            requests.map(|(name, count)| (String::from(name), Value::from(count))).collect()
+        }));
+        Ok(mounted)
     }
 
     /// Goes on with a mount whose server this program has replaced.

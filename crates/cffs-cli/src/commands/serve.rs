@@ -9,14 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use cffs::device::file::{Access, FileDevice, OpenError, User};
 use cffs::vfs::Volume;
 use cffs_serve::fuse::Identity;
 use cffs_serve::fuse::control::{self, AskError, Question, Request};
-use cffs_serve::fuse::farewell::{Farewell, Heard, Word};
+use cffs_serve::fuse::farewell::{Farewell, Heard};
 use cffs_serve::nfs::{BindError, Export, ServeError, Server};
 use cffs_serve::served::Served;
 use cffs_serve::shared::{self, NoObserver, Observer};
@@ -28,15 +27,11 @@ use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::background;
+use crate::ending::{self, Waiting};
 use crate::mount_options::MountOptions;
 use crate::output::{self, note};
 use crate::web::WebOptions;
 use crate::{image, privileges, service_manager, udev};
-
-/// How long --stop waits for a server to complete its image.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// After which --stop says that it waits.
-const NOTICE: Duration = Duration::from_secs(2);
 
 /// Serve a volume to NFS clients, or a page about it, without a mount
 ///
@@ -244,41 +239,18 @@ impl Serve {
         let farewell = Farewell::ask_unmounted(&self.source, process.pid);
         kill_process(pid, Signal::TERM).with_context(|| format!("stopping {process}"))?;
         match farewell {
-            Ok(mut farewell) => self.last_word(&mut farewell)?,
+            Ok(mut farewell) => {
+                let waiting = Waiting::new("serve", &self.source);
+                ending::last_word(waiting, &mut farewell, Heard::Nothing, |_| Ok(()))?;
+            }
             Err(error) => {
-                note!("cffs serve: {process} did not say how it ends ({error}): its log does");
+                note!(
+                    "cffs serve: {process} cannot be asked how it ends ({error}): its image is read"
+                );
+                ending::last_state("serve", &self.source)?;
             }
         }
-        FileDevice::open_waiting(&self.source, Access::ReadWrite, PATIENCE)
-            .with_context(|| format!("waiting for {process}"))?;
         Ok(ExitCode::SUCCESS)
-    }
-}
-
-impl Serve {
-    /// Waits for what becomes of the volume.
-    fn last_word(&self, farewell: &mut Farewell) -> anyhow::Result<()> {
-        let path = self.source.display();
-        let began = Instant::now();
-        let mut is_waiting = false;
-        loop {
-            match farewell.listen(NOTICE) {
-                Heard::Word(Word::Closed) => return Ok(()),
-                Heard::Word(Word::Failed(why)) => {
-                    farewell.wait_for_exit(NOTICE);
-                    bail!("{why} {path}");
-                }
-                Heard::End => bail!(
-                    "the server ended before the image was complete; the next opening recovers it, or: \
-                     cffs fsck -p {path}"
-                ),
-                Heard::Word(_) | Heard::Nothing if began.elapsed() < NOTICE || is_waiting => {}
-                Heard::Word(_) | Heard::Nothing => {
-                    note!("cffs serve: waiting until {path} is complete");
-                    is_waiting = true;
-                }
-            }
-        }
     }
 }
 

@@ -1,14 +1,4 @@
 //! `cffs umount`: unmounts, and returns when the image is complete.
-//!
-//! ```text
-//!   ask the server for its last word ──▶ unmount(2) ──▶ hear it:  Closed    0, when its process has ended
-//!                                                                Failed    1, what is lost
-//!                                                                Serving   1, who still uses the volume
-//!                                                                the end   1, the server died
-//! ```
-//!
-//! Without a server that can be asked (it has died, or belongs to a user who keeps others out), what the
-//! image says has to do.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -17,30 +7,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use cffs::device::BlockDevice;
-use cffs::device::file::{Access, FileDevice, OpenError};
-use cffs::format::Superblock;
-use cffs::format::superblock::{SUPERBLOCK_BYTES, State};
 use cffs_serve::fuse::control::{self, AskError};
-use cffs_serve::fuse::farewell::{Farewell, Heard, Word};
+use cffs_serve::fuse::farewell::{Farewell, Heard};
 use clap::Args;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
+use crate::ending::{self, INTERVAL, NOTICE, Waiting};
 use crate::mounts::{self, Mounted};
-use crate::output::{self, note};
+use crate::output;
 
-/// How long the server may take without a word to the user.
-const QUIET: Duration = Duration::from_secs(2);
-/// How long a server that nobody uses any more may take to notice.
-const NOTICE: Duration = Duration::from_secs(5);
-/// How long a server that cannot be asked may take to complete the image.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// This command, in what is printed about its waiting.
+const NAME: &str = "umount";
 /// How long a mount may be busy before that is reported: a command that looks for the mount of an image
 /// asks each server, and keeps its mount busy for that moment.
 const GLANCE: Duration = Duration::from_millis(500);
-/// How often the state of things is looked at.
-const INTERVAL: Duration = Duration::from_millis(20);
 
 /// Unmount a volume and return when its image is complete
 ///
@@ -78,7 +59,10 @@ impl Umount {
         match farewell {
             Some(mut farewell) => {
                 let heard = unmount_heard(&mounted, &mut farewell)?;
-                last_word(&mounted, &mut farewell, heard)?;
+                let waiting = Waiting::new(NAME, &mounted.source);
+                ending::last_word(waiting, &mut farewell, heard, |waited| {
+                    in_use(&mounted, waited)
+                })?;
             }
             None => {
                 unmount(directory, false)?;
@@ -103,7 +87,7 @@ fn unmount_heard(mounted: &Mounted, farewell: &mut Farewell) -> anyhow::Result<H
     let (done, ended) = mpsc::channel();
     let path = mounted.directory.clone();
     thread::spawn(move || done.send(unmount(&path, false)));
-    let mut waiting = Waiting::new();
+    let mut waiting = Waiting::new(NAME, &mounted.source);
     let mut heard = Heard::Nothing;
     loop {
         match ended.recv_timeout(INTERVAL) {
@@ -115,79 +99,23 @@ fn unmount_heard(mounted: &Mounted, farewell: &mut Farewell) -> anyhow::Result<H
             continue;
         }
         heard = farewell.listen(INTERVAL);
-        if let Heard::Word(Word::Waiting(what)) = &heard {
-            waiting.what.clone_from(what);
-        }
-        waiting.say(&mounted.source);
+        waiting.hear(&heard);
+        waiting.note();
     }
 }
 
-/// Notes on standard error about an unmount that takes its time.
-struct Waiting {
-    began: Instant,
-    /// What the server last said that it waits for.
-    what: String,
-    said: Option<String>,
-}
-
-impl Waiting {
-    fn new() -> Waiting {
-        Waiting { began: Instant::now(), what: String::new(), said: None }
+/// Fails if the volume is mounted elsewhere, or if its server should have noticed the unmount by now.
+fn in_use(mounted: &Mounted, waited: Duration) -> anyhow::Result<()> {
+    still_mounted(mounted)?;
+    if waited > NOTICE {
+        bail!(
+            "{} is unmounted, but {} is still in use, and not complete: by a tree that was unmounted \
+             with -l and in which files are open, or in a mount namespace that you may not look into",
+            mounted.directory.display(),
+            mounted.source.display()
+        );
     }
-
-    /// Says that the volume is waited for, and what for if that is known, once for each.
-    fn say(&mut self, place: &Path) {
-        if self.began.elapsed() < QUIET || self.said.as_ref() == Some(&self.what) {
-            return;
-        }
-        let separator = if self.what.is_empty() { "" } else { ": " };
-        let place = place.display();
-        note!("cffs umount: waiting until {place} is complete{separator}{}", self.what);
-        self.said = Some(self.what.clone());
-    }
-}
-
-/// Waits for what the server says last, after something that it said before.
-fn last_word(mounted: &Mounted, farewell: &mut Farewell, mut heard: Heard) -> anyhow::Result<()> {
-    let image = mounted.source.display();
-    let mut waiting = Waiting::new();
-    let mut is_closing = false;
-    loop {
-        match heard {
-            Heard::Word(Word::Closed) => {
-                if !farewell.wait_for_exit(NOTICE) {
-                    note!(
-                        "cffs umount: {image} is complete and free, but its server has not ended"
-                    );
-                }
-                return Ok(());
-            }
-            Heard::Word(Word::Failed(why)) => {
-                farewell.wait_for_exit(NOTICE);
-                bail!("{image}: {why} {image}");
-            }
-            Heard::Word(Word::Serving) => {}
-            Heard::Word(Word::Closing) => is_closing = true,
-            Heard::Word(Word::Waiting(what)) => waiting.what = what,
-            Heard::Nothing if is_closing => waiting.say(&mounted.source),
-            Heard::Nothing => {
-                still_mounted(mounted)?;
-                if waiting.began.elapsed() > NOTICE {
-                    bail!(
-                        "{} is unmounted, but {image} is still in use, and not complete: by a tree \
-                         that was unmounted with -l and in which files are open, or in a mount \
-                         namespace that you may not look into",
-                        mounted.directory.display()
-                    );
-                }
-            }
-            Heard::End => bail!(
-                "the server of {image} ended before the image was complete; the next mount recovers \
-                 it, or: cffs fsck -p {image}"
-            ),
-        }
-        heard = farewell.listen(INTERVAL);
-    }
+    Ok(())
 }
 
 /// Fails if the volume is mounted elsewhere, and says where.
@@ -213,44 +141,20 @@ fn still_mounted(mounted: &Mounted) -> anyhow::Result<()> {
 
 /// What became of a volume whose server could not be asked, by what its image says.
 fn last_state(mounted: &Mounted, is_dead: bool) -> anyhow::Result<()> {
-    let image = mounted.source.display();
-    match state_when_free(&mounted.source)? {
-        // Nothing was there to be completed.
-        _ if mounted.is_read_only => Ok(()),
-        Some(State::InUse) => bail!(
-            "the server of {image} ended before the image was complete; the next mount recovers it, \
-             or: cffs fsck -p {image}"
-        ),
-        _ if is_dead => bail!(
-            "the server of {image} had ended before the unmount: the image is whole, but what was \
-             changed in the server's last seconds may be lost"
-        ),
-        _ => Ok(()),
+    let image = &mounted.source;
+    if mounted.is_read_only {
+        // Nothing is there to be completed.
+        return ending::state_when_free(NAME, image).map(drop);
     }
-}
-
-/// Waits until nobody has the image and returns how it was left. `None` where that cannot be known: it
-/// is out of reach, or was mounted again at once.
-fn state_when_free(image: &Path) -> anyhow::Result<Option<State>> {
-    let device = match FileDevice::open_waiting(image, Access::ReadOnly, QUIET) {
-        Err(OpenError::InUse { .. }) => {
-            if mounts::of_source(image).is_some() {
-                return Ok(None);
-            }
-            let began = Instant::now() - QUIET;
-            Waiting { began, ..Waiting::new() }.say(image);
-            FileDevice::open_waiting(image, Access::ReadOnly, PATIENCE)
-        }
-        outcome => outcome,
-    };
-    let device = match device {
-        Ok(device) => device,
-        Err(error @ OpenError::InUse { .. }) => return Err(error.into()),
-        Err(_) => return Ok(None),
-    };
-    let mut bytes = [0; SUPERBLOCK_BYTES];
-    device.read_at(0, &mut bytes)?;
-    Ok(Superblock::decode(&bytes, 0).ok().map(|superblock| superblock.state))
+    ending::last_state(NAME, image)?;
+    if is_dead {
+        bail!(
+            "the server of {} had ended before the unmount: the image is whole, but what was changed \
+             in the server's last seconds may be lost",
+            image.display()
+        );
+    }
+    Ok(())
 }
 
 /// Takes a mount out of the tree.

@@ -4,6 +4,8 @@
 pub mod failing;
 
 use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -60,6 +62,19 @@ impl Scratch {
     pub fn named<const N: usize>(&self, program: &OsStr, arguments: [&str; N]) -> Command {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).env_remove("CFFS_LOG");
+        command
+    }
+
+    /// The program as the user `nobody` runs it, which takes root. It is a copy in this directory, which
+    /// others may search then: the repository may lie where they may not, below `/root`.
+    pub fn cffs_by_nobody<const N: usize>(&self, arguments: [&str; N]) -> Command {
+        let program = self.path().join("cffs");
+        if !program.exists() {
+            std::fs::copy(CFFS, &program).expect("copied");
+        }
+        std::fs::set_permissions(self.path(), PermissionsExt::from_mode(0o755)).expect("set");
+        let mut command = self.named(program.as_os_str(), arguments);
+        command.uid(65534).gid(65534);
         command
     }
 

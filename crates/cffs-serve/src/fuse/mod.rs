@@ -32,7 +32,7 @@ use cffs::vfs::types::AtimeMode;
 use fuse_ring::protocol::{Features, Wishes};
 use fuse_ring::{Config, MountOptions, Session, Transport, Unmount, Unmounter};
 
-use crate::served::Served;
+use crate::served::{Counters, Served};
 
 mod adapter;
 mod caches;
@@ -335,6 +335,12 @@ impl Server {
         self.closing.set_beside(beside);
         // There is one at most.
         let _ = self.served.exports.set(exports);
+    }
+
+    /// Shows the requests to the object store that the volume lies in among its counters.
+    pub fn set_store(&self, requests: Counters) {
+        // There is one at most.
+        let _ = self.served.store.set(requests);
     }
 
     /// Serves until the volume is unmounted, and closes it, or until this program is to be replaced.

@@ -29,6 +29,9 @@ pub use regrouping::{RegroupRequest, RegroupStatus};
 use scrubbing::Scrubbing;
 pub use scrubbing::{Pace, ScrubStatus, Stage};
 
+/// Counts what only the device below a volume knows, by kind.
+pub type Counters = Box<dyn Fn() -> Value + Send + Sync>;
+
 /// A volume that is being served.
 pub struct Served {
     volume: Arc<Volume>,
@@ -36,6 +39,8 @@ pub struct Served {
     pub(crate) identity: OnceLock<Identity>,
     /// Known where it is served by NFS.
     pub(crate) exports: OnceLock<Arc<dyn Exports>>,
+    /// Known where it lies in an object store.
+    pub(crate) store: OnceLock<Counters>,
     pub(crate) requests: Requests,
     scrubbing: Arc<Scrubbing>,
     checking: Arc<Checking>,
@@ -49,6 +54,7 @@ impl Served {
             volume,
             identity: OnceLock::new(),
             exports: OnceLock::new(),
+            store: OnceLock::new(),
             requests: Requests::default(),
             scrubbing: Arc::default(),
             checking: Arc::default(),
@@ -89,6 +95,9 @@ impl Served {
         shown["transport"] = self.identity().map(|server| server.transport.as_str()).into();
         if let Some(exports) = self.exports() {
             shown["nfs"] = exports.calls();
+        }
+        if let Some(store) = self.store.get() {
+            shown["store"] = store();
         }
         shown
     }
