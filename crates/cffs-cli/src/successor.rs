@@ -1,10 +1,11 @@
 //! Becoming another program in the same process while a volume stays mounted, and being that program.
 //!
-//! What is handed over lies in a file in memory, whose descriptor's number is in the environment.
+//! What is handed over lies in a file in memory, whose descriptor's number is in the environment: a line of
+//! JSON, and behind it the replies that NFS clients may ask for again.
 
 use std::convert::Infallible;
 use std::fs::File;
-use std::io::{Read, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use std::process::Command;
 use anyhow::Context;
 use cffs::device::file::{Access, FileDevice, Inheritance, inherited_descriptor};
 use cffs_serve::fuse::restart::{State, Suspended};
+use cffs_serve::nfs;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
@@ -26,6 +28,8 @@ struct Estate {
     hold: Vec<RawFd>,
     is_whole: bool,
     state: State,
+    /// What serves NFS clients beside the mount.
+    nfs: Option<nfs::State>,
 }
 
 /// What the program before this one left.
@@ -36,6 +40,8 @@ pub struct Inherited {
     pub device: FileDevice,
     /// The mount.
     pub suspended: Suspended,
+    /// What served NFS clients beside it. The mount can be served without.
+    pub nfs: Option<io::Result<nfs::Handover>>,
 }
 
 /// Whether this program takes the place of another.
@@ -52,10 +58,14 @@ pub fn inherited(access: Access) -> anyhow::Result<Option<Inherited>> {
     let mut bytes = Vec::new();
     file.rewind()?;
     file.read_to_end(&mut bytes)?;
-    let estate: Estate = serde_json::from_slice(&bytes).context("what was handed over")?;
-    let Estate { source, file, hold, is_whole, state } = estate;
+    let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
+    let (line, replies) = bytes.split_at(end);
+    let estate: Estate = serde_json::from_slice(line).context("what was handed over")?;
+    let Estate { source, file, hold, is_whole, state, nfs } = estate;
     let device = FileDevice::inherit(&Inheritance { file, hold, is_whole }, access)?;
-    Ok(Some(Inherited { source, device, suspended: Suspended::from_state(state)? }))
+    let replies = replies.strip_prefix(b"\n").unwrap_or_default().to_vec();
+    let nfs = nfs.map(|state| nfs::Handover::from_state(state, replies));
+    Ok(Some(Inherited { source, device, suspended: Suspended::from_state(state)?, nfs }))
 }
 
 /// Becomes `program`, with this one's arguments. Returns only if that fails.
@@ -64,15 +74,17 @@ pub fn become_program(
     source: &Path,
     device: &FileDevice,
     suspended: &Suspended,
+    nfs: Option<&nfs::Handover>,
 ) -> anyhow::Error {
     let failed = |outcome: anyhow::Result<Infallible>| match outcome {
         Ok(never) => match never {},
         Err(error) => error,
     };
-    let error = failed(try_become(program, source, device, suspended));
+    let error = failed(try_become(program, source, device, suspended, nfs));
     // As before, for programs that this one starts.
     let _ = device.outlive_exec(false);
     let _ = suspended.outlive_exec(false);
+    let _ = nfs.map(|nfs| nfs.outlive_exec(false));
     error
 }
 
@@ -81,13 +93,17 @@ fn try_become(
     source: &Path,
     device: &FileDevice,
     suspended: &Suspended,
+    nfs: Option<&nfs::Handover>,
 ) -> anyhow::Result<Infallible> {
     let Inheritance { file, hold, is_whole } = device.outlive_exec(true)?;
     suspended.outlive_exec(true)?;
-    let estate =
-        Estate { source: source.to_owned(), file, hold, is_whole, state: suspended.state() };
+    nfs.map_or(Ok(()), |nfs| nfs.outlive_exec(true))?;
+    let (source, state) = (source.to_owned(), suspended.state());
+    let estate = Estate { source, file, hold, is_whole, state, nfs: nfs.map(nfs::Handover::state) };
     let mut memory = File::from(memfd_create(c"cffs-succeeds", MemfdFlags::CLOEXEC)?);
     memory.write_all(&serde_json::to_vec(&estate)?)?;
+    memory.write_all(b"\n")?;
+    memory.write_all(nfs.map_or(&[], nfs::Handover::replies))?;
     fcntl_setfd(&memory, FdFlags::empty())?;
     let mut arguments = std::env::args_os();
     let mut command = Command::new(program);

@@ -119,6 +119,8 @@ fn mount_a_volume(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command
     succeed(&mut run(&["mount", "-o", &log, url, at]));
     assert_eq!(fs::read(directory.join("synced")).expect("there"), b"kept");
     fs::write(directory.join("more/d/small"), b"changed").expect("written");
+    let refused = fail(1, &mut run(&["restart", at]));
+    assert!(refused.contains("not restarted") && refused.contains("object store"), "{refused}");
     scratch.umount();
     wait_for(|| run(&["fsck", "-p", url]).output().is_ok_and(|output| output.status.success()));
     assert_eq!(succeed(&mut run(&["cat", url, "/more/d/small"])), "changed");

@@ -199,7 +199,7 @@ fn a_program_that_cannot_take_over_is_refused() {
     let said = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
     assert!(said.contains("cannot take over"), "{said}");
     // It answers as the right one would, and cannot be executed in its place.
-    fs::write(&program, "#!/bin/sh\nrm -- \"$0\"\necho 1\n").expect("written");
+    fs::write(&program, "#!/bin/sh\nrm -- \"$0\"\necho 2\n").expect("written");
     let said = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
     assert!(said.contains("not restarted") && said.contains("No such file"), "{said}");
     fs::write(scratch.mountpoint().join("f"), "served by the old one").expect("written");

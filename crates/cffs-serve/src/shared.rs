@@ -73,6 +73,16 @@ pub trait Exports: Send + Sync {
 
 /// A front end that serves the volume while it is mounted.
 pub trait Beside: Send + Sync {
+    /// Has it answer what it has begun, and take no more until it is to go on, or ends. Its clients wait.
+    ///
+    /// # Errors
+    ///
+    /// Why it goes on as before.
+    fn pause(&self) -> std::result::Result<(), String>;
+
+    /// Has it go on after a pause.
+    fn go_on(&self);
+
     /// Has it answer what it has begun, and end. A second call does nothing.
     ///
     /// # Errors

@@ -41,7 +41,7 @@ impl InMemory {
         let export = "/:insecure,no_root_squash".parse().expect("an export");
         let any = "127.0.0.1:0".parse().expect("an address");
         let server = Server::bind(volume, any, vec![export], Arc::new(NoObserver)).expect("bound");
-        let (address, stopper) = (server.address().expect("bound"), server.stopper().expect("one"));
+        let (address, stopper) = (server.address().expect("bound"), server.stopper());
         let thread = std::thread::spawn(move || server.serve().expect("served"));
         InMemory { address, chilled: 0, stopper, thread: Some(thread) }
     }

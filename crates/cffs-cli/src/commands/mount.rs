@@ -201,8 +201,8 @@ impl Mount {
                 false => self.web.bind(Target::Mounted, source, dir)?,
             }
         };
-        let (fuse_options, mut server, nfs) = match inherited {
-            Some(inherited) => Self::go_on(inherited, options)?,
+        let Mounted { fuse_options, mut server, nfs } = match inherited {
+            Some(inherited) => self.go_on(inherited, options)?,
             None => self.mount(access, options)?,
         };
         // Before any thread is started, since each has its own.
@@ -211,11 +211,13 @@ impl Mount {
         }
         let stopper = Arc::new(Mutex::new(server.stopper()));
         stop_on_signals(Arc::clone(&stopper))?;
-        if let Some(nfs) = nfs {
+        if let (Ok(Some(nfs)), false) = (&nfs, is_successor) {
             note_address(self.nfs, nfs.address()?);
-            let exports = nfs.exports();
-            server.set_beside(Arc::new(nfs.start()?), exports);
         }
+        let mut nfs = match is_successor {
+            true => serve_beside_again(&server, nfs),
+            false => nfs?.map(|nfs| serve_beside(&server, nfs)).transpose()?,
+        };
         let page = page.start(server.served())?;
         if let Some(why) = server.why_no_block_device() {
             note!("cffs mount: mounted as fuse, so that sync(2) does not reach it: {why}");
@@ -231,7 +233,9 @@ impl Mount {
                 tracing::error!(image = %fuse_options.source.display(), %error, "ended");
             })?;
             let Ended::Suspended(suspended) = ended else { return Ok(ExitCode::SUCCESS) };
-            server = Self::give_way(suspended, &fuse_options, options)?;
+            let handover = nfs.take().map(|nfs| nfs.hand_over());
+            let handover = handover.transpose().map_err(anyhow::Error::msg);
+            (server, nfs) = Self::give_way(suspended, handover, &fuse_options, options)?;
             if let Some(page) = &page {
                 page.show(server.served());
             }
@@ -267,12 +271,11 @@ impl Mount {
             let mut nfs = None;
             if let Some(address) = self.nfs {
                 fuse_options.ttl = fuse::TTL_SHARED;
-                let caches = Arc::new(fuse_options.caches.clone());
-                nfs = Some(serve::bind(volume, address, self.export.clone(), caches)?);
+                nfs = Some(self.bind_nfs(volume, address, &fuse_options)?);
             }
             let server = Server::mount(Arc::clone(volume), &self.directory, &fuse_options)
                 .with_context(|| no_mount(&self.directory))?;
-            Ok((fuse_options, server, nfs))
+            Ok(Mounted { fuse_options, server, nfs: Ok(nfs) })
         })();
         if mounted.is_err() {
             volume.close()?;
@@ -300,8 +303,7 @@ impl Mount {
         let counter = device.counter();
         let volume = open_served(source, &Arc::new(device), &watch, options)?;
         let mounted = self.mount_volume(&volume, fuse_options(source, None, watch, options))?;
-        let (_, server, _) = &mounted;
-        server.set_store(Box::new(move || {
+        mounted.server.set_store(Box::new(move || {
             let requests = counter.requests().by_name().into_iter();
             requests.map(|(name, count)| (String::from(name), Value::from(count))).collect()
         }));
@@ -309,31 +311,96 @@ impl Mount {
     }
 
     /// Goes on with a mount whose server this program has replaced.
-    fn go_on(inherited: Inherited, options: &MountOptions) -> anyhow::Result<Mounted> {
-        let Inherited { source, device, suspended } = inherited;
+    fn go_on(&self, inherited: Inherited, options: &MountOptions) -> anyhow::Result<Mounted> {
+        let Inherited { source, device, suspended, nfs } = inherited;
         let device = Arc::new(device);
         let watch = Arc::new(Watch::new(options.stall));
         let volume = open_served(&source, &device, &watch, options)?;
-        let fuse_options = fuse_options(&source, Some(device), watch, options);
+        let mut fuse_options = fuse_options(&source, Some(device), watch, options);
+        if self.nfs.is_some() {
+            fuse_options.ttl = fuse::TTL_SHARED;
+        }
+        let nfs = match nfs {
+            Some(handover) => handover
+                .map_err(anyhow::Error::new)
+                .and_then(|handover| resume_nfs(&volume, handover, &fuse_options)),
+            // The program before this one has lost it.
+            None => {
+                self.nfs.map(|address| self.bind_nfs(&volume, address, &fuse_options)).transpose()
+            }
+        };
         let server = Server::resume(volume, &fuse_options, suspended, None)?;
         tracing::info!(image = %source.display(), "took over from the program before");
-        Ok((fuse_options, server, None))
+        Ok(Mounted { fuse_options, server, nfs })
     }
 
     /// Gives way to the program that is installed now. Where that fails, goes on serving.
     fn give_way(
         suspended: Suspended,
+        handover: anyhow::Result<Option<nfs::Handover>>,
         fuse_options: &fuse::Options,
         options: &MountOptions,
-    ) -> anyhow::Result<Server> {
+    ) -> anyhow::Result<(Server, Option<Arc<nfs::Running>>)> {
         let source = &fuse_options.source;
         let device = fuse_options.device.as_ref().context("no device to hand over")?;
         let program = fuse_options.program.as_ref().context("no program to become")?;
-        let error = successor::become_program(program, source, device, &suspended);
+        let error = match &handover {
+            Ok(nfs) => successor::become_program(program, source, device, &suspended, nfs.as_ref()),
+            Err(_) => anyhow::Error::msg("the NFS server has nothing to hand over"),
+        };
         let failure = format!("{error:#}");
         tracing::error!(failure, "the program was not replaced");
         let volume = open_served(source, device, &fuse_options.watch, options)?;
-        Ok(Server::resume(volume, fuse_options, suspended, Some(failure))?)
+        let resume = |handover| resume_nfs(&volume, handover, fuse_options);
+        let nfs = handover.and_then(|nfs| nfs.map_or(Ok(None), resume));
+        let server = Server::resume(Arc::clone(&volume), fuse_options, suspended, Some(failure))?;
+        let nfs = serve_beside_again(&server, nfs);
+        Ok((server, nfs))
+    }
+
+    fn bind_nfs(
+        &self,
+        volume: &Arc<Volume>,
+        address: SocketAddr,
+        fuse_options: &fuse::Options,
+    ) -> anyhow::Result<nfs::Server> {
+        let caches = Arc::new(fuse_options.caches.clone());
+        serve::bind(volume, address, self.export.clone(), caches)
+    }
+}
+
+/// Goes on with the NFS clients of the server before.
+fn resume_nfs(
+    volume: &Arc<Volume>,
+    handover: nfs::Handover,
+    fuse_options: &fuse::Options,
+) -> anyhow::Result<Option<nfs::Server>> {
+    let caches = Arc::new(fuse_options.caches.clone());
+    Ok(Some(nfs::Server::resume(Arc::clone(volume), handover, caches)?))
+}
+
+/// Serves NFS clients beside a mount.
+fn serve_beside(server: &Server, nfs: nfs::Server) -> anyhow::Result<Arc<nfs::Running>> {
+    tracing::info!(address = %nfs.address()?, "serves NFS beside the mount");
+    let exports = nfs.exports();
+    let running = Arc::new(nfs.start().context("serving by NFS")?);
+    server.set_beside(Arc::clone(&running) as _, exports);
+    Ok(running)
+}
+
+/// Does so after a restart. The mount is served without them where that fails, and says why.
+fn serve_beside_again(
+    server: &Server,
+    nfs: anyhow::Result<Option<nfs::Server>>,
+) -> Option<Arc<nfs::Running>> {
+    match nfs.and_then(|nfs| nfs.map(|nfs| serve_beside(server, nfs)).transpose()) {
+        Ok(nfs) => nfs,
+        Err(error) => {
+            let why = format!("{error:#}");
+            tracing::error!(why, "NFS clients are no longer served");
+            server.beside_failed(why);
+            None
+        }
     }
 }
 
@@ -347,12 +414,16 @@ fn report_ready(in_background: bool) {
     }
 }
 
-/// A mounted volume, how it was mounted, and what listens for NFS clients beside it.
-type Mounted = (fuse::Options, Server, Option<nfs::Server>);
+/// A mounted volume, and how it was mounted.
+struct Mounted {
+    fuse_options: fuse::Options,
+    server: Server,
+    /// What listens for NFS clients beside it; why nothing does, where another server did.
+    nfs: anyhow::Result<Option<nfs::Server>>,
+}
 
 /// Says where the server listens, if it was to find a port by itself.
 fn note_address(asked: Option<SocketAddr>, address: SocketAddr) {
-    tracing::info!(%address, "serves NFS beside the mount");
     if asked.is_some_and(|asked| asked.port() == 0) {
         note!("cffs mount: listens at {address}");
     }
@@ -386,6 +457,8 @@ fn fuse_options(
         dev: options.dev(),
         exec: options.flags.exec.unwrap_or(true),
         no_symlink_follow: options.flags.symlink_follow == Some(false),
+        // In a store there is no file that another program could go on with.
+        program: device.as_ref().and_then(|_| std::env::current_exe().ok()),
         device,
         block_device: options.block_device,
         atime: options.open.atime,
@@ -394,7 +467,6 @@ fn fuse_options(
         watch,
         regroup_after: options.regroup_after,
         cache_bytes: options.open.cache_bytes,
-        program: std::env::current_exe().ok(),
         caches: KernelCaches::default(),
         ttl: fuse::TTL_ALONE,
     }

@@ -144,7 +144,7 @@ impl Serve {
         }
         let address = server.as_ref().map(Server::address).transpose()?;
         let (stop, stopped) = mpsc::channel();
-        let stopper = server.as_ref().map(Server::stopper).transpose()?;
+        let stopper = server.as_ref().map(Server::stopper);
         stop_on_signals(move || {
             if let Some(stopper) = &stopper {
                 stopper.stop();
@@ -291,6 +291,7 @@ fn identity(source: &Path, options: &MountOptions, address: Option<SocketAddr>) 
         mount_type: String::from("not mounted"),
         started: Identity::now(),
         restart_failure: None,
+        nfs_failure: None,
     }
 }
 

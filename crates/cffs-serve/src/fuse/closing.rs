@@ -62,9 +62,23 @@ impl Closing {
         }
     }
 
-    /// Whether there is something that has to end before.
-    pub fn has_beside(&self) -> bool {
-        self.beside.get().is_some()
+    /// Has what is to end before the volume is closed pause, if there is something.
+    ///
+    /// # Errors
+    ///
+    /// Why it goes on as before.
+    pub fn pause_beside(&self) -> Result<(), String> {
+        let Some(beside) = self.beside.get() else { return Ok(()) };
+        // Until it has paused, another thread reads requests in this one's place.
+        fuse_ring::will_wait();
+        beside.pause()
+    }
+
+    /// Has it go on.
+    pub fn beside_goes_on(&self) {
+        if let Some(beside) = self.beside.get() {
+            beside.go_on();
+        }
     }
 
     /// Closes the volume and gives the device back. A second caller waits for the first.

@@ -280,7 +280,9 @@ impl Control {
     ) -> Result<Vec<u8>> {
         let value = match question {
             Question::Info => {
+                let nfs_failure = self.served.nfs_failure.get().cloned();
                 let identity = self.served.identity().map(|identity| identity.shown_to(uid));
+                let identity = identity.map(|identity| Identity { nfs_failure, ..identity });
                 describe::mounted(volume, identity.as_ref())
             }
             Question::Stats => self.served.stats(),
@@ -394,8 +396,8 @@ pub(super) fn check_owner(uid: u32) -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`AskError::NotRestarted`] with the reason; the mount goes on as before. [`AskError::Dead`] if there is
-/// no server any more.
+/// [`AskError::NotRestarted`] with the reason; the mount goes on as before. [`AskError::WithoutNfs`] if it goes
+/// on without its NFS clients. [`AskError::Dead`] if there is no server any more.
 pub fn restart(path: &Path) -> Result<(), AskError> {
     let refused = |why| Err(AskError::NotRestarted(why));
     let before = identity(path)?.started;
@@ -406,10 +408,14 @@ pub fn restart(path: &Path) -> Result<(), AskError> {
     // Each call takes one thread of the old server out of the kernel; the last one waits for the new.
     loop {
         let now = identity(path)?;
-        match now.restart_failure {
+        match (now.restart_failure, now.nfs_failure) {
             _ if now.started == before => {}
-            Some(why) => return refused(why),
-            None => return Ok(()),
+            (Some(why), None) => return refused(why),
+            (Some(why), Some(nfs)) => {
+                return refused(format!("{why}; and NFS clients are no longer served: {nfs}"));
+            }
+            (None, Some(nfs)) => return Err(AskError::WithoutNfs(nfs)),
+            (None, None) => return Ok(()),
         }
     }
 }
@@ -570,6 +576,11 @@ pub enum AskError {
     /// The server's program was not replaced, and serves as before.
     #[error("not restarted: {0}")]
     NotRestarted(String),
+    /// The server's program was replaced, and serves the mount, but NFS clients no longer.
+    #[error(
+        "restarted, but NFS clients are no longer served: {0}; another restart listens for them again"
+    )]
+    WithoutNfs(String),
     /// The server has ended without an unmount.
     #[error("its server has ended; take the mount away with cffs umount")]
     Dead,

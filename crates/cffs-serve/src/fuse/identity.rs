@@ -36,6 +36,9 @@ pub struct Identity {
     pub started: u64,
     /// Why the last attempt to replace this server's program failed.
     pub restart_failure: Option<String>,
+    /// Why NFS clients are no longer served since that attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nfs_failure: Option<String>,
 }
 
 impl Identity {

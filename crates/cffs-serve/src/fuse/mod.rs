@@ -229,6 +229,7 @@ impl Parts {
             mount_type: mount_type.clone(),
             started: Identity::now(),
             restart_failure: failure,
+            nfs_failure: None,
         });
         let Parts { volume, served, closing, farewells, watch, .. } = self;
         Server {
@@ -335,6 +336,12 @@ impl Server {
         self.closing.set_beside(beside);
         // There is one at most.
         let _ = self.served.exports.set(exports);
+    }
+
+    /// Shows why the front end beside the mount that was to go on with its clients does not.
+    pub fn beside_failed(&self, why: String) {
+        // There is one at most.
+        let _ = self.served.nfs_failure.set(why);
     }
 
     /// Shows the requests to the object store that the volume lies in among its counters.

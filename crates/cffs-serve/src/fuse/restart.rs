@@ -26,8 +26,9 @@ use serde::{Deserialize, Serialize};
 
 use super::closing::Closing;
 
-/// The version of [`State`] that this program writes and understands.
-pub const VERSION: u32 = 1;
+/// The version of [`State`], and of what a front end beside the mount leaves, that this program writes and
+/// understands.
+pub const VERSION: u32 = 2;
 
 /// The argument with which a program is asked for the version that it understands.
 pub const VERSION_COMMAND: &str = "resume-version";
@@ -130,7 +131,7 @@ pub(super) struct Restarter {
     pub(super) program: Option<PathBuf>,
     /// None over io_uring.
     pub(super) suspender: Option<Suspender>,
-    /// What serves the volume beside the mount. Its clients would lose it meanwhile.
+    /// What serves the volume beside the mount, and has to pause before.
     pub(super) closing: Arc<Closing>,
 }
 
@@ -138,20 +139,14 @@ impl Restarter {
     /// Suspends the session, if what comes after can be expected to work; otherwise says why not, and
     /// nothing has changed.
     pub(super) fn begin(&self, volume: &Volume) -> Result<(), String> {
-        let program = self.program.as_ref().ok_or("this program cannot be replaced")?;
-        if self.closing.has_beside() {
-            return Err(String::from(
-                "the volume is served by NFS, too, which no other program can take over; unmount and \
-                 mount",
-            ));
-        }
+        let program = self.program.as_ref().ok_or(
+            "the volume lies in an object store, where no other program can take it over; unmount and mount",
+        )?;
         let suspender = self.suspender.as_ref().ok_or(
             "requests arrive by io_uring, which no other program can take over; unmount and mount, \
              or use -o transport=dev where this matters",
         )?;
-        if let Some(why) = volume.latched() {
-            return Err(format!("what is in memory could not be written ({why})"));
-        }
+        check_writable(volume)?;
         let shown = program.display();
         let answer = Command::new(program)
             .arg(VERSION_COMMAND)
@@ -162,7 +157,18 @@ impl Restarter {
         if answer.stdout.trim_ascii() != VERSION.to_string().as_bytes() {
             return Err(format!("{shown} cannot take over from this version"));
         }
+        // Its threads may wait for programs whose requests the mount has to answer.
+        self.closing.pause_beside()?;
+        if let Err(why) = check_writable(volume) {
+            self.closing.beside_goes_on();
+            return Err(why);
+        }
         suspender.suspend();
         Ok(())
     }
+}
+
+fn check_writable(volume: &Volume) -> Result<(), String> {
+    let latched = volume.latched();
+    latched.map_or(Ok(()), |why| Err(format!("what is in memory could not be written ({why})")))
 }

@@ -21,6 +21,7 @@ use parking_lot::{Condvar, Mutex};
 use super::pool::{Job, Pool};
 use super::request::{HEAD_BYTES_MAX, Peer, TRANSFER_BYTES_MAX};
 use super::service::Service;
+use super::stop::{Stop, Woken};
 
 /// A record: the longest WRITE.
 const RECORD: Limits =
@@ -34,6 +35,9 @@ const BYTES_MAX: usize = 16 << 20;
 const TOTAL_BYTES_MAX: usize = 256 << 20;
 /// How long a record may take to come, and a reply to be taken.
 const RECORD_TIME: Duration = Duration::from_secs(30);
+/// How long a peer has to close its end, once it has all replies: were it closed here while calls still come,
+/// that would reset it, and lose replies on their way.
+const HANG_UP_TIME: Duration = Duration::from_millis(500);
 /// How long a connection may be idle. Clients connect again when they need to.
 const IDLE_TIME: Duration = Duration::from_secs(6 * 60);
 const READ_AHEAD_BYTES: usize = 64 << 10;
@@ -101,8 +105,14 @@ impl Drop for Permit {
 /// A reply to be written; without bytes, the end of the connection.
 pub(super) type Reply = (Option<Vec<u8>>, Permit);
 
-/// Serves a connection until it ends.
-pub(super) fn serve(stream: &TcpStream, service: &Arc<Service>, pool: &Pool, total: &Arc<Total>) {
+/// Serves a connection until it ends, or no further call is to be taken.
+pub(super) fn serve(
+    stream: &TcpStream,
+    service: &Arc<Service>,
+    pool: &Pool,
+    total: &Arc<Total>,
+    stop: &Stop,
+) {
     let Ok(address) = stream.peer_addr() else { return };
     let ip = address.ip().to_canonical();
     let peer = Peer::new(ip, address.port());
@@ -110,26 +120,42 @@ pub(super) fn serve(stream: &TcpStream, service: &Arc<Service>, pool: &Pool, tot
     thread::scope(|scope| {
         scope.spawn(|| write_replies(stream, to_write));
         let underway = Arc::new(Underway::new(total));
-        match read_calls(stream, service, pool, &peer, &underway, replies) {
+        let calls = TimedStream { stream, until: Instant::now(), stop: Some(stop) };
+        match read_calls(calls, service, pool, &peer, &underway, replies) {
             Ok(()) => {}
             Err(error) => tracing::debug!(peer = %address, %error, "connection ended"),
         }
+        peer.connection.store(true, Ordering::Release);
         // What is under way is answered; the writer ends with the last reply.
     });
+    hang_up(stream);
+}
+
+/// Says that nothing more will come, and lets go of what the peer still sends: it repeats calls that were not
+/// answered.
+fn hang_up(stream: &TcpStream) {
+    if stream.shutdown(Shutdown::Write).is_err() {
+        return;
+    }
+    let mut rest = TimedStream { stream, until: Instant::now() + HANG_UP_TIME, stop: None };
+    let mut ignored = [0; 4096];
+    while rest.read(&mut ignored).is_ok_and(|len| len > 0) {}
 }
 
 fn read_calls(
-    stream: &TcpStream,
+    calls: TimedStream<'_>,
     service: &Arc<Service>,
     pool: &Pool,
     peer: &Peer,
     underway: &Arc<Underway>,
     replies: Sender<Reply>,
 ) -> Result<(), record::RecordError> {
-    let timed = TimedStream { stream, until: Instant::now() };
-    let mut reader = BufReader::with_capacity(READ_AHEAD_BYTES, timed);
+    let mut reader = BufReader::with_capacity(READ_AHEAD_BYTES, calls);
     loop {
         underway.wait_for_room();
+        if reader.get_ref().stop.is_some_and(Stop::is_asked) {
+            return Ok(());
+        }
         reader.get_mut().until = Instant::now() + IDLE_TIME;
         let mut header = [0; 4];
         if reader.read(&mut header[..1])? == 0 {
@@ -158,26 +184,37 @@ fn write_replies(stream: &TcpStream, replies: Receiver<Reply>) {
             let Some(reply) = reply else {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "not a call"));
             };
-            TimedStream { stream, until: Instant::now() + RECORD_TIME }.write_all(&reply)?;
+            TimedStream { stream, until: Instant::now() + RECORD_TIME, stop: None }
+                .write_all(&reply)?;
         }
         Ok(())
     })();
     if let Err(error) = written {
         tracing::debug!(%error, "a connection is given up");
+        // The reader ends with this.
+        let _ = stream.shutdown(Shutdown::Both);
     }
-    // The reader ends with this, if it has not yet.
-    let _ = stream.shutdown(Shutdown::Both);
 }
 
 /// A stream that fails when its time has run out, however slowly bytes trickle in or out.
 struct TimedStream<'a> {
     stream: &'a TcpStream,
     until: Instant,
+    /// What ends reading before.
+    stop: Option<&'a Stop>,
 }
 
 impl Read for TimedStream<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(self.left()?))?;
+        let left = self.left()?;
+        match self.stop {
+            Some(stop) => match stop.wait_for(self.stream, Some(left))? {
+                Woken::Ready => {}
+                Woken::Timeout => return Err(io::ErrorKind::TimedOut.into()),
+                Woken::Stop => return Err(io::Error::other("the server stops")),
+            },
+            None => self.stream.set_read_timeout(Some(left))?,
+        }
         self.stream.read(buf)
     }
 }

@@ -12,6 +12,7 @@ use parking_lot::RwLock;
 
 use super::exports::Export;
 use super::handle::{HANDLE_BYTES, Handles, random};
+use super::handover::Kept;
 use super::translate;
 use crate::shared::{self, Observer};
 
@@ -56,12 +57,47 @@ impl Exported {
         let handles = Handles::of(&volume)?;
         let mut verifier = [0; 8];
         random(&mut verifier)?;
+        let exported = Exported::nothing(volume, handles, observer, verifier);
+        exports.into_iter().try_for_each(|export| exported.add(export))?;
+        Ok(exported)
+    }
+
+    /// Exports what another server did, of the same volume; `None` if that makes no sense. Its verifier is
+    /// good still, since that volume was closed whole.
+    pub fn resume(
+        volume: Arc<Volume>,
+        kept: Kept,
+        observer: Arc<dyn Observer>,
+    ) -> Option<Exported> {
+        let handles = Handles::with_key(&volume, kept.key);
+        let exported = Exported::nothing(volume, handles, observer, kept.verifier);
+        for (text, root) in kept.exports {
+            exported.set(text.parse().ok()?, InodeNo(root)).ok()?;
+        }
+        Some(exported)
+    }
+
+    fn nothing(
+        volume: Arc<Volume>,
+        handles: Handles,
+        observer: Arc<dyn Observer>,
+        verifier: [u8; 8],
+    ) -> Exported {
         let uuid = volume.superblock().uuid;
         let fsid = uuid.iter().fold(0, |fsid: u64, byte| fsid.rotate_left(8) ^ u64::from(*byte));
         let directories = RwLock::default();
-        let exported = Exported { volume, directories, handles, fsid, observer, verifier };
-        exports.into_iter().try_for_each(|export| exported.add(export))?;
-        Ok(exported)
+        Exported { volume, directories, handles, fsid, observer, verifier }
+    }
+
+    /// What another server needs to export the same.
+    pub fn keep(&self) -> Kept {
+        let directories = self.directories();
+        let exports = directories.iter();
+        Kept {
+            exports: exports.map(|it| (it.export.to_string(), it.root.0)).collect(),
+            key: self.handles.key(),
+            verifier: self.verifier,
+        }
     }
 
     /// Exports a directory; in the place of an export of the same path, whose handles stay good.
@@ -71,6 +107,10 @@ impl Exported {
     /// `ENOENT` and `ENOTDIR` if it is no directory; [`Error::Invalid`] if there are too many.
     pub fn add(&self, export: Export) -> Result<()> {
         let root = directory_at(&self.volume, InodeNo::ROOT, &export.path)?.ino;
+        self.set(export, root)
+    }
+
+    fn set(&self, export: Export, root: InodeNo) -> Result<()> {
         let id = self.handles.export_id(&export.path);
         let mut directories = self.directories.write();
         directories.retain(|directory| directory.export.path != export.path);

@@ -82,6 +82,16 @@ impl Handles {
         Ok(Handles { key, uuid })
     }
 
+    /// Those of this volume that another server made with this key.
+    pub fn with_key(volume: &Volume, key: [u8; KEY_BYTES]) -> Handles {
+        Handles { key, uuid: volume.superblock().uuid }
+    }
+
+    /// The key.
+    pub fn key(&self) -> [u8; KEY_BYTES] {
+        self.key
+    }
+
     /// The name of an export in handles.
     pub fn export_id(&self, path: &str) -> u32 {
         let mut hasher = SipHasher24::new_with_key(&self.key);

@@ -18,14 +18,13 @@
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread::{self, JoinHandle, Scope};
+use std::time::Duration;
 
 use cffs::error::Error;
 use cffs::vfs::Volume;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 mod administration;
 mod connection;
@@ -34,21 +33,27 @@ mod exported;
 mod exports;
 mod file;
 pub mod handle;
+mod handover;
 mod names;
 mod pool;
 mod replies;
 mod request;
 mod service;
+mod stop;
 mod translate;
 
 pub use exports::{BadExport, Export, Network, Squash};
+pub use handover::{Handover, State};
 pub use request::Peer;
 pub use service::Service;
 
 use crate::shared::{Beside, Exports, Observer};
 use administration::Administration;
 use connection::Total;
+use exported::Exported;
 use pool::Pool;
+use replies::Replies;
+use stop::{Stop, Woken};
 
 #[cfg(test)]
 mod tests;
@@ -57,6 +62,10 @@ mod tests;
 const WORKERS: usize = 32;
 /// Connections at the same time; another one is closed at once.
 const CONNECTIONS_MAX: usize = 256;
+/// How long peers of a server that stops have to take replies, after which their connections are closed.
+const REPLIES_TIME: Duration = Duration::from_secs(5);
+/// How long calls that are under way then may take, if the server is to pause.
+const CALLS_TIME: Duration = Duration::from_secs(5);
 
 /// Why there is no server.
 #[derive(Debug, thiserror::Error)]
@@ -84,34 +93,56 @@ pub enum ServeError {
     Panicked,
 }
 
+/// Why a server does not go on with what another has handed over.
+#[derive(Debug, thiserror::Error)]
+pub enum ResumeError {
+    /// It was not handed over whole.
+    #[error("what was handed over makes no sense")]
+    Malformed,
+    /// The listener cannot be used.
+    #[error("listening: {0}")]
+    Listener(#[from] io::Error),
+}
+
 /// A server that listens, and answers as soon as [`serve`](Server::serve) runs.
 pub struct Server {
     listener: TcpListener,
     service: Arc<Service>,
     connections: Arc<Connections>,
-    stopping: Arc<AtomicBool>,
+    stop: Arc<Stop>,
 }
 
 /// The connections that are open.
 #[derive(Default)]
 struct Connections {
-    count: AtomicUsize,
     streams: Mutex<Vec<Arc<TcpStream>>>,
+    /// One has ended.
+    ended: Condvar,
     underway: Arc<Total>,
 }
 
-/// Stops a server from another thread.
-pub struct Stopper {
-    listener: OwnedFd,
-    stopping: Arc<AtomicBool>,
+impl Connections {
+    /// Waits until none is left, for so long at most.
+    fn wait_for_none(&self, time: Duration) -> bool {
+        let mut streams = self.streams.lock();
+        !self.ended.wait_while_for(&mut streams, |streams| !streams.is_empty(), time).timed_out()
+    }
+
+    /// Has each end now. What is under way is carried out, and its reply kept.
+    fn cut(&self) {
+        for stream in self.streams.lock().iter() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
 }
+
+/// Stops a server from another thread.
+pub struct Stopper(Arc<Stop>);
 
 impl Stopper {
     /// Has the server end: it takes no further calls, and answers those that it has.
     pub fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-        // Wakes the thread that waits for connections. It fails only where that has ended.
-        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        self.0.end();
     }
 }
 
@@ -127,11 +158,32 @@ impl Server {
         exports: Vec<Export>,
         observer: Arc<dyn Observer>,
     ) -> Result<Server, BindError> {
-        let service = Arc::new(Service::over(volume, exports, observer)?);
-        let listener =
-            TcpListener::bind(address).map_err(|error| BindError::Listen(address, error))?;
-        let (connections, stopping) = (Arc::default(), Arc::default());
-        Ok(Server { listener, service, connections, stopping })
+        let service = Service::over(volume, exports, observer)?;
+        let listen = || Server::listening(TcpListener::bind(address)?, service);
+        listen().map_err(|error| BindError::Listen(address, error))
+    }
+
+    /// Goes on with the clients of a server that was handed over, with a volume that was opened since.
+    ///
+    /// # Errors
+    ///
+    /// [`ResumeError`]
+    pub fn resume(
+        volume: Arc<Volume>,
+        handover: Handover,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Server, ResumeError> {
+        let Handover { listener, kept, replies } = handover;
+        let replies = Replies::from_bytes(&replies).ok_or(ResumeError::Malformed)?;
+        let exported = Exported::resume(volume, kept, observer).ok_or(ResumeError::Malformed)?;
+        Ok(Server::listening(listener, Service::new(exported, replies))?)
+    }
+
+    fn listening(listener: TcpListener, service: Service) -> io::Result<Server> {
+        // Who is to be accepted may be gone by then.
+        listener.set_nonblocking(true)?;
+        let (service, stop) = (Arc::new(service), Arc::new(Stop::new()?));
+        Ok(Server { listener, service, connections: Arc::default(), stop })
     }
 
     /// Where it listens, also if any port was asked for.
@@ -144,13 +196,8 @@ impl Server {
     }
 
     /// The means to end it.
-    ///
-    /// # Errors
-    ///
-    /// Those of dup(2).
-    pub fn stopper(&self) -> io::Result<Stopper> {
-        let listener = self.listener.as_fd().try_clone_to_owned()?;
-        Ok(Stopper { listener, stopping: Arc::clone(&self.stopping) })
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.stop))
     }
 
     /// What is exported, with the clients and the calls of each procedure: for administration.
@@ -164,40 +211,26 @@ impl Server {
     /// # Errors
     ///
     /// [`ServeError`]
-    pub fn serve(self) -> Result<(), ServeError> {
+    pub fn serve(&self) -> Result<(), ServeError> {
+        // Whoever waits for a pause learns of the end, however it comes.
+        let _end = Ending(&self.stop);
         // Not before: threads have the rights of the one that starts them, which binding may need more of.
         let pool = Pool::start(WORKERS).map_err(ServeError::Threads)?;
         let accepted = thread::scope(|scope| {
-            let accepted = loop {
-                let stream = match self.listener.accept() {
-                    _ if self.stopping.load(Ordering::Acquire) => break Ok(()),
-                    Ok((stream, _)) => Arc::new(stream),
-                    Err(error) if is_of_connection(&error) => continue,
-                    Err(error) => break Err(error),
-                };
-                let connections = &self.connections;
-                if connections.count.load(Ordering::Acquire) >= CONNECTIONS_MAX {
-                    tracing::warn!("{CONNECTIONS_MAX} connections are open; another is refused");
-                    continue;
+            loop {
+                let accepted = self.accept(scope, &pool);
+                if accepted.is_err() {
+                    self.stop.end();
                 }
-                connections.count.fetch_add(1, Ordering::AcqRel);
-                connections.streams.lock().push(Arc::clone(&stream));
-                let (service, pool) = (&self.service, &pool);
-                scope.spawn(move || {
-                    // Replies are small, and somebody waits for each.
-                    let _ = stream.set_nodelay(true);
-                    service.guard(|| {
-                        connection::serve(&stream, service, pool, &connections.underway);
-                    });
-                    connections.streams.lock().retain(|other| !Arc::ptr_eq(other, &stream));
-                    connections.count.fetch_sub(1, Ordering::AcqRel);
-                });
-            };
-            for stream in self.connections.streams.lock().iter() {
-                // Its reader ends, and its writer when all is answered.
-                let _ = stream.shutdown(Shutdown::Read);
+                let all_ended = self.connections.wait_for_none(REPLIES_TIME) || {
+                    self.connections.cut();
+                    // One that ends waits for calls that are under way, however long they take.
+                    self.connections.wait_for_none(CALLS_TIME)
+                };
+                if !self.stop.stay(all_ended) {
+                    break accepted;
+                }
             }
-            accepted
         });
         pool.end();
         tracing::info!(calls = ?self.service.calls(), "NFS server ended");
@@ -206,13 +239,69 @@ impl Server {
         }
         Ok(accepted?)
     }
+
+    /// Takes connections until it is to take no more.
+    fn accept<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        pool: &'scope Pool,
+    ) -> io::Result<()> {
+        loop {
+            if self.stop.wait_for(&self.listener, None)? == Woken::Stop {
+                return Ok(());
+            }
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => Arc::new(stream),
+                Err(error) if is_of_connection(&error) => continue,
+                Err(error) => return Err(error),
+            };
+            let connections = &self.connections;
+            let mut streams = connections.streams.lock();
+            if streams.len() >= CONNECTIONS_MAX {
+                tracing::warn!("{CONNECTIONS_MAX} connections are open; another is refused");
+                continue;
+            }
+            streams.push(Arc::clone(&stream));
+            drop(streams);
+            scope.spawn(move || {
+                // Replies are small, and somebody waits for each.
+                let _ = stream.set_nodelay(true);
+                self.service.guard(|| {
+                    connection::serve(
+                        &stream,
+                        &self.service,
+                        pool,
+                        &connections.underway,
+                        &self.stop,
+                    );
+                });
+                connections.streams.lock().retain(|other| !Arc::ptr_eq(other, &stream));
+                connections.ended.notify_all();
+            });
+        }
+    }
+
+    /// What another server needs to go on with its clients.
+    fn hand_over(self) -> Handover {
+        let (kept, replies) = (self.service.exported().keep(), self.service.replies());
+        Handover { listener: self.listener, kept, replies }
+    }
+}
+
+/// Has a server count as ended when this is dropped.
+struct Ending<'a>(&'a Stop);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 /// A server that runs beside another front end of the volume.
 pub struct Running {
-    stopper: Stopper,
+    stop: Arc<Stop>,
     service: Arc<Service>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<JoinHandle<Server>>>,
 }
 
 impl Server {
@@ -222,25 +311,55 @@ impl Server {
     ///
     /// Those of starting a thread.
     pub fn start(self) -> io::Result<Running> {
-        let (stopper, service) = (self.stopper()?, Arc::clone(&self.service));
+        let (stop, service) = (Arc::clone(&self.stop), Arc::clone(&self.service));
         let serve = move || {
             if let Err(error) = self.serve() {
                 tracing::error!(%error, "the NFS server ended; the volume is mounted still");
             }
+            self
         };
         let thread = thread::Builder::new().name(String::from("nfs")).spawn(serve)?;
-        Ok(Running { stopper, service, thread: Mutex::new(Some(thread)) })
+        Ok(Running { stop, service, thread: Mutex::new(Some(thread)) })
+    }
+}
+
+impl Running {
+    /// Ends a server that has [paused](Beside::pause), for another to go on with its clients. They
+    /// wait meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// It has panicked, or ended before.
+    pub fn hand_over(&self) -> Result<Handover, String> {
+        Ok(self.join()?.ok_or("the NFS server has ended before")?.hand_over())
+    }
+
+    fn join(&self) -> Result<Option<Server>, String> {
+        self.stop.end();
+        let ended = self.thread.lock().take().map(JoinHandle::join).transpose();
+        match ended {
+            Ok(server) if !self.service.panicked() => Ok(server),
+            _ => Err(String::from("a front end panicked, as the log says")),
+        }
     }
 }
 
 impl Beside for Running {
-    fn end(&self) -> Result<(), String> {
-        self.stopper.stop();
-        let ended = self.thread.lock().take().map_or(Ok(()), JoinHandle::join);
-        if ended.is_err() || self.service.panicked() {
-            return Err(String::from("a front end panicked, as the log says"));
+    fn pause(&self) -> Result<(), String> {
+        if self.stop.pause() {
+            return Ok(());
         }
-        Ok(())
+        Err(String::from(
+            "the NFS server has ended, or calls of its clients wait for the device still; see its log",
+        ))
+    }
+
+    fn go_on(&self) {
+        self.stop.go_on();
+    }
+
+    fn end(&self) -> Result<(), String> {
+        self.join().map(drop)
     }
 
     fn broken(&self) {
@@ -257,5 +376,11 @@ fn is_of_connection(error: &io::Error) -> bool {
         // Until a connection ends there is nothing to be done.
         thread::sleep(std::time::Duration::from_millis(100));
     }
-    is_full || matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
+    let passes = [
+        io::ErrorKind::ConnectionAborted,
+        io::ErrorKind::Interrupted,
+        // It was gone before it was accepted.
+        io::ErrorKind::WouldBlock,
+    ];
+    is_full || passes.contains(&error.kind())
 }

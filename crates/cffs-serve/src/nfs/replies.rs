@@ -2,11 +2,12 @@
 //! the reply repeats the call, and what must not happen twice happens once.
 //!
 //! A call is the same if address, number, procedure and arguments are, and if it comes by the same
-//! connection or the one it first came by is gone: two clients of one machine may well number their
-//! calls alike.
+//! connection or no more calls come by the one it first came by: two clients of one machine may well number
+//! their calls alike.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Condvar, Mutex};
@@ -30,8 +31,9 @@ pub struct Key {
     pub arguments: u64,
 }
 
-/// A connection, for as long as somebody has this.
-pub type Connection = Arc<()>;
+/// A connection, for as long as somebody has this; and whether no more calls come by it, though some that came
+/// may be under way.
+pub type Connection = Arc<AtomicBool>;
 
 /// The replies of one server.
 #[derive(Default)]
@@ -45,7 +47,7 @@ struct Kept {
 }
 
 struct Slot {
-    connection: Weak<()>,
+    connection: Weak<AtomicBool>,
     reply: Mutex<Progress>,
     done: Condvar,
 }
@@ -94,9 +96,55 @@ impl Replies {
         }
     }
 
+    /// The replies, from the oldest to the newest, for another server. Nothing is under way.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let kept = self.0.lock();
+        let mut bytes = Vec::new();
+        for key in &kept.order {
+            let Some(slot) = kept.by_key.get(key) else { continue };
+            if let Progress::Done(reply) = &*slot.reply.lock() {
+                let address = match key.address {
+                    IpAddr::V4(address) => address.to_ipv6_mapped(),
+                    IpAddr::V6(address) => address,
+                };
+                bytes.extend(address.octets());
+                bytes.extend(key.xid.to_be_bytes());
+                bytes.extend(key.procedure.to_be_bytes());
+                bytes.extend(key.arguments.to_be_bytes());
+                bytes.extend((reply.len() as u32).to_be_bytes());
+                bytes.extend(reply);
+            }
+        }
+        bytes
+    }
+
+    /// The replies of another server. The connections by which the calls came are gone. `None` if that are no
+    /// replies.
+    pub fn from_bytes(mut bytes: &[u8]) -> Option<Replies> {
+        let replies = Replies::default();
+        let gone = Connection::default();
+        while !bytes.is_empty() {
+            let address = Ipv6Addr::from(*take(&mut bytes)?);
+            let key = Key {
+                address: IpAddr::V6(address).to_canonical(),
+                xid: u32::from_be_bytes(*take(&mut bytes)?),
+                procedure: u32::from_be_bytes(*take(&mut bytes)?),
+                arguments: u64::from_be_bytes(*take(&mut bytes)?),
+            };
+            let len = u32::from_be_bytes(*take(&mut bytes)?) as usize;
+            let (reply, rest) = bytes.split_at_checked(len)?;
+            bytes = rest;
+            replies.enter(key, &gone).fill(reply);
+        }
+        Some(replies)
+    }
+
     fn find(&self, key: Key, connection: &Connection) -> Option<Arc<Slot>> {
         let slot = self.0.lock().by_key.get(&key).cloned()?;
-        let same = slot.connection.upgrade().is_none_or(|first| Arc::ptr_eq(&first, connection));
+        let same = slot
+            .connection
+            .upgrade()
+            .is_none_or(|first| Arc::ptr_eq(&first, connection) || first.load(Ordering::Acquire));
         same.then_some(slot)
     }
 
@@ -117,4 +165,11 @@ impl Replies {
         }
         Ticket(slot)
     }
+}
+
+/// The first bytes, which are taken away.
+fn take<'a, const N: usize>(bytes: &mut &'a [u8]) -> Option<&'a [u8; N]> {
+    let (first, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(first)
 }

@@ -63,13 +63,18 @@ impl Service {
         exports: Vec<Export>,
         observer: Arc<dyn Observer>,
     ) -> cffs::error::Result<Service> {
-        Ok(Service::new(Exported::new(volume, exports, observer)?))
+        Ok(Service::new(Exported::new(volume, exports, observer)?, Replies::default()))
     }
 
-    /// Answers calls about what is exported.
-    pub(super) fn new(exported: Exported) -> Service {
+    /// Answers calls about what is exported, and with these replies those that come again.
+    pub(super) fn new(exported: Exported, replies: Replies) -> Service {
         let calls = std::array::from_fn(|_| AtomicU64::new(0));
-        Service { exported, replies: Replies::default(), calls, panicked: AtomicBool::new(false) }
+        Service { exported, replies, calls, panicked: AtomicBool::new(false) }
+    }
+
+    /// The replies to calls that may come again.
+    pub(super) fn replies(&self) -> Vec<u8> {
+        self.replies.to_bytes()
     }
 
     /// What is exported.

@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
@@ -26,6 +27,7 @@ mod hostile;
 mod mounted;
 mod permissions;
 mod procedures;
+mod stopping;
 
 /// A blocking stream for a client that believes that it is not.
 struct Blocking(TcpStream);
@@ -157,7 +159,7 @@ impl Served {
         let any = "127.0.0.1:0".parse().expect("an address");
         let server = Server::bind(Arc::clone(&volume), any, exports, observer).expect("bound");
         let address = server.address().expect("an address");
-        let stopper = server.stopper().expect("a stopper");
+        let stopper = server.stopper();
         let service = Arc::clone(&server.service);
         let connections = Arc::clone(&server.connections);
         let thread = thread::spawn(move || server.serve());

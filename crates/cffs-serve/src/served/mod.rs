@@ -39,6 +39,8 @@ pub struct Served {
     pub(crate) identity: OnceLock<Identity>,
     /// Known where it is served by NFS.
     pub(crate) exports: OnceLock<Arc<dyn Exports>>,
+    /// Known where it was, and is not since another program took the server's place.
+    pub(crate) nfs_failure: OnceLock<String>,
     /// Known where it lies in an object store.
     pub(crate) store: OnceLock<Counters>,
     pub(crate) requests: Requests,
@@ -54,6 +56,7 @@ impl Served {
             volume,
             identity: OnceLock::new(),
             exports: OnceLock::new(),
+            nfs_failure: OnceLock::new(),
             store: OnceLock::new(),
             requests: Requests::default(),
             scrubbing: Arc::default(),

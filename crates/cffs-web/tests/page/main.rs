@@ -127,6 +127,7 @@ fn identity() -> Identity {
         mount_type: String::from("not mounted"),
         started: Identity::now(),
         restart_failure: None,
+        nfs_failure: None,
     }
 }
 

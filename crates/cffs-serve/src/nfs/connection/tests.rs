@@ -35,8 +35,11 @@ fn bytes_that_trickle_in_do_not_prolong_a_record() {
             thread::sleep(Duration::from_millis(5));
         }
     });
-    let mut timed =
-        TimedStream { stream: &stream, until: Instant::now() + Duration::from_millis(300) };
+    let mut timed = TimedStream {
+        stream: &stream,
+        until: Instant::now() + Duration::from_millis(300),
+        stop: None,
+    };
     let error = timed.read_exact(&mut vec![0; 1 << 20]).expect_err("a megabyte takes an hour");
     assert!(matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock));
     drop(stream);
@@ -53,8 +56,11 @@ fn a_reply_that_is_taken_slowly_is_given_up() {
             thread::sleep(Duration::from_millis(5));
         }
     });
-    let mut timed =
-        TimedStream { stream: &stream, until: Instant::now() + Duration::from_millis(300) };
+    let mut timed = TimedStream {
+        stream: &stream,
+        until: Instant::now() + Duration::from_millis(300),
+        stop: None,
+    };
     let error = timed.write_all(&vec![0; 64 << 20]).expect_err("it takes minutes");
     assert!(matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock));
     peer.shutdown(Shutdown::Both).expect("shut down");

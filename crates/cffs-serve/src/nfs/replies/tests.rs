@@ -30,8 +30,11 @@ fn another_client_is_not_given_it() {
     fill(&replies, 1, &first);
     assert!(replies.get(key(1), &second).is_err(), "both are there: two clients");
     fill(&replies, 2, &first);
-    drop(first);
+    first.store(true, Ordering::Release);
     assert!(replies.get(key(2), &second).is_ok(), "the client has connected again");
+    fill(&replies, 3, &first);
+    drop(first);
+    assert!(replies.get(key(3), &second).is_ok(), "also if that is known to be gone");
 }
 
 #[test]
@@ -57,4 +60,28 @@ fn the_oldest_go_first() {
     assert!(replies.get(key(REPLIES_MAX as u32), &connection).is_ok());
     assert!(replies.get(key(1), &connection).is_ok());
     assert!(replies.get(key(0), &connection).is_err());
+}
+
+#[test]
+fn another_server_has_them_all_in_their_order() {
+    let replies = Replies::default();
+    let connection = Connection::default();
+    let v6 = Key { address: "2001:db8::7".parse().expect("one"), ..key(1) };
+    let Err(ticket) = replies.get(v6, &connection) else { panic!("answered before") };
+    ticket.fill(b"of version 6");
+    (1..REPLIES_MAX as u32 - 1).for_each(|xid| fill(&replies, xid, &connection));
+    let underway = replies.get(Key { procedure: 9, ..key(0) }, &connection);
+    let bytes = replies.to_bytes();
+    drop(underway);
+    let again = Replies::from_bytes(&bytes).expect("replies");
+    let other = Connection::default();
+    assert_eq!(again.get(v6, &other).ok().as_deref(), Some(&b"of version 6"[..]));
+    assert!((1..REPLIES_MAX as u32 - 1).all(|xid| again.get(key(xid), &other).is_ok()));
+    assert!(again.get(Key { procedure: 9, ..key(0) }, &other).is_err(), "it was never answered");
+    fill(&again, REPLIES_MAX as u32, &other);
+    fill(&again, REPLIES_MAX as u32 + 1, &other);
+    assert!(again.get(v6, &other).is_err(), "the oldest went first");
+    for end in 1..40 {
+        assert!(Replies::from_bytes(&bytes[..bytes.len() - end]).is_none(), "{end} are missing");
+    }
 }

@@ -105,7 +105,7 @@ fn a_device_that_fails_is_not_covered_up() {
 }
 
 /// A device that counts its flushes, and holds them back while that is wanted.
-struct Counting {
+pub(super) struct Counting {
     device: MemoryDevice,
     flushes: AtomicUsize,
     holds: Mutex<bool>,
@@ -113,7 +113,7 @@ struct Counting {
 }
 
 impl Counting {
-    fn new(log_bytes: u64) -> Counting {
+    pub(super) fn new(log_bytes: u64) -> Counting {
         let device = MemoryDevice::new(64 << 20);
         let options = MkfsOptions { log_bytes, ..MkfsOptions::default() };
         cffs::mkfs::make(&device, &options).expect("made");
@@ -121,7 +121,7 @@ impl Counting {
         Counting { device, flushes, holds, let_go }
     }
 
-    fn hold(&self, holds: bool) {
+    pub(super) fn hold(&self, holds: bool) {
         *self.holds.lock() = holds;
         self.let_go.notify_all();
     }

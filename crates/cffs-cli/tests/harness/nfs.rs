@@ -1,0 +1,159 @@
+//! An NFS client that does what RFC 1813 asks of one whose connection breaks: it connects again, and repeats
+//! the call under the same number.
+
+use std::io::{self, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use nfs_wire::record::{self, Limits};
+use nfs_wire::xdr::{Reader, Writer};
+use nfs_wire::{mount, nfs};
+
+const LIMITS: Limits = Limits { bytes_max: 2 << 20, fragments_max: 64 };
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How a call ended: `nfsstat3`.
+pub const OK: u32 = 0;
+pub const NO_ENTRY: u32 = 2;
+
+/// A client of this machine, as root.
+pub struct Client {
+    port: u16,
+    stream: Option<TcpStream>,
+    last_xid: u32,
+    /// Calls that were sent again.
+    pub repeated: u64,
+}
+
+/// A call under its number, which stays when it is repeated.
+pub struct Call {
+    message: Vec<u8>,
+}
+
+impl Client {
+    /// Numbers calls from the next on: those of clients at one address should differ.
+    pub fn new(port: u16, last_xid: u32) -> Client {
+        Client { port, stream: None, last_xid, repeated: 0 }
+    }
+
+    /// A call of a procedure of NFS.
+    pub fn prepare(&mut self, procedure: u32, arguments: impl FnOnce(&mut Writer)) -> Call {
+        self.prepare_of(nfs::PROGRAM, nfs::VERSION, procedure, arguments)
+    }
+
+    fn prepare_of(
+        &mut self,
+        program: u32,
+        version: u32,
+        procedure: u32,
+        arguments: impl FnOnce(&mut Writer),
+    ) -> Call {
+        self.last_xid += 1;
+        let mut w = Writer::after(vec![0; record::HEADER_BYTES]);
+        [self.last_xid, 0, 2, program, version, procedure].into_iter().for_each(|n| w.u32(n));
+        let mut credentials = Writer::default();
+        credentials.u32(0);
+        credentials.opaque(b"test");
+        (0..3).for_each(|_| credentials.u32(0));
+        w.u32(1);
+        w.opaque(credentials.bytes());
+        w.u32(0);
+        w.u32(0);
+        arguments(&mut w);
+        let mut message = w.into_bytes();
+        record::finish(&mut message);
+        Call { message }
+    }
+
+    /// The results of a call, which is repeated as often as its connection breaks. There has to be somebody
+    /// who listens at any time.
+    pub fn make(&mut self, call: &Call) -> Vec<u8> {
+        loop {
+            match self.try_make(call) {
+                Ok(reply) => return results(&reply),
+                Err(_) => {
+                    self.stream = None;
+                    self.repeated += 1;
+                }
+            }
+        }
+    }
+
+    fn try_make(&mut self, call: &Call) -> io::Result<Vec<u8>> {
+        let stream = self.connected();
+        stream.write_all(&call.message)?;
+        let mut stream = BufReader::new(stream);
+        let mut header = [0; record::HEADER_BYTES];
+        stream.read_exact(&mut header)?;
+        let reply = record::read(&mut stream, header, LIMITS).map_err(io::Error::other)?;
+        assert_eq!(reply[..4], call.message[4..8], "the reply to another call");
+        Ok(reply)
+    }
+
+    /// Makes a call, and loses its reply with the connection. Returns when the server has closed that.
+    pub fn make_and_lose(&mut self, call: &Call) {
+        let stream = self.connected();
+        let sent = stream.write_all(&call.message).and_then(|()| stream.shutdown(Shutdown::Write));
+        if sent.is_ok() {
+            // The server may cut it as well.
+            let _ = io::copy(stream, &mut io::sink());
+        }
+        self.stream = None;
+        self.repeated += 1;
+    }
+
+    fn connected(&mut self) -> &mut TcpStream {
+        self.stream.get_or_insert_with(|| {
+            let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("somebody listens");
+            stream.set_read_timeout(Some(PATIENCE)).expect("set");
+            stream.set_nodelay(true).expect("set");
+            stream
+        })
+    }
+
+    /// The handle of an exported directory; the status if there is none.
+    pub fn mount(&mut self, path: &str) -> Result<Vec<u8>, u32> {
+        let call =
+            self.prepare_of(mount::PROGRAM, mount::VERSION, 1, |w| w.opaque(path.as_bytes()));
+        let results = self.make(&call);
+        let mut r = Reader::new(&results);
+        match r.u32().expect("a status") {
+            OK => Ok(r.opaque(64).expect("a handle").to_vec()),
+            status => Err(status),
+        }
+    }
+}
+
+/// What stands behind the head of a reply.
+fn results(reply: &[u8]) -> Vec<u8> {
+    let mut r = Reader::new(reply);
+    let head: [u32; 6] = std::array::from_fn(|_| r.u32().expect("a head"));
+    assert_eq!(head[1..], [1, 0, 0, 0, 0], "accepted");
+    r.rest().to_vec()
+}
+
+/// The status at the head of results.
+pub fn status(results: &[u8]) -> u32 {
+    Reader::new(results).u32().expect("a status")
+}
+
+/// A directory and a name in it.
+pub fn entry(dir: &[u8], name: &str) -> impl FnOnce(&mut Writer) {
+    move |w| {
+        w.opaque(dir);
+        w.opaque(name.as_bytes());
+    }
+}
+
+/// The handle of what a call has made.
+pub fn made(results: &[u8]) -> Vec<u8> {
+    let mut r = Reader::new(results);
+    assert_eq!(r.u32(), Ok(OK));
+    r.optional(|r| r.opaque(64)).expect("well-formed").expect("a handle").to_vec()
+}
+
+/// The verifier at the end of the results of WRITE and COMMIT.
+pub fn verifier(results: &[u8]) -> [u8; 8] {
+    assert_eq!(status(results), OK);
+    *results.last_chunk().expect("long enough")
+}

@@ -1,0 +1,313 @@
+//! Replacing the program of a server under a mount that NFS clients use, too.
+
+mod harness;
+
+#[path = "harness/nfs.rs"]
+mod nfs;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use harness::{CFFS, Scratch, can_mount, fail, succeed};
+use nfs::{Call, Client, NO_ENTRY, OK, entry, made, status, verifier};
+
+const ALL: &str = "/:no_root_squash,insecure";
+
+const WRITE: u32 = 7;
+const CREATE: u32 = 8;
+const MAKE_DIR: u32 = 9;
+const REMOVE: u32 = 12;
+const REMOVE_DIR: u32 = 13;
+const RENAME: u32 = 14;
+const LINK: u32 = 15;
+const COMMIT: u32 = 21;
+
+fn restart(scratch: &Scratch) {
+    succeed(scratch.cffs(["restart"]).arg(scratch.mountpoint()));
+}
+
+/// Mounts with a program, serves NFS clients at a port of its choice, and returns the port.
+fn mount_with(scratch: &Scratch, program: &Path, more: &[&str]) -> u16 {
+    let mut mount = scratch.named(program.as_os_str(), ["mount", "-o", "transport=dev"]);
+    mount.args(["-o", &scratch.log_option(), "--nfs", "127.0.0.1:0", "--export", ALL]).args(more);
+    let output = mount.arg(scratch.image()).arg(scratch.mountpoint()).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let address = said.lines().find_map(|line| line.strip_prefix("cffs mount: listens at "));
+    let port = address.and_then(|address| address.rsplit_once(':')).expect("an address").1;
+    port.parse().expect("a port")
+}
+
+/// Numbers that look random, the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// A client that loses one reply in four.
+struct Forgetful {
+    client: Client,
+    random: Random,
+    verifiers: BTreeSet<[u8; 8]>,
+}
+
+impl Forgetful {
+    fn make(&mut self, call: &Call) -> Vec<u8> {
+        if self.random.below(4) == 0 {
+            self.client.make_and_lose(call);
+        }
+        self.client.make(call)
+    }
+
+    /// A change of names that fails if it is made twice.
+    #[track_caller]
+    fn once(
+        &mut self,
+        procedure: u32,
+        arguments: impl FnOnce(&mut nfs_wire::xdr::Writer),
+    ) -> Vec<u8> {
+        let call = self.client.prepare(procedure, arguments);
+        let results = self.make(&call);
+        assert_eq!(status(&results), OK, "procedure {procedure} was carried out twice, or lost");
+        results
+    }
+
+    fn round(&mut self, root: &[u8], number: u64) {
+        let (a, b, c) = (format!("a{number}"), format!("b{number}"), format!("c{number}"));
+        let dir = made(&self.once(MAKE_DIR, |w| {
+            entry(root, &format!("d{number}"))(w);
+            (0..6).for_each(|_| w.u32(0));
+        }));
+        let file = made(&self.once(CREATE, |w| {
+            entry(&dir, &a)(w);
+            w.u32(2);
+            w.u64(number);
+        }));
+        for page in 0..3 {
+            let data = vec![number as u8; 4096];
+            let results = self.once(WRITE, |w| {
+                w.opaque(&file);
+                w.u64(page * 4096);
+                w.u32(4096);
+                w.u32(0);
+                w.opaque(&data);
+            });
+            self.verifiers.insert(verifier(&results));
+        }
+        self.once(RENAME, |w| {
+            entry(&dir, &a)(w);
+            entry(&dir, &b)(w);
+        });
+        self.once(LINK, |w| {
+            w.opaque(&file);
+            entry(&dir, &c)(w);
+        });
+        let results = self.once(COMMIT, |w| {
+            w.opaque(&file);
+            w.u64(0);
+            w.u32(0);
+        });
+        self.verifiers.insert(verifier(&results));
+        self.once(REMOVE, entry(&dir, &b));
+        if !number.is_multiple_of(4) {
+            self.once(REMOVE, entry(&dir, &c));
+            self.once(REMOVE_DIR, entry(root, &format!("d{number}")));
+        }
+    }
+}
+
+/// Clients that change names and write without a pause, lose replies, and are cut off by restarts: each
+/// change is made once, and what is written need not be written again.
+#[test]
+fn nothing_is_lost_and_nothing_is_done_twice() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let port = mount_with(&scratch, Path::new(CFFS), &[]);
+    let done = &AtomicBool::new(false);
+    let (rounds, repeated, verifiers) = thread::scope(|scope| {
+        let clients: Vec<_> = (1..=4_u32)
+            .map(|number| {
+                scope.spawn(move || {
+                    let client = Client::new(port, number << 24);
+                    let random = Random(number.into());
+                    let mut it = Forgetful { client, random, verifiers: BTreeSet::new() };
+                    let root = it.client.mount("/").expect("exported");
+                    let mut round = u64::from(number) << 32;
+                    while !done.load(Ordering::Relaxed) {
+                        it.round(&root, round);
+                        round += 1;
+                    }
+                    (round & 0xffff_ffff, it.client.repeated, it.verifiers)
+                })
+            })
+            .collect();
+        for _ in 0..6 {
+            thread::sleep(std::time::Duration::from_millis(150));
+            restart(&scratch);
+        }
+        done.store(true, Ordering::Relaxed);
+        clients.into_iter().map(|client| client.join().expect("no call failed")).fold(
+            (Vec::new(), 0, BTreeSet::new()),
+            |(mut rounds, repeated, verifiers), one| {
+                rounds.push(one.0);
+                (rounds, repeated + one.1, &verifiers | &one.2)
+            },
+        )
+    });
+    println!("{rounds:?} rounds of four clients, {repeated} calls repeated, 6 restarts");
+    assert!(rounds.iter().all(|rounds| *rounds > 2), "{rounds:?}");
+    assert!(repeated > 0);
+    assert_eq!(verifiers.len(), 1, "a volume that was closed whole has lost nothing");
+    for number in 1..=4_u64 {
+        for round in (0..rounds[number as usize - 1]).filter(|round| round.is_multiple_of(4)) {
+            let id = number << 32 | round;
+            let kept = fs::read(scratch.mountpoint().join(format!("d{id}/c{id}"))).expect("kept");
+            assert!(kept == vec![id as u8; 3 * 4096], "{id}");
+        }
+    }
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+/// What a program may have to be told again is what the one before it was asked.
+#[test]
+fn a_reply_that_was_lost_before_a_restart_comes_after_it() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let port = mount_with(&scratch, Path::new(CFFS), &[]);
+    let mut client = Client::new(port, 0);
+    let root = client.mount("/").expect("exported");
+    for round in 0..3 {
+        fs::write(scratch.mountpoint().join("f"), "x").expect("written");
+        let remove = client.prepare(REMOVE, entry(&root, "f"));
+        client.make_and_lose(&remove);
+        assert!(!scratch.mountpoint().join("f").exists(), "it was carried out");
+        restart(&scratch);
+        assert_eq!(status(&client.make(&remove)), OK, "round {round}");
+        let another = client.prepare(REMOVE, entry(&root, "f"));
+        assert_eq!(status(&client.make(&another)), NO_ENTRY, "another call is another call");
+    }
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+#[test]
+fn exports_are_as_they_were_changed_and_handles_stay_good() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let port = mount_with(&scratch, Path::new(CFFS), &[]);
+    let dir = scratch.mountpoint();
+    fs::create_dir(dir.join("d")).expect("made");
+    let change = |option: &str, value: &str| {
+        succeed(scratch.cffs(["serve", option, value]).arg(scratch.mountpoint()));
+    };
+    change("--export-add", "/d:no_root_squash,insecure");
+    let mut client = Client::new(port, 0);
+    let exported = client.mount("/d").expect("exported");
+    change("--export-remove", "/");
+    restart(&scratch);
+    let create = client.prepare(MAKE_DIR, |w| {
+        entry(&exported, "below")(w);
+        (0..6).for_each(|_| w.u32(0));
+    });
+    assert_eq!(status(&client.make(&create)), OK);
+    assert!(dir.join("d/below").is_dir(), "the mount sees it");
+    assert_eq!(client.mount("/"), Err(NO_ENTRY), "it was removed, whatever the command line says");
+    let shown = succeed(scratch.cffs(["serve", "--exports"]).arg(&dir));
+    assert!(shown.contains("/d:no_root_squash,insecure"), "{shown}");
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+/// The new program cannot be had, be it for a reason that shows only when the old one has stopped.
+#[test]
+fn clients_stay_with_a_program_that_is_not_replaced() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let program: PathBuf = scratch.path().join("cffs");
+    fs::copy(CFFS, &program).expect("copied");
+    let port = mount_with(&scratch, &program, &[]);
+    let mut client = Client::new(port, 0);
+    let root = client.mount("/").expect("exported");
+    fs::remove_file(&program).expect("removed");
+    for script in [None, Some("#!/bin/sh\nrm -- \"$0\"\necho 2\n")] {
+        if let Some(script) = script {
+            fs::write(&program, script).expect("written");
+            fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("set");
+        }
+        fs::write(scratch.mountpoint().join("f"), "x").expect("written");
+        let remove = client.prepare(REMOVE, entry(&root, "f"));
+        client.make_and_lose(&remove);
+        let said = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
+        assert!(said.contains("not restarted") && said.contains("No such file"), "{said}");
+        assert!(!said.contains("NFS"), "{said}");
+        assert_eq!(status(&client.make(&remove)), OK);
+        assert!(!scratch.mountpoint().join("f").exists());
+    }
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+/// A program that is given the mount and not the listener serves the mount, and says what it does not.
+#[test]
+fn a_mount_that_loses_its_listener_is_served_and_the_command_fails() {
+    if !can_mount() || Command::new("bash").arg("--version").output().is_err() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let program: PathBuf = scratch.path().join("cffs");
+    fs::copy(CFFS, &program).expect("copied");
+    let port = mount_with(&scratch, &program, &[]);
+    let mut client = Client::new(port, 0);
+    let root = client.mount("/").expect("exported");
+    fs::remove_file(&program).expect("removed");
+    let script = format!(
+        "#!/bin/bash\n\
+         if [ \"$1\" != resume-version ]; then\n\
+           for fd in /proc/$$/fd/*; do\n\
+             case $(readlink $fd) in socket:*) n=${{fd##*/}}; eval \"exec $n>&-\";; esac\n\
+           done\n\
+         fi\n\
+         exec {CFFS} \"$@\"\n"
+    );
+    fs::write(&program, script).expect("written");
+    fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("set");
+    let said = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
+    assert!(said.contains("restarted, but NFS clients are no longer served"), "{said}");
+    fs::write(scratch.mountpoint().join("f"), "served").expect("written");
+    let taken = TcpListener::bind(("127.0.0.1", port)).expect("nobody listens");
+    drop(taken);
+
+    // It asks for a port of its own again; a mount at a fixed one has its clients back.
+    restart(&scratch);
+    let log = fs::read_to_string(scratch.path().join("log")).expect("a log");
+    let address =
+        log.lines().rev().find_map(|line| line.split_once("address=")).expect("it listens");
+    let port = address.1.trim_end().rsplit_once(':').expect("a port").1;
+    let port: String = port.chars().take_while(char::is_ascii_digit).collect();
+    let mut client = Client::new(port.parse().expect("a port"), 100);
+    let remove = client.prepare(REMOVE, entry(&root, "f"));
+    assert_eq!(status(&client.make(&remove)), OK);
+    assert!(!scratch.mountpoint().join("f").exists());
+    scratch.umount();
+    scratch.assert_clean();
+}

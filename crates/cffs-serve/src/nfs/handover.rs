@@ -1,0 +1,75 @@
+//! What a server leaves to the one that goes on with its clients, when its program is replaced under a mount.
+//!
+//! ```text
+//!   Running::pause                Running::hand_over                  Server::resume
+//!   all is answered, nobody  ───▶ volume closed: Handover,       ───▶ volume opened anew; clients, who have
+//!   is connected                  clients wait for the listener       waited, repeat what was not answered
+//! ```
+//!
+//! The volume was closed in between, so nothing is lost that was not COMMITted, and the verifier stays.
+//! Replies are kept, since a client may not have got the last ones; so are exports, as they were changed
+//! meanwhile, and the key of handles, which a volume that cannot be written does not keep.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, RawFd};
+
+use cffs::device::file::inherited_descriptor;
+use rustix::io::{FdFlags, fcntl_setfd};
+use serde::{Deserialize, Serialize};
+
+/// A server without its volume and its threads.
+#[derive(Debug)]
+pub struct Handover {
+    pub(super) listener: TcpListener,
+    pub(super) kept: Kept,
+    pub(super) replies: Vec<u8>,
+}
+
+/// What is as it was.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Kept {
+    /// What is exported, and its directories' inodes.
+    pub(super) exports: Vec<(String, u64)>,
+    pub(super) key: [u8; 16],
+    pub(super) verifier: [u8; 8],
+}
+
+/// The same for another program, which has the listener under the same number; but for the replies.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct State {
+    listener: RawFd,
+    kept: Kept,
+}
+
+impl Handover {
+    /// Has the listener outlive an `exec`, or no longer do so.
+    ///
+    /// # Errors
+    ///
+    /// Those of `fcntl(2)`.
+    pub fn outlive_exec(&self, outlive: bool) -> io::Result<()> {
+        let flags = if outlive { FdFlags::empty() } else { FdFlags::CLOEXEC };
+        Ok(fcntl_setfd(&self.listener, flags)?)
+    }
+
+    /// What the program needs that takes this one's place, beside the [replies](Self::replies).
+    pub fn state(&self) -> State {
+        State { listener: self.listener.as_raw_fd(), kept: self.kept.clone() }
+    }
+
+    /// Replies for calls that come again.
+    pub fn replies(&self) -> &[u8] {
+        &self.replies
+    }
+
+    /// What the program before this one left.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` if the descriptor is not open.
+    pub fn from_state(state: State, replies: Vec<u8>) -> io::Result<Handover> {
+        let listener = inherited_descriptor(state.listener)?.into();
+        Ok(Handover { listener, kept: state.kept, replies })
+    }
+}

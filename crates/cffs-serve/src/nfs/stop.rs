@@ -1,0 +1,135 @@
+//! How a server is stopped or paused from another thread: its threads notice wherever they wait for peers.
+//!
+//! ```text
+//!             pause            no connection is left
+//!   Serving ────────▶ Pausing ──────────────────────▶ Paused
+//!      ▲  ▲              │ some are, after all            │
+//!      │  └──────────────┘              go_on             │
+//!      └──────────────────────────────────────────────────┘      end, from each of them ──▶ Ending
+//! ```
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+/// What a server does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Serving,
+    /// It takes no further calls, and answers those that it has.
+    Pausing,
+    /// All is answered, and nobody is connected. New connections wait in the kernel.
+    Paused,
+    Ending,
+}
+
+/// What a wait came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// The descriptor is ready.
+    Ready,
+    /// The time has run out.
+    Timeout,
+    /// No further call is to be taken.
+    Stop,
+}
+
+/// Whether a server takes calls.
+pub struct Stop {
+    phase: Mutex<Phase>,
+    changed: Condvar,
+    /// Whether it is any phase but serving: looked at for each call.
+    is_asked: AtomicBool,
+    /// Readable unless the server is serving, so that it wakes all who wait for peers.
+    wake: OwnedFd,
+}
+
+impl Stop {
+    /// That of a server that serves.
+    ///
+    /// # Errors
+    ///
+    /// Those of eventfd(2).
+    pub fn new() -> io::Result<Stop> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (phase, is_asked) = (Mutex::new(Phase::Serving), AtomicBool::new(false));
+        Ok(Stop { phase, changed: Condvar::new(), is_asked, wake })
+    }
+
+    /// Whether no further call is to be taken.
+    pub fn is_asked(&self) -> bool {
+        self.is_asked.load(Ordering::Acquire)
+    }
+
+    /// Has the server end.
+    pub fn end(&self) {
+        self.set(&mut self.phase.lock(), Phase::Ending);
+    }
+
+    /// Has it pause, and waits until it does; false if it goes on serving, or has ended.
+    pub fn pause(&self) -> bool {
+        let mut phase = self.phase.lock();
+        if *phase == Phase::Serving {
+            self.set(&mut phase, Phase::Pausing);
+        }
+        self.changed.wait_while(&mut phase, |phase| *phase == Phase::Pausing);
+        *phase == Phase::Paused
+    }
+
+    /// Has a server serve on that has paused.
+    pub fn go_on(&self) {
+        let mut phase = self.phase.lock();
+        if *phase == Phase::Paused {
+            self.set(&mut phase, Phase::Serving);
+        }
+    }
+
+    /// For the server, when it takes no calls: pauses, if that was asked for and `is_idle`. Whether it is to
+    /// serve on.
+    pub fn stay(&self, is_idle: bool) -> bool {
+        let mut phase = self.phase.lock();
+        if *phase == Phase::Pausing {
+            let next = if is_idle { Phase::Paused } else { Phase::Serving };
+            self.set(&mut phase, next);
+        }
+        self.changed.wait_while(&mut phase, |phase| *phase == Phase::Paused);
+        *phase == Phase::Serving
+    }
+
+    fn set(&self, phase: &mut Phase, next: Phase) {
+        *phase = next;
+        self.is_asked.store(next != Phase::Serving, Ordering::Release);
+        // Neither fails: the counter is far from its end, and empty at worst.
+        let _ = match next {
+            Phase::Serving => rustix::io::read(&self.wake, &mut [0; 8]),
+            _ => rustix::io::write(&self.wake, &1_u64.to_ne_bytes()),
+        };
+        self.changed.notify_all();
+    }
+
+    /// Waits for a descriptor, or until no further call is to be taken, which comes first.
+    ///
+    /// # Errors
+    ///
+    /// Those of poll(2).
+    pub fn wait_for(&self, peer: impl AsFd, timeout: Option<Duration>) -> io::Result<Woken> {
+        let timeout = timeout.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
+        let mut descriptors =
+            [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&peer, PollFlags::IN)];
+        let ready = match poll(&mut descriptors, timeout.as_ref()) {
+            // The caller has more to wait for, or looks and waits again.
+            Err(Errno::INTR) => return Ok(Woken::Ready),
+            other => other?,
+        };
+        Ok(match descriptors[0].revents().is_empty() {
+            false => Woken::Stop,
+            true if ready == 0 => Woken::Timeout,
+            true => Woken::Ready,
+        })
+    }
+}
