@@ -36,9 +36,10 @@ const KINDS: [&str; 3] = ["dependencies", TESTS, "build-dependencies"];
 const TESTS: &str = "dev-dependencies";
 
 /// What the tests of a crate may use beside that.
-const FOR_TESTS: [(&str, &str); 1] = [
-    // The program's tests serve a disk that fails.
+const FOR_TESTS: [(&str, &str); 2] = [
+    // The program's tests serve a disk that fails, and call as NFS clients.
     ("cffs-cli", "fuse-ring"),
+    ("cffs-cli", "nfs-wire"),
 ];
 
 /// Every dependency that leads upward.

@@ -13,8 +13,8 @@ use crate::output::say;
 ///
 /// For upgrades: the server closes the volume and becomes the program that is installed now, under the
 /// name by which it was started. The volume stays mounted and files stay open; programs that use it meanwhile
-/// wait for a moment. NFS clients of the mount (mount --nfs) connect again, and nothing that they have done is
-/// lost or done twice. A directory that was removed while a program is in it is gone afterwards.
+/// wait for a moment. NFS clients of the mount (mount --nfs) connect again, and nothing that they have done
+/// is lost or done twice. A directory that was removed while a program is in it is gone afterwards.
 ///
 /// This takes requests that arrive by /dev/fuse (mount -o transport=dev): what is on its way by io_uring
 /// cannot be handed over.

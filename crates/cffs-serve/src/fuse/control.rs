@@ -396,8 +396,8 @@ pub(super) fn check_owner(uid: u32) -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`AskError::NotRestarted`] with the reason; the mount goes on as before. [`AskError::WithoutNfs`] if it goes
-/// on without its NFS clients. [`AskError::Dead`] if there is no server any more.
+/// [`AskError::NotRestarted`] with the reason; the mount goes on as before. [`AskError::WithoutNfs`] if it
+/// goes on without its NFS clients. [`AskError::Dead`] if there is no server any more.
 pub fn restart(path: &Path) -> Result<(), AskError> {
     let refused = |why| Err(AskError::NotRestarted(why));
     let before = identity(path)?.started;
@@ -577,9 +577,7 @@ pub enum AskError {
     #[error("not restarted: {0}")]
     NotRestarted(String),
     /// The server's program was replaced, and serves the mount, but NFS clients no longer.
-    #[error(
-        "restarted, but NFS clients are no longer served: {0}; another restart listens for them again"
-    )]
+    #[error("restarted, but NFS clients are no longer served: {0}; another restart tries again")]
     WithoutNfs(String),
     /// The server has ended without an unmount.
     #[error("its server has ended; take the mount away with cffs umount")]

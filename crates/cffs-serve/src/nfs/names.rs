@@ -23,6 +23,9 @@ const DOT_DOT: u64 = 2;
 const FILE_MODE: u32 = 0o644;
 const DIR_MODE: u32 = 0o755;
 
+/// A file for a CREATE or the like, and whether it is new, which changes its directory.
+type Made = (Attr, bool);
+
 /// A file that was made or found, with its handle.
 type Named = ([u8; HANDLE_BYTES], Attr);
 
@@ -72,7 +75,7 @@ impl Request<'_> {
             }
             How::Unchecked(attributes) => {
                 match self.make(dir, at.name, NewKind::Regular, FILE_MODE, &attributes) {
-                    Err(Status::Exist) => self.take(dir, at.name, &attributes),
+                    Err(Status::Exist) => Ok((self.take(dir, at.name, &attributes)?, false)),
                     other => other,
                 }
             }
@@ -125,18 +128,19 @@ impl Request<'_> {
         &self,
         w: &mut Writer,
         at: DirEntry<'_>,
-        make: impl FnOnce(&File<'_>) -> Result<Attr, Status>,
+        make: impl FnOnce(&File<'_>) -> Result<Made, Status>,
     ) {
         let dir = match self.file(at.dir) {
             Ok(dir) => dir,
             Err(status) => return reply::made(w, Err(status), &Default::default()),
         };
-        let made = check_new_name(at.name).and_then(|()| make(&dir)).and_then(|attr| {
-            dir.durable(&[attr.ino, dir.ino()])?;
-            Ok(attr)
+        let made = check_new_name(at.name).and_then(|()| make(&dir)).and_then(|made| {
+            dir.durable(&[made.0.ino, dir.ino()])?;
+            Ok(made)
         });
-        let wcc = dir.wcc(&made);
-        let made = made.map(|attr| (dir.handle_of(&attr), attr));
+        let is_change = matches!(made, Ok((_, true)));
+        let wcc = dir.wcc_of(is_change.into());
+        let made = made.map(|(attr, _)| (dir.handle_of(&attr), attr));
         let fsid = self.exported.fsid;
         let outcome = made.as_ref().map_err(|status| *status);
         let outcome =
@@ -151,7 +155,7 @@ impl Request<'_> {
         kind: NewKind<'_>,
         mode: u32,
         attributes: &SetAttributes,
-    ) -> Result<Attr, Status> {
+    ) -> Result<Made, Status> {
         dir.check_names()?;
         let mut changes = translate::set_attr(attributes)?;
         let new = new_file(dir, kind, changes.permissions.take().unwrap_or(mode));
@@ -164,16 +168,17 @@ impl Request<'_> {
         let volume = &self.exported.volume;
         let failed = translate::status("create");
         let user = volume.as_user(dir.caller.uid, dir.caller.gid);
-        let attr = user.make(dir.ino(), name, &new).map_err(&failed)?;
+        let made = user.make(dir.ino(), name, &new).map_err(&failed)?;
         dir.changed_name(name);
         let attr = match changes == SetAttr::default() {
-            true => Ok(attr),
+            true => Ok(made),
             false => volume
-                .set_attr(attr.ino, &changes)
+                .set_attr(made.ino, &changes)
                 .inspect(|attr| dir.changed(Change::Contents(attr.ino, 0, None)))
                 .map_err(&failed),
         };
-        attr.inspect(|attr| volume.release(attr.ino, 1))
+        volume.release(made.ino, 1);
+        Ok((attr?, true))
     }
 
     /// The file that has the name already, for CREATE; only its size is set.
@@ -203,7 +208,7 @@ impl Request<'_> {
         dir: &File<'_>,
         name: &[u8],
         verifier: [u8; 8],
-    ) -> Result<Attr, Status> {
+    ) -> Result<Made, Status> {
         dir.check_names()?;
         let [a, b, c, d, e, f, g, h] = verifier;
         let time = |bytes| Time { seconds: u32::from_be_bytes(bytes), nanoseconds: 0 };
@@ -217,13 +222,13 @@ impl Request<'_> {
             Ok(attr) => {
                 dir.changed_name(name);
                 volume.release(attr.ino, 1);
-                Ok(attr)
+                Ok((attr, true))
             }
             Err(Error::Exists) => {
                 let (_, attr) = self.find(dir, name)?;
                 let is_it = (attr.atime, attr.mtime) == (atime, mtime);
                 let is_regular = attr.file_type == FileType::Regular;
-                if is_it && is_regular { Ok(attr) } else { Err(Status::Exist) }
+                if is_it && is_regular { Ok((attr, false)) } else { Err(Status::Exist) }
             }
             Err(error) => Err(translate::status("create")(error)),
         }
@@ -278,14 +283,19 @@ impl Request<'_> {
             }
         };
         let outcome = self.rename_between((&from_dir, from.name), (&to_dir, to.name));
-        reply::renamed(w, outcome, &from_dir.wcc(&outcome), &to_dir.wcc(&outcome));
+        // One directory is changed as both.
+        let changes = if from_dir.ino() == to_dir.ino() { 2 } else { 1 };
+        let own = if outcome == Ok(true) { changes } else { 0 };
+        let outcome = outcome.map(drop);
+        reply::renamed(w, outcome, &from_dir.wcc_of(own), &to_dir.wcc_of(own));
     }
 
+    /// Whether that changes anything: where both names are those of one file, both stay.
     fn rename_between(
         &self,
         (from, old): (&File<'_>, &[u8]),
         (to, new): (&File<'_>, &[u8]),
-    ) -> Result<(), Status> {
+    ) -> Result<bool, Status> {
         check_old_name(old)?;
         check_old_name(new)?;
         if from.directory.id != to.directory.id {
@@ -308,7 +318,8 @@ impl Request<'_> {
         for file in [Some(moved), replaced].into_iter().flatten() {
             from.changed(Change::Attributes(file.ino));
         }
-        from.durable(&[from.ino(), to.ino(), moved.ino])
+        from.durable(&[from.ino(), to.ino(), moved.ino])?;
+        Ok(replaced.is_none_or(|replaced| replaced.ino != moved.ino))
     }
 
     pub(super) fn link(&self, w: &mut Writer, handle: &[u8], to: DirEntry<'_>) {

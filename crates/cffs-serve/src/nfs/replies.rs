@@ -31,8 +31,8 @@ pub struct Key {
     pub arguments: u64,
 }
 
-/// A connection, for as long as somebody has this; and whether no more calls come by it, though some that came
-/// may be under way.
+/// A connection, for as long as somebody has this; and whether no more calls come by it, though some that
+/// came may be under way.
 pub type Connection = Arc<AtomicBool>;
 
 /// The replies of one server.

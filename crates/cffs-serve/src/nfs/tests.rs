@@ -21,6 +21,7 @@ use nfs3_client::{MountClient, Nfs3Client, RpcError};
 use super::*;
 use crate::shared::NoObserver;
 
+mod consistency;
 mod durability;
 mod exporting;
 mod hostile;

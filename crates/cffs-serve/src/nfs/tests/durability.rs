@@ -107,7 +107,7 @@ fn a_device_that_fails_is_not_covered_up() {
 /// A device that counts its flushes, and holds them back while that is wanted.
 pub(super) struct Counting {
     device: MemoryDevice,
-    flushes: AtomicUsize,
+    pub(super) flushes: AtomicUsize,
     holds: Mutex<bool>,
     let_go: Condvar,
 }
