@@ -48,6 +48,8 @@ SOAK_CASES ?= 5000
 # How many states after a crash `make soak` tries, and with which seed.
 SOAK_STATES ?= 10000000
 SOAK_SEED ?= 1
+# The seed of `make questions`.
+QUESTIONS_SEED ?= 1
 
 # Packages to build with those of `build`. One command builds them all: where the packages of two commands
 # need other features of a dependency, cargo compiles whatever uses it twice.
@@ -56,7 +58,7 @@ ALSO ?=
 .DEFAULT_GOAL := help
 .PHONY: help setup build run test test-quick fmt lint install uninstall
 .PHONY: deb test-deb clean-room wheel
-.PHONY: fuzz soak fsck-scale nfs-recovery scale page-pictures page-cost bench bench-quick bench-nfs
+.PHONY: fuzz soak fsck-scale nfs-recovery scale questions page-pictures page-cost bench bench-quick bench-nfs
 .PHONY: bench-objects bench-python deny clean
 
 help: ## List what can be done
@@ -190,6 +192,10 @@ nfs-recovery: ## Crash NFS servers under load and measure their recovery (needs 
 
 scale: ## Measure how costs grow with clients, names, files and volumes (needs root; twenty minutes)
 	scripts/scale.sh
+
+questions: ## Answer the papers' open questions by measurement, in docs/questions.md (minutes)
+	$(CARGO) build --release --locked -p cffs-bench
+	$(TARGET)/release/cffs-bench questions --seed $(QUESTIONS_SEED) --output docs
 
 page-pictures: ## Take the pictures of the page in docs/pictures, in chromium
 	scripts/page-pictures.sh

@@ -36,8 +36,10 @@ pub struct Arguments {
     command: Command,
 }
 
+mod questions;
 mod scale;
 
+use questions::QuestionsArguments;
 use scale::ScaleArguments;
 
 #[derive(Subcommand)]
@@ -72,6 +74,10 @@ enum Command {
     /// Listens at fixed ports, and nfs-ganesha needs rpcbind: `make bench-nfs` fetches both, and runs
     /// this in a network of its own.
     Nfs(NfsArguments),
+    /// Ask the questions that the papers left open, and write the answers.
+    ///
+    /// Most of it runs in virtual time, without a mount: the same program always finds the same.
+    Questions(QuestionsArguments),
     /// Measure how costs grow: clients, names in a directory, files in a tree, volumes. Needs root.
     ///
     /// The whole of it takes 13 GB on the disk. A directory alone needs no root.
@@ -285,6 +291,7 @@ impl Arguments {
                 Ok(())
             }
             Command::Nfs(arguments) => arguments.run(),
+            Command::Questions(arguments) => arguments.run(),
             Command::Scale(arguments) => arguments.run(),
             Command::StoreProxy(arguments) => arguments.run(),
             Command::Control { socket, command } => {

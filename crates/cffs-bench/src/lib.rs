@@ -15,6 +15,7 @@
 //! - [`compare`]: every workload on every peer;
 //! - [`library`]: C-FFS without a kernel, in virtual time;
 //! - [`nfs`]: NFS servers side by side;
+//! - [`questions`]: what the papers left open, asked again, with the document of the answers;
 //! - [`scale`]: how costs grow with clients, names, files and volumes;
 //! - [`store_proxy`]: a line to a distant object store, before a server of one;
 //! - [`report`]: medians, bars, tables and charts.
@@ -27,6 +28,7 @@ pub mod library;
 pub mod nfs;
 pub mod peer;
 pub mod placement;
+pub mod questions;
 pub mod report;
 pub mod results;
 pub mod scale;

@@ -27,7 +27,7 @@ use crate::workload::hot::{self, Hot};
 use crate::workload::random::{Contents, Random};
 
 pub mod durable;
-mod trees;
+pub mod trees;
 
 #[cfg(test)]
 mod tests;
@@ -76,7 +76,11 @@ impl LibraryPlan {
 
     /// The small-file benchmark: create, read in both orders, overwrite, remove.
     pub fn small_file(&self, peer: Peer, files: u64, size: usize) -> Result<Vec<Phase>> {
-        let disk = self.disk(peer)?;
+        self.small_file_on(&self.disk(peer)?, files, size)
+    }
+
+    /// The same on a volume that may have other files.
+    pub(crate) fn small_file_on(&self, disk: &Disk, files: u64, size: usize) -> Result<Vec<Phase>> {
         let contents = Contents::new(self.seed, size);
         let names: Vec<(String, String)> =
             (0..files).map(|i| (format!("d{:03}", i / 100), format!("f{i:06}"))).collect();
@@ -86,7 +90,7 @@ impl LibraryPlan {
         let count = |name, bytes: usize| (name, files, files * bytes as u64);
 
         let mut phases = Vec::new();
-        phases.push(phase(&disk, count("create", size), |volume| {
+        phases.push(phase(disk, count("create", size), |volume| {
             let mut dir = InodeNo::ROOT;
             for (i, (dir_name, name)) in names.iter().enumerate() {
                 if i % 100 == 0 {
@@ -99,7 +103,7 @@ impl LibraryPlan {
             Ok(())
         })?);
         for (name, order) in [("read", &in_order), ("read shuffled", &shuffled)] {
-            phases.push(phase(&disk, count(name, size), |volume| {
+            phases.push(phase(disk, count(name, size), |volume| {
                 let mut buffer = vec![0; size];
                 for &i in order {
                     let file = find(volume, &names[i])?;
@@ -109,7 +113,7 @@ impl LibraryPlan {
                 Ok(())
             })?);
         }
-        phases.push(phase(&disk, count("overwrite", size), |volume| {
+        phases.push(phase(disk, count("overwrite", size), |volume| {
             for (i, path) in names.iter().enumerate() {
                 let file = find(volume, path)?;
                 volume.write(file, 0, contents.of(i as u64 + 1, size))?;
@@ -117,7 +121,7 @@ impl LibraryPlan {
             }
             Ok(())
         })?);
-        phases.push(phase(&disk, count("remove", 0), |volume| {
+        phases.push(phase(disk, count("remove", 0), |volume| {
             for (dir_name, name) in &names {
                 let dir = volume.lookup(InodeNo::ROOT, dir_name.as_bytes())?.ino;
                 volume.unlink(dir, name.as_bytes())?;
@@ -157,24 +161,30 @@ impl LibraryPlan {
         Ok(phases)
     }
 
-    fn disk(&self, peer: Peer) -> Result<Disk> {
+    pub(crate) fn disk(&self, peer: Peer) -> Result<Disk> {
+        let defaults = MkfsOptions::default();
+        let policy = match peer {
+            Peer::CffsNoGroups => Policy::None,
+            Peer::CffsPlain => Policy::Scattered,
+            _ => defaults.policy,
+        };
+        self.disk_with(peer, policy)
+    }
+
+    /// A new volume whose files lie together by this policy.
+    pub(crate) fn disk_with(&self, peer: Peer, policy: Policy) -> Result<Disk> {
         let geometry = Geometry { size_bytes: self.size, sector_bytes: self.profile.sector_size() };
         let memory = MemoryDevice::with_geometry(geometry);
         let disk = VirtualDisk::new(memory, self.profile, self.stroke);
-        let defaults = MkfsOptions::default();
         let options = MkfsOptions {
             embed: !matches!(peer, Peer::CffsNoEmbed | Peer::CffsPlain),
             inline: !matches!(peer, Peer::CffsNoInline | Peer::CffsPlain),
-            policy: match peer {
-                Peer::CffsNoGroups => Policy::None,
-                Peer::CffsPlain => Policy::Scattered,
-                _ => defaults.policy,
-            },
+            policy,
             log_bytes: self.log_bytes,
             // Fixed, so that two runs are the same run.
             uuid: Some([7; 16]),
             hash_seed: Some([7; 16]),
-            ..defaults
+            ..MkfsOptions::default()
         };
         mkfs::make(&disk, &options).context("make the volume")?;
         Ok(Arc::new(disk))
@@ -225,10 +235,11 @@ pub fn hot(plan: Hot) -> Result<Vec<Phase>> {
     Ok(phases)
 }
 
-type Disk = Arc<VirtualDisk<MemoryDevice>>;
+/// A volume on a disk in virtual time.
+pub(crate) type Disk = Arc<VirtualDisk<MemoryDevice>>;
 
 /// Opens the volume with cold caches, does the work, and makes it durable.
-fn phase(
+pub(crate) fn phase(
     disk: &Disk,
     (name, files, bytes): (&str, u64, u64),
     work: impl FnOnce(&Volume) -> Result<()>,
@@ -247,13 +258,13 @@ fn phase(
 }
 
 /// Makes a file and keeps the reference that the volume hands out.
-fn make(volume: &Volume, dir: InodeNo, name: &str, kind: NewKind) -> Result<InodeNo> {
+pub(crate) fn make(volume: &Volume, dir: InodeNo, name: &str, kind: NewKind) -> Result<InodeNo> {
     let new = NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
     Ok(volume.make(dir, name.as_bytes(), &new)?.ino)
 }
 
 /// Walks to a file; the caller gives back the reference on the file.
-fn find(volume: &Volume, path: &(String, String)) -> Result<InodeNo> {
+pub(crate) fn find(volume: &Volume, path: &(String, String)) -> Result<InodeNo> {
     let dir = volume.lookup(InodeNo::ROOT, path.0.as_bytes())?.ino;
     let file = volume.lookup(dir, path.1.as_bytes());
     volume.release(dir, 1);

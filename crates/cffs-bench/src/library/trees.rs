@@ -55,22 +55,15 @@ impl LibraryPlan {
         directories: u64,
         threads: usize,
     ) -> Result<Vec<Phase>> {
+        let (disk, files) = self.grown(peer, tree, directories)?;
+        walk_cold(&disk, files, threads)
+    }
+
+    /// A volume with a tree, and how many files that has.
+    pub(crate) fn grown(&self, peer: Peer, tree: Tree, directories: u64) -> Result<(Disk, u64)> {
         let disk = self.disk(peer)?;
         let files = self.grow(&disk, tree, directories)?;
-        let mut phases = Vec::new();
-        for (name, attributes, contents) in
-            [("find", false, false), ("du", true, false), ("scan", true, true)]
-        {
-            let mut bytes = 0;
-            let mut walked = phase(&disk, (name, files, 0), |volume| {
-                let walk = || walk(volume, InodeNo::ROOT, attributes, contents);
-                bytes = if threads == 0 { walk()? } else { volume.with_prefetch(threads, walk)? };
-                Ok(())
-            })?;
-            walked.bytes = bytes;
-            phases.push(walked);
-        }
-        Ok(phases)
+        Ok((disk, files))
     }
 
     fn grow(&self, disk: &Disk, tree: Tree, directories: u64) -> Result<u64> {
@@ -105,6 +98,24 @@ impl LibraryPlan {
         volume.close()?;
         Ok(files)
     }
+}
+
+/// Walks all of a volume cold: names, attributes, contents.
+pub(crate) fn walk_cold(disk: &Disk, files: u64, threads: usize) -> Result<Vec<Phase>> {
+    let mut phases = Vec::new();
+    for (name, attributes, contents) in
+        [("find", false, false), ("du", true, false), ("scan", true, true)]
+    {
+        let mut bytes = 0;
+        let mut walked = phase(disk, (name, files, 0), |volume| {
+            let walk = || walk(volume, InodeNo::ROOT, attributes, contents);
+            bytes = if threads == 0 { walk()? } else { volume.with_prefetch(threads, walk)? };
+            Ok(())
+        })?;
+        walked.bytes = bytes;
+        phases.push(walked);
+    }
+    Ok(phases)
 }
 
 struct Churner<'a> {
