@@ -193,8 +193,8 @@ nfs-recovery: ## Crash NFS servers under load and measure their recovery (needs 
 scale: ## Measure how costs grow with clients, names, files and volumes (needs root; twenty minutes)
 	scripts/scale.sh
 
-questions: ## Answer the papers' open questions by measurement, in docs/questions.md (minutes)
-	$(CARGO) build --release --locked -p cffs-bench
+questions: ## Answer the papers' open questions, in docs/questions.md (some of it needs root; minutes)
+	$(CARGO) build --release --locked -p cffs-cli -p cffs-bench
 	$(TARGET)/release/cffs-bench questions --seed $(QUESTIONS_SEED) --output docs
 
 page-pictures: ## Take the pictures of the page in docs/pictures, in chromium

@@ -26,7 +26,11 @@ use crate::workload::catalog::Workload;
 use crate::workload::hot::{self, Hot};
 use crate::workload::random::{Contents, Random};
 
+pub mod documents;
 pub mod durable;
+pub mod keys;
+pub mod programs;
+pub mod tiny;
 pub mod trees;
 
 #[cfg(test)]
@@ -241,10 +245,20 @@ pub(crate) type Disk = Arc<VirtualDisk<MemoryDevice>>;
 /// Opens the volume with cold caches, does the work, and makes it durable.
 pub(crate) fn phase(
     disk: &Disk,
+    counts: (&str, u64, u64),
+    work: impl FnOnce(&Volume) -> Result<()>,
+) -> Result<Phase> {
+    phase_with(disk, OpenOptions::default().cache_bytes, counts, work)
+}
+
+/// The same with a cache of another size.
+pub(crate) fn phase_with(
+    disk: &Disk,
+    cache_bytes: u64,
     (name, files, bytes): (&str, u64, u64),
     work: impl FnOnce(&Volume) -> Result<()>,
 ) -> Result<Phase> {
-    let options = OpenOptions { atime: AtimeMode::Never, ..OpenOptions::default() };
+    let options = OpenOptions { atime: AtimeMode::Never, cache_bytes, ..OpenOptions::default() };
     let volume = Volume::open(disk.clone(), Arc::new(TestClock::default()), options)
         .with_context(|| format!("open the volume before {name}"))?;
     disk.power_cycle();

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 
+use cffs_bench::peer::find_cffs;
 use cffs_bench::questions::{Plan, Question, document};
 use cffs_bench::workload::catalog::Scale;
 
@@ -20,6 +21,15 @@ pub struct QuestionsArguments {
     /// Where randomness starts.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Directories of this machine whose files are counted.
+    #[arg(long, value_delimiter = ',', default_value = "/usr,/etc")]
+    trees: Vec<PathBuf>,
+    /// Where this machine's configuration files are.
+    #[arg(long, default_value = "/etc")]
+    configuration: PathBuf,
+    /// The `cffs` binary.
+    #[arg(long, default_value_os_t = find_cffs())]
+    cffs: PathBuf,
     /// The directory for questions.md and its charts, of all questions; only printed if not given.
     #[arg(long, conflicts_with = "only")]
     output: Option<PathBuf>,
@@ -28,10 +38,16 @@ pub struct QuestionsArguments {
 impl QuestionsArguments {
     pub fn run(self) -> Result<()> {
         let scale = if self.quick { Scale::Quick } else { Scale::Full };
-        let plan = Plan { scale, seed: self.seed };
+        let plan = Plan {
+            scale,
+            seed: self.seed,
+            trees: self.trees,
+            configuration: self.configuration,
+            cffs: self.cffs,
+        };
         let is_asked = |question: &Question| self.only.is_empty() || self.only.contains(question);
         let mut answers = Vec::new();
-        for question in Question::ALL.into_iter().filter(is_asked) {
+        for &question in Question::all().iter().filter(|question| is_asked(question)) {
             eprintln!("questions: {} (seed {})", question.name(), self.seed);
             let findings = question.ask(&plan).with_context(|| question.name())?;
             answers.push((question, findings));

@@ -17,7 +17,7 @@ use crate::workload::Phase;
 use crate::workload::random::{Contents, LogNormal, Random};
 
 /// Bytes that a file is read with at a time, as the kernel reads ahead.
-const READ: usize = 256 << 10;
+pub(crate) const READ: usize = 256 << 10;
 /// Operations between two syncs while aging.
 const SYNC_EVERY: u64 = 1000;
 /// The largest file.
@@ -64,6 +64,33 @@ impl LibraryPlan {
         let disk = self.disk(peer)?;
         let files = self.grow(&disk, tree, directories)?;
         Ok((disk, files))
+    }
+
+    /// Makes a tree and reads all of its files cold: those of up to `limit` bytes, and then the others.
+    pub(crate) fn by_size(
+        &self,
+        peer: Peer,
+        tree: Tree,
+        directories: u64,
+        limit: u64,
+    ) -> Result<(Phase, Phase)> {
+        let (disk, _) = self.grown(peer, tree, directories)?;
+        let read = |is_small: bool| -> Result<Phase> {
+            let (mut files, mut bytes) = (0, 0);
+            let mut phase = phase(&disk, ("read", 0, 0), |volume| {
+                let chosen = files_of(volume, |size| (size <= limit) == is_small)?;
+                let mut buffer = vec![0; READ];
+                for file in &chosen {
+                    bytes += read_all(volume, *file, &mut buffer)?;
+                    volume.release(*file, 1);
+                }
+                files = chosen.len() as u64;
+                Ok(())
+            })?;
+            (phase.files, phase.bytes) = (files, bytes);
+            Ok(phase)
+        };
+        Ok((read(true)?, read(false)?))
     }
 
     fn grow(&self, disk: &Disk, tree: Tree, directories: u64) -> Result<u64> {
@@ -189,7 +216,7 @@ fn footprint(size: u64) -> u64 {
 /// Walks everything below a directory in the order in which directories list their entries;
 /// returns the bytes that were read. Directories are listed with attributes, as the kernel asks for
 /// the first entries of each; so each entry comes with a reference.
-fn walk(volume: &Volume, top: InodeNo, attributes: bool, contents: bool) -> Result<u64> {
+pub(crate) fn walk(volume: &Volume, top: InodeNo, attributes: bool, contents: bool) -> Result<u64> {
     let mut bytes = 0;
     let mut buffer = vec![0; READ];
     let mut pending = vec![top];
@@ -222,7 +249,29 @@ fn walk(volume: &Volume, top: InodeNo, attributes: bool, contents: bool) -> Resu
     Ok(bytes)
 }
 
-fn read_all(volume: &Volume, file: InodeNo, buffer: &mut [u8]) -> Result<u64> {
+/// The files of all directories below the root, by size, each with a reference.
+fn files_of(volume: &Volume, is_chosen: impl Fn(u64) -> bool) -> Result<Vec<InodeNo>> {
+    let mut dirs = Vec::new();
+    volume.read_dir(InodeNo::ROOT, 0, true, &mut |entry| {
+        dirs.push(entry.ino);
+        true
+    })?;
+    let mut chosen = Vec::new();
+    for dir in dirs {
+        let mut others = Vec::new();
+        volume.read_dir(dir, 0, true, &mut |entry| {
+            let is_chosen = entry.attr.as_ref().is_some_and(|attr| is_chosen(attr.size));
+            if is_chosen { &mut chosen } else { &mut others }.push(entry.ino);
+            true
+        })?;
+        others.into_iter().for_each(|ino| volume.release(ino, 1));
+        volume.release(dir, 1);
+    }
+    Ok(chosen)
+}
+
+/// Reads a file to its end, and returns how long it is.
+pub(crate) fn read_all(volume: &Volume, file: InodeNo, buffer: &mut [u8]) -> Result<u64> {
     let mut offset = 0;
     loop {
         let n = volume.read(file, offset, buffer)?;

@@ -13,60 +13,76 @@ use crate::workload::Phase;
 /// How full the volume of the second half of table 4.2 is, and is kept.
 const FULL: f64 = 0.7;
 
+/// How fast files of one size are read, beside a large one.
+struct Rate {
+    peer: Peer,
+    size: u64,
+    /// MB/s in the order of their names, over those of a large file.
+    in_order: f64,
+    /// The same in random order.
+    shuffled: f64,
+}
+
 /// Reads the same bytes in files of several sizes.
-pub fn by_size(plan: &Plan) -> Result<Findings> {
-    let bytes = plan.pick(64 << 20, 2 << 20);
-    let sizes: Vec<u64> =
-        (0..).map(|i| 1024 << (2 * i)).take_while(|size| size * 8 <= bytes).collect();
-    let mut table =
-        Table::new(["size", "", "MB/s in order", "MB/s shuffled", "requests per file"], 2);
-    let mut charted: Vec<Line> = Vec::new();
-    let mut rates = Vec::new();
+fn rates(plan: &Plan, bytes: u64, table: &mut Table) -> Result<(Vec<Rate>, Vec<Line>)> {
+    let sizes = (0..).map(|i| 1024 << (2 * i)).take_while(|size| size * 8 <= bytes);
+    let sizes: Vec<u64> = sizes.collect();
+    let (mut rates, mut lines) = (Vec::new(), Vec::new());
     for peer in OF_THE_THESIS {
-        let library = plan.library(Profile::Hdd7200, plan.pick(512 << 20, 64 << 20));
-        let large = crate::library::LibraryPlan { large_bytes: bytes, ..library };
-        let large = find(&large.large_file(peer)?, "read")?.megabytes_per_sec();
+        let mut library = plan.library(Profile::Hdd7200, plan.pick(512 << 20, 64 << 20));
+        library.large_bytes = bytes;
+        let large = find(&library.large_file(peer)?, "read")?.megabytes_per_sec();
         let mut line = Line { name: called(peer).to_owned(), points: Vec::new() };
         for &size in &sizes {
             let phases = library.small_file(peer, bytes / size, size as usize)?;
             let (ordered, shuffled) = (find(&phases, "read")?, find(&phases, "read shuffled")?);
-            let (in_order, in_any) = (ordered.megabytes_per_sec(), shuffled.megabytes_per_sec());
+            let (in_order, shuffled) = (ordered.megabytes_per_sec(), shuffled.megabytes_per_sec());
             table.row([
                 in_words(size),
                 called(peer).to_owned(),
                 figure(in_order),
-                figure(in_any),
+                figure(shuffled),
                 figure(ordered.requests_per_file().unwrap_or_default()),
             ]);
             line.points.push((size as f64 / 1024.0, in_order));
-            rates.push((peer, size, in_order / large, in_any / large));
+            rates.push(Rate { peer, size, in_order: in_order / large, shuffled: shuffled / large });
         }
+        let name = format!("one of {}", in_words(bytes));
         table.row([
-            format!("one of {}", in_words(bytes)),
+            name,
             called(peer).to_owned(),
             figure(large),
             String::from("-"),
             String::from("-"),
         ]);
         line.points.push((bytes as f64 / 1024.0, large));
-        charted.push(line);
+        lines.push(line);
     }
+    Ok((rates, lines))
+}
+
+/// Whether small files are read more slowly than a large one, and from which size on they are not.
+pub fn by_size(plan: &Plan) -> Result<Findings> {
+    let bytes = plan.pick(64 << 20, 2 << 20);
+    let header = ["size", "", "MB/s in order", "MB/s shuffled", "requests per file"];
+    let mut table = Table::new(header, 2);
+    let (rates, charted) = rates(plan, bytes, &mut table)?;
     let of = |peer: Peer, size: u64| {
         rates
             .iter()
-            .find(|rate| rate.0 == peer && rate.1 == size)
+            .find(|rate| rate.peer == peer && rate.size == size)
             .context("a size that was measured")
     };
     let (plain, ours) = (of(Peer::CffsPlain, 4096)?, of(Peer::Cffs, 4096)?);
     let half = |peer: Peer| {
-        let reached = rates.iter().find(|rate| rate.0 == peer && rate.2 >= 0.5);
+        let reached = rates.iter().find(|rate| rate.peer == peer && rate.in_order >= 0.5);
         reached.map_or_else(
             || String::from("at no size below that"),
-            |rate| format!("from {} upwards", in_words(rate.1)),
+            |rate| format!("from {} upwards", in_words(rate.size)),
         )
     };
     let is_slower = |share: f64| share < 0.5;
-    let verdict = match (is_slower(plain.2), is_slower(ours.2)) {
+    let verdict = match (is_slower(plain.in_order), is_slower(ours.in_order)) {
         (true, false) => "Yes, but not on C-FFS",
         (true, true) => "Yes, everywhere",
         _ => "No",
@@ -76,10 +92,10 @@ pub fn by_size(plan: &Plan) -> Result<Findings> {
          the conventional layout, and at {}% on C-FFS; in random order at {}% and {}%. Half of the large \
          file's bandwidth is reached {} on the conventional layout, {} without grouping, and {} on C-FFS. \
          The disk is the same, and so are the bytes: what differs is how often it has to go elsewhere.",
-        figure(plain.2 * 100.0),
-        figure(ours.2 * 100.0),
-        figure(plain.3 * 100.0),
-        figure(ours.3 * 100.0),
+        figure(plain.in_order * 100.0),
+        figure(ours.in_order * 100.0),
+        figure(plain.shuffled * 100.0),
+        figure(ours.shuffled * 100.0),
         half(Peer::CffsPlain),
         half(Peer::CffsNoGroups),
         half(Peer::Cffs),

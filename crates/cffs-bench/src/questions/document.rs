@@ -6,13 +6,17 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{Findings, Plan, Question};
+use super::{Findings, Plan, Question, Repeats};
 use crate::report::curve;
 use crate::report::table::{markdown_table, wrap};
 use crate::workload::catalog::Scale;
 
 /// The directory of the charts, beside the document.
 const CHARTS: &str = "questions";
+
+/// What is said of figures that differ a little.
+const NEARLY: &str = "More than the cache holds, and what a full cache drops is chance: these figures\n\
+    differ a little from run to run.\n\n";
 
 /// The document.
 pub fn markdown(plan: &Plan, answers: &[(Question, Findings)]) -> String {
@@ -26,7 +30,7 @@ pub fn markdown(plan: &Plan, answers: &[(Question, Findings)]) -> String {
         ),
         String::from(
             "Unless a section says otherwise, C-FFS runs as a library on an emulated disk in virtual time \
-             (docs/performance): requests and seconds are the disk's alone, exact, and the same on every \
+             (docs/performance): requests and seconds are the disk's alone, and the same on every \
              machine. *Conventional* is C-FFS with its techniques switched off, on a volume that looks like \
              one in use for years; *without grouping* places and reads each file by itself.",
         ),
@@ -49,6 +53,11 @@ fn section(question: Question, findings: &Findings, command: &str, out: &mut Str
     let _ = write!(out, "## {}\n\n{}\n", question.title(), wrap(question.source()));
     let _ = write!(out, "    {command} --only {}\n\n{}\n", question.name(), wrap(&findings.how));
     for table in &findings.tables {
+        match table.repeats {
+            Repeats::Exactly => {}
+            Repeats::Nearly => out.push_str(NEARLY),
+            Repeats::Here => out.push_str("Figures of the machine that wrote this:\n\n"),
+        }
         let header: Vec<&str> = table.header.iter().map(String::as_str).collect();
         let table = markdown_table(&header, table.rows.iter().cloned(), table.numbers);
         let _ = writeln!(out, "{table}");

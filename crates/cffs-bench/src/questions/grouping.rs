@@ -1,15 +1,23 @@
 //! Whether small files lie together: after years of use, and on the file systems of today.
 
-use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
 use cffs::files::layout::survey;
 use cffs::units::InodeNo;
 
-use super::{Findings, OF_THE_THESIS, Plan, Table, called};
-use crate::disk::Profile;
+use super::{Findings, OF_THE_THESIS, Plan, Repeats, Table, called};
+use crate::compare;
+use crate::disk::{Profile, Stroke};
 use crate::library::trees::{Tree, walk_cold};
-use crate::peer::Peer;
+use crate::peer::{Peer, Transport, Volume, VolumeSpec};
 use crate::report::curve::{Chart, Line};
 use crate::report::table::figure;
+use crate::workload::catalog::{Scale, Workload};
+use crate::workload::store::Store;
+use crate::workload::{Phase, Session, Site};
 
 /// How full the volumes are, and are kept.
 const FULL: [f64; 4] = [0.3, 0.5, 0.7, 0.9];
@@ -25,7 +33,7 @@ pub fn aged(plan: &Plan) -> Result<Findings> {
         "requests per file",
         "MB/s of a scan",
     ];
-    let mut table = Table::new(header, 2);
+    let mut table = Table::new(header, 2).repeats(Repeats::Nearly);
     let library = plan.library(Profile::Hdd7200, plan.pick(512 << 20, 64 << 20));
     let operations = plan.pick(20_000, 1_000);
     let mut lines = Vec::new();
@@ -92,4 +100,111 @@ pub fn aged(plan: &Plan) -> Result<Findings> {
             figure(plain.1),
         ),
     })
+}
+
+/// The longest that a scan of a mounted volume may take; requests per file do not depend on it.
+const SCAN_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// Trees on the file systems of today, on emulated disks.
+pub fn today(plan: &Plan) -> Result<Findings> {
+    let how = String::from(
+        "Volumes of this machine's kernel on an emulated disk (`hdd7200`), made and mounted with defaults: a \
+         tree that was written directory by directory, and one on a volume that was filled to 80% and \
+         churned (as above). `place show` says how many files begin where the one before them by name ends; \
+         then the tree is read cold for up to three seconds. C-FFS is mounted over FUSE.",
+    );
+    let header =
+        ["tree", "", "behind the one before", "requests per file", "ms of the disk per file"];
+    let mut table = Table::new(header, 2).repeats(Repeats::Here);
+    let peers: &[Peer] = match plan.scale {
+        Scale::Full => &[Peer::Ext4, Peer::Xfs, Peer::Btrfs, Peer::Cffs],
+        Scale::Quick => &[Peer::Ext4],
+    };
+    let (mut found, mut failures) = (Vec::new(), Vec::new());
+    for (tree, workload) in [("fresh", Workload::FreshTree), ("aged", Workload::AgedTree)] {
+        for &peer in peers {
+            let (scan, adjacent) = match mounted(plan, peer, workload) {
+                Ok(measured) => measured,
+                Err(error) => {
+                    failures.push(error.context(format!("{peer}, {tree}")));
+                    continue;
+                }
+            };
+            let requests = scan.requests_per_file().context("requests were counted")?;
+            let busy = scan.device.unwrap_or_default().busy_secs() * 1e3 / scan.files.max(1) as f64;
+            table.row([
+                tree.to_owned(),
+                peer.to_string(),
+                adjacent.map_or("-".to_owned(), |share| format!("{:.0}%", share * 100.0)),
+                figure(requests),
+                figure(busy),
+            ]);
+            found.push((tree, peer, requests, busy));
+        }
+    }
+    if let (true, Some(error)) = (found.is_empty(), failures.first()) {
+        return Ok(Findings::not_measured(how, error));
+    }
+    let failed: String =
+        failures.iter().map(|error| format!(" Not measured: {error:#}.")).collect();
+    let range = |tree: &str| {
+        let of_it = found.iter().filter(|(of, peer, ..)| *of == tree && peer.is_mainstream());
+        of_it
+            .map(|row| row.2)
+            .fold((f64::INFINITY, 0.0_f64), |(low, high), r| (low.min(r), high.max(r)))
+    };
+    let (fresh, aged) = (range("fresh"), range("aged"));
+    let ours = found.iter().find(|row| row.0 == "aged" && row.1 == Peer::Cffs);
+    let beside = ours.map_or_else(String::new, |row| {
+        format!(" C-FFS takes {} of the aged tree.", figure(row.2))
+    });
+    Ok(Findings {
+        how,
+        tables: vec![table.grouped()],
+        charts: Vec::new(),
+        verdict: String::from(if aged.0 >= 0.5 { "Yes" } else { "Not all of them" }),
+        answer: format!(
+            "A scan takes {} to {} requests per file of the fresh tree, and {} to {} of the aged one: about \
+             one for each file, even where files lie behind each other, because the reader asks for one \
+             after the other.{beside}{failed}",
+            figure(fresh.0),
+            figure(fresh.1),
+            figure(aged.0),
+            figure(aged.1),
+        ),
+    })
+}
+
+/// Scans a tree on a mounted volume; and of how many of its files the one before lies just in front.
+fn mounted(plan: &Plan, peer: Peer, workload: Workload) -> Result<(Phase, Option<f64>)> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("only root may mount");
+    }
+    let mut volume = Volume::make(VolumeSpec {
+        peer,
+        profile: Profile::Hdd7200,
+        stroke: Stroke::Whole,
+        size: workload.volume_size(Scale::Quick),
+        scratch: PathBuf::from("/dev/shm"),
+        cffs: plan.cffs.clone(),
+        transport: Transport::default(),
+    })?;
+    let never = AtomicBool::new(false);
+    let progress = compare::bar("{msg} {wide_bar} {pos}/{len}");
+    let mut session = Session::new(&mut volume, &never, progress, SCAN_TIME_MAX);
+    workload.run(&mut session, Scale::Quick, plan.seed, Store::Files)?;
+    let scan = session.finish().into_iter().find(|phase| phase.name == "scan").context("a scan")?;
+    volume.set_free(true);
+    let adjacent = if peer.is_cffs() { None } else { Some(adjacent(volume.root())?) };
+    volume.dismantle()?;
+    Ok((scan, adjacent))
+}
+
+fn adjacent(root: &Path) -> Result<f64> {
+    let volume = cffs_place::volume::Volume::of(root)?;
+    let (directories, _) = cffs_place::tree::walk(root, true, |_| {})?;
+    let found = cffs_place::predict::predict(&volume, &directories);
+    let files: u64 = found.iter().map(|found| found.files).sum();
+    let adjacent: u64 = found.iter().map(|found| found.adjacent).sum();
+    Ok(adjacent as f64 / files.max(1) as f64)
 }

@@ -1,0 +1,140 @@
+//! Documents whose parts lie in many directories, in virtual time: what a hint is for.
+//!
+//! A page and its pictures are read together, but pictures are kept by their kind. USENIX'97 (6) takes
+//! hypertext as its example of what a program knows and the name space does not say.
+
+use anyhow::Result;
+use cffs::format::superblock::Policy;
+use cffs::units::InodeNo;
+use cffs::vfs::{NewKind, Volume, XattrMode};
+
+use super::trees::{READ, read_all, walk};
+use super::{Disk, LibraryPlan, find, make, phase, phase_with};
+use crate::disk::Counters;
+use crate::peer::Peer;
+use crate::workload::Phase;
+use crate::workload::random::{Contents, LogNormal, Random};
+
+/// Files of a document: the page and its pictures.
+pub const PARTS: u64 = 11;
+/// Directories over which they are spread.
+const DIRECTORIES: u64 = 20;
+/// Less than the documents take: a server cannot keep them all.
+const CACHE_BYTES: u64 = 16 << 20;
+const SIZE_MAX: usize = 1 << 20;
+const HINT: &[u8] = b"user.cffs.key";
+
+/// Documents that are made between two epochs.
+const EPOCH_DOCUMENTS: u64 = 20;
+
+/// Documents that are read alone.
+const ALONE: u64 = 20;
+
+/// In which order the files of documents are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Made {
+    /// A document with all of its parts, then the next one.
+    Whole,
+    /// The pages first, then the first picture of each, and so on, in an epoch each.
+    PartByPart,
+}
+
+impl LibraryPlan {
+    /// Makes documents and reads their contents: of some, each alone from cold caches; of `reads` in
+    /// random order, with a small cache; then of every directory, with a usual one. On a volume with this
+    /// policy, and with a hint for each document if `hinted`.
+    pub fn documents(
+        &self,
+        (peer, policy): (Peer, Policy),
+        (made, hinted): (Made, bool),
+        (documents, reads): (u64, u64),
+    ) -> Result<Vec<Phase>> {
+        let disk = self.disk_with(peer, policy)?;
+        self.make_documents(&disk, made, hinted, documents)?;
+        let mut random = Random::new(self.seed ^ 2);
+        let (mut alone, mut seconds) = (Counters::default(), 0.0);
+        for _ in 0..ALONE {
+            let read = read_documents(&disk, &[random.below(documents)])?;
+            alone = alone.plus(&read.device.unwrap_or_default());
+            seconds += read.seconds;
+        }
+        let chosen: Vec<u64> = (0..reads).map(|_| random.below(documents)).collect();
+        let many = read_documents(&disk, &chosen)?;
+        let (files, device) = (ALONE, Some(alone));
+        let alone = Phase { name: String::from("alone"), files, seconds, device, ..many.clone() };
+        let scan = phase(&disk, ("directories", DIRECTORIES, 0), |volume| {
+            walk(volume, InodeNo::ROOT, true, true).map(drop)
+        })?;
+        Ok(vec![alone, many, scan])
+    }
+
+    fn make_documents(&self, disk: &Disk, made: Made, hinted: bool, documents: u64) -> Result<()> {
+        let contents = Contents::new(self.seed, SIZE_MAX);
+        let (sizes, mut random) = (LogNormal::sources(), Random::new(self.seed));
+        phase_with(disk, CACHE_BYTES, ("prepare", 0, 0), |volume| {
+            for directory in 0..DIRECTORIES {
+                make(volume, InodeNo::ROOT, &format!("d{directory:02}"), NewKind::Directory)?;
+            }
+            for number in 0..documents * PARTS {
+                let (document, part, epoch) = match made {
+                    Made::Whole => (number / PARTS, number % PARTS, EPOCH_DOCUMENTS * PARTS),
+                    Made::PartByPart => (number % documents, number / documents, documents),
+                };
+                let hint = hinted.then(|| format!("document {document}"));
+                let size = sizes.sample(&mut random) as usize;
+                add(volume, &path(document, part), hint, contents.of(number, size))?;
+                if number % epoch == epoch - 1 {
+                    volume.sync()?;
+                }
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+}
+
+/// Reads the contents of documents one after the other; what finding them takes is not counted.
+fn read_documents(disk: &Disk, documents: &[u64]) -> Result<Phase> {
+    let (mut names, mut seconds) = (Counters::default(), 0.0);
+    let mut all = phase_with(disk, CACHE_BYTES, ("many", documents.len() as u64, 0), |volume| {
+        let mut buffer = vec![0; READ];
+        for &document in documents {
+            let (before, started) = (disk.counters(), disk.now());
+            let found = (0..PARTS).map(|part| find(volume, &path(document, part)));
+            let found: Vec<InodeNo> = found.collect::<Result<_>>()?;
+            names = names.plus(&disk.counters().since(&before));
+            seconds += disk.now().since(started).as_secs();
+            for file in found {
+                read_all(volume, file, &mut buffer)?;
+                volume.release(file, 1);
+            }
+        }
+        Ok(())
+    })?;
+    all.device = all.device.map(|all| all.since(&names));
+    all.seconds -= seconds;
+    Ok(all)
+}
+
+fn add(
+    volume: &Volume,
+    path: &(String, String),
+    hint: Option<String>,
+    contents: &[u8],
+) -> Result<()> {
+    let dir = volume.lookup(InodeNo::ROOT, path.0.as_bytes())?.ino;
+    let file = make(volume, dir, &path.1, NewKind::Regular)?;
+    if let Some(hint) = hint {
+        volume.set_xattr(file, HINT, hint.as_bytes(), XattrMode::Create)?;
+    }
+    volume.write(file, 0, contents)?;
+    volume.release(file, 1);
+    volume.release(dir, 1);
+    Ok(())
+}
+
+/// Where a part of a document is kept: in any of the directories.
+fn path(document: u64, part: u64) -> (String, String) {
+    let directory = Random::new(document * PARTS + part).below(DIRECTORIES);
+    (format!("d{directory:02}"), format!("{document:05}-{part:02}"))
+}

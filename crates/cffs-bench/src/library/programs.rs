@@ -1,0 +1,147 @@
+//! What developers do with a source tree, in virtual time: check out, compile, search, remove.
+//!
+//! The programs of the thesis's table 4.3 as the disk sees them: the calls alone, without what the
+//! programs compute between them.
+
+use anyhow::{Context, Result};
+use cffs::format::inode::FileType;
+use cffs::units::InodeNo;
+use cffs::vfs::{NewKind, Volume};
+
+use super::trees::{READ, read_all, walk};
+use super::{Disk, LibraryPlan, make, phase};
+use crate::workload::Phase;
+use crate::workload::random::{Contents, LogNormal, Random};
+
+/// Files in a directory, on average, as in the tree of the thesis: 5,955 in 952 directories.
+const FILES_EACH: u64 = 6;
+/// Headers that a compiler reads for each source.
+const HEADERS: u64 = 8;
+/// The largest file, of sources and of objects.
+const SIZE_MAX: usize = 2 << 20;
+const TOP: &str = "src";
+
+/// A file of the tree, by the names of the directories on the way.
+struct SourceFile {
+    path: Vec<String>,
+    name: String,
+    size: u64,
+}
+
+impl SourceFile {
+    fn is_source(number: usize) -> bool {
+        number.is_multiple_of(2)
+    }
+}
+
+impl LibraryPlan {
+    /// Runs the programs over a tree of so many files, on a volume that may have others.
+    pub fn programs(&self, disk: &Disk, files: u64) -> Result<Vec<Phase>> {
+        let tree = self.sources(files);
+        let contents = Contents::new(self.seed, SIZE_MAX);
+        let mut random = Random::new(self.seed ^ 1);
+        let bytes = tree.iter().map(|file| file.size).sum();
+        let mut phases = vec![phase(disk, ("check out", files, bytes), |volume| {
+            make(volume, InodeNo::ROOT, TOP, NewKind::Directory)?;
+            for (i, file) in (0..).zip(&tree) {
+                let dir = descend(volume, &file.path, true)?;
+                write(volume, dir, &file.name, contents.of(i, file.size as usize))?;
+                volume.release(dir, 1);
+            }
+            Ok(())
+        })?];
+        let sources = tree.len().div_ceil(2) as u64;
+        phases.push(phase(disk, ("compile", sources, 0), |volume| {
+            let mut buffer = vec![0; READ];
+            for (i, file) in tree.iter().enumerate().filter(|(i, _)| SourceFile::is_source(*i)) {
+                read_file(volume, file, &mut buffer)?;
+                for _ in 0..HEADERS.min(files / 2) {
+                    let header = random.below(files / 2) as usize * 2 + 1;
+                    read_file(volume, &tree[header], &mut buffer)?;
+                }
+                let dir = descend(volume, &file.path, false)?;
+                let object = contents.of(i as u64 + 1, (file.size as usize * 2).min(SIZE_MAX));
+                write(volume, dir, &format!("{}.o", file.name), object)?;
+                volume.release(dir, 1);
+            }
+            Ok(())
+        })?);
+        phases.push(phase(disk, ("search", files + sources, 0), |volume| {
+            let top = volume.lookup(InodeNo::ROOT, TOP.as_bytes())?.ino;
+            walk(volume, top, true, true)?;
+            volume.release(top, 1);
+            Ok(())
+        })?);
+        phases.push(phase(disk, ("remove", files + sources, 0), |volume| {
+            remove(volume, InodeNo::ROOT, TOP.as_bytes())
+        })?);
+        Ok(phases)
+    }
+
+    /// A tree in which a new directory, somewhere, comes after every few files.
+    fn sources(&self, files: u64) -> Vec<SourceFile> {
+        let (sizes, mut random) = (LogNormal::sources(), Random::new(self.seed));
+        let mut directories = vec![vec![TOP.to_owned()]];
+        let file = |i: u64| {
+            if i.is_multiple_of(FILES_EACH) {
+                let mut path = directories[random.index(directories.len())].clone();
+                path.push(format!("dir{i:05}"));
+                directories.push(path);
+            }
+            let path = directories[directories.len() - 1].clone();
+            SourceFile { path, name: format!("file{i:05}.c"), size: sizes.sample(&mut random) }
+        };
+        (0..files).map(file).collect()
+    }
+}
+
+/// Walks down to a directory, making what is missing if `make_missing`; the caller gives back the reference.
+fn descend(volume: &Volume, path: &[String], make_missing: bool) -> Result<InodeNo> {
+    let mut dir = volume.lookup(InodeNo::ROOT, path[0].as_bytes())?.ino;
+    for name in &path[1..] {
+        let next = match volume.lookup(dir, name.as_bytes()) {
+            Ok(found) => found.ino,
+            Err(cffs::error::Error::NotFound) if make_missing => {
+                make(volume, dir, name, NewKind::Directory)?
+            }
+            Err(error) => return Err(error).context(path.join("/")),
+        };
+        volume.release(dir, 1);
+        dir = next;
+    }
+    Ok(dir)
+}
+
+fn write(volume: &Volume, dir: InodeNo, name: &str, contents: &[u8]) -> Result<()> {
+    let file = make(volume, dir, name, NewKind::Regular)?;
+    volume.write(file, 0, contents)?;
+    volume.release(file, 1);
+    Ok(())
+}
+
+fn read_file(volume: &Volume, file: &SourceFile, buffer: &mut [u8]) -> Result<()> {
+    let dir = descend(volume, &file.path, false)?;
+    let found = volume.lookup(dir, file.name.as_bytes())?.ino;
+    read_all(volume, found, buffer)?;
+    volume.release(found, 1);
+    volume.release(dir, 1);
+    Ok(())
+}
+
+/// Removes a directory with all that is in it, as `rm -rf` does.
+fn remove(volume: &Volume, parent: InodeNo, name: &[u8]) -> Result<()> {
+    let dir = volume.lookup(parent, name)?.ino;
+    let mut entries = Vec::new();
+    volume.read_dir(dir, 0, false, &mut |entry| {
+        entries.push((entry.name.to_vec(), entry.file_type));
+        true
+    })?;
+    for (name, file_type) in entries {
+        match file_type {
+            FileType::Directory => remove(volume, dir, &name)?,
+            _ => volume.unlink(dir, &name)?,
+        }
+    }
+    volume.release(dir, 1);
+    Ok(volume.remove_dir(parent, name)?)
+}
