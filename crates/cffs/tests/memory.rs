@@ -148,6 +148,7 @@ fn read_all(volume: &Volume, dir: InodeNo) -> u64 {
 /// The most memory that a volume with so many directories took while all of it was made, and while
 /// all of it was read.
 fn peaks(dirs: u64) -> [usize; 2] {
+    let _alone = ALONE.lock();
     let scratch = tempfile::tempdir().expect("a directory");
     let device = FileDevice::create(&scratch.path().join("image"), 1 << 30).expect("created");
     mkfs::make(&device, &MkfsOptions::default()).expect("made");
