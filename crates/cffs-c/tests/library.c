@@ -64,8 +64,7 @@ static void refusals(cffs_volume *volume)
     REFUSED(cffs_read_file(volume, "/loop", NULL, NULL), EINVAL,
             "invalid argument: there is no place for the result: NULL");
     cffs_stat_t stat;
-    REFUSED(cffs_stat(volume, "/loop", &stat), EINVAL,
-            "invalid argument: too many symbolic links in the path");
+    REFUSED(cffs_stat(volume, "/loop", &stat), ELOOP, "too many symbolic links in the path");
     REFUSED(cffs_stat(NULL, "/", &stat), EINVAL, "invalid argument: a handle is NULL");
     REFUSED(cffs_stat(volume, NULL, &stat), EINVAL, "invalid argument: a string is NULL");
     REFUSED(cffs_write_file(volume, "/d/file", NULL, 1), EINVAL,

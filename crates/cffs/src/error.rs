@@ -70,6 +70,9 @@ pub enum Error {
     /// The inode has as many names as the format can count.
     #[error("too many links")]
     TooManyLinks,
+    /// The path leads over too many symbolic links, as over one that names itself.
+    #[error("too many symbolic links in the path")]
+    Loop,
     /// The argument has no meaning for this file.
     #[error("invalid argument: {0}")]
     Invalid(&'static str),

@@ -27,7 +27,7 @@ pub fn status(operation: &'static str) -> impl Fn(Error) -> Status {
             Error::TooLarge => Status::FBig,
             Error::TooManyLinks => Status::MLink,
             Error::NotPermitted => Status::Perm,
-            Error::Invalid(_) | Error::Range => Status::Inval,
+            Error::Invalid(_) | Error::Range | Error::Loop => Status::Inval,
             Error::NoAttribute | Error::NoData => Status::NxIo,
             Error::Unsupported(_) | Error::NotSupported => Status::NotSupp,
         }

@@ -29,7 +29,7 @@
 //! Every call that reads the volume can fail with [`Error::Io`], if the device does, with
 //! [`Error::Corruption`], if what it reads contradicts the format, and with [`Error::Stale`] after
 //! [`Files::close`]. Every call with a path can fail with [`Error::NotFound`] and [`Error::NotDirectory`], if
-//! the path leads nowhere or through a file, with [`Error::NameTooLong`], and with [`Error::Invalid`], if it
+//! the path leads nowhere or through a file, with [`Error::NameTooLong`], and with [`Error::Loop`], if it
 //! leads over too many symbolic links. Every call that changes something can fail with
 //! [`Error::ReadOnly`], with [`Error::Latched`] or [`Error::Damaged`], if an earlier write failed or
 //! damage was met that forbids changes, and with [`Error::NoSpace`]. The functions document what else

@@ -37,7 +37,7 @@ pub fn node(volume: &Arc<Volume>, path: &[u8], follow_last: bool) -> Result<Node
         }
         followed += 1;
         if followed > LINKS_FOLLOWED_MAX {
-            return Err(Error::Invalid("too many symbolic links in the path"));
+            return Err(Error::Loop);
         }
         let target = volume.read_link(found.ino())?;
         if target.starts_with(b"/") {

@@ -24,6 +24,7 @@ pub fn errno(error: &Error) -> i32 {
         Error::NameTooLong => Errno::NAMETOOLONG,
         Error::TooLarge => Errno::FBIG,
         Error::TooManyLinks => Errno::MLINK,
+        Error::Loop => Errno::LOOP,
         Error::Invalid(_) => Errno::INVAL,
         Error::NotPermitted => Errno::PERM,
         Error::NoAttribute => Errno::NODATA,
