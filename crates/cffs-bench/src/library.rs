@@ -28,6 +28,7 @@ use crate::workload::random::{Contents, Random};
 
 pub mod documents;
 pub mod durable;
+pub mod epoch;
 pub mod keys;
 pub mod programs;
 pub mod tiny;

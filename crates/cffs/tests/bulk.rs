@@ -78,6 +78,22 @@ fn a_shuffled_batch_takes_the_requests_of_a_scan() {
     }
 }
 
+/// Batches of a set that is eight times as large as the cache: what is read for one is not evicted before
+/// it is used.
+#[test]
+fn batches_of_a_large_set_are_swept() {
+    let device = filled();
+    let files = open(&device);
+    let before = device.counts();
+    for batch in shuffled().chunks(100) {
+        files.read_many(batch, NonZeroUsize::MIN, |_, contents| {
+            assert_eq!(contents.expect("read").len(), FILE_BYTES);
+        });
+    }
+    let read = device.counts() - before;
+    assert!(read.reads * 3 < FILES as u64 * 2, "{read:?}");
+}
+
 #[test]
 fn what_cannot_be_read_keeps_nothing_else_back() {
     let files = open(&filled());

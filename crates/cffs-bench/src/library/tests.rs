@@ -276,3 +276,29 @@ fn recovery_from_a_full_log_takes_less_than_a_second() {
         assert!(seconds <= 1.0, "{profile:?}: {seconds:.3} s, {cost:?}");
     }
 }
+
+/// Prints the figures of decision 041.
+#[test]
+#[ignore = "a minute with --release"]
+fn epochs_of_large_sets_are_swept() {
+    const MIB: u64 = 1 << 20;
+    for (files, size, cache_bytes, batch, least) in [
+        (65_536, 4 << 10, 32 * MIB, 256, 200.0),
+        (65_536, 4 << 10, 32 * MIB, 4096, 2_000.0),
+        (2_621, 100 << 10, 32 * MIB, 163, 200.0),
+        (20_000, 4 << 10, 256 * MIB, 256, 20_000.0),
+        (4_000, 100 << 10, 256 * MIB, 256, 200.0),
+    ] {
+        let plan = LibraryPlan { profile: Profile::Hdd7200, size: 1024 * MIB, ..plan(1) };
+        let set = epoch::Epoch { files, size, cache_bytes, batch };
+        let phase = plan.epoch(Peer::Cffs, set).unwrap();
+        let (device, rate) = (phase.device.unwrap(), files as f64 / phase.seconds);
+        println!(
+            "{set:?}: {rate:.0} files/s, {} requests, {} seeks, {:.1} times the bytes",
+            device.requests(),
+            device.seeks,
+            device.read_bytes as f64 / phase.bytes as f64
+        );
+        assert!(rate > least, "{set:?}: {rate} files/s");
+    }
+}

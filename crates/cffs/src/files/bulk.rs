@@ -5,11 +5,21 @@
 //! order of the device instead, and given out as they come.
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+
+use parking_lot::Mutex;
 
 use super::{File, Files};
 use crate::error::Result;
+
+/// How far a batch is.
+#[derive(Default)]
+struct Turns {
+    /// The file that is taken next.
+    next: usize,
+    /// The first one that was not brought into memory yet.
+    fetched: usize,
+}
 
 impl Files {
     /// Reads whole files in the order in which they lie on the device. `visit` gets each file's contents, or
@@ -43,11 +53,23 @@ impl Files {
         visit: impl Fn(usize, Result<Vec<u8>>) + Sync,
     ) {
         let found = self.in_device_order(paths, &visit);
-        // The threads take the files by turns, so that together they go over the device once.
-        let next = AtomicUsize::new(0);
+        // The threads take the files by turns, so that together they go over the device once. What the next
+        // ones lack is read in one sweep, for which all of them wait.
+        let turns = Mutex::new(Turns::default());
+        let take = || {
+            let mut turns = turns.lock();
+            let index = turns.next;
+            let (_, position, file) = found.get(index)?;
+            turns.next += 1;
+            if index == turns.fetched {
+                let next = found[index..].iter().map(|(_, _, file)| file.node().ino());
+                turns.fetched += self.volume.fetch_batch(next);
+            }
+            Some((*position, file))
+        };
         let read = || {
-            while let Some((_, position, file)) = found.get(next.fetch_add(1, Ordering::Relaxed)) {
-                visit(*position, file.contents());
+            while let Some((position, file)) = take() {
+                visit(position, file.contents());
             }
         };
         thread::scope(|scope| {

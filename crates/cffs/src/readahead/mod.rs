@@ -6,6 +6,8 @@
 //! directories of a walk have near them (`walk`), and has all of it read in the order of the device. Before
 //! a directory is listed with attributes, the extent trees of what it lists are read (`trees`).
 //!
+//! Where the files that are read next are known, nothing is guessed (`batch`).
+//!
 //! Sequential readers of blocks and random readers of regions are the cache's own (`cache::streams`,
 //! `cache::density`); here it is asked to [`prefetch`](crate::cache::BufferCache::prefetch) runs.
 //!
@@ -16,6 +18,7 @@
 //! sectors are looked at, and never one of its files with it, except to try it. An error is left to
 //! the read that follows.
 
+mod batch;
 mod plan;
 mod survey;
 mod trees;
@@ -88,6 +91,15 @@ impl ReadAhead {
         }
         let class = if listed == Listed::Files { Class::Files } else { Class::Metadata };
         store.cache.prefetch(runs, class);
+    }
+
+    /// Before files are read of which it is known that they are, in the order of the device: prefetches the
+    /// first of them, as many as there is room for, and returns how many these are: one at least, if there
+    /// are any. No locks may be held.
+    pub fn before_batch(&self, store: &Store, files: impl Iterator<Item = Arc<Vnode>>) -> usize {
+        let (runs, count) = batch::gather(&Survey::new(store), files);
+        store.cache.prefetch(runs, Class::Files);
+        count
     }
 
     /// Before a directory is listed with attributes: prefetches the extent trees of what it lists.

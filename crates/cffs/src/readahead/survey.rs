@@ -47,6 +47,17 @@ impl<'a> Survey<'a> {
             && map.iter().any(absent)
     }
 
+    /// What a file's contents lack in memory, run by run; nothing if they are much.
+    pub(super) fn absent_runs(&self, file: &VnodeState) -> Vec<Range<u64>> {
+        match file.inode.map() {
+            Some(map) if file.inode.size <= self.reading.planned_file_bytes_max => {
+                let runs = map.iter().filter(|extent| !extent.unwritten);
+                runs.filter_map(|extent| self.absent_of(&self.blocks_under(*extent))).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// The part of a run that is neither in memory nor in flight, from the first such block to the last.
     pub(super) fn absent_of(&self, run: &Range<u64>) -> Option<Range<u64>> {
         let absent = |block: &u64| !self.store.cache.claims(BlockNo(*block));

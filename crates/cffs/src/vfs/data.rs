@@ -82,6 +82,17 @@ impl Volume {
         self.noted_contents(self.store().fetch(&state))
     }
 
+    /// Brings the contents of files into the cache that are read next, in the order of the device (by
+    /// [`device_offset`](Volume::device_offset)): those of the first of them, as many as there is room for.
+    /// Returns how many these are: one at least, if there are any. What cannot be read is left to the reader.
+    pub fn fetch_batch(&self, files: impl IntoIterator<Item = InodeNo>) -> usize {
+        let mut files = files.into_iter().peekable();
+        let Some(first) = files.peek() else { return 0 };
+        let _op = self.enter(OpKind::Read, *first);
+        let vnodes = files.map_while(|ino| self.vnode(ino).ok());
+        self.readahead.before_batch(self.store(), vnodes).max(1)
+    }
+
     /// Does `work` with some threads beside it that prefetch for sequential readers, so that the device
     /// need not wait for them. Without such threads, a volume makes the same requests each time. One call
     /// at a time.
