@@ -182,7 +182,7 @@ soak: ## Try every property SOAK_CASES times, optimised, and run the tests that 
 	PROPTEST_CASES=$(SOAK_CASES) CFFS_CRASH_STATES=200000 \
 		$(CARGO) test --release --locked --workspace -- --include-ignored
 	$(CARGO) build --release --locked -p cffs-cli -p cffs-bench
-	tests/acceptance/run --full --only killed-server --only power-cut
+	tests/acceptance/run --full --only killed-server --only power-cut --only nfs-killed --only nfs-power-cut
 
 fsck-scale: ## Compare a full check of a million files with e2fsck's (needs root and 6 GB)
 	scripts/fsck-scale.sh

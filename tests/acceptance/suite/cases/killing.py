@@ -122,30 +122,36 @@ def killed_server(t):
 def power_cut(t):
     """The server is killed, and the device loses some of what was not flushed: all, a single write,
     all but one, the later ones, half a request, or sectors here and there."""
+    rng = seeded()
+    # What is written between the cuts stays: a fast machine fills a gibibyte before the three hundredth.
+    with volatile_disk(t, rng, t.pick(1, 8)) as cut:
+        t.mount()
+        kill_again_and_again(t, t.pick(5, 300), rng, cut)
+
+
+@contextlib.contextmanager
+def volatile_disk(t, rng, size_gib, profile="none"):
+    """Has the trial's volume lie on a disk, and yields what has it lose what was not flushed."""
     bench = os.path.join(os.path.dirname(cffs_binary()), "cffs-bench")
     if not os.path.exists(bench):
         raise Skip(f"there is no {bench}: cargo build --release -p cffs-bench")
-    rng = seeded()
     disk, control = t.beside("disk"), t.beside("control")
     os.mkdir(disk)
     t.unmount()
-    plain = t.volume.image
-    # What is written between the cuts stays: a fast machine fills a gibibyte before the three hundredth.
-    size = f"--size={t.pick(1, 8)}G"
-    with serving([bench, "disk", "--profile=none", size, "--volatile", "--control", control,
-                  "--backing", t.beside("backing"), disk], os.path.join(disk, "disk")) as image:
+    plain, lost = t.volume.image, []
+
+    def cut():
+        answer = json.loads(t.output(bench, "control", control, "cut", str(rng.randrange(1 << 32))))
+        lost.append(answer["lost_sectors"])
+        print(answer, flush=True)
+
+    command = [bench, "disk", f"--profile={profile}", f"--size={size_gib}G", "--volatile",
+               "--control", control, "--backing", t.beside("backing"), disk]
+    with serving(command, os.path.join(disk, "disk")) as image:
         t.volume.image = image
-        t.run(cffs_binary(), "mkfs", image)
-        t.mount()
-        lost = []
-
-        def cut():
-            answer = json.loads(t.output(bench, "control", control, "cut", str(rng.randrange(1 << 32))))
-            lost.append(answer["lost_sectors"])
-            print(answer, flush=True)
-
         try:
-            kill_again_and_again(t, t.pick(5, 300), rng, cut)
+            t.run(cffs_binary(), "mkfs", image)
+            yield cut
         finally:
             t.volume.tear_down()
             t.volume.image = plain
