@@ -14,6 +14,7 @@ mod cli;
 mod commands;
 mod ending;
 mod exit;
+mod following;
 mod image;
 mod last_words;
 mod log;

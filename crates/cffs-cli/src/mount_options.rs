@@ -37,6 +37,8 @@ pub struct MountOptions {
     pub stall: Duration,
     /// How long a commit to an object store is tried, instead of for ever.
     pub soft: Option<Duration>,
+    /// How often to ask an object store for what another program wrote to the volume, if it is followed.
+    pub follow: Option<Duration>,
     /// The device that has the volume's stable log, instead of one that is searched for.
     pub log_device: Option<PathBuf>,
     /// How long nobody must have used the volume before it is regrouped; `None` for never.
@@ -47,6 +49,8 @@ pub struct MountOptions {
     asked: BTreeSet<&'static str>,
 }
 
+/// How often a volume is asked for what is new.
+const FOLLOW: Duration = Duration::from_secs(10);
 /// How long a volume is not used before it counts as idle.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -79,6 +83,7 @@ impl MountOptions {
             transport: TransportChoice::Auto,
             stall: STALL,
             soft: None,
+            follow: None,
             log_device: None,
             regroup_after: None,
             log: None,
@@ -109,6 +114,27 @@ impl MountOptions {
             }
             self.asked.extend(fixed::name_of(name));
         }
+        Ok(())
+    }
+
+    /// What follows from what was asked for, of a volume in a store or not.
+    ///
+    /// # Errors
+    ///
+    /// Options that do not go together.
+    pub fn settle(&mut self, is_in_store: bool) -> anyhow::Result<()> {
+        if self.follow.is_none() {
+            return Ok(());
+        }
+        if !is_in_store {
+            bail!("mount option 'follow' is for a volume in an object store, given by its URL");
+        }
+        if self.flags.read_only == Some(false) {
+            bail!(
+                "mount option 'follow' is for reading what another program writes: leave 'rw' out"
+            );
+        }
+        self.open.read_only = true;
         Ok(())
     }
 
@@ -145,6 +171,7 @@ impl MountOptions {
             "commit" => self.open.epoch_interval = seconds(name, needed()?)?,
             "stall" => self.stall = seconds(name, needed()?)?,
             "soft" => self.soft = Some(seconds(name, needed()?)?),
+            "follow" => self.follow = Some(value.map_or(Ok(FOLLOW), |value| seconds(name, value))?),
             "remount" => self.remount = true,
             "takeover" => self.open.take_over = true,
             "clean" if value == Some("never") => self.open.clean_after = Duration::MAX,

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use object_store::path::Path;
@@ -47,6 +48,8 @@ pub struct Chunks {
     store: Arc<Store>,
     origins: Vec<Path>,
     kept: Cache<(Object, u64), Bytes, ByLength>,
+    /// Whether an object was gone that was to be read.
+    has_lost: AtomicBool,
 }
 
 #[derive(Clone)]
@@ -66,7 +69,18 @@ impl Chunks {
             store,
             origins: format.origins.iter().map(|prefix| Path::from(prefix.as_str())).collect(),
             kept: Cache::with_weighter(items, CACHE_BYTES, ByLength),
+            has_lost: AtomicBool::new(false),
         }
+    }
+
+    /// Keeps the first chunk of a record that was read for its head.
+    pub fn keep_record(&self, slot: u64, bytes: Vec<u8>) {
+        self.kept.insert((Object::record(slot), 0), bytes.into());
+    }
+
+    /// Whether a read since the last call met an object that was collected.
+    pub fn take_collected(&self) -> bool {
+        self.has_lost.swap(false, Ordering::Relaxed)
     }
 
     /// Copies bytes of objects into a buffer, those that are not at hand by requests at once.
@@ -134,7 +148,7 @@ impl Chunks {
         let answers = if wanted.is_empty() {
             Vec::new()
         } else {
-            self.store.get_many(&wanted).map_err(collected)?
+            self.store.get_many(&wanted).map_err(|error| self.collected(error))?
         };
         for ((object, range), bytes) in ranges.into_iter().zip(answers) {
             for (number, piece) in bytes.chunks(CHUNK_BYTES as usize).enumerate() {
@@ -174,14 +188,15 @@ impl Chunks {
             },
         }
     }
-}
 
-/// What a volume reads is there, unless it went on and collected it.
-fn collected(error: Error) -> Error {
-    match error {
-        Error::Store { object, cause } if matches!(cause, object_store::Error::NotFound { .. }) => {
-            Error::Collected { object, cause }
+    /// What a volume reads is there, unless it went on and collected it.
+    fn collected(&self, error: Error) -> Error {
+        match error {
+            Error::Store { object, cause: cause @ object_store::Error::NotFound { .. } } => {
+                self.has_lost.store(true, Ordering::Relaxed);
+                Error::Collected { object, cause }
+            }
+            other => other,
         }
-        other => other,
     }
 }

@@ -93,8 +93,14 @@ impl LogDevice {
         }
         let store = Arc::new(store);
         let chunks = Arc::new(Chunks::new(Arc::clone(&store), &history.format));
+        Ok(Self::to_read(store, chunks, history))
+    }
+
+    /// The device as a history has it.
+    pub(crate) fn to_read(store: Arc<Store>, chunks: Arc<Chunks>, history: History) -> LogDevice {
+        let sector_bytes = history.format.sector_bytes;
         let state = Arc::new(RwLock::new(State::new(history)));
-        Ok(LogDevice { store, chunks, sector_bytes, state, writer: Mutex::new(Role::Reader) })
+        LogDevice { store, chunks, sector_bytes, state, writer: Mutex::new(Role::Reader) }
     }
 
     fn to_write(

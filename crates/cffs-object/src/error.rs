@@ -134,6 +134,12 @@ pub enum Error {
         /// The name.
         name: String,
     },
+    /// A version was to be followed.
+    #[error("the version {name} does not change; to follow the volume, leave @{name} out")]
+    NothingToFollow {
+        /// The name.
+        name: String,
+    },
     /// An object is gone that the volume had when it was opened.
     #[error(
         "{object}: it was deleted, since the volume went on without it; open the volume again, or read a \

@@ -1,5 +1,6 @@
 //! What the log of a volume says: where all bytes lie after its last record.
 
+use crate::chunks::CHUNK_BYTES;
 use crate::error::Error;
 use crate::extents::Extents;
 use crate::format::{self, Format, Kind, Place, Record};
@@ -8,9 +9,10 @@ use crate::store::Store;
 /// So much of a record is asked for at first: most heads are shorter.
 const FIRST_BYTES: u64 = 16 << 10;
 /// So many records are asked for at once.
-const AT_ONCE: usize = 16;
+pub const AT_ONCE: usize = 16;
 
 /// The state of a volume after a record.
+#[derive(Clone)]
 pub struct History {
     /// What the volume is.
     pub format: Format,
@@ -169,7 +171,8 @@ impl History {
         self.apply(store, slot, read_record(store, slot)?)
     }
 
-    fn apply(&mut self, store: &Store, slot: u64, read: (Record, u32)) -> Result<(), Error> {
+    /// Goes on with the record of the next slot, which was read with its checksum.
+    pub fn apply(&mut self, store: &Store, slot: u64, read: (Record, u32)) -> Result<(), Error> {
         let (record, checksum) = read;
         let name = format::record_name(slot);
         let wrong = |why: &str| Err(damaged(store, &name)(why.to_owned()));
@@ -206,19 +209,33 @@ pub fn read_record(store: &Store, slot: u64) -> Result<(Record, u32), Error> {
     read.pop().ok_or_else(|| damaged(store, &format::record_name(slot))("it is empty".into()))
 }
 
+/// The record in a slot, its checksum, and its first bytes; `None` if the slot is empty.
+pub fn find_record(store: &Store, slot: u64) -> Result<Option<(Record, u32, Vec<u8>)>, Error> {
+    let name = format::record_name(slot);
+    let bytes = match store.get(&name, Some(0..CHUNK_BYTES)) {
+        Err(error) if error.is_not_found() => return Ok(None),
+        bytes => bytes?,
+    };
+    let (record, checksum) = decode_head(store, &name, &bytes)?;
+    Ok(Some((record, checksum, bytes)))
+}
+
+/// The head of a record of which the first bytes were read.
+fn decode_head(store: &Store, name: &str, bytes: &[u8]) -> Result<(Record, u32), Error> {
+    let wrong = damaged(store, name);
+    let len = Record::len_of(bytes).map_err(&wrong)?;
+    match len <= bytes.len() {
+        true => Record::decode(bytes).map_err(&wrong),
+        false => Record::decode(&store.get(name, Some(0..len as u64))?).map_err(&wrong),
+    }
+}
+
 fn read_records(store: &Store, slots: &[u64]) -> Result<Vec<(Record, u32)>, Error> {
     let wanted: Vec<_> = slots.iter().map(|slot| store.path(&format::record_name(*slot))).collect();
     let ranges: Vec<_> = wanted.into_iter().map(|path| (path, 0..FIRST_BYTES)).collect();
     let heads = store.get_many(&ranges)?;
-    let decode = |(bytes, slot): (Vec<u8>, &u64)| {
-        let name = &format::record_name(*slot);
-        let wrong = damaged(store, name);
-        let len = Record::len_of(&bytes).map_err(&wrong)?;
-        match len <= bytes.len() {
-            true => Record::decode(&bytes).map_err(&wrong),
-            false => Record::decode(&store.get(name, Some(0..len as u64))?).map_err(&wrong),
-        }
-    };
+    let decode =
+        |(bytes, slot): (Vec<u8>, &u64)| decode_head(store, &format::record_name(*slot), &bytes);
     heads.into_iter().zip(slots).map(decode).collect()
 }
 

@@ -18,6 +18,7 @@
 //! | `collect` | which objects are dead, and what to write anew |
 //! | `writer` | claiming, committing, collecting |
 //! | `device` | all of it as a device |
+//! | `follow` | the device as another program goes on to write it |
 //! | `versions` | versions that are kept, and clones of them |
 //!
 //! Invariants:
@@ -32,6 +33,7 @@ mod commit;
 mod device;
 mod error;
 mod extents;
+mod follow;
 mod format;
 mod history;
 mod location;
@@ -47,6 +49,7 @@ mod tests;
 pub use collect::{Collection, Swept};
 pub use device::LogDevice;
 pub use error::Error;
+pub use follow::Follower;
 pub use location::Location;
 pub use requests::{Counter, Requests};
 pub use writer::OpenOptions;

@@ -5,17 +5,46 @@
 //!   unmounted     ──▶ Beside::end: the other front end answers what it has ──▶ Volume::close
 //! ```
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use cffs::error::{Error, Result};
 use cffs::units::InodeNo;
 use cffs::vfs::Volume;
 use cffs::vfs::types::Attr;
+use parking_lot::RwLock;
 
 /// How often the volume gets a chance to write what is due.
 const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
 /// Threads that read ahead: one waits for the device while the other takes over what it has read.
 const READ_AHEAD_THREADS: usize = 2;
+
+/// The volume that is served: one and the same, unless a mount follows what another program writes.
+#[derive(Clone)]
+pub struct Current(Arc<RwLock<(u64, Arc<Volume>)>>);
+
+impl Current {
+    /// This volume, until there is a newer version.
+    pub fn new(volume: Arc<Volume>) -> Current {
+        Current(Arc::new(RwLock::new((0, volume))))
+    }
+
+    /// The volume.
+    pub fn get(&self) -> Arc<Volume> {
+        self.version().1
+    }
+
+    /// The volume, and how many versions there were before.
+    pub fn version(&self) -> (u64, Arc<Volume>) {
+        self.0.read().clone()
+    }
+
+    /// This version comes next.
+    pub fn set(&self, newer: Arc<Volume>) {
+        let mut current = self.0.write();
+        *current = (current.0 + 1, newer);
+    }
+}
 
 /// What a front end has changed, as far as another may have it cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

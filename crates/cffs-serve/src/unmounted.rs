@@ -27,7 +27,7 @@ impl Listeners {
     /// Those of [`socket::listen`].
     pub fn listen(&self, served: &Arc<Served>) -> io::Result<()> {
         let control = Control::unmounted(Arc::clone(served));
-        let volume = Arc::clone(served.volume());
+        let volume = served.volume();
         let farewells = Arc::clone(&self.0);
         socket::listen(move |message| {
             if let Some(number) = Farewells::number(message.name.as_bytes()) {

@@ -272,11 +272,11 @@ impl Actions {
                 in_thread(move || actions.sync.complete(&actions.log, || served.sync()));
             }
             Action::Trim => {
-                let total_bytes = size_bytes(served.volume());
+                let total_bytes = size_bytes(&served.volume());
                 self.trim.begin(total_bytes)?;
                 let (actions, served) = (Arc::clone(self), Arc::clone(served));
                 in_thread(move || {
-                    let trim = || actions.trim_all(served.volume(), total_bytes);
+                    let trim = || actions.trim_all(&served.volume(), total_bytes);
                     actions.trim.complete(&actions.log, trim);
                 });
             }
@@ -284,7 +284,7 @@ impl Actions {
             Action::StopScrub => served.stop_scrub(),
             Action::Fsck { contents } => served.start_check(*contents),
             Action::Regroup { path, dry_run } => {
-                let dir = find(served.volume(), path).map_err(|error| self.refused(&error))?.ino;
+                let dir = find(&served.volume(), path).map_err(|error| self.refused(&error))?.ino;
                 let request = RegroupRequest { dry_run: *dry_run, files: None };
                 let started = served.start_regroup(dir, request);
                 started.map_err(|error| Refusal::new(StatusCode::CONFLICT, error.to_string()))?;

@@ -180,12 +180,12 @@ async fn look_at(shared: &Arc<Shared>, path: &str) -> Result<Found, Refusal> {
 
 fn look(served: &Served, path: &str, alone: &Mutex<()>) -> Result<Found, Error> {
     let volume = served.volume();
-    let Attr { ino, file_type, .. } = actions::find(volume, path)?;
+    let Attr { ino, file_type, .. } = actions::find(&volume, path)?;
     if file_type != FileType::Directory {
         return Ok(Found::File(describe::placement(&volume.explain(ino)?)));
     }
     let _alone = alone.lock();
-    Ok(Found::Tree(LayoutReport::from(&layout::survey_in_use(volume, ino)?)))
+    Ok(Found::Tree(LayoutReport::from(&layout::survey_in_use(&volume, ino)?)))
 }
 
 /// Runs what waits for the device in a thread, of which there are few.

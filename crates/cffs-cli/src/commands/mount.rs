@@ -15,11 +15,12 @@ use cffs::device::file::{Access, FileDevice, OpenError};
 use cffs::trace::{RecordedDevice, Recorder};
 use cffs::vfs::Volume;
 use cffs::vfs::types::OpenOptions;
-use cffs_object::{Location, LogDevice};
+use cffs_object::{Counter, Location, LogDevice};
 use cffs_serve::fuse::control::{self, AskError};
 use cffs_serve::fuse::restart::Suspended;
 use cffs_serve::fuse::{
-    self, Ended, KernelCaches, LeaveSeat, Server, Stopper, TransportChoice, Watch, WatchedDevice,
+    self, Ended, Follow, KernelCaches, LeaveSeat, Server, Stopper, TransportChoice, Watch,
+    WatchedDevice,
 };
 use cffs_serve::nfs::{self, Export};
 use cffs_web::Target;
@@ -29,6 +30,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::{remount, serve, umount};
 use crate::background;
+use crate::following::NewerVersion;
 use crate::mount_options::MountOptions;
 use crate::output::note;
 use crate::successor::{self, Inherited};
@@ -81,6 +83,8 @@ Options for -o, comma-separated:
                          for what (30)
   soft=SECONDS           fail a commit to an object store that has failed for so long; from then on
                          nothing is written until the volume is mounted again (try for ever)
+  follow[=SECONDS]       read-only, show what another program writes to a volume in an object store,
+                         and ask so often for what is new (10)
   transport=auto|rings|dev
                          how requests arrive: by io_uring where the kernel offers it, always so, or
                          always by /dev/fuse (auto)
@@ -94,6 +98,8 @@ Examples:
   cffs mount -o ro,noatime,cache=1G /dev/sdb1 /srv/tree
   cffs mount s3://bucket/tree@monday mnt
                          a version that is kept (cffs snapshot), read-only
+  cffs mount -o follow s3://bucket/tree mnt
+                         what another machine writes, read-only, a few seconds later
   cffs mount --nfs 127.0.0.1:2049 tree.cffs mnt    also for NFS clients of this machine
   cffs mount --web 127.0.0.1:8080 tree.cffs mnt
 In /etc/fstab:
@@ -138,8 +144,13 @@ impl Mount {
         self.source = udev::device_of_tag(&self.source)?;
         let mut options = MountOptions::for_user(rustix::process::geteuid().is_root());
         options.apply(&self.options, self.sloppy)?;
-        if image::location(&self.source)?.is_some_and(|location| location.version().is_some()) {
+        let location = image::location(&self.source)?;
+        options.settle(location.is_some())?;
+        if location.is_some_and(|location| location.version().is_some()) {
             options.open.read_only = true;
+        }
+        if options.follow.is_some() && self.nfs.is_some() {
+            bail!("a volume that is followed cannot be served by NFS: leave --nfs or 'follow' out");
         }
         if !successor::is_one()
             && let Some(code) = self.prepare(&options)?
@@ -291,6 +302,9 @@ impl Mount {
     ) -> anyhow::Result<Mounted> {
         let source = &self.source;
         switch_rings_on(options);
+        if options.follow.is_some() {
+            return self.mount_to_follow(location, options);
+        }
         let wanted = cffs_object::OpenOptions {
             read_only: options.open.read_only,
             take_over: options.open.take_over,
@@ -303,10 +317,26 @@ impl Mount {
         let counter = device.counter();
         let volume = open_served(source, &Arc::new(device), &watch, options)?;
         let mounted = self.mount_volume(&volume, fuse_options(source, None, watch, options))?;
-        mounted.server.set_store(Box::new(move || {
-            let requests = counter.requests().by_name().into_iter();
-            requests.map(|(name, count)| (String::from(name), Value::from(count))).collect()
-        }));
+        show_requests(&mounted.server, counter);
+        Ok(mounted)
+    }
+
+    /// Mounts what another program writes to a store.
+    fn mount_to_follow(
+        &self,
+        location: &Location,
+        options: &MountOptions,
+    ) -> anyhow::Result<Mounted> {
+        let watch = Arc::new(Watch::new(options.stall));
+        let open = options.open.clone();
+        let (newer, volume, counter) = NewerVersion::first(location, open, Arc::clone(&watch))
+            .with_context(|| self.source.display().to_string())?;
+        let mut fuse_options = fuse_options(&self.source, None, watch, options);
+        fuse_options.ttl = fuse::TTL_SHARED;
+        fuse_options.follow =
+            options.follow.map(|every| Follow { every, source: Arc::new(Mutex::new(newer)) });
+        let mounted = self.mount_volume(&volume, fuse_options)?;
+        show_requests(&mounted.server, counter);
         Ok(mounted)
     }
 
@@ -367,6 +397,14 @@ impl Mount {
         let caches = Arc::new(fuse_options.caches.clone());
         serve::bind(volume, address, self.export.clone(), caches)
     }
+}
+
+/// Shows requests to the store among the counters of a server.
+fn show_requests(server: &Server, counter: Counter) {
+    server.set_store(Box::new(move || {
+        let requests = counter.requests().by_name().into_iter();
+        requests.map(|(name, count)| (String::from(name), Value::from(count))).collect()
+    }));
 }
 
 /// Goes on with the NFS clients of the server before.
@@ -469,6 +507,7 @@ fn fuse_options(
         cache_bytes: options.open.cache_bytes,
         caches: KernelCaches::default(),
         ttl: fuse::TTL_ALONE,
+        follow: None,
     }
 }
 

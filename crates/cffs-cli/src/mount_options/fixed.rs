@@ -21,6 +21,7 @@ pub(super) fn name_of(option: &str) -> Option<&'static str> {
         "commit" => "commit",
         "stall" => "stall",
         "soft" => "soft",
+        "follow" => "follow",
         "takeover" => "takeover",
         "clean" => "clean",
         "clean_share" => "clean_share",
@@ -79,6 +80,11 @@ impl MountOptions {
             (
                 "soft",
                 self.soft.map_or_else(|| String::from("no soft"), |time| seconds("soft", time)),
+            ),
+            (
+                "follow",
+                self.follow
+                    .map_or_else(|| String::from("no follow"), |time| seconds("follow", time)),
             ),
             ("takeover", switch(open.take_over, "takeover", "no takeover")),
             ("clean", seconds("clean", open.clean_after)),

@@ -89,3 +89,24 @@ fn unknown_options_and_values_are_named() {
     let mut options = MountOptions::for_user(false);
     options.apply(&[String::from("bogus")], true).expect("sloppy");
 }
+
+#[test]
+fn what_is_followed_is_read_only_and_in_a_store() {
+    let follow = |list: &str, is_in_store| {
+        let mut options = parsed(list)?;
+        options.settle(is_in_store)?;
+        Ok((options.follow.map(|time| time.as_secs()), options.open.read_only))
+    };
+    let settled = |list| follow(list, true).expect("they go together");
+    assert_eq!(settled("follow"), (Some(10), true));
+    assert_eq!(settled("follow=3,ro"), (Some(3), true));
+    assert_eq!(settled("noatime"), (None, false));
+    assert!(follow("noatime", false).is_ok());
+    let refused = |list, is_in_store| -> String {
+        let outcome: anyhow::Result<(Option<u64>, bool)> = follow(list, is_in_store);
+        outcome.expect_err("they do not").to_string()
+    };
+    assert!(refused("follow", false).contains("given by its URL"));
+    assert!(refused("follow,rw", true).contains("leave 'rw' out"));
+    assert!(refused("follow=soon", true).contains("a number of seconds"));
+}

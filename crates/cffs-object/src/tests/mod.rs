@@ -15,6 +15,7 @@ use crate::{Collection, Error, Location, LogDevice, OpenOptions, Requests};
 mod collection;
 mod crash;
 mod faults;
+mod follow;
 mod model;
 mod paused;
 mod requests;

@@ -1,8 +1,9 @@
 //! The adapter: one method per request of the kernel, each a call of the facade.
 //!
-//! The kernel's name for an inode is the inode's number, so nothing is kept here per inode, and
-//! file handles survive the kernel's forgetting. Opening a file needs no state either: the lookup
-//! that came before it already keeps the inode, names or not, until the kernel forgets it.
+//! The kernel's name for an inode is the inode's number, so nothing is kept here per inode (but by a
+//! mount that follows another program), and file handles survive the kernel's forgetting. Opening a file
+//! needs no state either: the lookup that came before it already keeps the inode, names or not, until
+//! the kernel forgets it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +11,12 @@ use std::time::Duration;
 use cffs::caller;
 use cffs::error::Error;
 use cffs::units::InodeNo;
-use cffs::vfs::types::{self, NewFile, NewKind, Unprivileged};
-use cffs::vfs::{self, AsUser, Volume};
+use cffs::vfs::types::{self, NewKind, Unprivileged};
+use cffs::vfs::{self, AsUser};
 use fuse_ring::protocol::{
     AttrReply, Context, CopyFileRange, Create, Entry, Fallocate, FileHandle, Ioctl, Listing,
-    ListingPlus, NodeId, Opcode, Open, OpenFlags, Opened, Read, Rename, SetAttr, SetXattr, Statfs,
-    StatxReply, Write,
+    ListingPlus, NodeId, Opcode, Open, OpenFlags, Opened, Read, Release, Rename, SetAttr, SetXattr,
+    Statfs, StatxReply, Write,
 };
 use fuse_ring::{CachedData, Errno, Handler};
 
@@ -23,11 +24,13 @@ use super::caches::KernelCaches;
 use super::closing::Closing;
 use super::control::{self, Control, Request};
 use super::farewell::Farewells;
+use super::follow::View;
 use super::groups;
 use super::guarded::Guarded;
 use super::ioctl;
 use super::recording::Ask;
 use super::reporting::Piece;
+use super::shown::{Held, Shown};
 use super::translate;
 use super::watch::Watch;
 
@@ -35,8 +38,6 @@ use super::watch::Watch;
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 
-const O_ACCMODE: u32 = 0o3;
-const O_WRONLY: u32 = 0o1;
 const O_EXCL: u32 = 0o200;
 const O_TRUNC: u32 = 0o1000;
 const O_DSYNC: u32 = 0o10_000;
@@ -45,13 +46,9 @@ const O_SYNC_ONLY: u32 = 0o4_000_000;
 const SET_ID_BITS: u32 = 0o6000;
 const SET_GROUP_ID_BIT: u32 = 0o2000;
 
-/// The handle of a file that is written past the page cache. All others are opened by the kernel itself
-/// or as it would do that, and have the handle 0.
-const UNCACHED: FileHandle = FileHandle(1);
-
 /// Serves one volume.
 pub struct Adapter {
-    volume: Arc<Volume>,
+    volume: Shown,
     control: Control,
     closing: Arc<Closing>,
     watch: Arc<Watch>,
@@ -66,14 +63,14 @@ type Result<T> = std::result::Result<T, Errno>;
 impl Adapter {
     /// An adapter over the volume, for a kernel that asks again for what it heard so long ago.
     pub fn new(
-        volume: Arc<Volume>,
+        volume: Shown,
         control: Control,
         closing: Arc<Closing>,
         watch: Arc<Watch>,
         caches: KernelCaches,
         ttl: Duration,
     ) -> Adapter {
-        let block_bytes = volume.superblock().block_bytes;
+        let block_bytes = volume.hold().superblock().block_bytes;
         Adapter { volume, control, closing, watch, caches, ttl, block_bytes }
     }
 
@@ -98,12 +95,22 @@ impl Adapter {
 
     /// The volume as the caller has it. What the kernel writes back of a mapped file is root's, wherever
     /// it comes from: no caller could learn that there is no space for it.
-    fn as_user(&self, cx: &Context<'_>) -> Guarded<'_, AsUser<'_>> {
-        Guarded::new(self.volume.as_user(cx.uid, cx.gid), &self.closing)
+    fn as_user(&self, cx: &Context<'_>) -> Result<Guarded<'_, AsUser<'_>>> {
+        let volume = self.volume.to_write().ok_or(Errno::ROFS)?;
+        Ok(Guarded::new(volume.as_user(cx.uid, cx.gid), &self.closing))
     }
 
-    fn volume(&self) -> Guarded<'_, &Arc<Volume>> {
-        Guarded::new(&self.volume, &self.closing)
+    fn volume(&self) -> Guarded<'_, Held<'_>> {
+        Guarded::new(self.volume.hold(), &self.closing)
+    }
+
+    /// Reads something of an inode.
+    fn on<T>(
+        &self,
+        node: NodeId,
+        act: impl FnMut(&View<'_>) -> cffs::error::Result<T>,
+    ) -> cffs::error::Result<T> {
+        Guarded::new(&self.volume, &self.closing).on(ino(node), act)
     }
 
     fn make(
@@ -115,8 +122,8 @@ impl Adapter {
         mode: u32,
         umask: u32,
     ) -> Result<Entry> {
-        let new = new_file(cx, kind, mode, umask);
-        let attr = self.as_user(cx).make(ino(parent), name, &new).map_err(errno("create"))?;
+        let new = translate::new_file(cx, kind, mode, umask);
+        let attr = self.as_user(cx)?.make(ino(parent), name, &new).map_err(errno("create"))?;
         Ok(self.entry(&attr))
     }
 
@@ -159,21 +166,6 @@ fn errno(operation: &'static str) -> impl Fn(Error) -> Errno {
     }
 }
 
-fn new_file<'a>(cx: &Context<'_>, kind: NewKind<'a>, mode: u32, umask: u32) -> NewFile<'a> {
-    let permissions = translate::permissions(mode);
-    NewFile { kind, permissions, umask, uid: cx.uid, gid: cx.gid }
-}
-
-/// A file that is made to be written is written past the page cache: its bytes are copied once
-/// less, and the kernel does not ask for capabilities before it writes. Nobody maps it through a
-/// handle that cannot read; a reader has a handle of its own, with a cache.
-fn opened(create: &Create) -> Opened {
-    match create.flags & O_ACCMODE {
-        O_WRONLY => Opened { handle: UNCACHED, flags: OpenFlags::DIRECT_IO },
-        _ => Opened { handle: FileHandle(0), flags: OpenFlags::KEEP_CACHE },
-    }
-}
-
 impl Handler for Adapter {
     fn arrived(&self, opcode: Opcode, node: NodeId, process: u32) {
         caller::set_process(process);
@@ -190,7 +182,7 @@ impl Handler for Adapter {
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {
-        self.volume().release(ino(node), lookups);
+        Guarded::new(&self.volume, &self.closing).forget(ino(node), lookups);
     }
 
     fn lookup(&self, _: &Context<'_>, parent: NodeId, name: &[u8]) -> Result<Entry> {
@@ -199,7 +191,10 @@ impl Handler for Adapter {
             // knows; "." may then be asked of any kind of file.
             b"." => self.find_named(ino(parent)),
             b".." => self.volume().parent(ino(parent)).and_then(|above| self.volume().find(above)),
-            _ => match self.volume().lookup(ino(parent), name) {
+            _ => match self.on(parent, |view| {
+                let found = view.volume.lookup(ino(parent), name);
+                found.inspect(|attr| view.note(ino(parent), name, attr))
+            }) {
                 Err(Error::NotFound) => return Ok(Entry::negative(self.ttl)),
                 found => found,
             },
@@ -208,7 +203,8 @@ impl Handler for Adapter {
     }
 
     fn getattr(&self, _: &Context<'_>, node: NodeId, _: Option<FileHandle>) -> Result<AttrReply> {
-        self.volume().attr(ino(node)).map(|attr| self.attr_reply(&attr)).map_err(errno("stat"))
+        let attr = self.on(node, |view| view.volume.attr(ino(node)));
+        attr.map(|attr| self.attr_reply(&attr)).map_err(errno("stat"))
     }
 
     fn statx(
@@ -219,8 +215,10 @@ impl Handler for Adapter {
         _flags: u32,
         _mask: u32,
     ) -> Result<StatxReply> {
-        let attr = self.volume().attr(ino(node)).map_err(errno("stat"))?;
-        let protection = self.volume().protection(ino(node)).map_err(errno("stat"))?;
+        let both = self.on(node, |view| {
+            Ok((view.volume.attr(ino(node))?, view.volume.protection(ino(node))?))
+        });
+        let (attr, protection) = both.map_err(errno("stat"))?;
         Ok(StatxReply {
             attr: translate::attr(&attr, self.block_bytes),
             ttl: self.ttl,
@@ -246,7 +244,8 @@ impl Handler for Adapter {
     }
 
     fn readlink(&self, _: &Context<'_>, node: NodeId, buf: &mut [u8]) -> Result<usize> {
-        let target = self.volume().read_link(ino(node)).map_err(errno("readlink"))?;
+        let target = self.on(node, |view| view.volume.read_link(ino(node)));
+        let target = target.map_err(errno("readlink"))?;
         buf.get_mut(..target.len()).ok_or(Errno::NAMETOOLONG)?.copy_from_slice(&target);
         Ok(target.len())
     }
@@ -315,7 +314,14 @@ impl Handler for Adapter {
         if open.kill_suid_sgid {
             self.clear_privileges(cx, node)?;
         }
-        Ok(Opened { handle: FileHandle(0), flags: OpenFlags::KEEP_CACHE })
+        let keeps = self.volume.open(ino(node)).map_err(errno("open"))?;
+        let flags = if keeps { OpenFlags::KEEP_CACHE } else { OpenFlags::empty() };
+        Ok(Opened { handle: FileHandle(0), flags })
+    }
+
+    fn release(&self, _: &Context<'_>, node: NodeId, _: &Release) -> Result<()> {
+        self.volume.close(ino(node));
+        Ok(())
     }
 
     fn create(
@@ -341,11 +347,11 @@ impl Handler for Adapter {
                         self.volume().release(attr.ino, 1);
                         errno("open")(error)
                     })?;
-                    return Ok((self.entry(&attr), opened(create)));
+                    return Ok((self.entry(&attr), translate::opened(create)));
                 }
-                Ok((self.entry(&attr), opened(create)))
+                Ok((self.entry(&attr), translate::opened(create)))
             }
-            made => Ok((made?, opened(create))),
+            made => Ok((made?, translate::opened(create))),
         }
     }
 
@@ -355,13 +361,13 @@ impl Handler for Adapter {
         parent: NodeId,
         create: &Create,
     ) -> Result<(Entry, Opened)> {
-        let new = new_file(cx, NewKind::Regular, create.mode, create.umask);
-        let attr = self.as_user(cx).make_unnamed(ino(parent), &new).map_err(errno("tmpfile"))?;
-        Ok((self.entry(&attr), opened(create)))
+        let new = translate::new_file(cx, NewKind::Regular, create.mode, create.umask);
+        let attr = self.as_user(cx)?.make_unnamed(ino(parent), &new).map_err(errno("tmpfile"))?;
+        Ok((self.entry(&attr), translate::opened(create)))
     }
 
     fn read(&self, _: &Context<'_>, node: NodeId, read: &Read, buf: &mut [u8]) -> Result<usize> {
-        self.volume().read(ino(node), read.offset, buf).map_err(errno("read"))
+        self.on(node, |view| view.volume.read(ino(node), read.offset, buf)).map_err(errno("read"))
     }
 
     fn write(&self, cx: &Context<'_>, node: NodeId, write: &Write<'_>) -> Result<usize> {
@@ -369,10 +375,10 @@ impl Handler for Adapter {
             self.clear_privileges(cx, node)?;
         }
         let written =
-            self.as_user(cx).write(ino(node), write.offset, write.data).map_err(errno("write"))?;
+            self.as_user(cx)?.write(ino(node), write.offset, write.data).map_err(errno("write"))?;
         // Through the page cache, one call of a program may take many requests, and the kernel sends an
         // `FSYNC` after the last of them. Past it, it sends none.
-        if write.handle == UNCACHED && write.flags & O_DSYNC != 0 {
+        if write.handle == translate::UNCACHED && write.flags & O_DSYNC != 0 {
             let data_only = write.flags & O_SYNC_ONLY == 0;
             self.volume().sync_file(ino(node), data_only).map_err(errno("write"))?;
         }
@@ -402,12 +408,19 @@ impl Handler for Adapter {
             }
             from = cookie;
         }
-        self.volume()
-            .read_dir(ino(node), from - DOT_DOT, false, &mut |entry| {
+        self.on(node, |view| {
+            let start = from - DOT_DOT;
+            view.volume.read_dir(ino(node), start, false, &mut |entry| {
                 let mode = entry.file_type.mode_bits();
-                listing.push(entry.ino.0, mode, entry.cookie + DOT_DOT, entry.name).is_ok()
+                let cookie = entry.cookie + DOT_DOT;
+                let is_taken = listing.push(entry.ino.0, mode, cookie, entry.name).is_ok();
+                if is_taken {
+                    from = cookie;
+                }
+                is_taken
             })
-            .map_err(errno("readdir"))
+        })
+        .map_err(errno("readdir"))
     }
 
     fn readdirplus(
@@ -425,8 +438,9 @@ impl Handler for Adapter {
             }
             from = cookie;
         }
-        self.volume()
-            .read_dir(ino(node), from - DOT_DOT, true, &mut |entry| {
+        self.on(node, |view| {
+            let start = from - DOT_DOT;
+            view.volume.read_dir(ino(node), start, true, &mut |entry| {
                 let cookie = entry.cookie + DOT_DOT;
                 let pushed = match &entry.attr {
                     Some(attr) => listing.push(&self.entry(attr), cookie, entry.name),
@@ -435,9 +449,17 @@ impl Handler for Adapter {
                         listing.push_name(entry.ino.0, mode, cookie, entry.name)
                     }
                 };
-                pushed.is_ok()
+                if pushed.is_err() {
+                    return false;
+                }
+                from = cookie;
+                if let Some(attr) = &entry.attr {
+                    view.note(ino(node), entry.name, attr);
+                }
+                true
             })
-            .map_err(errno("readdir"))
+        })
+        .map_err(errno("readdir"))
     }
 
     fn fsyncdir(
@@ -461,7 +483,7 @@ impl Handler for Adapter {
             return request.and_then(carry_out).map_err(errno("control"));
         }
         let mode = translate::xattr_mode(set.flags)?;
-        self.as_user(cx)
+        self.as_user(cx)?
             .set_xattr(ino(node), set.name, set.value, mode)
             .map_err(errno("setxattr"))?;
         if set.kill_sgid {
@@ -490,7 +512,7 @@ impl Handler for Adapter {
         let value = match (Control::question(name), Piece::asked_by(name)) {
             (Some(question), _) => self.control.answer(&self.volume(), ino(node), question, cx.uid),
             (_, Some(piece)) => self.control.report(&self.volume(), ino(node), piece, cx.uid),
-            _ => self.volume().xattr(ino(node), name),
+            _ => self.on(node, |view| view.volume.xattr(ino(node), name)),
         };
         let value = value.map_err(errno("getxattr"))?;
         if let Some(room) = buf.get_mut(..value.len()) {
@@ -501,7 +523,8 @@ impl Handler for Adapter {
 
     fn listxattr(&self, cx: &Context<'_>, node: NodeId, buf: &mut [u8]) -> Result<usize> {
         let mut list = Vec::new();
-        for name in self.volume().xattr_names(ino(node)).map_err(errno("listxattr"))? {
+        let names = self.on(node, |view| view.volume.xattr_names(ino(node)));
+        for name in names.map_err(errno("listxattr"))? {
             // The kernel hides the values of these names from users, but not the names.
             if cx.uid != 0 && name.starts_with(b"trusted.") {
                 continue;
@@ -525,7 +548,7 @@ impl Handler for Adapter {
         if cx.uid != 0 {
             self.clear_privileges(cx, node)?;
         }
-        self.as_user(cx)
+        self.as_user(cx)?
             .allocate(ino(node), what.offset, what.length, mode)
             .map_err(errno("fallocate"))
     }
@@ -539,7 +562,7 @@ impl Handler for Adapter {
         whence: u32,
     ) -> Result<u64> {
         let what = translate::seek_for(whence)?;
-        self.volume().seek(ino(node), offset, what).map_err(errno("lseek"))
+        self.on(node, |view| view.volume.seek(ino(node), offset, what)).map_err(errno("lseek"))
     }
 
     fn ioctl(
@@ -559,7 +582,7 @@ impl Handler for Adapter {
         }
         let from = (ino(node), copy.offset_in);
         let to = (ino(copy.node_out), copy.offset_out);
-        self.as_user(cx).copy(from, to, copy.length).map_err(errno("copy_file_range"))
+        self.as_user(cx)?.copy(from, to, copy.length).map_err(errno("copy_file_range"))
     }
 }
 
@@ -569,7 +592,8 @@ impl Adapter {
         if from < DOT {
             return Ok((ino(dir), DOT, b"."));
         }
-        let parent = self.volume().parent(ino(dir)).map_err(errno("readdir"))?;
+        let parent = self.on(dir, |view| view.volume.parent(ino(dir)));
+        let parent = parent.map_err(errno("readdir"))?;
         Ok((parent, DOT_DOT, b".."))
     }
 }

@@ -20,11 +20,11 @@ use cffs::vfs::Volume;
 
 use super::farewell::{Farewells, Word};
 use super::watch::Watch;
-use crate::shared::Beside;
+use crate::shared::{Beside, Current};
 
 /// The end of a mounted volume.
 pub(super) struct Closing {
-    volume: Arc<Volume>,
+    volume: Current,
     device: Option<Arc<FileDevice>>,
     farewells: Arc<Farewells>,
     watch: Arc<Watch>,
@@ -36,7 +36,7 @@ pub(super) struct Closing {
 
 impl Closing {
     pub fn new(
-        volume: Arc<Volume>,
+        volume: Current,
         device: Option<Arc<FileDevice>>,
         farewells: Arc<Farewells>,
         watch: Arc<Watch>,
@@ -56,7 +56,7 @@ impl Closing {
     /// since a call panicked.
     pub fn broken(&self) {
         self.is_broken.store(true, Ordering::Release);
-        self.volume.distrust("a call of the mount panicked");
+        self.volume.get().distrust("a call of the mount panicked");
         if let Some(beside) = self.beside.get() {
             beside.broken();
         }
@@ -91,7 +91,7 @@ impl Closing {
                 ended = Err(String::from("a call of the mount panicked, as the log says"));
             }
             let closed = match &ended {
-                Ok(()) => self.volume.close(),
+                Ok(()) => self.volume.get().close(),
                 // What is in memory would damage what is on the device.
                 Err(why) => Err(Error::Latched(why.clone())),
             };
@@ -104,7 +104,7 @@ impl Closing {
                 return;
             };
             let failure = match ended {
-                Ok(()) => failure(&self.volume, &error),
+                Ok(()) => failure(&self.volume.get(), &error),
                 Err(why) => format!("{why}; the volume was not closed; the next opening recovers it"),
             };
             tracing::error!("not closed: {failure}");

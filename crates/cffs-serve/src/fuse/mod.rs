@@ -40,6 +40,7 @@ pub(crate) mod closing;
 pub mod control;
 mod device;
 pub mod farewell;
+mod follow;
 mod groups;
 mod guarded;
 pub(crate) mod identity;
@@ -49,6 +50,7 @@ pub mod recording;
 mod reporting;
 pub(crate) mod requests;
 pub mod restart;
+mod shown;
 mod translate;
 mod tuning;
 mod underway;
@@ -61,15 +63,18 @@ use closing::Closing;
 use control::Control;
 pub use device::WatchedDevice;
 use farewell::Farewells;
+use follow::Following;
+pub use follow::{Follow, Newer};
 pub use fuse_ring::{TransportChoice, switch_rings_on};
 pub use identity::Identity;
 use loop_device::LoopDevice;
 pub use requests::current_request;
 use restart::{Restarter, Suspended};
+use shown::Shown;
 pub use waiter::LeaveSeat;
 pub use watch::{STALL, Watch};
 
-use crate::shared::{self, Beside, Exports};
+use crate::shared::{self, Beside, Current, Exports};
 
 /// The subtype of the mount: its type is shown as `fuseblk.cffs` or as `fuse.cffs`.
 pub const SUBTYPE: &str = "cffs";
@@ -122,6 +127,8 @@ pub struct Options {
     pub caches: KernelCaches,
     /// For how long the kernel may believe what it is told.
     pub ttl: Duration,
+    /// How the mount moves with what another program writes, if it does. It has no other front end then.
+    pub follow: Option<Follow>,
 }
 
 /// How serving ended, if it did not fail.
@@ -148,7 +155,8 @@ pub enum ServeError {
 /// without that, it is unmounted.
 pub struct Server {
     session: Session<Adapter>,
-    volume: Arc<Volume>,
+    volume: Current,
+    following: Option<Arc<Following>>,
     served: Arc<Served>,
     closing: Arc<Closing>,
     farewells: Arc<Farewells>,
@@ -161,7 +169,8 @@ pub struct Server {
 
 /// What a server consists of beside its session.
 struct Parts {
-    volume: Arc<Volume>,
+    volume: Current,
+    following: Option<Arc<Following>>,
     closing: Arc<Closing>,
     farewells: Arc<Farewells>,
     watch: Arc<Watch>,
@@ -173,16 +182,22 @@ struct Parts {
 
 impl Parts {
     fn new(volume: Arc<Volume>, options: &Options) -> Parts {
+        let volume = Current::new(volume);
         let farewells = Arc::new(Farewells::default());
+        let following = options
+            .follow
+            .clone()
+            .map(|follow| Arc::new(Following::new(follow, volume.clone(), options.caches.clone())));
         let closing = Closing::new(
-            Arc::clone(&volume),
+            volume.clone(),
             options.device.clone(),
             Arc::clone(&farewells),
             Arc::clone(&options.watch),
         );
         Parts {
-            served: Arc::new(Served::new(Arc::clone(&volume))),
+            served: Arc::new(Served::new(volume.clone())),
             volume,
+            following,
             closing: Arc::new(closing),
             farewells,
             watch: Arc::clone(&options.watch),
@@ -195,9 +210,12 @@ impl Parts {
     fn adapter(&self) -> Adapter {
         let (served, restarter) = (Arc::clone(&self.served), Arc::clone(&self.restarter));
         let control = Control::new(served, Arc::clone(&self.farewells), restarter);
-        let (volume, closing) = (Arc::clone(&self.volume), Arc::clone(&self.closing));
-        let (watch, caches) = (Arc::clone(&self.watch), self.caches.clone());
-        Adapter::new(volume, control, closing, watch, caches, self.ttl)
+        let (closing, watch) = (Arc::clone(&self.closing), Arc::clone(&self.watch));
+        let shown = match &self.following {
+            Some(following) => Shown::Following(self.volume.clone(), Arc::clone(following)),
+            None => Shown::Fixed(self.volume.get()),
+        };
+        Adapter::new(shown, control, closing, watch, self.caches.clone(), self.ttl)
     }
 
     fn into_server(
@@ -231,10 +249,11 @@ impl Parts {
             restart_failure: failure,
             nfs_failure: None,
         });
-        let Parts { volume, served, closing, farewells, watch, .. } = self;
+        let Parts { volume, following, served, closing, farewells, watch, .. } = self;
         Server {
             session,
             volume,
+            following,
             served,
             closing,
             farewells,
@@ -357,7 +376,7 @@ impl Server {
 
     /// Does the same, and calls `ready` when programs can enter, and the volume can be unmounted.
     pub fn serve_then(self, ready: impl FnOnce() + Send + 'static) -> Result<Ended, ServeError> {
-        let Server { session, volume, closing, farewells, watch, mount_type, .. } = self;
+        let Server { session, volume, following, closing, farewells, watch, mount_type, .. } = self;
         let (regrouping, regroup_after) = (Arc::clone(&self.served), self.regroup_after);
         let (end, ended) = mpsc::channel();
         let (end_regrouping, regrouping_ended) = mpsc::channel();
@@ -366,14 +385,20 @@ impl Server {
             scope.spawn(move || watch.run(volume, farewells, ended));
             if let Some(after) = regroup_after {
                 let regrouping = &regrouping;
-                scope.spawn(move || regrouping.regroup_when_idle(volume, after, &regrouping_ended));
+                let volume = volume.get();
+                let idle = move || regrouping.regroup_when_idle(&volume, after, &regrouping_ended);
+                scope.spawn(idle);
             }
             // Dropped when all is over, and with it the watchdog.
             let _end = end;
-            let served = shared::keep(volume, || session.serve_then(ready));
+            let serve = || session.serve_then(ready);
+            let served = match &following {
+                Some(following) => following.keep(serve),
+                None => shared::keep(&volume.get(), serve),
+            };
             drop(end_regrouping);
             if let Ok(fuse_ring::Ended::Suspended(connection)) = served {
-                let handover = volume.close_for_successor()?;
+                let handover = volume.get().close_for_successor()?;
                 tracing::info!("suspended");
                 let suspended = Suspended::new(connection, handover, mount_type);
                 return Ok(Ended::Suspended(suspended));
@@ -440,8 +465,9 @@ fn config(options: &Options) -> Config {
             | Features::DONT_MASK
             | Features::POSIX_ACL
             | Features::HANDLE_KILLPRIV_V2,
-        elide_open: true,
-        elide_opendir: true,
+        // What the kernel has cached of a file may be old when it is opened, and listings are not cached.
+        elide_open: options.follow.is_none(),
+        elide_opendir: options.follow.is_none(),
         ..defaults
     };
     Config { wishes, transport: options.transport, ..Config::default() }

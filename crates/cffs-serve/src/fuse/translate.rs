@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use cffs::clock::Timestamp;
 use cffs::vfs::types::{
-    self, AllocateMode, NewKind, RenameMode, SeekFor, StatFs, Unprivileged, XattrMode,
+    self, AllocateMode, NewFile, NewKind, RenameMode, SeekFor, StatFs, Unprivileged, XattrMode,
 };
 use fuse_ring::Errno;
-use fuse_ring::protocol::{self, Entry, NodeId};
+use fuse_ring::protocol::{self, Context, Create, Entry, FileHandle, NodeId, OpenFlags, Opened};
 
 #[cfg(test)]
 mod tests;
 
+const O_ACCMODE: u32 = 0o3;
+const O_WRONLY: u32 = 0o1;
 const FALLOC_FL_KEEP_SIZE: u32 = 0x01;
 const FALLOC_FL_PUNCH_HOLE: u32 = 0x02;
 const FALLOC_FL_ZERO_RANGE: u32 = 0x10;
@@ -24,6 +26,26 @@ const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
 const TYPE_MASK: u32 = 0o170_000;
 const PERMISSIONS_MASK: u32 = 0o7777;
+
+/// The handle of a file that is written past the page cache. All others are opened by the kernel itself
+/// or as it would do that, and have the handle 0.
+pub const UNCACHED: FileHandle = FileHandle(1);
+
+/// What the kernel asks to be made.
+pub fn new_file<'a>(cx: &Context<'_>, kind: NewKind<'a>, mode: u32, umask: u32) -> NewFile<'a> {
+    let permissions = permissions(mode);
+    NewFile { kind, permissions, umask, uid: cx.uid, gid: cx.gid }
+}
+
+/// A file that is made to be written is written past the page cache: its bytes are copied once
+/// less, and the kernel does not ask for capabilities before it writes. Nobody maps it through a
+/// handle that cannot read; a reader has a handle of its own, with a cache.
+pub fn opened(create: &Create) -> Opened {
+    match create.flags & O_ACCMODE {
+        O_WRONLY => Opened { handle: UNCACHED, flags: OpenFlags::DIRECT_IO },
+        _ => Opened { handle: FileHandle(0), flags: OpenFlags::KEEP_CACHE },
+    }
+}
 
 /// Attributes as the kernel takes them.
 pub fn attr(attr: &types::Attr, block_bytes: u32) -> protocol::Attr {

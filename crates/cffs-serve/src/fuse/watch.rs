@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-use cffs::vfs::Volume;
 use fuse_ring::protocol::{NodeId, Opcode};
 
 use super::farewell::{Farewells, Word};
 use super::underway::{Job, Underway};
+use crate::shared::Current;
 
 /// How long something may take before it is logged, if nothing else is asked for.
 pub const STALL: Duration = Duration::from_secs(30);
@@ -122,9 +122,9 @@ impl Watch {
     }
 
     /// Watches until `ended` is.
-    pub(super) fn run(&self, volume: &Volume, farewells: &Farewells, ended: mpsc::Receiver<()>) {
+    pub(super) fn run(&self, volume: &Current, farewells: &Farewells, ended: mpsc::Receiver<()>) {
         while ended.recv_timeout(self.tick) == Err(mpsc::RecvTimeoutError::Timeout) {
-            let (line, word) = self.pass(volume.step());
+            let (line, word) = self.pass(volume.get().step());
             if let Some(line) = line {
                 tracing::warn!("{line}");
             }

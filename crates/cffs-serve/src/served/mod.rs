@@ -16,7 +16,7 @@ use crate::describe;
 use crate::fuse::closing::failure;
 use crate::fuse::identity::Identity;
 use crate::fuse::requests::Requests;
-use crate::shared::Exports;
+use crate::shared::{Current, Exports};
 
 mod checking;
 mod regrouping;
@@ -34,7 +34,7 @@ pub type Counters = Box<dyn Fn() -> Value + Send + Sync>;
 
 /// A volume that is being served.
 pub struct Served {
-    volume: Arc<Volume>,
+    volume: Current,
     /// Known as soon as it is served.
     pub(crate) identity: OnceLock<Identity>,
     /// Known where it is served by NFS.
@@ -51,7 +51,7 @@ pub struct Served {
 
 impl Served {
     /// A volume on which no job is under way.
-    pub fn new(volume: Arc<Volume>) -> Served {
+    pub fn new(volume: Current) -> Served {
         Served {
             volume,
             identity: OnceLock::new(),
@@ -71,14 +71,14 @@ impl Served {
         identity: Identity,
         exports: Option<Arc<dyn Exports>>,
     ) -> Served {
-        let served = Served::new(volume);
+        let served = Served::new(Current::new(volume));
         let exports = exports.map_or_else(OnceLock::new, OnceLock::from);
         Served { identity: OnceLock::from(identity), exports, ..served }
     }
 
     /// The volume.
-    pub fn volume(&self) -> &Arc<Volume> {
-        &self.volume
+    pub fn volume(&self) -> Arc<Volume> {
+        self.volume.get()
     }
 
     /// Its server, if that is known.
@@ -93,7 +93,8 @@ impl Served {
 
     /// The counters of the volume and of its server.
     pub fn stats(&self) -> Value {
-        let (stats, memory) = (self.volume.stats(), self.volume.memory());
+        let volume = self.volume();
+        let (stats, memory) = (volume.stats(), volume.memory());
         let mut shown = describe::stats(&stats, &memory, self.requests.describe());
         shown["transport"] = self.identity().map(|server| server.transport.as_str()).into();
         if let Some(exports) = self.exports() {
@@ -108,13 +109,13 @@ impl Served {
     /// What is mounted, and its server as everybody may know it: without paths of the host.
     pub fn info(&self) -> Value {
         let identity = self.identity().map(Identity::without_paths);
-        describe::mounted(&self.volume, identity.as_ref())
+        describe::mounted(&self.volume(), identity.as_ref())
     }
 
     /// Starts to verify all checksums, at so many bytes per second, 0 for no limit; does nothing while
     /// that is under way.
     pub fn start_scrub(&self, bytes_per_sec: u64) {
-        self.scrubbing.start(&self.volume, bytes_per_sec);
+        self.scrubbing.start(&self.volume(), bytes_per_sec);
     }
 
     /// Ends the scrub that is under way.
@@ -129,7 +130,7 @@ impl Served {
 
     /// Starts a check; does nothing while one is under way.
     pub fn start_check(&self, contents: bool) {
-        self.checking.start(&self.volume, contents);
+        self.checking.start(&self.volume(), contents);
     }
 
     /// How a check stands.
@@ -143,7 +144,7 @@ impl Served {
     ///
     /// [`Error::Invalid`] while another one is under way.
     pub fn start_regroup(&self, dir: InodeNo, request: RegroupRequest) -> Result<()> {
-        self.regrouping.start(&self.volume, dir, request)
+        self.regrouping.start(&self.volume(), dir, request)
     }
 
     /// Ends the regrouping that is under way.
@@ -180,9 +181,10 @@ impl Served {
     /// Makes everything durable, or says why it is not, and what is lost. On a volume that was opened
     /// read-only, everything is.
     pub fn sync(&self) -> std::result::Result<(), String> {
-        match self.volume.sync() {
+        let volume = self.volume();
+        match volume.sync() {
             Ok(()) | Err(Error::ReadOnly) => Ok(()),
-            Err(error) => Err(failure(&self.volume, &error)),
+            Err(error) => Err(failure(&volume, &error)),
         }
     }
 }

@@ -81,6 +81,7 @@ impl Mount {
             program: None,
             caches: Default::default(),
             ttl: cffs_serve::fuse::TTL_ALONE,
+            follow: None,
             regroup_after: None,
             cache_bytes: 0,
         };

@@ -89,6 +89,7 @@ fn options() -> fuse::Options {
         program: None,
         caches: fuse::KernelCaches::default(),
         ttl: fuse::TTL_ALONE,
+        follow: None,
     }
 }
 

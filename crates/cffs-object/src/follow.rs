@@ -1,0 +1,108 @@
+//! Following a volume that another program writes.
+//!
+//! ```text
+//!   at slot n: GET n + 1 ── none ─────────────▶ nothing is new
+//!                 └─ a record: GET n + 2 … none ─▶ the device after the last record
+//! ```
+//!
+//! Objects never change, so what is kept in memory of them serves the next device, too. A record in a slot
+//! that was asked for is there until its contents are dead and an hour has passed, or somebody has the volume
+//! collected at once. So a slot that is found empty may have been collected while nobody looked: that shows
+//! in a listing, which is asked for now and then and when something that is read is gone.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::chunks::Chunks;
+use crate::device::LogDevice;
+use crate::error::Error;
+use crate::format::Record;
+use crate::history::{self, AT_ONCE, History};
+use crate::location::Location;
+use crate::store::Store;
+
+/// How often the log is listed, though the next slot is empty.
+const LIST_EVERY: Duration = Duration::from_secs(3600);
+
+/// Reads on in the log of a volume.
+pub struct Follower {
+    store: Arc<Store>,
+    chunks: Arc<Chunks>,
+    history: History,
+    listed: Instant,
+}
+
+impl Follower {
+    /// A follower that knows the volume as it is now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NothingToFollow`]; those of [`LogDevice::open`].
+    pub fn open(location: &Location) -> Result<Follower, Error> {
+        if let Some(name) = location.version() {
+            return Err(Error::NothingToFollow { name: name.to_owned() });
+        }
+        let store = Arc::new(location.connect()?);
+        let history = History::read(&store)?;
+        let chunks = Arc::new(Chunks::new(Arc::clone(&store), &history.format));
+        Ok(Follower { store, chunks, history, listed: Instant::now() })
+    }
+
+    /// Reads on; whether the device has changed.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store; [`Error::Damaged`]. What was opened before can be read as well as before, and the
+    /// next call tries again.
+    pub fn read_on(&mut self) -> Result<bool, Error> {
+        let is_lost = self.chunks.take_collected();
+        let read = match is_lost || self.listed.elapsed() >= LIST_EVERY {
+            true => self.read_anew(is_lost),
+            false => self.read_records(),
+        };
+        match read {
+            Err(Error::Damaged { .. }) => self.read_anew(true),
+            read => read,
+        }
+    }
+
+    /// The device as of what was read, to be read itself. It stays as it is.
+    pub fn device(&self) -> LogDevice {
+        LogDevice::to_read(Arc::clone(&self.store), Arc::clone(&self.chunks), self.history.clone())
+    }
+
+    /// Reads records one by one; whether they change anything. Many are better found by a listing.
+    fn read_records(&mut self) -> Result<bool, Error> {
+        let mut is_changed = false;
+        for _ in 0..AT_ONCE {
+            let slot = self.history.slot + 1;
+            let Some((record, checksum, bytes)) = history::find_record(&self.store, slot)? else {
+                return Ok(is_changed);
+            };
+            is_changed |= self.changes(&record);
+            self.history.apply(&self.store, slot, (record, checksum))?;
+            self.chunks.keep_record(slot, bytes);
+        }
+        self.history.read_on(&self.store)?;
+        self.listed = Instant::now();
+        Ok(true)
+    }
+
+    /// Lists the log, and reads what is new in it; from the newest map on if records are gone.
+    fn read_anew(&mut self, is_lost: bool) -> Result<bool, Error> {
+        let slot = self.history.slot;
+        let listed = if is_lost { None } else { self.history.read_on(&self.store).ok() };
+        if listed.is_none() {
+            let history = History::read(&self.store)?;
+            if history.slot > slot {
+                self.history = history;
+            }
+        }
+        self.listed = Instant::now();
+        Ok(self.history.slot > slot)
+    }
+
+    fn changes(&self, record: &Record) -> bool {
+        !record.extents.is_empty() || record.size_bytes != self.history.size_bytes
+    }
+}

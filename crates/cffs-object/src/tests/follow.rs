@@ -1,0 +1,121 @@
+//! Followers: what they see of a volume that another program writes, and what that costs.
+
+use super::*;
+use crate::Follower;
+
+/// The files as a device has them.
+fn files_to_read(device: LogDevice) -> Files {
+    let options = cffs::vfs::types::OpenOptions { read_only: true, ..Default::default() };
+    let volume = cffs::open(Arc::new(device), Arc::new(SystemClock), options).expect("opened");
+    Files::new(Arc::new(volume))
+}
+
+fn contents(files: &Files, path: &str) -> Option<Vec<u8>> {
+    files.read(path).ok()
+}
+
+/// The device after the next call, at which there has to be something new.
+fn newer(follower: &mut Follower) -> LogDevice {
+    assert!(follower.read_on().expect("asked"), "the volume went on");
+    follower.device()
+}
+
+fn put(files: &Files, path: &str, contents: &[u8]) {
+    files.create(path).expect("created").write_all_at(0, contents).expect("written");
+    files.volume().sync().expect("synced");
+}
+
+fn made(store: &Arc<InMemory>) -> Files {
+    let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+    mkfs::make(&device, &MkfsOptions::default()).expect("made");
+    files_on(Arc::new(device))
+}
+
+/// One request while nothing happens, and one for each epoch, which brings what a small one has.
+#[test]
+fn what_a_follower_asks_for() {
+    let store = Arc::new(InMemory::new());
+    let files = made(&store);
+    put(&files, "/old", &[1; 4096]);
+    let mut follower = Follower::open(&at(store.clone())).expect("opened");
+    let device = follower.device();
+    let counter = device.counter();
+    let gets = |since: u64| counter.requests().gets - since;
+    let first = files_to_read(device);
+    assert_eq!(contents(&first, "/old").expect("there"), [1; 4096]);
+
+    let before = counter.requests();
+    assert!(!follower.read_on().expect("asked"));
+    assert_eq!(counter.requests(), Requests { gets: before.gets + 1, ..before });
+
+    put(&files, "/new", &[2; 4096]);
+    put(&files, "/newer", &[3; 4096]);
+    let before = gets(0);
+    let device = newer(&mut follower);
+    assert_eq!(gets(before), 3, "two records, and none after them");
+    let second = files_to_read(device);
+    assert_eq!(contents(&second, "/new").expect("there"), [2; 4096]);
+    assert_eq!(contents(&second, "/newer").expect("there"), [3; 4096]);
+    assert_eq!(contents(&second, "/old").expect("there"), [1; 4096]);
+    assert_eq!(gets(before), 3, "the records brought what is new");
+    assert_eq!(contents(&first, "/new"), None, "what was opened stays as it was");
+
+    let before = counter.requests();
+    for number in 0..40 {
+        put(&files, &format!("/more{number}"), &[4; 100]);
+    }
+    let device = newer(&mut follower);
+    assert_eq!(contents(&files_to_read(device), "/more39").expect("there"), [4; 100]);
+    assert!(counter.requests().lists > before.lists, "many records are listed");
+    files.close().expect("closed");
+}
+
+/// A release and a claim change nothing that is read, and the writer after them is followed.
+#[test]
+fn the_next_writer_is_followed() {
+    let store = Arc::new(InMemory::new());
+    let files = made(&store);
+    files.close().expect("closed");
+    drop(files);
+    let mut follower = Follower::open(&at(store.clone())).expect("opened");
+    let device = LogDevice::open(&at(store.clone()), OpenOptions::default()).expect("opened");
+    assert!(!follower.read_on().expect("asked"), "a claim changes nothing");
+    let files = files_on(Arc::new(device));
+    put(&files, "/by-the-next", b"next");
+    let device = newer(&mut follower);
+    assert_eq!(contents(&files_to_read(device), "/by-the-next").expect("there"), b"next");
+}
+
+/// Somebody collects at once, so that the slot that comes next is empty though the log goes on. What is
+/// read of the old device is gone, and the follower finds its way.
+#[test]
+fn a_follower_that_was_left_behind_finds_the_log_again() {
+    let store = Arc::new(InMemory::new());
+    let files = made(&store);
+    put(&files, "/file", &vec![1; 3_000_000]);
+    let mut follower = Follower::open(&at(store.clone())).expect("opened");
+    let device = follower.device();
+    let old = files_to_read(device);
+    for number in 2..6 {
+        put(&files, "/file", &vec![number; 3_000_000]);
+    }
+    files.close().expect("closed");
+    drop(files);
+    let device = LogDevice::open(&at(store.clone()), OpenOptions::default()).expect("opened");
+    assert!(device.collect().expect("collected").objects > 0);
+    drop(device);
+    let error = old.read("/file").expect_err("it was collected");
+    assert!(error.to_string().contains("open the volume again"), "{error}");
+    let device = newer(&mut follower);
+    assert_eq!(contents(&files_to_read(device), "/file").expect("there"), vec![5; 3_000_000]);
+}
+
+#[test]
+fn a_version_is_not_followed() {
+    let location = Location::new("test", Arc::new(InMemory::new()), "bucket/volume@monday");
+    let error = Follower::open(&location).err().expect("refused").to_string();
+    assert_eq!(
+        error,
+        "the version monday does not change; to follow the volume, leave @monday out"
+    );
+}
