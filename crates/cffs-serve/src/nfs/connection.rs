@@ -7,7 +7,7 @@
 //!
 //! So a peer that sends and does not read holds what its permits allow, and no worker.
 
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, IoSlice, Read};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 
 use nfs_wire::record::{self, Limits};
 use parking_lot::{Condvar, Mutex};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use super::pool::{Job, Pool};
 use super::request::{HEAD_BYTES_MAX, Peer, TRANSFER_BYTES_MAX};
@@ -41,8 +44,8 @@ const HANG_UP_TIME: Duration = Duration::from_millis(500);
 /// How long a connection may be idle. Clients connect again when they need to.
 const IDLE_TIME: Duration = Duration::from_secs(6 * 60);
 const READ_AHEAD_BYTES: usize = 64 << 10;
-/// What is written at once of a reply, after which the time is looked at.
-const PIECE_BYTES: usize = 256 << 10;
+/// Replies of fewer bytes go out with the next.
+const BATCH_BYTES: usize = 256 << 10;
 
 #[cfg(test)]
 mod tests;
@@ -180,12 +183,25 @@ fn read_calls(
 
 fn write_replies(stream: &TcpStream, replies: Receiver<Reply>) {
     let written = (|| {
-        for (reply, _permit) in &replies {
-            let Some(reply) = reply else {
+        while let Ok(first) = replies.recv() {
+            let mut batch = vec![first];
+            let len = |reply: &Reply| reply.0.as_ref().map_or(0, Vec::len);
+            // Those that are there go out together, but none that would keep others from their time.
+            let mut bytes = len(&batch[0]);
+            while bytes < BATCH_BYTES
+                && let Ok(next) = replies.try_recv()
+            {
+                bytes += len(&next);
+                batch.push(next);
+            }
+            let mut pieces: Vec<IoSlice<'_>> =
+                batch.iter().map_while(|(reply, _)| Some(IoSlice::new(reply.as_ref()?))).collect();
+            let is_whole = pieces.len() == batch.len();
+            let until = Instant::now() + RECORD_TIME;
+            TimedStream { stream, until, stop: None }.write_pieces(&mut pieces)?;
+            if !is_whole {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "not a call"));
-            };
-            TimedStream { stream, until: Instant::now() + RECORD_TIME, stop: None }
-                .write_all(&reply)?;
+            }
         }
         Ok(())
     })();
@@ -219,19 +235,30 @@ impl Read for TimedStream<'_> {
     }
 }
 
-impl Write for TimedStream<'_> {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(Some(self.left()?))?;
-        // A piece at a time: one call goes on for as long as the peer takes a little of it now and then.
-        self.stream.write(&buf[..buf.len().min(PIECE_BYTES)])
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
+impl TimedStream<'_> {
+    /// Sends all pieces. Where the peer has room for them, that takes one call of the system.
+    fn write_pieces(&self, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
+        while !pieces.is_empty() {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            // There are no more than a connection has calls under way, which is less than the kernel takes.
+            match sendmsg(self.stream, pieces, &mut SendAncillaryBuffer::default(), flags) {
+                Ok(sent) => IoSlice::advance_slices(&mut pieces, sent),
+                Err(Errno::AGAIN) => self.wait_for_room()?,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         Ok(())
     }
-}
 
-impl TimedStream<'_> {
+    fn wait_for_room(&self) -> io::Result<()> {
+        let left = Timespec::try_from(self.left()?).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(self.stream, PollFlags::OUT)], Some(&left)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn left(&self) -> io::Result<Duration> {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }

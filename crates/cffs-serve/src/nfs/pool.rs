@@ -1,42 +1,69 @@
 //! Threads that carry calls out: shared by all connections, so that calls that wait for the device wait
 //! for the same write of it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 /// A call to be carried out.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads. Dropped, they end when all that was given to them is done.
+/// The threads. They end when all that was given to them is done.
 pub(super) struct Pool {
-    jobs: Mutex<Option<Sender<Job>>>,
+    queue: Arc<Queue>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What is to be done. Each job wakes one thread that has nothing to do, if there is one, and no other.
+#[derive(Default)]
+struct Queue {
+    jobs: Mutex<Jobs>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Jobs {
+    waiting: VecDeque<Job>,
+    /// No more will come.
+    has_ended: bool,
 }
 
 impl Pool {
     /// Starts so many threads.
     pub fn start(count: usize) -> std::io::Result<Pool> {
-        let (sender, receiver) = mpsc::channel();
-        let receiver = Arc::new(Mutex::new(receiver));
-        let start = |number| {
-            let receiver: Arc<Mutex<Receiver<Job>>> = Arc::clone(&receiver);
-            thread::Builder::new().name(format!("nfs {number}")).spawn(move || work(&receiver))
-        };
-        let threads = (0..count).map(start).collect::<std::io::Result<_>>()?;
-        Ok(Pool { jobs: Mutex::new(Some(sender)), threads: Mutex::new(threads) })
+        let pool = Pool { queue: Arc::default(), threads: Mutex::default() };
+        for number in 0..count {
+            let queue = Arc::clone(&pool.queue);
+            let builder = thread::Builder::new().name(format!("nfs {number}"));
+            match builder.spawn(move || queue.work()) {
+                Ok(thread) => pool.threads.lock().push(thread),
+                Err(error) => {
+                    pool.end();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(pool)
     }
 
     /// Has a job done; false if the pool has ended.
     pub fn run(&self, job: Job) -> bool {
-        self.jobs.lock().as_ref().is_some_and(|jobs| jobs.send(job).is_ok())
+        let mut jobs = self.queue.jobs.lock();
+        if jobs.has_ended {
+            return false;
+        }
+        jobs.waiting.push_back(job);
+        drop(jobs);
+        self.queue.changed.notify_one();
+        true
     }
 
     /// Ends when all that was given is done.
     pub fn end(&self) {
-        self.jobs.lock().take();
+        self.queue.jobs.lock().has_ended = true;
+        self.queue.changed.notify_all();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread of the NFS server has panicked");
@@ -45,13 +72,16 @@ impl Pool {
     }
 }
 
-fn work(jobs: &Mutex<Receiver<Job>>) {
-    loop {
-        // Bound to a name, the lock is given back before the job is done.
-        let job = jobs.lock().recv();
-        match job {
-            Ok(job) => job(),
-            Err(_) => return,
+impl Queue {
+    fn work(&self) {
+        while let Some(job) = self.next() {
+            job();
         }
+    }
+
+    fn next(&self) -> Option<Job> {
+        let mut jobs = self.jobs.lock();
+        self.changed.wait_while(&mut jobs, |jobs| jobs.waiting.is_empty() && !jobs.has_ended);
+        jobs.waiting.pop_front()
     }
 }

@@ -1,3 +1,5 @@
+use std::io::Write;
+
 use super::*;
 
 #[test]
@@ -56,12 +58,13 @@ fn a_reply_that_is_taken_slowly_is_given_up() {
             thread::sleep(Duration::from_millis(5));
         }
     });
-    let mut timed = TimedStream {
+    let timed = TimedStream {
         stream: &stream,
         until: Instant::now() + Duration::from_millis(300),
         stop: None,
     };
-    let error = timed.write_all(&vec![0; 64 << 20]).expect_err("it takes minutes");
+    let error =
+        timed.write_pieces(&mut [IoSlice::new(&vec![0; 64 << 20])]).expect_err("it takes minutes");
     assert!(matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock));
     peer.shutdown(Shutdown::Both).expect("shut down");
     reading.join().expect("it ends with the connection");
