@@ -27,8 +27,22 @@ fn is_possible(question: Question) -> bool {
     !needs_root || rustix::process::geteuid().is_root()
 }
 
+/// What small runs of the library answer. An answer that turns is a change that somebody has to look at.
+fn expected(question: Question) -> Option<&'static str> {
+    Some(match question {
+        Question::SmallFilesSlower => "Yes, but not on C-FFS",
+        Question::GroupsAged | Question::SmallFileBandwidth | Question::TinyServers => "Yes",
+        Question::Applications => "Yes, of some programs",
+        Question::LargeFileBandwidth => "No",
+        Question::Hints => "For a document alone, not yet for many",
+        Question::Keys => "Each one, for what is read by it",
+        Question::TinyFiles => "For reads",
+        _ => return None,
+    })
+}
+
 #[test]
-fn every_question_yields_its_tables_and_exact_ones_repeat() {
+fn every_question_yields_its_tables() {
     for &question in Question::all() {
         let (found, name) = (asked(question), question.name());
         if !is_possible(question) {
@@ -45,15 +59,28 @@ fn every_question_yields_its_tables_and_exact_ones_repeat() {
         }
         let is_number = |text: &str| !text.contains("NaN") && !text.contains("inf");
         assert!(is_number(&format!("{} {:?}", found.answer, found.tables)), "{name}: {found:?}");
-        if found.tables.iter().all(|table| table.repeats != Repeats::Exactly) {
-            continue;
-        }
-        let again = asked(question);
-        let exact = |found: &Findings| -> Vec<Table> {
-            found.tables.iter().filter(|table| table.repeats == Repeats::Exactly).cloned().collect()
-        };
-        assert_eq!(exact(&found), exact(&again), "{name}");
     }
+}
+
+#[test]
+fn answers_are_those_of_the_library_and_exact_figures_repeat() {
+    let mut wrong = Vec::new();
+    for &question in Question::all() {
+        let Some(verdict) = expected(question) else { continue };
+        let found = asked(question);
+        if found.verdict != verdict {
+            wrong.push(format!("{}: {}. {}", question.name(), found.verdict, found.answer));
+        }
+        let exact = |found: &Findings| -> Vec<Table> {
+            let exact = |table: &&Table| table.repeats == Repeats::Exactly;
+            found.tables.iter().filter(exact).cloned().collect()
+        };
+        let first = exact(&found);
+        if !first.is_empty() && first != exact(&asked(question)) {
+            wrong.push(format!("{}: other figures the second time", question.name()));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// A question that was added has to be answered in the document, too.

@@ -1,6 +1,8 @@
-//! Charts of how something grows: lines over sizes, both on logarithmic axes.
+//! Charts of how something grows: lines over sizes, on a logarithmic axis unless these are of one decade.
 
 use anyhow::{Result, anyhow};
+use plotters::coord::combinators::LogCoord;
+use plotters::coord::ranged1d::ValueFormatter;
 use plotters::prelude::*;
 
 use super::chart::{HEIGHT, INK, WIDTH, short, themed};
@@ -55,17 +57,33 @@ fn paint(area: &Area, chart: &Chart) -> Result<(), DrawingAreaErrorKind<std::io:
     let all = || chart.lines.iter().flat_map(|line| &line.points);
     let (left, right) = range(all().map(|point| point.0));
     let (bottom, top) = range(all().map(|point| point.1));
-    let font = ("sans-serif", 14).into_font().color(&INK);
-    let mut drawn = ChartBuilder::on(area)
+    let mut builder = ChartBuilder::on(area);
+    builder
         .caption(&chart.title, ("sans-serif", 17).into_font().color(&INK))
         .margin(10)
         .margin_right(220)
         .x_label_area_size(44)
-        .y_label_area_size(64)
-        .build_cartesian_2d(
-            (left..right * 1.1).log_scale(),
-            (bottom * 0.8..top * 1.25).log_scale(),
-        )?;
+        .y_label_area_size(64);
+    let heights = (bottom * 0.8..top * 1.25).log_scale();
+    if right < left * 10.0 {
+        lines(area, chart, builder.build_cartesian_2d(left..right, heights)?)
+    } else {
+        let sizes = (left..right * 1.1).log_scale();
+        lines(area, chart, builder.build_cartesian_2d(sizes, heights)?)
+    }
+}
+
+type Plane<X> = Cartesian2d<X, LogCoord<f64>>;
+
+fn lines<'a, X>(
+    area: &Area<'a>,
+    chart: &Chart,
+    mut drawn: ChartContext<'_, SVGBackend<'a>, Plane<X>>,
+) -> Result<(), DrawingAreaErrorKind<std::io::Error>>
+where
+    X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    let font = ("sans-serif", 14).into_font().color(&INK);
     drawn
         .configure_mesh()
         .axis_style(INK)
