@@ -28,10 +28,9 @@ struct SourceFile {
     size: u64,
 }
 
-impl SourceFile {
-    fn is_source(number: usize) -> bool {
-        number.is_multiple_of(2)
-    }
+/// How large the object of a source is.
+fn object_bytes(source: &SourceFile) -> u64 {
+    (source.size * 2).min(SIZE_MAX as u64)
 }
 
 impl LibraryPlan {
@@ -50,29 +49,31 @@ impl LibraryPlan {
             }
             Ok(())
         })?];
-        let sources = tree.len().div_ceil(2) as u64;
-        phases.push(phase(disk, ("compile", sources, 0), |volume| {
+        let sources = || tree.iter().enumerate().filter(|(i, _)| i.is_multiple_of(2));
+        let (compiled, objects) =
+            (sources().count() as u64, sources().map(|s| object_bytes(s.1)).sum());
+        phases.push(phase(disk, ("compile", compiled, objects), |volume| {
             let mut buffer = vec![0; READ];
-            for (i, file) in tree.iter().enumerate().filter(|(i, _)| SourceFile::is_source(*i)) {
+            for (i, file) in sources() {
                 read_file(volume, file, &mut buffer)?;
                 for _ in 0..HEADERS.min(files / 2) {
                     let header = random.below(files / 2) as usize * 2 + 1;
                     read_file(volume, &tree[header], &mut buffer)?;
                 }
                 let dir = descend(volume, &file.path, false)?;
-                let object = contents.of(i as u64 + 1, (file.size as usize * 2).min(SIZE_MAX));
+                let object = contents.of(i as u64 + 1, object_bytes(file) as usize);
                 write(volume, dir, &format!("{}.o", file.name), object)?;
                 volume.release(dir, 1);
             }
             Ok(())
         })?);
-        phases.push(phase(disk, ("search", files + sources, 0), |volume| {
+        phases.push(phase(disk, ("search", files + compiled, 0), |volume| {
             let top = volume.lookup(InodeNo::ROOT, TOP.as_bytes())?.ino;
             walk(volume, top, true, true)?;
             volume.release(top, 1);
             Ok(())
         })?);
-        phases.push(phase(disk, ("remove", files + sources, 0), |volume| {
+        phases.push(phase(disk, ("remove", files + compiled, 0), |volume| {
             remove(volume, InodeNo::ROOT, TOP.as_bytes())
         })?);
         Ok(phases)
