@@ -6,8 +6,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     cat, clone, explain, export, fsck, generate, grow, import, info, inspect, layout, ls, mkfs,
-    mount, path, regroup, restart, scrub, serve, snapshot, stats, sync, tar, trace, trim, tune,
-    umount,
+    mount, path, publish, regroup, restart, scrub, serve, snapshot, stats, sync, tar, trace, trim,
+    tune, umount,
 };
 use crate::exit::Kind;
 
@@ -76,6 +76,7 @@ pub enum Command {
     Tar(tar::Tar),
     Snapshot(snapshot::Snapshot),
     Clone(clone::Clone),
+    Publish(publish::Publish),
     Stats(stats::Stats),
     Explain(explain::Explain),
     Layout(layout::Layout),
@@ -113,6 +114,7 @@ impl Command {
             Command::Tar(tar) => tar.name(),
             Command::Snapshot(_) => "snapshot",
             Command::Clone(_) => "clone",
+            Command::Publish(_) => "publish",
             Command::Stats(_) => "stats",
             Command::Explain(_) => "explain",
             Command::Layout(_) => "layout",
@@ -156,6 +158,7 @@ impl Command {
             Command::Tar(command) => command.run(),
             Command::Snapshot(command) => command.run(),
             Command::Clone(command) => command.run(),
+            Command::Publish(command) => command.run(),
             Command::Stats(command) => command.run(),
             Command::Explain(command) => command.run(),
             Command::Layout(command) => command.run(),

@@ -98,7 +98,7 @@ fn message(kind: Kind, command: &str, error: &anyhow::Error) -> String {
         }
     }
     let mut text = parts.join(": ");
-    let find = |cause| advice(kind, cause).or_else(|| what_is_lost(command, cause));
+    let find = |cause| advice(kind, command, cause).or_else(|| what_is_lost(command, cause));
     if let Some(advice) = error.chain().find_map(find) {
         // The library's own advice is for those who did not run fsck.
         text.truncate(text.find("; run cffs fsck").unwrap_or(text.len()));
@@ -123,6 +123,9 @@ fn what_is_lost(command: &str, cause: &(dyn std::error::Error + 'static)) -> Opt
             "what was copied may be lost, and what was there before is not: when the device works \
              again, cffs fsck -p, and import it again",
         ),
+        "publish" => Some(
+            "what was sent may be lost, and no version is: when the store works again, publish it again",
+        ),
         "tar --extract" => Some(
             "what was extracted may be lost, and what was there before is not: when the device works \
              again, cffs fsck -p, and extract it again",
@@ -142,7 +145,11 @@ fn what_is_lost(command: &str, cause: &(dyn std::error::Error + 'static)) -> Opt
     }
 }
 
-fn advice(kind: Kind, cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+fn advice(
+    kind: Kind,
+    command: &str,
+    cause: &(dyn std::error::Error + 'static),
+) -> Option<&'static str> {
     let open = cause.downcast_ref::<OpenError>();
     if let Some(OpenError::Io { path, source }) = open {
         return match source.kind() {
@@ -168,6 +175,7 @@ fn advice(kind: Kind, cause: &(dyn std::error::Error + 'static)) -> Option<&'sta
         return Some(match kind {
             Kind::Mount => "-o takeover; or mount it read-only: -o ro",
             Kind::Fsck => "--take-over; cffs fsck -n only looks",
+            Kind::Ordinary if command == "publish" => "--take-over",
             Kind::Ordinary => "cffs fsck -p --take-over",
         });
     }

@@ -19,6 +19,7 @@ mod image;
 mod last_words;
 mod log;
 mod log_device;
+mod mirror;
 mod mount_options;
 mod mounts;
 mod output;

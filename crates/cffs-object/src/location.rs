@@ -89,6 +89,11 @@ impl Location {
         Location { prefix: Path::from(prefix), version: None, ..self.clone() }
     }
 
+    /// The volume, of which this may name a version.
+    pub fn volume(&self) -> Location {
+        Location { version: None, ..self.clone() }
+    }
+
     /// The version that is named, if it is not the volume itself.
     pub fn version(&self) -> Option<&str> {
         self.version.as_deref()

@@ -23,7 +23,7 @@ use crate::size::Portion;
 use crate::{image, signatures, size};
 
 /// What a store writes whole, at the least.
-const STORE_SECTOR_BYTES: u32 = 4096;
+pub const STORE_SECTOR_BYTES: u32 = 4096;
 
 /// Make a volume in an image file or on a block device
 ///

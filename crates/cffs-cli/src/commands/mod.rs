@@ -16,6 +16,7 @@ pub mod mkfs;
 pub mod mount;
 pub mod mount_helper;
 pub mod path;
+pub mod publish;
 pub mod regroup;
 mod remount;
 pub mod restart;

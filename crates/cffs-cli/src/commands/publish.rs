@@ -1,0 +1,202 @@
+//! `cffs publish`: a tree as a version of a volume in an object store.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use cffs::clock::{Clock, SystemClock};
+use cffs::device::{BlockDevice, Geometry};
+use cffs::files::{self, CopyCause, CopyError, CopyOptions, Files};
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::vfs::types::OpenOptions;
+use cffs_object::{Location, LogDevice, versions};
+use clap::Args;
+use indicatif::ProgressBar;
+use serde_json::json;
+
+use super::import::Watcher;
+use super::mkfs::STORE_SECTOR_BYTES;
+use super::snapshot::place;
+use crate::mirror::{Directory, Done, Image, Mirror, Source};
+use crate::output::{self, counted, note, say};
+use crate::{image, progress, size};
+
+/// Make a tree a version of a volume in an object store
+///
+/// Makes the volume the same as the tree, and keeps that as the version NAME, which any number of
+/// machines can mount. The volume is made if there is none. Only what differs is sent: a file of the
+/// same type, size and time of change counts as the same, and what is gone from the tree is removed
+/// from the volume; versions that are kept have it still. After an interruption the same command goes on
+/// where it was.
+///
+/// The tree must not be changed meanwhile. A file of which only extended attributes have changed
+/// counts as the same. If a file cannot be read, the version is not made.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cffs publish ./build s3://bucket/builds@4711
+  cffs publish tree.cffs s3://bucket/tree@monday
+  cffs mount s3://bucket/builds@4711 mnt       on any machine")]
+pub struct Publish {
+    /// The directory; or an image, a device or the URL of a volume, of which all is published.
+    #[arg(value_name = "DIR|IMAGE|DEVICE|URL")]
+    source: PathBuf,
+    /// The volume, and the version's name: up to 128 letters, digits, '-', '_' and '.'.
+    #[arg(value_name = "URL@NAME")]
+    kept: PathBuf,
+    /// The most that fits into the volume, if it is made.
+    #[arg(long, default_value = "1T", value_parser = size::parse)]
+    size: u64,
+    /// Take the volume from a program that has not released it, for instance a publish that was
+    /// killed. That writes no more then.
+    #[arg(long)]
+    take_over: bool,
+    /// Print nothing but errors.
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print what was done as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Publish {
+    /// Sends what differs, and keeps the version.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let at = place(&self.kept)?;
+        let of = || self.kept.display().to_string();
+        let Some(name) = at.version() else {
+            bail!("{} names no version; write {}@NAME", of(), of());
+        };
+        let source = self.source()?;
+        let files = self.open(&at.volume(), name).with_context(of)?;
+        let done = self.send(&files, &source);
+        let closed = files.close();
+        let done = done?;
+        closed.with_context(of)?;
+        // With it the volume is released.
+        drop(files);
+        if done.failures > 0 {
+            let failed = counted(done.failures, "file");
+            bail!("{failed} could not be read, so there is no version {name}; publish it again");
+        }
+        versions::create(&at).with_context(of)?;
+        self.print(&done)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn source(&self) -> anyhow::Result<From> {
+        if !Location::is_url(&self.source.to_string_lossy()) {
+            let path = self.source.canonicalize();
+            let path = path.with_context(|| self.source.display().to_string())?;
+            if path.is_dir() {
+                return Ok(From::Directory(Directory(path)));
+            }
+        }
+        Ok(From::Image(Image(image::open_files(&self.source, image::read_only())?)))
+    }
+
+    /// Opens the volume, or makes it. A version that is there already shows before anything is sent.
+    fn open(&self, volume: &Location, name: &str) -> anyhow::Result<Files> {
+        let device = match versions::list(volume) {
+            Ok(kept) if kept.iter().any(|version| version.name == name) => {
+                return Err(cffs_object::Error::VersionExists { name: name.to_owned() }.into());
+            }
+            Ok(_) => {
+                let take_over = self.take_over;
+                let options = cffs_object::OpenOptions { take_over, ..Default::default() };
+                LogDevice::open(volume, options)?
+            }
+            Err(cffs_object::Error::NoVolume { .. }) => self.make(volume)?,
+            Err(error) => return Err(error.into()),
+        };
+        let device: Arc<dyn BlockDevice> = Arc::new(device);
+        let options = OpenOptions { take_over: self.take_over, ..OpenOptions::default() };
+        Ok(Files::new(image::open_volume(&self.kept, device, options)?))
+    }
+
+    fn make(&self, volume: &Location) -> anyhow::Result<LogDevice> {
+        let geometry = Geometry { size_bytes: self.size, sector_bytes: STORE_SECTOR_BYTES };
+        let device = LogDevice::create(volume, geometry)?;
+        let options = MkfsOptions {
+            now: SystemClock.now(),
+            root_uid: rustix::process::geteuid().as_raw(),
+            root_gid: rustix::process::getegid().as_raw(),
+            ..MkfsOptions::default()
+        };
+        mkfs::make(&device, &options)?;
+        Ok(device)
+    }
+
+    fn send(&self, files: &Files, source: &From) -> anyhow::Result<Done> {
+        let is_silent = self.quiet || self.json;
+        match source {
+            From::Directory(Directory(path)) if files.read_dir("/")?.is_empty() => {
+                let watcher = Watcher::new("publishing", is_silent);
+                let copied = files::import(files, path, b"/", &CopyOptions::default(), &watcher);
+                watcher.finish();
+                let made = copied?;
+                Ok(Done {
+                    copied: made.files
+                        + made.directories
+                        + made.symlinks
+                        + made.hard_links
+                        + made.special,
+                    bytes: made.bytes,
+                    failures: made.failures,
+                    ..Done::default()
+                })
+            }
+            From::Directory(directory) => self.mirror(files, directory, is_silent),
+            From::Image(image) => self.mirror(files, image, is_silent),
+        }
+    }
+
+    fn mirror(&self, files: &Files, source: &dyn Source, is_silent: bool) -> anyhow::Result<Done> {
+        let bar = progress::counter("publishing", None, "files", is_silent);
+        let watch = |path: &[u8], failed: Option<&CopyCause>| watch(&bar, path, failed);
+        let done = Mirror::new(files, source, &watch).run();
+        bar.finish_and_clear();
+        done.map_err(|cause| CopyError { path: self.kept.clone(), cause }.into())
+    }
+
+    fn print(&self, done: &Done) -> anyhow::Result<()> {
+        if self.json {
+            return output::json(&json!({
+                "copied": done.copied,
+                "bytes": done.bytes,
+                "same": done.same,
+                "removed": done.removed,
+            }));
+        }
+        if !self.quiet {
+            say!(
+                "{}: {} copied ({}), {} the same, {} removed",
+                self.kept.display(),
+                counted(done.copied, "file"),
+                size::show(done.bytes),
+                done.same,
+                done.removed
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// What is published.
+enum From {
+    Directory(Directory),
+    Image(Image),
+}
+
+fn watch(bar: &ProgressBar, path: &[u8], failed: Option<&CopyCause>) {
+    match failed {
+        None => bar.inc(1),
+        Some(cause) => {
+            let path = Path::new(OsStr::from_bytes(path));
+            bar.suspend(|| note!("cffs: {}: {cause}", path.display()));
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! `cffs publish`: a tree as a version of a volume in an object store.
+
+mod harness;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use harness::{Scratch, fail, succeed};
+
+const NOBODY: u32 = 65534;
+/// What is being published when it is killed: files of 1 MiB.
+const FILES: u8 = 96;
+const MIB: usize = 1 << 20;
+
+struct Published {
+    scratch: Scratch,
+    url: String,
+}
+
+impl Published {
+    fn new() -> Published {
+        let scratch = Scratch::new();
+        let url = format!("file://{}", scratch.path().join("store").display());
+        Published { scratch, url }
+    }
+
+    fn version(&self, name: &str) -> String {
+        format!("{}@{name}", self.url)
+    }
+
+    fn publish(&self, source: &Path, name: &str) -> Command {
+        let mut command = self.scratch.cffs(["publish", "--json", "--size", "4G"]);
+        command.arg(source).arg(self.version(name));
+        command
+    }
+
+    /// What was copied, the same, and removed.
+    fn done(&self, source: &Path, name: &str) -> [u64; 3] {
+        let done = succeed(&mut self.publish(source, name));
+        let done: serde_json::Value = serde_json::from_str(&done).expect("it is JSON");
+        ["copied", "same", "removed"].map(|count| done[count].as_u64().expect(count))
+    }
+
+    fn cat(&self, name: &str, path: &str) -> String {
+        succeed(self.scratch.cffs(["cat"]).arg(self.version(name)).arg(path))
+    }
+
+    /// Fails unless the version is the tree, as rsync sees both.
+    fn is(&self, name: &str, tree: &Path) {
+        let out = self.scratch.path().join(format!("out-{name}"));
+        succeed(self.scratch.cffs(["export", "-q"]).arg(self.version(name)).arg("/").arg(&out));
+        let [tree, out] = [tree, &out].map(seen);
+        assert_eq!(tree, out);
+    }
+
+    fn stored_bytes(&self) -> u64 {
+        fn below(dir: &Path) -> u64 {
+            let Ok(entries) = fs::read_dir(dir) else { return 0 };
+            let bytes = |path: PathBuf| match path.symlink_metadata() {
+                Ok(metadata) if metadata.is_dir() => below(&path),
+                metadata => metadata.map_or(0, |metadata| metadata.len()),
+            };
+            entries.flatten().map(|entry| bytes(entry.path())).sum()
+        }
+        below(&self.scratch.path().join("store"))
+    }
+}
+
+/// Each file of a tree: its name, mode, owner, time, how many names it has, and what is in it.
+fn seen(dir: &Path) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut todo = vec![dir.to_owned()];
+    while let Some(path) = todo.pop() {
+        let metadata = path.symlink_metadata().expect("there");
+        let mut contents = Vec::new();
+        if metadata.is_dir() {
+            let entries = fs::read_dir(&path).expect("listed");
+            todo.extend(entries.map(|entry| entry.expect("listed").path()));
+        } else if metadata.is_file() {
+            contents = fs::read(&path).expect("read");
+        } else {
+            contents = fs::read_link(&path).expect("a link").into_os_string().into_encoded_bytes();
+        }
+        let nlink = if metadata.is_dir() { 0 } else { metadata.nlink() };
+        all.push(format!(
+            "{:?} {:o} {}:{} {}.{} {nlink} {:?}",
+            path.strip_prefix(dir).expect("below"),
+            metadata.mode(),
+            metadata.uid(),
+            metadata.gid(),
+            metadata.mtime(),
+            metadata.mtime_nsec(),
+            contents
+        ));
+    }
+    all.sort();
+    all
+}
+
+fn wait_for(is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(60), "nothing is sent");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn tree(scratch: &Scratch) -> PathBuf {
+    let tree = scratch.path().join("tree");
+    fs::create_dir_all(tree.join("d/e")).expect("made");
+    fs::write(tree.join("d/one"), b"one").expect("written");
+    fs::write(tree.join("d/e/two"), b"two").expect("written");
+    fs::write(tree.join("large"), vec![7; 8 * MIB]).expect("written");
+    fs::hard_link(tree.join("d/one"), tree.join("d/again")).expect("linked");
+    symlink("d/one", tree.join("link")).expect("linked");
+    tree
+}
+
+#[test]
+fn a_tree_and_what_becomes_of_it() {
+    let published = Published::new();
+    let tree = tree(&published.scratch);
+    // The root, two directories, three files, a further name and a link.
+    assert_eq!(published.done(&tree, "1"), [8, 0, 0]);
+    published.is("1", &tree);
+
+    let before = published.stored_bytes();
+    let [copied, same, removed] = published.done(&tree, "2");
+    assert_eq!([copied, removed], [0, 0]);
+    assert_eq!(same, 7, "all but the root");
+    let sent = published.stored_bytes() - before;
+    assert!(sent < MIB as u64 / 2, "{sent} bytes for what is there already");
+    let taken = fail(1, &mut published.publish(&tree, "2"));
+    assert!(taken.contains("there is a version 2 already; choose another name"), "{taken}");
+
+    // One file changes, one appears below a new directory, one is another kind, others go.
+    fs::write(tree.join("d/one"), b"changed").expect("written");
+    fs::create_dir(tree.join("new")).expect("made");
+    fs::write(tree.join("new/file"), b"new").expect("written");
+    fs::hard_link(tree.join("large"), tree.join("new/large")).expect("linked");
+    fs::remove_dir_all(tree.join("d/e")).expect("removed");
+    fs::write(tree.join("d/e"), b"no directory").expect("written");
+    fs::remove_file(tree.join("link")).expect("removed");
+    symlink("elsewhere", tree.join("link")).expect("linked");
+    fs::set_permissions(tree.join("d"), fs::Permissions::from_mode(0o2711)).expect("set");
+    std::os::unix::fs::chown(tree.join("large"), Some(7), Some(8)).expect("given away");
+    let [copied, same, removed] = published.done(&tree, "3");
+    // d/one and its other name, d/e, new, new/file, new/large and link; d/e and d/e/two.
+    assert_eq!([copied, same, removed], [7, 2, 2]);
+    published.is("3", &tree);
+    assert_eq!(published.cat("1", "/d/one"), "one", "a version stays as it is");
+    succeed(published.scratch.cffs(["fsck", "-n", "-f", "--contents"]).arg(&published.url));
+}
+
+/// All of an image, and then of another state of it.
+#[test]
+fn an_image() {
+    let published = Published::new();
+    let tree = tree(&published.scratch);
+    let image = published.scratch.image();
+    let cffs = |arguments: &[&str]| {
+        let mut command = published.scratch.cffs([]);
+        command.args(arguments);
+        command
+    };
+    let (at, from) = (image.to_str().expect("UTF-8"), tree.to_str().expect("UTF-8"));
+    succeed(&mut cffs(&["mkfs", "-q", "--size", "64M", at]));
+    succeed(&mut cffs(&["import", "-q", at, from]));
+    published.done(&image, "1");
+    published.is("1", &tree);
+    fs::write(tree.join("d/one"), b"changed").expect("written");
+    succeed(&mut cffs(&["import", "-q", at, from]));
+    let [copied, same, removed] = published.done(&image, "2");
+    assert!(copied >= 2 && same >= 4 && removed == 0, "{copied} {same} {removed}");
+    published.is("2", &tree);
+    // A version is a source like any other, also for another volume.
+    let other = Published::new();
+    other.done(Path::new(&published.version("1")), "from");
+    assert_eq!(other.cat("from", "/d/one"), "one");
+}
+
+/// A publish that is killed has sent some. The next one is refused, says how, and goes on from there.
+#[test]
+fn one_that_was_killed_goes_on() {
+    let published = Published::new();
+    let tree = published.scratch.path().join("tree");
+    fs::create_dir_all(&tree).expect("made");
+    for number in 0..FILES {
+        fs::write(tree.join(number.to_string()), vec![number; MIB]).expect("written");
+    }
+    let mut command = published.publish(&tree, "1");
+    let mut killed = command.stderr(Stdio::null()).spawn().expect("it starts");
+    let signal = |signal: &str| {
+        let sent = Command::new("kill").args([signal, &killed.id().to_string()]).status();
+        assert!(sent.expect("it starts").success());
+    };
+    wait_for(|| published.stored_bytes() > 8 * MIB as u64);
+    // So that an epoch is due.
+    signal("-STOP");
+    let log = published.scratch.path().join("store/log");
+    // One that is being put has another name.
+    let is_there = |name: &fs::DirEntry| !name.file_name().to_string_lossy().contains('#');
+    let records = || fs::read_dir(&log).map_or(0, |all| all.flatten().filter(is_there).count());
+    let before = records();
+    thread::sleep(Duration::from_secs(6));
+    signal("-CONT");
+    wait_for(|| records() > before);
+    killed.kill().expect("killed");
+    killed.wait().expect("it ends");
+    let refused = fail(1, &mut published.publish(&tree, "1"));
+    assert!(refused.contains("has not released it"), "{refused}");
+    assert!(refused.contains("--take-over"), "{refused}");
+    let done = succeed(published.publish(&tree, "1").arg("--take-over"));
+    let done: serde_json::Value = serde_json::from_str(&done).expect("it is JSON");
+    let [copied, same] = ["copied", "same"].map(|count| done[count].as_u64().expect(count));
+    println!("{copied} copied, {same} the same");
+    assert!(copied > 0 && same > 0 && copied + same == u64::from(FILES));
+    published.is("1", &tree);
+    let [copied, same, _] = published.done(&tree, "2");
+    assert_eq!([copied, same], [0, u64::from(FILES)]);
+}
+
+/// A file that cannot be read makes no version, and what the volume has of it stays.
+#[test]
+fn what_cannot_be_read_is_not_published() {
+    let published = Published::new();
+    let tree = tree(&published.scratch);
+    let scratch = published.scratch.path();
+    fs::set_permissions(scratch, fs::Permissions::from_mode(0o777)).expect("set");
+    let as_nobody = |name: &str| {
+        let mut command = published.publish(&tree, name);
+        command.uid(NOBODY).gid(NOBODY);
+        command
+    };
+    succeed(&mut as_nobody("1"));
+    fs::set_permissions(tree.join("d"), fs::Permissions::from_mode(0o000)).expect("set");
+    fs::write(tree.join("other"), b"other").expect("written");
+    let failed = fail(1, &mut as_nobody("2"));
+    assert!(failed.contains("/d: Permission denied"), "{failed}");
+    assert!(failed.contains("1 file could not be read, so there is no version 2"), "{failed}");
+    let none = fail(1, published.scratch.cffs(["cat"]).arg(published.version("2")).arg("/other"));
+    assert!(none.contains("has no version 2"), "{none}");
+    fs::set_permissions(tree.join("d"), fs::Permissions::from_mode(0o755)).expect("set");
+    let done = succeed(&mut as_nobody("2"));
+    assert!(done.contains("\"removed\": 0"), "{done}");
+    published.is("2", &tree);
+}
+
+#[test]
+fn what_is_no_version_and_no_tree() {
+    let published = Published::new();
+    let tree = tree(&published.scratch);
+    let refused = |source: &Path, target: &str, why: &str| {
+        let mut publish = published.scratch.cffs(["publish"]);
+        let said = fail(1, publish.arg(source).arg(target));
+        assert!(said.contains(why), "{said}");
+    };
+    refused(&tree, &published.url, "names no version; write file://");
+    refused(&tree, "image@1", "versions are of volumes in object stores");
+    refused(&tree, &published.version("a/b"), "there is no directory");
+    refused(&published.scratch.path().join("none"), &published.version("1"), "No such file");
+    refused(&tree.join("d/one"), &published.version("1"), "no C-FFS volume: too few");
+    assert!(!published.scratch.path().join("store").exists(), "nothing was made");
+}
