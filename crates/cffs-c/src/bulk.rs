@@ -60,7 +60,7 @@ pub unsafe extern "C" fn cffs_read_many(
         volume.files.read_many(&paths, threads, |position, read| {
             let (error, contents) = match read {
                 Ok(contents) => (0, contents),
-                Err(error) => (failure(&error) as c_int, Vec::new()),
+                Err(error) => (failure(&error) as c_int, &[][..]),
             };
             // SAFETY: the caller's promise; the contents live until it returns.
             unsafe { visit(data.get(), position, error, contents.as_ptr(), contents.len()) };

@@ -29,6 +29,9 @@ fn raised(error: &Error, path: &VolumePath) -> PyErr {
         Error::Io(error) => error.to_string(),
         _ => error.to_string(),
     };
+    // The exception shows the path after the text, which need not begin with it.
+    let named = format!("{}: ", path.shown().display());
+    let text = text.strip_prefix(&named).map(str::to_owned).unwrap_or(text);
     PyOSError::new_err((errno(error), text, path.shown()))
 }
 
@@ -217,22 +220,23 @@ impl Volume {
     ) -> PyResult<Vec<Py<PyAny>>> {
         let threads = NonZeroUsize::new(threads)
             .ok_or_else(|| PyValueError::new_err("at least one thread has to read"))?;
-        let mut found: Vec<Option<Result<Vec<u8>>>> = Vec::new();
+        let mut found: Vec<Option<Py<PyAny>>> = Vec::new();
         found.resize_with(paths.len(), || None);
         let found = Mutex::new(found);
         py.detach(|| {
             self.files().read_many(&paths, threads, |position, read| {
+                let read = Python::attach(|py| match read {
+                    Ok(contents) => PyBytes::new(py, contents).into_any().unbind(),
+                    Err(error) => raised(&error, &paths[position]).into_value(py).into_any(),
+                });
                 // A thread that panicked has not left a place half written.
                 found.lock().unwrap_or_else(|held| held.into_inner())[position] = Some(read);
             });
         });
         let found = found.into_inner().unwrap_or_else(|held| held.into_inner());
-        let as_python = |(read, path): (Option<Result<Vec<u8>>>, &VolumePath)| match read {
-            Some(Ok(contents)) => Ok(PyBytes::new(py, &contents).into_any().unbind()),
-            Some(Err(error)) => Ok(raised(&error, path).into_value(py).into_any()),
-            None => Err(PyOSError::new_err("a file was not visited")),
-        };
-        found.into_iter().zip(&paths).map(as_python).collect()
+        let visited =
+            |read: Option<_>| read.ok_or_else(|| PyOSError::new_err("a file was not visited"));
+        found.into_iter().map(visited).collect()
     }
 
     /// Open a file: `create` makes it if it is missing, `exclusive` fails unless it makes it.

@@ -99,7 +99,7 @@ fn read(files: &Files, paths: &[&[u8]]) -> BTreeMap<usize, Result<Vec<u8>>> {
     let found = Mutex::new(BTreeMap::new());
     files.read_many(&small, NonZeroUsize::MIN, |number, read| {
         if let Ok(mut found) = found.lock() {
-            found.insert(positions[number], read);
+            found.insert(positions[number], read.map(<[u8]>::to_vec));
         }
     });
     found.into_inner().unwrap_or_default()

@@ -189,15 +189,25 @@ impl File {
     /// [`Error::Io`] and [`Error::Corruption`].
     pub fn contents(&self) -> Result<Vec<u8>> {
         let mut contents = Vec::new();
+        let len = self.contents_into(&mut contents)?;
+        contents.truncate(len);
+        Ok(contents)
+    }
+
+    /// Reads the whole contents into a buffer, which grows if it is too short, and returns how long they
+    /// are.
+    pub(super) fn contents_into(&self, buffer: &mut Vec<u8>) -> Result<usize> {
         // A byte more than there is: a read that is short has met the end, and need not be repeated.
         let step = self.node.attr()?.size.min(1 << 20) as usize + 1;
+        let mut at = 0;
         loop {
-            let at = contents.len();
-            contents.resize(at + step, 0);
-            let read = self.read_at(at as u64, &mut contents[at..])?;
-            contents.truncate(at + read);
+            if buffer.len() < at + step {
+                buffer.resize(at + step, 0);
+            }
+            let read = self.read_at(at as u64, &mut buffer[at..at + step])?;
+            at += read;
             if read < step {
-                return Ok(contents);
+                return Ok(at);
             }
         }
     }

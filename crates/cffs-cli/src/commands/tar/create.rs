@@ -112,7 +112,7 @@ impl<W: Write> Archive<'_, W> {
         let contents = Mutex::new(contents);
         self.files.read_many(&paths, NonZeroUsize::MIN, |number, read| {
             if let Ok(mut contents) = contents.lock() {
-                contents[positions[number]] = Some(read);
+                contents[positions[number]] = Some(read.map(<[u8]>::to_vec));
             }
         });
         contents.into_inner().unwrap_or_default()
