@@ -73,9 +73,12 @@ impl Chunks {
         }
     }
 
-    /// Keeps the first chunk of a record that was read for its head.
-    pub fn keep_record(&self, slot: u64, bytes: Vec<u8>) {
-        self.kept.insert((Object::record(slot), 0), bytes.into());
+    /// Keeps the first chunk of a record that was written, or read for its head; a longer one is not kept.
+    pub fn keep_record(&self, slot: u64, bytes: impl Into<Bytes>) {
+        let bytes = bytes.into();
+        if bytes.len() as u64 <= CHUNK_BYTES {
+            self.kept.insert((Object::record(slot), 0), bytes);
+        }
     }
 
     /// Whether a read since the last call met an object that was collected.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use parking_lot::RwLock;
 use uuid::Uuid;
 
@@ -233,9 +234,10 @@ impl Writer {
         };
         let (mut bytes, checksum) = record.encode();
         bytes.extend_from_slice(&contents);
+        let bytes = Bytes::from(bytes);
         let len = bytes.len() as u64;
         let patience = self.options.patience;
-        match commit::settle(&self.store, slot, record.nonce, &bytes.into(), patience)? {
+        match commit::settle(&self.store, slot, record.nonce, &bytes, patience)? {
             Owner::Another => return Err(Error::Fenced { slot }),
             Owner::Ours => {}
         }
@@ -245,6 +247,8 @@ impl Writer {
         if kind == Kind::Epoch {
             self.count(len);
             self.state.write().commit(&record);
+            // A superblock that was written is read soon.
+            self.chunks.keep_record(slot, bytes);
         }
         Ok(())
     }

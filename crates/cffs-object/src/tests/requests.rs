@@ -77,3 +77,53 @@ fn requests_of_small_files() {
     assert!(read.gets <= 8 && read.puts == 0 && read.lists == 0, "{read:?}");
     println!("1,000 files of 4 KiB: {made:?} to make them, {read:?} to read them cold");
 }
+
+/// What a mount asks for of a volume with many files that was left clean, what a file there takes, and an
+/// fsync of the first new one.
+#[test]
+fn requests_of_a_mount() {
+    const DIRS: usize = 20;
+    const FILES: usize = 1000;
+    let store = Arc::new(InMemory::new());
+    let geometry = Geometry { size_bytes: 1 << 40, ..GEOMETRY };
+    let device = LogDevice::create(&at(store.clone()), geometry).expect("made");
+    mkfs::make(&device, &MkfsOptions::default()).expect("made");
+    drop(device);
+    let open = || {
+        let device = LogDevice::open(&at(store.clone()), OpenOptions::default()).expect("opened");
+        Counted { last: Requests::default(), device: Arc::new(device) }
+    };
+    let counted = open();
+    let files = as_mounted(counted.device.clone());
+    for dir in 0..DIRS {
+        files.make_dir(format!("/d{dir}")).expect("made");
+        for number in 0..FILES {
+            let file = files.create(format!("/d{dir}/f{number}")).expect("created");
+            file.write_all_at(0, &[number as u8; 4096]).expect("written");
+        }
+    }
+    files.close().expect("closed");
+    drop((files, counted));
+
+    let mut counted = open();
+    let files = as_mounted(counted.device.clone());
+    let mount = counted.since();
+    assert!(mount.puts <= 3 && mount.gets <= 9 && mount.lists <= 2, "a mount takes {mount:?}");
+    files.read(format!("/d{}/f{}", DIRS / 2, FILES / 2)).expect("there");
+    let read = counted.since();
+    assert_eq!(read, Requests { gets: 3, ..Requests::default() }, "root, directory, contents");
+    let file = files.create("/new").expect("created");
+    file.write_all_at(0, &[1; 4096]).expect("written");
+    counted.since();
+    files.volume().sync().expect("synced");
+    assert_eq!(counted.since(), Requests { puts: 1, ..Requests::default() });
+    files.close().expect("closed");
+}
+
+/// The files as a mount has them, with a mark in the volume of who has it open.
+fn as_mounted(device: Arc<LogDevice>) -> Files {
+    let host: Arc<dyn cffs::host::Host> = Arc::new(cffs::host::SystemHost);
+    let options = cffs::vfs::types::OpenOptions { host: Some(host), ..Default::default() };
+    let volume = cffs::open(device, Arc::new(SystemClock), options).expect("opened");
+    Files::new(Arc::new(volume))
+}
