@@ -3,13 +3,16 @@
 //! The same sizes, the same choice of directories and the same syncs as in [`crate::workload`],
 //! so that requests per file can be pinned by a test, without a mount and without noise.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use anyhow::Result;
 use cffs::clock::TestClock;
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
-use cffs::vfs::{AtimeMode, NewKind, OpenOptions, Volume};
+use cffs::vfs::{
+    AtimeMode, NewKind, OpenOptions, RegroupOptions, RegroupProgress, Scattered, Volume,
+};
 
 use super::{Disk, LibraryPlan, make, phase};
 use crate::peer::Peer;
@@ -125,6 +128,18 @@ impl LibraryPlan {
         volume.close()?;
         Ok(files)
     }
+}
+
+/// Moves together what lies scattered, as `cffs regroup` does.
+pub(crate) fn regroup(disk: &Disk) -> Result<RegroupProgress> {
+    let mut done = RegroupProgress::default();
+    phase(disk, ("regroup", 0, 0), |volume| {
+        let all = Scattered::Tree(InodeNo::ROOT);
+        let options = RegroupOptions::default();
+        done = volume.regroup(all, &options, &mut |_| ControlFlow::Continue(()))?;
+        Ok(())
+    })?;
+    Ok(done)
 }
 
 /// Walks all of a volume cold: names, attributes, contents.
