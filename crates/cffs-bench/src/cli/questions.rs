@@ -45,6 +45,7 @@ impl QuestionsArguments {
             configuration: self.configuration,
             cffs: self.cffs,
         };
+        plan.check()?;
         let is_asked = |question: &Question| self.only.is_empty() || self.only.contains(question);
         let mut answers = Vec::new();
         for &question in Question::all().iter().filter(|question| is_asked(question)) {

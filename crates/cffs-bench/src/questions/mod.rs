@@ -26,9 +26,10 @@ pub mod tiny;
 #[cfg(test)]
 mod tests;
 
+use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Error, Result};
+use anyhow::{Context, Error, Result};
 use clap::ValueEnum;
 
 use crate::disk::{Profile, Stroke};
@@ -238,6 +239,20 @@ impl Table {
 }
 
 impl Plan {
+    /// Finds out before anything is measured whether the directories are there whose files are counted.
+    pub fn check(&self) -> Result<()> {
+        for (option, directory) in self
+            .trees
+            .iter()
+            .map(|tree| ("--trees", tree))
+            .chain([("--configuration", &self.configuration)])
+        {
+            let listed = fs::read_dir(directory);
+            listed.with_context(|| format!("{option} {}", directory.display()))?;
+        }
+        Ok(())
+    }
+
     /// One number for a full run, another for one with small sizes.
     fn pick(&self, full: u64, quick: u64) -> u64 {
         if self.scale == Scale::Full { full } else { quick }

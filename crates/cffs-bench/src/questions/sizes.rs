@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::{Findings, Plan, Repeats, Table, called, in_words};
 use crate::disk::Profile;
@@ -30,7 +30,9 @@ pub fn matter(plan: &Plan) -> Result<Findings> {
     let mut random = Random::new(plan.seed);
     let drawn = (0..100_000).map(|_| LogNormal::churn().sample(&mut random)).collect();
     sets.push((String::from("the model that ages volumes"), drawn));
-    sets.retain(|(_, sizes)| !sizes.is_empty());
+    if let Some((name, _)) = sets.iter().find(|(_, sizes)| sizes.is_empty()) {
+        bail!("{name} has no files to count: name other directories with --trees");
+    }
     let mut table =
         Table::new(["", "files", "up to 1 KiB", "4 KiB", "8 KiB", "64 KiB", "their bytes"], 1);
     table.repeats = Repeats::Here;
@@ -115,6 +117,10 @@ pub fn configuration(plan: &Plan) -> Result<Findings> {
         let Ok(text) = fs::read_to_string(&path) else { continue };
         files.push(text.len() as u64);
         options.extend(text.lines().filter_map(value_bytes));
+    }
+    if options.is_empty() {
+        let directory = plan.configuration.display();
+        bail!("{directory} has no file with options: name another directory with --configuration");
     }
     let mut table = Table::new(["", "number", "up to 128 bytes", "1 KiB", "4 KiB", "median"], 1);
     table.repeats = Repeats::Here;
