@@ -7,8 +7,9 @@ mod nfs;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -308,6 +309,84 @@ fn a_mount_that_loses_its_listener_is_served_and_the_command_fails() {
     let remove = client.prepare(REMOVE, entry(&root, "f"));
     assert_eq!(status(&client.make(&remove)), OK);
     assert!(!scratch.mountpoint().join("f").exists());
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+/// What is open and has no name needs one between two programs; where it can have none, nothing is replaced.
+#[test]
+fn a_volume_that_cannot_be_handed_over_is_served_as_before() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let port = mount_with(&scratch, Path::new(CFFS), &[]);
+    let mut client = Client::new(port, 0);
+    let root = client.mount("/").expect("exported");
+    let dir = scratch.mountpoint();
+    fs::write(dir.join("nameless"), "kept").expect("written");
+    let mut nameless = fs::File::open(dir.join("nameless")).expect("opened");
+    fs::remove_file(dir.join("nameless")).expect("removed");
+    fs::create_dir(dir.join(".cffs-handover")).expect("made");
+    for _ in 0..2 {
+        fs::write(dir.join("f"), "x").expect("written");
+        let remove = client.prepare(REMOVE, entry(&root, "f"));
+        client.make_and_lose(&remove);
+        let said = fail(1, scratch.cffs(["restart"]).arg(&dir));
+        assert!(said.contains("not restarted") && said.contains("/.cffs-handover"), "{said}");
+        assert_eq!(status(&client.make(&remove)), OK);
+        assert!(!dir.join("f").exists());
+    }
+    fs::remove_dir(dir.join(".cffs-handover")).expect("removed");
+    restart(&scratch);
+    let mut contents = String::new();
+    nameless.read_to_string(&mut contents).expect("read");
+    assert_eq!(contents, "kept");
+    drop(nameless);
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+/// The same of a volume without space for names. A restart takes none of it away.
+#[test]
+fn a_full_volume_is_served_as_before() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    succeed(scratch.cffs(["mkfs", "-q", "--size", "16M"]).arg(scratch.image()));
+    mount_with(&scratch, Path::new(CFFS), &[]);
+    let dir = scratch.mountpoint();
+    // More than lie in one sector of a directory.
+    let open: Vec<_> = (0..200)
+        .map(|number| {
+            let path = dir.join(format!("nameless{number}"));
+            fs::write(&path, number.to_string()).expect("written");
+            let file = fs::File::open(&path).expect("opened");
+            fs::remove_file(&path).expect("removed");
+            file
+        })
+        .collect();
+    // Room for the names of some of them.
+    fs::write(dir.join("spare"), [7; 16 << 10]).expect("written");
+    let mut big = fs::File::create(dir.join("big")).expect("made");
+    for bytes in [1 << 20, 4096, 1] {
+        while big.write_all(&vec![7; bytes]).is_ok() {}
+    }
+    drop(big);
+    fs::remove_file(dir.join("spare")).expect("removed");
+    succeed(scratch.cffs(["sync"]).arg(&dir));
+    let said = fail(1, scratch.cffs(["restart"]).arg(&dir));
+    assert!(said.contains("not restarted") && said.contains("no space"), "{said}");
+    assert!(!dir.join(".cffs-handover").exists(), "what it began is gone");
+    fs::remove_file(dir.join("big")).expect("removed");
+    restart(&scratch);
+    for (number, mut file) in open.into_iter().enumerate() {
+        assert_eq!(file.metadata().expect("open").nlink(), 0);
+        let mut contents = String::new();
+        file.read_to_string(&mut contents).expect("read");
+        assert_eq!(contents, number.to_string());
+    }
     scratch.umount();
     scratch.assert_clean();
 }

@@ -19,10 +19,11 @@ use cffs_object::{Counter, Location, LogDevice};
 use cffs_serve::fuse::control::{self, AskError};
 use cffs_serve::fuse::restart::Suspended;
 use cffs_serve::fuse::{
-    self, Ended, Follow, KernelCaches, LeaveSeat, Server, Stopper, TransportChoice, Watch,
-    WatchedDevice,
+    self, Ended, Follow, KernelCaches, LeaveSeat, Server, StillOpen, Stopper, TransportChoice,
+    Watch, WatchedDevice,
 };
 use cffs_serve::nfs::{self, Export};
+use cffs_serve::shared::Beside;
 use cffs_web::Target;
 use clap::Args;
 use serde_json::Value;
@@ -243,10 +244,15 @@ impl Mount {
             let ended = server.serve_then(ready).inspect_err(|error| {
                 tracing::error!(image = %fuse_options.source.display(), %error, "ended");
             })?;
-            let Ended::Suspended(suspended) = ended else { return Ok(ExitCode::SUCCESS) };
-            let handover = nfs.take().map(|nfs| nfs.hand_over());
-            let handover = handover.transpose().map_err(anyhow::Error::msg);
-            (server, nfs) = Self::give_way(suspended, handover, &fuse_options, options)?;
+            match ended {
+                Ended::Closed => return Ok(ExitCode::SUCCESS),
+                Ended::Suspended(suspended) => {
+                    let handover = nfs.take().map(|nfs| nfs.hand_over());
+                    let handover = handover.transpose().map_err(anyhow::Error::msg);
+                    (server, nfs) = Self::give_way(suspended, handover, &fuse_options, options)?;
+                }
+                Ended::Open(open) => server = serve_on(open, nfs.as_ref(), &fuse_options)?,
+            }
             if let Some(page) = &page {
                 page.show(server.served());
             }
@@ -407,6 +413,22 @@ fn show_requests(server: &Server, counter: Counter) {
     }));
 }
 
+/// Goes on with a volume that cannot be handed over, and with its NFS clients.
+fn serve_on(
+    open: StillOpen,
+    nfs: Option<&Arc<nfs::Running>>,
+    fuse_options: &fuse::Options,
+) -> anyhow::Result<Server> {
+    let StillOpen { suspended, volume, why } = open;
+    tracing::error!(why, "the program was not replaced");
+    let server = Server::resume(volume, fuse_options, suspended, Some(why))?;
+    if let Some(nfs) = nfs {
+        server.set_beside(Arc::clone(nfs) as _, nfs.exports());
+        nfs.go_on();
+    }
+    Ok(server)
+}
+
 /// Goes on with the NFS clients of the server before.
 fn resume_nfs(
     volume: &Arc<Volume>,
@@ -420,9 +442,8 @@ fn resume_nfs(
 /// Serves NFS clients beside a mount.
 fn serve_beside(server: &Server, nfs: nfs::Server) -> anyhow::Result<Arc<nfs::Running>> {
     tracing::info!(address = %nfs.address()?, "serves NFS beside the mount");
-    let exports = nfs.exports();
     let running = Arc::new(nfs.start().context("serving by NFS")?);
-    server.set_beside(Arc::clone(&running) as _, exports);
+    server.set_beside(Arc::clone(&running) as _, running.exports());
     Ok(running)
 }
 

@@ -20,6 +20,7 @@
 //! volume's alone.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -27,8 +28,8 @@ use std::time::Duration;
 
 use cffs::device::file::FileDevice;
 use cffs::error::Error;
-use cffs::vfs::Volume;
 use cffs::vfs::types::AtimeMode;
+use cffs::vfs::{Handover, Volume};
 use fuse_ring::protocol::{Features, Wishes};
 use fuse_ring::{Config, MountOptions, Session, Transport, Unmount, Unmounter};
 
@@ -138,6 +139,24 @@ pub enum Ended {
     Closed,
     /// The volume is mounted and closed, and its users wait for [`Server::resume`].
     Suspended(Suspended),
+    /// The same, but for the volume.
+    Open(StillOpen),
+}
+
+/// A mount whose volume could not be closed for another program, with which [`Server::resume`] goes on.
+pub struct StillOpen {
+    /// The mount.
+    pub suspended: Suspended,
+    /// The volume, as it is in use.
+    pub volume: Arc<Volume>,
+    /// Why, for people to read.
+    pub why: String,
+}
+
+impl fmt::Debug for StillOpen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StillOpen").field("why", &self.why).finish_non_exhaustive()
+    }
 }
 
 /// Why serving ended other than by an unmount and a complete image.
@@ -398,7 +417,15 @@ impl Server {
             };
             drop(end_regrouping);
             if let Ok(fuse_ring::Ended::Suspended(connection)) = served {
-                let handover = volume.get().close_for_successor()?;
+                let volume = volume.get();
+                let handover = match volume.close_for_successor() {
+                    Ok(handover) => handover,
+                    Err(error) => {
+                        let why = why_open(&volume, &error).ok_or(error)?;
+                        let suspended = Suspended::new(connection, Handover::default(), mount_type);
+                        return Ok(Ended::Open(StillOpen { suspended, volume, why }));
+                    }
+                };
                 tracing::info!("suspended");
                 let suspended = Suspended::new(connection, handover, mount_type);
                 return Ok(Ended::Suspended(suspended));
@@ -411,6 +438,24 @@ impl Server {
             Some(error) => Err(error.into()),
             None => served,
         }
+    }
+}
+
+/// Why a volume that was to be closed for another program is open still; `None` if it is not.
+fn why_open(volume: &Volume, error: &Error) -> Option<String> {
+    const FILES: &str = "files that are open and have no name";
+    match error {
+        _ if volume.latched().is_some() => None,
+        Error::Exists => Some(format!(
+            "{FILES} are handed over in /.cffs-handover, and that is something else here: rename it"
+        )),
+        Error::NoSpace => {
+            // The references are still there. Names that some of the files were given go, if there are any.
+            let given = Handover { references: Vec::new(), has_nameless: true };
+            let _ = volume.succeed(&given);
+            Some(format!("there is no space to hand over {FILES}"))
+        }
+        _ => None,
     }
 }
 

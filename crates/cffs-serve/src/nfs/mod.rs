@@ -301,6 +301,7 @@ impl Drop for Ending<'_> {
 pub struct Running {
     stop: Arc<Stop>,
     service: Arc<Service>,
+    exports: Arc<dyn Exports>,
     thread: Mutex<Option<JoinHandle<Server>>>,
 }
 
@@ -312,6 +313,7 @@ impl Server {
     /// Those of starting a thread.
     pub fn start(self) -> io::Result<Running> {
         let (stop, service) = (Arc::clone(&self.stop), Arc::clone(&self.service));
+        let exports = self.exports();
         let serve = move || {
             if let Err(error) = self.serve() {
                 tracing::error!(%error, "the NFS server ended; the volume is mounted still");
@@ -319,11 +321,16 @@ impl Server {
             self
         };
         let thread = thread::Builder::new().name(String::from("nfs")).spawn(serve)?;
-        Ok(Running { stop, service, thread: Mutex::new(Some(thread)) })
+        Ok(Running { stop, service, exports, thread: Mutex::new(Some(thread)) })
     }
 }
 
 impl Running {
+    /// What is exported, as of [`Server::exports`].
+    pub fn exports(&self) -> Arc<dyn Exports> {
+        Arc::clone(&self.exports)
+    }
+
     /// Ends a server that has [paused](Beside::pause), for another to go on with its clients. They
     /// wait meanwhile.
     ///
