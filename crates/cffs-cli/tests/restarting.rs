@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[path = "harness/page.rs"]
 mod page;
 
-use harness::{CFFS, Scratch, can_mount, fail, succeed};
+use harness::{CFFS, Scratch, can_mount, fail, install, install_script, succeed};
 use page::Page;
 
 fn info(scratch: &Scratch) -> serde_json::Value {
@@ -184,7 +184,7 @@ fn a_program_that_cannot_take_over_is_refused() {
     }
     let scratch = Scratch::with_image();
     let program: PathBuf = scratch.path().join("cffs");
-    fs::copy(CFFS, &program).expect("copied");
+    install(CFFS, &program);
     let mount = || {
         let mut command = Command::new(&program);
         command.args(["mount", "-o", "transport=dev"]);
@@ -195,16 +195,16 @@ fn a_program_that_cannot_take_over_is_refused() {
     fs::remove_file(&program).expect("removed");
     let said = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
     assert!(said.contains("not restarted") && said.contains("No such file"), "{said}");
-    fs::copy("/bin/true", &program).expect("copied");
+    install("/bin/true", &program);
     let said = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
     assert!(said.contains("cannot take over"), "{said}");
     // It answers as the right one would, and cannot be executed in its place.
-    fs::write(&program, "#!/bin/sh\nrm -- \"$0\"\necho 2\n").expect("written");
+    install_script("#!/bin/sh\nrm -- \"$0\"\necho 2\n", &program);
     let said = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
     assert!(said.contains("not restarted") && said.contains("No such file"), "{said}");
     fs::write(scratch.mountpoint().join("f"), "served by the old one").expect("written");
     fs::remove_file(&program).ok();
-    fs::copy(CFFS, &program).expect("copied");
+    install(CFFS, &program);
     restart(&scratch);
     assert_eq!(fs::read(scratch.mountpoint().join("f")).expect("read"), b"served by the old one");
     scratch.umount();

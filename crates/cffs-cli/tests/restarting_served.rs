@@ -9,13 +9,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use harness::{CFFS, Scratch, can_mount, fail, succeed};
+use harness::{CFFS, Scratch, can_mount, fail, install, install_script, succeed};
 use nfs::{Call, Client, NO_ENTRY, OK, entry, made, status, verifier};
 
 const ALL: &str = "/:no_root_squash,insecure";
@@ -245,15 +245,14 @@ fn clients_stay_with_a_program_that_is_not_replaced() {
     }
     let scratch = Scratch::with_image();
     let program: PathBuf = scratch.path().join("cffs");
-    fs::copy(CFFS, &program).expect("copied");
+    install(CFFS, &program);
     let port = mount_with(&scratch, &program, &[]);
     let mut client = Client::new(port, 0);
     let root = client.mount("/").expect("exported");
     fs::remove_file(&program).expect("removed");
     for script in [None, Some("#!/bin/sh\nrm -- \"$0\"\necho 2\n")] {
         if let Some(script) = script {
-            fs::write(&program, script).expect("written");
-            fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("set");
+            install_script(script, &program);
         }
         fs::write(scratch.mountpoint().join("f"), "x").expect("written");
         let remove = client.prepare(REMOVE, entry(&root, "f"));
@@ -276,7 +275,7 @@ fn a_mount_that_loses_its_listener_is_served_and_the_command_fails() {
     }
     let scratch = Scratch::with_image();
     let program: PathBuf = scratch.path().join("cffs");
-    fs::copy(CFFS, &program).expect("copied");
+    install(CFFS, &program);
     let port = mount_with(&scratch, &program, &[]);
     let mut client = Client::new(port, 0);
     let root = client.mount("/").expect("exported");
@@ -290,8 +289,7 @@ fn a_mount_that_loses_its_listener_is_served_and_the_command_fails() {
          fi\n\
          exec {CFFS} \"$@\"\n"
     );
-    fs::write(&program, script).expect("written");
-    fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("set");
+    install_script(&script, &program);
     let said = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
     assert!(said.contains("restarted, but NFS clients are no longer served"), "{said}");
     fs::write(scratch.mountpoint().join("f"), "served").expect("written");

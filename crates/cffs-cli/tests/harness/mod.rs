@@ -70,7 +70,7 @@ impl Scratch {
     pub fn cffs_by_nobody<const N: usize>(&self, arguments: [&str; N]) -> Command {
         let program = self.path().join("cffs");
         if !program.exists() {
-            std::fs::copy(CFFS, &program).expect("copied");
+            install(CFFS, &program);
         }
         std::fs::set_permissions(self.path(), PermissionsExt::from_mode(0o755)).expect("set");
         let mut command = self.named(program.as_os_str(), arguments);
@@ -133,6 +133,21 @@ pub fn can_mount() -> bool {
         eprintln!("not run: there is no /dev/fuse, or no fusermount3");
     }
     works
+}
+
+/// Copies a program to where it is to be executed. By a process of its own: one that another test starts
+/// meanwhile would have the copy open for writing for a moment, and it could not be executed.
+pub fn install(from: impl AsRef<Path>, to: &Path) {
+    let mut copy = Command::new("cp");
+    succeed(copy.args(["-p", "--remove-destination"]).arg(from.as_ref()).arg(to));
+}
+
+/// The same of a script.
+pub fn install_script(text: &str, to: &Path) {
+    let source = to.with_extension("source");
+    std::fs::write(&source, text).expect("written");
+    std::fs::set_permissions(&source, PermissionsExt::from_mode(0o755)).expect("set");
+    install(&source, to);
 }
 
 /// Runs a command that must succeed, and returns what it printed.
