@@ -130,8 +130,8 @@ pub fn today(plan: &Plan) -> Result<Findings> {
     let how = String::from(
         "Volumes of this machine's kernel on an emulated disk (`hdd7200`), made and mounted with defaults: a \
          tree that was written directory by directory, and one on a volume that was filled to 80% and \
-         churned (as above). `place show` says how many files begin where the one before them by name ends; \
-         then the tree is read cold for up to three seconds. C-FFS is mounted over FUSE.",
+         churned (as in the next question). `place show` says how many files begin where the one before \
+         them by name ends; then the tree is read cold for up to three seconds. C-FFS is mounted over FUSE.",
     );
     let header =
         ["tree", "", "behind the one before", "requests per file", "ms of the disk per file"];
@@ -159,7 +159,7 @@ pub fn today(plan: &Plan) -> Result<Findings> {
                 figure(requests),
                 figure(busy),
             ]);
-            found.push((tree, peer, requests, busy));
+            found.push((tree, peer, requests, adjacent));
         }
     }
     if let (true, Some(error)) = (found.is_empty(), failures.first()) {
@@ -168,10 +168,10 @@ pub fn today(plan: &Plan) -> Result<Findings> {
     let failed: String =
         failures.iter().map(|error| format!(" Not measured: {error:#}.")).collect();
     let range = |tree: &str| {
-        let of_it = found.iter().filter(|(of, peer, ..)| *of == tree && peer.is_mainstream());
-        of_it
-            .map(|row| row.2)
-            .fold((f64::INFINITY, 0.0_f64), |(low, high), r| (low.min(r), high.max(r)))
+        let of_it = || found.iter().filter(|row| row.0 == tree && row.1.is_mainstream());
+        let requests = span(of_it().map(|row| row.2));
+        let behind = span(of_it().filter_map(|row| row.3).map(|share| share * 100.0));
+        (requests, behind)
     };
     let (fresh, aged) = (range("fresh"), range("aged"));
     let ours = found.iter().find(|row| row.0 == "aged" && row.1 == Peer::Cffs);
@@ -182,16 +182,27 @@ pub fn today(plan: &Plan) -> Result<Findings> {
         how,
         tables: vec![table.grouped()],
         charts: Vec::new(),
-        verdict: String::from(if aged.0 >= 0.5 { "Yes" } else { "Not all of them" }),
+        verdict: String::from(if aged.0.0 >= 0.5 { "Yes" } else { "Not all of them" }),
         answer: format!(
-            "A scan takes {} to {} requests per file of the fresh tree, and {} to {} of the aged one: about \
-             one for each file, even where files lie behind each other, because the reader asks for one \
-             after the other.{beside}{failed}",
-            figure(fresh.0),
-            figure(fresh.1),
-            figure(aged.0),
-            figure(aged.1),
+            "Of the fresh tree, {:.0}% to {:.0}% of the files lie behind the one before, and a scan takes {} \
+             to {} requests per file: a kernel reads file by file, whatever lies beside. Of the aged tree, \
+             {:.0}% to {:.0}% lie so, and a scan takes {} to {}.{beside}{failed}",
+            fresh.1.0,
+            fresh.1.1,
+            figure(fresh.0.0),
+            figure(fresh.0.1),
+            aged.1.0,
+            aged.1.1,
+            figure(aged.0.0),
+            figure(aged.0.1),
         ),
+    })
+}
+
+/// The smallest and the largest.
+fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), value| {
+        (low.min(value), high.max(value))
     })
 }
 
