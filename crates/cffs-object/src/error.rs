@@ -203,8 +203,9 @@ impl From<Error> for io::Error {
     }
 }
 
-const UNKNOWN_CREDENTIALS: &str =
-    "the store does not know these credentials: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
+const UNKNOWN_CREDENTIALS: &str = "the store does not know these credentials: check AWS_ACCESS_KEY_ID and \
+     AWS_SECRET_ACCESS_KEY, for gs:// GOOGLE_APPLICATION_CREDENTIALS, for az:// AZURE_STORAGE_ACCOUNT and \
+     AZURE_STORAGE_KEY";
 
 /// What the store answered, in one line, with what to do about it.
 fn explain(error: &StoreError) -> String {

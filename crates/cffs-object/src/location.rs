@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::aws::AmazonS3Builder;
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ObjectStore, RetryConfig};
@@ -17,6 +19,8 @@ use crate::store::{Client, Store};
 
 /// How long the client itself repeats a request; after that it is for the protocol to look what came of it.
 const RETRY_FOR: Duration = Duration::from_secs(20);
+
+type Built = object_store::Result<Arc<dyn ObjectStore>>;
 
 /// Where a volume lies: a store and a prefix in it.
 #[derive(Clone)]
@@ -35,11 +39,11 @@ impl Location {
         text.contains("://")
     }
 
-    /// The place that a URL names: `file:///directory` or `s3://bucket/prefix`, and after an `@` in its last
-    /// part a version of the volume there.
+    /// The place that a URL names: `file:///directory` or, with the bucket, `s3://bucket/prefix`, `gs://` or
+    /// `az://`, and after an `@` in its last part a version of the volume there.
     ///
-    /// Credentials, region and endpoint of S3 are taken from the environment, under the names that its own
-    /// tools use (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`,
+    /// Credentials, region and endpoint are taken from the environment, under the names that each store's own
+    /// tools use (of S3 `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`,
     /// `AWS_ENDPOINT_URL`, and `AWS_ALLOW_HTTP=true` for one without TLS). A URL has none.
     ///
     /// # Errors
@@ -63,10 +67,10 @@ impl Location {
         }
         match url.scheme() {
             "file" => Self::local(text, &url),
-            "s3" => Self::s3(text, &url),
+            "s3" | "gs" | "az" => Self::cloud(text, &url),
             other => Err(wrong(
                 text,
-                format!("there is no store {other}://; there are s3:// and file://"),
+                format!("there is no store {other}://; there are s3://, gs://, az:// and file://"),
             )),
         }
     }
@@ -119,22 +123,23 @@ impl Location {
         Ok(Location { name, root, client, prefix, version: None })
     }
 
-    fn s3(text: &str, url: &Url) -> Result<Location, Error> {
-        let bucket = url.host_str().ok_or_else(|| wrong(text, "say s3://bucket/prefix"))?;
+    fn cloud(text: &str, url: &Url) -> Result<Location, Error> {
+        let scheme = url.scheme();
+        let bucket = url.host_str().filter(|bucket| !bucket.is_empty());
+        let bucket = bucket.ok_or_else(|| wrong(text, format!("say {scheme}://bucket/prefix")))?;
         // One that is installed already will do.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let retry = RetryConfig { retry_timeout: RETRY_FOR, ..RetryConfig::default() };
         let counter = Counter::default();
-        let store = AmazonS3Builder::from_env()
-            .with_bucket_name(bucket)
-            .with_http_connector(CountingConnector(counter.clone()))
-            .with_retry(retry)
-            .build()
-            .map_err(|error| wrong(text, error.to_string()))?;
+        let store = match scheme {
+            "gs" => google(bucket, &counter),
+            "az" => azure(bucket, &counter),
+            _ => s3(bucket, &counter),
+        };
+        let store = store.map_err(|error| wrong(text, error.to_string()))?;
         let prefix =
             Path::from_url_path(url.path()).map_err(|error| wrong(text, error.to_string()))?;
-        let (name, root) = (text.to_owned(), bucket.to_owned());
-        let client = Client { store: Arc::new(store), counter, counts: true };
+        let (name, root) = (text.to_owned(), format!("{scheme}://{bucket}"));
+        let client = Client { store, counter, counts: true };
         Ok(Location { name, root, client, prefix, version: None })
     }
 
@@ -148,6 +153,43 @@ impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
+}
+
+fn retry() -> RetryConfig {
+    RetryConfig { retry_timeout: RETRY_FOR, ..RetryConfig::default() }
+}
+
+fn s3(bucket: &str, counter: &Counter) -> Built {
+    let store = AmazonS3Builder::from_env()
+        .with_bucket_name(bucket)
+        .with_http_connector(CountingConnector(counter.clone()))
+        .with_retry(retry());
+    Ok(Arc::new(store.build()?))
+}
+
+fn google(bucket: &str, counter: &Counter) -> Built {
+    let store = GoogleCloudStorageBuilder::from_env()
+        .with_bucket_name(bucket)
+        .with_http_connector(CountingConnector(counter.clone()))
+        .with_retry(retry());
+    Ok(Arc::new(store.build()?))
+}
+
+fn azure(container: &str, counter: &Counter) -> Built {
+    let mut store = MicrosoftAzureBuilder::from_env()
+        .with_container_name(container)
+        .with_http_connector(CountingConnector(counter.clone()))
+        .with_retry(retry());
+    // As Azure's own tools name them.
+    for (name, key) in [
+        ("AZURE_STORAGE_ACCOUNT", AzureConfigKey::AccountName),
+        ("AZURE_STORAGE_KEY", AzureConfigKey::AccessKey),
+    ] {
+        if let Ok(value) = std::env::var(name) {
+            store = store.with_config(key, value);
+        }
+    }
+    Ok(Arc::new(store.build()?))
 }
 
 /// A client that does not count its requests.

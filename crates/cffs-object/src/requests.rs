@@ -153,11 +153,13 @@ fn kind_of(method: &str, query: &str) -> Kind {
         query.split('&').any(|pair| pair.split_once('=').map_or(pair, |(key, _)| key) == name)
     };
     match method {
-        "GET" if has("list-type") => Kind::List,
+        "GET" if has("list-type") || query.split('&').any(|pair| pair == "comp=list") => Kind::List,
         "GET" => Kind::Get,
         "HEAD" => Kind::Head,
         "DELETE" => Kind::Delete,
-        "POST" if has("delete") => Kind::Delete,
+        "POST" if has("delete") || query.split('&').any(|pair| pair == "comp=batch") => {
+            Kind::Delete
+        }
         _ => Kind::Put,
     }
 }
@@ -165,7 +167,8 @@ fn kind_of(method: &str, query: &str) -> Kind {
 /// Whether a host is one that gives credentials, which the client asks through the same connector and which
 /// charges nothing: that of a machine or container in the cloud, or the service for tokens.
 fn is_for_credentials(host: &str) -> bool {
-    host.starts_with("169.254.") || host.starts_with("sts.")
+    let known = ["metadata.google.internal", "oauth2.googleapis.com", "login.microsoftonline.com"];
+    host.starts_with("169.254.") || host.starts_with("sts.") || known.contains(&host)
 }
 
 #[cfg(test)]

@@ -189,6 +189,10 @@ impl Store {
                 let meta = meta.map_err(of(&folder))?;
                 let Some(parts) = meta.location.prefix_match(&self.prefix) else { continue };
                 let name = Path::from_iter(parts).to_string();
+                // A server that does not know where to begin lists all.
+                if after.is_some_and(|after| name.as_str() <= after) {
+                    continue;
+                }
                 each(Listed { name, bytes: meta.size, made: meta.last_modified.into() });
             }
             Ok(())

@@ -301,7 +301,9 @@ fn a_volume_in_a_directory() {
 #[test]
 fn a_url_that_names_no_store_says_what_to_write() {
     for (url, part) in [
-        ("ftp://a/b", "there is no store ftp://"),
+        ("ftp://a/b", "there is no store ftp://; there are s3://, gs://, az:// and file://"),
+        ("gs:///prefix", "say gs://bucket/prefix"),
+        ("az://key:secret@container/x", "a URL has no credentials"),
         ("s3://key:secret@bucket/x", "a URL has no credentials"),
         ("file:///no/such/directory/volume", "there is no directory /no/such/directory"),
         ("file://host/x", "say file:///directory"),
