@@ -84,7 +84,8 @@ impl LogDevice {
         let history = match location.version() {
             Some(name) if options.read_only => History::of_snapshot(&store, name)?,
             Some(name) => return Err(Error::VersionIsFixed { name: name.to_owned() }),
-            None => History::read(&store)?,
+            None if options.read_only => History::read(&store)?,
+            None => History::read_to_claim(&store)?,
         };
         let sector_bytes = history.format.sector_bytes;
         if !options.read_only {

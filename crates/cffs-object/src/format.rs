@@ -23,7 +23,8 @@
 //! that `format` has), and below that the term of its writer, or 0 for a record; all ones are zeros.
 //!
 //! A map is the head of a record that changes everything, with the checksum of the record of its slot in
-//! the place of that of the one before. That of a snapshot for a clone has the clone's prefix after it.
+//! the place of that of the one before, and a release's kind if that is one. That of a snapshot for a clone
+//! has the clone's prefix after it.
 
 use crate::extents::{Extents, Source};
 

@@ -53,7 +53,12 @@ impl History {
     /// there is no newer map: of that, and of what follows it, nothing has been collected yet.
     pub fn read(store: &Store) -> Result<History, Error> {
         let format = read_format(store)?;
-        let mut start = match Self::from_hint(store, &format)? {
+        let start = Self::from_hint(store, &format)?;
+        Self::read_from(store, format, start)
+    }
+
+    fn read_from(store: &Store, format: Format, start: Option<History>) -> Result<History, Error> {
+        let mut start = match start {
             Some(history) => history,
             None => match Self::from_newest_map(store, &format)? {
                 Some(history) => history,
@@ -78,6 +83,16 @@ impl History {
                 Some(newer) if newer.slot > slot => start = newer,
                 _ => return Err(error),
             }
+        }
+    }
+
+    /// The same for a program that is about to claim the volume. If the hint leads to a map of a volume that
+    /// was released, that is enough: the claim finds out whether more has happened since.
+    pub fn read_to_claim(store: &Store) -> Result<History, Error> {
+        let format = read_format(store)?;
+        match Self::from_hint(store, &format)? {
+            Some(history) if history.is_released && history.size_bytes > 0 => Ok(history),
+            start => Self::read_from(store, format, start),
         }
     }
 
@@ -132,7 +147,7 @@ impl History {
             checksum: map.previous,
             term: map.term,
             // That of a clone is of no record.
-            is_released: map.slot == 0,
+            is_released: map.slot == 0 || map.kind == Kind::Release,
             size_bytes: map.size_bytes,
             records_since_map: 0,
             extents: map.extents,
@@ -163,12 +178,6 @@ impl History {
             }
         }
         Ok(())
-    }
-
-    /// Goes on with the record of the next slot, which someone else created there.
-    pub fn read_next(&mut self, store: &Store) -> Result<(), Error> {
-        let slot = self.slot + 1;
-        self.apply(store, slot, read_record(store, slot)?)
     }
 
     /// Goes on with the record of the next slot, which was read with its checksum.

@@ -101,7 +101,7 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
         match commit::settle(store, slot, claim.nonce, &bytes.into(), options.patience)? {
             // Its writer was quicker. What it committed is part of what is claimed.
             Owner::Another => {
-                if history.read_next(store).is_err() {
+                if history.read_on(store).is_err() {
                     history = History::read(store)?;
                 }
             }
@@ -180,15 +180,16 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the term.
+    /// Ends the term. The map comes after the release, so that the next opening reads that in it.
     pub fn release(mut self) -> Result<(), Error> {
-        if self.bytes_since_map > 0 || self.records_since_map > RECORDS_PER_MAP {
-            self.write_map()?;
-        }
         if let Some(sweeping) = self.sweeping.take() {
             self.swept(sweeping);
         }
-        self.append(Kind::Release, Extents::default(), Vec::new())
+        self.append(Kind::Release, Extents::default(), Vec::new())?;
+        if self.bytes_since_map > 0 || self.records_since_map > RECORDS_PER_MAP {
+            self.write_map_of(Kind::Release)?;
+        }
+        Ok(())
     }
 
     /// Commits, and deletes what is dead by now, whoever may be reading it without a snapshot; writes anew
@@ -260,10 +261,16 @@ impl Writer {
 
     /// Writes where everything lies after the last record, and the hint that leads an opening there.
     fn write_map(&mut self) -> Result<(), Error> {
+        self.write_map_of(Kind::Epoch)
+    }
+
+    /// The same after a last record of this kind.
+    fn write_map_of(&mut self, kind: Kind) -> Result<(), Error> {
         let map = {
             let state = self.state.read();
             let last = (self.slot, self.term, self.checksum);
-            Record::map(self.format.uuid, last, state.size_bytes, state.committed.clone())
+            let extents = state.committed.clone();
+            Record { kind, ..Record::map(self.format.uuid, last, state.size_bytes, extents) }
         };
         let name = format::map_name(map.slot, map.term);
         commit::put(&self.store, &name, &map.encode().0.into(), self.options.patience)?;
