@@ -71,6 +71,13 @@ impl Two {
     }
 }
 
+impl Drop for Two {
+    /// A test that fails leaves no mount behind either; that of the writer is the scratch's.
+    fn drop(&mut self) {
+        let _ = self.scratch.cffs(["umount", "-l"]).arg(self.follower()).output();
+    }
+}
+
 fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
