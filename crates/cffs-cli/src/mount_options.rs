@@ -39,6 +39,8 @@ pub struct MountOptions {
     pub soft: Option<Duration>,
     /// How often to ask an object store for what another program wrote to the volume, if it is followed.
     pub follow: Option<Duration>,
+    /// Where on a local disk to keep what was read of an object store, and how much.
+    pub cache_dir: Option<(PathBuf, u64)>,
     /// The device that has the volume's stable log, instead of one that is searched for.
     pub log_device: Option<PathBuf>,
     /// How long nobody must have used the volume before it is regrouped; `None` for never.
@@ -84,6 +86,7 @@ impl MountOptions {
             stall: STALL,
             soft: None,
             follow: None,
+            cache_dir: None,
             log_device: None,
             regroup_after: None,
             log: None,
@@ -123,6 +126,9 @@ impl MountOptions {
     ///
     /// Options that do not go together.
     pub fn settle(&mut self, is_in_store: bool) -> anyhow::Result<()> {
+        if self.cache_dir.is_some() && !is_in_store {
+            bail!("mount option 'cache-dir' is for a volume in an object store, given by its URL");
+        }
         if self.follow.is_none() {
             return Ok(());
         }
@@ -135,6 +141,13 @@ impl MountOptions {
             );
         }
         self.open.read_only = true;
+        Ok(())
+    }
+
+    /// Takes over `DIR=SIZE` of the option `cache-dir`.
+    pub fn set_cache_dir(&mut self, value: &str) -> anyhow::Result<()> {
+        self.cache_dir = Some(directory_of_size("cache-dir", value)?);
+        self.asked.insert("cache-dir");
         Ok(())
     }
 
@@ -172,6 +185,7 @@ impl MountOptions {
             "stall" => self.stall = seconds(name, needed()?)?,
             "soft" => self.soft = Some(seconds(name, needed()?)?),
             "follow" => self.follow = Some(value.map_or(Ok(FOLLOW), |value| seconds(name, value))?),
+            "cache-dir" => self.cache_dir = Some(directory_of_size(name, needed()?)?),
             "remount" => self.remount = true,
             "takeover" => self.open.take_over = true,
             "clean" if value == Some("never") => self.open.clean_after = Duration::MAX,
@@ -266,6 +280,16 @@ fn stable(value: &str) -> anyhow::Result<StableLog> {
 
 fn bytes(name: &str, value: &str) -> anyhow::Result<u64> {
     size::parse(value).map_err(|why| anyhow!("mount option '{name}': {why}"))
+}
+
+fn directory_of_size(name: &str, value: &str) -> anyhow::Result<(PathBuf, u64)> {
+    let wrong = || anyhow!("mount option '{name}' is DIR=SIZE, not '{value}'");
+    let (directory, size) = value.rsplit_once('=').ok_or_else(wrong)?;
+    if directory.is_empty() {
+        return Err(wrong());
+    }
+    // The server leaves the directory in which it was started.
+    Ok((std::path::absolute(directory)?, bytes(name, size)?))
 }
 
 fn seconds(name: &str, value: &str) -> anyhow::Result<Duration> {

@@ -4,6 +4,7 @@ mod harness;
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -183,6 +184,50 @@ fn wake_a_stopped_server(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> 
     succeed(&mut run(&["fsck", "-n", "-f", "--contents", url]));
 }
 
+/// A cache on a local disk serves the second mount, and is passed over when its disk is full.
+fn keep_a_cache(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) {
+    let directory = scratch.mountpoint();
+    let at = directory.to_str().expect("UTF-8");
+    let log = scratch.log_option();
+    let local = scratch.path().join("local");
+    let option = format!("{}=64M", local.to_str().expect("UTF-8"));
+    let read = |arguments: &[&str]| {
+        let all = [&["mount", "-o", &log], arguments, &[url, at]].concat();
+        succeed(&mut run(&all));
+        assert_eq!(fs::read(directory.join("more/large")).expect("there"), vec![3; 20 << 20]);
+        let stats = succeed(&mut run(&["stats", "--json", at]));
+        scratch.umount();
+        let stats: serde_json::Value = serde_json::from_str(&stats).expect("it is JSON");
+        move |name: &str| stats["store"][name].as_u64().expect("counted")
+    };
+    let first = read(&["--cache", &option, "-o", "ro"]);
+    assert!(first("received_bytes") > 20 << 20 && first("cache_written_bytes") > 20 << 20);
+    let second = read(&["-o", &format!("ro,cache-dir={option}")]);
+    assert!(second("cache_read_bytes") > 20 << 20 && second("cache_misses") == 0);
+    assert!(second("received_bytes") < 1 << 20, "{}", second("received_bytes"));
+    assert!(second("gets") + 10 < first("gets"), "{} {}", second("gets"), first("gets"));
+
+    fs::set_permissions(&local, fs::Permissions::from_mode(0o755)).expect("set");
+    let refused = fail(32, &mut run(&["mount", "--cache", &option, url, at]));
+    assert!(refused.contains("chmod 700"), "{refused}");
+    let image = scratch.path().join("image");
+    let refused =
+        fail(32, &mut run(&["mount", "--cache", &option, image.to_str().expect("UTF-8"), at]));
+    assert!(refused.contains("'cache-dir' is for a volume in an object store"), "{refused}");
+
+    let full = scratch.path().join("full");
+    fs::create_dir(&full).expect("made");
+    let tmpfs = ["-t", "tmpfs", "-o", "size=4m", "tmpfs"];
+    if Command::new("mount").args(tmpfs).arg(&full).status().is_ok_and(|status| status.success()) {
+        let option = format!("{}=64M", full.join("cache").to_str().expect("UTF-8"));
+        let third = read(&["--cache", &option, "-o", "ro"]);
+        succeed(Command::new("umount").arg(&full));
+        assert!(third("received_bytes") > 20 << 20 && third("cache_written_bytes") <= 4 << 20);
+        let logged = fs::read_to_string(scratch.path().join("log")).expect("logged");
+        assert!(logged.contains("nothing is added to the cache"), "{logged}");
+    }
+}
+
 /// A bucket that is removed beneath a mount fails the next fsync, and is not waited for.
 fn lose_the_bucket(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) {
     let directory = scratch.mountpoint();
@@ -263,6 +308,7 @@ fn a_volume_in_a_directory() {
     keep_a_version(&scratch, &url, run);
     if can_mount() {
         mount_a_volume(&scratch, &url, run);
+        keep_a_cache(&scratch, &url, run);
         wake_a_stopped_server(&scratch, &url, run);
         keep_versions_by_the_page(&scratch, &url, run);
     }

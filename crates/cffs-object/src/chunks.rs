@@ -13,12 +13,11 @@ use object_store::path::Path;
 use quick_cache::Weighter;
 use quick_cache::sync::{Cache, GuardResult};
 
+use crate::cache::DiskCache;
 use crate::error::Error;
-use crate::format::{Format, Object};
+use crate::format::{CHUNK_BYTES, Format, Object};
 use crate::store::{self, Store};
 
-/// What is read at once: as much as a store sends in about the time that it takes to answer.
-pub const CHUNK_BYTES: u64 = 1 << 20;
 /// So many chunks are read at once where an object is read on.
 const CHUNKS_AHEAD: u64 = 7;
 /// What is kept of what was read, in bytes.
@@ -46,6 +45,7 @@ impl Wanted {
 /// The objects of a volume, and of those that it was cloned from.
 pub struct Chunks {
     store: Arc<Store>,
+    volume: [u8; 16],
     origins: Vec<Path>,
     kept: Cache<(Object, u64), Bytes, ByLength>,
     /// Whether an object was gone that was to be read.
@@ -67,6 +67,7 @@ impl Chunks {
         let items = (CACHE_BYTES / CHUNK_BYTES) as usize;
         Chunks {
             store,
+            volume: format.uuid,
             origins: format.origins.iter().map(|prefix| Path::from(prefix.as_str())).collect(),
             kept: Cache::with_weighter(items, CACHE_BYTES, ByLength),
             has_lost: AtomicBool::new(false),
@@ -110,6 +111,9 @@ impl Chunks {
                 let chunk = found.and_then(|index| chunks.get(index));
                 let Some(bytes) = chunk.and_then(|chunk| chunk.get(within..within + size)) else {
                     let why = format!("it ends before byte {}", from + size as u64);
+                    if let Some(cache) = self.store.cache() {
+                        cache.forget(&self.volume, (piece.object, from / CHUNK_BYTES));
+                    }
                     return Err(Error::Damaged { object: self.path(piece.object)?.into(), why });
                 };
                 let target = piece.target + done as usize;
@@ -128,7 +132,13 @@ impl Chunks {
         for (index, key) in keys.iter().enumerate() {
             match self.kept.get_value_or_guard(key, None) {
                 GuardResult::Value(chunk) => found[index] = chunk,
-                GuardResult::Guard(guard) => guards.push((index, guard)),
+                GuardResult::Guard(guard) => match self.kept_on_disk(*key) {
+                    Some(chunk) => {
+                        found[index] = chunk.clone();
+                        let _ = guard.insert(chunk);
+                    }
+                    None => guards.push((index, guard)),
+                },
                 GuardResult::Timeout => {}
             }
         }
@@ -162,19 +172,38 @@ impl Chunks {
             let chunk = read.remove(&keys[index]).unwrap_or_default();
             found[index] = chunk.clone();
             // Only what was removed meanwhile is refused.
-            let _ = guard.insert(chunk);
+            let _ = guard.insert(chunk.clone());
+            self.to_disk(keys[index], &chunk);
         }
         for (key, chunk) in read {
-            self.kept.insert(key, chunk);
+            self.kept.insert(key, chunk.clone());
+            self.to_disk(key, &chunk);
         }
         Ok(found)
+    }
+
+    /// A chunk that the cache on a local disk has.
+    fn kept_on_disk(&self, key: (Object, u64)) -> Option<Bytes> {
+        let chunk = self.store.cache()?.get(&self.volume, key);
+        self.store.counter().cached(chunk.as_ref().map(|chunk| chunk.len() as u64));
+        chunk.map(Bytes::from)
+    }
+
+    fn to_disk(&self, key: (Object, u64), chunk: &[u8]) {
+        if let Some(cache) = self.store.cache().filter(|_| !chunk.is_empty()) {
+            self.store.counter().added(cache.put(&self.volume, key, chunk));
+        }
     }
 
     /// Where a request ends that begins at a chunk that is missing.
     fn end_of_run(&self, object: Object, chunk: u64) -> u64 {
         let is_read_on = chunk > 0 && self.kept.contains_key(&(object, chunk - 1));
         let ahead = if is_read_on { CHUNKS_AHEAD } else { 1 };
-        let next = (chunk + 1..chunk + ahead).find(|next| self.kept.contains_key(&(object, *next)));
+        let is_at_hand = |key| {
+            let has = |cache: &DiskCache| cache.has(&self.volume, key);
+            self.kept.contains_key(&key) || self.store.cache().is_some_and(has)
+        };
+        let next = (chunk + 1..chunk + ahead).find(|next| is_at_hand((object, *next)));
         next.unwrap_or(chunk + ahead)
     }
 

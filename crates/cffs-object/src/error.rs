@@ -151,6 +151,14 @@ pub enum Error {
         /// What the store answered.
         cause: StoreError,
     },
+    /// The directory cannot be a cache.
+    #[error("the cache {directory}: {why}")]
+    Cache {
+        /// The directory.
+        directory: String,
+        /// What is wrong with it, and what to do.
+        why: String,
+    },
     /// The threads for requests could not be started.
     #[error("starting the threads for requests: {0}")]
     Runtime(#[source] io::Error),

@@ -37,6 +37,9 @@ const EXTENT_BYTES: usize = 40;
 /// The source of an extent that reads as zeros.
 const ZEROS: u64 = u64::MAX;
 
+/// What is read of an object at once: as much as a store sends in about the time that it takes to answer.
+pub const CHUNK_BYTES: u64 = 1 << 20;
+
 /// An object with bytes of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Object {
@@ -67,6 +70,11 @@ impl Object {
     /// The same object as a clone of this volume names it.
     pub fn of_clone(self) -> Object {
         Object { source: self.source + (1 << TERM_BITS), ..self }
+    }
+
+    /// What tells it from all others of the volume.
+    pub fn key(self) -> (u64, u64) {
+        (self.source, self.number)
     }
 
     /// The slot, if it is a record.

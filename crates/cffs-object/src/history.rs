@@ -1,9 +1,8 @@
 //! What the log of a volume says: where all bytes lie after its last record.
 
-use crate::chunks::CHUNK_BYTES;
 use crate::error::Error;
 use crate::extents::Extents;
-use crate::format::{self, Format, Kind, Place, Record};
+use crate::format::{self, CHUNK_BYTES, Format, Kind, Place, Record};
 use crate::store::Store;
 
 /// So much of a record is asked for at first: most heads are shorter.

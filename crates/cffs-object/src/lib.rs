@@ -13,6 +13,7 @@
 //! | `format` | one codec per object |
 //! | `history` | what a log says: found from the hint on, checked slot by slot |
 //! | `commit` | a record in its slot, whatever becomes of the answers |
+//! | `cache` | chunks of objects on a local disk |
 //! | `chunks` | reading objects, of which some are kept in memory |
 //! | `state` | what is in the store, under way, or in memory alone |
 //! | `collect` | which objects are dead, and what to write anew |
@@ -27,6 +28,7 @@
 //! - A slot of the log is created once. A writer that finds another's record in its slot writes no more.
 //! - Objects other than the hint never change, so nothing that is read of them grows old.
 
+mod cache;
 mod chunks;
 mod collect;
 mod commit;
@@ -46,6 +48,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use cache::DiskCache;
 pub use collect::{Collection, Swept};
 pub use device::LogDevice;
 pub use error::Error;

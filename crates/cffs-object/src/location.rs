@@ -13,6 +13,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, RetryConfig};
 use url::Url;
 
+use crate::cache::DiskCache;
 use crate::error::Error;
 use crate::requests::{Counter, CountingConnector};
 use crate::store::{Client, Store};
@@ -139,8 +140,14 @@ impl Location {
         let prefix =
             Path::from_url_path(url.path()).map_err(|error| wrong(text, error.to_string()))?;
         let (name, root) = (text.to_owned(), format!("{scheme}://{bucket}"));
-        let client = Client { store, counter, counts: true };
+        let client = Client { store, counter, counts: true, cache: None };
         Ok(Location { name, root, client, prefix, version: None })
+    }
+
+    /// The same place, with a cache on a local disk for what is read of objects.
+    pub fn with_cache(mut self, cache: DiskCache) -> Location {
+        self.client.cache = Some(Arc::new(cache));
+        self
     }
 
     /// Makes requests possible.
@@ -194,7 +201,7 @@ fn azure(container: &str, counter: &Counter) -> Built {
 
 /// A client that does not count its requests.
 fn uncounted(store: Arc<dyn ObjectStore>) -> Client {
-    Client { store, counter: Counter::default(), counts: false }
+    Client { store, counter: Counter::default(), counts: false, cache: None }
 }
 
 /// What comes after an `@` in the last part of a path.

@@ -29,11 +29,19 @@ pub struct Requests {
     pub sent_bytes: u64,
     /// Bytes of objects that came back.
     pub received_bytes: u64,
+    /// Chunks of objects that a cache on a local disk had.
+    pub cache_hits: u64,
+    /// Chunks that it did not have.
+    pub cache_misses: u64,
+    /// Bytes of the chunks that it had.
+    pub cache_read_bytes: u64,
+    /// Bytes that were added to it.
+    pub cache_written_bytes: u64,
 }
 
 impl Requests {
     /// Each figure by its name.
-    pub fn by_name(&self) -> [(&'static str, u64); 7] {
+    pub fn by_name(&self) -> [(&'static str, u64); 11] {
         [
             ("puts", self.puts),
             ("gets", self.gets),
@@ -42,6 +50,10 @@ impl Requests {
             ("deletes", self.deletes),
             ("sent_bytes", self.sent_bytes),
             ("received_bytes", self.received_bytes),
+            ("cache_hits", self.cache_hits),
+            ("cache_misses", self.cache_misses),
+            ("cache_read_bytes", self.cache_read_bytes),
+            ("cache_written_bytes", self.cache_written_bytes),
         ]
     }
 }
@@ -69,6 +81,10 @@ struct Counts {
     deletes: AtomicU64,
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
+    cache_hits: AtomicU64,
+    cache_misses: AtomicU64,
+    cache_read_bytes: AtomicU64,
+    cache_written_bytes: AtomicU64,
 }
 
 impl Counter {
@@ -83,6 +99,10 @@ impl Counter {
             deletes: load(&self.0.deletes),
             sent_bytes: load(&self.0.sent_bytes),
             received_bytes: load(&self.0.received_bytes),
+            cache_hits: load(&self.0.cache_hits),
+            cache_misses: load(&self.0.cache_misses),
+            cache_read_bytes: load(&self.0.cache_read_bytes),
+            cache_written_bytes: load(&self.0.cache_written_bytes),
         }
     }
 
@@ -101,6 +121,24 @@ impl Counter {
     /// Counts what a request sends.
     pub(crate) fn sent(&self, bytes: u64) {
         self.0.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts what a cache on a local disk had, or did not have.
+    pub(crate) fn cached(&self, bytes: Option<u64>) {
+        match bytes {
+            Some(bytes) => {
+                self.0.cache_hits.fetch_add(1, Ordering::Relaxed);
+                self.0.cache_read_bytes.fetch_add(bytes, Ordering::Relaxed);
+            }
+            None => {
+                self.0.cache_misses.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Counts what was added to it.
+    pub(crate) fn added(&self, bytes: u64) {
+        self.0.cache_written_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Counts what a request brought.

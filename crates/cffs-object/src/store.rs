@@ -10,6 +10,7 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, PutMode, PutOptions, PutPayload};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::cache::DiskCache;
 use crate::error::Error;
 use crate::requests::{Counter, Kind};
 
@@ -39,6 +40,8 @@ pub struct Client {
     pub counter: Counter,
     /// Whether the client counts its requests, so that they are not counted again here.
     pub counts: bool,
+    /// What keeps chunks of objects on a local disk.
+    pub cache: Option<Arc<DiskCache>>,
 }
 
 /// So many ranges are asked for at once: more than fill the line of one machine.
@@ -68,6 +71,11 @@ impl Store {
     /// What counts the requests.
     pub fn counter(&self) -> &Counter {
         &self.client.counter
+    }
+
+    /// What keeps chunks on a local disk, if that was asked for.
+    pub fn cache(&self) -> Option<&DiskCache> {
+        self.client.cache.as_deref()
     }
 
     /// The counter, unless the client counts by itself.

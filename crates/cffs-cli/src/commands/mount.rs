@@ -15,7 +15,7 @@ use cffs::device::file::{Access, FileDevice, OpenError};
 use cffs::trace::{RecordedDevice, Recorder};
 use cffs::vfs::Volume;
 use cffs::vfs::types::OpenOptions;
-use cffs_object::{Counter, Location, LogDevice};
+use cffs_object::{Counter, DiskCache, Location, LogDevice};
 use cffs_serve::fuse::control::{self, AskError};
 use cffs_serve::fuse::restart::Suspended;
 use cffs_serve::fuse::{
@@ -86,6 +86,7 @@ Options for -o, comma-separated:
                          nothing is written until the volume is mounted again (try for ever)
   follow[=SECONDS]       read-only, show what another program writes to a volume in an object store,
                          and ask so often for what is new (10)
+  cache-dir=DIR=SIZE     as --cache
   transport=auto|rings|dev
                          how requests arrive: by io_uring where the kernel offers it, always so, or
                          always by /dev/fuse (auto)
@@ -101,6 +102,8 @@ Examples:
                          a version that is kept (cffs snapshot), read-only
   cffs mount -o follow s3://bucket/tree mnt
                          what another machine writes, read-only, a few seconds later
+  cffs mount --cache /var/cache/tree=20G s3://bucket/tree mnt
+                         what is read of the store stays on a local disk, for the next mount, too
   cffs mount --nfs 127.0.0.1:2049 tree.cffs mnt    also for NFS clients of this machine
   cffs mount --web 127.0.0.1:8080 tree.cffs mnt
 In /etc/fstab:
@@ -119,6 +122,10 @@ pub struct Mount {
     /// Mount options, comma-separated; see below.
     #[arg(short, value_name = "OPTIONS")]
     pub options: Vec<String>,
+    /// Keep what is read of an object store in this directory of a local disk, which is made if there is
+    /// none, SIZE at most (16M or more); mounts can share it.
+    #[arg(long, value_name = "DIR=SIZE")]
+    pub cache: Option<String>,
     /// The page.
     #[command(flatten)]
     pub web: WebOptions,
@@ -145,6 +152,9 @@ impl Mount {
         self.source = udev::device_of_tag(&self.source)?;
         let mut options = MountOptions::for_user(rustix::process::geteuid().is_root());
         options.apply(&self.options, self.sloppy)?;
+        if let Some(cache) = &self.cache {
+            options.set_cache_dir(cache)?;
+        }
         let location = image::location(&self.source)?;
         options.settle(location.is_some())?;
         if location.is_some_and(|location| location.version().is_some()) {
@@ -308,6 +318,11 @@ impl Mount {
     ) -> anyhow::Result<Mounted> {
         let source = &self.source;
         switch_rings_on(options);
+        let mut location = location.clone();
+        if let Some((directory, size_bytes)) = &options.cache_dir {
+            location = location.with_cache(DiskCache::open(directory, *size_bytes)?);
+        }
+        let location = &location;
         if options.follow.is_some() {
             return self.mount_to_follow(location, options);
         }

@@ -48,10 +48,12 @@ Of the stable log of a volume that has one (mkfs --log):
 Calls of NFS clients are counted under nfs, by procedure.
 
 Requests to the object store that the volume lies in are counted under store, since the mount, by
-what a store charges for: each try, and each page of a listing. usd is what they cost there. The
-file of prices has dollars for 1,000 requests of a kind, and for 10^9 bytes; what it leaves out is
-that of Amazon S3 Standard in us-east-1, within the region, by public pages of November 2026
-(Amazon's list decides):
+what a store charges for: each try, and each page of a listing. cache_hits and cache_misses count
+chunks, up to 1 MiB each, that a cache on a local disk had and did not have (cffs mount --cache);
+cache_read_bytes and cache_written_bytes what was read of it and added to it. usd is what requests
+cost there. The file of prices has dollars for 1,000 requests of a kind, and for 10^9 bytes; what it
+leaves out is that of Amazon S3 Standard in us-east-1, within the region, by public pages of
+November 2026 (Amazon's list decides):
   {\"puts\": 0.005, \"gets\": 0.0004, \"heads\": 0.0004, \"lists\": 0.005, \"deletes\": 0,
    \"sent_gb\": 0, \"received_gb\": 0}
 

@@ -22,6 +22,7 @@ pub(super) fn name_of(option: &str) -> Option<&'static str> {
         "stall" => "stall",
         "soft" => "soft",
         "follow" => "follow",
+        "cache-dir" => "cache-dir",
         "takeover" => "takeover",
         "clean" => "clean",
         "clean_share" => "clean_share",
@@ -60,6 +61,10 @@ impl MountOptions {
             Some(path) => format!("log-device={}", absolute(path)),
             None => String::from("the device that is found"),
         };
+        let cache_dir = match &self.cache_dir {
+            Some((path, bytes)) => format!("cache-dir={}={}", absolute(path), size::exact(*bytes)),
+            None => String::from("no cache-dir"),
+        };
         let transport = match self.transport {
             TransportChoice::Auto => "transport=auto",
             TransportChoice::Uring => "transport=rings",
@@ -86,6 +91,7 @@ impl MountOptions {
                 self.follow
                     .map_or_else(|| String::from("no follow"), |time| seconds("follow", time)),
             ),
+            ("cache-dir", cache_dir),
             ("takeover", switch(open.take_over, "takeover", "no takeover")),
             ("clean", seconds("clean", open.clean_after)),
             ("clean_share", format!("clean_share={}", open.clean_share_percent)),

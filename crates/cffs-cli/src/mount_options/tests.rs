@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use cffs::vfs::types::{AtimeMode, ErrorsPolicy, StableLog};
 
 use super::{Flags, MountOptions};
@@ -88,6 +90,25 @@ fn unknown_options_and_values_are_named() {
     }
     let mut options = MountOptions::for_user(false);
     options.apply(&[String::from("bogus")], true).expect("sloppy");
+}
+
+#[test]
+fn a_cache_on_a_disk_is_for_a_store() {
+    let mut options = parsed("cache-dir=/var/a=b=1G,noatime").expect("known");
+    assert_eq!(options.cache_dir, Some((PathBuf::from("/var/a=b"), 1 << 30)));
+    assert_eq!(options.fixed()["cache-dir"], "cache-dir=/var/a=b=1G");
+    options.settle(true).expect("in a store");
+    let refused = options.settle(false).expect_err("in an image").to_string();
+    assert!(refused.contains("given by its URL"), "{refused}");
+    for (list, named) in [
+        ("cache-dir", "needs a value"),
+        ("cache-dir=/var", "DIR=SIZE, not '/var'"),
+        ("cache-dir==1G", "DIR=SIZE"),
+        ("cache-dir=/var=much", "'much'"),
+    ] {
+        let refused = parsed(list).expect_err(list).to_string();
+        assert!(refused.contains(named), "{refused}");
+    }
 }
 
 #[test]
