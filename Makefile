@@ -21,7 +21,7 @@ FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 
 # The names under which mkfs(8), fsck(8) and mount(8) look for the program.
 SBINNAMES := mkfs.cffs fsck.cffs
-PLACECOMMANDS := $(addsuffix .1,show pack warm cat trace init groups mkdir create cp mv)
+PLACECOMMANDS := $(addsuffix .1,show pack warm cat trace disk init groups mkdir create cp mv)
 MOUNTNAMES := mount.cffs mount.fuse.cffs mount.fuseblk.cffs
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)

@@ -18,11 +18,13 @@
 //! - [`controlled`]: directories and files in a group of one's choice;
 //! - [`list`]: lists of files, as traces and pipes have them;
 //! - [`trace`]: which files a command opens, in order.
+//! - [`disk`]: what a disk can do, found by reading it.
 //!
 //! Nothing here knows C-FFS: it works through the kernel's interfaces alone. What is written to a file system
 //! goes through the file system, never to its device.
 
 pub mod controlled;
+pub mod disk;
 pub mod extents;
 pub mod groups;
 pub mod list;

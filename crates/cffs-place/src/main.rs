@@ -35,7 +35,8 @@ Examples:
   place trace -o t -- make     which files a command opens, in order
   place pack --trace t         those side by side
   place init /srv && place mkdir --group 3 /srv/logs
-                               a directory in a group of one's choice";
+                               a directory in a group of one's choice
+  place disk /dev/sdb          turns, seeks, bandwidth and buffer of a disk";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -46,6 +47,7 @@ enum Command {
     Trace(commands::trace::Trace),
     Init(commands::init::Init),
     Groups(commands::groups::ShowGroups),
+    Disk(commands::disk::MeasureDisk),
     Mkdir(commands::controlled::Mkdir),
     Create(commands::controlled::Create),
     Cp(commands::controlled::Cp),
@@ -84,6 +86,7 @@ fn main() -> ExitCode {
         Command::Trace(trace) => Interrupt::hear().and_then(|interrupt| trace.run(&interrupt)),
         Command::Init(init) => init.run(),
         Command::Groups(groups) => groups.run(),
+        Command::Disk(disk) => disk.run(),
         Command::Mkdir(mkdir) => mkdir.run(),
         Command::Create(create) => create.run(),
         Command::Cp(cp) => cp.run(),

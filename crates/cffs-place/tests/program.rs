@@ -107,3 +107,24 @@ fn a_trace_ends_as_its_command_does() {
     assert_eq!(nothing.status.code(), Some(1));
     assert!(text(&nothing.stderr).contains("/no/such/program"), "{}", text(&nothing.stderr));
 }
+
+#[test]
+fn what_is_no_disk_is_refused_with_the_reason() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let small = scratch.path().join("small");
+    fs::write(&small, vec![0; 1 << 20]).expect("written");
+    let small = small.to_str().expect("UTF-8");
+    for (arguments, why) in [
+        (
+            &["disk", "/dev/null"][..],
+            "place: /dev/null: it cannot be read past the system's caches",
+        ),
+        (&["disk", "/missing/disk"], "place: /missing/disk: No such file or directory"),
+        (&["disk", small], "a disk of less than 164 MiB cannot be told from its buffer"),
+    ] {
+        let output = place(arguments, b"");
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
+        assert!(output.stdout.is_empty());
+    }
+}

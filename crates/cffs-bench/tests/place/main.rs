@@ -2,6 +2,7 @@
 //!
 //! Needs root, since it mounts; as another user it says so and passes.
 
+mod disk;
 mod pack;
 mod power;
 mod show;

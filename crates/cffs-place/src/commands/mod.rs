@@ -2,6 +2,7 @@
 
 pub mod cat;
 pub mod controlled;
+pub mod disk;
 pub mod generate;
 pub mod groups;
 pub mod init;

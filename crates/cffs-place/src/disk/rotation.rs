@@ -1,0 +1,84 @@
+//! How long a turn of the platter takes.
+
+use std::f64::consts::TAU;
+use std::io;
+
+use super::Drive;
+
+/// Places that are read: more than drives have segments of their buffer.
+const SITES: u64 = 41;
+/// How often each is.
+const ROUNDS: u64 = 3;
+/// Places are as far apart at least, so that what is read ahead at one is not the next.
+const APART_BYTES: u64 = 4 << 20;
+/// The longest pause before a read, in seconds.
+const PAUSE: f64 = 0.008;
+/// A smaller disk has not the room.
+pub const LEAST_BYTES: u64 = SITES * APART_BYTES;
+/// The shortest and the longest turn that is looked for, in seconds: 24,000 and 2,400 in a minute.
+const SHORTEST: f64 = 0.0025;
+const LONGEST: f64 = 0.025;
+/// Turns that are tried differ by this part.
+const STEP: f64 = 0.0004;
+/// How well whole turns have to explain what was seen, of 1: chance gives less than half of this.
+const EXPLAINED: f64 = 0.6;
+
+/// A turn in seconds, if there is one, and the mean time of a read.
+pub fn measure(drive: &mut impl Drive) -> io::Result<(Option<f64>, f64)> {
+    // A part of the disk is enough, and its seeks are shorter.
+    let span = (drive.size_bytes() / 8).max(LEAST_BYTES).min(drive.size_bytes());
+    let offsets: Vec<u64> =
+        (0..SITES).map(|site| drive.aligned(span / SITES * (site * 29 % SITES))).collect();
+    let mut between = vec![Vec::new(); offsets.len()];
+    let (mut last, mut access, mut reads) = (drive.now(), 0.0, 0.0);
+    for round in 0..ROUNDS {
+        for (site, offset) in offsets.iter().enumerate() {
+            // Pauses that differ from round to round, and are multiples of nothing.
+            let pause = (site as f64 * 0.618_034 + round as f64 * 0.754_878).fract();
+            drive.idle(pause * PAUSE);
+            let before = drive.now();
+            drive.read(*offset, drive.unit())?;
+            let now = drive.now();
+            (access, reads) = (access + now - before, reads + 1.0);
+            if site > 0 {
+                between[site].push(now - last);
+            }
+            last = now;
+        }
+    }
+    let mut differences = Vec::new();
+    for times in between {
+        for (number, one) in times.iter().enumerate() {
+            differences.extend(times[number + 1..].iter().map(|other| (one - other).abs()));
+        }
+    }
+    Ok((turn(&differences), access / reads))
+}
+
+/// The longest time of which all differences are multiples, nearly.
+fn turn(differences: &[f64]) -> Option<f64> {
+    let explained = |turn: f64| {
+        let sum: f64 = differences.iter().map(|difference| (TAU * difference / turn).cos()).sum();
+        sum / differences.len() as f64
+    };
+    let steps = ((LONGEST / SHORTEST).ln() / STEP) as u32;
+    let tried = (0..=steps).map(|step| SHORTEST * (STEP * f64::from(step)).exp());
+    let scored: Vec<(f64, f64)> = tried.map(|turn| (turn, explained(turn))).collect();
+    let best = scored.iter().map(|(_, score)| *score).fold(0.0, f64::max);
+    if best < EXPLAINED {
+        return None;
+    }
+    // A half or a third of the turn explains as much. Around the longest that does, the best one.
+    let (longest, _) = *scored.iter().rev().find(|(_, score)| *score > 0.9 * best)?;
+    let around = scored.iter().filter(|(turn, _)| (turn / longest - 1.0).abs() < 0.03);
+    let (rough, _) = *around.max_by(|one, other| one.1.total_cmp(&other.1))?;
+    // Least squares over the numbers of turns that this gives.
+    let counted = differences.iter().map(|difference| ((difference / rough).round(), difference));
+    let (above, below) = counted.fold((0.0, 0.0), |(above, below), (count, difference)| {
+        (above + count * difference, below + count * count)
+    });
+    (below > 0.0).then(|| above / below)
+}
+
+#[cfg(test)]
+mod tests;
