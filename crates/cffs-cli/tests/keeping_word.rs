@@ -523,7 +523,9 @@ fn options_in_the_help(scratch: &Scratch) -> BTreeSet<String> {
         });
     let names = names.flat_map(|line| {
         let column = line.split("  ").next().expect("there is a first column");
-        column.split(", ").map(|name| name.split('=').next().expect("a name").replace("[no]", ""))
+        let named =
+            |name: &str| name.replace("[no]", "").split(['=', '[']).next().map(str::to_owned);
+        column.split(", ").filter_map(named).collect::<Vec<_>>()
     });
     names.map(|name| name.trim().to_owned()).collect()
 }
@@ -558,8 +560,9 @@ fn remount_refuses_what_the_server_keeps_and_names_it() {
     ];
     let changed = ["ro", "rw", "suid", "dev", "exec", "symfollow", "remount"];
     let modes = ["relatime", "strictatime", "noatime"];
-    let known: BTreeSet<_> =
-        kept.iter().map(|(name, ..)| *name).chain(changed).chain(modes).collect();
+    let of_stores = [("follow", "follow=9"), ("cache-dir", "cache-dir=/elsewhere=1G")];
+    let known = kept.iter().map(|(name, ..)| *name).chain(of_stores.map(|(name, _)| name));
+    let known: BTreeSet<_> = known.chain(changed).chain(modes).collect();
     let shown = options_in_the_help(&scratch);
     assert_eq!(shown.iter().map(String::as_str).collect::<BTreeSet<_>>(), known);
 
@@ -575,6 +578,11 @@ fn remount_refuses_what_the_server_keeps_and_names_it() {
         succeed(&mut remount(same));
         let said = fail(32, &mut remount(&format!("ro,{other}")));
         assert!(said.contains(other) && said.contains("unmount it"), "{name}: {said}");
+        fs::write(scratch.mountpoint().join("f"), b"x").expect("nothing has changed");
+    }
+    for (name, option) in of_stores {
+        let said = fail(32, &mut remount(&format!("ro,{option}")));
+        assert!(said.contains(&format!("'{name}'")) && said.contains("object store"), "{said}");
         fs::write(scratch.mountpoint().join("f"), b"x").expect("nothing has changed");
     }
     // As fstab has it, all at once, and as mount(8) adds it to what is asked for.

@@ -98,7 +98,7 @@ class Directory(InStore, unittest.TestCase):
         self.base = scratch.as_uri()
 
     def test_what_is_no_url_of_a_store_is_refused(self):
-        for url, why in [("gs://bucket/tree", "there is no store gs://"),
+        for url, why in [("ftp://bucket/tree", "there is no store ftp://"),
                          ("s3://key:secret@bucket/tree", "a URL has no credentials"),
                          ("file:///missing/directory/tree", "there is no directory /missing/directory")]:
             with self.assertRaisesRegex(OSError, why) as caught:
