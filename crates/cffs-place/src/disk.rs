@@ -63,7 +63,7 @@ pub struct Disk {
 /// A part of a disk that is read at one bandwidth.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Zone {
-    /// Where it begins, in bytes, to a part in [`PLACES`] of the disk.
+    /// Where it begins, in bytes, to a sixteenth of the disk.
     pub first_byte: u64,
     /// Where it ends.
     pub end_byte: u64,

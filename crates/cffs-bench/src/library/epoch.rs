@@ -15,10 +15,10 @@ use crate::peer::Peer;
 use crate::workload::Phase;
 use crate::workload::random::{Contents, Random};
 
-/// Directories of the set.
+/// Directories of a set.
 const DIRECTORIES: u64 = 100;
 
-/// A set of files in [`DIRECTORIES`], and how it is read.
+/// A set of files in a hundred directories, and how it is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Epoch {
     /// How many files there are.
