@@ -17,6 +17,7 @@ fn size_of(profile: Profile) -> u64 {
 struct Virtual {
     disk: VirtualDisk<MemoryDevice>,
     unit: usize,
+    writes: u32,
 }
 
 impl Drive for Virtual {
@@ -35,6 +36,7 @@ impl Drive for Virtual {
     }
 
     fn write(&mut self, offset: u64, contents: &[u8]) -> io::Result<()> {
+        self.writes += 1;
         self.disk.write_at(offset, &[IoSlice::new(contents)])
     }
 
@@ -47,13 +49,18 @@ impl Drive for Virtual {
     }
 }
 
-/// What is found, and in how many seconds.
-fn found(profile: Profile) -> (Disk, f64) {
+/// A disk of zeroes.
+fn disk_of(profile: Profile) -> Virtual {
     let unit = profile.sector_size();
     let memory =
         MemoryDevice::with_geometry(Geometry { size_bytes: size_of(profile), sector_bytes: unit });
     let disk = VirtualDisk::new(memory, profile, Stroke::Whole);
-    let mut drive = Virtual { disk, unit: unit as usize };
+    Virtual { disk, unit: unit as usize, writes: 0 }
+}
+
+/// What is found, and in how many seconds.
+fn found(profile: Profile) -> (Disk, f64) {
+    let mut drive = disk_of(profile);
     let found = measure(&mut drive, true).expect("measured");
     (found, drive.now())
 }
@@ -116,5 +123,37 @@ fn what_does_not_turn_is_no_disk() {
         let (disk, _) = found(profile);
         assert_eq!(disk.rotation_ms, None, "{profile:?}: {disk:?}");
         assert!(disk.seeks.is_empty());
+    }
+}
+
+#[test]
+fn nothing_is_written_unless_that_is_asked_for() {
+    let mut drive = disk_of(Profile::Hdd7200);
+    let found = measure(&mut drive, false).expect("measured");
+    assert_eq!(drive.writes, 0);
+    assert_eq!(found.write_cache, None);
+}
+
+#[test]
+fn writes_leave_the_contents_as_they_were() {
+    let mut drive = disk_of(Profile::St31200);
+    let (size, unit) = (drive.size_bytes(), drive.unit as u64);
+    // Each sector begins with its number, so that one written to another place shows too.
+    let numbered = |sector: u64| {
+        let mut contents = vec![0xa5; unit as usize];
+        contents[..8].copy_from_slice(&sector.to_le_bytes());
+        contents
+    };
+    let per_chunk = (1 << 20) / unit;
+    let chunk = |first: u64| (first..first + per_chunk).flat_map(numbered).collect::<Vec<u8>>();
+    let firsts = || (0..size / unit).step_by(per_chunk as usize);
+    for first in firsts() {
+        drive.disk.write_at(first * unit, &[IoSlice::new(&chunk(first))]).expect("written");
+    }
+    measure(&mut drive, true).expect("measured");
+    assert!(drive.writes > 0);
+    for first in firsts() {
+        let found = drive.read(first * unit, 1 << 20).expect("read");
+        assert!(found == chunk(first), "contents differ in the MiB from sector {first}");
     }
 }
