@@ -186,10 +186,12 @@ pub struct Writing {
     pub run_bytes: u64,
     /// Contents are written ahead of their epoch in pieces of this length (009).
     pub piece_bytes: u64,
-    /// Small files of one key that go together make this part of such a piece at least (009).
-    pub small_pieces: u64,
-    /// A smaller part than this of the small files waits for the epoch, or all of them (009).
-    pub left_part: u64,
+    /// Keys take turns if a larger part of them than this has small files both among the older ones and
+    /// among the younger ones: then all wait for the epoch (009).
+    pub turns_part: usize,
+    /// If more than this part of what is to be written was read meanwhile, the device would go back and
+    /// forth: all of it waits for the epoch (009).
+    pub reads_part: u64,
     /// Changed pages of derived state that stay in memory at most, while the rest is written (judged).
     pub derived_bytes_max: u64,
     /// The longest that the leader of a group commit waits for others: as long as ext4's journal does
@@ -329,8 +331,8 @@ impl Writing {
         Writing {
             run_bytes: 8 * access,
             piece_bytes: access,
-            small_pieces: 4,
-            left_part: 4,
+            turns_part: 4,
+            reads_part: 2,
             derived_bytes_max: 16 * access,
             group_commit_wait_max: Duration::from_millis(15),
             background_wait_max: Duration::from_secs(10),

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cffs::clock::TestClock;
-use cffs::device::{MemoryDevice, TraceDevice, TraceEvent};
+use cffs::device::{HoldDevice, MemoryDevice, RequestKind, TraceDevice, TraceEvent};
 use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
@@ -90,28 +90,69 @@ fn small_files_go_ahead_when_their_neighbours_are_there() {
             make(&volume, dir, &format!("{file}"), 4 * KIB);
         }
     }
-    // The older half ends within the third directory, whose older files make a long piece. Those of
-    // the first make none.
-    assert_eq!(early(&volume), (200 + 380) * 4 * KIB);
-    assert_eq!(early(&volume), 290 * 4 * KIB);
+    // The older half ends within the third directory, whose older files make a long piece.
+    assert_eq!(early(&volume), (50 + 200 + 380) * 4 * KIB);
+    assert_eq!(early(&volume), 315 * 4 * KIB);
     // And then it ends there with a piece that is too short.
     assert_eq!(early(&volume), 0);
 }
 
+/// As a source tree is unpacked.
 #[test]
-fn the_large_directories_of_a_tree_stay_with_the_small_ones() {
-    let (volume, _) = volume(OpenOptions::default());
-    let fill = |number: u64, files: u64| {
+fn a_tree_of_small_directories_goes_one_after_the_other() {
+    let (volume, device) = volume(OpenOptions::default());
+    let fill = |number: u64| -> Vec<InodeNo> {
         let dir = directory(&volume, &format!("{number}"));
+        (0..14).map(|file| make(&volume, dir, &format!("{file}"), 4 * KIB * (file % 4))).collect()
+    };
+    let files: Vec<InodeNo> = (0..40).flat_map(fill).collect();
+    // The empty files have nothing to write: 40 directories of 10 files are 400, and the older half of them
+    // ends with the twentieth directory.
+    let bytes = 4 * KIB * (4 + 2 * 3 + 3 * 3);
+    assert_eq!(early(&volume), 20 * bytes);
+    (40..60).for_each(|number| drop(fill(number)));
+    assert_eq!(early(&volume), 20 * bytes);
+    let runs: Vec<_> = files
+        .iter()
+        .filter_map(|file| volume.explain(*file).expect("placed").pieces.first().map(|it| it.run))
+        .collect();
+    for two in runs.windows(2) {
+        assert_eq!(
+            two[0].end(),
+            two[1].start,
+            "a reader of the tree goes from one end to the other"
+        );
+    }
+    is_sound(&volume, &device);
+}
+
+/// As people work, and programs that keep a file in each of many directories.
+#[test]
+fn directories_that_are_filled_by_turns_wait_for_their_epoch() {
+    let (volume, device) = volume(OpenOptions::default());
+    let fill = |dirs: &[InodeNo], files: u64| {
         for file in 0..files {
-            make(&volume, dir, &format!("{file}"), 4 * KIB);
+            for dir in dirs {
+                make(&volume, *dir, &format!("file {file}"), 16 * KIB);
+            }
         }
     };
-    (0..16).for_each(|number| fill(number, if number % 2 == 0 { 100 } else { 40 }));
+    let dirs: Vec<InodeNo> =
+        (0..19).map(|number| directory(&volume, &format!("{number}"))).collect();
+    let (done, by_turns) = dirs.split_at(13);
+    done.iter().for_each(|dir| fill(&[*dir], 20));
+    // Six of the nineteen directories of the older half go on in the younger one: the others wait with them.
+    fill(by_turns, 140);
     assert_eq!(early(&volume), 0);
-    // Now they are most of the older half.
-    (16..36).for_each(|number| fill(number, 100));
-    assert!(early(&volume) >= 8 * 100 * 4 * KIB);
+
+    // One alone is no turn, however often the next directory follows it.
+    volume.sync().expect("sync");
+    for dir in done {
+        make(&volume, by_turns[0], &format!("beside {dir:?}"), 16 * KIB);
+        fill(&[directory(&volume, &format!("more {dir:?}"))], 21);
+    }
+    assert_eq!(early(&volume), 6 * 21 * 16 * KIB);
+    is_sound(&volume, &device);
 }
 
 #[test]
@@ -202,6 +243,66 @@ fn the_background_writes_early_when_there_is_enough() {
     });
     assert_eq!(volume.stats().epochs, epochs);
     is_sound(&volume, &device);
+}
+
+/// A copy reads as much as it writes, and the device would go back and forth for each piece.
+#[test]
+fn the_background_leaves_a_device_that_is_read_alone() {
+    let (volume, device) = volume(OpenOptions::default());
+    let cold = make(&volume, ROOT, "cold", 4 * MIB);
+    volume.close().expect("closed");
+    let options = OpenOptions {
+        early_bytes: 2 * MIB,
+        epoch_interval: Duration::from_secs(3600),
+        ..OpenOptions::default()
+    };
+    let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
+    let volume = volume.expect("open");
+    volume.background().expect("background");
+    let early_writes = || {
+        volume.background().expect("background");
+        volume.stats().early_writes
+    };
+    let file = make(&volume, ROOT, "file", 4 * MIB);
+    let mut piece = vec![0; 4 * MIB as usize];
+    assert_eq!(volume.read(cold, 0, &mut piece).expect("read"), piece.len());
+    assert_eq!(early_writes(), 0, "as much was read");
+    write(&volume, file, 4 * MIB, 6 * MIB);
+    assert_eq!(early_writes(), 1, "more than twice as much was changed");
+    is_sound(&volume, &device);
+}
+
+#[test]
+fn a_stream_goes_ahead_without_epochs() {
+    let inner = MemoryDevice::new(128 * MIB);
+    mkfs::make(&inner, &MkfsOptions::default()).expect("mkfs");
+    let device = Arc::new(HoldDevice::new(inner));
+    let options = OpenOptions {
+        dirty_bytes_max: 8 * MIB,
+        early_bytes: MIB,
+        epoch_interval: Duration::from_secs(3600),
+        ..OpenOptions::default()
+    };
+    let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
+    let volume = volume.expect("open");
+    let file = make(&volume, ROOT, "file", MIB);
+    volume.sync().expect("sync");
+    let epochs = volume.stats().epochs;
+    for round in 1..4 {
+        write(&volume, file, (2 * round - 1) * 7 * MIB, 7 * MIB);
+        let held = device.hold(RequestKind::Write);
+        thread::scope(|scope| {
+            let background = scope.spawn(|| volume.background());
+            assert!(device.wait_for_request(Duration::from_secs(60)), "nothing was written");
+            // While that is written, as much comes as would ask for an epoch.
+            write(&volume, file, round * 14 * MIB, 7 * MIB);
+            drop(held);
+            background.join().expect("no panic").expect("background");
+        });
+        volume.background().expect("background");
+        assert_eq!((volume.stats().early_writes, volume.stats().epochs), (2 * round, epochs));
+    }
+    volume.close().expect("closed");
 }
 
 /// An epoch waits for the device more than once. Right after mounting it would be one of few changes.

@@ -128,8 +128,8 @@ impl Workload {
                 Ok(())
             }
             6 => volume.remove_dir(dir, &name),
-            7 => volume.rename(dir, &name, other, &new_name, RenameMode::Replace),
-            8 => volume.rename(dir, &name, other, &new_name, RenameMode::Exchange),
+            7 => volume.rename(dir, &name, other, &new_name, RenameMode::Replace).map(drop),
+            8 => volume.rename(dir, &name, other, &new_name, RenameMode::Exchange).map(drop),
             9 | 10 => {
                 let attr = volume.lookup(dir, &name)?;
                 let changed = match self.random.below(4) {

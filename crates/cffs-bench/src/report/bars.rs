@@ -70,9 +70,9 @@ const ON_7200_RPM: &[Bar] = &[
     Bar(W::Apps, "git status", OverBestPeer, 1.5),
     Bar(W::Apps, "build", OverBestPeer, 1.0),
     Bar(W::Apps, "rm -rf", OverBestPeer, 1.5),
-    // btrfs shares the contents of a copy, and XFS too: only the latter's speed is asked for.
+    // XFS and btrfs share the contents of a copy unless they are asked not to.
     Bar(W::Apps, "copy", Over(Peer::Ext4), 2.0),
-    Bar(W::Apps, "copy", Over(Peer::Xfs), 0.8),
+    Bar(W::Apps, "copy unshared", Over(Peer::Xfs), 0.8),
 ];
 
 const ON_NETWORK_VOLUME: &[Bar] = &[

@@ -1,4 +1,4 @@
-//! Applications: unpack a source tree, search it, copy it, ask git about it, build, remove it.
+//! Applications: unpack a source tree, search it, copy it twice, ask git about it, build, remove it.
 //!
 //! The programs are the system's own (tar, grep, cp, git, cc, rm): they issue the system calls
 //! that people's programs issue. The tree is made from the seed and packed outside the measured
@@ -46,11 +46,19 @@ impl Apps {
             tally.add(files, bytes);
             Ok(())
         })?;
-        session.write_phase("copy", files, true, |root, tally| {
-            let mut cp = Command::new("cp");
-            run(cp.arg("-a").arg(root.join("tree")).arg(root.join("copy")), tally)?;
-            tally.add(files, bytes);
-            Ok(())
+        // The second copies what is in the files also where a file system would share it.
+        for (phase, to, options) in
+            [("copy", "copy", &["-a"][..]), ("copy unshared", "copy2", &["-a", "--reflink=never"])]
+        {
+            session.write_phase(phase, files, true, |root, tally| {
+                let mut cp = Command::new("cp");
+                run(cp.args(options).arg(root.join("tree")).arg(root.join(to)), tally)?;
+                tally.add(files, bytes);
+                Ok(())
+            })?;
+        }
+        session.prepare("remove a copy", |root, tally| {
+            run(Command::new("rm").arg("-rf").arg(root.join("copy2")), tally)
         })?;
         session.prepare("git add", |root, tally| {
             git(root, &["init", "-q"], tally)?;

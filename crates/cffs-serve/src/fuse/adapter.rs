@@ -295,6 +295,7 @@ impl Handler for Adapter {
         let mode = translate::rename_mode(rename.flags)?;
         self.volume()
             .rename(ino(parent), rename.name, ino(rename.new_parent), rename.new_name, mode)
+            .map(drop)
             .map_err(errno("rename"))
     }
 

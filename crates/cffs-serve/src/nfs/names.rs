@@ -310,7 +310,7 @@ impl Request<'_> {
             self.file(&from.handle_of(&moved))?.check(WRITE)?;
         }
         let volume = &self.exported.volume;
-        volume
+        let has_moved = volume
             .rename(from.ino(), old, to.ino(), new, RenameMode::Replace)
             .map_err(translate::status("rename"))?;
         from.changed_name(old);
@@ -319,7 +319,7 @@ impl Request<'_> {
             from.changed(Change::Attributes(file.ino));
         }
         from.durable(&[from.ino(), to.ino(), moved.ino])?;
-        Ok(replaced.is_none_or(|replaced| replaced.ino != moved.ino))
+        Ok(has_moved)
     }
 
     pub(super) fn link(&self, w: &mut Writer, handle: &[u8], to: DirEntry<'_>) {

@@ -447,7 +447,7 @@ impl BufferCache {
     /// Reads what is missing of the region around a miss at random, if it is dense with misses; short
     /// gaps are read, too. Errors are left to the readers that need the blocks.
     fn read_region(&self, block: BlockNo) {
-        let bytes_read = self.counters.read_bytes.load(Ordering::Relaxed);
+        let bytes_read = self.read_bytes();
         let blocks_read = bytes_read / u64::from(self.layout.block_bytes);
         let Some(region) = self.density.missed(block.0, blocks_read) else { return };
         let gap = u64::from(self.layout.segment_blocks());
@@ -539,6 +539,11 @@ impl BufferCache {
         count(&self.counters.discards, 1);
         count(&self.counters.discarded_bytes, bytes);
         Ok(())
+    }
+
+    /// The bytes that were read of the device so far.
+    pub fn read_bytes(&self) -> u64 {
+        self.counters.read_bytes.load(Ordering::Relaxed)
     }
 
     /// Waits until everything written before is durable.

@@ -380,7 +380,8 @@ impl Files {
     pub fn rename(&self, path: impl AsRef<[u8]>, new_path: impl AsRef<[u8]>) -> Result<()> {
         let (dir, name) = resolve::parent(&self.volume, path.as_ref())?;
         let (new_dir, new_name) = resolve::parent(&self.volume, new_path.as_ref())?;
-        self.volume.rename(dir.ino(), &name, new_dir.ino(), &new_name, RenameMode::Replace)
+        let (dir, new_dir) = (dir.ino(), new_dir.ino());
+        self.volume.rename(dir, &name, new_dir, &new_name, RenameMode::Replace).map(drop)
     }
 
     /// Removes a name that is not a directory's.

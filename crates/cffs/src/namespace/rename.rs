@@ -353,21 +353,22 @@ impl Namespace {
         Ok(sector)
     }
 
-    /// Swaps the files of two names. False if not both inodes lie in the external table, where the
-    /// device has them too: see [`Namespace::prepare_exchange`]. No other change is under way.
-    pub fn exchange(&self, names: &Names<'_>) -> Result<bool> {
+    /// Swaps the files of two names, and returns whether that changed anything: both may be those of one
+    /// file. `None` if not both inodes lie in the external table, where the device has them too: see
+    /// [`Namespace::prepare_exchange`]. No other change is under way.
+    pub fn exchange(&self, names: &Names<'_>) -> Result<Option<bool>> {
         let Ends { source, source_vnode, target } = self.ends(names)?;
         let (target, target_vnode) = target.ok_or(Error::NotFound)?;
         if source.ino == target.ino {
-            return Ok(true);
+            return Ok(Some(false));
         }
         self.check_exchange(names, &source, &target)?;
         let (Some(source_sector), Some(target_sector)) = (source.reference, target.reference)
         else {
-            return Ok(false);
+            return Ok(None);
         };
         if ![&source_vnode, &target_vnode].into_iter().all(is_settled) {
-            return Ok(false);
+            return Ok(None);
         }
         for vnode in [&source_vnode, &target_vnode] {
             self.check_names_settled(vnode)?;
@@ -411,7 +412,7 @@ impl Namespace {
             file.inode.touch(now);
             self.store.mark_dirty(&mut file);
         }
-        Ok(true)
+        Ok(Some(true))
     }
 
     fn check_exchange(&self, names: &Names<'_>, source: &Found, target: &Found) -> Result<()> {

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::placing::{Hints, Placer, Rank, rank, rewritten};
+use super::placing::{Placer, Rank, rank, rewritten};
 use super::progress::{InFlight, Progress, finish_writes};
 use super::{Volume, count};
 use crate::cache::WriteSet;
@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::inode::{Vnode, VnodeState};
 use crate::trace::OpKind;
 use crate::tuning::Writing;
-use crate::units::{FileBlock, InodeNo, Key};
+use crate::units::{FileBlock, Key};
 
 /// A file to be written, with the pages that are.
 struct Chosen {
@@ -59,7 +59,7 @@ impl Volume {
         {
             let _gate = self.gate.write();
             let hints = std::mem::take(&mut progress.early.hints);
-            let chosen = self.choose(&hints);
+            let chosen = self.choose();
             let rewritten = rewritten(store, chosen.iter().map(|file| &file.vnode));
             let mut placer = Placer::new(store, hints, rewritten);
             for Chosen { vnode, positions, .. } in chosen {
@@ -83,10 +83,9 @@ impl Volume {
     /// What is written ahead, in the order in which it is to lie. Of large files the runs of new
     /// pages that alone are enough to begin: a program writes them from one end to the other. A file of
     /// a few mebibytes is placed when all of it is there, since its parts would break up space that
-    /// directories need. Of small files whole ones, in the older half of those that were changed, if most
-    /// of these can go: if those of their key make a piece, or are what is left of a directory that was
-    /// `begun`, and none is in the younger half, or if they make a long piece.
-    fn choose(&self, begun: &Hints) -> Vec<Chosen> {
+    /// directories need. Of small files whole ones, in the older half of those that were changed, if none of
+    /// their key is in the younger half, or if they make a long piece; and none where keys take turns.
+    fn choose(&self) -> Vec<Chosen> {
         let store = self.store();
         let writing = &store.cache.tuning().writing;
         let piece = writing.piece_bytes.min(self.options.early_bytes);
@@ -112,7 +111,7 @@ impl Volume {
                 small.push((key, Chosen { rank, vnode, positions }));
             }
         }
-        chosen.extend(ready(small, begun, (piece, page_bytes), writing));
+        chosen.extend(ready(small, (piece / page_bytes) as usize, writing));
         chosen.retain(|file| !file.positions.is_empty());
         chosen.sort_by_key(|file| file.rank);
         chosen
@@ -122,31 +121,27 @@ impl Volume {
 /// The small files that may be written, of all in the order in which they were changed.
 fn ready(
     mut small: Vec<(Key, Chosen)>,
-    begun: &Hints,
-    (piece, page_bytes): (u64, u64),
+    piece_pages: usize,
     writing: &Writing,
 ) -> impl Iterator<Item = Chosen> {
     let young = small.split_off(small.len().div_ceil(2));
-    let mut bytes: HashMap<Key, u64> = HashMap::new();
+    let mut pages: HashMap<Key, usize> = HashMap::new();
     for (key, file) in &small {
-        *bytes.entry(*key).or_default() += file.positions.len() as u64 * page_bytes;
+        *pages.entry(*key).or_default() += file.positions.len();
     }
-    let all: u64 = bytes.values().sum();
-    // Fewer would lie apart from those that follow: where directories are filled by turns, each in many
-    // places.
-    let least = piece / writing.small_pieces;
-    bytes.retain(|key, bytes| *bytes >= least || begun.contains_key(&InodeNo(key.0)));
-    // A reader of the tree in its order would go back and forth between the directories that went and
-    // those that did not.
-    if bytes.values().sum::<u64>() * writing.left_part <= all * (writing.left_part - 1) {
-        bytes.clear();
-    }
+    let keys = pages.len();
     for (key, _) in young {
-        if bytes.get(&key).is_some_and(|bytes| *bytes < piece) {
-            bytes.remove(&key);
+        if pages.get(&key).is_some_and(|pages| *pages < piece_pages) {
+            pages.remove(&key);
         }
     }
-    small.retain(|(key, _)| bytes.contains_key(key));
+    // One directory is being filled. Where more are, they are filled by turns, and what went now would lie
+    // apart from what follows, each in many places.
+    let unfinished = (keys - pages.len()).saturating_sub(1);
+    if unfinished * writing.turns_part > keys {
+        pages.clear();
+    }
+    small.retain(|(key, _)| pages.contains_key(key));
     small.into_iter().map(|(_, file)| file)
 }
 

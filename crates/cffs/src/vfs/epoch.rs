@@ -44,10 +44,17 @@ impl Volume {
         self.save_damage()?;
         if self.store().queue_len() == 0 {
             progress.waited_from = Instant::now();
+            self.forget_reads();
         }
         let is_due = progress.waited_from.elapsed() >= self.options.epoch_interval;
         if !is_due && self.is_early_due() {
-            self.run_early(&mut progress)?;
+            let written = self.run_early(&mut progress)?;
+            // What came meanwhile can go ahead as well. An epoch waits for the device more than once, and
+            // those who wait for one now have the lock before the next call.
+            if written >= self.options.early_bytes && self.is_early_due() {
+                self.throttle.call();
+                return Ok(());
+            }
         }
         if (is_due || self.is_filling()) && self.store().queue_len() > 0 {
             self.run_epoch(&mut progress, EpochKind::Plain)?;

@@ -388,7 +388,8 @@ impl Volume {
         }
     }
 
-    /// Gives a file a new name in place of its old one.
+    /// Gives a file a new name in place of its old one. Returns whether that changed anything: where both
+    /// were names of one file, both stay, as rename(2) has it.
     ///
     /// # Errors
     ///
@@ -414,7 +415,7 @@ impl Volume {
     /// volume.make(InodeNo::ROOT, b"b", &new)?;
     /// let (root, keep) = (InodeNo::ROOT, RenameMode::NoReplace);
     /// assert!(matches!(volume.rename(root, b"a", root, b"b", keep), Err(Error::Exists)));
-    /// volume.rename(root, b"a", root, b"b", RenameMode::Replace)?;
+    /// assert!(volume.rename(root, b"a", root, b"b", RenameMode::Replace)?);
     /// assert!(matches!(volume.lookup(root, b"a"), Err(Error::NotFound)));
     /// # Ok::<(), Error>(())
     /// ```
@@ -425,7 +426,7 @@ impl Volume {
         new_dir: InodeNo,
         new_name: &[u8],
         mode: RenameMode,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let _op = self.enter(OpKind::Rename, dir);
         count(&self.calls.renames);
         let from = self.vnode(dir)?;
@@ -451,7 +452,7 @@ impl Volume {
             // tried again after that epoch must not be the rename.
             self.change(|_| self.leave_whiteout(&from, name))?;
         }
-        Ok(())
+        Ok(renamed.moved)
     }
 
     fn leave_whiteout(&self, dir: &Arc<Vnode>, name: &[u8]) -> Result<()> {
@@ -463,7 +464,7 @@ impl Volume {
 
     /// Two sectors cannot be written as one, so the inodes first move to the external table, and
     /// when the device has them there, the names are swapped.
-    fn exchange(&self, names: &Names<'_>) -> Result<()> {
+    fn exchange(&self, names: &Names<'_>) -> Result<bool> {
         // Meanwhile another file may get one of the names, or a lookup may bring an inode home.
         for _ in 0..EXCHANGE_TRIES {
             let moved = self.change_alone(|namespace| namespace.prepare_exchange(names))?;
@@ -471,8 +472,8 @@ impl Volume {
                 count(&self.calls.epochs_forced);
                 self.commit()?;
             }
-            if self.change_alone(|namespace| namespace.exchange(names))? {
-                return Ok(());
+            if let Some(changed) = self.change_alone(|namespace| namespace.exchange(names))? {
+                return Ok(changed);
             }
         }
         Err(Error::EpochNeeded)

@@ -373,9 +373,10 @@ fn a_name_that_changed_is_found_as_it_is() {
         assert_eq!((found(ROOT, b"a"), found(ROOT, b"b")), (Some(b), Some(a)));
         volume.rename(ROOT, b"a", dir, b"a", RenameMode::Replace).expect("moved");
         assert_eq!((found(ROOT, b"a"), found(dir, b"a")), (None, Some(b)));
-        volume.rename(ROOT, b"b", dir, b"a", RenameMode::Replace).expect("replaced");
+        assert!(volume.rename(ROOT, b"b", dir, b"a", RenameMode::Replace).expect("replaced"));
         assert_eq!((found(ROOT, b"b"), found(dir, b"a")), (None, Some(a)));
         volume.link(a, ROOT, b"b").expect("linked");
+        assert!(!volume.rename(ROOT, b"b", dir, b"a", RenameMode::Replace).expect("nothing to do"));
         assert_eq!((found(ROOT, b"b"), found(dir, b"a")), (Some(a), Some(a)));
         volume.unlink(dir, b"a").expect("gone");
         assert_eq!((found(ROOT, b"b"), found(dir, b"a")), (Some(a), None));

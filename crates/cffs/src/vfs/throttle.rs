@@ -26,6 +26,8 @@ pub(super) struct Throttle {
     taken: Condvar,
     /// The bytes of changed pages at which the background is called to write them ahead of their epoch.
     early_from: AtomicU64,
+    /// What had been read of the device when changes were last taken over.
+    read_before: AtomicU64,
 }
 
 impl Throttle {
@@ -43,7 +45,8 @@ impl Throttle {
         }
     }
 
-    fn call(&self) {
+    /// Has the background called, as soon as it has ended if it runs.
+    pub(super) fn call(&self) {
         if !self.is_called.swap(true, Ordering::AcqRel) {
             drop(self.lock.lock());
             self.called.notify_all();
@@ -108,16 +111,29 @@ impl Volume {
         self.store().memory.is_filling()
     }
 
-    /// Whether contents should be written ahead of their epoch.
+    /// Whether contents should be written ahead of their epoch: there are enough, and little is read
+    /// meanwhile.
     pub(super) fn is_early_due(&self) -> bool {
-        self.store().dirty_bytes() >= self.throttle.early_from.load(Ordering::Relaxed)
+        let Throttle { early_from, read_before, .. } = &self.throttle;
+        let cache = &self.store().cache;
+        let dirty = self.store().dirty_bytes();
+        let read = || cache.read_bytes().saturating_sub(read_before.load(Ordering::Relaxed));
+        dirty >= early_from.load(Ordering::Relaxed)
+            && read() <= dirty / cache.tuning().writing.reads_part
     }
 
     /// Changes were taken over, by an epoch or ahead of it.
     pub(super) fn taken_over(&self) {
         let from = self.store().dirty_bytes().saturating_add(self.options.early_bytes);
         self.throttle.early_from.store(from, Ordering::Relaxed);
+        self.forget_reads();
         self.throttle.let_go();
+    }
+
+    /// What was read before counts no more: nothing that was changed waits beside it.
+    pub(super) fn forget_reads(&self) {
+        let read = self.store().cache.read_bytes();
+        self.throttle.read_before.store(read, Ordering::Relaxed);
     }
 
     /// Holds a change back that is done, as far as needed.

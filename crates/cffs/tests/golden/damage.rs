@@ -168,7 +168,7 @@ pub fn change(image: &Image) -> Result<()> {
     for (position, (name, ino)) in names.iter().enumerate() {
         let _ = match position % 4 {
             0 => volume.unlink(root, name),
-            1 => volume.rename(root, name, root, b"renamed", RenameMode::Replace),
+            1 => volume.rename(root, name, root, b"renamed", RenameMode::Replace).map(drop),
             2 => volume.remove_dir(root, name),
             _ => volume.write(*ino, 100, &[2; 5000]).map(|_| ()),
         };

@@ -357,9 +357,11 @@ impl Runner {
         let got = self.volume.rename(from.0, &from.1, to.0, &to.1, mode);
         let mut next = self.reference.clone();
         let expected = next.rename((from.0, &from.1), (to.0, &to.1), mode);
-        let Some(Ok(((), changed))) = self.same(&("rename", from, to, mode), got, expected) else {
+        let Some(Ok((said, changed))) = self.same(&("rename", from, to, mode), got, expected)
+        else {
             return;
         };
+        assert_eq!(said, changed, "rename {from:?} to {to:?} says whether that changed anything");
         self.reference = next;
         if !changed || !matches!(mode, RenameMode::Whiteout { .. }) {
             return;

@@ -98,8 +98,8 @@ fn change_shared(volume: &Volume, shared: InodeNo, name: &[u8], other: &[u8], ra
             volume.release(attr.ino, 1);
         }),
         1 => volume.unlink(shared, name),
-        2 => volume.rename(shared, name, shared, other, RenameMode::Replace),
-        3 => volume.rename(shared, name, shared, other, RenameMode::Exchange),
+        2 => volume.rename(shared, name, shared, other, RenameMode::Replace).map(drop),
+        3 => volume.rename(shared, name, shared, other, RenameMode::Exchange).map(drop),
         4 => volume.lookup(shared, name).and_then(|attr| {
             let linked = volume.link(attr.ino, shared, other).map(|attr| {
                 volume.release(attr.ino, 1);
