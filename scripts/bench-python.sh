@@ -2,7 +2,8 @@
 # Shuffled reads of many small files from Python: an image, beside ext4, a tar, SQLite, LMDB and a zip; and an
 # epoch of a set twice as large as memory. What is measured is described in python/pycffs/benchmark.py.
 #
-# usage: scripts/bench-python.sh [--quick] [--only-epochs]      (root, /dev/fuse, the network for LMDB)
+# usage: scripts/bench-python.sh [--quick] [--only-epochs] [--read-seconds-max SECONDS]
+#        (root, /dev/fuse, the network for LMDB)
 #
 # $BINARIES: a directory with cffs-bench, and a module built before (--built), in the place of what would be
 # compiled.

@@ -16,6 +16,7 @@ use pyo3::exceptions::{PyOSError, PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
+mod bytes;
 mod path;
 mod store;
 
@@ -225,10 +226,12 @@ impl Volume {
         let found = Mutex::new(found);
         py.detach(|| {
             self.files().read_many(&paths, threads, |position, read| {
-                let read = Python::attach(|py| match read {
-                    Ok(contents) => PyBytes::new(py, contents).into_any().unbind(),
-                    Err(error) => raised(&error, &paths[position]).into_value(py).into_any(),
-                });
+                let read = match read {
+                    Ok(contents) => bytes::copied(contents),
+                    Err(error) => Err(raised(&error, &paths[position])),
+                };
+                let read = read
+                    .unwrap_or_else(|error| Python::attach(|py| error.into_value(py).into_any()));
                 // A thread that panicked has not left a place half written.
                 found.lock().unwrap_or_else(|held| held.into_inner())[position] = Some(read);
             });

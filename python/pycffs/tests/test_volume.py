@@ -292,6 +292,16 @@ class Contents(WithVolume):
             self.volume.read_many([], errors="ignore")
         self.assertEqual(self.volume.read_many([]), [])
 
+    def test_many_of_any_size_at_once(self):
+        sizes = [0, 1, 2, 4095, 4096, 100_000, 3 << 20]
+        contents = {f"/{size}": os.urandom(size) for size in sizes}
+        for path, data in contents.items():
+            self.volume.write(path, data)
+        for threads in (1, 4):
+            found = self.volume.read_many(list(contents) * 20, threads=threads)
+            self.assertEqual([len(data) for data in found], sizes * 20)
+            self.assertTrue(found == list(contents.values()) * 20, f"other bytes, by {threads} threads")
+
     def test_trees_come_and_go(self):
         source, target = self.scratch / "source", self.scratch / "target"
         for number in range(20):
