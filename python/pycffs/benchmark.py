@@ -8,8 +8,9 @@ in an order that is the same for each: hot, when everything is in memory, the be
 the requests that the disk saw.
 
 Then an epoch of a set that is twice as large as the memory of the process that reads it, which a memory
-cgroup limits, beside ext4 alone. There an image is read in batches as above and in batches of an eighth of
-the memory, as by a loader that knows its order far ahead; where 256 files are more than that, in those alone.
+cgroup limits, beside ext4 alone, with MALLOC_ARENA_MAX=1 for both. There an image is read in batches as above
+and in batches of an eighth of the memory, as by a loader that knows its order far ahead; where 256 files are
+more than that, in those alone.
 
 What the disk has not given after some seconds is not waited for: the rate and the requests are those until
 then, marked with a star. The first files also fetch what later ones need, as inodes and what was read ahead,
@@ -348,9 +349,12 @@ def limited_epoch(disk, memory_bytes, kind, at, files, size, threads, batch, sec
     counts = (files, size, threads, batch, memory_bytes // 4, seconds_max)
     task = ["--epoch", kind, str(at), *map(str, counts)]
     command = [sys.executable, __file__, str(disk.bench.parent), *task]
+    # By default malloc gives each thread a pool of its own, and none returns what it has had.
+    environment = {**os.environ, "MALLOC_ARENA_MAX": "1"}
     with ExitStack() as cleanup:
         enter = Memory(memory_bytes, cleanup).enter
-        ended = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, preexec_fn=enter)
+        how = {"check": True, "stdout": subprocess.PIPE, "text": True, "env": environment}
+        ended = subprocess.run(command, preexec_fn=enter, **how)
     read, seconds = ended.stdout.split()
     found = Reading.of(int(read), files, float(seconds), disk.requests() - before)
     disk.become("none")
