@@ -186,6 +186,17 @@ install_python_tools() {
         echo "not run: tests of the types and the packages below python/, and those of fsspec: they need pip"
 }
 
+# axe-core, which looks for what of a page keeps people out. Its only package that pip can fetch is made for a
+# browser's driver that is not needed.
+axe=axe-playwright-python==0.1.8
+
+install_axe() {
+    local tools=target/tools/axe found=${axe//-/_}
+    [[ ! -d $tools/${found/==/-}.dist-info ]] || return 0
+    python3 -m pip install --quiet --root-user-action=ignore --upgrade --no-deps --target "$tools" "$axe" ||
+        echo "not run: axe-core on the page of a volume: it needs pip"
+}
+
 case $purpose in
     build | lint | deb | wheel | bench-objects | test-quick | test) ;;
     *) fail "no purpose '$purpose'; there are build, lint, deb, wheel, bench-objects, test-quick and test" ;;
@@ -218,4 +229,5 @@ if [[ $purpose == test ]]; then
     fetch_libnfs
     install_store_server
     install_python_tools
+    install_axe
 fi

@@ -64,6 +64,28 @@ function element(name, text, attributes = {}) {
   return made;
 }
 
+// A line for a shell. A word of it is broken only where it is wider than the page.
+function showLine(at, line) {
+  if (at.textContent === line) return;
+  const words = line.split(" ").map((word) => element("span", word, { class: "word" }));
+  at.replaceChildren(...words.flatMap((word, number) => (number === 0 ? [word] : [" ", word])));
+}
+
+// A box that scrolls to the side where its table is wider than the page.
+function scrolling(name, ...children) {
+  const box = element("div", undefined, { class: "scroll", role: "group", "aria-label": name });
+  box.append(...children);
+  return box;
+}
+
+// What scrolls can be reached by keys; what does not is no stop on their way.
+function reachScrolling() {
+  for (const box of document.querySelectorAll(".scroll")) {
+    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+    else box.removeAttribute("tabindex");
+  }
+}
+
 function table(heads, rows) {
   const made = element("table");
   const head = made.createTHead().insertRow();
@@ -220,7 +242,7 @@ function makeActions() {
     const button = element("button", action.title, { type: "button" });
     const text = element("div", undefined, { class: "what" });
     text.append(element("span", action.what));
-    const code = element("code", action.command(""));
+    const code = element("code");
     let input = null;
     if (action.input) {
       const id = `in-${action.name}`;
@@ -232,7 +254,7 @@ function makeActions() {
       }
       input.addEventListener("input", () => {
         action.edited = true;
-        code.textContent = action.command(input.value);
+        showLine(code, action.command(input.value));
       });
       const row = element("div", undefined, { class: "row" });
       row.append(element("label", action.input, { for: input.id }), input);
@@ -246,7 +268,7 @@ function makeActions() {
     bar.hidden = true;
     const state = element("span", "", { class: "note" });
     how.append(code, element("br"), state, bar);
-    if (input) code.textContent = action.command(input.value);
+    showLine(code, action.command(input?.value ?? ""));
     Object.assign(action, { button, bar, state, code, field: input });
     if (action.stop) {
       action.stopButton = element("button", "Stop", { type: "button", class: "quiet" });
@@ -269,7 +291,7 @@ function confirmed(title, what, yes, command) {
   show("confirm-title", title);
   show("confirm-what", what);
   show("confirm-yes", yes);
-  show("confirm-command", command);
+  showLine(get("confirm-command"), command);
   dialog.returnValue = "no";
   dialog.showModal();
   return new Promise((done) => {
@@ -309,7 +331,7 @@ function showNfs(nfs) {
       return item;
     }));
   }
-  show("export-options", nfs.exports.length === 0 ? "none, and no --nfs"
+  showLine(get("export-options"), nfs.exports.length === 0 ? "none, and no --nfs"
     : nfs.exports.map((one) => `--export ${quoted(one.export)}`).join(" "));
   get("export-form").querySelector("button").disabled = !mayRun;
   get("clients-none").hidden = nfs.clients.length > 0;
@@ -319,7 +341,7 @@ function showNfs(nfs) {
 }
 
 function showExportCommand() {
-  show("export-command", get("export").value === ""
+  showLine(get("export-command"), get("export").value === ""
     ? `cffs serve --export-add PATH[:OPTIONS] ${word}` : exportCommand("add", get("export").value));
 }
 
@@ -362,7 +384,7 @@ async function removeSnapshot(name) {
 }
 
 function showSnapshotCommand() {
-  show("snapshot-command", `cffs sync ${word} && cffs snapshot create URL@${get("snapshot").value || "NAME"}`);
+  showLine(get("snapshot-command"), `cffs sync ${word} && cffs snapshot create URL@${get("snapshot").value || "NAME"}`);
 }
 
 // How far a job is, as [done, total, words].
@@ -450,9 +472,9 @@ function drawn(heading, found) {
       + `A cold read takes ${counted(file.cold_requests, "request")}.`));
     const rows = file.contents.map((piece) =>
       [piece.offset_bytes, piece.fragment, piece.fragments].map(number));
-    const scroll = element("div", undefined, { class: "scroll" });
-    if (rows.length > 0) scroll.append(table(["offset", "fragment", "fragments"], rows));
-    box.append(scroll);
+    if (rows.length > 0) {
+      box.append(scrolling("Pieces of the file", table(["offset", "fragment", "fragments"], rows)));
+    }
     return box;
   }
   box.append(element("p", describe(found.tree)));
@@ -460,11 +482,11 @@ function drawn(heading, found) {
   box.append(element("img", undefined, { src: found.url, alt }));
   const more = element("details");
   more.append(element("summary", "As a table"));
-  const scroll = element("div", undefined, { class: "scroll" });
-  scroll.append(table(["directory", "files", "size", "places", "alone", "requests"],
-    found.tree.directories.map((dir) => [dir.path || ".", number(dir.files), size(dir.bytes),
-      number(dir.places), number(dir.scattered_files), number(dir.requests)])));
-  more.append(scroll);
+  const rows = found.tree.directories.map((dir) => [dir.path || ".", number(dir.files), size(dir.bytes),
+    number(dir.places), number(dir.scattered_files), number(dir.requests)]);
+  const heads = ["directory", "files", "size", "places", "alone", "requests"];
+  more.append(scrolling(`Directories: ${heading}`, table(heads, rows)));
+  more.addEventListener("toggle", reachScrolling);
   box.append(more);
   return box;
 }
@@ -474,6 +496,7 @@ function showLayout(...boxes) {
   const pictures = element("div", undefined, { class: "pictures" });
   pictures.append(...boxes);
   get("layout").replaceChildren(pictures);
+  reachScrolling();
 }
 
 async function layoutOnce() {
@@ -531,14 +554,15 @@ function showSnapshot(snapshot) {
       const now = String(action.now(snapshot.volume));
       if (field.value !== now) field.value = now;
     }
-    const line = action.command(action.field?.value ?? "");
-    if (action.code.textContent !== line) action.code.textContent = line;
+    showLine(action.code, action.command(action.field?.value ?? ""));
   }
   showState(snapshot);
   showTiles(snapshot);
   showTables(snapshot);
   showJobs(snapshot.jobs);
   showNfs(snapshot.nfs);
+  showLayoutCommand();
+  reachScrolling();
   if (snapshot.log_newest !== logNewest) {
     logNewest = snapshot.log_newest;
     showLog().catch(() => { logNewest = -1; });
@@ -616,7 +640,7 @@ async function follow() {
 }
 
 makeActions();
-get("sign-in").addEventListener("submit", (event) => {
+get("sign-in-form").addEventListener("submit", (event) => {
   event.preventDefault();
   sessionStorage.setItem("token", get("token").value.trim());
   get("token").value = "";
@@ -646,10 +670,12 @@ get("regroup-here").addEventListener("click", layoutAroundRegroup);
 function showLayoutCommand() {
   const at = path().replace(/^\/+|\/+$/g, "");
   const tree = at === "" ? word : word === "DIR" ? `DIR/${quoted(at)}` : `IMAGE ${quoted(`/${at}`)}`;
-  show("layout-command", `cffs layout ${tree} --svg FILE`);
+  showLine(get("layout-command"), `cffs layout ${tree} --svg FILE`);
 }
 
 get("path").addEventListener("input", showLayoutCommand);
+addEventListener("resize", reachScrolling);
+for (const more of document.querySelectorAll("details")) more.addEventListener("toggle", reachScrolling);
 get("log-form").addEventListener("submit", (event) => event.preventDefault());
 get("log-form").addEventListener("input", () => showLog().catch(() => {}));
 setInterval(() => { if (!get("main").hidden) refreshHistory().catch(() => {}); }, 10000);

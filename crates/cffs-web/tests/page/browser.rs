@@ -47,7 +47,7 @@ fn figures_and_a_layout_appear_and_names_stay_text() {
     assert_quiet(&complaints);
     for text in [
         "<title>photos: in use</title>",
-        "cffs tune --label photos IMAGE",
+        "<span class=\"word\">--label</span> <span class=\"word\">photos</span>",
         "40 files in ",
         "&lt;img src=x onerror=alert(1)&gt;",
         "Where it lies on the device. 40 files",
@@ -70,7 +70,7 @@ fn a_looker_cannot_press_anything_and_a_stranger_is_asked_for_a_token() {
     assert!(page.contains("<p id=\"look-only\" class=\"notice\">"), "{page}");
     assert!(page.contains("<button type=\"button\" disabled=\"\">Sync</button>"), "{page}");
     let (page, _) = shown(&scene, "");
-    assert!(page.contains("<form id=\"sign-in\">"), "{page}");
+    assert!(page.contains("<main id=\"sign-in\">"), "{page}");
     assert!(page.contains("<main id=\"main\" tabindex=\"-1\" hidden=\"\">"), "{page}");
     let (page, _) = shown(&scene, "#wrong");
     assert!(page.contains("This token is not of this volume."), "{page}");

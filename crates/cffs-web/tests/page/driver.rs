@@ -96,9 +96,10 @@ impl Browser {
         }
     }
 
-    /// The value of an expression on the page.
+    /// The value of an expression on the page, awaited if it is a promise.
     pub fn value(&mut self, expression: &str) -> Value {
-        let asked = json!({ "expression": expression, "returnByValue": true });
+        let asked =
+            json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
         let mut answer = self.call("Runtime.evaluate", asked);
         assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer}");
         answer["result"]["value"].take()

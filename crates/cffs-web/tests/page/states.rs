@@ -1,8 +1,11 @@
 //! Every state of the page, empty ones and failures among them, held against what WCAG 2.2 (AA) asks for and
 //! a program can see: names, references, headings, sizes of what is pressed, contrasts in light and in dark,
-//! and no scrolling to the side at the width of the smallest telephone.
+//! and no scrolling to the side at the width of the smallest telephone. axe-core has a look at each, too,
+//! where scripts/setup.sh could fetch it.
 
-use serde_json::json;
+use std::path::Path;
+
+use serde_json::{Value, json};
 
 use super::driver::Browser;
 use super::{LOOK, RUN, Scene};
@@ -41,6 +44,9 @@ const AUDIT: &str = r#"(() => {
       const { width, height } = one.getBoundingClientRect();
       if (seen(one) && (width < 24 || height < 24)) say(`2.5.8 ${width} x ${height}`, one);
     }
+    for (const one of document.querySelectorAll(".word")) {
+      if (one.textContent.length < 20 && one.offsetHeight > 36) say("a word of a command is broken", one);
+    }
     const wide = document.documentElement.scrollWidth;
     if (wide > innerWidth) {
       wrong.push(`1.4.10 ${wide} pixels in ${innerWidth}`);
@@ -71,6 +77,27 @@ pub fn unnamed(nodes: &[(String, String)]) -> Vec<(String, String)> {
     nodes.iter().filter(is_unnamed).cloned().collect()
 }
 
+/// Has axe-core look at the page, and returns what it found wrong. Its rules are all on, best practices among
+/// them; a rule that has to be decided by a person is none that is broken.
+fn broken_rules(browser: &mut Browser) -> Value {
+    let axe = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../target/tools/axe/axe_playwright_python/axe.min.js");
+    let Ok(script) = std::fs::read_to_string(axe) else {
+        eprintln!("not run: there is no axe-core (scripts/setup.sh fetches it)");
+        return json!([]);
+    };
+    browser.value(&format!("if (!window.axe) {{ {script} }}; 0"));
+    let report = browser.value(
+        "axe.run(document, { resultTypes: ['violations'] }).then((report) => ({
+           rules: report.passes.length,
+           broken: report.violations.map(({ id, help, nodes }) =>
+             [id, help, nodes.slice(0, 3).map((node) => node.html.slice(0, 120))]),
+         }))",
+    );
+    assert!(report["rules"].as_u64() > Some(10), "axe-core looked at little: {report}");
+    report["broken"].clone()
+}
+
 /// Holds the page as it is against the criteria.
 fn audit(browser: &mut Browser, state: &str) {
     for (width, scheme) in [(NARROW, "light"), (WIDE, "dark"), (WIDE, "light")] {
@@ -78,6 +105,7 @@ fn audit(browser: &mut Browser, state: &str) {
         browser.prefer(scheme);
         let at = format!("{state}, {scheme}, {width} pixels wide");
         assert_eq!(browser.value(AUDIT), json!([]), "{at}");
+        assert_eq!(broken_rules(browser), json!([]), "axe-core: {at}");
         if width == NARROW {
             continue;
         }
@@ -104,7 +132,7 @@ fn without_a_token_with_a_wrong_one_and_with_the_one_for_looking() {
     let submit = |browser: &mut Browser, token: &str| {
         browser.value(&format!(
             "document.getElementById('token').value = '{token}';
-             document.getElementById('sign-in').requestSubmit()"
+             document.getElementById('sign-in-form').requestSubmit()"
         ));
     };
     submit(&mut browser, "wrong");
