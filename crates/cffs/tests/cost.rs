@@ -229,3 +229,35 @@ fn a_walk_of_more_directories_than_the_cache_holds_does_not_read_them_for_each_o
     assert!(counts.read_bytes <= 3 * directories, "{counts:?}, {directories} bytes of directories");
     volume.close().expect("closed");
 }
+
+/// The inode of the root directory lies apart from the others, in the system area.
+#[test]
+fn an_epoch_waits_as_often_for_the_root_directory_as_for_another_one() {
+    let device = device(64 << 20);
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let volume = open(&device);
+    let dir = NewFile { kind: NewKind::Directory, permissions: 0o755, ..EMPTY };
+    let dir = volume.make(ROOT, b"dir", &dir).expect("made").ino;
+    let waits = |parent, index| {
+        let counts = cost(&device, || {
+            let file = volume.make(parent, &name(index), &EMPTY).expect("made").ino;
+            volume.write(file, 0, &[1; 4096]).expect("written");
+            volume.sync().expect("synced");
+        });
+        counts.barriers + counts.syncs
+    };
+    // The busy log has both directories after the first file of each.
+    let [_, root, _, other] =
+        [(ROOT, 0), (ROOT, 1), (dir, 2), (dir, 3)].map(|at| waits(at.0, at.1));
+    assert_eq!((root, other), (2, 2));
+
+    // The table of external inodes has to be there before names that refer to it.
+    volume.make(ROOT, b"linked", &EMPTY).expect("made");
+    let linked = volume.lookup(ROOT, b"linked").expect("there").ino;
+    volume.sync().expect("synced");
+    let counts = cost(&device, || {
+        volume.link(linked, dir, b"linked").expect("linked");
+        volume.sync().expect("synced");
+    });
+    assert!(counts.barriers + counts.syncs > 2, "{counts:?}");
+}

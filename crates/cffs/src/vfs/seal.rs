@@ -62,10 +62,10 @@ impl Preparation<'_> {
         let number = self.number_of(file, position)?;
         let len = self.store.layout.sector_bytes as usize;
         let (epoch, checksum) = (self.epoch, self.store.checksum);
-        let change = if file.inode.ino.is_system() && file.inode.ino != InodeNo::ROOT {
-            Phase::Table
-        } else {
-            Phase::Change
+        let change = match file.inode.ino {
+            InodeNo::EXTERNAL => Phase::Table,
+            InodeNo::SYSTEM if self.changes_table() => Phase::Table,
+            _ => Phase::Change,
         };
         let new = self.new_pages.get(&file.inode.ino).is_some_and(|new| new.contains(&position));
         let waits = new && self.names_wait(file, position);
@@ -95,6 +95,13 @@ impl Preparation<'_> {
             self.writes.put_block(phase, number, block);
         }
         Ok(())
+    }
+
+    /// Whether the external inode table changes. Its inode leads to its sectors, and lies in the system area.
+    /// That of the root directory lies there, too, and needs to be there no earlier than those of other
+    /// directories, which lie among names.
+    fn changes_table(&self) -> bool {
+        self.batch.values().any(|vnode| vnode.ino == InodeNo::EXTERNAL)
     }
 
     /// Whether a new block of a directory has to be written without its names first: the inode of
