@@ -58,7 +58,8 @@ ALSO ?=
 .DEFAULT_GOAL := help
 .PHONY: help setup build run test test-quick fmt lint install uninstall
 .PHONY: deb test-deb clean-room wheel
-.PHONY: fuzz soak fsck-scale nfs-recovery scale questions page-pictures page-cost bench bench-quick bench-nfs
+.PHONY: fuzz soak fsck-scale nfs-recovery scale web-study questions page-pictures page-cost
+.PHONY: bench bench-quick bench-nfs
 .PHONY: bench-objects bench-python deny clean
 
 help: ## List what can be done
@@ -190,8 +191,11 @@ fsck-scale: ## Compare a full check of a million files with e2fsck's (needs root
 nfs-recovery: ## Crash NFS servers under load and measure their recovery (needs root; ten minutes)
 	scripts/nfs-recovery.sh
 
-scale: ## Measure how costs grow with clients, names, files and volumes (needs root; twenty minutes)
+scale: ## Measure how costs grow with clients, names, files and volumes (needs root; ten minutes)
 	scripts/scale.sh
+
+web-study: ## Replay a web server's log on ext4, packed ext4 and C-FFS (needs root; ten minutes)
+	scripts/web-study.sh
 
 questions: ## Answer the papers' open questions, in docs/questions.md (some of it needs root; minutes)
 	$(CARGO) build --release --locked -p cffs-cli -p cffs-bench

@@ -50,13 +50,7 @@ fi
 release=${CARGO_TARGET_DIR:-target}/release
 export CFFS=${CFFS:-$release/cffs} CFFS_BENCH=${CFFS_BENCH:-$release/cffs-bench}
 
-# As for `make bench`: a virtual processor that has halted takes long to wake.
-halt_poll=/sys/module/haltpoll/parameters/guest_halt_poll_ns
-if [[ -w $halt_poll ]]; then
-    halt_poll_before=$(<"$halt_poll")
-    trap 'echo "$halt_poll_before" >"$halt_poll"' EXIT
-    echo 200000 >"$halt_poll"
-fi
+source scripts/idle-polls.sh
 
 arguments=()
 if [[ ${1-} == --quick ]]; then

@@ -23,14 +23,7 @@ cargo build --release --locked -p cffs-cli -p cffs-bench
 cargo build --release --locked -p fuse-ring --example null
 bench=${CARGO_TARGET_DIR:-target}/release/cffs-bench
 
-# A virtual processor that has halted may take 70 µs to wake, ten times as long as a real one, and every
-# call to a FUSE server waits for that. So they poll before they halt, as is the kernel's default.
-halt_poll=/sys/module/haltpoll/parameters/guest_halt_poll_ns
-if [[ -w $halt_poll ]]; then
-    halt_poll_before=$(<"$halt_poll")
-    trap 'echo "$halt_poll_before" >"$halt_poll"' EXIT
-    echo 200000 >"$halt_poll"
-fi
+source scripts/idle-polls.sh
 
 interrupted=
 trap 'interrupted=yes' INT TERM

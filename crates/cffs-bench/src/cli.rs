@@ -38,9 +38,11 @@ pub struct Arguments {
 
 mod questions;
 mod scale;
+mod web;
 
 use questions::QuestionsArguments;
 use scale::ScaleArguments;
+use web::WebArguments;
 
 #[derive(Subcommand)]
 enum Command {
@@ -82,6 +84,11 @@ enum Command {
     ///
     /// The whole of it takes 13 GB on the disk. A directory alone needs no root.
     Scale(ScaleArguments),
+    /// Replay a web server's log by where its files lie and how much memory there is. Needs root.
+    ///
+    /// PLACE's experiment (section 4.1), on ext4 as the site was made, in one group, packed and warm, and
+    /// on C-FFS.
+    Web(WebArguments),
     /// Stand before a server of objects: count requests, delay them, and lose answers.
     ///
     /// Prints the address at which it listens. `GET /.counts` there returns what has passed, as JSON.
@@ -293,6 +300,7 @@ impl Arguments {
             Command::Nfs(arguments) => arguments.run(),
             Command::Questions(arguments) => arguments.run(),
             Command::Scale(arguments) => arguments.run(),
+            Command::Web(arguments) => arguments.run(),
             Command::StoreProxy(arguments) => arguments.run(),
             Command::Control { socket, command } => {
                 println!("{}", control::ask(&socket, &command.join(" "))?);

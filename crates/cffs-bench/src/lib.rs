@@ -17,6 +17,7 @@
 //! - [`nfs`]: NFS servers side by side;
 //! - [`questions`]: what the papers left open, asked again, with the document of the answers;
 //! - [`scale`]: how costs grow with clients, names, files and volumes;
+//! - [`web`]: a web server's reads, by where its files lie and how much memory there is;
 //! - [`store_proxy`]: a line to a distant object store, before a server of one;
 //! - [`report`]: medians, bars, tables and charts.
 
@@ -35,4 +36,5 @@ pub mod scale;
 pub mod serve;
 pub mod store_proxy;
 pub mod virtual_disk;
+pub mod web;
 pub mod workload;

@@ -173,6 +173,7 @@ impl Peer {
         at: &Path,
         cffs: &Path,
         transport: Transport,
+        cache_bytes: Option<u64>,
     ) -> Result<Option<Child>> {
         let mut command = match self {
             // `cargo build --release -p fuse-ring --example null` leaves it next to `cffs`.
@@ -195,6 +196,7 @@ impl Peer {
             _ => {
                 let mut c = Command::new(cffs);
                 c.args(["mount", "-o", "noatime", "-o", transport.mount_option()]);
+                c.args(cache_bytes.map(|bytes| format!("-ocache={bytes}")));
                 c
             }
         };

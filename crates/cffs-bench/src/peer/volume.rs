@@ -37,6 +37,7 @@ pub struct VolumeSpec {
 /// The order of the fields matters: they are taken down from the top.
 pub struct Volume {
     spec: VolumeSpec,
+    cache_bytes: Option<u64>,
     mounted: bool,
     /// The file system's server, if unmounting has to wait for it.
     server: Option<Child>,
@@ -62,6 +63,7 @@ impl Volume {
         let work = mount_point.join("work");
         let mut volume = Volume {
             spec,
+            cache_bytes: None,
             mounted: false,
             server: None,
             work,
@@ -102,14 +104,21 @@ impl Volume {
         self.mount()
     }
 
-    fn mount_point(&self) -> PathBuf {
+    /// Gives C-FFS a cache of this size, from its next mount on.
+    pub fn set_cache(&mut self, bytes: u64) {
+        self.cache_bytes = Some(bytes);
+    }
+
+    /// Where it is mounted.
+    pub fn mount_point(&self) -> PathBuf {
         self.places.path().join("mnt")
     }
 
     fn mount(&mut self) -> Result<()> {
         let device = self.device.as_ref().context("a block device")?.path();
         let VolumeSpec { cffs, transport, .. } = &self.spec;
-        self.server = self.spec.peer.mount(device, &self.mount_point(), cffs, *transport)?;
+        let (at, cache) = (self.mount_point(), self.cache_bytes);
+        self.server = self.spec.peer.mount(device, &at, cffs, *transport, cache)?;
         self.mounted = true;
         Ok(())
     }

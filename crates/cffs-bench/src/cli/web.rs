@@ -1,0 +1,63 @@
+//! `cffs-bench web`.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use cffs_bench::disk::Profile;
+use cffs_bench::peer::find_cffs;
+use cffs_bench::web::report::Report;
+use cffs_bench::web::site::Extent;
+use cffs_bench::web::{Layout, Plan};
+
+use super::interrupt;
+
+#[derive(Args)]
+pub struct WebArguments {
+    /// A small site, for a first answer.
+    #[arg(long)]
+    quick: bool,
+    /// The device to emulate.
+    #[arg(long, value_enum, default_value = "hdd7200")]
+    profile: Profile,
+    /// Where randomness starts.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where backing files go; best on a tmpfs.
+    #[arg(long, default_value = "/dev/shm")]
+    scratch: PathBuf,
+    /// Where the report goes; only printed if not given.
+    #[arg(long)]
+    output: Option<PathBuf>,
+    /// The `cffs` binary; `place` lies beside it.
+    #[arg(long, default_value_os_t = find_cffs())]
+    cffs: PathBuf,
+}
+
+impl WebArguments {
+    pub fn run(self) -> Result<()> {
+        if !rustix::process::geteuid().is_root() {
+            bail!("it mounts volumes and limits memory, which only root may do");
+        }
+        let (pages, visits, memory) = match self.quick {
+            true => (400, 150, vec![8 << 20, 16 << 20]),
+            false => (2_000, 1_000, vec![8 << 20, 16 << 20, 32 << 20, 64 << 20]),
+        };
+        let plan = Plan {
+            extent: Extent { pages, visits, seed: self.seed },
+            memory,
+            layouts: Layout::ALL.to_vec(),
+            profile: self.profile,
+            scratch: self.scratch,
+            cffs: self.cffs,
+        };
+        let report = Report::new(&plan, plan.run(&*interrupt()?)?);
+        println!("{}", report.markdown());
+        if let Some(directory) = self.output {
+            report.write(&directory)?;
+            println!("written to {}", directory.display());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,271 @@
+//! A web server's reads, by where its files lie and how much memory it has (PLACE, section 4.1).
+//!
+//! A log of visitors is replayed on a site of which only a part fits in memory: on ext4 as the site was
+//! made, made anew in one group of the disk, packed by what was in demand in the week before, and packed with
+//! as much of that read in advance as fits in memory; and on C-FFS as it was made, and regrouped by that
+//! week.
+//!
+//! - [`site`]: the site and its logs: pure;
+//! - [`memory`]: a limit on what programs and the kernel's caches for them take;
+//! - [`report`]: the document and the chart.
+
+pub mod memory;
+pub mod report;
+pub mod site;
+
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::io::Write;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+
+use crate::disk::{Profile, Stroke};
+use crate::peer::{Peer, Transport, Volume, VolumeSpec};
+use crate::workload::Site as _;
+use memory::MemoryGroup;
+use site::{Extent, Site, by_demand};
+
+/// Where the files lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// ext4, as the site was made.
+    Plain,
+    /// ext4, made in one group.
+    Grouped,
+    /// ext4, packed in the order of a log.
+    Packed,
+    /// The same, and what is in demand is read before the first visitor comes.
+    Warm,
+    /// C-FFS, as the site was made.
+    Cffs,
+    /// C-FFS, regrouped by a log.
+    Regrouped,
+}
+
+impl Layout {
+    /// All of them, in the order of the report.
+    pub const ALL: [Layout; 6] = [
+        Layout::Plain,
+        Layout::Grouped,
+        Layout::Packed,
+        Layout::Warm,
+        Layout::Cffs,
+        Layout::Regrouped,
+    ];
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Layout::Plain => "ext4, as made",
+            Layout::Grouped => "ext4, in one group",
+            Layout::Packed => "ext4, packed",
+            Layout::Warm => "ext4, packed and warm",
+            Layout::Cffs => "C-FFS, as made",
+            Layout::Regrouped => "C-FFS, regrouped",
+        }
+    }
+
+    fn peer(self) -> Peer {
+        match self {
+            Layout::Cffs | Layout::Regrouped => Peer::Cffs,
+            _ => Peer::Ext4,
+        }
+    }
+}
+
+/// What is studied.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The site and its log.
+    pub extent: Extent,
+    /// Sizes of memory in bytes.
+    pub memory: Vec<u64>,
+    /// Which layouts.
+    pub layouts: Vec<Layout>,
+    /// The device.
+    pub profile: Profile,
+    /// Where backing files go; should be a tmpfs.
+    pub scratch: PathBuf,
+    /// The `cffs` binary. `place` lies beside it.
+    pub cffs: PathBuf,
+}
+
+/// One replay.
+#[derive(Clone, Debug, Serialize)]
+pub struct Replay {
+    /// Where the files lay.
+    pub layout: Layout,
+    /// How much memory there was, in bytes.
+    pub memory_bytes: u64,
+    /// Requests of the device.
+    pub requests: u64,
+    /// Seconds that the device worked.
+    pub busy_seconds: f64,
+    /// Seconds until the last file was read.
+    pub seconds: f64,
+}
+
+/// What the study found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Study {
+    /// Pages, files and bytes of the site.
+    pub site: (usize, usize, u64),
+    /// Visits, and files read by them.
+    pub log: (usize, usize),
+    /// The replays, each layout with all sizes of memory.
+    pub replays: Vec<Replay>,
+}
+
+/// The volume: several of ext4's groups of groups, so that a site may lie in one or in many.
+const VOLUME_BYTES: u64 = 8 << 30;
+/// The days by whose logs files are packed.
+const WEEK: Range<u64> = 0..7;
+/// The day whose log is replayed.
+const DAY: u64 = WEEK.end;
+
+impl Plan {
+    /// Replays everything.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong first: a study that lacks a layout shows nothing.
+    pub fn run(&self, interrupt: &AtomicBool) -> Result<Study> {
+        let site = Site::new(self.extent);
+        let log = site.log(DAY);
+        let mut replays = Vec::new();
+        for &layout in &self.layouts {
+            self.replay(layout, &site, interrupt, &mut replays)
+                .with_context(|| String::from(layout.name()))?;
+        }
+        Ok(Study {
+            site: (self.extent.pages, site.file_count(), site.bytes()),
+            log: (self.extent.visits, log.len()),
+            replays,
+        })
+    }
+
+    fn replay(
+        &self,
+        layout: Layout,
+        site: &Site,
+        interrupt: &AtomicBool,
+        replays: &mut Vec<Replay>,
+    ) -> Result<()> {
+        let mut volume = Volume::make(VolumeSpec {
+            peer: layout.peer(),
+            profile: self.profile,
+            stroke: Stroke::Whole,
+            size: VOLUME_BYTES,
+            scratch: self.scratch.clone(),
+            cffs: self.cffs.clone(),
+            transport: Transport::default(),
+        })?;
+        volume.set_free(true);
+        let lists = tempfile::tempdir().context("a place for lists")?;
+        let list = |name: &str, paths: &[&str]| -> Result<PathBuf> {
+            let path = lists.path().join(name);
+            fs::write(&path, paths.join("\n") + "\n").context("write a list")?;
+            Ok(path)
+        };
+        let week: Vec<&str> = WEEK.flat_map(|day| site.log(day)).collect();
+        let demand = list("demand", &by_demand(&week))?;
+        let log = list("log", &site.log(DAY))?;
+        self.make(layout, &volume, site)?;
+        self.arrange(layout, &volume, &demand)?;
+        volume.settle()?;
+        let group = MemoryGroup::new()?;
+        for &memory_bytes in &self.memory {
+            if interrupt.load(Ordering::Relaxed) {
+                bail!("interrupted; nothing is reported");
+            }
+            eprintln!("web: {} with {} MiB", layout.name(), memory_bytes >> 20);
+            // What a server in user space caches is in its own memory, and in the kernel's.
+            let of_reader = match layout.peer().is_cffs() {
+                true => memory_bytes / 2,
+                false => memory_bytes,
+            };
+            volume.set_cache(memory_bytes - of_reader);
+            volume.set_free(true);
+            volume.chill()?;
+            group.set_limit(of_reader)?;
+            volume.set_free(false);
+            let counters = || volume.counters().context("an emulated disk counts");
+            let (started, at_first) = (Instant::now(), counters()?);
+            if layout == Layout::Warm {
+                let mut place = group.command(&self.place());
+                // Some is for names, inodes and the reader itself.
+                let limit = (memory_bytes / 4 * 3).to_string();
+                place.args(["warm", "--limit", &limit, "-"]).stdin(fs::File::open(&demand)?);
+                run(place.current_dir(volume.root()))?;
+            }
+            let mut reader = group.command(Path::new("xargs"));
+            reader.arg("-a").arg(&log).args(["-d", "\\n", "cat"]);
+            run(reader.current_dir(volume.root()))?;
+            let counted = counters()?.since(&at_first);
+            replays.push(Replay {
+                layout,
+                memory_bytes,
+                requests: counted.requests(),
+                busy_seconds: counted.busy_secs(),
+                seconds: started.elapsed().as_secs_f64(),
+            });
+        }
+        drop(group);
+        volume.dismantle()
+    }
+
+    fn place(&self) -> PathBuf {
+        self.cffs.with_file_name("place")
+    }
+
+    fn make(&self, layout: Layout, volume: &Volume, site: &Site) -> Result<()> {
+        let dirs: Vec<PathBuf> =
+            site.directories().iter().map(|dir| volume.root().join(dir)).collect();
+        if layout == Layout::Grouped {
+            run(Command::new(self.place()).arg("init").arg(volume.mount_point()))?;
+            run(Command::new(self.place()).args(["mkdir", "--outer"]).args(&dirs))?;
+        } else {
+            dirs.iter().try_for_each(fs::create_dir).context("make the directories")?;
+        }
+        site.make(volume.root())
+    }
+
+    /// Brings together what was read together, in the order of a list.
+    fn arrange(&self, layout: Layout, volume: &Volume, list: &Path) -> Result<()> {
+        let mut command = match layout {
+            Layout::Plain | Layout::Grouped | Layout::Cffs => return Ok(()),
+            Layout::Packed | Layout::Warm => {
+                let mut command = Command::new(self.place());
+                command.arg("pack");
+                command
+            }
+            Layout::Regrouped => {
+                let mut command = Command::new(&self.cffs);
+                command.arg("regroup").arg(volume.root());
+                command
+            }
+        };
+        volume.settle()?;
+        run(command.arg("--trace").arg(list).current_dir(volume.root()))
+    }
+}
+
+/// Runs a program that says nothing unless it fails.
+fn run(command: &mut Command) -> Result<()> {
+    let done = command.stdout(Stdio::null()).stderr(Stdio::piped()).output();
+    let done = done.with_context(|| format!("start {}", command.get_program().display()))?;
+    if !done.status.success() {
+        std::io::stderr().write_all(&done.stderr)?;
+        bail!("{command:?} ended with {}", done.status);
+    }
+    Ok(())
+}
