@@ -7,9 +7,9 @@ use clap::Args;
 
 use cffs_bench::disk::Profile;
 use cffs_bench::peer::find_cffs;
+use cffs_bench::web::Plan;
 use cffs_bench::web::report::Report;
 use cffs_bench::web::site::Extent;
-use cffs_bench::web::{Layout, Plan};
 
 use super::interrupt;
 
@@ -47,7 +47,6 @@ impl WebArguments {
         let plan = Plan {
             extent: Extent { pages, visits, seed: self.seed },
             memory,
-            layouts: Layout::ALL.to_vec(),
             profile: self.profile,
             scratch: self.scratch,
             cffs: self.cffs,

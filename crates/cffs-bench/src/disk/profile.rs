@@ -173,6 +173,12 @@ impl Profile {
         }
     }
 
+    /// The name on the command line and in reports.
+    pub fn name(self) -> String {
+        clap::ValueEnum::to_possible_value(&self)
+            .map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
     /// Bytes per second of a long sequential transfer: the limit that results are compared with.
     pub fn streaming_rate(self) -> Option<f64> {
         match self.spec() {

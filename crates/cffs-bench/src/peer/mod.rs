@@ -319,10 +319,7 @@ fn serve(command: &mut Command, at: &Path) -> Result<Child> {
 
 /// Runs a program that should succeed; its complaint is part of the error if it does not.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("start {:?}", command.get_program()))?;
+    let output = command.output().with_context(|| format!("start {:?}", command.get_program()))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         bail!("{command:?} ended with {}: {}", output.status, said.trim());

@@ -3,7 +3,6 @@
 use std::time::Duration;
 use std::{fmt, fs};
 
-use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::compare::Plan;
@@ -82,10 +81,8 @@ impl Environment {
         machine: Machine,
     ) -> Environment {
         let Machine { cpu, cores, memory_bytes, kernel, taken } = machine;
-        let name = profile.to_possible_value();
-        let name = name.map_or_else(String::new, |v| v.get_name().to_owned());
         Environment {
-            name: format!("{name}{suffix}"),
+            name: format!("{}{suffix}", profile.name()),
             profile,
             stroke,
             scale,

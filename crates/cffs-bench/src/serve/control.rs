@@ -59,10 +59,7 @@ pub fn answer(line: &str, pacer: &Pacer, media: &Media) -> String {
     match (words.next(), words.next()) {
         (Some("counters"), None) => serde_json::to_string(&pacer.counters())
             .unwrap_or_else(|error| format!("error: {error}")),
-        (Some("profile"), None) => pacer
-            .profile()
-            .to_possible_value()
-            .map_or_else(String::new, |value| value.get_name().to_owned()),
+        (Some("profile"), None) => pacer.profile().name(),
         (Some("profile"), Some(name)) => match Profile::from_str(name, true) {
             Ok(profile) => {
                 pacer.become_profile(profile);

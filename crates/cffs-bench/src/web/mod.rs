@@ -17,7 +17,6 @@ pub mod site;
 mod tests;
 
 use std::fs;
-use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,7 +27,7 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use crate::disk::{Profile, Stroke};
-use crate::peer::{Peer, Transport, Volume, VolumeSpec};
+use crate::peer::{Peer, Transport, Volume, VolumeSpec, run};
 use crate::workload::Site as _;
 use memory::MemoryGroup;
 use site::{Extent, Site, by_demand};
@@ -89,8 +88,6 @@ pub struct Plan {
     pub extent: Extent,
     /// Sizes of memory in bytes.
     pub memory: Vec<u64>,
-    /// Which layouts.
-    pub layouts: Vec<Layout>,
     /// The device.
     pub profile: Profile,
     /// Where backing files go; should be a tmpfs.
@@ -125,6 +122,14 @@ pub struct Study {
     pub replays: Vec<Replay>,
 }
 
+/// Files of paths from the root of the site.
+struct Lists {
+    /// What is replayed.
+    log: PathBuf,
+    /// What was read in the week before, most often first.
+    demand: PathBuf,
+}
+
 /// The volume: several of ext4's groups of groups, so that a site may lie in one or in many.
 const VOLUME_BYTES: u64 = 8 << 30;
 /// The days by whose logs files are packed.
@@ -141,9 +146,17 @@ impl Plan {
     pub fn run(&self, interrupt: &AtomicBool) -> Result<Study> {
         let site = Site::new(self.extent);
         let log = site.log(DAY);
+        let week: Vec<&str> = WEEK.flat_map(|day| site.log(day)).collect();
+        let scratch = tempfile::tempdir().context("a place for lists")?;
+        let list = |name: &str, paths: &[&str]| -> Result<PathBuf> {
+            let path = scratch.path().join(name);
+            fs::write(&path, paths.join("\n") + "\n").context("write a list")?;
+            Ok(path)
+        };
+        let lists = Lists { log: list("log", &log)?, demand: list("demand", &by_demand(&week))? };
         let mut replays = Vec::new();
-        for &layout in &self.layouts {
-            self.replay(layout, &site, interrupt, &mut replays)
+        for layout in Layout::ALL {
+            self.replay(layout, &site, &lists, interrupt, &mut replays)
                 .with_context(|| String::from(layout.name()))?;
         }
         Ok(Study {
@@ -157,6 +170,7 @@ impl Plan {
         &self,
         layout: Layout,
         site: &Site,
+        lists: &Lists,
         interrupt: &AtomicBool,
         replays: &mut Vec<Replay>,
     ) -> Result<()> {
@@ -170,17 +184,8 @@ impl Plan {
             transport: Transport::default(),
         })?;
         volume.set_free(true);
-        let lists = tempfile::tempdir().context("a place for lists")?;
-        let list = |name: &str, paths: &[&str]| -> Result<PathBuf> {
-            let path = lists.path().join(name);
-            fs::write(&path, paths.join("\n") + "\n").context("write a list")?;
-            Ok(path)
-        };
-        let week: Vec<&str> = WEEK.flat_map(|day| site.log(day)).collect();
-        let demand = list("demand", &by_demand(&week))?;
-        let log = list("log", &site.log(DAY))?;
         self.make(layout, &volume, site)?;
-        self.arrange(layout, &volume, &demand)?;
+        self.arrange(layout, &volume, &lists.demand)?;
         volume.settle()?;
         let group = MemoryGroup::new()?;
         for &memory_bytes in &self.memory {
@@ -204,11 +209,11 @@ impl Plan {
                 let mut place = group.command(&self.place());
                 // Some is for names, inodes and the reader itself.
                 let limit = (memory_bytes / 4 * 3).to_string();
-                place.args(["warm", "--limit", &limit, "-"]).stdin(fs::File::open(&demand)?);
+                place.args(["warm", "--limit", &limit, "-"]).stdin(fs::File::open(&lists.demand)?);
                 run(place.current_dir(volume.root()))?;
             }
             let mut reader = group.command(Path::new("xargs"));
-            reader.arg("-a").arg(&log).args(["-d", "\\n", "cat"]);
+            reader.arg("-a").arg(&lists.log).args(["-d", "\\n", "cat"]).stdout(Stdio::null());
             run(reader.current_dir(volume.root()))?;
             let counted = counters()?.since(&at_first);
             replays.push(Replay {
@@ -257,15 +262,4 @@ impl Plan {
         volume.settle()?;
         run(command.arg("--trace").arg(list).current_dir(volume.root()))
     }
-}
-
-/// Runs a program that says nothing unless it fails.
-fn run(command: &mut Command) -> Result<()> {
-    let done = command.stdout(Stdio::null()).stderr(Stdio::piped()).output();
-    let done = done.with_context(|| format!("start {}", command.get_program().display()))?;
-    if !done.status.success() {
-        std::io::stderr().write_all(&done.stderr)?;
-        bail!("{command:?} ended with {}", done.status);
-    }
-    Ok(())
 }

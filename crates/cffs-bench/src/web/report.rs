@@ -5,7 +5,6 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use clap::ValueEnum;
 use serde::Serialize;
 
 use super::{Layout, Plan, Replay, Study};
@@ -30,10 +29,7 @@ impl Report {
         Report {
             machine: Machine::here(),
             versions: [Peer::Cffs, Peer::Ext4].map(|peer| peer.version(&plan.cffs)),
-            profile: plan
-                .profile
-                .to_possible_value()
-                .map_or_else(String::new, |it| it.get_name().to_owned()),
+            profile: plan.profile.name(),
             seed: plan.extent.seed,
             study,
         }

@@ -49,8 +49,8 @@ impl Volume {
         let is_due = progress.waited_from.elapsed() >= self.options.epoch_interval;
         if !is_due && self.is_early_due() {
             let written = self.run_early(&mut progress)?;
-            // What came meanwhile can go ahead as well. An epoch waits for the device more than once, and
-            // those who wait for one now have the lock before the next call.
+            // What came meanwhile can go ahead as well, since an epoch waits for the device more than once.
+            // Those who wait for one can have the lock in between.
             if written >= self.options.early_bytes && self.is_early_due() {
                 self.throttle.call();
                 return Ok(());

@@ -101,7 +101,7 @@ impl Preparation<'_> {
     /// That of the root directory lies there, too, and needs to be there no earlier than those of other
     /// directories, which lie among names.
     fn changes_table(&self) -> bool {
-        self.batch.values().any(|vnode| vnode.ino == InodeNo::EXTERNAL)
+        self.batch.keys().any(|(.., ino)| *ino == InodeNo::EXTERNAL)
     }
 
     /// Whether a new block of a directory has to be written without its names first: the inode of
