@@ -200,6 +200,56 @@ fn what_leads_to_contents_waits_for_them() {
     is_sound(&volume, &device);
 }
 
+/// The device works while an epoch is prepared, and has the contents before anything leads to them.
+#[test]
+fn an_epoch_begins_with_contents() {
+    let inner = MemoryDevice::new(128 * MIB);
+    mkfs::make(&inner, &MkfsOptions::default()).expect("mkfs");
+    let traced = Arc::new(TraceDevice::new(inner));
+    let device = Arc::new(HoldDevice::new(traced.clone()));
+    let options =
+        OpenOptions { epoch_interval: Duration::from_secs(3600), ..OpenOptions::default() };
+    let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
+    let volume = volume.expect("open");
+    let files = |from: u64, files: u64, len: u64| {
+        for file in from..from + files {
+            make(&volume, ROOT, &format!("{file}"), len);
+        }
+    };
+    files(0, 300, 4 * KIB);
+    volume.sync().expect("sync");
+
+    let epochs = volume.stats().epochs;
+    files(300, 300, 4 * KIB);
+    traced.start_recording();
+    let held = device.hold(RequestKind::Write);
+    thread::scope(|scope| {
+        let sync = scope.spawn(|| volume.sync());
+        assert!(device.wait_for_request(Duration::from_secs(60)), "nothing was written");
+        // While contents are written, changes go on, and the same epoch takes them.
+        files(600, 1, 4 * KIB);
+        drop(held);
+        sync.join().expect("no panic").expect("sync");
+    });
+    let events = traced.stop_recording();
+    let TraceEvent::Write { data, .. } = &events[0] else { panic!("{:?}", events[0]) };
+    assert_eq!(data.len() as u64, 300 * 4 * KIB, "contents, and nothing else");
+    assert!(events.contains(&TraceEvent::Barrier), "{events:?}");
+    assert_eq!(volume.stats().epochs, epochs + 1);
+    let before = traced.counts();
+    volume.sync().expect("sync");
+    assert_eq!(traced.counts().writes, before.writes, "nothing is left");
+
+    // A few wait for no one.
+    files(601, 8, 4 * KIB);
+    traced.start_recording();
+    volume.sync().expect("sync");
+    let written = |event: &&TraceEvent| matches!(event, TraceEvent::Write { .. });
+    let lens = traced.stop_recording();
+    assert!(lens.iter().filter(written).count() <= 4, "{lens:?}");
+    is_sound(&volume, &traced);
+}
+
 #[test]
 fn a_file_that_gave_back_space_early_is_not_left_behind() {
     let options = OpenOptions { early_bytes: 0, fsync_leaves_bytes: 0, ..OpenOptions::default() };

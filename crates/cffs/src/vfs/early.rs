@@ -6,7 +6,8 @@
 //! No barrier stands before the epoch's next phase but the one that this phase has anyway.
 //!
 //! Contents that may change or go soon are left alone, and so are those that would lie in pieces because
-//! the rest of them comes later ([`Volume::choose`]).
+//! the rest of them comes later ([`Volume::choose`]). When the epoch is due, all that is left goes first
+//! ([`Volume::write_contents_first`]), so that the device has work while inodes and names are prepared.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -52,6 +53,30 @@ impl Volume {
     }
 
     fn try_early(&self, progress: &mut Progress) -> Result<u64> {
+        let pages = self.write_chosen(progress, || self.choose())?;
+        if pages > 0 {
+            count(&self.calls.early_writes);
+        }
+        Ok(pages as u64 * u64::from(self.store().layout.block_bytes))
+    }
+
+    /// Writes the contents that an epoch is about to take, if they are enough to keep the device busy while
+    /// the rest of it is prepared.
+    pub(super) fn write_contents_first(&self, progress: &mut Progress) -> Result<()> {
+        let piece = self.store().cache.tuning().writing.piece_bytes;
+        let least = piece.min(self.options.early_bytes);
+        if self.store().dirty_bytes() >= least {
+            self.write_chosen(progress, || self.choose_all(least))?;
+        }
+        Ok(())
+    }
+
+    /// Places and writes what `choose` finds with the gate closed. Returns how many pages.
+    fn write_chosen(
+        &self,
+        progress: &mut Progress,
+        choose: impl FnOnce() -> Vec<Chosen>,
+    ) -> Result<usize> {
         let store = self.store();
         let epoch = store.epoch();
         let mut writes = WriteSet::default();
@@ -59,7 +84,7 @@ impl Volume {
         {
             let _gate = self.gate.write();
             let hints = std::mem::take(&mut progress.early.hints);
-            let chosen = self.choose();
+            let chosen = choose();
             let rewritten = rewritten(store, chosen.iter().map(|file| &file.vnode));
             let mut placer = Placer::new(store, hints, rewritten);
             for Chosen { vnode, positions, .. } in chosen {
@@ -75,9 +100,8 @@ impl Volume {
             progress.early.is_in_motion = true;
             store.write_ahead(writes)?;
             finish_writes(in_flight, epoch);
-            count(&self.calls.early_writes);
         }
-        Ok(pages as u64 * u64::from(store.layout.block_bytes))
+        Ok(pages)
     }
 
     /// What is written ahead, in the order in which it is to lie. Of large files the runs of new
@@ -95,8 +119,7 @@ impl Volume {
         let mut small: Vec<(Key, Chosen)> = Vec::new();
         for vnode in store.queued() {
             let file = vnode.state.read();
-            let is_data = !file.inode.is_dir() && !vnode.ino.is_system();
-            if !is_data || file.pages.dirty_count() == 0 || file.container.is_none() {
+            if !has_new_contents(&file) {
                 continue;
             }
             let rank = rank(&file);
@@ -116,6 +139,34 @@ impl Volume {
         chosen.sort_by_key(|file| file.rank);
         chosen
     }
+
+    /// All new contents, in the order in which they are to lie; none if they are less than `least` bytes.
+    fn choose_all(&self, least: u64) -> Vec<Chosen> {
+        let store = self.store();
+        let mut chosen = Vec::new();
+        let mut pages = 0;
+        for vnode in store.queued() {
+            let file = vnode.state.read();
+            if has_new_contents(&file) {
+                let positions: Vec<FileBlock> = file.pages.dirty_in(FileBlock::ALL).collect();
+                pages += positions.len() as u64;
+                let rank = rank(&file);
+                drop(file);
+                chosen.push(Chosen { rank, vnode, positions });
+            }
+        }
+        if pages * u64::from(store.layout.block_bytes) < least {
+            chosen.clear();
+        }
+        chosen.sort_by_key(|file| file.rank);
+        chosen
+    }
+}
+
+/// Whether a file has changed pages, and a name.
+fn has_new_contents(file: &VnodeState) -> bool {
+    let is_data = !file.inode.is_dir() && !file.inode.ino.is_system();
+    is_data && file.pages.dirty_count() > 0 && file.container.is_some()
 }
 
 /// The small files that may be written, of all in the order in which they were changed.

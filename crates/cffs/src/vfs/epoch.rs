@@ -2,7 +2,8 @@
 //!
 //! An epoch starts with the gate closed: in memory alone, changed pages are placed, inodes are put
 //! into their sectors, and a snapshot is taken of all that is to be written. Then the gate opens,
-//! and the snapshot is written, phase by phase, while new changes go on in the next epoch.
+//! and the snapshot is written, phase by phase, while new changes go on in the next epoch. Many new
+//! contents go to the device before that ([`Volume::write_contents_first`]).
 //!
 //! ```text
 //!   gate closed            gate open
@@ -88,6 +89,11 @@ impl Volume {
 
     fn try_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
         let step = &self.store().cache.step;
+        // An fsync leaves behind what others stream, which is not known before the gate is closed.
+        if kind != EpochKind::Wanted {
+            step.set(Some(Step::Writing(Phase::New)));
+            self.write_contents_first(progress)?;
+        }
         step.set(Some(Step::Gate));
         let prepared = {
             let _gate = self.gate.write();
