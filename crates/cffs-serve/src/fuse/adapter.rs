@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use cffs::caller;
 use cffs::error::Error;
+use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
+use cffs::vfs::AsUser;
 use cffs::vfs::types::{self, NewKind, Unprivileged};
-use cffs::vfs::{self, AsUser};
 use fuse_ring::protocol::{
     AttrReply, Context, CopyFileRange, Create, Entry, Fallocate, FileHandle, Ioctl, Listing,
     ListingPlus, NodeId, Opcode, Open, OpenFlags, Opened, Read, Release, Rename, SetAttr, SetXattr,
@@ -27,11 +28,12 @@ use super::farewell::Farewells;
 use super::follow::View;
 use super::groups;
 use super::guarded::Guarded;
+use super::interest::Interest;
 use super::ioctl;
 use super::recording::Ask;
 use super::reporting::Piece;
 use super::shown::{Held, Shown};
-use super::translate;
+use super::translate::{self, errno, ino};
 use super::watch::Watch;
 
 /// Cookies of the two entries that the volume does not store. Its own are moved by this many.
@@ -53,6 +55,7 @@ pub struct Adapter {
     closing: Arc<Closing>,
     watch: Arc<Watch>,
     caches: KernelCaches,
+    interest: Interest,
     /// For how long the kernel may believe what it is told.
     ttl: Duration,
     block_bytes: u32,
@@ -71,7 +74,8 @@ impl Adapter {
         ttl: Duration,
     ) -> Adapter {
         let block_bytes = volume.hold().superblock().block_bytes;
-        Adapter { volume, control, closing, watch, caches, ttl, block_bytes }
+        let interest = Interest::new();
+        Adapter { volume, control, closing, watch, caches, interest, ttl, block_bytes }
     }
 
     /// An inode by its number alone. One without a name can be found as long as the kernel has not said that
@@ -152,20 +156,6 @@ fn unprivileged(cx: &Context<'_>, attr: &types::Attr) -> Unprivileged {
     if is_member { Unprivileged::Member } else { Unprivileged::Stranger }
 }
 
-fn ino(node: NodeId) -> InodeNo {
-    InodeNo(node.0)
-}
-
-/// The number of an error for the kernel. Those that are not the caller's doing are logged.
-fn errno(operation: &'static str) -> impl Fn(Error) -> Errno {
-    move |error| {
-        if matches!(error, Error::Io(_) | Error::Corruption(_)) {
-            tracing::error!(operation, %error, "failed");
-        }
-        Errno::from_raw_os_error(vfs::errno(&error))
-    }
-}
-
 impl Handler for Adapter {
     fn arrived(&self, opcode: Opcode, node: NodeId, process: u32) {
         caller::set_process(process);
@@ -199,7 +189,11 @@ impl Handler for Adapter {
                 found => found,
             },
         };
-        found.map(|attr| self.entry(&attr)).map_err(errno("lookup"))
+        let attr = found.map_err(errno("lookup"))?;
+        if attr.file_type != FileType::Directory {
+            self.caches.drop_listings(self.interest.looked_up(ino(parent)));
+        }
+        Ok(self.entry(&attr))
     }
 
     fn getattr(&self, _: &Context<'_>, node: NodeId, _: Option<FileHandle>) -> Result<AttrReply> {
@@ -439,9 +433,12 @@ impl Handler for Adapter {
             }
             from = cookie;
         }
+        let interest = self.interest.list(ino(node));
+        let plus: types::Plus<'_> =
+            &|entry| entry.file_type == FileType::Directory || interest.wants_inode();
         self.on(node, |view| {
             let start = from - DOT_DOT;
-            view.volume.read_dir(ino(node), start, true, &mut |entry| {
+            view.volume.read_dir_plus(ino(node), start, Some(plus), &mut |entry| {
                 let cookie = entry.cookie + DOT_DOT;
                 let pushed = match &entry.attr {
                     Some(attr) => listing.push(&self.entry(attr), cookie, entry.name),

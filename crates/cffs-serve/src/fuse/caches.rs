@@ -9,7 +9,9 @@
 
 use std::io;
 use std::sync::Arc;
+use std::thread;
 
+use cffs::units::InodeNo;
 use fuse_ring::protocol::NodeId;
 use fuse_ring::{CachedData, CachedName, Notifier, Unmount, Unmounter};
 use parking_lot::RwLock;
@@ -29,6 +31,24 @@ impl KernelCaches {
     /// The means to notify the kernel, once the volume is mounted.
     pub(super) fn notifier(&self) -> Option<Notifier> {
         self.0.read().as_ref().map(|(notifier, _)| notifier.clone())
+    }
+
+    /// The kernel is to ask anew for the listings of these directories, soon: by a thread of its own, since
+    /// one that serves requests must not wait for a lock of the kernel.
+    pub(super) fn drop_listings(&self, directories: Vec<InodeNo>) {
+        let Some(notifier) = self.notifier().filter(|_| !directories.is_empty()) else { return };
+        let drop_all = move || {
+            for dir in directories {
+                // Where that fails, names are looked up one by one.
+                if notifier.inval_inode(NodeId(dir.0), CachedData::From(0)).is_err() {
+                    return;
+                }
+            }
+        };
+        let spawned = thread::Builder::new().name("listings".into()).spawn(drop_all);
+        if let Err(error) = spawned {
+            tracing::debug!(%error, "listings of names alone stay in the kernel");
+        }
     }
 }
 

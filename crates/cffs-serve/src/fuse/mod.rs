@@ -45,6 +45,7 @@ mod follow;
 mod groups;
 mod guarded;
 pub(crate) mod identity;
+mod interest;
 mod ioctl;
 mod loop_device;
 pub mod recording;

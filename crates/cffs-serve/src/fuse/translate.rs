@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use cffs::clock::Timestamp;
+use cffs::error::Error;
+use cffs::units::InodeNo;
+use cffs::vfs;
 use cffs::vfs::types::{
     self, AllocateMode, NewFile, NewKind, RenameMode, SeekFor, StatFs, Unprivileged, XattrMode,
 };
@@ -30,6 +33,21 @@ const PERMISSIONS_MASK: u32 = 0o7777;
 /// The handle of a file that is written past the page cache. All others are opened by the kernel itself
 /// or as it would do that, and have the handle 0.
 pub const UNCACHED: FileHandle = FileHandle(1);
+
+/// The kernel's name for an inode is the inode's number.
+pub fn ino(node: NodeId) -> InodeNo {
+    InodeNo(node.0)
+}
+
+/// The number of an error for the kernel. Those that are not the caller's doing are logged.
+pub fn errno(operation: &'static str) -> impl Fn(Error) -> Errno {
+    move |error| {
+        if matches!(error, Error::Io(_) | Error::Corruption(_)) {
+            tracing::error!(operation, %error, "failed");
+        }
+        Errno::from_raw_os_error(vfs::errno(&error))
+    }
+}
 
 /// What the kernel asks to be made.
 pub fn new_file<'a>(cx: &Context<'_>, kind: NewKind<'a>, mode: u32, umask: u32) -> NewFile<'a> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::types::Plus;
 use super::{Attr, DirEntry, NewFile, NewKind, RenameMode, Volume, acl, count, keys};
 use crate::alloc::Spender;
 use crate::caller;
@@ -494,6 +495,22 @@ impl Volume {
         plus: bool,
         visit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<()> {
+        let all: Plus<'_> = &|_| true;
+        self.read_dir_plus(dir, cookie, plus.then_some(all), visit)
+    }
+
+    /// The same with the attributes of those entries alone that `plus` chooses, if of any.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Volume::read_dir`].
+    pub fn read_dir_plus(
+        &self,
+        dir: InodeNo,
+        cookie: u64,
+        plus: Option<Plus<'_>>,
+        visit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
+    ) -> Result<()> {
         let _op = self.enter(OpKind::List, dir);
         count(&self.calls.dir_reads);
         self.list(dir, cookie, plus, visit)
@@ -504,13 +521,13 @@ impl Volume {
         &self,
         dir: InodeNo,
         cookie: u64,
-        plus: bool,
+        plus: Option<Plus<'_>>,
         visit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<()> {
         let vnode = self.vnode(dir)?;
         self.readahead.before_read(self.store(), &vnode);
         let state = vnode.state.read();
-        if plus && cookie == 0 {
+        if plus.is_some() && cookie == 0 {
             self.readahead.before_listing(self.store(), &state);
         }
         let listed = self.names.read_dir(&state, cookie, &mut |visited| {
@@ -521,7 +538,7 @@ impl Volume {
                 cookie: visited.cookie,
                 attr: None,
             };
-            if !plus {
+            if !plus.is_some_and(|wants_attr| wants_attr(&entry)) {
                 return Ok(visit(&entry));
             }
             // The reference comes before the visit, so that nobody deletes the file in between.

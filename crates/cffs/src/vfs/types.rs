@@ -198,6 +198,9 @@ pub struct DirEntry<'a> {
     pub attr: Option<Attr>,
 }
 
+/// Chooses the entries that `read_dir_plus` visits with their attributes.
+pub type Plus<'a> = &'a dyn Fn(&DirEntry<'_>) -> bool;
+
 /// Sizes of the volume, as `statvfs` shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatFs {

@@ -226,7 +226,7 @@ impl Regrouping<'_> {
     /// The regular files and the directories in a directory, in its order.
     fn list(&self, dir: InodeNo) -> Result<(Vec<InodeNo>, Vec<InodeNo>)> {
         let (mut files, mut directories) = (Vec::new(), Vec::new());
-        self.volume.list(dir, 0, false, &mut |entry| {
+        self.volume.list(dir, 0, None, &mut |entry| {
             match entry.file_type {
                 FileType::Regular => files.push(entry.ino),
                 FileType::Directory => directories.push(entry.ino),

@@ -1,0 +1,163 @@
+//! Whether callers look at what they list.
+//!
+//! A listing may carry, beside each name, what a lookup of it would answer. That spares a program that
+//! goes on to look at the files (`ls -l`, `du`, `rm -r`) a request for each; but one that lists names alone
+//! (`find -name`) has an inode entered for each, in the kernel and here, which is forgotten unseen. The
+//! kernel decides for all but the first part of a listing, by whether the directory's names were looked up
+//! meanwhile. The first part always asks for inodes, and most directories are no longer.
+//!
+//! So a sample of the names comes without its inode: if somebody looks at files of that directory, it is
+//! looked up. When no sample of many was, names come alone, until some of them are looked up, or nothing
+//! has been listed for a while. Then the kernel, which keeps listings, is to drop those of names alone.
+//!
+//! Directories always come with their inodes: what lists a tree goes on to open them.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::mem;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use cffs::units::InodeNo;
+use parking_lot::RwLock;
+
+#[cfg(test)]
+mod tests;
+
+/// One name in so many is a sample.
+const NAMES_PER_SAMPLE: u32 = 128;
+
+/// So many samples in a row that nobody looked up: then names come alone.
+const UNSEEN_MAX: u32 = 16;
+
+/// So many names that came alone are looked up: then listings of them are dropped.
+const LOOKS: u32 = 4;
+
+/// After such a pause other programs list, of which nothing is known.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Directories that are remembered, 16 bytes each.
+const DIRECTORIES_MAX: usize = 4096;
+
+/// What is known of the programs that list.
+///
+/// Its numbers order nothing, and a wrong guess costs a request.
+pub(super) struct Interest {
+    started: Instant,
+    /// When a listing began last, in milliseconds since the start.
+    listed_ms: AtomicU64,
+    /// Names that were listed, to choose samples by.
+    names: AtomicU32,
+    /// Samples since a name was looked up where some came alone.
+    unseen: AtomicU32,
+    /// Such names that were looked up.
+    looks: AtomicU32,
+    /// Where names came alone: all of them, or samples.
+    alone: RwLock<HashMap<InodeNo, Alone>>,
+    /// Whether there is such a directory.
+    is_any_alone: AtomicBool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Alone {
+    All,
+    Samples,
+}
+
+/// One request for a part of a listing.
+pub(super) struct Listing<'a> {
+    interest: &'a Interest,
+    dir: InodeNo,
+    looks: bool,
+    names: Cell<u32>,
+    samples: Cell<u32>,
+    alone: Cell<Option<Alone>>,
+}
+
+impl Interest {
+    /// Of programs of which nothing is known: they look.
+    pub fn new() -> Interest {
+        Interest {
+            started: Instant::now(),
+            listed_ms: AtomicU64::new(0),
+            names: AtomicU32::new(0),
+            unseen: AtomicU32::new(0),
+            looks: AtomicU32::new(0),
+            alone: RwLock::default(),
+            is_any_alone: AtomicBool::new(false),
+        }
+    }
+
+    /// A part of a directory is listed.
+    pub fn list(&self, dir: InodeNo) -> Listing<'_> {
+        self.list_at(dir, self.started.elapsed())
+    }
+
+    fn list_at(&self, dir: InodeNo, now: Duration) -> Listing<'_> {
+        let now_ms = now.as_millis() as u64;
+        let before_ms = self.listed_ms.swap(now_ms, Ordering::Relaxed);
+        if now_ms.saturating_sub(before_ms) > PAUSE.as_millis() as u64 {
+            self.unseen.store(0, Ordering::Relaxed);
+        }
+        Listing {
+            interest: self,
+            dir,
+            looks: self.unseen.load(Ordering::Relaxed) < UNSEEN_MAX,
+            names: Cell::new(self.names.load(Ordering::Relaxed)),
+            samples: Cell::new(0),
+            alone: Cell::new(None),
+        }
+    }
+
+    /// A file was looked up by its name in a directory. Returns the directories whose listings in the
+    /// kernel are to be dropped, mostly none.
+    pub fn looked_up(&self, dir: InodeNo) -> Vec<InodeNo> {
+        if !self.is_any_alone.load(Ordering::Relaxed) || !self.alone.read().contains_key(&dir) {
+            return Vec::new();
+        }
+        self.unseen.store(0, Ordering::Relaxed);
+        if self.looks.fetch_add(1, Ordering::Relaxed) + 1 < LOOKS {
+            return Vec::new();
+        }
+        let mut alone = self.alone.write();
+        self.looks.store(0, Ordering::Relaxed);
+        self.is_any_alone.store(false, Ordering::Relaxed);
+        let directories = mem::take(&mut *alone).into_iter();
+        directories.filter(|(_, what)| *what == Alone::All).map(|(dir, _)| dir).collect()
+    }
+}
+
+impl Listing<'_> {
+    /// Whether the next file comes with its inode.
+    pub fn wants_inode(&self) -> bool {
+        let name = self.names.get();
+        self.names.set(name.wrapping_add(1));
+        let is_sample = name % NAMES_PER_SAMPLE == NAMES_PER_SAMPLE - 1;
+        self.samples.set(self.samples.get() + u32::from(is_sample));
+        if !self.looks {
+            self.alone.set(Some(Alone::All));
+        } else if is_sample {
+            self.alone.set(Some(Alone::Samples));
+        }
+        self.looks && !is_sample
+    }
+}
+
+impl Drop for Listing<'_> {
+    fn drop(&mut self) {
+        let interest = self.interest;
+        interest.names.store(self.names.get(), Ordering::Relaxed);
+        interest.unseen.fetch_add(self.samples.get(), Ordering::Relaxed);
+        let Some(what) = self.alone.get() else { return };
+        let mut alone = interest.alone.write();
+        if alone.len() >= DIRECTORIES_MAX {
+            alone.clear();
+        }
+        // The parts of one listing may differ.
+        let before = alone.insert(self.dir, what);
+        if before == Some(Alone::All) {
+            alone.insert(self.dir, Alone::All);
+        }
+        interest.is_any_alone.store(true, Ordering::Relaxed);
+    }
+}
