@@ -123,7 +123,8 @@ fn mount_a_volume(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command
     let refused = fail(1, &mut run(&["restart", at]));
     assert!(refused.contains("not restarted") && refused.contains("object store"), "{refused}");
     scratch.umount();
-    wait_for(|| run(&["fsck", "-p", url]).output().is_ok_and(|output| output.status.success()));
+    // With the unmount the volume is released.
+    succeed(&mut run(&["fsck", "-p", url]));
     assert_eq!(succeed(&mut run(&["cat", url, "/more/d/small"])), "changed");
     succeed(&mut run(&["fsck", "-n", "-f", "--contents", url]));
 }
@@ -434,6 +435,57 @@ fn a_key_that_may_only_read() {
         assert_eq!(fs::read(scratch.mountpoint().join("in/d/small")).expect("there"), b"contents");
         scratch.umount();
     }
+}
+
+/// Keys, region and endpoint from files as Amazon's tools have them; and nothing that is logged or printed,
+/// at the level that logs most, has a key's secret or token.
+#[test]
+fn a_profile_and_its_secrets() {
+    let scratch = Scratch::new();
+    let Some(gateway) = Gateway::start(&scratch) else { return };
+    let [credentials, config] = ["credentials", "config"].map(|name| scratch.path().join(name));
+    let keys = |secret: &str| {
+        let file = format!("[tests]\naws_access_key_id=tests\naws_secret_access_key={secret}\n");
+        fs::write(&credentials, file).expect("written");
+    };
+    let endpoint = &gateway.endpoint;
+    let file = format!("[profile tests]\nregion = us-east-1\nendpoint_url = {endpoint}\n");
+    fs::write(&config, file).expect("written");
+    let cffs = |profile: &str, arguments: &[&str]| {
+        let mut command = scratch.cffs([]);
+        command.args(arguments).env("AWS_PROFILE", profile).env("AWS_ALLOW_HTTP", "true");
+        command.env("AWS_SHARED_CREDENTIALS_FILE", &credentials).env("AWS_CONFIG_FILE", &config);
+        command.env("CFFS_LOG", "trace");
+        command
+    };
+    let secrets = ["only for tests", "another secret", "a token"];
+    let is_silent = |said: &str| {
+        for secret in secrets {
+            assert!(!said.contains(secret), "{secret} is shown: {said}");
+        }
+    };
+    keys("only for tests");
+    let url = "s3://bucket/tree";
+    let made = cffs("tests", &["mkfs", "--size", "1G", url]).output().expect("it starts");
+    assert!(made.status.success(), "{made:?}");
+    is_silent(&String::from_utf8_lossy(&[made.stdout, made.stderr].concat()));
+    if can_mount() {
+        let directory = scratch.mountpoint();
+        let at = directory.to_str().expect("UTF-8");
+        succeed(&mut cffs("tests", &["mount", "-o", &scratch.log_option(), url, at]));
+        fs::write(directory.join("file"), b"contents").expect("written");
+        scratch.umount();
+        let logged = fs::read_to_string(scratch.path().join("log")).expect("logged");
+        assert!(logged.contains("TRACE"), "the level that logs most: {logged}");
+        is_silent(&logged);
+    }
+    keys("another secret\naws_session_token=a token");
+    let refused = cffs("tests", &["ls", url]).output().expect("it starts");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("these credentials"), "{said}");
+    is_silent(&said);
+    let none = fail(1, &mut cffs("none", &["ls", url]));
+    assert!(none.contains("there is no profile none in ~/.aws"), "{none}");
 }
 
 /// The signature of a request has its time, so a clock that is wrong is refused, and named.

@@ -227,6 +227,36 @@ fn one_that_was_killed_goes_on() {
     assert_eq!([copied, same], [0, u64::from(FILES)]);
 }
 
+/// One that is interrupted closes the volume: the next goes on, and takes nothing over.
+#[test]
+fn one_that_was_interrupted_goes_on() {
+    let published = Published::new();
+    let tree = published.scratch.path().join("tree");
+    fs::create_dir_all(&tree).expect("made");
+    for number in 0..FILES {
+        fs::write(tree.join(number.to_string()), vec![number; MIB]).expect("written");
+    }
+    // The first publish is another code than later ones.
+    for (name, signal, code) in [("1", "-INT", 130), ("2", "-TERM", 130)] {
+        let before = published.stored_bytes();
+        let mut command = published.publish(&tree, name);
+        let publish = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn();
+        let publish = publish.expect("it starts");
+        wait_for(|| published.stored_bytes() > before + 8 * MIB as u64);
+        let sent = Command::new("kill").args([signal, &publish.id().to_string()]).status();
+        assert!(sent.expect("it starts").success());
+        let ended = publish.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(ended.status.code(), Some(code), "{said}");
+        assert_eq!(said, "cffs publish: interrupted; the same command goes on from here\n");
+        assert_eq!(succeed(published.scratch.cffs(["snapshot", "ls"]).arg(&published.url)), "");
+    }
+    let [copied, same, removed] = published.done(&tree, "3");
+    assert!(copied > 0 && same > 0, "{copied} {same}");
+    assert_eq!([copied + same, removed], [u64::from(FILES), 0]);
+    published.is("3", &tree);
+}
+
 /// A file that cannot be read makes no version, and what the volume has of it stays.
 #[test]
 fn what_cannot_be_read_is_not_published() {

@@ -246,6 +246,10 @@ impl BlockDevice for LogDevice {
         PARALLEL as u32
     }
 
+    fn give_back(&self) -> io::Result<()> {
+        Ok(self.release()?)
+    }
+
     fn grow(&self, size_bytes: u64) -> io::Result<()> {
         let mut state = self.state.write();
         if size_bytes > state.size_bytes {

@@ -212,8 +212,12 @@ impl From<Error> for io::Error {
 }
 
 const UNKNOWN_CREDENTIALS: &str = "the store does not know these credentials: check AWS_ACCESS_KEY_ID and \
-     AWS_SECRET_ACCESS_KEY, for gs:// GOOGLE_APPLICATION_CREDENTIALS, for az:// AZURE_STORAGE_ACCOUNT and \
-     AZURE_STORAGE_KEY";
+     AWS_SECRET_ACCESS_KEY or the profile in ~/.aws, for gs:// GOOGLE_APPLICATION_CREDENTIALS, for az:// \
+     AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY";
+
+/// Codes of answers to requests of which the keys or the token are not known.
+const OF_CREDENTIALS: [&str; 4] =
+    ["SignatureDoesNotMatch", "InvalidAccessKeyId", "InvalidToken", "ExpiredToken"];
 
 /// What the store answered, in one line, with what to do about it.
 fn explain(error: &StoreError) -> String {
@@ -231,7 +235,7 @@ fn explain(error: &StoreError) -> String {
         _ if code == "RequestTimeTooSkewed" => "set the clock of this machine",
         _ if is_full(error) => "make room in the store, or have its quota raised",
         StoreError::Unauthenticated { .. } => UNKNOWN_CREDENTIALS,
-        _ if ["SignatureDoesNotMatch", "InvalidAccessKeyId"].contains(&code) => UNKNOWN_CREDENTIALS,
+        _ if OF_CREDENTIALS.contains(&code) => UNKNOWN_CREDENTIALS,
         StoreError::PermissionDenied { .. } => {
             "these credentials may not do that: a writer needs to get, put, list and delete, a reader to get \
              and list"

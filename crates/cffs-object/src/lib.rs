@@ -7,6 +7,7 @@
 //! | module | offers |
 //! | --- | --- |
 //! | `location` | URLs, and the clients that belong to them |
+//! | `profile` | credentials as Amazon's own tools keep them |
 //! | `requests` | counting requests, where they are charged for |
 //! | `store` | requests that wait, and what failed of them in words |
 //! | `extents` | a map from ranges of the device to where their bytes lie |
@@ -39,6 +40,7 @@ mod follow;
 mod format;
 mod history;
 mod location;
+mod profile;
 mod requests;
 mod state;
 mod store;

@@ -5,7 +5,6 @@ use std::path::Path as HostPath;
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::AmazonS3Builder;
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::local::LocalFileSystem;
@@ -15,13 +14,15 @@ use url::Url;
 
 use crate::cache::DiskCache;
 use crate::error::Error;
+use crate::profile;
 use crate::requests::{Counter, CountingConnector};
 use crate::store::{Client, Store};
 
 /// How long the client itself repeats a request; after that it is for the protocol to look what came of it.
 const RETRY_FOR: Duration = Duration::from_secs(20);
 
-type Built = object_store::Result<Arc<dyn ObjectStore>>;
+/// A client, or what is wrong with the environment or the profile.
+type Built = Result<Arc<dyn ObjectStore>, String>;
 
 /// Where a volume lies: a store and a prefix in it.
 #[derive(Clone)]
@@ -45,7 +46,8 @@ impl Location {
     ///
     /// Credentials, region and endpoint are taken from the environment, under the names that each store's own
     /// tools use (of S3 `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`,
-    /// `AWS_ENDPOINT_URL`, and `AWS_ALLOW_HTTP=true` for one without TLS). A URL has none.
+    /// `AWS_ENDPOINT_URL`, and `AWS_ALLOW_HTTP=true` for one without TLS), and for S3 from the profile in
+    /// `~/.aws` that `AWS_PROFILE` names. A URL has none.
     ///
     /// # Errors
     ///
@@ -136,7 +138,7 @@ impl Location {
             "az" => azure(bucket, &counter),
             _ => s3(bucket, &counter),
         };
-        let store = store.map_err(|error| wrong(text, error.to_string()))?;
+        let store = store.map_err(|why| wrong(text, why))?;
         let prefix =
             Path::from_url_path(url.path()).map_err(|error| wrong(text, error.to_string()))?;
         let (name, root) = (text.to_owned(), format!("{scheme}://{bucket}"));
@@ -167,11 +169,11 @@ fn retry() -> RetryConfig {
 }
 
 fn s3(bucket: &str, counter: &Counter) -> Built {
-    let store = AmazonS3Builder::from_env()
+    let store = profile::s3_builder()?
         .with_bucket_name(bucket)
         .with_http_connector(CountingConnector(counter.clone()))
         .with_retry(retry());
-    Ok(Arc::new(store.build()?))
+    Ok(Arc::new(store.build().map_err(|error| error.to_string())?))
 }
 
 fn google(bucket: &str, counter: &Counter) -> Built {
@@ -179,7 +181,7 @@ fn google(bucket: &str, counter: &Counter) -> Built {
         .with_bucket_name(bucket)
         .with_http_connector(CountingConnector(counter.clone()))
         .with_retry(retry());
-    Ok(Arc::new(store.build()?))
+    Ok(Arc::new(store.build().map_err(|error| error.to_string())?))
 }
 
 fn azure(container: &str, counter: &Counter) -> Built {
@@ -196,7 +198,7 @@ fn azure(container: &str, counter: &Counter) -> Built {
             store = store.with_config(key, value);
         }
     }
-    Ok(Arc::new(store.build()?))
+    Ok(Arc::new(store.build().map_err(|error| error.to_string())?))
 }
 
 /// A client that does not count its requests.

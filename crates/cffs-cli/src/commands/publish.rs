@@ -1,21 +1,27 @@
 //! `cffs publish`: a tree as a version of a volume in an object store.
 
 use std::ffi::OsStr;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use anyhow::{Context, bail};
 use cffs::clock::{Clock, SystemClock};
 use cffs::device::{BlockDevice, Geometry};
-use cffs::files::{self, CopyCause, CopyError, CopyOptions, Files};
+use cffs::files::{self, CopyCause, CopyError, CopyOptions, Files, Observer};
 use cffs::mkfs::{self, MkfsOptions};
+use cffs::vfs::Volume;
 use cffs::vfs::types::OpenOptions;
 use cffs_object::{Location, LogDevice, versions};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::import::Watcher;
 use super::mkfs::STORE_SECTOR_BYTES;
@@ -24,13 +30,16 @@ use crate::mirror::{Directory, Done, Image, Mirror, Source};
 use crate::output::{self, counted, note, say};
 use crate::{image, progress, size};
 
+/// Of a program that was interrupted, by the convention of shells.
+const EXIT_CODE: i32 = 130;
+
 /// Make a tree a version of a volume in an object store
 ///
 /// Makes the volume the same as the tree, and keeps that as the version NAME, which any number of
 /// machines can mount. The volume is made if there is none. Only what differs is sent: a file of the
 /// same type, size and time of change counts as the same, and what is gone from the tree is removed
 /// from the volume; versions that are kept have it still. After an interruption the same command goes on
-/// where it was.
+/// where it was; one that was killed has not released the volume, so the next needs --take-over.
 ///
 /// The tree must not be changed meanwhile. A file of which only extended attributes have changed
 /// counts as the same. If a file cannot be read, the version is not made.
@@ -72,7 +81,9 @@ impl Publish {
         };
         let source = self.source()?;
         let files = self.open(&at.volume(), name).with_context(of)?;
-        let done = self.send(&files, &source);
+        let interrupt = Interrupt::hear(files.volume())?;
+        let done = self.send(&files, &source, &interrupt);
+        interrupt.end_if_set();
         let closed = files.close();
         let done = done?;
         closed.with_context(of)?;
@@ -130,12 +141,13 @@ impl Publish {
         Ok(device)
     }
 
-    fn send(&self, files: &Files, source: &From) -> anyhow::Result<Done> {
+    fn send(&self, files: &Files, source: &From, interrupt: &Interrupt) -> anyhow::Result<Done> {
         let is_silent = self.quiet || self.json;
         match source {
             From::Directory(Directory(path)) if files.read_dir("/")?.is_empty() => {
                 let watcher = Watcher::new("publishing", is_silent);
-                let copied = files::import(files, path, b"/", &CopyOptions::default(), &watcher);
+                let watch = Uninterrupted { watcher: &watcher, interrupt };
+                let copied = files::import(files, path, b"/", &CopyOptions::default(), &watch);
                 watcher.finish();
                 let made = copied?;
                 Ok(Done {
@@ -155,7 +167,7 @@ impl Publish {
     }
 
     fn mirror(&self, files: &Files, source: &dyn Source, is_silent: bool) -> anyhow::Result<Done> {
-        let bar = progress::counter("publishing", None, "files", is_silent);
+        let bar = progress::counter("publishing", None, "entries", is_silent);
         let watch = |path: &[u8], failed: Option<&CopyCause>| watch(&bar, path, failed);
         let done = Mirror::new(files, source, &watch).run();
         bar.finish_and_clear();
@@ -175,13 +187,70 @@ impl Publish {
             say!(
                 "{}: {} copied ({}), {} the same, {} removed",
                 self.kept.display(),
-                counted(done.copied, "file"),
+                counted(done.copied, "entry"),
                 size::show(done.bytes),
                 done.same,
                 done.removed
             )?;
         }
         Ok(())
+    }
+}
+
+/// A SIGINT or SIGTERM closes the volume, so that the next publish need not take it over, and ends the
+/// program; a second one ends it at once.
+struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    fn hear(volume: &Arc<Volume>) -> anyhow::Result<Interrupt> {
+        let flag = Arc::new(AtomicBool::new(false));
+        let (mut heard, sender) = UnixStream::pair()?;
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register_conditional_shutdown(signal, EXIT_CODE, flag.clone())?;
+            signal_hook::flag::register(signal, flag.clone())?;
+            signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
+        }
+        let volume = Arc::clone(volume);
+        thread::spawn(move || {
+            if heard.read_exact(&mut [0]).is_err() {
+                return;
+            }
+            match volume.close() {
+                Ok(()) => note!("cffs publish: interrupted; the same command goes on from here"),
+                Err(error) => note!("cffs publish: interrupted: {error}"),
+            }
+            process::exit(EXIT_CODE);
+        });
+        Ok(Interrupt(flag))
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// What failed because the volume is being closed is no failure, and that ends the program.
+    fn end_if_set(&self) {
+        while self.is_set() {
+            thread::park();
+        }
+    }
+}
+
+/// Shows what is copied, and what fails until there is an interrupt.
+struct Uninterrupted<'a> {
+    watcher: &'a Watcher,
+    interrupt: &'a Interrupt,
+}
+
+impl Observer for Uninterrupted<'_> {
+    fn copied(&self, path: &Path, bytes: u64) {
+        self.watcher.copied(path, bytes);
+    }
+
+    fn failed(&self, error: &CopyError) {
+        if !self.interrupt.is_set() {
+            self.watcher.failed(error);
+        }
     }
 }
 

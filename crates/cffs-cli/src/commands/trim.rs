@@ -84,8 +84,9 @@ impl Trim {
         let options = OpenOptions::default();
         let volume = image::open_volume(&self.target, Arc::clone(&device), options)?;
         let trimmed = volume.trim(0..u64::MAX, self.minimum);
+        // Closing releases the volume, so that is the last.
+        let swept = trimmed.map(|_| device.collect());
         volume.close()?;
-        trimmed?;
-        Ok(device.collect()?.bytes)
+        Ok(swept??.bytes)
     }
 }

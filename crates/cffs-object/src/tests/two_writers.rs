@@ -17,6 +17,44 @@ fn a_volume_that_is_claimed_is_refused() {
     assert!(LogDevice::open(&at(store), OpenOptions::default()).is_ok());
 }
 
+/// What closes a volume releases it, also while somebody holds it: a server does until its process ends,
+/// which may be after its caller was given its word. A release that fails is an error of the close.
+#[test]
+fn a_volume_that_was_closed_is_released() {
+    let store = Arc::new(FaultStore::new());
+    let device = Arc::new(made(&store));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let files = files_on(device.clone());
+    files.create("/a").expect("created");
+    files.close().expect("closed");
+    let next = LogDevice::open(&at(store.clone()), OpenOptions::default()).expect("released");
+    files.close().expect("as before");
+    drop((files, device));
+    let files = files_on(Arc::new(next));
+    files.volume().sync().expect("the last to be synced");
+    drop(files);
+
+    // What a close puts last is the release, the map and the hint.
+    let soft = OpenOptions { patience: Some(Duration::ZERO), ..OpenOptions::default() };
+    let close_with = |fault: Option<usize>| {
+        let device = Arc::new(LogDevice::open(&at(store.clone()), soft).expect("released"));
+        let files = files_on(device.clone());
+        let before = device.requests().puts;
+        store.set_faults((0..16).map(|put| (Some(put) == fault).then_some(Fault::RequestLost)));
+        let closed = files.close();
+        store.set_faults([].into_iter());
+        (closed, (device.requests().puts - before) as usize, files.volume().latched())
+    };
+    let (closed, puts, _) = close_with(None);
+    closed.expect("closed");
+    let (closed, _, latched) = close_with(Some(puts - 3));
+    assert!(closed.is_err(), "it is not released");
+    assert_eq!(latched, None, "all else was written");
+    let refused = LogDevice::open(&at(store.clone()), soft).map(drop);
+    assert!(matches!(refused, Err(Error::Claimed { .. })), "{refused:?}");
+    LogDevice::open(&at(store.clone()), TAKE_OVER).map(drop).expect("taken over");
+}
+
 /// The first writer was paused when the second took over; what it then says is acknowledged to nobody,
 /// however often it tries, and changes nothing.
 #[test]

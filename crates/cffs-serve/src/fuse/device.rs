@@ -41,6 +41,11 @@ impl<D: BlockDevice> BlockDevice for WatchedDevice<D> {
         self.0.discard(offset, len)
     }
 
+    fn give_back(&self) -> io::Result<()> {
+        let _job = self.1.device(DeviceCall::Flush, 0, 0);
+        self.0.give_back()
+    }
+
     fn below(&self) -> Option<&dyn BlockDevice> {
         Some(&self.0)
     }

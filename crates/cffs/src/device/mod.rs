@@ -154,6 +154,13 @@ pub trait BlockDevice: Send + Sync {
         }
     }
 
+    /// Gives up what keeps others from writing the device, as the last thing that its user does with it:
+    /// later writes may fail. What was synced stays. For a device that needs more than being dropped for
+    /// that, and can fail.
+    fn give_back(&self) -> io::Result<()> {
+        self.below().map_or(Ok(()), BlockDevice::give_back)
+    }
+
     /// How many bytes [`write_atomic`](BlockDevice::write_atomic) takes at once; 0 without a log.
     fn atomic_bytes_max(&self) -> u64 {
         0
@@ -229,6 +236,9 @@ macro_rules! forward {
             }
             fn drop_cached(&self, offset: u64, len: u64) {
                 (**self).drop_cached(offset, len);
+            }
+            fn give_back(&self) -> io::Result<()> {
+                (**self).give_back()
             }
             fn atomic_bytes_max(&self) -> u64 {
                 (**self).atomic_bytes_max()

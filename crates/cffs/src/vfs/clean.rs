@@ -53,8 +53,8 @@ impl Volume {
         self.reach_clean_point(&mut self.epochs.lock())
     }
 
-    /// Closes the volume: everything is durable, everything derived is written, and the volume is
-    /// marked clean. Later calls fail.
+    /// Closes the volume: everything is durable, everything derived is written, the volume is marked
+    /// clean, and the device is given back. Later calls fail.
     ///
     /// # Errors
     ///
@@ -79,7 +79,8 @@ impl Volume {
         self.run_epoch(&mut progress, EpochKind::Derived)?;
         deleted.into_iter().collect::<Result<()>>()?;
         while self.discard_some(&mut progress, &mut Trimmed::default()) {}
-        self.mark_clean_at_close(&progress)
+        self.mark_clean_at_close(&progress)?;
+        Ok(self.store().cache.device().give_back()?)
     }
 
     /// Writes everything, with all that is derived, so that after a crash only what changes from here
