@@ -196,6 +196,8 @@ fn files_that_were_removed_take_no_room() {
         files.remove_file(format!("/f{number}")).expect("removed");
     }
     files.close().expect("closed");
+    drop((files, device));
+    let device = LogDevice::open(&at(store.clone()), OpenOptions::default()).expect("opened");
     device.collect().expect("collected");
     assert!(bytes_in(&*store) < 2 << 20, "{} bytes", bytes_in(&*store));
 }
