@@ -104,6 +104,9 @@ pub struct Reading {
     /// The longest gap that is read rather than skipped: it passes under the head in any case, up to a
     /// whole turn (010).
     pub gap_bytes: u64,
+    /// The regions around the files of a batch that are read whole, where all of the volume has room in the
+    /// cache, as a multiple of such a gap (051).
+    pub batch_region_gaps: u64,
     /// Files that a reader in order may pass over (judged).
     pub passed_max: usize,
     /// A reader whose window is as long as this is left to it (judged).
@@ -277,6 +280,7 @@ impl Reading {
             tree_growth: 16,
             planned_file_bytes_max: 4 * access,
             gap_bytes: access,
+            batch_region_gaps: 2,
             passed_max: 4,
             window_bytes_sufficient: access / 4,
             plan_sectors_max: 64,

@@ -12,19 +12,26 @@ use cffs::vfs::types::OpenOptions;
 
 const FILES: usize = 4_000;
 const FILE_BYTES: usize = 8 << 10;
+/// Files so large that those of a batch lie far apart.
+const LARGE_FILES: usize = 1_000;
+const LARGE_FILE_BYTES: usize = 100 << 10;
 
 type Device = Arc<TraceDevice<MemoryDevice>>;
 
 /// A volume with 32 MiB of files in 20 directories.
 fn filled() -> Device {
+    filled_with(FILES, FILE_BYTES)
+}
+
+fn filled_with(count: usize, file_bytes: usize) -> Device {
     let device = Arc::new(TraceDevice::new(MemoryDevice::new(128 << 20)));
     cffs::mkfs::make(&device, &Default::default()).expect("a volume");
     let files = open(&device);
     for directory in 0..20 {
         files.make_dir(format!("/{directory}")).expect("made");
     }
-    for number in 0..FILES {
-        files.write(path(number), &vec![number as u8; FILE_BYTES]).expect("written");
+    for number in 0..count {
+        files.write(path(number), &vec![number as u8; file_bytes]).expect("written");
     }
     files.close().expect("durable");
     device
@@ -36,14 +43,22 @@ fn path(number: usize) -> String {
 
 /// With a cache of an eighth of the files.
 fn open(device: &Device) -> Files {
-    let options = OpenOptions { cache_bytes: 4 << 20, ..OpenOptions::default() };
+    open_with(device, 4 << 20)
+}
+
+fn open_with(device: &Device, cache_bytes: u64) -> Files {
+    let options = OpenOptions { cache_bytes, ..OpenOptions::default() };
     let volume = cffs::open(device.clone(), Arc::new(SystemClock), options).expect("it opens");
     Files::new(Arc::new(volume))
 }
 
 /// All paths in an order that has nothing to do with that of the device.
 fn shuffled() -> Vec<String> {
-    (0..FILES).map(|number| path(number * 2_477 % FILES)).collect()
+    shuffled_of(FILES)
+}
+
+fn shuffled_of(count: usize) -> Vec<String> {
+    (0..count).map(|number| path(number * 2_477 % count)).collect()
 }
 
 #[test]
@@ -85,13 +100,38 @@ fn batches_of_a_large_set_are_swept() {
     let device = filled();
     let files = open(&device);
     let before = device.counts();
-    for batch in shuffled().chunks(100) {
-        files.read_many(batch, NonZeroUsize::MIN, |_, contents| {
-            assert_eq!(contents.expect("read").len(), FILE_BYTES);
-        });
-    }
+    read_batches(&files, &shuffled(), 100);
     let read = device.counts() - before;
     assert!(read.reads * 3 < FILES as u64 * 2, "{read:?}");
+}
+
+fn read_batches(files: &Files, paths: &[String], batch: usize) {
+    for batch in paths.chunks(batch) {
+        files.read_many(batch, NonZeroUsize::MIN, |_, contents| assert!(contents.is_ok()));
+    }
+}
+
+/// Where all of the volume has room in the cache, batches read the regions around their files whole, and
+/// those that follow find them; a batch of few files reads little beside them.
+#[test]
+fn batches_of_a_set_that_fits_read_it_once_and_a_few_files_read_little() {
+    let device = filled_with(LARGE_FILES, LARGE_FILE_BYTES);
+    let set_bytes = (LARGE_FILES * LARGE_FILE_BYTES) as u64;
+    let paths = shuffled_of(LARGE_FILES);
+    let files = open_with(&device, 256 << 20);
+    let before = device.counts();
+    read_batches(&files, &paths, 100);
+    let read = device.counts() - before;
+    assert!(read.reads < 100 && read.read_bytes < set_bytes * 4 / 3, "{read:?}");
+    let before = device.counts();
+    read_batches(&files, &paths, 100);
+    assert_eq!((device.counts() - before).reads, 0, "it was read already");
+
+    let files = open_with(&device, 256 << 20);
+    let before = device.counts();
+    read_batches(&files, &paths[..4], 4);
+    let read = device.counts() - before;
+    assert!(read.read_bytes < 5 << 20, "{read:?}");
 }
 
 #[test]

@@ -277,7 +277,7 @@ fn recovery_from_a_full_log_takes_less_than_a_second() {
     }
 }
 
-/// Prints the figures of decision 041.
+/// Prints the figures of decisions 041 and 051.
 #[test]
 #[ignore = "a minute with --release"]
 fn epochs_of_large_sets_are_swept() {
@@ -288,6 +288,12 @@ fn epochs_of_large_sets_are_swept() {
         (2_621, 100 << 10, 32 * MIB, 163, 200.0),
         (20_000, 4 << 10, 256 * MIB, 256, 20_000.0),
         (4_000, 100 << 10, 256 * MIB, 256, 200.0),
+        (10_000, 4 << 10, 1024 * MIB, 256, 30_000.0),
+        (20_000, 4 << 10, 1024 * MIB, 32, 20_000.0),
+        (2_000, 100 << 10, 256 * MIB, 256, 1_000.0),
+        (4_000, 100 << 10, 1024 * MIB, 256, 1_000.0),
+        (8_000, 100 << 10, 1024 * MIB, 256, 100.0),
+        (4_000, 100 << 10, 1024 * MIB, 32, 100.0),
     ] {
         let plan = LibraryPlan { profile: Profile::Hdd7200, size: 1024 * MIB, ..plan(1) };
         let set = epoch::Epoch { files, size, cache_bytes, batch };
