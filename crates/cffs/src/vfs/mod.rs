@@ -35,6 +35,7 @@
 
 mod acl;
 mod attributes;
+mod batch;
 mod clean;
 mod copy;
 mod damage;

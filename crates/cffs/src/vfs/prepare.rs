@@ -1,11 +1,12 @@
 //! Preparing an epoch: in memory alone, with the gate closed, changed pages are placed, inodes are put into
 //! their sectors, and a snapshot is taken of all that is to be written (`seal`).
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::batch::Batch;
 use super::fsync::Choice;
-use super::placing::{Hints, Placer, Rank, rank, rewritten};
+use super::placing::{Hints, Placer, rank, rewritten};
 use super::progress::InFlight;
 use crate::cache::WriteSet;
 use crate::error::{Corruption, Result};
@@ -48,7 +49,7 @@ pub(super) struct Preparation<'a> {
     pub(super) store: &'a Store,
     pub(super) epoch: EpochNo,
     pub(super) writes: WriteSet,
-    pub(super) batch: BTreeMap<Rank, Arc<Vnode>>,
+    pub(super) batch: Batch,
     /// Container pages that were given a block in this epoch: nothing on the device leads to them.
     pub(super) new_pages: HashMap<InodeNo, Vec<FileBlock>>,
     pub(super) in_flight: InFlight,
@@ -77,7 +78,7 @@ impl<'a> Preparation<'a> {
             store,
             epoch: store.epoch(),
             writes: WriteSet::default(),
-            batch: BTreeMap::new(),
+            batch: Batch::default(),
             new_pages: HashMap::new(),
             in_flight: Vec::new(),
             hints,
@@ -125,6 +126,7 @@ impl<'a> Preparation<'a> {
 
     /// Takes the queue but for files that wait, in the order in which files are to lie.
     fn collect(&mut self) {
+        let mut taken = Vec::new();
         for vnode in self.store.take_queue() {
             let rank = {
                 let state = vnode.state.read();
@@ -135,8 +137,9 @@ impl<'a> Preparation<'a> {
                 }
                 rank(&state)
             };
-            self.batch.insert(rank, vnode);
+            taken.push((rank, vnode));
         }
+        self.batch.add(taken);
     }
 
     /// Whether changed pages of derived state take so much memory that they go with this epoch.
@@ -144,7 +147,7 @@ impl<'a> Preparation<'a> {
         let base = FileBlock(index::index_base(self.store.layout.block_bytes));
         let pages: usize = self
             .batch
-            .values()
+            .containers()
             .map(|vnode| {
                 let state = vnode.state.read();
                 match vnode.ino {
@@ -163,7 +166,7 @@ impl<'a> Preparation<'a> {
     /// arm would have to go to each key's own place for a few blocks. Empty if there is but one.
     fn joined_keys(&self) -> HashSet<Key> {
         let mut keys: HashMap<Key, u64> = HashMap::new();
-        for vnode in self.batch.values().filter(|_| self.choice.is_some()) {
+        for vnode in self.batch.vnodes().filter(|_| self.choice.is_some()) {
             let file = vnode.state.read();
             let is_small = file.inode.size <= self.store.small_bytes_max();
             if is_small && !vnode.ino.is_system() && !file.inode.is_dir() {
@@ -181,9 +184,9 @@ impl<'a> Preparation<'a> {
     fn place(&mut self) -> Result<()> {
         let base = FileBlock(index::index_base(self.store.layout.block_bytes));
         let joined = self.joined_keys();
-        let rewritten = rewritten(self.store, self.batch.values());
+        let rewritten = rewritten(self.store, self.batch.vnodes());
         let mut placer = Placer::new(self.store, std::mem::take(&mut self.hints), rewritten);
-        for vnode in self.batch.values() {
+        for vnode in self.batch.vnodes() {
             let mut file = Locked::new(vnode);
             let range = match page_kind(&file) {
                 PageKind::Sectors if !self.with_derived => FileBlock(0)..base,
@@ -219,8 +222,8 @@ impl<'a> Preparation<'a> {
 
     /// Puts every changed inode into its sector.
     fn encode(&mut self) -> Result<()> {
-        let vnodes: Vec<Arc<Vnode>> = self.batch.values().cloned().collect();
-        for vnode in &vnodes {
+        let batch = std::mem::take(&mut self.batch);
+        for vnode in batch.vnodes() {
             let (dirty, container, waits) = {
                 let state = vnode.state.read();
                 let choice = self.choice.as_ref();
@@ -243,6 +246,7 @@ impl<'a> Preparation<'a> {
                 _ => {}
             }
         }
+        self.batch = batch;
         self.collect();
         Ok(())
     }

@@ -15,13 +15,10 @@ impl Preparation<'_> {
     /// Snapshots the pages of containers and of derived state.
     pub(super) fn seal(&mut self) -> Result<()> {
         let base = FileBlock(index::index_base(self.store.layout.block_bytes));
-        let vnodes: Vec<Arc<Vnode>> = self.batch.values().cloned().collect();
-        for vnode in &vnodes {
+        let containers: Vec<Arc<Vnode>> = self.batch.containers().cloned().collect();
+        for vnode in &containers {
             let mut file = Locked::new(vnode);
             let kind = page_kind(&file);
-            if kind == PageKind::Data {
-                continue;
-            }
             file.entries.leaving.clear();
             let sectors_end = if kind == PageKind::Sectors { base } else { FileBlock(0) };
             let positions: Vec<FileBlock> = file.pages.dirty_in(FileBlock::ALL).collect();
@@ -101,7 +98,7 @@ impl Preparation<'_> {
     /// That of the root directory lies there, too, and needs to be there no earlier than those of other
     /// directories, which lie among names.
     fn changes_table(&self) -> bool {
-        self.batch.keys().any(|(.., ino)| *ino == InodeNo::EXTERNAL)
+        self.batch.containers().any(|vnode| vnode.ino == InodeNo::EXTERNAL)
     }
 
     /// Whether a new block of a directory has to be written without its names first: the inode of
