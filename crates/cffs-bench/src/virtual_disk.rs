@@ -8,6 +8,7 @@
 //! single thread without a queue would.
 
 use std::io::{self, IoSlice};
+use std::time::Duration;
 
 use cffs::device::{BlockDevice, Geometry};
 use parking_lot::Mutex;
@@ -102,6 +103,10 @@ impl<D: BlockDevice> BlockDevice for VirtualDisk<D> {
             self.charge(Request::Write(Run::of_bytes(offset, len)));
         }
         Ok(())
+    }
+
+    fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.now().0)
     }
 
     /// A disk knows no barrier; the kernel, too, flushes to order writes.

@@ -5,6 +5,7 @@
 //! images, and recovers each of them.
 
 use std::io::{self, IoSlice};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -19,6 +20,7 @@ mod tests;
 struct State {
     chance: Seeded,
     images: Vec<Image>,
+    elapsed: Duration,
 }
 
 /// A device in memory whose writes are lost unless they are synced, and that keeps images of its
@@ -33,7 +35,8 @@ impl CrashingDevice {
     /// A device on which `image` is durable. At each barrier and sync it keeps so many images,
     /// chosen by `seed`.
     pub fn new(image: Image, images_per_barrier: usize, seed: u64) -> CrashingDevice {
-        let state = State { chance: Seeded::new(seed), images: Vec::new() };
+        let state =
+            State { chance: Seeded::new(seed), images: Vec::new(), elapsed: Duration::ZERO };
         let inner = VolatileDevice::new(image);
         CrashingDevice { inner, images_per_barrier, state: Mutex::new(state) }
     }
@@ -61,6 +64,14 @@ impl CrashingDevice {
 impl BlockDevice for CrashingDevice {
     fn geometry(&self) -> Geometry {
         self.inner.geometry()
+    }
+
+    /// Time passes by chance, so that what follows measured times takes every turn, and each again with
+    /// the same seed.
+    fn elapsed(&self) -> Duration {
+        let state = &mut *self.state.lock();
+        state.elapsed += Duration::from_micros(state.chance.next() % 16_384);
+        state.elapsed
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {

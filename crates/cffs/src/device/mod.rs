@@ -27,6 +27,9 @@
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 mod buffer;
 pub mod crashing;
@@ -189,10 +192,21 @@ pub trait BlockDevice: Send + Sync {
         self.below()?.log_device()
     }
 
+    /// The time since some moment by the clock that the device's requests are to be timed by: that of a
+    /// disk in virtual time is its own.
+    fn elapsed(&self) -> Duration {
+        self.below().map_or_else(monotonic_time, BlockDevice::elapsed)
+    }
+
     /// Whether no other program of this host can have the device open for writing, by any path.
     fn is_exclusive(&self) -> bool {
         self.below().is_none_or(BlockDevice::is_exclusive)
     }
+}
+
+fn monotonic_time() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 macro_rules! forward {
@@ -254,6 +268,9 @@ macro_rules! forward {
             }
             fn log_device(&self) -> Option<Arc<dyn BlockDevice>> {
                 (**self).log_device()
+            }
+            fn elapsed(&self) -> Duration {
+                (**self).elapsed()
             }
             fn is_exclusive(&self) -> bool {
                 (**self).is_exclusive()

@@ -16,6 +16,8 @@ pub const HEADER_BLOCKS: u32 = 2;
 pub const LOG_BLOCKS_MAX: u32 = 1 << 20;
 /// The fewest blocks of a log: its headers, and a record of a few blocks.
 pub const LOG_BLOCKS_MIN: u32 = 16;
+/// The longest gap between two records, in bytes, where the log is long enough.
+pub const GAP_BYTES_MAX: u32 = 512 << 10;
 /// The bytes of a header that have a meaning.
 pub const HEADER_BYTES: usize = 64;
 /// The bytes of a record before its entries.
@@ -152,6 +154,11 @@ const _: () = assert!(size_of::<DiskEntry>() == ENTRY_BYTES);
 /// The most blocks that a record has images of.
 pub fn entries_max(block_bytes: u32) -> u32 {
     (block_bytes - RECORD_HEADER_BYTES as u32) / ENTRY_BYTES as u32
+}
+
+/// The most blocks between two records of a log of so many blocks.
+pub fn gap_max(block_bytes: u32, log_blocks: u32) -> u32 {
+    (GAP_BYTES_MAX / block_bytes).min((log_blocks - HEADER_BLOCKS) / 8)
 }
 
 impl Record {

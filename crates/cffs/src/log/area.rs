@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use crate::device::BlockDevice;
-use crate::format::log::{HEADER_BLOCKS, Header, entries_max};
+use crate::format::log::{HEADER_BLOCKS, Header, entries_max, gap_max};
 use crate::format::superblock::LogFlags;
 use crate::format::{Checksum, Superblock};
 
@@ -24,6 +24,8 @@ pub(super) struct Area {
     pub hash_seed: [u8; 16],
     /// Distinguishes the log from those of other volumes; zeros where it lies on the volume itself.
     pub uuid: [u8; 16],
+    /// The most blocks between two records.
+    pub gap_max: u32,
     is_external: bool,
 }
 
@@ -37,6 +39,10 @@ impl Area {
             checksum: superblock.checksum(),
             hash_seed: superblock.hash_seed,
             uuid: superblock.log.uuid,
+            gap_max: match superblock.log.flags.contains(LogFlags::GAPS) {
+                true => gap_max(superblock.block_bytes, superblock.log.blocks),
+                false => 0,
+            },
             is_external: superblock.log.flags.contains(LogFlags::EXTERNAL),
         }
     }

@@ -3,11 +3,12 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
 use super::area::{Area, Images};
+use super::gaps::Gaps;
 use super::{REQUEST_BYTES_MAX, load};
 use crate::device::{BlockDevice, Geometry, LogState, LogStats};
 use crate::error::Corruption;
@@ -47,6 +48,7 @@ struct Writer {
     /// The first block of the log that has no record.
     next: u32,
     place: Place,
+    gaps: Gaps,
 }
 
 impl Writer {
@@ -103,6 +105,7 @@ impl<D: BlockDevice> LoggedDevice<D> {
                 has_begun: false,
                 next: HEADER_BLOCKS,
                 place: Place { era: header.era, sequence: 0, previous: 0 },
+                gaps: Gaps::new(area.gap_max),
             }),
             is_unsynced: AtomicBool::new(true),
             is_unused: AtomicBool::new(is_unused),
@@ -307,16 +310,34 @@ impl<D: BlockDevice> LoggedDevice<D> {
         (block, checksum)
     }
 
-    fn write_record(&self, writer: &mut Writer, blocks: &[(u64, &[u8])]) -> io::Result<bool> {
+    /// The gap before the next record, in blocks. After the header, or after something else was written and
+    /// is to be made durable before, the head is not behind the last record.
+    fn gap(&self, writer: &Writer) -> u32 {
+        let is_behind = writer.has_begun && writer.next > HEADER_BLOCKS;
+        match is_behind && !self.is_unsynced.load(Ordering::Acquire) {
+            true => writer.gaps.next(),
+            false => 0,
+        }
+    }
+
+    fn write_record(
+        &self,
+        writer: &mut Writer,
+        gap: u32,
+        blocks: &[(u64, &[u8])],
+    ) -> io::Result<bool> {
         let mut flushes = 1;
         if self.is_unsynced.load(Ordering::Acquire) {
             self.flush()?;
             flushes += 1;
         }
+        let is_behind = flushes == 1 && writer.next > HEADER_BLOCKS;
+        let at = writer.next + gap;
+        let began = self.elapsed();
         let (head, checksum) = self.record(writer, blocks);
         let images = blocks.iter().map(|(_, image)| IoSlice::new(image));
         let slices: Vec<IoSlice<'_>> = std::iter::once(IoSlice::new(&head)).chain(images).collect();
-        let written = self.medium().write_at(self.area.offset(writer.next), &slices);
+        let written = self.medium().write_at(self.area.offset(at), &slices);
         // A sync of the volume's device that fails is the end of the volume, one of another is not.
         let written = match self.medium.is_some() {
             true => written.and_then(|()| self.flush_log()),
@@ -329,7 +350,10 @@ impl<D: BlockDevice> LoggedDevice<D> {
         if self.medium.is_none() {
             self.flush()?;
         }
-        writer.next += 1 + blocks.len() as u32;
+        if is_behind {
+            writer.gaps.took(self.elapsed().saturating_sub(began));
+        }
+        writer.next = at + 1 + blocks.len() as u32;
         writer.place =
             Place { sequence: writer.place.sequence + 1, previous: checksum, ..writer.place };
         let live_blocks = {
@@ -424,6 +448,10 @@ impl<D: BlockDevice> BlockDevice for LoggedDevice<D> {
         Some(&self.inner)
     }
 
+    fn elapsed(&self) -> Duration {
+        self.medium().elapsed()
+    }
+
     fn atomic_bytes_max(&self) -> u64 {
         u64::from(self.area.images_max()) * self.area.block_bytes as u64
     }
@@ -452,7 +480,7 @@ impl<D: BlockDevice> BlockDevice for LoggedDevice<D> {
         if !self.fits(blocks) {
             return Ok(false);
         }
-        let began = Instant::now();
+        let began = self.elapsed();
         let writer = &mut *self.writer.lock();
         match self.state() {
             LogState::On if self.is_unused.load(Ordering::Acquire) => return Ok(false),
@@ -463,18 +491,20 @@ impl<D: BlockDevice> BlockDevice for LoggedDevice<D> {
             }
         }
         let live_bytes = (self.live.read().len() + blocks.len()) * self.area.block_bytes;
-        let is_full = writer.next + 1 + blocks.len() as u32 > self.area.blocks;
+        let mut gap = self.gap(writer);
+        let is_full = writer.next + gap + 1 + blocks.len() as u32 > self.area.blocks;
         let is_full = is_full || live_bytes > LIVE_BYTES_MAX;
         if !writer.has_begun || is_full {
             self.drain(writer)?;
+            gap = 0;
             self.stats.lock().drains_full += u64::from(is_full);
             if self.state() != LogState::On {
                 return Ok(false);
             }
         }
-        let is_written = self.write_record(writer, blocks)?;
+        let is_written = self.write_record(writer, gap, blocks)?;
         if is_written {
-            self.stats.lock().commits.add(began.elapsed());
+            self.stats.lock().commits.add(self.elapsed().saturating_sub(began));
         }
         Ok(is_written)
     }

@@ -37,6 +37,7 @@ use crate::format::log::{HEADER_BLOCKS, Header};
 use crate::format::superblock::{Incompat, LogFlags, SUPERBLOCK_BYTES, State};
 
 mod area;
+mod gaps;
 mod load;
 mod logged;
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -21,6 +22,7 @@ use crate::format::log::Header;
 use crate::mkfs::{self, MkfsOptions};
 
 mod external;
+mod gaps;
 
 const BLOCK: usize = 4096;
 const LOG_BLOCKS: u64 = 20;
@@ -175,6 +177,10 @@ impl BlockDevice for Mutated {
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.inner.discard(offset, len)
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.inner.elapsed()
     }
 }
 

@@ -251,7 +251,12 @@ pub(super) fn place_log(superblock: &mut Superblock, bytes: u64, cg: CgIndex) ->
         ));
     }
     superblock.incompat |= Incompat::LOG;
-    superblock.log = LogArea { start: start.0, blocks: blocks as u32, ..LogArea::default() };
+    superblock.log = LogArea {
+        start: start.0,
+        blocks: blocks as u32,
+        flags: LogFlags::GAPS,
+        ..LogArea::default()
+    };
     Ok(())
 }
 
@@ -283,7 +288,7 @@ pub(super) fn place_external_log(
     superblock.log = LogArea {
         start: 0,
         blocks: wanted as u32,
-        flags: LogFlags::EXTERNAL,
+        flags: LogFlags::EXTERNAL | LogFlags::GAPS,
         uuid: uuid::Uuid::new_v4().into_bytes(),
     };
     Ok(())

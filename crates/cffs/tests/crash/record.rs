@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use cffs::device::{BlockDevice, Geometry, Image, MemoryDevice};
 
@@ -47,6 +48,7 @@ pub struct Recorder {
     /// The checksums of the sectors of the busy log that the mutant changed, by those they had.
     chain: Mutex<HashMap<u32, u32>>,
     barriers: AtomicUsize,
+    ticks: AtomicU64,
 }
 
 impl Recorder {
@@ -61,6 +63,7 @@ impl Recorder {
             mutant,
             chain: Mutex::default(),
             barriers: AtomicUsize::new(0),
+            ticks: AtomicU64::new(0),
         }
     }
 
@@ -81,6 +84,10 @@ impl Recorder {
 impl BlockDevice for Recorder {
     fn geometry(&self) -> Geometry {
         self.inner.geometry()
+    }
+    /// So slow that a log tries its gaps.
+    fn elapsed(&self) -> Duration {
+        Duration::from_millis(5 * self.ticks.fetch_add(1, Ordering::Relaxed))
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.inner.read_at(offset, buf)

@@ -3,6 +3,7 @@
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -40,6 +41,7 @@ struct State {
     mutant: Option<Missing>,
     is_atomic: bool,
     log_fails: bool,
+    elapsed: Duration,
 }
 
 impl World {
@@ -103,6 +105,13 @@ impl BlockDevice for Home {
 }
 
 impl BlockDevice for Log {
+    /// By chance, so that gaps are tried.
+    fn elapsed(&self) -> Duration {
+        let state = &mut *self.0.state.lock();
+        state.elapsed += Duration::from_millis(random(&mut state.chance, 16));
+        state.elapsed
+    }
+
     fn geometry(&self) -> Geometry {
         self.0.log.geometry()
     }
@@ -192,6 +201,7 @@ fn run(seed: u64, mutant: Option<Missing>, calls: u64) -> Result<[usize; 2], Str
             mutant,
             is_atomic: false,
             log_fails: false,
+            elapsed: Duration::ZERO,
         }),
     });
     let mut device = opened(&world)?;

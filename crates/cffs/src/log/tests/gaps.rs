@@ -1,0 +1,124 @@
+//! Records behind gaps.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::*;
+use crate::format::superblock::LogFlags;
+
+const RECORDS: u64 = 28;
+/// The blocks of a record with two images.
+const RECORD: u64 = 3;
+
+/// A device on which each record takes as long as the others, so that each gap is tried in turn.
+struct Slow {
+    inner: MemoryDevice,
+    calls: AtomicU64,
+}
+
+impl BlockDevice for Slow {
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&self.inner)
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        self.inner.write_at(offset, bufs)
+    }
+
+    fn barrier(&self) -> io::Result<()> {
+        self.inner.barrier()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.discard(offset, len)
+    }
+
+    fn elapsed(&self) -> Duration {
+        Duration::from_millis(5 * self.calls.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// A log with records, and where each begins.
+fn with_records(flags: LogFlags) -> (MemoryDevice, Superblock, Vec<u64>) {
+    let device = MemoryDevice::new(8 << 20);
+    let options = MkfsOptions {
+        cg_blocks: 2048,
+        uuid: Some([1; 16]),
+        hash_seed: Some([2; 16]),
+        log_bytes: 512 * BLOCK as u64,
+        ..MkfsOptions::default()
+    };
+    let mut superblock = mkfs::make(&device, &options).expect("made");
+    assert_eq!(superblock.log.flags, LogFlags::GAPS);
+    superblock.log.flags = flags;
+    let slow = Slow { inner: device, calls: AtomicU64::new(0) };
+    let logged = opened(&slow, &superblock);
+    for value in 1..RECORDS + 1 {
+        assert!(put_atomic(&logged, &[1500, 1501], value).expect("written"));
+    }
+    assert_eq!(logged.log_stats().expect("it has a log").drains, 1, "the log is long enough");
+    let device = slow.inner;
+    let written: Vec<u64> = (superblock.log.start + 2..superblock.log.start + 512)
+        .filter(|block| {
+            let mut bytes = vec![0; BLOCK];
+            device.read_at(block * BLOCK as u64, &mut bytes).expect("read");
+            bytes.starts_with(b"CFlr")
+        })
+        .collect();
+    assert_eq!(written.len() as u64, RECORDS);
+    (device, superblock, written)
+}
+
+fn gaps(records: &[u64]) -> Vec<u64> {
+    records.windows(2).map(|pair| pair[1] - pair[0] - RECORD).collect()
+}
+
+#[test]
+fn records_behind_gaps_of_every_length_are_found() {
+    let (device, superblock, records) = with_records(LogFlags::GAPS);
+    let tried = [0, 1, 3, 7, 15, 31, 63];
+    assert_eq!(gaps(&records)[..14], [tried, tried].concat());
+    assert!(gaps(&records)[14..].iter().all(|gap| *gap == 0), "they gain nothing: {records:?}");
+    assert_eq!(value_at(&opened(&device, &superblock), 1500), RECORDS);
+}
+
+#[test]
+fn a_log_without_the_feature_has_no_gaps_and_none_are_looked_into() {
+    let (device, superblock, records) = with_records(LogFlags::empty());
+    assert!(gaps(&records).iter().all(|gap| *gap == 0), "{records:?}");
+    assert_eq!(value_at(&opened(&device, &superblock), 1500), RECORDS);
+
+    let (device, mut superblock, _) = with_records(LogFlags::GAPS);
+    superblock.log.flags = LogFlags::empty();
+    let (logged, doubt) = LoggedDevice::open(&device, &superblock);
+    assert!(matches!(doubt, Some(Corruption::LogRecord { .. })), "{doubt:?}");
+    assert_eq!(value_at(&logged, 1500), 2, "the records before the first gap");
+}
+
+#[test]
+fn a_torn_record_behind_a_gap_ends_the_log_and_a_damaged_one_puts_it_in_doubt() {
+    let (device, superblock, records) = with_records(LogFlags::GAPS);
+    let last = records.len() - 1;
+    for at in 1..last {
+        let device = MemoryDevice::from_image(device.snapshot());
+        damage(&device, records[at] + at as u64 % RECORD);
+        let (logged, doubt) = LoggedDevice::open(&device, &superblock);
+        let end = crate::units::BlockNo(records[at - 1] + RECORD);
+        assert_eq!(doubt, Some(Corruption::LogRecord { block: end }), "record {at}");
+        assert_eq!(value_at(&logged, 1500), at as u64);
+    }
+    damage(&device, records[last] + 1);
+    assert_eq!(value_at(&opened(&device, &superblock), 1500), RECORDS - 1);
+}
