@@ -6,7 +6,9 @@ mod listing;
 #[path = "golden/sample.rs"]
 mod sample;
 
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use cffs::device::{BlockDevice, Geometry, Image, MemoryDevice};
 use cffs::error::Result;
@@ -172,6 +174,68 @@ fn a_volume_with_a_log_is_read_too() {
             assert_eq!(listing::decoded(&device.snapshot()), expected, "{name}, {block:?}");
         }
     }
+}
+
+/// A device on which each record of a log takes so long that gaps are tried.
+struct Slow {
+    inner: MemoryDevice,
+    ticks: AtomicU64,
+}
+
+impl BlockDevice for Slow {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        self.inner.write_at(offset, bufs)
+    }
+
+    fn barrier(&self) -> io::Result<()> {
+        self.inner.barrier()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.discard(offset, len)
+    }
+
+    fn elapsed(&self) -> Duration {
+        Duration::from_millis(5 * self.ticks.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+#[test]
+fn records_behind_gaps_are_read_too() {
+    let (name, options) = sample::kinds().remove(0);
+    let log_bytes = 40 * u64::from(options.block_bytes);
+    let image = sample::full(&MkfsOptions { log_bytes, ..options }).unwrap();
+    let (_, volume) = sample::open(&image, true).unwrap();
+    let expected = listing::of(&volume).unwrap();
+
+    let device = Slow { inner: MemoryDevice::from_image(image), ticks: AtomicU64::new(0) };
+    let superblock = read_superblock(&device).unwrap();
+    let layout = Layout::new(&superblock);
+    let at = layout.block_offset(layout.system_area());
+    let mut bytes = vec![0; layout.block_bytes as usize];
+    device.read_at(at, &mut bytes).unwrap();
+    let (logged, doubt) = LoggedDevice::open(&device, &superblock);
+    assert_eq!(doubt, None);
+    // With the first two the device has turned out to be slow.
+    for _ in 0..5 {
+        assert!(logged.write_atomic(&[(at, &vec![0xaa; bytes.len()])]).unwrap());
+    }
+    assert!(logged.write_atomic(&[(at, &bytes)]).unwrap());
+    drop(logged);
+    device.write_at(at, &[IoSlice::new(&vec![0xbb; bytes.len()])]).unwrap();
+    assert_eq!(listing::decoded(&device.inner.snapshot()), expected, "{name}");
 }
 
 /// A decoder that found nothing wrong with anything would be of no use.
