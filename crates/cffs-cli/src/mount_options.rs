@@ -1,7 +1,7 @@
 //! What follows `-o`.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
@@ -41,6 +41,8 @@ pub struct MountOptions {
     pub follow: Option<Duration>,
     /// Where on a local disk to keep what was read of an object store, and how much.
     pub cache_dir: Option<(PathBuf, u64)>,
+    /// Where on a local disk what is synced waits until an object store has it.
+    pub staging: Option<PathBuf>,
     /// The device that has the volume's stable log, instead of one that is searched for.
     pub log_device: Option<PathBuf>,
     /// How long nobody must have used the volume before it is regrouped; `None` for never.
@@ -87,6 +89,7 @@ impl MountOptions {
             soft: None,
             follow: None,
             cache_dir: None,
+            staging: None,
             log_device: None,
             regroup_after: None,
             log: None,
@@ -129,6 +132,11 @@ impl MountOptions {
         if self.cache_dir.is_some() && !is_in_store {
             bail!("mount option 'cache-dir' is for a volume in an object store, given by its URL");
         }
+        if self.staging.is_some() && (!is_in_store || self.open.read_only) {
+            bail!(
+                "mount option 'staging' is for a volume in an object store that is written, given by its URL"
+            );
+        }
         if self.follow.is_none() {
             return Ok(());
         }
@@ -148,6 +156,14 @@ impl MountOptions {
     pub fn set_cache_dir(&mut self, value: &str) -> anyhow::Result<()> {
         self.cache_dir = Some(directory_of_size("cache-dir", value)?);
         self.asked.insert("cache-dir");
+        Ok(())
+    }
+
+    /// Takes over the directory of the option `staging`.
+    pub fn set_staging(&mut self, directory: &Path) -> anyhow::Result<()> {
+        // The server leaves the directory in which it was started.
+        self.staging = Some(std::path::absolute(directory)?);
+        self.asked.insert("staging");
         Ok(())
     }
 
@@ -186,6 +202,7 @@ impl MountOptions {
             "soft" => self.soft = Some(seconds(name, needed()?)?),
             "follow" => self.follow = Some(value.map_or(Ok(FOLLOW), |value| seconds(name, value))?),
             "cache-dir" => self.cache_dir = Some(directory_of_size(name, needed()?)?),
+            "staging" => self.set_staging(Path::new(needed()?))?,
             "remount" => self.remount = true,
             "takeover" => self.open.take_over = true,
             "clean" if value == Some("never") => self.open.clean_after = Duration::MAX,

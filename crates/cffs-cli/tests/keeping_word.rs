@@ -560,7 +560,11 @@ fn remount_refuses_what_the_server_keeps_and_names_it() {
     ];
     let changed = ["ro", "rw", "suid", "dev", "exec", "symfollow", "remount"];
     let modes = ["relatime", "strictatime", "noatime"];
-    let of_stores = [("follow", "follow=9"), ("cache-dir", "cache-dir=/elsewhere=1G")];
+    let of_stores = [
+        ("follow", "follow=9"),
+        ("cache-dir", "cache-dir=/elsewhere=1G"),
+        ("staging", "staging=/elsewhere"),
+    ];
     let known = kept.iter().map(|(name, ..)| *name).chain(of_stores.map(|(name, _)| name));
     let known: BTreeSet<_> = known.chain(changed).chain(modes).collect();
     let shown = options_in_the_help(&scratch);

@@ -2,6 +2,7 @@
 
 mod harness;
 
+use std::cell::RefCell;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -317,7 +318,9 @@ fn a_volume_in_a_directory() {
 
 /// versitygw on loopback, with a directory for its buckets; it ends with the test.
 struct Gateway {
-    server: Child,
+    server: RefCell<Child>,
+    command: RefCell<Command>,
+    address: String,
     endpoint: String,
 }
 
@@ -333,21 +336,37 @@ impl Gateway {
         fs::create_dir_all(store.join("bucket")).expect("made");
         let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
         let address = port.expect("a free port").to_string();
-        let server = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(["--access", "tests", "--secret", "only for tests", "--port", &address])
             .args(options)
             .arg("posix")
             .arg(store)
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        let Ok(server) = server else {
+            .stderr(Stdio::null());
+        let Ok(server) = command.spawn() else {
             eprintln!("not run: there is no versitygw; scripts/setup.sh installs it where Go is");
             return None;
         };
-        let gateway = Gateway { server, endpoint: format!("http://{address}") };
-        wait_for(|| TcpStream::connect(&address).is_ok());
+        let (server, command) = (RefCell::new(server), RefCell::new(command));
+        let endpoint = format!("http://{address}");
+        let gateway = Gateway { server, command, address, endpoint };
+        gateway.wait();
         Some(gateway)
+    }
+
+    fn wait(&self) {
+        wait_for(|| TcpStream::connect(&self.address).is_ok());
+    }
+
+    fn stop(&self) {
+        let _ = self.server.borrow_mut().kill();
+        let _ = self.server.borrow_mut().wait();
+    }
+
+    fn start_again(&self) {
+        *self.server.borrow_mut() = self.command.borrow_mut().spawn().expect("it starts");
+        self.wait();
     }
 
     fn cffs(&self, scratch: &Scratch, secret: &str, arguments: &[&str]) -> Command {
@@ -365,8 +384,7 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
+        self.stop();
     }
 }
 
@@ -435,6 +453,63 @@ fn a_key_that_may_only_read() {
         assert_eq!(fs::read(scratch.mountpoint().join("in/d/small")).expect("there"), b"contents");
         scratch.umount();
     }
+}
+
+/// A server that is killed after an fsync that the store has not seen; the next one sends that. If another
+/// program has taken the volume over meanwhile, it is set aside, and the mount says where.
+#[test]
+fn staging_survives_a_kill() {
+    let scratch = Scratch::new();
+    let Some(gateway) = Gateway::start(&scratch) else { return };
+    if !can_mount() {
+        return;
+    }
+    let url = "s3://bucket/tree";
+    let run = |arguments: &[&str]| gateway.cffs(&scratch, "only for tests", arguments);
+    succeed(&mut run(&["mkfs", "-q", "--size", "1G", url]));
+    let (directory, staging) = (scratch.mountpoint(), scratch.path().join("staging"));
+    let (at, waits) = (directory.to_str().expect("UTF-8"), staging.to_str().expect("UTF-8"));
+    let log = scratch.log_option();
+    let mount = ["mount", "-f", "-o", &log, "--staging", waits, url, at];
+    // The store is away when the fsync returns, and the server is killed.
+    let sync_and_die = |name: &str| {
+        let mut server = run(&mount).spawn().expect("it starts");
+        wait_for(|| scratch.is_mounted());
+        gateway.stop();
+        fs::write(directory.join(name), name).expect("written");
+        fs::File::open(directory.join(name)).expect("there").sync_all().expect("synced");
+        server.kill().expect("killed");
+        server.wait().expect("it ends");
+        gateway.start_again();
+        succeed(scratch.cffs(["umount", "-l"]).arg(&directory).env("LC_ALL", "C"));
+        let seen = run(&["cat", url, &format!("/{name}")]).output().expect("it starts");
+        assert!(!seen.status.success(), "the store has it already");
+    };
+    sync_and_die("sent later");
+    let mut server = run(&mount).spawn().expect("it starts, and need not take the volume over");
+    wait_for(|| scratch.is_mounted());
+    assert_eq!(fs::read_to_string(directory.join("sent later")).expect("there"), "sent later");
+    scratch.umount();
+    assert!(server.wait().expect("it ends").success());
+    assert_eq!(succeed(&mut run(&["cat", url, "/sent later"])), "sent later");
+
+    sync_and_die("rejected");
+    let repaired = run(&["fsck", "-p", "--take-over", url]).output().expect("it starts");
+    assert!(matches!(repaired.status.code(), Some(0 | 1)), "{repaired:?}");
+    let refused = fail(32, &mut run(&mount));
+    let aside = staging.join("rejected");
+    for part in ["took the volume over", "acknowledged", &aside.display().to_string()] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    assert!(fs::read_dir(&aside).expect("there").count() > 0);
+    let mut server = run(&mount).spawn().expect("it starts");
+    wait_for(|| scratch.is_mounted());
+    assert!(!directory.join("rejected").exists() && directory.join("sent later").exists());
+    scratch.umount();
+    assert!(server.wait().expect("it ends").success());
+    succeed(&mut run(&["fsck", "-n", "-f", "--contents", url]));
+    let read_only = fail(32, &mut run(&["mount", "-o", "ro", "--staging", waits, url, at]));
+    assert!(read_only.contains("'staging' is for a volume in an object store"), "{read_only}");
 }
 
 /// Keys, region and endpoint from files as Amazon's tools have them; and nothing that is logged or printed,

@@ -15,9 +15,9 @@
 //! since a machine that crashed may have kept the files and an older count.
 
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -29,6 +29,7 @@ use uuid::Uuid;
 
 use crate::error::Error;
 use crate::format::{CHUNK_BYTES, Object};
+use crate::local::private_directory;
 
 /// A cache has room for some chunks at least.
 pub const SIZE_BYTES_MIN: u64 = 16 << 20;
@@ -76,28 +77,7 @@ impl DiskCache {
         if size_bytes < SIZE_BYTES_MIN {
             return Err(wrong(format!("{size_bytes} bytes are too few; give it 16M at least")));
         }
-        match DirBuilder::new().mode(0o700).create(directory) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(failed(error));
-            }
-            _ => {}
-        }
-        let there = fs::metadata(directory).map_err(failed)?;
-        if !there.is_dir() {
-            return Err(wrong(String::from("it is not a directory; name one, or a new one")));
-        }
-        if there.uid() != rustix::process::geteuid().as_raw() {
-            let why = format!("it belongs to user {}; name a directory of your own", there.uid());
-            return Err(wrong(why));
-        }
-        if there.mode() & 0o077 != 0 {
-            let why = format!(
-                "others may enter it (mode {:03o}), and the contents of all files come to lie there; chmod \
-                 700 it, or name a new directory",
-                there.mode() & 0o777
-            );
-            return Err(wrong(why));
-        }
+        private_directory(directory).map_err(wrong)?;
         let tag = directory.join(TAG);
         if !tag.exists() {
             if fs::read_dir(directory).map_err(failed)?.next().is_some() {

@@ -132,7 +132,7 @@ impl Chunks {
         for (index, key) in keys.iter().enumerate() {
             match self.kept.get_value_or_guard(key, None) {
                 GuardResult::Value(chunk) => found[index] = chunk,
-                GuardResult::Guard(guard) => match self.kept_on_disk(*key) {
+                GuardResult::Guard(guard) => match self.kept_here(*key) {
                     Some(chunk) => {
                         found[index] = chunk.clone();
                         let _ = guard.insert(chunk);
@@ -180,6 +180,18 @@ impl Chunks {
             self.to_disk(key, &chunk);
         }
         Ok(found)
+    }
+
+    /// A chunk that a local disk has.
+    fn kept_here(&self, key: (Object, u64)) -> Option<Bytes> {
+        self.staged(key).or_else(|| self.kept_on_disk(key))
+    }
+
+    /// A chunk of a record that is not in the store yet.
+    fn staged(&self, (object, chunk): (Object, u64)) -> Option<Bytes> {
+        let slot = object.slot().filter(|_| object.origin() == 0)?;
+        let bytes = self.store.staging()?.read(slot, chunk * CHUNK_BYTES, CHUNK_BYTES)?;
+        Some(Bytes::from(bytes))
     }
 
     /// A chunk that the cache on a local disk has.

@@ -20,6 +20,7 @@ use crate::location::Location;
 use crate::requests::{Counter, Requests};
 use crate::state::{Piece, State};
 use crate::store::{PARALLEL, Store};
+use crate::upload;
 use crate::writer::{self, Claimed, OpenOptions, Writer};
 
 /// So many programs try to create one object at once when a volume is made.
@@ -71,7 +72,7 @@ impl LogDevice {
         let options = OpenOptions::default();
         let history = History::empty(format, geometry.size_bytes);
         let claimed = writer::claim(&store, history, &options)?;
-        Ok(Self::to_write(store, geometry.sector_bytes, claimed, options))
+        Self::to_write(store, geometry.sector_bytes, claimed, options)
     }
 
     /// Opens a device, and claims it unless it is only to be read. A version can only be read.
@@ -79,8 +80,12 @@ impl LogDevice {
     /// # Errors
     ///
     /// [`Error::NoVolume`]; [`Error::NoVersion`]; [`Error::Claimed`]; [`Error::Damaged`]; those of the store.
+    /// With a staging directory, [`Error::Staging`] and [`Error::Rejected`].
     pub fn open(location: &Location, options: OpenOptions) -> Result<LogDevice, Error> {
         let store = location.connect()?;
+        if let Some(staging) = store.staging().filter(|_| !options.read_only) {
+            upload::send_rest(staging, &store, options.patience)?;
+        }
         let history = match location.version() {
             Some(name) if options.read_only => History::of_snapshot(&store, name)?,
             Some(name) => return Err(Error::VersionIsFixed { name: name.to_owned() }),
@@ -90,7 +95,7 @@ impl LogDevice {
         let sector_bytes = history.format.sector_bytes;
         if !options.read_only {
             let claimed = writer::claim(&store, history, &options)?;
-            return Ok(Self::to_write(store, sector_bytes, claimed, options));
+            return Self::to_write(store, sector_bytes, claimed, options);
         }
         let store = Arc::new(store);
         let chunks = Arc::new(Chunks::new(Arc::clone(&store), &history.format));
@@ -109,12 +114,13 @@ impl LogDevice {
         sector_bytes: u32,
         claimed: Claimed,
         options: OpenOptions,
-    ) -> LogDevice {
+    ) -> Result<LogDevice, Error> {
         let store = Arc::new(store);
         let chunks = Arc::new(Chunks::new(Arc::clone(&store), claimed.format()));
-        let (writer, state) = claimed.into_writer(Arc::clone(&store), Arc::clone(&chunks), options);
+        let (writer, state) =
+            claimed.into_writer(Arc::clone(&store), Arc::clone(&chunks), options)?;
         let writer = Mutex::new(Role::Writer(Box::new(writer)));
-        LogDevice { store, chunks, sector_bytes, state, writer }
+        Ok(LogDevice { store, chunks, sector_bytes, state, writer })
     }
 
     /// How many requests the store was sent.

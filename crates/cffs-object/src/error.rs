@@ -159,6 +159,28 @@ pub enum Error {
         /// What is wrong with it, and what to do.
         why: String,
     },
+    /// The directory cannot be used for staging, or what waits in it cannot be sent.
+    #[error("the staging directory {directory}: {why}")]
+    Staging {
+        /// The directory.
+        directory: String,
+        /// What is wrong with it, and what to do.
+        why: String,
+    },
+    /// Another program took the volume over before all that was staged was in the store.
+    #[error(
+        "another program took the volume over (slot {slot} of the log is not ours) before {records} \
+         staged records were sent; their syncs were acknowledged, and they are no part of the volume: \
+         they are kept in {directory}"
+    )]
+    Rejected {
+        /// Where they are.
+        directory: String,
+        /// How many there are.
+        records: usize,
+        /// The slot.
+        slot: u64,
+    },
     /// The threads for requests could not be started.
     #[error("starting the threads for requests: {0}")]
     Runtime(#[source] io::Error),

@@ -31,6 +31,7 @@ use crate::extents::{Extents, Source};
 const RECORD_MAGIC: [u8; 8] = *b"CFFSREC1";
 const FORMAT_MAGIC: [u8; 8] = *b"CFFSOBJ1";
 const HINT_MAGIC: [u8; 8] = *b"CFFSHED1";
+const STAGING_MAGIC: [u8; 8] = *b"CFFSSTG1";
 /// The bytes of a record's head before its extents.
 const HEAD_BYTES: usize = 88;
 const EXTENT_BYTES: usize = 40;
@@ -379,6 +380,11 @@ pub fn encode_hint(slot: u64, term: u64) -> Vec<u8> {
 pub fn decode_hint(bytes: &[u8]) -> Option<(u64, u64)> {
     let mut reader = Reader(opened(HINT_MAGIC, bytes).ok()?);
     Some((reader.u64().ok()?, reader.u64().ok()?))
+}
+
+/// What a staging directory keeps of a claim.
+pub fn encode_staging_claim(uuid: &[u8; 16], term: u64) -> Vec<u8> {
+    sealed(STAGING_MAGIC, &[&uuid[..], &term.to_le_bytes()].concat())
 }
 
 fn sealed(magic: [u8; 8], body: &[u8]) -> Vec<u8> {

@@ -16,6 +16,9 @@
 //! | `commit` | a record in its slot, whatever becomes of the answers |
 //! | `cache` | chunks of objects on a local disk |
 //! | `chunks` | reading objects, of which some are kept in memory |
+//! | `staging` | records that wait on a local disk |
+//! | `upload` | a thread that sends these, in order |
+//! | `local` | directories with contents of files |
 //! | `state` | what is in the store, under way, or in memory alone |
 //! | `collect` | which objects are dead, and what to write anew |
 //! | `writer` | claiming, committing, collecting |
@@ -39,11 +42,14 @@ mod extents;
 mod follow;
 mod format;
 mod history;
+mod local;
 mod location;
 mod profile;
 mod requests;
+mod staging;
 mod state;
 mod store;
+mod upload;
 pub mod versions;
 mod writer;
 
@@ -57,4 +63,5 @@ pub use error::Error;
 pub use follow::Follower;
 pub use location::Location;
 pub use requests::{Counter, Requests};
+pub use staging::Staging;
 pub use writer::OpenOptions;

@@ -16,6 +16,7 @@ use crate::cache::DiskCache;
 use crate::error::Error;
 use crate::profile;
 use crate::requests::{Counter, CountingConnector};
+use crate::staging::Staging;
 use crate::store::{Client, Store};
 
 /// How long the client itself repeats a request; after that it is for the protocol to look what came of it.
@@ -142,13 +143,19 @@ impl Location {
         let prefix =
             Path::from_url_path(url.path()).map_err(|error| wrong(text, error.to_string()))?;
         let (name, root) = (text.to_owned(), format!("{scheme}://{bucket}"));
-        let client = Client { store, counter, counts: true, cache: None };
+        let client = Client { store, counter, counts: true, cache: None, staging: None };
         Ok(Location { name, root, client, prefix, version: None })
     }
 
     /// The same place, with a cache on a local disk for what is read of objects.
     pub fn with_cache(mut self, cache: DiskCache) -> Location {
         self.client.cache = Some(Arc::new(cache));
+        self
+    }
+
+    /// The same place, with a directory of a local disk in which what is synced waits to be sent.
+    pub fn with_staging(mut self, staging: Staging) -> Location {
+        self.client.staging = Some(Arc::new(staging));
         self
     }
 
@@ -203,7 +210,7 @@ fn azure(container: &str, counter: &Counter) -> Built {
 
 /// A client that does not count its requests.
 fn uncounted(store: Arc<dyn ObjectStore>) -> Client {
-    Client { store, counter: Counter::default(), counts: false, cache: None }
+    Client { store, counter: Counter::default(), counts: false, cache: None, staging: None }
 }
 
 /// What comes after an `@` in the last part of a path.

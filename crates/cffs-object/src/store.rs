@@ -13,6 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::cache::DiskCache;
 use crate::error::Error;
 use crate::requests::{Counter, Kind};
+use crate::staging::Staging;
 
 /// An object as a listing has it.
 pub struct Listed {
@@ -42,6 +43,8 @@ pub struct Client {
     pub counts: bool,
     /// What keeps chunks of objects on a local disk.
     pub cache: Option<Arc<DiskCache>>,
+    /// Where records wait on a local disk.
+    pub staging: Option<Arc<Staging>>,
 }
 
 /// So many ranges are asked for at once: more than fill the line of one machine.
@@ -76,6 +79,11 @@ impl Store {
     /// What keeps chunks on a local disk, if that was asked for.
     pub fn cache(&self) -> Option<&DiskCache> {
         self.client.cache.as_deref()
+    }
+
+    /// Where records wait on a local disk, if that was asked for.
+    pub fn staging(&self) -> Option<&Arc<Staging>> {
+        self.client.staging.as_ref()
     }
 
     /// The counter, unless the client counts by itself.

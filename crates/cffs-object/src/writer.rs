@@ -18,6 +18,7 @@ use crate::format::{self, Format, Kind, Object, Place, Record};
 use crate::history::History;
 use crate::state::{State, placed};
 use crate::store::Store;
+use crate::upload::Uploader;
 
 /// A map is written after so many records, or a later opening would have to read them all, if as much
 /// was written since the last one as the map is long.
@@ -48,6 +49,8 @@ pub struct Writer {
     state: Arc<RwLock<State>>,
     format: Format,
     options: OpenOptions,
+    /// What sends records that were staged, if they are.
+    uploader: Option<Uploader>,
     term: u64,
     /// The last slot that is taken.
     slot: u64,
@@ -83,7 +86,9 @@ pub struct Claimed {
 /// [`Error::Claimed`]; those of the store.
 pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Result<Claimed, Error> {
     loop {
-        if !history.is_released && !options.take_over {
+        let (uuid, term) = (&history.format.uuid, history.term);
+        let was_here = || store.staging().is_some_and(|staging| staging.has_claimed(uuid, term));
+        if !history.is_released && !options.take_over && !was_here() {
             return Err(Error::Claimed { term: history.term });
         }
         let slot = history.slot + 1;
@@ -120,21 +125,34 @@ impl Claimed {
     }
 
     /// The writer, and what it writes to.
+    ///
+    /// # Errors
+    ///
+    /// Those of the staging directory.
     pub fn into_writer(
         self,
         store: Arc<Store>,
         chunks: Arc<Chunks>,
         options: OpenOptions,
-    ) -> (Writer, Arc<RwLock<State>>) {
+    ) -> Result<(Writer, Arc<RwLock<State>>), Error> {
         let Claimed { history, slot, checksum } = self;
         let (format, records) = (history.format.clone(), history.records_since_map + 1);
         let state = Arc::new(RwLock::new(State::new(history)));
+        let uploader = match store.staging() {
+            Some(staging) => {
+                staging.note_claim(&format.uuid, slot)?;
+                let (staging, store) = (Arc::clone(staging), Arc::clone(&store));
+                Some(Uploader::start(staging, store, options.patience)?)
+            }
+            None => None,
+        };
         let writer = Writer {
             store,
             chunks,
             state: Arc::clone(&state),
             format,
             options,
+            uploader,
             term: slot,
             slot,
             checksum,
@@ -147,7 +165,7 @@ impl Claimed {
             sweep_bytes_max: u64::MAX,
             plan: VecDeque::new(),
         };
-        (writer, state)
+        Ok((writer, state))
     }
 }
 
@@ -185,6 +203,7 @@ impl Writer {
         if let Some(sweeping) = self.sweeping.take() {
             self.swept(sweeping);
         }
+        self.drain()?;
         self.append(Kind::Release, Extents::default(), Vec::new())?;
         if self.bytes_since_map > 0 || self.records_since_map > RECORDS_PER_MAP {
             self.write_map_of(Kind::Release)?;
@@ -238,9 +257,12 @@ impl Writer {
         let bytes = Bytes::from(bytes);
         let len = bytes.len() as u64;
         let patience = self.options.patience;
-        match commit::settle(&self.store, slot, record.nonce, &bytes, patience)? {
-            Owner::Another => return Err(Error::Fenced { slot }),
-            Owner::Ours => {}
+        match self.uploader.as_ref().filter(|_| kind == Kind::Epoch) {
+            Some(uploader) => uploader.put(slot, record.nonce, &bytes)?,
+            None => match commit::settle(&self.store, slot, record.nonce, &bytes, patience)? {
+                Owner::Another => return Err(Error::Fenced { slot }),
+                Owner::Ours => {}
+            },
         }
         self.slot = slot;
         self.checksum = checksum;
@@ -252,6 +274,11 @@ impl Writer {
             self.chunks.keep_record(slot, bytes);
         }
         Ok(())
+    }
+
+    /// Waits until what is staged is in the store.
+    fn drain(&self) -> Result<(), Error> {
+        self.uploader.as_ref().map_or(Ok(()), Uploader::drain)
     }
 
     fn count(&mut self, bytes: u64) {
@@ -266,6 +293,8 @@ impl Writer {
 
     /// The same after a last record of this kind.
     fn write_map_of(&mut self, kind: Kind) -> Result<(), Error> {
+        // A map leads to records that are there.
+        self.drain()?;
         let map = {
             let state = self.state.read();
             let last = (self.slot, self.term, self.checksum);
@@ -283,8 +312,13 @@ impl Writer {
 
     /// What follows a commit now and then: a map, a step of the plan, and a sweep.
     fn keep_house(&mut self) -> Result<(), Error> {
+        // That waits for the store, which a sync that is staged need not.
+        if self.uploader.as_ref().is_some_and(Uploader::is_behind) {
+            return Ok(());
+        }
         let map_bytes = Record::head_bytes(self.state.read().committed.len()) as u64;
-        if self.records_since_map >= RECORDS_PER_MAP && self.bytes_since_map >= map_bytes {
+        let is_due = self.records_since_map >= RECORDS_PER_MAP && self.bytes_since_map >= map_bytes;
+        if is_due && self.uploader.as_ref().is_none_or(Uploader::has_caught_up) {
             self.write_map()?;
             self.plan_sweep();
         }

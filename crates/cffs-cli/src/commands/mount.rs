@@ -15,28 +15,27 @@ use cffs::device::file::{Access, FileDevice, OpenError};
 use cffs::trace::{RecordedDevice, Recorder};
 use cffs::vfs::Volume;
 use cffs::vfs::types::OpenOptions;
-use cffs_object::{Counter, DiskCache, Location, LogDevice};
 use cffs_serve::fuse::control::{self, AskError};
 use cffs_serve::fuse::restart::Suspended;
 use cffs_serve::fuse::{
-    self, Ended, Follow, KernelCaches, LeaveSeat, Server, StillOpen, Stopper, TransportChoice,
-    Watch, WatchedDevice,
+    self, Ended, KernelCaches, LeaveSeat, Server, StillOpen, Stopper, TransportChoice, Watch,
+    WatchedDevice,
 };
 use cffs_serve::nfs::{self, Export};
 use cffs_serve::shared::Beside;
 use cffs_web::Target;
 use clap::Args;
-use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::{remount, serve, umount};
 use crate::background;
-use crate::following::NewerVersion;
 use crate::mount_options::MountOptions;
 use crate::output::note;
 use crate::successor::{self, Inherited};
 use crate::web::WebOptions;
 use crate::{image, mounts, privileges, service_manager, udev};
+
+mod store;
 
 /// Mount a volume on a directory
 ///
@@ -87,6 +86,7 @@ Options for -o, comma-separated:
   follow[=SECONDS]       read-only, show what another program writes to a volume in an object store,
                          and ask so often for what is new (10)
   cache-dir=DIR=SIZE     as --cache
+  staging=DIR            as --staging
   transport=auto|rings|dev
                          how requests arrive: by io_uring where the kernel offers it, always so, or
                          always by /dev/fuse (auto)
@@ -126,6 +126,12 @@ pub struct Mount {
     /// none, SIZE at most (16M or more); mounts can share it.
     #[arg(long, value_name = "DIR=SIZE")]
     pub cache: Option<String>,
+    /// Of a volume in an object store, let fsync return when what it made durable is in this directory of a
+    /// local disk, which is made if there is none; it is sent to the store after that, in order. A server
+    /// that ends before all is sent goes on when it is mounted with the directory again. Until then nobody
+    /// else sees it, and another program that takes the volume over has it rejected.
+    #[arg(long, value_name = "DIR")]
+    pub staging: Option<PathBuf>,
     /// The page.
     #[command(flatten)]
     pub web: WebOptions,
@@ -155,11 +161,14 @@ impl Mount {
         if let Some(cache) = &self.cache {
             options.set_cache_dir(cache)?;
         }
+        if let Some(staging) = &self.staging {
+            options.set_staging(staging)?;
+        }
         let location = image::location(&self.source)?;
-        options.settle(location.is_some())?;
-        if location.is_some_and(|location| location.version().is_some()) {
+        if location.as_ref().is_some_and(|location| location.version().is_some()) {
             options.open.read_only = true;
         }
+        options.settle(location.is_some())?;
         if options.follow.is_some() && self.nfs.is_some() {
             bail!("a volume that is followed cannot be served by NFS: leave --nfs or 'follow' out");
         }
@@ -310,57 +319,6 @@ impl Mount {
         mounted
     }
 
-    /// Mounts a volume in a store. It has no file that another program could go on with.
-    fn mount_from_store(
-        &self,
-        location: &Location,
-        options: &MountOptions,
-    ) -> anyhow::Result<Mounted> {
-        let source = &self.source;
-        switch_rings_on(options);
-        let mut location = location.clone();
-        if let Some((directory, size_bytes)) = &options.cache_dir {
-            location = location.with_cache(DiskCache::open(directory, *size_bytes)?);
-        }
-        let location = &location;
-        if options.follow.is_some() {
-            return self.mount_to_follow(location, options);
-        }
-        let wanted = cffs_object::OpenOptions {
-            read_only: options.open.read_only,
-            take_over: options.open.take_over,
-            patience: options.soft,
-            ..Default::default()
-        };
-        let device =
-            LogDevice::open(location, wanted).with_context(|| source.display().to_string())?;
-        let watch = Arc::new(Watch::new(options.stall));
-        let counter = device.counter();
-        let volume = open_served(source, &Arc::new(device), &watch, options)?;
-        let mounted = self.mount_volume(&volume, fuse_options(source, None, watch, options))?;
-        show_requests(&mounted.server, counter);
-        Ok(mounted)
-    }
-
-    /// Mounts what another program writes to a store.
-    fn mount_to_follow(
-        &self,
-        location: &Location,
-        options: &MountOptions,
-    ) -> anyhow::Result<Mounted> {
-        let watch = Arc::new(Watch::new(options.stall));
-        let open = options.open.clone();
-        let (newer, volume, counter) = NewerVersion::first(location, open, Arc::clone(&watch))
-            .with_context(|| self.source.display().to_string())?;
-        let mut fuse_options = fuse_options(&self.source, None, watch, options);
-        fuse_options.ttl = fuse::TTL_SHARED;
-        fuse_options.follow =
-            options.follow.map(|every| Follow { every, source: Arc::new(Mutex::new(newer)) });
-        let mounted = self.mount_volume(&volume, fuse_options)?;
-        show_requests(&mounted.server, counter);
-        Ok(mounted)
-    }
-
     /// Goes on with a mount whose server this program has replaced.
     fn go_on(&self, inherited: Inherited, options: &MountOptions) -> anyhow::Result<Mounted> {
         let Inherited { source, device, suspended, nfs } = inherited;
@@ -418,14 +376,6 @@ impl Mount {
         let caches = Arc::new(fuse_options.caches.clone());
         serve::bind(volume, address, self.export.clone(), caches)
     }
-}
-
-/// Shows requests to the store among the counters of a server.
-fn show_requests(server: &Server, counter: Counter) {
-    server.set_store(Box::new(move || {
-        let requests = counter.requests().by_name().into_iter();
-        requests.map(|(name, count)| (String::from(name), Value::from(count))).collect()
-    }));
 }
 
 /// Goes on with a volume that cannot be handed over, and with its NFS clients.

@@ -23,6 +23,7 @@ pub(super) fn name_of(option: &str) -> Option<&'static str> {
         "soft" => "soft",
         "follow" => "follow",
         "cache-dir" => "cache-dir",
+        "staging" => "staging",
         "takeover" => "takeover",
         "clean" => "clean",
         "clean_share" => "clean_share",
@@ -65,6 +66,10 @@ impl MountOptions {
             Some((path, bytes)) => format!("cache-dir={}={}", absolute(path), size::exact(*bytes)),
             None => String::from("no cache-dir"),
         };
+        let staging = match &self.staging {
+            Some(path) => format!("staging={}", absolute(path)),
+            None => String::from("no staging"),
+        };
         let transport = match self.transport {
             TransportChoice::Auto => "transport=auto",
             TransportChoice::Uring => "transport=rings",
@@ -92,6 +97,7 @@ impl MountOptions {
                     .map_or_else(|| String::from("no follow"), |time| seconds("follow", time)),
             ),
             ("cache-dir", cache_dir),
+            ("staging", staging),
             ("takeover", switch(open.take_over, "takeover", "no takeover")),
             ("clean", seconds("clean", open.clean_after)),
             ("clean_share", format!("clean_share={}", open.clean_share_percent)),

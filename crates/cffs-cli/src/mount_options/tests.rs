@@ -93,6 +93,19 @@ fn unknown_options_and_values_are_named() {
 }
 
 #[test]
+fn staging_is_for_a_store_that_is_written() {
+    let mut options = parsed("staging=/var/waits").expect("known");
+    assert_eq!(options.fixed()["staging"], "staging=/var/waits");
+    options.settle(true).expect("in a store");
+    options.settle(false).expect_err("in an image");
+    options.open.read_only = true;
+    let refused = options.settle(true).expect_err("only read").to_string();
+    assert!(refused.contains("that is written"), "{refused}");
+    assert!(parsed("staging").expect_err("no directory").to_string().contains("needs a value"));
+    assert_eq!(parsed("ro").expect("known").fixed()["staging"], "no staging");
+}
+
+#[test]
 fn a_cache_on_a_disk_is_for_a_store() {
     let mut options = parsed("cache-dir=/var/a=b=1G,noatime").expect("known");
     assert_eq!(options.cache_dir, Some((PathBuf::from("/var/a=b"), 1 << 30)));

@@ -20,6 +20,7 @@ mod follow;
 mod model;
 mod paused;
 mod requests;
+mod staging;
 mod store;
 mod two_writers;
 mod versions;

@@ -16,7 +16,7 @@ use super::*;
 use crate::versions;
 
 /// A store whose so many-th request waits until it is let go.
-struct PausedStore {
+pub struct PausedStore {
     inner: Arc<InMemory>,
     left: AtomicUsize,
     reached: Mutex<mpsc::Sender<bool>>,
@@ -24,6 +24,20 @@ struct PausedStore {
 }
 
 impl PausedStore {
+    /// A store that does not wait yet, what hears that it does, and what lets it go on.
+    pub fn new(inner: Arc<InMemory>) -> (PausedStore, mpsc::Receiver<bool>, mpsc::Sender<()>) {
+        let (reached, is_reached) = mpsc::channel();
+        let (let_go, go_on) = mpsc::channel();
+        let (reached, go_on) = (Mutex::new(reached), Mutex::new(go_on));
+        let left = AtomicUsize::new(0);
+        (PausedStore { inner, left, reached, go_on }, is_reached, let_go)
+    }
+
+    /// Has the next request wait.
+    pub fn pause(&self) {
+        self.left.store(1, Ordering::SeqCst);
+    }
+
     fn step(&self) {
         if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.reached.lock().expect("open").send(true).expect("heard");

@@ -149,6 +149,11 @@ impl FaultStore {
         *self.images.lock().expect("images") = Some(vec![self.inner.fork()]);
     }
 
+    /// What is in the store now.
+    pub fn image(&self) -> InMemory {
+        self.inner.fork()
+    }
+
     pub fn images(&self) -> Vec<InMemory> {
         self.images_from(0)
     }

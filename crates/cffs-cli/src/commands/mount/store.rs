@@ -1,0 +1,76 @@
+//! Mounting a volume in an object store: to write or read it, or to follow what another program writes.
+
+use std::sync::{Arc, Mutex};
+
+use anyhow::Context;
+use cffs_object::{Counter, DiskCache, Location, LogDevice, Staging};
+use cffs_serve::fuse::{Follow, Server, TTL_SHARED, Watch};
+use serde_json::Value;
+
+use super::{Mount, Mounted, fuse_options, open_served, switch_rings_on};
+use crate::following::NewerVersion;
+use crate::mount_options::MountOptions;
+
+impl Mount {
+    /// Mounts a volume in a store. It has no file that another program could go on with.
+    pub(super) fn mount_from_store(
+        &self,
+        location: &Location,
+        options: &MountOptions,
+    ) -> anyhow::Result<Mounted> {
+        let source = &self.source;
+        switch_rings_on(options);
+        let mut location = location.clone();
+        if let Some((directory, size_bytes)) = &options.cache_dir {
+            location = location.with_cache(DiskCache::open(directory, *size_bytes)?);
+        }
+        if let Some(directory) = &options.staging {
+            location = location.with_staging(Staging::open(directory)?);
+        }
+        let location = &location;
+        if options.follow.is_some() {
+            return self.mount_to_follow(location, options);
+        }
+        let wanted = cffs_object::OpenOptions {
+            read_only: options.open.read_only,
+            take_over: options.open.take_over,
+            patience: options.soft,
+            ..Default::default()
+        };
+        let device =
+            LogDevice::open(location, wanted).with_context(|| source.display().to_string())?;
+        let watch = Arc::new(Watch::new(options.stall));
+        let counter = device.counter();
+        let volume = open_served(source, &Arc::new(device), &watch, options)?;
+        let mounted = self.mount_volume(&volume, fuse_options(source, None, watch, options))?;
+        show_requests(&mounted.server, counter);
+        Ok(mounted)
+    }
+
+    /// Mounts what another program writes to a store.
+    fn mount_to_follow(
+        &self,
+        location: &Location,
+        options: &MountOptions,
+    ) -> anyhow::Result<Mounted> {
+        let watch = Arc::new(Watch::new(options.stall));
+        let open = options.open.clone();
+        let (newer, volume, counter) = NewerVersion::first(location, open, Arc::clone(&watch))
+            .with_context(|| self.source.display().to_string())?;
+        let mut fuse_options = fuse_options(&self.source, None, watch, options);
+        fuse_options.ttl = TTL_SHARED;
+        fuse_options.follow =
+            options.follow.map(|every| Follow { every, source: Arc::new(Mutex::new(newer)) });
+        let mounted = self.mount_volume(&volume, fuse_options)?;
+        show_requests(&mounted.server, counter);
+        Ok(mounted)
+    }
+}
+
+/// Shows requests to the store among the counters of a server.
+fn show_requests(server: &Server, counter: Counter) {
+    server.set_store(Box::new(move || {
+        let requests = counter.requests().by_name().into_iter();
+        requests.map(|(name, count)| (String::from(name), Value::from(count))).collect()
+    }));
+}

@@ -1,0 +1,33 @@
+//! Directories of a local disk that have contents of files.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::Path;
+
+/// Makes a directory for this user alone, or looks whether the one that is there is such.
+///
+/// # Errors
+///
+/// What is wrong with it, in words.
+pub fn private_directory(directory: &Path) -> Result<(), String> {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.to_string()),
+        _ => {}
+    }
+    let there = fs::metadata(directory).map_err(|error| error.to_string())?;
+    if !there.is_dir() {
+        return Err(String::from("it is not a directory; name one, or a new one"));
+    }
+    if there.uid() != rustix::process::geteuid().as_raw() {
+        return Err(format!("it belongs to user {}; name a directory of your own", there.uid()));
+    }
+    if there.mode() & 0o077 != 0 {
+        return Err(format!(
+            "others may enter it (mode {:03o}), and the contents of all files come to lie there; chmod 700 \
+             it, or name a new directory",
+            there.mode() & 0o777
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! Records that wait on a local disk until they are in the store (decisions/049).
+//!
+//! ```text
+//!   DIR/lock            held by the one program that uses the directory
+//!   DIR/claim           magic, checksum of the rest, UUID, term: the last claim that was made with it
+//!   DIR/<slot>          a record as it is sent, and its checksum, 4 bytes
+//!   DIR/rejected/<slot>-<nonce>
+//!                       such a record whose slot another program's has
+//! ```
+//!
+//! Invariants:
+//!
+//! - A file with a sound checksum is sent as it is, or rejected, and removed only when it is in the store.
+//! - Of the records of one term those in the store come before those that wait, without a gap.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rustix::fs::FlockOperation;
+use uuid::Uuid;
+
+use crate::error::Error;
+use crate::format;
+use crate::local::private_directory;
+
+const REJECTED: &str = "rejected";
+const CHECKSUM_BYTES: usize = 4;
+
+/// A directory in which records wait.
+#[derive(Debug)]
+pub struct Staging {
+    directory: PathBuf,
+    /// What waits, and is whole.
+    waiting: Mutex<BTreeSet<u64>>,
+    _lock: File,
+}
+
+impl Staging {
+    /// The directory, which is made if there is none, for this program alone.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Staging`] if others than this user may enter it, or another program uses it.
+    pub fn open(directory: &Path) -> Result<Staging, Error> {
+        let wrong = |why: String| Error::Staging { directory: shown(directory), why };
+        private_directory(directory).map_err(wrong)?;
+        let mut options = File::options();
+        options.write(true).create(true).truncate(false);
+        let lock =
+            options.open(directory.join("lock")).map_err(|error| wrong(error.to_string()))?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+            wrong(String::from("another program uses it; each mount needs a directory of its own"))
+        })?;
+        Ok(Staging { directory: directory.to_owned(), waiting: Mutex::default(), _lock: lock })
+    }
+
+    /// Whether the last claim of a volume was made with this directory. Then its program is gone, since it
+    /// held the lock.
+    pub fn has_claimed(&self, uuid: &[u8; 16], term: u64) -> bool {
+        let bytes = fs::read(self.directory.join("claim")).unwrap_or_default();
+        bytes == format::encode_staging_claim(uuid, term)
+    }
+
+    /// Notes a claim, before anything is staged.
+    ///
+    /// # Errors
+    ///
+    /// Those of the disk.
+    pub fn note_claim(&self, uuid: &[u8; 16], term: u64) -> Result<(), Error> {
+        let note = || {
+            let new = self.directory.join("claim.new");
+            let mut file = File::create(&new)?;
+            file.write_all(&format::encode_staging_claim(uuid, term))?;
+            file.sync_all()?;
+            fs::rename(new, self.directory.join("claim"))?;
+            self.sync_directory()
+        };
+        note().map_err(self.failed())
+    }
+
+    /// Makes a record durable here.
+    ///
+    /// # Errors
+    ///
+    /// Those of the disk; then the record is not here.
+    pub fn put(&self, slot: u64, record: &[u8]) -> io::Result<()> {
+        let write = || {
+            let mut file = File::create(self.path(slot))?;
+            file.write_all(record)?;
+            file.write_all(&crc32c::crc32c(record).to_le_bytes())?;
+            file.sync_all()?;
+            self.sync_directory()
+        };
+        let written = write();
+        match &written {
+            Ok(()) => {
+                self.waiting.lock().insert(slot);
+            }
+            Err(_) => self.remove(slot),
+        }
+        written
+    }
+
+    /// The record in a slot that waits, as it is sent; none if it is not whole.
+    pub fn load(&self, slot: u64) -> io::Result<Option<Bytes>> {
+        let mut bytes = fs::read(self.path(slot))?;
+        let Some(len) = bytes.len().checked_sub(CHECKSUM_BYTES) else { return Ok(None) };
+        let is_whole = crc32c::crc32c(&bytes[..len]).to_le_bytes() == bytes[len..];
+        bytes.truncate(len);
+        Ok(is_whole.then(|| Bytes::from(bytes)))
+    }
+
+    /// Up to `len` bytes of a record that waits.
+    pub fn read(&self, slot: u64, at: u64, len: u64) -> Option<Vec<u8>> {
+        if !self.waiting.lock().contains(&slot) {
+            return None;
+        }
+        let file = File::open(self.path(slot)).ok()?;
+        let record_bytes = file.metadata().ok()?.len().checked_sub(CHECKSUM_BYTES as u64)?;
+        let mut bytes = vec![0; record_bytes.saturating_sub(at).min(len) as usize];
+        file.read_exact_at(&mut bytes, at).ok()?;
+        Some(bytes)
+    }
+
+    /// Takes a record out that is in the store. If the machine stops before that is on the disk, it is found
+    /// in the store.
+    pub fn remove(&self, slot: u64) {
+        self.waiting.lock().remove(&slot);
+        if let Err(error) = fs::remove_file(self.path(slot))
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, slot, "a record stays in the staging directory");
+        }
+    }
+
+    /// Sets records aside, since another program's is in the slot of the first; the error that says so.
+    pub fn reject(&self, slots: &[u64], slot: u64) -> Error {
+        let aside = self.directory.join(REJECTED);
+        let set_aside = || {
+            fs::create_dir_all(&aside)?;
+            for slot in slots {
+                let name = format!("{slot:020}-{}", Uuid::new_v4());
+                fs::rename(self.path(*slot), aside.join(name))?;
+                self.waiting.lock().remove(slot);
+            }
+            File::open(&aside)?.sync_all()?;
+            self.sync_directory()
+        };
+        match set_aside() {
+            Ok(()) => Error::Rejected { directory: shown(&aside), records: slots.len(), slot },
+            Err(error) => self.failed()(error),
+        }
+    }
+
+    /// Sets records aside, since the first is damaged; the error that says so.
+    pub fn damaged(&self, slots: &[u64], slot: u64) -> Error {
+        match self.reject(slots, slot) {
+            Error::Rejected { directory, records, .. } => self.wrong(format!(
+                "the record for slot {slot} is damaged, so it and those after it, {records} in all, are no \
+                 part of the volume, though their syncs were acknowledged; they are kept in {directory}"
+            )),
+            error => error,
+        }
+    }
+
+    /// What the disk answered, as an error of this directory.
+    pub fn failed(&self) -> impl Fn(io::Error) -> Error + '_ {
+        |error| self.wrong(error.to_string())
+    }
+
+    /// What is wrong with the directory.
+    pub fn wrong(&self, why: impl Into<String>) -> Error {
+        Error::Staging { directory: self.shown(), why: why.into() }
+    }
+
+    /// The directory's name.
+    pub fn shown(&self) -> String {
+        shown(&self.directory)
+    }
+
+    /// The slots of the records that are here, in order.
+    ///
+    /// # Errors
+    ///
+    /// Those of the disk.
+    pub fn slots(&self) -> io::Result<Vec<u64>> {
+        let mut slots = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            let name = entry?.file_name();
+            let slot =
+                name.to_str().filter(|name| name.len() == 20).and_then(|name| name.parse().ok());
+            slots.extend::<Option<u64>>(slot);
+        }
+        slots.sort_unstable();
+        Ok(slots)
+    }
+
+    fn path(&self, slot: u64) -> PathBuf {
+        self.directory.join(format!("{slot:020}"))
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        File::open(&self.directory)?.sync_all()
+    }
+}
+
+fn shown(directory: &Path) -> String {
+    directory.display().to_string()
+}

@@ -1,0 +1,271 @@
+//! Syncs that wait on a local disk: what a crash, another writer and a bad disk leave of them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::paused::PausedStore;
+use super::*;
+use crate::Staging;
+
+const BLOCKS: u64 = 7;
+/// More than there are between two maps.
+const SYNCS: u64 = 80;
+const WITH_PATIENCE: OpenOptions = OpenOptions { patience: None, ..TAKE_OVER };
+
+fn staged(store: Arc<dyn ObjectStore>, directory: &Path) -> Result<Location, Error> {
+    Ok(at(store).with_staging(Staging::open(directory)?))
+}
+
+/// Makes the volume, and releases it with a map.
+fn made(store: Arc<dyn ObjectStore>) {
+    put(&LogDevice::create(&at(store), GEOMETRY).expect("made"), 0);
+}
+
+/// Opens the volume as a mount does that is not asked to take it over.
+fn open(store: Arc<dyn ObjectStore>, directory: &Path) -> Result<LogDevice, Error> {
+    LogDevice::open(&staged(store, directory)?, OpenOptions::default())
+}
+
+fn put(device: &LogDevice, number: u64) {
+    write(device, number % BLOCKS * 4096, &number.to_le_bytes());
+    device.sync().expect("synced");
+}
+
+/// The last number that was put; all before it are there, too.
+fn last(device: &LogDevice) -> u64 {
+    let number = |block: u64| {
+        u64::from_le_bytes(read(device, block * 4096, 8).try_into().expect("eight bytes"))
+    };
+    let numbers: Vec<u64> = (0..BLOCKS).map(number).collect();
+    let last = *numbers.iter().max().expect("there are blocks");
+    for (block, number) in (0..BLOCKS).zip(numbers) {
+        let expected = (last.saturating_sub(BLOCKS - 1)..=last).find(|one| one % BLOCKS == block);
+        assert_eq!(number, expected.unwrap_or(0), "block {block} when {last} is there");
+    }
+    last
+}
+
+fn copied(from: &Path, to: PathBuf) -> PathBuf {
+    fs::create_dir(&to).expect("made");
+    fs::set_permissions(&to, fs::Permissions::from_mode(0o700)).expect("set");
+    for entry in fs::read_dir(from).expect("listed") {
+        let path = entry.expect("listed").path();
+        // It may have been sent meanwhile.
+        let _ = fs::copy(&path, to.join(path.file_name().expect("a name")));
+    }
+    to
+}
+
+fn records(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let is_record = |path: &PathBuf| path.file_name().is_some_and(|name| name.len() >= 20);
+    let mut records: Vec<_> = entries.map(|entry| entry.path()).filter(is_record).collect();
+    records.sort();
+    records
+}
+
+/// A volume whose last syncs wait, and what is left when its machine stops: the store, and the directory.
+fn stopped(syncs: u64, waiting: u64, scratch: &Path) -> (Arc<InMemory>, PathBuf) {
+    let store = Arc::new(InMemory::new());
+    made(store.clone());
+    let (paused, reached, let_go) = PausedStore::new(store.clone());
+    let paused = Arc::new(paused);
+    let directory = scratch.join("staging");
+    let device = open(paused.clone(), &directory).expect("opened");
+    for number in 1..=syncs {
+        put(&device, number);
+    }
+    device.collect().expect("all is sent");
+    if waiting > 0 {
+        paused.pause();
+        (syncs + 1..=syncs + waiting).for_each(|number| put(&device, number));
+        reached.recv().expect("it waits");
+    }
+    let left = (Arc::new(store.fork()), copied(&directory, scratch.join("left")));
+    assert_eq!(records(&left.1).len() as u64, waiting);
+    if waiting > 0 {
+        let_go.send(()).expect("it waits");
+    }
+    drop(device);
+    assert!(records(&directory).is_empty(), "a release waits until all is sent");
+    assert_eq!(last(&LogDevice::open(&at(store), READ_ONLY).expect("opened")), syncs + waiting);
+    left
+}
+
+/// The machine stops after any sync, with any faults of requests before: with the directory all that was
+/// acknowledged is there, and without it some sync is the last one, whole.
+#[test]
+fn a_crash_keeps_what_was_acknowledged() {
+    let mut behind = 0;
+    for seed in 0..4 {
+        let scratch = tempfile::tempdir().expect("made");
+        let store = Arc::new(FaultStore::new());
+        made(store.clone());
+        let directory = scratch.path().join("staging");
+        let device = open(store.clone(), &directory).expect("opened");
+        store.set_chance(seed, 20);
+        for number in 1..=SYNCS {
+            put(&device, number);
+            let left = copied(&directory, scratch.path().join(format!("{number}")));
+            let image = store.image();
+            let taken = LogDevice::open(&in_memory(&image), TAKE_OVER).expect("claimed");
+            behind += u64::from(last(&taken) < number);
+            assert!(last(&taken) <= number);
+            let next = open(Arc::new(image.fork()), &left).expect("opened, and not taken over");
+            assert_eq!(last(&next), number, "seed {seed}");
+            assert!(records(&left).is_empty(), "what is sent is removed");
+            put(&next, number + 1);
+            drop(next);
+            let reader = LogDevice::open(&in_memory(&image), READ_ONLY).expect("opened");
+            assert!(last(&reader) <= number, "of the image nothing has changed");
+            fs::remove_dir_all(left).expect("removed");
+        }
+        store.mend();
+        device.release().expect("released");
+        let reader = LogDevice::open(&at(store), READ_ONLY).expect("opened");
+        assert_eq!(last(&reader), SYNCS, "seed {seed}");
+    }
+    println!("{behind} of {} syncs were ahead of the store", 4 * SYNCS);
+    assert!(behind > SYNCS, "hardly anything waits");
+}
+
+/// A record that waits is read from the local disk, where memory does not have it.
+#[test]
+fn what_waits_can_be_read() {
+    let scratch = tempfile::tempdir().expect("made");
+    let store = Arc::new(InMemory::new());
+    made(store.clone());
+    let (paused, reached, let_go) = PausedStore::new(store);
+    let paused = Arc::new(paused);
+    let device = open(paused.clone(), scratch.path().join("staging").as_path()).expect("opened");
+    let contents: Vec<u8> = (0..5 << 20).map(|at: u32| (at / 4096 * 3 + at % 251) as u8).collect();
+    paused.pause();
+    write(&device, 4096, &contents);
+    device.sync().expect("synced");
+    reached.recv().expect("it waits");
+    let before = device.requests();
+    assert!(read(&device, 4096, contents.len()) == contents);
+    assert_eq!(device.requests(), before, "nothing is asked for");
+    let_go.send(()).expect("it waits");
+    device.release().expect("released");
+    assert!(read(&device, 4096, contents.len()) == contents);
+}
+
+/// Another program takes the volume over while syncs wait: they are set aside, and no later one succeeds.
+#[test]
+fn what_was_taken_over_is_rejected() {
+    let scratch = tempfile::tempdir().expect("made");
+    let store = Arc::new(InMemory::new());
+    made(store.clone());
+    let (paused, reached, let_go) = PausedStore::new(store.clone());
+    let paused = Arc::new(paused);
+    let directory = scratch.path().join("staging");
+    let device = open(paused.clone(), &directory).expect("opened");
+    put(&device, 1);
+    device.collect().expect("it is sent");
+    paused.pause();
+    (2..=4).for_each(|number| put(&device, number));
+    reached.recv().expect("it waits");
+    let left = copied(&directory, scratch.path().join("left"));
+    let other = LogDevice::open(&at(store.clone()), WITH_PATIENCE).expect("claimed");
+    assert_eq!(last(&other), 1);
+    put(&other, 2);
+    put(&other, 3);
+    let_go.send(()).expect("it waits");
+    // What waits is not in the store before a collection.
+    write(&device, 0, b"more");
+    let error = device.collect().expect_err("taken over").to_string();
+    let aside = directory.join("rejected");
+    for part in ["took the volume over", "acknowledged", &aside.display().to_string()] {
+        assert!(error.contains(part), "{error}");
+    }
+    device.sync().expect_err("nothing is acknowledged any more");
+    assert!(records(&aside).len() >= 3 && records(&directory).is_empty());
+    drop(device);
+
+    // The same after a crash, and when what the other wrote is collected: claims stay.
+    other.collect().expect("collected");
+    drop(other);
+    let refused = open(store.clone(), &left).map(drop).expect_err("rejected");
+    assert!(matches!(refused, Error::Rejected { records: 3, .. }), "{refused}");
+    assert_eq!(records(&left.join("rejected")).len(), 3);
+    let next = open(store, &left).expect("the next goes on without them");
+    assert_eq!(last(&next), 3);
+}
+
+#[test]
+fn a_directory_that_is_old_or_damaged() {
+    let temporary = tempfile::tempdir().expect("made");
+    let sub = |name: &str| {
+        let path = temporary.path().join(name);
+        fs::create_dir(&path).expect("made");
+        path
+    };
+    // Files whose removal was not durable, while the volume went on and was collected.
+    let scratch = sub("old");
+    let (store, left) = stopped(5, 3, &scratch);
+    let old = copied(&left, scratch.join("old"));
+    let device = open(store.clone(), &left).expect("opened");
+    assert_eq!(last(&device), 8);
+    (9..30).for_each(|number| put(&device, number));
+    device.collect().expect("collected");
+    drop(device);
+    let device = open(store, &old).expect("opened");
+    assert_eq!((last(&device), records(&old)), (29, Vec::new()));
+
+    // The last file was being written; one amid the others is damaged.
+    for (damaged, expected) in [(2, Some(7)), (0, None)] {
+        let scratch = sub(&format!("damaged{damaged}"));
+        let (store, left) = stopped(5, 3, &scratch);
+        let path = &records(&left)[damaged];
+        let mut bytes = fs::read(path).expect("read");
+        bytes[100] ^= 1;
+        fs::write(path, bytes).expect("written");
+        let opened = open(store.clone(), &left).map(|device| last(&device));
+        match expected {
+            Some(_) => assert_eq!(opened.ok(), expected),
+            None => {
+                let error = opened.expect_err("damaged").to_string();
+                assert!(error.contains("is damaged") && error.contains("3 in all"), "{error}");
+                assert_eq!(records(&left.join("rejected")).len(), 3);
+            }
+        }
+    }
+
+    // It is of another volume: nothing of it is touched.
+    let (_, left) = stopped(1, 2, &sub("other"));
+    let (store, _) = stopped(1, 0, &sub("this"));
+    let error = open(store, &left).map(drop).expect_err("another volume").to_string();
+    assert!(error.contains("of another volume"), "{error}");
+    assert_eq!(records(&left).len(), 2);
+}
+
+/// What the local disk does not take is in the store when the sync returns.
+#[test]
+fn a_local_disk_that_takes_nothing() {
+    let scratch = tempfile::tempdir().expect("made");
+    let (store, left) = stopped(2, 0, scratch.path());
+    let device = open(store.clone(), &left).expect("opened");
+    for slot in 0..100 {
+        fs::create_dir(left.join(format!("{slot:020}"))).expect("made");
+    }
+    for number in 3..6 {
+        put(&device, number);
+        let reader = LogDevice::open(&at(store.clone()), READ_ONLY).expect("opened");
+        assert_eq!(last(&reader), number);
+    }
+}
+
+#[test]
+fn a_directory_belongs_to_one_program_of_one_user() {
+    let scratch = tempfile::tempdir().expect("made");
+    let directory = scratch.path().join("staging");
+    let first = Staging::open(&directory).expect("made");
+    let error = Staging::open(&directory).map(drop).expect_err("in use").to_string();
+    assert!(error.contains("another program uses it"), "{error}");
+    drop(first);
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o750)).expect("set");
+    let error = Staging::open(&directory).map(drop).expect_err("open to others").to_string();
+    assert!(error.contains("chmod 700"), "{error}");
+}

@@ -1,0 +1,284 @@
+//! A thread that sends staged records to the store, in order.
+//!
+//! ```text
+//!   put ─▶ on the local disk ─▶ waiting ─▶ in its slot ─▶ removed from the disk
+//!                                  └─ another's is there ─▶ rejected, with all after it; no sync succeeds
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+
+use crate::commit::{self, Owner};
+use crate::error::Error;
+use crate::format::Record;
+use crate::history::{self, History};
+use crate::staging::Staging;
+use crate::store::Store;
+
+/// A record that waits for so long shows that the store cannot be reached.
+const BEHIND: Duration = Duration::from_secs(5);
+
+/// Sends what waits since the directory was last used.
+///
+/// A record whose slot is past and empty was sent, and collected since: had another program's record been
+/// there, the first of these would be a claim, and claims stay.
+///
+/// # Errors
+///
+/// [`Error::Rejected`] if another program has written the volume since; then what waited is set aside, and
+/// the next call succeeds. Those of the store and of the disk; then it waits on.
+pub fn send_rest(
+    staging: &Staging,
+    store: &Store,
+    patience: Option<Duration>,
+) -> Result<(), Error> {
+    let slots = staging.slots().map_err(staging.failed())?;
+    if slots.is_empty() {
+        return Ok(());
+    }
+    let mut history = History::read(store)?;
+    for (index, &slot) in slots.iter().enumerate() {
+        let rest = &slots[index..];
+        let Some(bytes) = staging.load(slot).map_err(staging.failed())? else {
+            if rest.len() > 1 {
+                return Err(staging.damaged(rest, slot));
+            }
+            // It was being written when the machine stopped, so its sync had not returned.
+            tracing::warn!(slot, "a record that was staged in part is left out");
+            staging.remove(slot);
+            break;
+        };
+        let (record, checksum) = Record::decode(&bytes).map_err(|why| staging.wrong(why))?;
+        if record.uuid != history.format.uuid {
+            return Err(staging
+                .wrong("it has records of another volume; mount that, or name another directory"));
+        }
+        let is_next = slot == history.slot + 1
+            && record.previous == history.checksum
+            && record.term == history.term
+            && !history.is_released;
+        let is_there = if slot <= history.slot {
+            match history::read_record(store, slot) {
+                Ok((there, _)) => there.nonce == record.nonce,
+                Err(error) if error.is_not_found() => true,
+                Err(error) => return Err(error),
+            }
+        } else if is_next {
+            let owner = commit::settle(store, slot, record.nonce, &bytes, patience)?;
+            if owner == Owner::Ours {
+                history.apply(store, slot, (record, checksum))?;
+            }
+            owner == Owner::Ours
+        } else {
+            false
+        };
+        if !is_there {
+            return Err(staging.reject(rest, slot));
+        }
+        staging.remove(slot);
+    }
+    tracing::info!(records = slots.len(), "sent what waited in the staging directory");
+    Ok(())
+}
+
+/// What goes to the store after it was acknowledged.
+pub struct Uploader(Arc<Shared>);
+
+struct Shared {
+    staging: Arc<Staging>,
+    store: Arc<Store>,
+    patience: Option<Duration>,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    failure: Option<Failure>,
+    is_over: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Waiting {
+    slot: u64,
+    nonce: [u8; 16],
+    since: Instant,
+}
+
+#[derive(Clone)]
+enum Failure {
+    Rejected { directory: String, records: usize, slot: u64 },
+    Staging { directory: String, why: String },
+}
+
+impl Failure {
+    fn error(self) -> Error {
+        match self {
+            Failure::Rejected { directory, records, slot } => {
+                Error::Rejected { directory, records, slot }
+            }
+            Failure::Staging { directory, why } => Error::Staging { directory, why },
+        }
+    }
+}
+
+impl Uploader {
+    /// Sends what will be put.
+    ///
+    /// # Errors
+    ///
+    /// The thread cannot be started.
+    pub fn start(
+        staging: Arc<Staging>,
+        store: Arc<Store>,
+        patience: Option<Duration>,
+    ) -> Result<Uploader, Error> {
+        let (queue, changed) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { staging, store, patience, queue, changed });
+        let sender = Arc::clone(&shared);
+        let thread = thread::Builder::new().name(String::from("staging"));
+        thread.spawn(move || sender.run()).map_err(Error::Runtime)?;
+        Ok(Uploader(shared))
+    }
+
+    /// Makes a record durable on the local disk, from where it goes to the store after those before it. What
+    /// that disk does not take goes to the store before this returns.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Rejected`]; [`Error::Staging`] once sending has failed for good, or those of the store.
+    pub fn put(&self, slot: u64, nonce: [u8; 16], record: &Bytes) -> Result<(), Error> {
+        let Shared { staging, store, patience, queue, changed } = &*self.0;
+        if let Some(failure) = &queue.lock().failure {
+            return Err(failure.clone().error());
+        }
+        if let Err(error) = staging.put(slot, record) {
+            tracing::warn!(%error, "the staging directory takes nothing, so a sync waits for the store");
+            self.drain()?;
+            return match commit::settle(store, slot, nonce, record, *patience)? {
+                Owner::Ours => Ok(()),
+                Owner::Another => Err(Error::Fenced { slot }),
+            };
+        }
+        let mut queue = queue.lock();
+        if let Some(failure) = &queue.failure {
+            staging.remove(slot);
+            return Err(failure.clone().error());
+        }
+        queue.waiting.push_back(Waiting { slot, nonce, since: Instant::now() });
+        changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits until all is in the store.
+    ///
+    /// # Errors
+    ///
+    /// As of [`put`](Uploader::put).
+    pub fn drain(&self) -> Result<(), Error> {
+        let mut queue = self.0.queue.lock();
+        while !queue.waiting.is_empty() && queue.failure.is_none() {
+            self.0.changed.wait(&mut queue);
+        }
+        queue.failure.clone().map_or(Ok(()), |failure| Err(failure.error()))
+    }
+
+    /// Waits until all is in the store, or a record has waited for some time; whether all is.
+    pub fn has_caught_up(&self) -> bool {
+        let mut queue = self.0.queue.lock();
+        while let Some(first) = queue.waiting.front()
+            && queue.failure.is_none()
+        {
+            let left = BEHIND.saturating_sub(first.since.elapsed());
+            if left.is_zero() {
+                return false;
+            }
+            self.0.changed.wait_for(&mut queue, left);
+        }
+        true
+    }
+
+    /// Whether the store has not taken a record for some time.
+    pub fn is_behind(&self) -> bool {
+        self.0.queue.lock().waiting.front().is_some_and(|first| first.since.elapsed() >= BEHIND)
+    }
+}
+
+impl Drop for Uploader {
+    /// What waits is sent all the same, as long as the process lives.
+    fn drop(&mut self) {
+        self.0.queue.lock().is_over = true;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        while let Some(first) = self.next() {
+            let failure = match self.send(first) {
+                Ok(Owner::Ours) => {
+                    self.staging.remove(first.slot);
+                    self.queue.lock().waiting.pop_front();
+                    self.changed.notify_all();
+                    continue;
+                }
+                Ok(Owner::Another) => None,
+                Err(error) => Some(error),
+            };
+            self.fail(first.slot, failure);
+            return;
+        }
+    }
+
+    /// The next record, when there is one.
+    fn next(&self) -> Option<Waiting> {
+        let mut queue = self.queue.lock();
+        while queue.waiting.is_empty() && !queue.is_over {
+            self.changed.wait(&mut queue);
+        }
+        queue.waiting.front().copied()
+    }
+
+    fn send(&self, Waiting { slot, nonce, .. }: Waiting) -> Result<Owner, Error> {
+        let record = self.staging.load(slot).map_err(self.staging.failed())?;
+        let why = || io_error("a record that was staged is damaged");
+        let record = record.ok_or_else(why).map_err(self.staging.failed())?;
+        commit::settle(&self.store, slot, nonce, &record, self.patience)
+    }
+
+    /// From now on no sync succeeds. Without an error of the store, another's record is in the slot.
+    fn fail(&self, slot: u64, error: Option<Error>) {
+        let mut queue = self.queue.lock();
+        let slots: Vec<u64> = queue.waiting.iter().map(|waiting| waiting.slot).collect();
+        let error = error.unwrap_or_else(|| self.staging.reject(&slots, slot));
+        tracing::error!(%error, records = slots.len(), "what was staged is not in the store");
+        queue.failure = Some(match error {
+            Error::Rejected { directory, records, slot } => {
+                Failure::Rejected { directory, records, slot }
+            }
+            error => Failure::Staging {
+                directory: self.staging.shown(),
+                why: format!(
+                    "{error}; {} that were acknowledged wait there: mount the volume with the same \
+                              directory, and they are sent",
+                    syncs(slots.len())
+                ),
+            },
+        });
+        self.changed.notify_all();
+    }
+}
+
+fn io_error(why: &'static str) -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::InvalidData, why)
+}
+
+fn syncs(count: usize) -> String {
+    format!("{count} sync{}", if count == 1 { "" } else { "s" })
+}
