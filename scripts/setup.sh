@@ -170,6 +170,16 @@ install_store_server() {
         echo "not run: tests of volumes in S3, which need versitygw $version and Go to build it"
 }
 
+# Installs those of some packages of Python that a directory has not.
+pip_install() { # DIR PACKAGE==VERSION...
+    local tools=$1 tool missing=()
+    for tool in "${@:2}"; do
+        [[ -d $tools/${tool/==/-}.dist-info ]] || missing+=("$tool")
+    done
+    ((${#missing[@]} == 0)) ||
+        python3 -m pip install --quiet --root-user-action=ignore --upgrade --target "$tools" "${missing[@]}"
+}
+
 # What checks the types of the Python packages, builds them, and tests one of them as fsspec tests file
 # systems, and a client of NFS, where pip can fetch it. The tests look for it in this directory, and are
 # skipped without it.
@@ -177,13 +187,16 @@ python_tools=(mypy==2.4.1 setuptools==80.9.0 fsspec==2026.9.0 pytest==9.2.0 matu
     pyNfsClient==0.1.5)
 
 install_python_tools() {
-    local tools=target/tools/python tool missing=()
-    for tool in "${python_tools[@]}"; do
-        [[ -d $tools/${tool/==/-}.dist-info ]] || missing+=("$tool")
-    done
-    ((${#missing[@]} > 0)) || return 0
-    python3 -m pip install --quiet --root-user-action=ignore --upgrade --target "$tools" "${missing[@]}" ||
+    pip_install target/tools/python "${python_tools[@]}" ||
         echo "not run: tests of the types and the packages below python/, and those of fsspec: they need pip"
+}
+
+# What reads images by fsspec, where pip can fetch it. It is large, and no part of what makes a wheel.
+data_tools=(pandas==3.1.1 pyarrow==26.0.1 zarr==3.1.6)
+
+install_data_tools() {
+    pip_install target/tools/data "${data_tools[@]}" ||
+        echo "not run: tests of pandas, pyarrow and zarr on images: they need pip"
 }
 
 # axe-core, which looks for what of a page keeps people out. Its only package that pip can fetch is made for a
@@ -229,5 +242,6 @@ if [[ $purpose == test ]]; then
     fetch_libnfs
     install_store_server
     install_python_tools
+    install_data_tools
     install_axe
 fi

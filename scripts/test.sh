@@ -84,7 +84,7 @@ add "$(sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed;.*/\1 \2/p' 
 
 # The tests of a Python package, with what it is imported from.
 run_python() { # PACKAGE MODULES
-    run env PYTHONPATH="$2:$PWD/target/tools/python" \
+    run env PYTHONPATH="$2:$PWD/target/tools/python:$PWD/target/tools/data" \
         python3 -m unittest discover --start-directory "python/$1/tests"
     add "$(sed -E 's/[(),]/ /g; s/=/ /g' "$log" | awk '
         /^Ran [0-9]+ tests? in / { ran = $2 }
