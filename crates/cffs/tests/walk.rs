@@ -1,6 +1,7 @@
 //! Walks over a tree whose directories have grown by turns, each in a few places: what the next
 //! directories have beside what is read comes along, with threads that read ahead the next directory
-//! is on its way while one is read, and what is needed to list directories is read in one sweep.
+//! is on its way while one is read, and what is needed to list directories is read in one sweep. And what
+//! is no walk: files that a hint brought together, of many directories.
 
 use std::sync::Arc;
 use std::thread::sleep;
@@ -11,7 +12,7 @@ use cffs::device::{MemoryDevice, TraceDevice, TraceEvent};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::Volume;
-use cffs::vfs::types::{AtimeMode, DirEntry, NewFile, NewKind, OpenOptions};
+use cffs::vfs::types::{AtimeMode, DirEntry, NewFile, NewKind, OpenOptions, XattrMode};
 
 const FILE_BYTES: usize = 128 << 10;
 const DIRECTORIES: usize = 32;
@@ -110,6 +111,47 @@ fn what_the_next_directories_have_on_the_way_comes_along() {
     let counts = device.counts() - before;
     let seeks = counts.reads - counts.sequential;
     assert!(seeks as usize * 5 <= places * 3, "{seeks} seeks to {places} places");
+    volume.close().expect("closed");
+}
+
+/// Documents of eight files with a hint in common, each file in another directory. To read ahead what these
+/// directories list next would be to read of eight other documents.
+#[test]
+fn a_reader_of_documents_reads_nothing_of_others() {
+    const DOCUMENTS: usize = 160;
+    const PART_BYTES: usize = 16 << 10;
+    let device = formatted();
+    let volume = open(&device);
+    let dirs = &make_directories(&volume)[..8];
+    let name = |document: usize| format!("p{document:03}");
+    for document in 0..DOCUMENTS {
+        for dir in dirs {
+            let file = make(&volume, *dir, name(document), NewKind::Regular);
+            let hint = name(document);
+            volume
+                .set_xattr(file, b"user.cffs.key", hint.as_bytes(), XattrMode::Create)
+                .expect("hinted");
+            volume.write(file, 0, &vec![document as u8; PART_BYTES]).expect("written");
+        }
+    }
+    volume.close().expect("closed");
+    let options =
+        OpenOptions { atime: AtimeMode::Never, cache_bytes: 8 << 20, ..OpenOptions::default() };
+    let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
+    let volume = volume.expect("opened");
+    let mut buffer = vec![0; PART_BYTES];
+    let before = device.counts();
+    for visit in 0..DOCUMENTS / 4 {
+        let document = visit * 67 % DOCUMENTS;
+        for dir in dirs {
+            let file = volume.lookup(*dir, name(document).as_bytes()).expect("there").ino;
+            assert_eq!(volume.read(file, 0, &mut buffer).expect("read"), PART_BYTES);
+            volume.release(file, 1);
+        }
+    }
+    let counts = device.counts() - before;
+    let reads = counts.reads as usize * 4;
+    assert!(reads <= DOCUMENTS * 5, "{counts:?} for {} documents", DOCUMENTS / 4);
     volume.close().expect("closed");
 }
 

@@ -2,9 +2,10 @@
 //!
 //! Churn scatters the files of a directory over its segments, so that the next file is rarely the
 //! one that lies after this one. But the directory's sectors have the inodes, and these say where
-//! the files lie. So a miss plans the files that are listed after it (`plan`), takes along what the next
-//! directories of a walk have near them (`walk`), and has all of it read in the order of the device. Before
-//! a directory is listed with attributes, the extent trees of what it lists are read (`trees`).
+//! the files lie. So a miss plans the files that are listed after it (`plan`), as far as they lie near
+//! enough (`way`), takes along what the next directories of a walk have near them (`walk`), and has all of
+//! it read in the order of the device. Before a directory is listed with attributes, the extent trees of
+//! what it lists are read (`trees`).
 //!
 //! Where the files that are read next are known, nothing is guessed (`batch`).
 //!
@@ -23,6 +24,7 @@ mod plan;
 mod survey;
 mod trees;
 mod walk;
+mod way;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -115,14 +117,14 @@ impl ReadAhead {
         survey: &Survey<'_>,
         dir: &Arc<Vnode>,
     ) -> Option<(Arc<Vnode>, Vec<Range<u64>>)> {
-        let bytes = self.plans.window_of(dir.ino)?;
+        let extent = self.plans.extent_of(dir.ino)?;
         let container = dir.state.read().container?;
         if !self.walk.is_on() {
             return None;
         }
         let next = walk::next_directories(survey, dir.ino, container).into_iter().next()?;
         let state = next.state.read();
-        let runs = self.plans.plan_whole(survey, &state, bytes)?;
+        let runs = self.plans.plan_whole(survey, &state, extent)?;
         drop(state);
         Some((next, runs))
     }

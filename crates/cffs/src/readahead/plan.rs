@@ -14,6 +14,9 @@
 //! reached, so that the device need not wait for the reader. A walk of a tree (`walk`) continues with
 //! the next directory: it is planned when the reader has come to the last plan of this one.
 //!
+//! What a plan reads may lie as far apart as its way (`way`) says: where the files of a directory do not lie
+//! together, a wrong guess would cost an access for each of them.
+//!
 //! A miss is in order if hardly anything that is not in memory was passed over since the last plan.
 //! So a reader at random pays for group reads alone. Directories below a directory are planned the same
 //! way, as find(1) needs them.
@@ -23,6 +26,7 @@ use std::ops::Range;
 use parking_lot::Mutex;
 
 use super::survey::{Candidate, Listed, Survey};
+use super::way::Way;
 use crate::cache::{Cursor, Cursors, Growth};
 use crate::inode::VnodeState;
 use crate::tuning::Tuning;
@@ -32,10 +36,14 @@ use crate::units::{BlockNo, Container, InodeNo, SectorIndex};
 #[derive(Clone, Copy, Debug)]
 struct Place {
     dir: InodeNo,
+    /// The sector at which the last plan began.
+    first: SectorIndex,
     /// The last file of the last plan, and its sector.
     last: (SectorIndex, InodeNo),
     /// The file of the last plan at which the next one begins.
     middle: InodeNo,
+    /// How far apart what the last plan read might lie.
+    way: Way,
 }
 
 /// The directories that were planned lately; windows are in bytes. Those of files and those of
@@ -85,9 +93,9 @@ impl Plans {
         }
     }
 
-    /// The bytes of the last plan of a directory's files.
-    pub(super) fn window_of(&self, dir: InodeNo) -> Option<u64> {
-        self.find(dir, Listed::Files).map(|plan| plan.window)
+    /// The bytes of the last plan of a directory's files, and its way.
+    pub(super) fn extent_of(&self, dir: InodeNo) -> Option<(u64, Way)> {
+        self.find(dir, Listed::Files).map(|plan| (plan.window, plan.at.way))
     }
 
     /// Whether the reader has come to the middle of the last plan, and threads can read the next one
@@ -108,6 +116,30 @@ impl Plans {
     /// for them from the files of the first costs two seeks.
     pub(super) fn begins_tree(&self, at: Container, listed: Listed) -> bool {
         listed == Listed::Directories && at.sector.0 < 2 && self.find(at.file, listed).is_none()
+    }
+
+    /// How far apart what is planned for a miss may lie. `expected`: it is one of those that were planned, or
+    /// comes after them.
+    fn way(
+        &self,
+        survey: &Survey<'_>,
+        before: Option<&Cursor<Place>>,
+        at: Container,
+        listed: Listed,
+        expected: bool,
+    ) -> Way {
+        let sectors_max = survey.reading.plan_sectors_max;
+        let latest = || self.latest(listed).map(|latest| latest.at.way);
+        let way = match before {
+            Some(Cursor { at: place, .. }) => {
+                let end = place.last.0.0.saturating_add(sectors_max);
+                let follows = expected && (place.first.0..end).contains(&at.sector.0);
+                follows.then(|| place.way.twice(survey))
+            }
+            None if at.sector.0 < 2 => latest(),
+            None => None,
+        };
+        way.unwrap_or(Way::beside(survey))
     }
 
     /// Plans what a directory lists from a file on that was missed: if it was missed in order, as much as
@@ -151,6 +183,7 @@ impl Plans {
         let in_order = passed.is_some_and(|passed| {
             candidates[..passed].iter().filter(missing).count() <= survey.reading.passed_max
         });
+        let way = self.way(survey, before.as_ref(), at, listed, in_order || planned);
         let segment = u64::from(survey.store.layout.segment_bytes);
         let growth = Growth { least: 2 * segment, ..growth(survey, listed) };
         let mut budget = match before {
@@ -176,9 +209,11 @@ impl Plans {
                 planned = gather(candidates, budget);
             }
             planned.runs.extend(next_sectors(survey, dir, at.sector));
+        } else if !of_tree {
+            way.limit(survey, &mut planned.runs);
         }
-        let last = planned.last.unwrap_or((at.sector, ino));
-        self.remember(listed, Place { dir: at.file, last, middle: planned.middle }, budget);
+        let (last, middle) = (planned.last.unwrap_or((at.sector, ino)), planned.middle);
+        self.remember(listed, Place { dir: at.file, first: from, last, middle, way }, budget);
         // What lies in one segment, or continues a stream, the group read brings as well.
         let first = planned.runs.first().map(|run| BlockNo(run.start));
         let window = first.map_or(0, |first| survey.store.cache.window_bytes(first));
@@ -203,9 +238,13 @@ impl Plans {
         let passed = candidates.iter().position(|one| one.ino == last);
         candidates.drain(..passed.map_or(0, |passed| passed + 1));
         let bytes = before.next_window(growth(survey, listed));
-        let planned = gather(survey, dir, candidates, sector, listed, (bytes, None));
+        let mut planned = gather(survey, dir, candidates, sector, listed, (bytes, None));
+        let way = before.at.way.twice(survey);
+        if listed == Listed::Files {
+            way.limit(survey, &mut planned.runs);
+        }
         let last = planned.last.unwrap_or(before.at.last);
-        self.remember(listed, Place { last, middle: planned.middle, ..before.at }, bytes);
+        self.remember(listed, Place { last, middle: planned.middle, way, ..before.at }, bytes);
         survey.merged(planned.runs)
     }
 
@@ -214,15 +253,18 @@ impl Plans {
         &self,
         survey: &Survey<'_>,
         dir: &VnodeState,
-        bytes: u64,
+        before: (u64, Way),
     ) -> Option<Vec<Range<u64>>> {
         let (first, listed) = (SectorIndex(0), Listed::Files);
         if !survey.is_resident(dir, first, survey.reading.plan_sectors_max) {
             return None;
         }
         let candidates = survey.candidates(dir, 0..1, listed);
-        let planned = gather(survey, dir, candidates, first, listed, (bytes, None));
-        let place = Place { dir: dir.inode.ino, last: planned.last?, middle: planned.middle };
+        let (bytes, way) = before;
+        let mut planned = gather(survey, dir, candidates, first, listed, (bytes, None));
+        way.limit(survey, &mut planned.runs);
+        let (dir, last, middle) = (dir.inode.ino, planned.last?, planned.middle);
+        let place = Place { dir, first, last, middle, way };
         self.remember(listed, place, bytes);
         Some(survey.merged(planned.runs))
     }

@@ -1,0 +1,52 @@
+//! How far apart the files of a plan may lie.
+//!
+//! By default the files of a directory lie together, and a plan that nobody needs costs some bytes. Files
+//! that a hint, a policy or a trace brought together lie with files of other directories. There a plan of
+//! what the directory lists next is an access for each file, and a reader at random, or in the order of the
+//! trace, would need none of them (decision 047).
+
+use std::ops::Range;
+
+use super::survey::Survey;
+
+/// What may lie between the files of a plan, in blocks; an access elsewhere counts as the longest gap that is
+/// read. It is a segment for a reader at random, and twice as far with each plan for one in order, so a wrong
+/// guess costs about what was read before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way(u64);
+
+impl Way {
+    /// That of a reader at random.
+    pub(super) fn beside(survey: &Survey<'_>) -> Way {
+        Way(survey.store.layout.segment_blocks().into())
+    }
+
+    /// That of the next plan, if this one was of use: an access at least.
+    pub(super) fn twice(self, survey: &Survey<'_>) -> Way {
+        Way(self.0.saturating_mul(2).max(survey.gap_blocks()))
+    }
+
+    /// Leaves of runs the first one and what is nearest to it, in the order of the device.
+    pub(super) fn limit(self, survey: &Survey<'_>, runs: &mut Vec<Range<u64>>) {
+        let Some(wanted) = runs.first().map(|run| run.start) else { return };
+        runs.sort_unstable_by_key(|run| run.start);
+        let gap = |before: &Range<u64>, after: &Range<u64>| {
+            after.start.saturating_sub(before.end).min(survey.gap_blocks())
+        };
+        let mut first = runs.partition_point(|run| run.start < wanted);
+        let (mut end, mut way) = (first + 1, 0);
+        loop {
+            let before = first.checked_sub(1).map(|at| gap(&runs[at], &runs[first]));
+            let after = runs.get(end).map(|run| gap(&runs[end - 1], run));
+            match before.into_iter().chain(after).min() {
+                Some(gap) if way + gap <= self.0 => {
+                    way += gap;
+                    if before == Some(gap) { first -= 1 } else { end += 1 }
+                }
+                _ => break,
+            }
+        }
+        runs.truncate(end);
+        runs.drain(..first);
+    }
+}
