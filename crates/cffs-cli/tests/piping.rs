@@ -3,7 +3,7 @@
 mod harness;
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -217,6 +217,14 @@ fn a_full_volume_and_a_full_pipe_are_failures() {
         scratch.cffs(["tar"]).arg(&image).arg("/tree").stdout(full).output().expect("it starts");
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains("No space left on device"), "{}", said(&output));
+
+    // A reader that goes away before the end.
+    let mut tar = scratch.cffs(["tar"]);
+    tar.arg(&image).arg("/tree").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut tar = tar.spawn().expect("it starts");
+    let mut first = [0; 512];
+    tar.stdout.take().expect("a pipe").read_exact(&mut first).expect("read");
+    assert_eq!(tar.wait().expect("it ends").code(), Some(1));
 
     let small = scratch.path().join("small.cffs");
     succeed(scratch.cffs(["mkfs", "-q", "-s", "8M"]).arg(&small));
