@@ -36,8 +36,6 @@ pub enum Peer {
     CffsNoGroups,
     /// C-FFS with all of that off: the plain FFS that the papers compare with.
     CffsPlain,
-    /// C-FFS with a stable log of 64 MiB.
-    CffsLog,
     /// Linux ext4.
     Ext4,
     /// Linux XFS.
@@ -58,7 +56,7 @@ pub enum Peer {
 
 impl Peer {
     /// All of them, in the order of the reports.
-    pub const ALL: [Peer; 14] = [
+    pub const ALL: [Peer; 13] = [
         Peer::Cffs,
         Peer::Ext4,
         Peer::Xfs,
@@ -72,7 +70,6 @@ impl Peer {
         Peer::CffsNoInline,
         Peer::CffsNoGroups,
         Peer::CffsPlain,
-        Peer::CffsLog,
     ];
 
     /// Those that the bars of a device are about.
@@ -98,7 +95,6 @@ impl Peer {
             Peer::CffsNoInline => "cffs^inline",
             Peer::CffsNoGroups => "cffs^groups",
             Peer::CffsPlain => "cffs-plain",
-            Peer::CffsLog => "cffs+log",
             Peer::Ext4 => "ext4",
             Peer::Xfs => "xfs",
             Peer::Btrfs => "btrfs",
@@ -137,7 +133,6 @@ impl Peer {
             Peer::CffsNoInline => Some(&["--features", "^inline"]),
             Peer::CffsNoGroups => Some(&["--policy", "none"]),
             Peer::CffsPlain => Some(&["--features", "^embed,^inline", "--policy", "scattered"]),
-            Peer::CffsLog => Some(&["--log", "64M"]),
             _ => None,
         }
     }

@@ -14,10 +14,6 @@ enum Figure {
     OverBestPeer,
     /// Files per second over those of one other.
     Over(Peer),
-    /// Files per second with a stable log, over the best of ext4, XFS and btrfs.
-    LogOverBestPeer,
-    /// Files per second with a stable log, over those without.
-    LogOverNone,
     /// Files per second of a client on any core, over those of one that is pinned to a core.
     OverPinned(Peer),
     /// Files per second of the library over those of ext4 through system calls.
@@ -40,8 +36,8 @@ enum Figure {
 struct Bar(Workload, &'static str, Figure, f64);
 
 use Figure::{
-    LibraryOverExt4, LogOverBestPeer, LogOverNone, MegabytesPerSec, OfLargeFile, OfLimit, Over,
-    OverBestPeer, OverPinned, OverPlain, RequestsPerFile, RequestsUnderPlain,
+    LibraryOverExt4, MegabytesPerSec, OfLargeFile, OfLimit, Over, OverBestPeer, OverPinned,
+    OverPlain, RequestsPerFile, RequestsUnderPlain,
 };
 use Workload as W;
 
@@ -77,26 +73,6 @@ const ON_7200_RPM: &[Bar] = &[
     // XFS and btrfs share the contents of a copy unless they are asked not to.
     Bar(W::Apps, "copy", Over(Peer::Ext4), 2.0),
     Bar(W::Apps, "copy unshared", Over(Peer::Xfs), 0.8),
-    // With a stable log; 8 is the goal of a log with gaps.
-    Bar(W::Durable4k1, "write+fsync", LogOverBestPeer, 8.0),
-    Bar(W::DurableTiny, "write+fsync", LogOverBestPeer, 8.0),
-    Bar(W::Durable4k, "write+fsync", LogOverBestPeer, 6.0),
-    Bar(W::Transactions, "rollback journal", LogOverBestPeer, 2.0),
-    Bar(W::Transactions, "write-ahead log", LogOverBestPeer, 2.0),
-    Bar(W::Delivery, "deliver", LogOverBestPeer, 3.0),
-    Bar(W::Apps, "unpack", LogOverNone, 0.98),
-    Bar(W::LargeFile, "write", LogOverNone, 0.98),
-];
-
-const ON_7200_RPM_WRITTEN_THROUGH: &[Bar] = &[
-    Bar(W::Durable4k1, "write+fsync", LogOverBestPeer, 4.0),
-    Bar(W::DurableTiny, "write+fsync", LogOverBestPeer, 4.0),
-    Bar(W::Durable4k, "write+fsync", LogOverBestPeer, 3.5),
-    Bar(W::Transactions, "rollback journal", LogOverBestPeer, 1.5),
-    Bar(W::Transactions, "write-ahead log", LogOverBestPeer, 1.5),
-    Bar(W::Delivery, "deliver", LogOverBestPeer, 2.0),
-    Bar(W::Apps, "unpack", LogOverNone, 0.98),
-    Bar(W::LargeFile, "write", LogOverNone, 0.98),
 ];
 
 const ON_NETWORK_VOLUME: &[Bar] = &[
@@ -165,8 +141,7 @@ pub fn judge(profile: Profile, summary: &Summary) -> Vec<Verdict> {
         Profile::St31200 | Profile::AtlasIi => ON_PAPERS_DISKS,
         Profile::None => &in_memory,
         Profile::Net3000 => ON_NETWORK_VOLUME,
-        Profile::Hdd7200WriteThrough => ON_7200_RPM_WRITTEN_THROUGH,
-        Profile::Net500 => &[],
+        Profile::Hdd7200WriteThrough | Profile::Net500 => &[],
     };
     bars.iter().filter_map(|bar| bar.judge(summary)).collect()
 }
@@ -179,13 +154,11 @@ impl Bar {
         let ours = match figure {
             LibraryOverExt4 => other(Peer::Library)?,
             OverPinned(peer) => other(peer)?,
-            LogOverBestPeer | LogOverNone => other(Peer::CffsLog)?,
             _ => other(Peer::Cffs)?,
         };
         let over = |row: &Row| ours.files_per_sec / row.files_per_sec;
         let measured = match figure {
-            OverBestPeer | LogOverBestPeer => ours.ratio_to_best?,
-            LogOverNone => over(other(Peer::Cffs)?),
+            OverBestPeer => ours.ratio_to_best?,
             Over(peer) => over(other(peer)?),
             OverPinned(peer) => over(summary.find(Workload::Hot1Pinned, phase, peer)?),
             LibraryOverExt4 => over(other(Peer::Ext4)?),
@@ -201,8 +174,6 @@ impl Bar {
         };
         let unit = match figure {
             OverBestPeer => String::from("× best peer"),
-            LogOverBestPeer => String::from("with a log, × best peer"),
-            LogOverNone => String::from("with a log, × without"),
             Over(Peer::Null) => String::from("× a FUSE server that does nothing"),
             Over(peer) => format!("× {peer}"),
             OverPinned(peer) => format!("{peer}, × the same pinned to a core"),

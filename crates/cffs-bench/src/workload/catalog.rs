@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use super::Session;
 use super::aging::{Churn, History};
 use super::apps::Apps;
-use super::commits::{Delivery, Transactions};
 use super::durable::Durable;
 use super::hot::Hot;
 use super::large_file::LargeFile;
@@ -68,14 +67,6 @@ pub enum Workload {
     #[value(name = "durable-4k")]
     #[serde(rename = "durable-4k")]
     Durable4k,
-    /// 4 KiB files, each made durable, one thread.
-    #[value(name = "durable-4k-1")]
-    #[serde(rename = "durable-4k-1")]
-    Durable4k1,
-    /// Messages of 4 KiB, delivered as a mail server does.
-    Delivery,
-    /// Transactions of SQLite, with a rollback journal and a write-ahead log.
-    Transactions,
     /// A web server with files of 128 bytes.
     WebTiny,
     /// A web server with files of 16 KiB.
@@ -234,15 +225,6 @@ impl Workload {
             }
             Workload::Durable4k => {
                 Durable { files: pick(1_600, 400), size: 4096, threads: 8, seed }.run(session)
-            }
-            Workload::Durable4k1 => {
-                Durable { files: pick(400, 100), size: 4096, threads: 1, seed }.run(session)
-            }
-            Workload::Delivery => {
-                Delivery { messages: pick(400, 100), size: 4096, seed }.run(session)
-            }
-            Workload::Transactions => {
-                Transactions { transactions: pick(1_000, 100), seed }.run(session)
             }
             Workload::WebTiny => server(Kind::Web, 128).run(session),
             Workload::Web => server(Kind::Web, 16_384).run(session),

@@ -14,7 +14,6 @@
 pub mod aging;
 pub mod apps;
 pub mod catalog;
-pub mod commits;
 pub mod durable;
 pub mod hot;
 pub mod large_file;
