@@ -214,6 +214,9 @@ struct CompareArguments {
     /// How requests reach C-FFS and the server that does nothing.
     #[arg(long, value_enum, default_value = "rings")]
     transport: Transport,
+    /// Show what a stable log gains: other file systems and workloads, if none is named.
+    #[arg(long)]
+    log: bool,
     /// Repetitions.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
@@ -364,10 +367,12 @@ impl CompareArguments {
         let interrupt = interrupt()?;
         let scale = if self.quick { Scale::Quick } else { Scale::Full };
         let workloads = match self.workloads.is_empty() {
+            true if self.log => Workload::OF_THE_LOG.to_vec(),
             true => Workload::of_the_bars(self.profile),
             false => self.workloads,
         };
         let peers = match self.peers.is_empty() {
+            true if self.log => Peer::OF_THE_LOG.to_vec(),
             true => Peer::of_the_bars(self.profile),
             false => self.peers,
         };

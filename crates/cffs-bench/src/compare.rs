@@ -48,6 +48,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether it is about what a stable log gains.
+    pub fn has_log(&self) -> bool {
+        self.peers.contains(&Peer::CffsLog)
+    }
+
     /// Runs everything, or as much as there is time for until `interrupt` is set.
     pub fn run(&self, interrupt: &AtomicBool) -> Results {
         let mut results = Results::default();
@@ -66,6 +71,10 @@ impl Plan {
                         Peer::Null => workload.is_hot() || workload.has_fuse_limit(),
                         // One thread, as its bar has it.
                         Peer::Library => workload == Workload::Hot1,
+                        // What is not made durable at once goes past the log.
+                        Peer::CffsLogDevice => {
+                            !matches!(workload, Workload::Unpack | Workload::LargeFile)
+                        }
                         _ => true,
                     };
                     if !applies {

@@ -36,6 +36,10 @@ pub enum Peer {
     CffsNoGroups,
     /// C-FFS with all of that off: the plain FFS that the papers compare with.
     CffsPlain,
+    /// C-FFS with a stable log of 64 MiB on the same device.
+    CffsLog,
+    /// C-FFS with a stable log of 64 MiB on a device without delays.
+    CffsLogDevice,
     /// Linux ext4.
     Ext4,
     /// Linux XFS.
@@ -56,7 +60,7 @@ pub enum Peer {
 
 impl Peer {
     /// All of them, in the order of the reports.
-    pub const ALL: [Peer; 13] = [
+    pub const ALL: [Peer; 15] = [
         Peer::Cffs,
         Peer::Ext4,
         Peer::Xfs,
@@ -70,7 +74,13 @@ impl Peer {
         Peer::CffsNoInline,
         Peer::CffsNoGroups,
         Peer::CffsPlain,
+        Peer::CffsLog,
+        Peer::CffsLogDevice,
     ];
+
+    /// Those that show what a stable log gains.
+    pub const OF_THE_LOG: [Peer; 6] =
+        [Peer::Cffs, Peer::CffsLog, Peer::CffsLogDevice, Peer::Ext4, Peer::Xfs, Peer::Btrfs];
 
     /// Those that the bars of a device are about.
     pub fn of_the_bars(profile: Profile) -> Vec<Peer> {
@@ -95,6 +105,8 @@ impl Peer {
             Peer::CffsNoInline => "cffs^inline",
             Peer::CffsNoGroups => "cffs^groups",
             Peer::CffsPlain => "cffs-plain",
+            Peer::CffsLog => "cffs+log",
+            Peer::CffsLogDevice => "cffs+log-device",
             Peer::Ext4 => "ext4",
             Peer::Xfs => "xfs",
             Peer::Btrfs => "btrfs",
@@ -133,12 +145,13 @@ impl Peer {
             Peer::CffsNoInline => Some(&["--features", "^inline"]),
             Peer::CffsNoGroups => Some(&["--policy", "none"]),
             Peer::CffsPlain => Some(&["--features", "^embed,^inline", "--policy", "scattered"]),
+            Peer::CffsLog | Peer::CffsLogDevice => Some(&["--log", "64M"]),
             _ => None,
         }
     }
 
-    /// Makes the file system on a device.
-    fn make(self, device: &Path, cffs: &Path) -> Result<()> {
+    /// Makes the file system on a device, and its log in the file `log` if it is to lie apart.
+    fn make(self, device: &Path, log: &Path, cffs: &Path) -> Result<()> {
         let mut command = match self {
             Peer::Null | Peer::Library => return Ok(()),
             // Lazy initialization would run in the background of what is measured.
@@ -160,6 +173,9 @@ impl Peer {
             _ => {
                 let mut c = Command::new(cffs);
                 c.arg("mkfs").args(self.mkfs_arguments().unwrap_or_default());
+                if self == Peer::CffsLogDevice {
+                    c.arg("--log-device").arg(log);
+                }
                 c
             }
         };
@@ -172,6 +188,7 @@ impl Peer {
         device: &Path,
         at: &Path,
         cffs: &Path,
+        log: &Path,
         transport: Transport,
         cache_bytes: Option<u64>,
     ) -> Result<Option<Child>> {
@@ -197,6 +214,9 @@ impl Peer {
                 let mut c = Command::new(cffs);
                 c.args(["mount", "-o", "noatime", "-o", transport.mount_option()]);
                 c.args(cache_bytes.map(|bytes| format!("-ocache={bytes}")));
+                if self == Peer::CffsLogDevice {
+                    c.arg("-o").arg(format!("log-device={}", log.display()));
+                }
                 c
             }
         };

@@ -74,7 +74,7 @@ impl Volume {
         volume.set_free(true);
         let file = served.join(crate::serve::image::FILE_NAME);
         let device = LoopDevice::attach(&file, volume.spec.profile, request_bytes)?;
-        volume.spec.peer.make(device.path(), &volume.spec.cffs)?;
+        volume.spec.peer.make(device.path(), &volume.log(), &volume.spec.cffs)?;
         volume.device = Some(device);
         volume.mount()?;
         fs::create_dir(&volume.work).context("make the directory to work in")?;
@@ -114,11 +114,16 @@ impl Volume {
         self.places.path().join("mnt")
     }
 
+    /// Where a log lies that has a device of its own.
+    fn log(&self) -> PathBuf {
+        self.places.path().join("log")
+    }
+
     fn mount(&mut self) -> Result<()> {
         let device = self.device.as_ref().context("a block device")?.path();
         let VolumeSpec { cffs, transport, .. } = &self.spec;
         let (at, cache) = (self.mount_point(), self.cache_bytes);
-        self.server = self.spec.peer.mount(device, &at, cffs, *transport, cache)?;
+        self.server = self.spec.peer.mount(device, &at, cffs, &self.log(), *transport, cache)?;
         self.mounted = true;
         Ok(())
     }

@@ -12,6 +12,14 @@ use crate::workload::catalog::Workload;
 enum Figure {
     /// Files per second over the best of ext4, XFS and btrfs.
     OverBestPeer,
+    /// The same of C-FFS with a log, on the disk or on a device without delays.
+    LogOverBestPeer(Peer),
+    /// Files per second of C-FFS with a log.
+    LogFilesPerSec,
+    /// Flushes per file of C-FFS with a log, at most.
+    LogFlushesPerFile,
+    /// The time of C-FFS with a log over that without one, at most.
+    LogOverNone,
     /// Files per second over those of one other.
     Over(Peer),
     /// Files per second of a client on any core, over those of one that is pinned to a core.
@@ -28,16 +36,17 @@ enum Figure {
     OfLimit,
     /// Contents moved over the reading of one large file, by the same file system.
     OfLargeFile,
-    /// Requests per file: the only figure that should be small.
+    /// Requests per file, at most.
     RequestsPerFile,
 }
 
-/// A bar: at least `goal` (at most, for [`Figure::RequestsPerFile`]) in a phase of a workload.
+/// A bar: at least `goal` (at most, where the figure is to be small) in a phase of a workload.
 struct Bar(Workload, &'static str, Figure, f64);
 
 use Figure::{
-    LibraryOverExt4, MegabytesPerSec, OfLargeFile, OfLimit, Over, OverBestPeer, OverPinned,
-    OverPlain, RequestsPerFile, RequestsUnderPlain,
+    LibraryOverExt4, LogFilesPerSec, LogFlushesPerFile, LogOverBestPeer, LogOverNone,
+    MegabytesPerSec, OfLargeFile, OfLimit, Over, OverBestPeer, OverPinned, OverPlain,
+    RequestsPerFile, RequestsUnderPlain,
 };
 use Workload as W;
 
@@ -90,6 +99,40 @@ const ON_PAPERS_DISKS: &[Bar] = &[
     Bar(W::Small1k, "overwrite", RequestsUnderPlain, 10.0),
     Bar(W::Thesis, "read", OfLargeFile, 0.95),
 ];
+
+/// What a log is to gain on a disk, of which each write waits for a turn of its own where the drive has no
+/// write cache (`through`).
+fn with_log(through: bool) -> Vec<Bar> {
+    let pick = |cached, written_through| if through { written_through } else { cached };
+    let gains = [
+        (W::Durable4k1, "write+fsync", pick(8.0, 4.0)),
+        (W::DurableTiny, "write+fsync", pick(8.0, 4.0)),
+        (W::Durable4k, "write+fsync", pick(6.0, 3.5)),
+        (W::SqliteRollback, "transactions", pick(2.0, 1.5)),
+        (W::SqliteWal, "transactions", pick(2.0, 1.5)),
+        (W::Delivery, "deliver", pick(3.0, 2.0)),
+    ];
+    let on_disk = gains.map(|(w, phase, goal)| Bar(w, phase, LogOverBestPeer(Peer::CffsLog), goal));
+    let apart = [W::Durable4k1, W::DurableTiny, W::Durable4k]
+        .map(|w| Bar(w, "write+fsync", LogOverBestPeer(Peer::CffsLogDevice), 10.0));
+    let others = [
+        Bar(W::Durable4k, "write+fsync", LogFilesPerSec, 800.0),
+        Bar(W::Delivery, "deliver", LogFlushesPerFile, 2.0),
+        Bar(W::Unpack, "unpack", LogOverNone, 1.02),
+        Bar(W::LargeFile, "write", LogOverNone, 1.02),
+    ];
+    on_disk.into_iter().chain(apart).chain(others).collect()
+}
+
+/// Judges the bars of a stable log for which there is a measurement.
+pub fn judge_log(profile: Profile, summary: &Summary) -> Vec<Verdict> {
+    let bars = match profile {
+        Profile::Hdd7200 => with_log(false),
+        Profile::Hdd7200WriteThrough => with_log(true),
+        _ => Vec::new(),
+    };
+    bars.iter().filter_map(|bar| bar.judge(summary)).collect()
+}
 
 /// The phases of the operations on warm caches, and what C-FFS with two clients is to reach of ext4 in
 /// the kernel, where there is a bar.
@@ -153,12 +196,16 @@ impl Bar {
         let plain = || other(Peer::CffsPlain);
         let ours = match figure {
             LibraryOverExt4 => other(Peer::Library)?,
-            OverPinned(peer) => other(peer)?,
+            OverPinned(peer) | LogOverBestPeer(peer) => other(peer)?,
+            LogFilesPerSec | LogFlushesPerFile | LogOverNone => other(Peer::CffsLog)?,
             _ => other(Peer::Cffs)?,
         };
         let over = |row: &Row| ours.files_per_sec / row.files_per_sec;
         let measured = match figure {
-            OverBestPeer => ours.ratio_to_best?,
+            OverBestPeer | LogOverBestPeer(_) => ours.ratio_to_best?,
+            LogFilesPerSec => ours.files_per_sec,
+            LogFlushesPerFile => ours.flushes_per_file?,
+            LogOverNone => other(Peer::Cffs)?.files_per_sec / ours.files_per_sec,
             Over(peer) => over(other(peer)?),
             OverPinned(peer) => over(summary.find(Workload::Hot1Pinned, phase, peer)?),
             LibraryOverExt4 => over(other(Peer::Ext4)?),
@@ -174,6 +221,10 @@ impl Bar {
         };
         let unit = match figure {
             OverBestPeer => String::from("× best peer"),
+            LogOverBestPeer(peer) => format!("{peer}, × best peer"),
+            LogFilesPerSec => String::from("files/s"),
+            LogFlushesPerFile => String::from("flushes per file, at most"),
+            LogOverNone => String::from("the time without a log, at most"),
             Over(Peer::Null) => String::from("× a FUSE server that does nothing"),
             Over(peer) => format!("× {peer}"),
             OverPinned(peer) => format!("{peer}, × the same pinned to a core"),
@@ -190,7 +241,8 @@ impl Bar {
             _ => None,
         };
         let goal = fuse_limit.map_or(goal, |limit| goal.min(OF_FUSE_LIMIT * limit));
-        let met = if figure == RequestsPerFile { measured <= goal } else { measured >= goal };
+        let small = matches!(figure, RequestsPerFile | LogFlushesPerFile | LogOverNone);
+        let met = if small { measured <= goal } else { measured >= goal };
         Some(Verdict {
             bar: format!("{}: {phase}, {unit}", workload.name()),
             goal,

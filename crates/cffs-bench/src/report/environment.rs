@@ -46,7 +46,8 @@ impl Environment {
     /// This machine, for this plan.
     pub fn here(plan: &Plan, request_kib: Option<u64>) -> Environment {
         let quick = if plan.scale == Scale::Quick { "-quick" } else { "" };
-        let suffix = format!("{}{quick}", plan.transport.suffix());
+        let log = if plan.has_log() { "-log" } else { "" };
+        let suffix = format!("{log}{}{quick}", plan.transport.suffix());
         let version = |peer: &Peer| (peer.to_string(), peer.version(&plan.cffs));
         Environment {
             request_kib,

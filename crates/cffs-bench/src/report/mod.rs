@@ -45,6 +45,7 @@ impl Report {
         let summary = Summary::new(results, plan.profile.streaming_rate());
         // The goals are for the faster transport; a report over the other stands beside it.
         let bars = match plan.transport {
+            Transport::Rings if plan.has_log() => bars::judge_log(plan.profile, &summary),
             Transport::Rings => bars::judge(plan.profile, &summary),
             Transport::Dev => Vec::new(),
         };

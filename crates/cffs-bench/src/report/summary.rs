@@ -26,6 +26,8 @@ pub struct Row {
     pub megabytes_per_sec: f64,
     /// Device requests per file.
     pub requests_per_file: Option<f64>,
+    /// Flushes of the device per file.
+    pub flushes_per_file: Option<f64>,
     /// Instructions of the program per file, where they were counted.
     pub instructions_per_file: Option<f64>,
     /// Seconds that the phase took.
@@ -108,6 +110,7 @@ fn row(cell: &Cell, phases: &[Phase], limit: Option<f64>) -> Row {
         ),
         megabytes_per_sec,
         requests_per_file: over(&Phase::requests_per_file),
+        flushes_per_file: over(&Phase::flushes_per_file),
         instructions_per_file: over(&Phase::instructions_per_file),
         seconds: always(&|p| p.seconds),
         busy_secs: over(&|p| p.device.as_ref().map(|d| d.busy_secs())),

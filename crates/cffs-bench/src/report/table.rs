@@ -13,12 +13,13 @@ use crate::workload::Phase;
 /// Characters in a line of text.
 const LINE_WIDTH: usize = 100;
 
-const HEADER: [&str; 11] = [
+const HEADER: [&str; 12] = [
     "phase",
     "",
     "files/s",
     "MB/s",
     "req/file",
+    "flush/file",
     "busy s",
     "time s",
     "× best peer",
@@ -72,7 +73,7 @@ fn render(report: &Report, preset: &str, title: impl Fn(&str) -> String) -> Stri
             let repeated = last_phase.replace(&row.phase) == Some(&row.phase);
             table.add_row(cells(row, if repeated { "" } else { &row.phase }));
         }
-        right_align(&mut table, 2..11);
+        right_align(&mut table, 2..HEADER.len());
         let _ = writeln!(out, "{table}");
     }
     if !report.bars.is_empty() {
@@ -157,6 +158,14 @@ fn circumstances(report: &Report) -> String {
              since the processor is the limit. A goal is 0.75 of that where it would be above."
         );
     }
+    if report.rows.iter().any(|row| row.peer == Peer::CffsLogDevice) {
+        let _ = writeln!(
+            out,
+            "\n`cffs+log` has a stable log of 64 MiB on the disk; that of `cffs+log-device` is a file in \
+             memory, and its requests and flushes are not among those that are counted here. \
+             Transactions and deliveries stop after some seconds, and are rates until then."
+        );
+    }
     if report.rows.iter().any(|row| row.peer == Peer::Library) {
         let counted = report.rows.iter().any(|row| row.instructions_per_file.is_some());
         let _ = writeln!(
@@ -200,6 +209,7 @@ fn cells(row: &Row, phase: &str) -> Vec<String> {
         figure(row.files_per_sec),
         figure(row.megabytes_per_sec),
         optional(row.requests_per_file),
+        optional(row.flushes_per_file),
         optional(row.busy_secs),
         figure(row.seconds),
         optional(row.ratio_to_best),

@@ -29,16 +29,7 @@ pub struct Apps {
 impl Apps {
     /// Runs all phases.
     pub fn run(&self, session: &mut Session) -> Result<()> {
-        let scratch = tempfile::tempdir().context("a place for the archive")?;
-        let archive = scratch.path().join("tree.tar");
-        let bytes = self.pack(scratch.path(), &archive)?;
-        let files = self.files;
-
-        session.write_phase("unpack", files, true, |root, tally| {
-            run(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(root), tally)?;
-            tally.add(files, bytes);
-            Ok(())
-        })?;
+        let (files, bytes) = (self.files, self.unpacked(session)?);
         session.read_phase("search", files, |root, tally| {
             // Not there: everything has to be read. grep then answers 1.
             let mut grep = Command::new("grep");
@@ -85,6 +76,24 @@ impl Apps {
             tally.add(files, 0);
             Ok(())
         })
+    }
+
+    /// Runs the first phase alone.
+    pub fn unpack(&self, session: &mut Session) -> Result<()> {
+        self.unpacked(session).map(|_| ())
+    }
+
+    /// The first phase; returns the bytes in its files.
+    fn unpacked(&self, session: &mut Session) -> Result<u64> {
+        let scratch = tempfile::tempdir().context("a place for the archive")?;
+        let archive = scratch.path().join("tree.tar");
+        let bytes = self.pack(scratch.path(), &archive)?;
+        session.write_phase("unpack", self.files, true, |root, tally| {
+            run(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(root), tally)?;
+            tally.add(self.files, bytes);
+            Ok(())
+        })?;
+        Ok(bytes)
     }
 
     /// Makes the tree in `scratch` and packs it; returns the bytes in its files.

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::Session;
 use super::aging::{Churn, History};
 use super::apps::Apps;
+use super::database::{Database, Journal};
+use super::delivery::Delivery;
 use super::durable::Durable;
 use super::hot::Hot;
 use super::large_file::LargeFile;
@@ -63,10 +65,22 @@ pub enum Workload {
     LargeDirectory,
     /// 200-byte files, each made durable, one thread.
     DurableTiny,
+    /// 4 KiB files, each made durable, one thread.
+    #[value(name = "durable-4k-1")]
+    #[serde(rename = "durable-4k-1")]
+    Durable4k1,
     /// 4 KiB files, each made durable, eight threads.
     #[value(name = "durable-4k")]
     #[serde(rename = "durable-4k")]
     Durable4k,
+    /// Transactions of SQLite with a rollback journal.
+    SqliteRollback,
+    /// Transactions of SQLite with a write-ahead log.
+    SqliteWal,
+    /// Messages that are written, made durable, renamed, and made durable again.
+    Delivery,
+    /// Unpack a source tree.
+    Unpack,
     /// A web server with files of 128 bytes.
     WebTiny,
     /// A web server with files of 16 KiB.
@@ -128,6 +142,18 @@ impl Workload {
             ],
         }
     }
+
+    /// Those that show what a stable log gains, and that it costs nothing elsewhere.
+    pub const OF_THE_LOG: [Workload; 8] = [
+        Workload::Durable4k1,
+        Workload::DurableTiny,
+        Workload::Durable4k,
+        Workload::SqliteRollback,
+        Workload::SqliteWal,
+        Workload::Delivery,
+        Workload::Unpack,
+        Workload::LargeFile,
+    ];
 
     /// The name on the command line.
     pub fn name(self) -> String {
@@ -223,8 +249,26 @@ impl Workload {
             Workload::DurableTiny => {
                 Durable { files: pick(400, 100), size: 200, threads: 1, seed }.run(session)
             }
+            Workload::Durable4k1 => {
+                Durable { files: pick(400, 100), size: 4096, threads: 1, seed }.run(session)
+            }
             Workload::Durable4k => {
                 Durable { files: pick(1_600, 400), size: 4096, threads: 8, seed }.run(session)
+            }
+            Workload::SqliteRollback | Workload::SqliteWal => {
+                let journal = match self {
+                    Workload::SqliteWal => Journal::Wal,
+                    _ => Journal::Rollback,
+                };
+                let time_max = Duration::from_secs(pick(10, 3));
+                Database { journal, transactions: 1_000, time_max, seed }.run(session)
+            }
+            Workload::Delivery => {
+                let time_max = Duration::from_secs(pick(10, 3));
+                Delivery { messages: 1_000, size: 4096, time_max, seed }.run(session)
+            }
+            Workload::Unpack => {
+                Apps { files: pick(10_000, 2_000), compiled: 0, seed }.unpack(session)
             }
             Workload::WebTiny => server(Kind::Web, 128).run(session),
             Workload::Web => server(Kind::Web, 16_384).run(session),

@@ -14,6 +14,8 @@
 pub mod aging;
 pub mod apps;
 pub mod catalog;
+pub mod database;
+pub mod delivery;
 pub mod durable;
 pub mod hot;
 pub mod large_file;
@@ -95,6 +97,12 @@ impl Phase {
     /// Instructions for each file.
     pub fn instructions_per_file(&self) -> Option<f64> {
         self.instructions.filter(|_| self.files > 0).map(|n| n as f64 / self.files as f64)
+    }
+
+    /// Flushes of the device for each file.
+    pub fn flushes_per_file(&self) -> Option<f64> {
+        let device = self.device.as_ref()?;
+        (self.files > 0).then(|| device.flushes as f64 / self.files as f64)
     }
 
     /// Device requests for each file.
