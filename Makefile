@@ -59,7 +59,7 @@ ALSO ?=
 .PHONY: help setup build run test test-quick fmt lint install uninstall
 .PHONY: deb test-deb clean-room wheel
 .PHONY: fuzz soak fsck-scale nfs-recovery scale web-study questions page-pictures page-cost
-.PHONY: bench bench-quick bench-nfs
+.PHONY: bench bench-quick bench-log bench-nfs
 .PHONY: bench-objects bench-python deny clean
 
 help: ## List what can be done
@@ -212,6 +212,9 @@ bench: ## Compare with other file systems on emulated disks (needs root; hours)
 
 bench-quick: ## The same with small workloads, once each (needs root; under ten minutes)
 	scripts/bench.sh --quick
+
+bench-log: ## Measure what the stable log gains, beside other file systems (needs root; minutes)
+	scripts/bench-log.sh
 
 bench-nfs: ## Compare `cffs serve` with nfs-ganesha over ext4 (needs root and Debian; five minutes)
 	scripts/bench-nfs.sh

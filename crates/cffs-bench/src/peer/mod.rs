@@ -36,9 +36,9 @@ pub enum Peer {
     CffsNoGroups,
     /// C-FFS with all of that off: the plain FFS that the papers compare with.
     CffsPlain,
-    /// C-FFS with a stable log of 64 MiB on the same device.
+    /// C-FFS with a stable log of 60 MiB on the same device.
     CffsLog,
-    /// C-FFS with a stable log of 64 MiB on a device without delays.
+    /// C-FFS with a stable log of 60 MiB on a device without delays.
     CffsLogDevice,
     /// Linux ext4.
     Ext4,
@@ -145,7 +145,7 @@ impl Peer {
             Peer::CffsNoInline => Some(&["--features", "^inline"]),
             Peer::CffsNoGroups => Some(&["--policy", "none"]),
             Peer::CffsPlain => Some(&["--features", "^embed,^inline", "--policy", "scattered"]),
-            Peer::CffsLog | Peer::CffsLogDevice => Some(&["--log", "64M"]),
+            Peer::CffsLog | Peer::CffsLogDevice => Some(&["--log", "60M"]),
             _ => None,
         }
     }
