@@ -217,6 +217,7 @@ impl Workload {
             let operations = pick(100_000, 20_000);
             Churn { operations, ..churn(full, Some(small(1024))) }
         };
+        let durable = |files, size, threads| Durable { files, size, threads, seed };
         let server = |kind, size| Server {
             kind,
             files: pick(10_000, 3_000),
@@ -246,15 +247,9 @@ impl Workload {
             Workload::LargeDirectory => {
                 LargeDirectory { files: pick(100_000, 20_000) }.run(session)
             }
-            Workload::DurableTiny => {
-                Durable { files: pick(400, 100), size: 200, threads: 1, seed }.run(session)
-            }
-            Workload::Durable4k1 => {
-                Durable { files: pick(400, 100), size: 4096, threads: 1, seed }.run(session)
-            }
-            Workload::Durable4k => {
-                Durable { files: pick(1_600, 400), size: 4096, threads: 8, seed }.run(session)
-            }
+            Workload::DurableTiny => durable(pick(400, 100), 200, 1).run(session),
+            Workload::Durable4k1 => durable(pick(400, 100), 4096, 1).run(session),
+            Workload::Durable4k => durable(pick(1_600, 400), 4096, 8).run(session),
             Workload::SqliteRollback | Workload::SqliteWal => {
                 let journal = match self {
                     Workload::SqliteWal => Journal::Wal,
