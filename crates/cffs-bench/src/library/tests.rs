@@ -281,6 +281,47 @@ fn recovery_from_a_full_log_takes_less_than_a_second() {
     }
 }
 
+/// Files of 4 KiB that are made durable one by one, while the log is brought home again and again: the part
+/// of the disk's time that this takes, and the bytes that are written for each file.
+fn destaging(profile: Profile, log_bytes: u64) -> (f64, f64) {
+    const FILES: usize = 6_000;
+    let plan = LibraryPlan { profile, size: 2 << 30, log_bytes, ..plan(1) };
+    let disk = plan.disk(Peer::Cffs).unwrap();
+    let clock = Arc::new(TestClock::default());
+    let volume = cffs::open(disk.clone(), clock, OpenOptions::default()).unwrap();
+    let drains = || volume.stats().log.map_or(0, |log| log.drains);
+    let dir = make(&volume, InodeNo::ROOT, "d", NewKind::Directory).unwrap();
+    let durable = |i: usize| {
+        let (started, before) = (disk.now(), drains());
+        let file = make(&volume, dir, &format!("f{i}"), NewKind::Regular).unwrap();
+        volume.write(file, 0, &[7; 4096]).unwrap();
+        volume.sync_file(file, false).unwrap();
+        volume.release(file, 1);
+        (disk.now().since(started).as_secs(), drains() > before)
+    };
+    // The first ones try out gaps.
+    (0..100).for_each(|i| drop(durable(i)));
+    let before = disk.counters();
+    let times: Vec<(f64, bool)> = (100..100 + FILES).map(durable).collect();
+    let bytes = disk.counters().since(&before).write_bytes as f64 / FILES as f64;
+    let all: f64 = times.iter().map(|(time, _)| time).sum();
+    let drained: f64 = times.iter().filter(|(_, drains)| *drains).map(|(time, _)| time).sum();
+    (drained / all, bytes)
+}
+
+/// Of files that take half a millisecond each, since nothing but the disk takes time here.
+#[test]
+fn destaging_takes_a_quarter_of_the_disks_time_at_most() {
+    for profile in [Profile::Hdd7200, Profile::Hdd7200WriteThrough] {
+        let (_, without) = destaging(profile, 0);
+        let (share, bytes) = destaging(profile, 60 << 20);
+        let times = bytes / without;
+        println!("{profile:?}: {:.1} % of the time, {times:.2} x the bytes", share * 100.0);
+        assert!(share > 0.0, "the log was never full");
+        assert!(share <= 0.25 && times <= 2.2, "{profile:?}: {share}, {times}");
+    }
+}
+
 /// Prints the figures of decisions 041 and 051.
 #[test]
 #[ignore = "a minute with --release"]
