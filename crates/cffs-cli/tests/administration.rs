@@ -171,7 +171,8 @@ fn a_volume_with_its_log_in_a_file_is_mounted_and_checked() {
     succeed(
         scratch.cffs(["tune", "-q", "--log-device"]).arg(image.with_extension("log")).arg(&image),
     );
-    assert_eq!(superblock(&scratch, &image)["log"]["flags"], 1);
+    // EXTERNAL and GAPS.
+    assert_eq!(superblock(&scratch, &image)["log"]["flags"], 5);
     succeed(scratch.cffs(["import"]).arg(&image).args(["/etc/hostname", "/new"]));
 }
 
