@@ -15,7 +15,7 @@ use cffs::vfs::{AllocateMode, NewKind, OpenOptions, Volume, XattrMode, read_supe
 use crate::Random;
 use crate::mutants::Mutant;
 use crate::ops::{self, Op, Promise};
-use crate::record::Recorder;
+use crate::record::{self, Timeline};
 use crate::states::Crashes;
 use crate::tree::{History, Tree};
 
@@ -48,7 +48,8 @@ impl Tried {
 
 /// A kind of volume, with the calls of [`ops::start`] made, closed.
 pub struct Start {
-    image: Image,
+    /// Of each disk.
+    images: Vec<Image>,
 }
 
 /// Embedded inodes or not, on sectors of 4096 or of 512 bytes.
@@ -68,9 +69,11 @@ const INODES_LEFT: u64 = 400;
 pub const LOGGED: u64 = 8;
 /// The blocks of that log: a record has up to 255 in a larger one.
 const LOG_BLOCKS: usize = 40;
+/// Added to a kind: such a log on a disk of its own.
+pub const LOGGED_ELSEWHERE: u64 = 16;
 
-static STARTS: [OnceLock<Start>; (LOGGED + KINDS) as usize] =
-    [const { OnceLock::new() }; (LOGGED + KINDS) as usize];
+static STARTS: [OnceLock<Start>; (LOGGED_ELSEWHERE + KINDS) as usize] =
+    [const { OnceLock::new() }; (LOGGED_ELSEWHERE + KINDS) as usize];
 
 impl Start {
     /// The kind of this number, which is made once.
@@ -80,15 +83,23 @@ impl Start {
 
     fn new(kind: u64) -> Start {
         let sector_bytes = if kind & 1 == 0 { 4096 } else { 512 };
-        let geometry = Geometry { size_bytes: DEVICE_BYTES, sector_bytes };
-        let device = Arc::new(MemoryDevice::with_geometry(geometry));
+        let log_bytes = (LOG_BLOCKS * BLOCK_BYTES) as u64;
+        let disk = |size_bytes| {
+            Arc::new(MemoryDevice::with_geometry(Geometry { size_bytes, sector_bytes }))
+        };
+        let mut disks = vec![disk(DEVICE_BYTES)];
+        if kind & LOGGED_ELSEWHERE != 0 {
+            disks.push(disk(log_bytes));
+        }
+        let each = disks.iter().map(|disk| disk.clone() as Arc<dyn BlockDevice>);
+        let device = record::joined(each.collect());
         let options = MkfsOptions {
             embed: kind & 2 == 0,
             cg_blocks: 512,
             uuid: Some(UUID),
             block_bytes: BLOCK_BYTES as u32,
             hash_seed: Some([9; 16]),
-            log_bytes: if kind & LOGGED != 0 { (LOG_BLOCKS * BLOCK_BYTES) as u64 } else { 0 },
+            log_bytes: if kind & LOGGED != 0 { log_bytes } else { 0 },
             ..MkfsOptions::default()
         };
         mkfs::make(&*device, &options).expect("mkfs");
@@ -101,12 +112,12 @@ impl Start {
             break_table(&device);
             assert!(is_table_in_pieces(&*device), "kind {kind}");
         }
-        Start { image: device.snapshot() }
+        Start { images: disks.iter().map(|disk| disk.snapshot()).collect() }
     }
 }
 
 /// Leaves free space in single blocks, and has each mount fill a block of the table.
-fn break_table(device: &Arc<MemoryDevice>) {
+fn break_table(device: &Arc<dyn BlockDevice>) {
     scatter_free_space(&open(device.clone()).expect("a volume"));
     let per_block = u64::from(locator::entries_per_block(BLOCK_BYTES as u32));
     let mut made = Vec::new();
@@ -227,9 +238,9 @@ pub fn run(
     seed: u64,
     mutant: Option<Mutant>,
 ) -> Result<Tried, String> {
-    let device = Arc::new(Recorder::mutated(start.image.clone(), mutant));
-    let mut crashes = Crashes::new(start.image.clone());
-    let volume = open(device.clone())?;
+    let (device, timeline) = Timeline::of(&start.images, mutant);
+    let mut crashes = Crashes::new(&start.images);
+    let volume = open(device)?;
     let mut run = Run {
         all,
         random: Random::new(seed),
@@ -245,45 +256,46 @@ pub fn run(
             volume.discard_freed().map_err(|error| format!("call {step}: {error}"))?;
         }
         run.history.push(Tree::of(&volume)?);
-        run.crash_in(&device, &mut crashes).map_err(|why| format!("in call {step}: {why}"))?;
+        run.crash_in(&timeline, &mut crashes).map_err(|why| format!("in call {step}: {why}"))?;
         match promise {
             Promise::Nothing => continue,
             Promise::File(ino) => run.history.file_synced(ino),
             Promise::Everything => run.history.synced(),
         }
         // What was promised must be there whatever the device has not synced yet.
-        for image in crashes.now(&mut run.random) {
-            run.try_state(image).map_err(|why| format!("after call {step}: {why}"))?;
+        for images in crashes.now(&mut run.random) {
+            run.try_state(images).map_err(|why| format!("after call {step}: {why}"))?;
         }
     }
     volume.close().map_err(|error| format!("closing: {error}"))?;
-    run.crash_in(&device, &mut crashes).map_err(|why| format!("closing: {why}"))?;
+    run.crash_in(&timeline, &mut crashes).map_err(|why| format!("closing: {why}"))?;
     run.history.synced();
-    for image in crashes.now(&mut run.random) {
-        run.try_state(image).map_err(|why| format!("closed: {why}"))?;
+    for images in crashes.now(&mut run.random) {
+        run.try_state(images).map_err(|why| format!("closed: {why}"))?;
     }
     Ok(run.tried)
 }
 
 impl Run<'_> {
-    fn crash_in(&mut self, device: &Recorder, crashes: &mut Crashes) -> Result<(), String> {
-        for event in device.take() {
-            for image in crashes.follow(event, &mut self.random) {
-                self.try_state(image)?;
+    fn crash_in(&mut self, timeline: &Timeline, crashes: &mut Crashes) -> Result<(), String> {
+        for (disk, event) in timeline.take() {
+            for images in crashes.follow(disk, event, &mut self.random) {
+                self.try_state(images)?;
             }
         }
         Ok(())
     }
 
-    fn try_state(&mut self, mut image: Image) -> Result<(), String> {
+    fn try_state(&mut self, mut images: Vec<Image>) -> Result<(), String> {
         if self.random.below(CRASH_AGAIN) == 0 {
             for _ in 0..2 {
-                image = self.crash_recovery(image)?;
+                images = self.crash_recovery(images)?;
             }
         }
         self.tried.states += 1;
-        let device = Arc::new(MemoryDevice::from_image(image));
-        recover(&*device)?;
+        let disk = |image| Arc::new(MemoryDevice::from_image(image)) as Arc<dyn BlockDevice>;
+        let device = record::joined(images.into_iter().map(disk).collect());
+        recover(&device)?;
         check(&device, "after recovery")?;
         let volume = open(device.clone())?;
         let found = Tree::of(&volume)?;
@@ -304,15 +316,15 @@ impl Run<'_> {
     }
 
     /// Recovers, and crashes meanwhile.
-    fn crash_recovery(&mut self, image: Image) -> Result<Image, String> {
-        let device = Recorder::new(image.clone());
+    fn crash_recovery(&mut self, images: Vec<Image>) -> Result<Vec<Image>, String> {
+        let (device, timeline) = Timeline::of(&images, None);
         recover(&device)?;
-        let events = device.take();
+        let events = timeline.take();
         if events.is_empty() {
-            return Ok(image);
+            return Ok(images);
         }
         self.tried.states += 1;
         self.tried.recoveries += 1;
-        Ok(Crashes::anywhere(image, events, &mut self.random))
+        Ok(Crashes::anywhere(&images, events, &mut self.random))
     }
 }

@@ -32,15 +32,18 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use case::{IN_PIECES, KINDS, LOGGED, Start, Tried};
+use case::{IN_PIECES, KINDS, LOGGED, LOGGED_ELSEWHERE, Start, Tried};
 use cffs::vfs::RenameMode;
 use mutants::Mutant;
 use ops::Op;
+use record::{HOME, LOG};
 
 /// States to try if nothing else is asked for.
 const STATES: u64 = 200_000;
 /// States of volumes with a log: the calls are the same, and what a crash leaves is simpler.
 const LOGGED_STATES: u64 = 50_000;
+/// States of volumes with a log on another disk.
+const LOGGED_ELSEWHERE_STATES: u64 = 20_000;
 /// What stands between the calls of a pair: nothing, a sync, an fsync of the file that most of the
 /// calls are about, or one of a new file, which leaves behind what the first call wrote. Last, both
 /// calls stand before such an fsync.
@@ -97,13 +100,13 @@ impl Workload {
         Workload::Pair { kind, first, between, second }
     }
 
-    /// The same pairs on volumes with a log.
-    fn nth_logged_pair(nth: u64, calls: u64) -> Workload {
-        match Workload::nth_pair(nth, calls) {
+    /// The same workload on volumes with a log, here or elsewhere.
+    fn logged(self, log: u64) -> Workload {
+        match self {
             Workload::Pair { kind, first, between, second } => {
-                Workload::Pair { kind: kind + LOGGED, first, between, second }
+                Workload::Pair { kind: kind + log, first, between, second }
             }
-            long @ Workload::Long { .. } => long,
+            Workload::Long { kind, seed } => Workload::Long { kind: kind + log, seed },
         }
     }
 
@@ -295,11 +298,33 @@ fn every_crash_leaves_a_state_that_was() {
 #[test]
 fn every_crash_of_a_volume_with_a_log_leaves_a_state_that_was() {
     match number("CFFS_CRASH_LONG") {
-        Some(_) => {
-            let long = |nth, _| Workload::Long { kind: LOGGED + nth % KINDS, seed: nth };
-            explore(long, LOGGED_STATES);
+        Some(_) => explore(|nth, _| Workload::nth_long(nth).logged(LOGGED), LOGGED_STATES),
+        None => explore(|nth, calls| Workload::nth_pair(nth, calls).logged(LOGGED), LOGGED_STATES),
+    }
+}
+
+/// Of two disks a crash may leave each in any of its states, whatever it leaves of the other.
+#[test]
+fn every_crash_of_a_volume_and_its_log_elsewhere_leaves_a_state_that_was() {
+    let usual = LOGGED_ELSEWHERE_STATES;
+    match number("CFFS_CRASH_LONG") {
+        Some(_) => explore(|nth, _| Workload::nth_long(nth).logged(LOGGED_ELSEWHERE), usual),
+        None => {
+            explore(|nth, calls| Workload::nth_pair(nth, calls).logged(LOGGED_ELSEWHERE), usual);
         }
-        None => explore(Workload::nth_logged_pair, LOGGED_STATES),
+    }
+}
+
+/// An fsync waits for the disk of the log, and what goes home for the other.
+#[test]
+fn each_of_two_disks_is_waited_for() {
+    for disk in [HOME, LOG] {
+        let explorer = Explorer { mutant: Some(Mutant::NoSyncOf(disk)), ..Explorer::new() };
+        let calls = explorer.all.len() as u64;
+        let pairs = (0..).map(|nth| Workload::nth_pair(nth, calls).logged(LOGGED_ELSEWHERE));
+        let caught = pairs.take(MUTANT_WORKLOADS).position(|pair| explorer.run(pair).is_err());
+        println!("disk {disk}, not waited for, was caught by workload {caught:?}");
+        assert!(caught.is_some(), "disk {disk} need not be waited for");
     }
 }
 

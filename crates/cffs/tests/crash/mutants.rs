@@ -12,7 +12,7 @@ use cffs::format::sector::{self, Body, Sector};
 use cffs::units::InodeNo;
 
 use crate::case::{BLOCK_BYTES, UUID};
-use crate::record::Event;
+use crate::record::{Disk, Event};
 
 /// Where a linktag has its epoch and the container of the other sector (FORMAT: inode).
 const TAG_EPOCH_AND_FILE: std::ops::Range<usize> = 0..16;
@@ -23,6 +23,8 @@ const TAG_KIND: std::ops::Range<usize> = 24..28;
 pub enum Mutant {
     /// Nothing waits for the disk: a sync is no more than a barrier.
     NoSync,
+    /// Nothing waits for this disk, of a volume whose log lies on another.
+    NoSyncOf(Disk),
     /// Bitmaps and the superblock that calls them right are in motion together.
     NoSyncBeforeSuperblock,
     /// The barrier of this number after a sync orders nothing.

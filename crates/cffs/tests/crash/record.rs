@@ -1,12 +1,12 @@
-//! A device that keeps what was written to it, in order, with the barriers and syncs between.
+//! Devices that keep what was written to them, in order, with the barriers and syncs between.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cffs::device::{BlockDevice, Geometry, Image, MemoryDevice};
+use cffs::device::{BlockDevice, Geometry, Image, MemoryDevice, PairedDevice};
 
 use crate::mutants::Mutant;
 
@@ -38,12 +38,67 @@ impl Event {
             Event::Barrier | Event::Sync => None,
         }
     }
+
+    /// Whether what comes later is not in motion with what came before.
+    pub fn ends_phase(&self) -> bool {
+        matches!(self, Event::Barrier | Event::Sync)
+    }
 }
 
-/// The device; it never fails and loses nothing. What a crash loses is decided afterwards.
-pub struct Recorder {
+/// A disk of a volume: the number of its image among the volume's.
+pub type Disk = usize;
+/// The disk with the volume itself.
+pub const HOME: Disk = 0;
+/// The disk with the volume's log, if that is another.
+pub const LOG: Disk = 1;
+
+/// A volume's device, from its disks.
+pub fn joined(mut disks: Vec<Arc<dyn BlockDevice>>) -> Arc<dyn BlockDevice> {
+    let log = disks.drain(LOG..).next();
+    let home = disks.swap_remove(HOME);
+    match log {
+        Some(log) => Arc::new(PairedDevice::new(home, log)),
+        None => home,
+    }
+}
+
+/// What reached the disks of a volume, in one order.
+pub struct Timeline {
+    events: Mutex<Vec<(Disk, Event)>>,
+    mutant: Option<Mutant>,
+}
+
+impl Timeline {
+    /// A device with these images on its disks, and what will reach them.
+    pub fn of(images: &[Image], mutant: Option<Mutant>) -> (Arc<dyn BlockDevice>, Arc<Timeline>) {
+        let timeline = Arc::new(Timeline { events: Mutex::default(), mutant });
+        let recorder = |(disk, image): (Disk, &Image)| {
+            Arc::new(Recorder::new(disk, image.clone(), timeline.clone())) as Arc<dyn BlockDevice>
+        };
+        (joined(images.iter().enumerate().map(recorder).collect()), timeline)
+    }
+
+    /// The events since the last call.
+    pub fn take(&self) -> Vec<(Disk, Event)> {
+        let events = std::mem::take(&mut *self.events.lock().unwrap());
+        match self.mutant {
+            None | Some(Mutant::NoSyncOf(_)) => events,
+            Some(mutant) => {
+                let home = events.into_iter().map(|(disk, event)| {
+                    assert_eq!(disk, HOME, "{mutant:?} is one of a single disk");
+                    event
+                });
+                mutant.reorder(home.collect()).into_iter().map(|event| (HOME, event)).collect()
+            }
+        }
+    }
+}
+
+/// A disk; it never fails and loses nothing. What a crash loses is decided afterwards.
+struct Recorder {
+    disk: Disk,
     inner: MemoryDevice,
-    events: Mutex<Vec<Event>>,
+    timeline: Arc<Timeline>,
     mutant: Option<Mutant>,
     /// The checksums of the sectors of the busy log that the mutant changed, by those they had.
     chain: Mutex<HashMap<u32, u32>>,
@@ -52,32 +107,20 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    pub fn new(image: Image) -> Recorder {
-        Recorder::mutated(image, None)
-    }
-
-    pub fn mutated(image: Image, mutant: Option<Mutant>) -> Recorder {
+    fn new(disk: Disk, image: Image, timeline: Arc<Timeline>) -> Recorder {
         Recorder {
+            disk,
             inner: MemoryDevice::from_image(image),
-            events: Mutex::default(),
-            mutant,
+            mutant: timeline.mutant,
+            timeline,
             chain: Mutex::default(),
             barriers: AtomicUsize::new(0),
             ticks: AtomicU64::new(0),
         }
     }
 
-    /// The events since the last call.
-    pub fn take(&self) -> Vec<Event> {
-        let events = std::mem::take(&mut *self.events.lock().unwrap());
-        match self.mutant {
-            Some(mutant) => mutant.reorder(events),
-            None => events,
-        }
-    }
-
     fn record(&self, event: Event) {
-        self.events.lock().unwrap().push(event);
+        self.timeline.events.lock().unwrap().push((self.disk, event));
     }
 }
 
@@ -112,6 +155,7 @@ impl BlockDevice for Recorder {
         self.barriers.store(0, Ordering::Relaxed);
         self.record(match self.mutant {
             Some(Mutant::NoSync) => Event::Barrier,
+            Some(Mutant::NoSyncOf(disk)) if disk == self.disk => Event::Barrier,
             _ => Event::Sync,
         });
         Ok(())

@@ -3,13 +3,16 @@
 //! A crash strikes between two barriers: what was written before the first is there, what comes
 //! after the second is not, and of what lies between any set of the device's sectors may be there.
 //! A sector is written as a whole or not at all; a request is not.
+//!
+//! With two disks, barriers and syncs of one order nothing on the other: whatever a crash leaves of the
+//! one, the other may be in any of its own states.
 
 use std::collections::BTreeSet;
 
 use cffs::device::Image;
 
 use crate::Random;
-use crate::record::Event;
+use crate::record::{Disk, Event, HOME};
 
 /// Sectors in motion up to which each is tried alone, and each is left out.
 const EACH_MAX: usize = 12;
@@ -102,59 +105,122 @@ impl Phase {
         let choices = choices(&pieces, random);
         choices.iter().map(|choice| survive(&self.base, &pieces, choice)).collect()
     }
+
+    /// One state of the phase: nothing survives, all, or anything.
+    fn any_image(&self, random: &mut Random) -> Image {
+        match random.below(3) {
+            0 => self.base.clone(),
+            1 => self.end(),
+            _ => {
+                let pieces = pieces(&self.base, &self.writes);
+                let choice: Vec<bool> = pieces.iter().map(|_| random.below(2) == 0).collect();
+                survive(&self.base, &pieces, &choice)
+            }
+        }
+    }
 }
 
-/// Follows a record, and yields the states that a crash could leave at each point of it.
+/// The phases of a disk since its last sync; the last one is still being written.
+struct Phases(Vec<Phase>);
+
+impl Phases {
+    fn new(base: Image) -> Phases {
+        Phases(vec![Phase { base, writes: Vec::new() }])
+    }
+
+    fn last(&mut self) -> &mut Phase {
+        self.0.last_mut().expect("a phase")
+    }
+
+    fn follow(&mut self, event: Event) {
+        let is_sync = matches!(event, Event::Sync);
+        match event.written() {
+            Some(written) => self.last().writes.push(written),
+            None => {
+                let next = Phase { base: self.last().end(), writes: Vec::new() };
+                if is_sync {
+                    self.0.clear();
+                }
+                self.0.push(next);
+            }
+        }
+    }
+
+    /// One state that a crash could leave now.
+    fn any_image(&self, random: &mut Random) -> Image {
+        self.0[random.below(self.0.len() as u64) as usize].any_image(random)
+    }
+}
+
+/// Follows a record, and yields the states that a crash could leave at each point of it: of each disk an
+/// image.
 pub struct Crashes {
-    /// The phases since the last sync; the last one is still being written.
-    phases: Vec<Phase>,
+    disks: Vec<Phases>,
 }
 
 impl Crashes {
-    pub fn new(base: Image) -> Crashes {
-        Crashes { phases: vec![Phase { base, writes: Vec::new() }] }
+    pub fn new(base: &[Image]) -> Crashes {
+        Crashes { disks: base.iter().cloned().map(Phases::new).collect() }
     }
 
-    /// Takes the next event; returns the states of the phase that it ends.
-    pub fn follow(&mut self, event: Event, random: &mut Random) -> Vec<Image> {
-        let last = self.phases.last_mut().expect("a phase");
-        let is_sync = matches!(event, Event::Sync);
-        if let Some(written) = event.written() {
-            last.writes.push(written);
-            return Vec::new();
-        }
-        let images = last.images(random);
-        let next = Phase { base: last.end(), writes: Vec::new() };
-        if is_sync {
-            self.phases.clear();
-        }
-        self.phases.push(next);
-        images
+    /// Takes the next event of a disk; returns the states of the phase that it ends.
+    pub fn follow(&mut self, disk: Disk, event: Event, random: &mut Random) -> Vec<Vec<Image>> {
+        let states = match event.ends_phase() {
+            true => {
+                let images = self.disks[disk].last().images(random);
+                images.into_iter().map(|image| self.beside(disk, image, random)).collect()
+            }
+            false => Vec::new(),
+        };
+        self.disks[disk].follow(event);
+        states
     }
 
     /// The states that a crash could leave now: of every phase that was not synced.
-    pub fn now(&self, random: &mut Random) -> Vec<Image> {
-        self.phases.iter().flat_map(|phase| phase.images(random)).collect()
+    pub fn now(&self, random: &mut Random) -> Vec<Vec<Image>> {
+        let mut states = Vec::new();
+        for (disk, phases) in self.disks.iter().enumerate() {
+            let images: Vec<Image> =
+                phases.0.iter().flat_map(|phase| phase.images(random)).collect();
+            states.extend(images.into_iter().map(|image| self.beside(disk, image, random)));
+        }
+        states
     }
 
     /// One state that a crash could have left anywhere in a record.
-    pub fn anywhere(base: Image, events: Vec<Event>, random: &mut Random) -> Image {
-        let mut phases = vec![Phase { base, writes: Vec::new() }];
-        for event in events {
-            let last = phases.last_mut().expect("a phase");
-            match event.written() {
-                Some(written) => last.writes.push(written),
-                None => {
-                    let base = last.end();
-                    phases.push(Phase { base, writes: Vec::new() });
+    pub fn anywhere(base: &[Image], events: Vec<(Disk, Event)>, random: &mut Random) -> Vec<Image> {
+        let mut crashes = Crashes::new(base);
+        let ends = events.iter().filter(|(_, event)| event.ends_phase()).count() as u64;
+        let mut ends_before = random.below(ends + 1);
+        let mut struck = HOME;
+        for (disk, event) in events {
+            if event.ends_phase() {
+                if ends_before == 0 {
+                    struck = disk;
+                    break;
                 }
+                ends_before -= 1;
             }
+            crashes.disks[disk].follow(event);
         }
-        let phase = phases.swap_remove(random.below(phases.len() as u64) as usize);
+        let phase = crashes.disks[struck].last();
         let mut images = phase.images(random);
-        match images.len() as u64 {
-            0 => phase.base,
+        let image = match images.len() as u64 {
+            0 => phase.base.clone(),
             count => images.swap_remove(random.below(count) as usize),
+        };
+        crashes.beside(struck, image, random)
+    }
+
+    /// A state with this image of one disk, and of the other whatever it may have by now.
+    fn beside(&self, disk: Disk, image: Image, random: &mut Random) -> Vec<Image> {
+        let mut images: Vec<Image> = Vec::new();
+        for (other, phases) in self.disks.iter().enumerate() {
+            images.push(match other == disk {
+                true => image.clone(),
+                false => phases.any_image(random),
+            });
         }
+        images
     }
 }
