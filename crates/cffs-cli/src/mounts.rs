@@ -35,6 +35,11 @@ const FILE_SYSTEM_TYPES: [&str; 2] = ["fuseblk.cffs", "fuse.cffs"];
 const LOOP_MAJOR: u32 = 7;
 
 impl Mounted {
+    /// Whether the loop device that was mounted has been set up over another image since.
+    pub fn has_another_image(&self) -> bool {
+        backing_file(self.device).is_some_and(|image| image != self.source)
+    }
+
     /// Whether this mount has an option.
     pub fn has(&self, option: &str) -> bool {
         self.options.iter().any(|has| has == option)

@@ -221,7 +221,8 @@ fn one_that_was_killed_goes_on() {
     let done: serde_json::Value = serde_json::from_str(&done).expect("it is JSON");
     let [copied, same] = ["copied", "same"].map(|count| done[count].as_u64().expect(count));
     println!("{copied} copied, {same} the same");
-    assert!(copied > 0 && same > 0 && copied + same == u64::from(FILES));
+    // It may have come to the end of them by the time that the record was seen.
+    assert!(same > 0 && copied + same == u64::from(FILES));
     published.is("1", &tree);
     let [copied, same, _] = published.done(&tree, "2");
     assert_eq!([copied, same], [0, u64::from(FILES)]);

@@ -120,7 +120,13 @@ fn in_use(mounted: &Mounted, waited: Duration) -> anyhow::Result<()> {
 
 /// Fails if the volume is mounted elsewhere, and says where.
 fn still_mounted(mounted: &Mounted) -> anyhow::Result<()> {
-    let same = mounts::all()?.into_iter().filter(|other| other.device == mounted.device);
+    // The number of a device that is free again may be another volume's by now.
+    if mounted.has_another_image() {
+        return Ok(());
+    }
+    let is_same =
+        |other: &Mounted| other.device == mounted.device && other.source == mounted.source;
+    let same = mounts::all()?.into_iter().filter(is_same);
     let here = same.map(|other| other.directory.display().to_string());
     let there = mounts::in_other_namespaces(mounted.device).into_iter().map(|other| {
         let mounts::Elsewhere { pid, program, directory } = other;

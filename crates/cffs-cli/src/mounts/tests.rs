@@ -1,6 +1,7 @@
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use super::parse_line;
+use super::{Mounted, parse_line};
 
 #[test]
 fn a_line_of_the_mount_table_is_understood() {
@@ -39,4 +40,24 @@ fn other_mounts_and_torn_lines_are_passed_over() {
     ] {
         assert_eq!(parse_line(line), None);
     }
+}
+
+#[test]
+fn a_loop_device_that_has_another_image_now_is_not_the_one_that_was_mounted() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = tempfile::tempdir().expect("made");
+    let image = scratch.path().join("image").canonicalize().unwrap_or(scratch.path().join("image"));
+    std::fs::write(&image, [0; 4096]).expect("written");
+    let attached = Command::new("losetup").args(["--find", "--show"]).arg(&image).output();
+    let device = String::from_utf8(attached.expect("it starts").stdout).expect("a path");
+    let minor = device.trim().trim_start_matches("/dev/loop").parse().expect("a loop device");
+    let line = b"96 25 7:3 / /mnt rw,relatime - fuseblk.cffs /dev/loop3 rw,user_id=0,blksize=4096";
+    let before = parse_line(line).expect("it is a C-FFS mount");
+    let mounted = |source| Mounted { device: (7, minor), source, ..before.clone() };
+    let is_other = [image, PathBuf::from("/another")].map(|it| mounted(it).has_another_image());
+    let detached = Command::new("losetup").args(["--detach", device.trim()]).status();
+    assert!(detached.expect("it starts").success());
+    assert_eq!(is_other, [false, true]);
 }
