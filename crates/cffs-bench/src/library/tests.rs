@@ -300,7 +300,9 @@ fn destaging(profile: Profile, log_bytes: u64) -> (f64, f64) {
         (disk.now().since(started).as_secs(), drains() > before)
     };
     // The first ones try out gaps.
-    (0..100).for_each(|i| drop(durable(i)));
+    for i in 0..100 {
+        durable(i);
+    }
     let before = disk.counters();
     let times: Vec<(f64, bool)> = (100..100 + FILES).map(durable).collect();
     let bytes = disk.counters().since(&before).write_bytes as f64 / FILES as f64;
