@@ -36,7 +36,11 @@ impl KernelCaches {
     /// The kernel is to ask anew for the listings of these directories, soon: by a thread of its own, since
     /// one that serves requests must not wait for a lock of the kernel.
     pub(super) fn drop_listings(&self, directories: Vec<InodeNo>) {
-        let Some(notifier) = self.notifier().filter(|_| !directories.is_empty()) else { return };
+        // Each lookup comes here, and hardly any has something to drop.
+        if directories.is_empty() {
+            return;
+        }
+        let Some(notifier) = self.notifier() else { return };
         let drop_all = move || {
             for dir in directories {
                 // Where that fails, names are looked up one by one.

@@ -8,7 +8,7 @@
 //! itself or on another device, that home [names](BlockDevice::log_device). Stands on `device` and `format`.
 //!
 //! ```text
-//!   log:   header │ header again │ record 0 of its era │ record 1 │ what is left of eras before
+//!   log:   header │ header again │ record 0 of its era │ gap │ record 1 │ what is left of eras before
 //!   drain: images go home ─ sync ─ next header ─ sync ─ next header again: the log is empty
 //! ```
 //!
