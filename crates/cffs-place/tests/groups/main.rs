@@ -79,7 +79,11 @@ impl Home {
         fs::create_dir(&dir).expect("a directory");
         std::os::unix::fs::chown(&dir, Some(NOBODY), Some(NOBODY)).expect("chown");
         let program = volume.root().join("place");
-        fs::copy(env!("CARGO_BIN_EXE_place"), &program).expect("copy");
+        // Another program copies it: a descriptor of this one, open for writing, could be inherited by a
+        // child that another test starts at that moment, and then the copy could not be executed.
+        let copied =
+            Command::new("cp").args([Path::new(env!("CARGO_BIN_EXE_place")), &program]).status();
+        assert!(copied.expect("run").success());
         Home { dir, program }
     }
 

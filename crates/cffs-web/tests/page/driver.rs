@@ -60,14 +60,7 @@ impl Browser {
 
     /// Until then there may be nothing in which an expression could have a value.
     fn wait_until_loaded(&mut self) {
-        let expression = "document.readyState === 'complete' && location.protocol === 'http:'";
-        let began = Instant::now();
-        let asked = json!({ "expression": expression, "returnByValue": true });
-        let is_loaded = |answer: Value| answer["result"]["value"] == true;
-        while !self.try_call("Runtime.evaluate", asked.clone()).is_ok_and(is_loaded) {
-            assert!(began.elapsed() < PATIENCE, "the page does not load");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        self.wait_for("document.readyState === 'complete' && location.protocol === 'http:'");
     }
 
     /// Has the browser do something that it must be able to, and returns its answer.
@@ -98,11 +91,17 @@ impl Browser {
 
     /// The value of an expression on the page, awaited if it is a promise.
     pub fn value(&mut self, expression: &str) -> Value {
+        let value = self.try_value(expression);
+        value.unwrap_or_else(|error| panic!("{expression}: {error}"))
+    }
+
+    /// The same, or what the browser says where there is no page: between two.
+    fn try_value(&mut self, expression: &str) -> Result<Value, Value> {
         let asked =
             json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
-        let mut answer = self.call("Runtime.evaluate", asked);
+        let mut answer = self.try_call("Runtime.evaluate", asked)?;
         assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer}");
-        answer["result"]["value"].take()
+        Ok(answer["result"]["value"].take())
     }
 
     /// Role and name of everything that a screen reader gets.
@@ -114,12 +113,16 @@ impl Browser {
         nodes.map(|node| (text(&node["role"]), text(&node["name"]))).collect()
     }
 
-    /// Waits until an expression is true.
+    /// Waits until an expression is true, on this page or on one that is loaded in its place.
     pub fn wait_for(&mut self, expression: &str) {
         let began = Instant::now();
-        while self.value(expression) != true {
-            assert!(began.elapsed() < PATIENCE, "this did not come: {expression}");
-            std::thread::sleep(Duration::from_millis(50));
+        loop {
+            let value = self.try_value(expression);
+            if value.as_ref().is_ok_and(|value| value == true) {
+                return;
+            }
+            assert!(began.elapsed() < PATIENCE, "this did not come: {expression}: {value:?}");
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 
