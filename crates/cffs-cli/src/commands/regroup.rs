@@ -24,6 +24,9 @@ use serde_json::json;
 use crate::output::{self, counted, note, say};
 use crate::{image, mounts, progress, size};
 
+#[cfg(test)]
+mod tests;
+
 /// How often a server is asked how its regrouping stands.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Files of a trace that are sent to a server at once: their numbers are a value of an attribute.
@@ -183,15 +186,7 @@ impl Regroup {
 
     fn print(&self, status: &RegroupStatus) -> anyhow::Result<()> {
         let name = self.target.display();
-        let moved = counted(status.progress.moved_files, "file");
-        let bytes = size::show(status.progress.moved_bytes);
-        let verb = if self.dry_run { "to be moved" } else { "moved" };
-        say!(
-            "{name}: {} looked at, {moved} ({bytes}) {verb}; reading these takes {} accesses in place of {}",
-            counted(status.progress.files, "file"),
-            status.progress.accesses_after,
-            status.progress.accesses_before
-        )?;
+        say!("{name}: {}", summary(status, self.dry_run))?;
         for (count, why) in [
             (status.progress.protected, "immutable or append-only"),
             (status.progress.damaged, "damaged: cffs scrub says more"),
@@ -206,6 +201,32 @@ impl Regroup {
         }
         Ok(())
     }
+}
+
+/// What is moved, and what that gains.
+fn summary(status: &RegroupStatus, dry_run: bool) -> String {
+    let RegroupStatus { stage, progress, .. } = status;
+    let files = counted(progress.files, "file");
+    let verb = if dry_run { "to be moved" } else { "moved" };
+    if progress.moved_files > 0 {
+        return format!(
+            "{files} looked at, {} ({}) {verb}; reading these takes {} in place of {}",
+            counted(progress.moved_files, "file"),
+            size::show(progress.moved_bytes),
+            accesses(progress.accesses_after),
+            progress.accesses_before
+        );
+    }
+    if *stage == Stage::Done && progress.without_room == 0 && progress.damaged == 0 {
+        let gain = "no move would make reading twice as cheap";
+        return format!("{files} looked at, nothing to be gained: {gain}");
+    }
+    format!("{files} looked at, none {verb}")
+}
+
+/// So many accesses of the device.
+fn accesses(count: u64) -> String {
+    if count == 1 { String::from("1 access") } else { format!("{count} accesses") }
 }
 
 fn show(bar: &ProgressBar, status: &RegroupStatus) {

@@ -117,9 +117,11 @@ fn print(report: &LayoutReport) -> anyhow::Result<()> {
         counted(report.requests, "request"),
         size::show(report.read_bytes)
     )?;
-    say!(
-        "{} of {} share the key by which they are placed",
-        report.of_one_key,
-        counted(report.neighbours, "pair of neighbour")
-    )
+    say!("{}", of_one_key(report.of_one_key, report.neighbours))
+}
+
+/// How many pairs of neighbours share their key, of how many.
+fn of_one_key(sharing: u64, pairs: u64) -> String {
+    let share = if sharing == 1 { "shares" } else { "share" };
+    format!("{sharing} of {} of neighbours {share} a key of placement", counted(pairs, "pair"))
 }

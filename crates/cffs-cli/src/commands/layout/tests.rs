@@ -2,7 +2,7 @@
 
 use cffs_serve::layout::{DirectoryReport, LayoutReport};
 
-use super::picture;
+use super::{of_one_key, picture};
 
 fn report(directories: Vec<DirectoryReport>) -> LayoutReport {
     let requests = directories.iter().map(|dir| dir.requests).sum();
@@ -43,4 +43,12 @@ fn names_are_text_and_not_markup() {
     let drawn = picture::draw(&report(vec![dir]), "<b>");
     assert!(drawn.contains("&lt;script&gt;&amp;[2J") && drawn.contains("&lt;b&gt;"));
     assert!(!drawn.contains("<script>") && !drawn.contains('\u{1b}'));
+}
+
+#[test]
+fn pairs_are_counted_in_words_that_agree() {
+    assert_eq!(of_one_key(0, 0), "0 of 0 pairs of neighbours share a key of placement");
+    assert_eq!(of_one_key(1, 1), "1 of 1 pair of neighbours shares a key of placement");
+    assert_eq!(of_one_key(1, 9), "1 of 9 pairs of neighbours shares a key of placement");
+    assert_eq!(of_one_key(8, 9), "8 of 9 pairs of neighbours share a key of placement");
 }

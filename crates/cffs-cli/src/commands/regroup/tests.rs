@@ -1,0 +1,34 @@
+use cffs::vfs::RegroupProgress;
+use cffs_serve::fuse::control::{RegroupStatus, Stage};
+
+use super::summary;
+
+#[test]
+fn what_a_regrouping_did_is_said_in_numbers_that_mean_something() {
+    let with = |stage, progress| RegroupStatus::new(stage, &progress);
+    let moved = RegroupProgress {
+        files: 300,
+        moved_files: 1,
+        moved_bytes: 4096,
+        accesses_before: 5,
+        accesses_after: 1,
+        ..RegroupProgress::default()
+    };
+    let line =
+        "300 files looked at, 1 file (4 KiB) moved; reading these takes 1 access in place of 5";
+    assert_eq!(summary(&with(Stage::Done, moved.clone()), false), line);
+    let dry = summary(&with(Stage::Done, moved), true);
+    assert!(dry.contains("1 file (4 KiB) to be moved;"), "{dry}");
+
+    let again = RegroupProgress { files: 300, ..RegroupProgress::default() };
+    let gain =
+        "300 files looked at, nothing to be gained: no move would make reading twice as cheap";
+    assert_eq!(summary(&with(Stage::Done, again.clone()), false), gain);
+    // What was not looked at to its end, or could not be moved, says nothing about what is to be gained.
+    let none = "300 files looked at, none moved";
+    assert_eq!(summary(&with(Stage::Stopped, again.clone()), false), none);
+    let full = RegroupProgress { without_room: 2, ..again.clone() };
+    assert_eq!(summary(&with(Stage::Done, full), false), none);
+    let damaged = RegroupProgress { damaged: 1, ..again };
+    assert_eq!(summary(&with(Stage::Done, damaged), false), none);
+}
