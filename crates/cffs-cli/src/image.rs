@@ -12,6 +12,7 @@ use cffs::files::Files;
 use cffs::format::Superblock;
 use cffs::host::SystemHost;
 use cffs::log;
+use cffs::trace::{RecordedDevice, Recorder};
 use cffs::vfs::types::OpenOptions;
 use cffs::vfs::{Volume, mark, read_superblock};
 use cffs_object::{Location, LogDevice};
@@ -149,7 +150,7 @@ pub fn open_volume(
 }
 
 /// The same with a device for its log that is named, if it has one of its own.
-pub fn open_logged_volume(
+fn open_logged_volume(
     path: &Path,
     device: impl BlockDevice + 'static,
     log_device: Option<&Path>,
@@ -165,6 +166,18 @@ pub fn open_logged_volume(
         warn_of_writer(path, &volume.superblock());
     }
     Ok(Arc::new(volume))
+}
+
+/// The same for a volume that is served: which operations cause which requests can be recorded.
+pub fn open_served_volume(
+    path: &Path,
+    device: impl BlockDevice + 'static,
+    log_device: Option<&Path>,
+    options: OpenOptions,
+) -> anyhow::Result<Arc<Volume>> {
+    let recorder = Arc::new(Recorder::default());
+    let recorded = RecordedDevice::new(device, Arc::clone(&recorder));
+    open_logged_volume(path, recorded, log_device, OpenOptions { recorder, ..options })
 }
 
 /// Says that what is read may be changing: by another host, which no lock keeps away, or beside a copy of

@@ -7,6 +7,7 @@ mod harness;
 mod page;
 
 use std::fs;
+use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -298,6 +299,54 @@ fn a_served_image_answers_commands() {
     server.stop();
     let stopped = fail(1, scratch.cffs(["stats"]).arg(scratch.image()));
     assert!(stopped.contains("nor an image that is being served"), "{stopped}");
+}
+
+/// Nothing of it goes through a mount: the trace comes by the server's socket.
+#[test]
+fn what_clients_cause_is_recorded_without_a_mount() {
+    if !has_clients() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let server = Server::start(&scratch, "/:no_root_squash,insecure");
+    let (original, trace) = (scratch.path().join("original"), scratch.path().join("trace"));
+    fs::write(&original, vec![7; 300_000]).expect("written");
+    let json = |command: &mut Command| -> serde_json::Value {
+        serde_json::from_str(&succeed(command)).expect("it is JSON")
+    };
+    let writes = || {
+        let stats = json(scratch.cffs(["stats", "--json"]).arg(scratch.image()));
+        stats["device"]["writes"].as_u64().expect("a count")
+    };
+    let record = |name: &str| {
+        let mut record = scratch.cffs(["trace", "record", "-o"]);
+        record.arg(&trace).arg(scratch.image()).args(["--", "nfs-cp"]);
+        record.arg(&original).arg(server.url(name));
+        record
+    };
+    succeed(scratch.cffs(["sync"]).arg(scratch.image()));
+    let before = writes();
+    succeed(&mut record("/copy"));
+    let written = writes() - before;
+    let report = json(scratch.cffs(["trace", "top", "--json"]).arg(&trace));
+    assert_eq!(
+        (&report["lost_records"], &report["device"]["writes"]),
+        (&0.into(), &written.into())
+    );
+    assert_eq!(report["rows"]["create"]["operations"], 1, "{report}");
+    assert!(report["rows"]["write"]["writes"].as_f64() > Some(0.0), "{report}");
+    // It is over: another one may begin, which is the only one, and ends with its server.
+    let mut other = scratch.cffs(["trace", "record", "-o", "-"]);
+    other.arg(scratch.image()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut other = other.spawn().expect("it starts");
+    let head = other.stdout.as_mut().expect("piped").read_exact(&mut [0; 24]);
+    head.expect("it has begun");
+    let refused = fail(1, &mut record("/another"));
+    assert!(refused.contains("a recording is under way"), "{refused}");
+    server.stop();
+    let ended = other.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("the volume is served no longer"), "{said}");
 }
 
 /// Prints what the server of this process number replies to a question, if it does.

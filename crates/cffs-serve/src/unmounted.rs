@@ -10,6 +10,7 @@ use cffs::vfs::Volume;
 use crate::fuse::closing;
 use crate::fuse::control::{Control, Question, Request};
 use crate::fuse::farewell::{Farewells, Word};
+use crate::fuse::recording::Ask;
 use crate::served::Served;
 use crate::socket::{self, Message, Reply};
 
@@ -19,8 +20,8 @@ pub struct Listeners(Arc<Farewells>);
 
 impl Listeners {
     /// Answers commands about the volume as long as the process lives: what it is, its counters, those of the
-    /// calls that it serves, what it exports, and how a scrub stands; it is synced and scrubbed, and its
-    /// exports are changed.
+    /// calls that it serves, what it exports, and how a scrub stands; it is synced and scrubbed, its
+    /// exports are changed, and what it does is recorded.
     ///
     /// # Errors
     ///
@@ -68,6 +69,9 @@ fn answer(control: &Control, volume: &Arc<Volume>, message: &Message) -> Result<
     // The socket answers its owner alone.
     let uid = rustix::process::geteuid().as_raw();
     let name = message.name.as_bytes();
+    if let Some(ask) = Ask::made_by(name) {
+        return Ok(Reply::Answer(ask.answer(volume, uid)?));
+    }
     let Some(value) = &message.value else {
         let question = Control::question(name).filter(|question| {
             use Question::{Exports, Info, Scrub, Stats, Sync};

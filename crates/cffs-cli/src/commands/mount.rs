@@ -12,7 +12,6 @@ use std::thread;
 use anyhow::{Context, bail};
 use cffs::device::BlockDevice;
 use cffs::device::file::{Access, FileDevice, OpenError};
-use cffs::trace::{RecordedDevice, Recorder};
 use cffs::vfs::Volume;
 use cffs::vfs::types::OpenOptions;
 use cffs_serve::fuse::control::{self, AskError};
@@ -460,11 +459,8 @@ fn open_served(
     options: &MountOptions,
 ) -> anyhow::Result<Arc<Volume>> {
     let watched = WatchedDevice(Arc::clone(device), Arc::clone(watch));
-    let recorder = Arc::new(Recorder::default());
-    let recorded = RecordedDevice::new(watched, Arc::clone(&recorder));
-    let waiter = Arc::new(LeaveSeat);
-    let open = OpenOptions { waiter, recorder, ..options.open.clone() };
-    image::open_logged_volume(source, recorded, options.log_device.as_deref(), open)
+    let open = OpenOptions { waiter: Arc::new(LeaveSeat), ..options.open.clone() };
+    image::open_served_volume(source, watched, options.log_device.as_deref(), open)
 }
 
 fn fuse_options(

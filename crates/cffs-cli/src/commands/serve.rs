@@ -61,7 +61,7 @@ Examples:
   cffs serve --nfs 127.0.0.1:2049 tree.cffs
   mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,nolock 127.0.0.1:/ /mnt
   cffs serve --nfs 192.0.2.1:2049 --export /srv:ro,192.0.2.0/24 --export /home:192.0.2.7 tree.cffs
-  cffs stats tree.cffs     what it cost so far; cffs sync and cffs scrub take the image, too
+  cffs stats tree.cffs     what it cost so far; sync, scrub and trace record take the image, too
   cffs serve --export-add /srv:ro tree.cffs     while it is served; and --export-remove /srv
   cffs serve --web 127.0.0.1:8080 tree.cffs
   cffs serve --stop tree.cffs")]
@@ -129,7 +129,7 @@ impl Serve {
         let device = image::open_device(&source, access)?;
         let page = self.web.bind(Target::Image, &source, None)?;
         let log_device = options.log_device.as_deref();
-        let volume = image::open_logged_volume(&source, device, log_device, options.open.clone())?;
+        let volume = image::open_served_volume(&source, device, log_device, options.open.clone())?;
         let exports = self.export;
         let bound = self.nfs.map(|at| bind(&volume, at, exports, Arc::new(NoObserver))).transpose();
         let server = match bound {

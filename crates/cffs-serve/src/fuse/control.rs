@@ -470,7 +470,7 @@ pub fn request_of_server(image: &Path, request: Request) -> Result<(), AskError>
     call_server(image, name, Some(value)).map(drop)
 }
 
-fn call_server(
+pub(super) fn call_server(
     image: &Path,
     name: &str,
     value: Option<String>,

@@ -1,6 +1,6 @@
-//! Recording which operations cause which requests of a mounted volume: others start it, fetch what was
-//! recorded piece by piece, and end it. All of this is asked for by reading an attribute, which reaches a
-//! mount that the kernel takes for read-only, too.
+//! Recording which operations cause which requests of a volume that is served: others start it, fetch what
+//! was recorded piece by piece, and end it. All of this is asked for by reading an attribute, which reaches a
+//! mount that the kernel takes for read-only, too. A server without a mount is asked by its socket.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use cffs::trace::Detail;
 use cffs::vfs::Volume;
 use rustix::fs::lgetxattr;
 
-use super::control::{AskError, VALUE_BYTES_MAX, check_owner};
+use super::control::{AskError, VALUE_BYTES_MAX, call_server, check_owner};
 
 const CAUSES: &str = "system.cffs.trace.causes";
 const ALL: &str = "system.cffs.trace.all";
@@ -18,7 +18,7 @@ const STOP: &str = "system.cffs.trace.stop";
 
 /// What is asked of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(crate) enum Ask {
     Start(Detail),
     /// What was recorded since, behind a byte that says whether more may come.
     Next,
@@ -61,6 +61,15 @@ impl Ask {
     }
 }
 
+impl Ask {
+    /// The same by the socket, where the value of the attribute is a list of its bytes.
+    pub fn answer(self, volume: &Volume, uid: u32) -> Result<serde_json::Value> {
+        let mut value = vec![0; VALUE_BYTES_MAX];
+        let len = self.carry_out(volume, uid, &mut value)?;
+        Ok(serde_json::json!(value[..len]))
+    }
+}
+
 /// What was recorded since it was last asked for.
 #[derive(Clone, Debug)]
 pub struct Recorded {
@@ -70,14 +79,14 @@ pub struct Recorded {
     pub bytes: Vec<u8>,
 }
 
-/// Starts a recording on the volume to which `directory` belongs.
+/// Starts a recording on the volume to which `path` belongs, or of which it is the image.
 ///
 /// # Errors
 ///
 /// `EINVAL` while another one is under way; what the server says.
-pub fn start(directory: &Path, detail: Detail) -> Result<(), AskError> {
+pub fn start(path: &Path, detail: Detail) -> Result<(), AskError> {
     let name = if detail == Detail::All { ALL } else { CAUSES };
-    ask(directory, name).map(drop)
+    ask(path, name).map(drop)
 }
 
 /// Ends the recording. What it has can still be fetched.
@@ -85,8 +94,8 @@ pub fn start(directory: &Path, detail: Detail) -> Result<(), AskError> {
 /// # Errors
 ///
 /// What the server says.
-pub fn stop(directory: &Path) -> Result<(), AskError> {
-    ask(directory, STOP).map(drop)
+pub fn stop(path: &Path) -> Result<(), AskError> {
+    ask(path, STOP).map(drop)
 }
 
 /// Fetches the next piece.
@@ -94,8 +103,8 @@ pub fn stop(directory: &Path) -> Result<(), AskError> {
 /// # Errors
 ///
 /// What the server says.
-pub fn next(directory: &Path) -> Result<Recorded, AskError> {
-    let mut bytes = ask(directory, NEXT)?;
+pub fn next(path: &Path) -> Result<Recorded, AskError> {
+    let mut bytes = ask(path, NEXT)?;
     if bytes.is_empty() {
         return Err(AskError::NotMounted);
     }
@@ -103,9 +112,17 @@ pub fn next(directory: &Path) -> Result<Recorded, AskError> {
     Ok(Recorded { is_on, bytes })
 }
 
-fn ask(directory: &Path, name: &str) -> Result<Vec<u8>, AskError> {
+fn ask(path: &Path, name: &str) -> Result<Vec<u8>, AskError> {
     let mut value = vec![0; VALUE_BYTES_MAX];
-    let len = lgetxattr(directory, name, &mut value).map_err(AskError::from_errno)?;
-    value.truncate(len);
-    Ok(value)
+    match lgetxattr(path, name, &mut value).map_err(AskError::from_errno) {
+        Ok(len) => {
+            value.truncate(len);
+            Ok(value)
+        }
+        Err(AskError::NotMounted) => {
+            let value = call_server(path, name, None)?;
+            serde_json::from_value(value).map_err(|_| AskError::NotMounted)
+        }
+        Err(error) => Err(error),
+    }
 }

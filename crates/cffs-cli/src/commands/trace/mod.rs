@@ -25,14 +25,16 @@ mod tests;
 /// of all operations add up to the requests of the device. A flush, the superblock and bitmaps belong to
 /// the operation that has them written: an fsync, a sync, or the volume's background.
 ///
-/// `record` fetches the trace from the server of a mounted volume while it is used; for root and the user
-/// who mounted it. What it does not fetch in time is lost, and the trace says how much. The other
+/// `record` fetches the trace from the server of a volume, mounted or served, while it is used; for root
+/// and the user whose server it is. What it does not fetch in time is lost, and the trace says how much.
+/// What NFS clients call belongs to no process of this machine, and is shown as the volume's. The other
 /// commands read a trace from a file or, with -, from a pipe, in bounded memory.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   cffs trace record -o make.trace mnt -- make -C mnt/src    while a command runs
   cffs trace record -o - mnt | cffs trace top -             until it is interrupted
+  cffs trace record -o nfs.trace tree.cffs                  of a volume that cffs serve has
   cffs trace top make.trace                                 which operations cost how much
   cffs trace top --by process make.trace                    which programs
   cffs trace graph make.trace                               reads caused by creates, and the like
@@ -47,7 +49,7 @@ pub struct Trace {
 
 #[derive(Debug, Subcommand)]
 enum TraceCommand {
-    /// Record what happens on a mounted volume.
+    /// Record what happens on a volume that is mounted or served.
     Record(recording::RecordTrace),
     /// Fetch a trace from a `record --listen` on another machine.
     Fetch(recording::Fetch),

@@ -44,9 +44,9 @@ pub(super) struct RecordTrace {
     /// End after so many seconds.
     #[arg(long, value_name = "SECONDS", conflicts_with = "command")]
     seconds: Option<u64>,
-    /// A directory of the mounted volume.
-    #[arg(value_name = "DIR")]
-    directory: PathBuf,
+    /// A directory of the mounted volume; of one that cffs serve has, its image.
+    #[arg(value_name = "DIR|IMAGE")]
+    volume: PathBuf,
     /// Record while this command runs. When it has ended, everything is made durable, so that what it
     /// has changed is written while that is recorded.
     #[arg(last = true)]
@@ -91,8 +91,8 @@ impl Fetch {
 
 impl RecordTrace {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        // Whose directory it is is known before anything is made.
-        control::identity(&self.directory).with_context(|| self.directory.display().to_string())?;
+        // That it is served is known before anything is made.
+        control::identity(&self.volume).with_context(|| self.volume.display().to_string())?;
         let mut out = match (&self.listen, &self.output) {
             (Some(address), _) => listen(address)?,
             (None, Some(path)) => trace_sink(path)?,
@@ -103,19 +103,19 @@ impl RecordTrace {
             signal_hook::flag::register(signal, Arc::clone(&is_over))?;
         }
         let detail = if self.all { Detail::All } else { Detail::Causes };
-        recording::start(&self.directory, detail)
-            .with_context(|| self.directory.display().to_string())?;
+        recording::start(&self.volume, detail)
+            .with_context(|| self.volume.display().to_string())?;
         let started = self.start_command();
         let mut process = match started {
             Ok(process) => process,
             Err(error) => {
-                let _ = recording::stop(&self.directory);
+                let _ = recording::stop(&self.volume);
                 return Err(error);
             }
         };
         let fetched = self.fetch(&mut out, &is_over, process.as_mut());
         if fetched.is_err() {
-            let _ = recording::stop(&self.directory);
+            let _ = recording::stop(&self.volume);
         }
         fetched?;
         match process {
@@ -142,7 +142,7 @@ impl RecordTrace {
         let mut is_stopped = false;
         let mut has_ended_early = true;
         loop {
-            let piece = recording::next(&self.directory).context("the volume was unmounted")?;
+            let piece = recording::next(&self.volume).context("the volume is served no longer")?;
             out.write_all(&names.added_to(&piece.bytes)).context("the trace")?;
             if !piece.bytes.is_empty() {
                 continue;
@@ -157,9 +157,9 @@ impl RecordTrace {
             let is_late = until.is_some_and(|until| Instant::now() >= until);
             if !is_stopped && (has_exited || is_late || is_over.load(Ordering::Relaxed)) {
                 if has_exited {
-                    control::sync(&self.directory)?;
+                    control::sync(&self.volume)?;
                 }
-                recording::stop(&self.directory)?;
+                recording::stop(&self.volume)?;
                 (is_stopped, has_ended_early) = (true, false);
                 continue;
             }
