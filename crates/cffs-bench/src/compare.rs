@@ -50,7 +50,7 @@ pub struct Plan {
 impl Plan {
     /// Whether it is about what a stable log gains.
     pub fn has_log(&self) -> bool {
-        self.peers.contains(&Peer::CffsLog)
+        self.peers.contains(&Peer::CffsNoLog)
     }
 
     /// Runs everything, or as much as there is time for until `interrupt` is set.

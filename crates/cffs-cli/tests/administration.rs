@@ -332,6 +332,48 @@ impl Drop for Loop {
 }
 
 #[test]
+fn a_disk_that_turns_has_a_log_by_default() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let backing = scratch.path().join("backing");
+    let made = |device: &Path, options: &[&str]| {
+        let log = [scratch.path().join("log")];
+        let apart = options.contains(&"--log-device").then_some(&log).into_iter().flatten();
+        let printed = succeed(scratch.cffs(["mkfs", "-f"]).arg(device).args(options).args(apart));
+        let found = superblock(&scratch, device);
+        let figure = |at: &Value| at.as_u64().unwrap_or(0);
+        let bytes = figure(&found["log"]["blocks"]) * figure(&found["block_bytes"]);
+        assert_eq!(bytes > 0, printed.contains("a log of "), "{printed}");
+        (bytes / MIB, figure(&found["log"]["flags"]))
+    };
+    let attribute = |device: &Loop| {
+        let name = device.0.trim_start_matches("/dev/").to_owned();
+        Path::new("/sys/block").join(name).join("queue/rotational")
+    };
+    for (volume_mib, log_mib) in
+        [(511, 0), (512, 8), (1000, 15), (2100, 32), (4096, 60), (20_000, 60)]
+    {
+        fs::File::create(&backing).expect("created").set_len(volume_mib * MIB).expect("extended");
+        let device = Loop::over(&backing);
+        let path = Path::new(&device.0);
+        fs::write(attribute(&device), "1").expect("it turns");
+        assert_eq!(made(path, &[]).0, log_mib, "of {volume_mib} MiB");
+        assert_eq!(made(path, &["--log", "none"]).0, 0);
+        assert_eq!(made(path, &["--log", "4M"]).0, 4);
+        assert_eq!(made(path, &["--log-device"]), (64, 5), "it lies in the file");
+        let large = made(path, &["--block-size", "64k"]).0;
+        assert_eq!(large, log_mib, "in large blocks, with a short last group or without");
+        fs::remove_file(scratch.path().join("log")).expect("removed");
+        fs::write(attribute(&device), "0").expect("it does not turn");
+        assert_eq!(made(path, &[]).0, 0);
+        drop(device);
+        assert_eq!(made(&backing, &[]).0, 0, "an image has none");
+    }
+}
+
+#[test]
 fn a_block_device_that_has_grown_is_taken_over() {
     if !can_mount() || !rustix::process::geteuid().is_root() {
         return;

@@ -36,8 +36,8 @@ pub enum Peer {
     CffsNoGroups,
     /// C-FFS with all of that off: the plain FFS that the papers compare with.
     CffsPlain,
-    /// C-FFS with a stable log of 60 MiB on the same device.
-    CffsLog,
+    /// C-FFS without a stable log.
+    CffsNoLog,
     /// C-FFS with a stable log of 60 MiB on a device without delays.
     CffsLogDevice,
     /// Linux ext4.
@@ -74,13 +74,13 @@ impl Peer {
         Peer::CffsNoInline,
         Peer::CffsNoGroups,
         Peer::CffsPlain,
-        Peer::CffsLog,
+        Peer::CffsNoLog,
         Peer::CffsLogDevice,
     ];
 
     /// Those that show what a stable log gains.
     pub const OF_THE_LOG: [Peer; 6] =
-        [Peer::Cffs, Peer::CffsLog, Peer::CffsLogDevice, Peer::Ext4, Peer::Xfs, Peer::Btrfs];
+        [Peer::Cffs, Peer::CffsNoLog, Peer::CffsLogDevice, Peer::Ext4, Peer::Xfs, Peer::Btrfs];
 
     /// Those that the bars of a device are about.
     pub fn of_the_bars(profile: Profile) -> Vec<Peer> {
@@ -105,7 +105,7 @@ impl Peer {
             Peer::CffsNoInline => "cffs^inline",
             Peer::CffsNoGroups => "cffs^groups",
             Peer::CffsPlain => "cffs-plain",
-            Peer::CffsLog => "cffs+log",
+            Peer::CffsNoLog => "cffs^log",
             Peer::CffsLogDevice => "cffs+log-device",
             Peer::Ext4 => "ext4",
             Peer::Xfs => "xfs",
@@ -144,8 +144,11 @@ impl Peer {
             Peer::CffsNoEmbed => Some(&["--features", "^embed"]),
             Peer::CffsNoInline => Some(&["--features", "^inline"]),
             Peer::CffsNoGroups => Some(&["--policy", "none"]),
-            Peer::CffsPlain => Some(&["--features", "^embed,^inline", "--policy", "scattered"]),
-            Peer::CffsLog | Peer::CffsLogDevice => Some(&["--log", "60M"]),
+            Peer::CffsPlain => {
+                Some(&["--features", "^embed,^inline", "--policy", "scattered", "--log", "none"])
+            }
+            Peer::CffsNoLog => Some(&["--log", "none"]),
+            Peer::CffsLogDevice => Some(&["--log", "60M"]),
             _ => None,
         }
     }

@@ -12,14 +12,14 @@ use crate::workload::catalog::Workload;
 enum Figure {
     /// Files per second over the best of ext4, XFS and btrfs.
     OverBestPeer,
-    /// The same of C-FFS with a log, on the disk or on a device without delays.
-    LogOverBestPeer(Peer),
-    /// Files per second of C-FFS with a log.
-    LogFilesPerSec,
-    /// Flushes per file of C-FFS with a log, at most.
-    LogFlushesPerFile,
-    /// The time of C-FFS with a log over that without one, at most.
-    LogOverNone,
+    /// The same of C-FFS with its log on a device without delays.
+    LogDeviceOverBestPeer,
+    /// Files per second of C-FFS.
+    FilesPerSec,
+    /// Flushes per file of C-FFS, at most.
+    FlushesPerFile,
+    /// The time of C-FFS over that without a log, at most.
+    OverNoLog,
     /// Files per second over those of one other.
     Over(Peer),
     /// Files per second of a client on any core, over those of one that is pinned to a core.
@@ -44,9 +44,9 @@ enum Figure {
 struct Bar(Workload, &'static str, Figure, f64);
 
 use Figure::{
-    LibraryOverExt4, LogFilesPerSec, LogFlushesPerFile, LogOverBestPeer, LogOverNone,
-    MegabytesPerSec, OfLargeFile, OfLimit, Over, OverBestPeer, OverPinned, OverPlain,
-    RequestsPerFile, RequestsUnderPlain,
+    FilesPerSec, FlushesPerFile, LibraryOverExt4, LogDeviceOverBestPeer, MegabytesPerSec,
+    OfLargeFile, OfLimit, Over, OverBestPeer, OverNoLog, OverPinned, OverPlain, RequestsPerFile,
+    RequestsUnderPlain,
 };
 use Workload as W;
 
@@ -112,14 +112,14 @@ fn with_log(through: bool) -> Vec<Bar> {
         (W::SqliteWal, "transactions", pick(2.0, 1.5)),
         (W::Delivery, "deliver", pick(3.0, 2.0)),
     ];
-    let on_disk = gains.map(|(w, phase, goal)| Bar(w, phase, LogOverBestPeer(Peer::CffsLog), goal));
+    let on_disk = gains.map(|(w, phase, goal)| Bar(w, phase, OverBestPeer, goal));
     let apart = [W::Durable4k1, W::DurableTiny, W::Durable4k]
-        .map(|w| Bar(w, "write+fsync", LogOverBestPeer(Peer::CffsLogDevice), 10.0));
+        .map(|w| Bar(w, "write+fsync", LogDeviceOverBestPeer, 10.0));
     let others = [
-        Bar(W::Durable4k, "write+fsync", LogFilesPerSec, 800.0),
-        Bar(W::Delivery, "deliver", LogFlushesPerFile, 2.0),
-        Bar(W::Unpack, "unpack", LogOverNone, 1.02),
-        Bar(W::LargeFile, "write", LogOverNone, 1.02),
+        Bar(W::Durable4k, "write+fsync", FilesPerSec, 800.0),
+        Bar(W::Delivery, "deliver", FlushesPerFile, 2.0),
+        Bar(W::Unpack, "unpack", OverNoLog, 1.02),
+        Bar(W::LargeFile, "write", OverNoLog, 1.02),
     ];
     on_disk.into_iter().chain(apart).chain(others).collect()
 }
@@ -196,16 +196,16 @@ impl Bar {
         let plain = || other(Peer::CffsPlain);
         let ours = match figure {
             LibraryOverExt4 => other(Peer::Library)?,
-            OverPinned(peer) | LogOverBestPeer(peer) => other(peer)?,
-            LogFilesPerSec | LogFlushesPerFile | LogOverNone => other(Peer::CffsLog)?,
+            OverPinned(peer) => other(peer)?,
+            LogDeviceOverBestPeer => other(Peer::CffsLogDevice)?,
             _ => other(Peer::Cffs)?,
         };
         let over = |row: &Row| ours.files_per_sec / row.files_per_sec;
         let measured = match figure {
-            OverBestPeer | LogOverBestPeer(_) => ours.ratio_to_best?,
-            LogFilesPerSec => ours.files_per_sec,
-            LogFlushesPerFile => ours.flushes_per_file?,
-            LogOverNone => other(Peer::Cffs)?.files_per_sec / ours.files_per_sec,
+            OverBestPeer | LogDeviceOverBestPeer => ours.ratio_to_best?,
+            FilesPerSec => ours.files_per_sec,
+            FlushesPerFile => ours.flushes_per_file?,
+            OverNoLog => other(Peer::CffsNoLog)?.files_per_sec / ours.files_per_sec,
             Over(peer) => over(other(peer)?),
             OverPinned(peer) => over(summary.find(Workload::Hot1Pinned, phase, peer)?),
             LibraryOverExt4 => over(other(Peer::Ext4)?),
@@ -221,10 +221,10 @@ impl Bar {
         };
         let unit = match figure {
             OverBestPeer => String::from("× best peer"),
-            LogOverBestPeer(peer) => format!("{peer}, × best peer"),
-            LogFilesPerSec => String::from("files/s"),
-            LogFlushesPerFile => String::from("flushes per file, at most"),
-            LogOverNone => String::from("the time without a log, at most"),
+            LogDeviceOverBestPeer => format!("{}, × best peer", Peer::CffsLogDevice),
+            FilesPerSec => String::from("files/s"),
+            FlushesPerFile => String::from("flushes per file, at most"),
+            OverNoLog => String::from("the time without a log, at most"),
             Over(Peer::Null) => String::from("× a FUSE server that does nothing"),
             Over(peer) => format!("× {peer}"),
             OverPinned(peer) => format!("{peer}, × the same pinned to a core"),
@@ -241,7 +241,7 @@ impl Bar {
             _ => None,
         };
         let goal = fuse_limit.map_or(goal, |limit| goal.min(OF_FUSE_LIMIT * limit));
-        let small = matches!(figure, RequestsPerFile | LogFlushesPerFile | LogOverNone);
+        let small = matches!(figure, RequestsPerFile | FlushesPerFile | OverNoLog);
         let met = if small { measured <= goal } else { measured >= goal };
         Some(Verdict {
             bar: format!("{}: {phase}, {unit}", workload.name()),

@@ -80,8 +80,10 @@ pub struct Mkfs {
     errors: Errors,
     /// The size of the stable log, for instance 64M, or none. With a log an fsync takes one write and
     /// one flush of the device, and not two or more; programs older than the log cannot use the volume.
-    #[arg(long, value_name = "SIZE|none", default_value = "none", value_parser = size::parse_or_none)]
-    log: u64,
+    /// By default a disk that turns, as the kernel says, has one of 60 MiB, or a 64th of a volume below
+    /// 3.75 GiB; images, disks that do not turn, and volumes below 512 MiB have none.
+    #[arg(long, value_name = "SIZE|none", value_parser = size::parse_or_none)]
+    log: Option<u64>,
     /// Put the stable log on a device of its own, or in a file, which is made where there is none: 64M of it,
     /// unless --log says otherwise. Without it the volume alone does not have what was made durable.
     #[arg(long, value_name = "DEVICE")]
@@ -157,10 +159,14 @@ impl Mkfs {
         }
         let existed = self.target.exists();
         let device = self.device(existed)?;
-        let options = self.options(device.geometry().size_bytes);
+        let mut options = self.options(device.geometry().size_bytes);
+        if self.log.is_none() && self.log_device.is_none() && device.is_rotational() {
+            options.log_bytes = default_log_bytes(device.geometry().size_bytes);
+        }
         let made = match &self.log_device {
             Some(path) => {
-                let log = signatures::open_for_log(path, &self.target, self.log, self.force)?;
+                let log =
+                    signatures::open_for_log(path, &self.target, options.log_bytes, self.force)?;
                 mkfs::make(&PairedDevice::new(device, log), &options)
             }
             None => mkfs::make(&device, &options),
@@ -256,7 +262,7 @@ impl Mkfs {
             inline_bytes_max: self.inline_max,
             reserve_bytes: self.reserve.of(size_bytes),
             errors: self.errors.policy(),
-            log_bytes: self.log,
+            log_bytes: self.log.unwrap_or(0),
             policy: match self.policy {
                 PolicyName::Directory => Policy::Directory,
                 PolicyName::Hint => Policy::Hint,
@@ -293,9 +299,13 @@ impl Mkfs {
         let features = [
             feature(superblock.incompat.contains(Incompat::EMBED), "embed"),
             feature(superblock.incompat.contains(Incompat::INLINE), "inline"),
-            feature(superblock.incompat.contains(Incompat::LOG), "log"),
         ];
-        let features: Vec<&str> = features.into_iter().filter(|name| !name.is_empty()).collect();
+        let mut features: Vec<_> =
+            features.into_iter().filter(|name| !name.is_empty()).map(String::from).collect();
+        if superblock.incompat.contains(Incompat::LOG) {
+            let bytes = u64::from(superblock.log.blocks) * u64::from(superblock.block_bytes);
+            features.push(format!("a log of {}", size::show(bytes)));
+        }
         say!(
             "{}: {} in blocks of {}, fragments of {}, segments of {}; {}; UUID {}",
             self.target.display(),
@@ -308,4 +318,15 @@ impl Mkfs {
         )?;
         Ok(())
     }
+}
+
+/// The largest stable log that a volume has unless more is asked for, in bytes, and the smallest.
+const DEFAULT_LOG_BYTES: std::ops::RangeInclusive<u64> = 8 << 20..=60 << 20;
+/// Which part of the volume it takes at most.
+const DEFAULT_LOG_SHARE: u64 = 64;
+
+/// The stable log of a volume on a disk that turns; 0 for none.
+fn default_log_bytes(volume_bytes: u64) -> u64 {
+    let share = volume_bytes / DEFAULT_LOG_SHARE;
+    if share < *DEFAULT_LOG_BYTES.start() { 0 } else { share.min(*DEFAULT_LOG_BYTES.end()) }
 }

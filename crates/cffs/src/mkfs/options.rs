@@ -119,7 +119,8 @@ impl MkfsOptions {
         let mut superblock = self.superblock(sector_bytes);
         superblock.blocks = blocks_of(&superblock, device.size_bytes)?;
         if self.log_bytes > 0 {
-            let middle = CgIndex(Layout::new(&superblock).cgs() / 2);
+            // Not the last group, which may be a short one.
+            let middle = CgIndex((Layout::new(&superblock).cgs() - 1) / 2);
             place_log(&mut superblock, self.log_bytes, middle)?;
         }
         superblock.free_fragments = Layout::new(&superblock).allocatable_fragments();

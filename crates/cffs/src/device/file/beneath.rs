@@ -157,6 +157,14 @@ pub(super) fn open_number_with(number: u64, options: &fs::OpenOptions) -> io::Re
     if file.metadata()?.rdev() == number { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
+/// Whether the kernel says of a block device, or of the disk of which it is a part, that it turns.
+pub(super) fn is_rotational(device: &File) -> bool {
+    let Ok(metadata) = device.metadata() else { return false };
+    let whole = sysfs(metadata.rdev());
+    let of_disk = [whole.join("queue"), whole.join("../queue")];
+    of_disk.iter().find_map(|queue| number_in(&queue.join("rotational"))) == Some(1)
+}
+
 fn sysfs(number: u64) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number)))
 }

@@ -108,6 +108,13 @@ impl FileDevice {
         self.is_block_device
     }
 
+    /// Whether this is a block device of which the kernel says that it turns, so that each flush may
+    /// wait for a rotation. Nothing is known of what an image file lies on.
+    pub fn is_rotational(&self) -> bool {
+        self.is_block_device
+            && self.open_descriptors().is_ok_and(|open| beneath::is_rotational(&open.file))
+    }
+
     /// Whether the device was opened for writing.
     pub fn access(&self) -> Access {
         self.access
