@@ -4,7 +4,7 @@ mod harness;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -113,6 +113,174 @@ fn cut(lines: Vec<String>) -> Vec<String> {
         parts.join(" ")
     };
     lines.iter().map(cut_one).collect()
+}
+
+const MIB: u64 = 1 << 20;
+
+/// Files with holes: at either end, between, nothing else, many, and below a name that no header has room for.
+fn sparse_tree(scratch: &Scratch) -> PathBuf {
+    let top = scratch.path().join("sparse");
+    let long = top.join("n".repeat(200));
+    fs::create_dir_all(&long).expect("made");
+    let make = |path: PathBuf, size: u64, data: &[u64]| {
+        let file = File::create(path).expect("made");
+        file.set_len(size).expect("set");
+        for at in data {
+            let piece = vec![(at >> 16) as u8 | 1; 64 << 10];
+            file.write_all_at(&piece, *at).expect("written");
+        }
+    };
+    make(top.join("ends"), 20 * MIB, &[5 * MIB, 9 * MIB]);
+    make(top.join("middle"), 20 * MIB + (64 << 10), &[0, 20 * MIB]);
+    make(top.join("nothing"), 20 * MIB + 1, &[]);
+    make(
+        top.join("many"),
+        20 * MIB,
+        &(0..60).map(|number| number * (256 << 10)).collect::<Vec<_>>(),
+    );
+    make(long.join("m".repeat(200)), 20 * MIB + 7, &[MIB]);
+    make(top.join("shorter"), 512 << 10, &[128 << 10]);
+    // Zeros that are written are no hole.
+    fs::write(top.join("zeros"), vec![0; 2 << 20]).expect("written");
+    fs::write(top.join("last"), "after them").expect("written");
+    top
+}
+
+/// The files of a tree: what is in them, and what they occupy.
+fn contents(top: &Path) -> Vec<(PathBuf, Vec<u8>, u64)> {
+    let list = succeed(Command::new("find").arg(top).args(["-type", "f", "-printf", "%P\n"]));
+    let one = |name: &str| {
+        let path = top.join(name);
+        let occupied = fs::metadata(&path).expect("there").blocks() * 512;
+        (PathBuf::from(name), fs::read(&path).expect("read"), occupied)
+    };
+    let mut files: Vec<_> = list.lines().map(one).collect();
+    files.sort();
+    files
+}
+
+/// Fails unless both trees have the same contents, in about the same space.
+fn assert_same_holes(found: &Path, expected: &Path) {
+    let (found, expected) = (contents(found), contents(expected));
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_eq!(found.0, expected.0);
+        assert!(found.1 == expected.1, "{}: not the same contents", found.0.display());
+        let difference = found.2.abs_diff(expected.2);
+        assert!(difference <= 64 << 10, "{}: {} of {}", found.0.display(), found.2, expected.2);
+    }
+}
+
+#[test]
+fn holes_take_no_room_in_an_archive_and_come_out_as_holes() {
+    let scratch = Scratch::with_image();
+    let (top, image) = (sparse_tree(&scratch), scratch.image());
+    succeed(scratch.cffs(["import", "-q"]).arg(&image).arg(&top).arg("/tree"));
+    let archive = scratch.cffs(["tar"]).arg(&image).arg("/tree").output().expect("it starts");
+    assert!(archive.status.success(), "{}", said(&archive));
+    assert!(archive.stdout.len() < 8 << 20, "{} bytes", archive.stdout.len());
+    let below = |name: &str| {
+        let path = scratch.path().join(name);
+        fs::create_dir(&path).expect("made");
+        path
+    };
+    let gnu = below("gnu-tar");
+    let output = feed(Command::new("tar").args(["-x", "-C"]).arg(&gnu), &archive.stdout);
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output));
+    assert_same_holes(&gnu, &top);
+    let python = below("python");
+    let program = "import sys, tarfile; tarfile.open(fileobj=sys.stdin.buffer, mode='r|').extractall(sys.argv[1])";
+    let output = feed(Command::new("python3").args(["-c", program]).arg(&python), &archive.stdout);
+    assert!(output.status.success(), "{}", said(&output));
+    assert_same_holes(&python, &top);
+
+    let options: [&[&str]; 4] = [
+        &["--format=gnu"],
+        &["--format=pax", "--sparse-version=0.0"],
+        &["--format=pax", "--sparse-version=0.1"],
+        &["--format=pax", "--sparse-version=1.0"],
+    ];
+    let from_gnu_tar = options.map(|options| {
+        let mut tar = Command::new("tar");
+        tar.args(["-c", "--sparse", "--hole-detection=seek"]).args(options).arg("-C");
+        tar.arg(&top).arg(".").output().expect("it starts").stdout
+    });
+    for (number, archive) in from_gnu_tar.iter().chain([&archive.stdout]).enumerate() {
+        let target = format!("/from/{number}");
+        let output = feed(scratch.cffs(["tar", "-x"]).arg(&image).arg(&target), archive);
+        assert!(output.status.success(), "{number}: {}", said(&output));
+        let back = scratch.path().join(number.to_string());
+        succeed(scratch.cffs(["export", "-q"]).arg(&image).arg(&target).arg(&back));
+        assert_same_holes(&back, &top);
+    }
+    succeed(scratch.cffs(["fsck", "-f", "-n"]).arg(&image));
+
+    let mut tar = scratch.cffs(["tar", "--no-sparse"]);
+    let archive = tar.arg(&image).arg("/tree").output().expect("it starts").stdout;
+    let all: usize = contents(&top).iter().map(|(_, bytes, _)| bytes.len()).sum();
+    assert!(archive.len() > all, "{} bytes", archive.len());
+    let plain = below("plain");
+    let output = feed(Command::new("tar").args(["-x", "-C"]).arg(&plain), &archive);
+    assert!(output.status.success(), "{}", said(&output));
+    let names_and_bytes =
+        |top| contents(top).into_iter().map(|file| (file.0, file.1)).collect::<Vec<_>>();
+    assert!(names_and_bytes(&plain) == names_and_bytes(&top), "not the same files");
+}
+
+#[test]
+fn a_map_of_holes_that_makes_no_sense_is_refused() {
+    let scratch = Scratch::with_image();
+    let image = scratch.image();
+    let no_sense = "its map of holes makes no sense";
+    // It fills the whole entry, and goes on.
+    let endless = format!("400\n{}", "0\n".repeat(510));
+    let cases: [(&str, &str, &str, &str); 10] = [
+        ("1", "8", "2\n0\n1\n0\n1\n", no_sense),
+        ("1", "8", "1\n8\n1\n", no_sense),
+        ("1", "8", "1\n1\n18446744073709551615\n", no_sense),
+        ("1", "8", "1\n0\n99999999999999999999999\n", no_sense),
+        ("1", "8", "-1\n", no_sense),
+        ("1", "8", "99999999\n", "more than 4194304 pieces between its holes"),
+        ("1", "8", &endless, "its map of holes is cut off"),
+        ("1", "2000", "1\n0\n2000\n", "there is less of it than its map of holes says"),
+        ("1", "x", "0\n", no_sense),
+        ("2", "8", "0\n", "version 2 of files with holes is not known"),
+    ];
+    let mut archive = tar::Builder::new(Vec::new());
+    let mut add = |name: &str, major: &str, size: &str, map: &str| {
+        let records = [("major", major), ("name", name), ("realsize", size)];
+        let records = records.map(|(key, value)| (format!("GNU.sparse.{key}"), value));
+        let records = records.iter().map(|(key, value)| (&**key, value.as_bytes()));
+        archive.append_pax_extensions(records).expect("added");
+        let mut contents = map.as_bytes().to_vec();
+        contents.resize(contents.len().next_multiple_of(512), 0);
+        contents.resize(1024, b'x');
+        let mut header = tar::Header::new_ustar();
+        header.set_size(1024);
+        header.set_mode(0o644);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        header.set_path("GNUSparseFile.0").expect("short");
+        header.set_cksum();
+        archive.append(&header, &*contents).expect("added");
+    };
+    for (number, (major, size, map, _)) in cases.iter().enumerate() {
+        add(&format!("f{number}"), major, size, map);
+    }
+    add("../up", "1", "8", "0\n");
+    add("good", "1", "8", "1\n4\n4\n");
+    let archive = archive.into_inner().expect("ended");
+    let output = feed(scratch.cffs(["tar", "-x"]).arg(&image), &archive);
+    let words = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{words}");
+    for (number, (.., expected)) in cases.iter().enumerate() {
+        assert!(words.contains(&format!("cffs: f{number}: {expected}")), "{number}: {words}");
+    }
+    assert!(words.contains("cffs: ../up: the name leads out"), "{words}");
+    assert_eq!(succeed(scratch.cffs(["cat"]).arg(&image).arg("/good")), "\0\0\0\0xxxx");
+    // What is shorter than its map says is known when it is there.
+    assert_eq!(succeed(scratch.cffs(["ls"]).arg(&image)), "f7\ngood\n");
 }
 
 #[test]

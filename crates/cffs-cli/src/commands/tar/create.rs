@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Mutex;
@@ -17,6 +18,7 @@ use cffs::units::InodeNo;
 use cffs::vfs::types::Attr;
 use tar::{Builder, EntryType, Header};
 
+use super::sparse::Map;
 use crate::output::note;
 
 /// How much of the tree is known ahead, so that it is read in the order of the device.
@@ -25,14 +27,28 @@ const BATCH_BYTES: u64 = 16 << 20;
 /// A file that is longer is read when its turn comes, a piece at a time.
 const SMALL_BYTES: u64 = 1 << 20;
 
+/// What goes along.
+#[derive(Clone, Copy)]
+pub struct Options {
+    /// Extended attributes.
+    pub xattrs: bool,
+    /// Holes as such; else as zeros.
+    pub holes: bool,
+}
+
 /// Writes an archive, with names from `top` on, and returns how many files are missing in it. What is wrong
 /// with them goes to standard error.
-pub fn archive(files: &Files, top: &[u8], xattrs: bool, out: impl Write) -> anyhow::Result<u64> {
+pub fn archive(
+    files: &Files,
+    top: &[u8],
+    options: Options,
+    out: impl Write,
+) -> anyhow::Result<u64> {
     let shown = || OsStr::from_bytes(top).display().to_string();
     let mut archive = Archive {
         files,
         names_from: names_from(files, top).with_context(shown)?,
-        xattrs,
+        options,
         builder: Builder::new(out),
         first_names: HashMap::new(),
         failures: 0,
@@ -69,14 +85,16 @@ fn names_from(files: &Files, top: &[u8]) -> Result<usize, Error> {
     })
 }
 
+/// Whether a file is read whole, together with others.
 fn is_small(attr: &Attr) -> bool {
-    attr.file_type == FileType::Regular && attr.size <= SMALL_BYTES
+    let may_have_holes = attr.allocated_bytes < attr.size;
+    attr.file_type == FileType::Regular && attr.size <= SMALL_BYTES && !may_have_holes
 }
 
 struct Archive<'a, W: Write> {
     files: &'a Files,
     names_from: usize,
-    xattrs: bool,
+    options: Options,
     builder: Builder<W>,
     /// The first name of each file that has more than one.
     first_names: HashMap<InodeNo, Vec<u8>>,
@@ -212,10 +230,30 @@ impl<W: Write> Archive<'_, W> {
                 return Ok(());
             }
         };
-        self.extensions(entry)?;
-        let mut header = header(&entry.attr, EntryType::Regular, entry.attr.size);
-        let mut padded = Padded { file, left: entry.attr.size, failure: None };
-        self.builder.append_data(&mut header, as_path(name), &mut padded)?;
+        let size = entry.attr.size;
+        let map = match self.options.holes {
+            true => Map::of_file(self.files.volume(), entry.attr.ino, size),
+            false => Ok(Map::whole(size)),
+        };
+        let map = match map {
+            Ok(map) => map,
+            Err(error) => {
+                self.failed(&entry.path, &error);
+                return Ok(());
+            }
+        };
+        let mut padded =
+            Padded { file, rest: map.data.clone().into_iter(), now: 0..0, failure: None };
+        if map.is_whole() {
+            self.extensions(entry)?;
+            let mut header = header(&entry.attr, EntryType::Regular, size);
+            self.builder.append_data(&mut header, as_path(name), &mut padded)?;
+        } else {
+            self.with_records(entry, map.records(name))?;
+            let encoded = map.encoded();
+            let header = sparse_header(&entry.attr, name, encoded.len() as u64 + map.data_bytes())?;
+            self.builder.append(&header, encoded.chain(&mut padded))?;
+        }
         if let Some(error) = padded.failure {
             self.failed(&entry.path, &error);
         }
@@ -224,8 +262,16 @@ impl<W: Write> Archive<'_, W> {
 
     /// What a header has no room for.
     fn extensions(&mut self, entry: &WalkEntry) -> io::Result<()> {
-        let mut records = vec![("mtime".to_owned(), decimal(entry.attr.mtime).into_bytes())];
-        if self.xattrs {
+        self.with_records(entry, Vec::new())
+    }
+
+    fn with_records(
+        &mut self,
+        entry: &WalkEntry,
+        mut records: Vec<(String, Vec<u8>)>,
+    ) -> io::Result<()> {
+        records.push(("mtime".to_owned(), decimal(entry.attr.mtime).into_bytes()));
+        if self.options.xattrs {
             match self.xattrs(entry.attr.ino) {
                 Ok(xattrs) => records.extend(xattrs),
                 Err(error) => self.failed(&entry.path, &error),
@@ -252,7 +298,26 @@ fn as_path(name: &[u8]) -> &Path {
 }
 
 fn header(attr: &Attr, kind: EntryType, size: u64) -> Header {
-    let mut header = Header::new_gnu();
+    filled(Header::new_gnu(), attr, kind, size)
+}
+
+/// GNU tar looks for the records of holes with a header of POSIX alone. The name is for those who do not
+/// know these records; one that is too long for such a header is left out.
+fn sparse_header(attr: &Attr, name: &[u8], size: u64) -> io::Result<Header> {
+    const DIR: &str = "GNUSparseFile.0";
+    let plain = filled(Header::new_ustar(), attr, EntryType::Regular, size);
+    let name = as_path(name);
+    let shown = name.parent().unwrap_or(name).join(DIR).join(name.file_name().unwrap_or_default());
+    let mut header = plain.clone();
+    if header.set_path(shown).is_err() {
+        header = plain;
+        header.set_path(DIR)?;
+    }
+    header.set_cksum();
+    Ok(header)
+}
+
+fn filled(mut header: Header, attr: &Attr, kind: EntryType, size: u64) -> Header {
     header.set_entry_type(kind);
     header.set_mode(attr.permissions);
     header.set_uid(attr.uid.into());
@@ -270,31 +335,39 @@ pub(super) fn decimal(time: Timestamp) -> String {
     format!("{sign}{}.{:09}", whole / 1_000_000_000, whole % 1_000_000_000)
 }
 
-/// A file as long as it was when its header was written.
+/// The contents of a file between its holes, as long as they were when its header was written.
 struct Padded {
     file: File,
-    left: u64,
-    failure: Option<io::Error>,
+    rest: std::vec::IntoIter<Range<u64>>,
+    now: Range<u64>,
+    failure: Option<anyhow::Error>,
 }
 
 impl Read for Padded {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let wanted = usize::try_from(self.left).unwrap_or(usize::MAX).min(buf.len());
+        while self.now.is_empty() {
+            match self.rest.next() {
+                Some(next) => self.now = next,
+                None => return Ok(0),
+            }
+        }
+        let left = self.now.end - self.now.start;
+        let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
         let buf = &mut buf[..wanted];
         if self.failure.is_none() {
-            match self.file.read(buf) {
+            match self.file.read_at(self.now.start, buf) {
                 Ok(0) if wanted > 0 => {
-                    self.failure = Some(io::Error::other("the file has become shorter"));
+                    self.failure = Some(anyhow::anyhow!("the file has become shorter"));
                 }
                 Ok(read) => {
-                    self.left -= read as u64;
+                    self.now.start += read as u64;
                     return Ok(read);
                 }
-                Err(error) => self.failure = Some(error),
+                Err(error) => self.failure = Some(error.into()),
             }
         }
         buf.fill(0);
-        self.left -= wanted as u64;
+        self.now.start += wanted as u64;
         Ok(wanted)
     }
 }

@@ -1,11 +1,11 @@
 //! An archive into a tree of an image.
 
 use std::ffi::OsStr;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use cffs::clock::Timestamp;
 use cffs::error::Error;
 use cffs::files::{File, Files, Node};
@@ -13,9 +13,12 @@ use cffs::format::inode::FileType;
 use cffs::vfs::types::{NewFile, NewKind, SetAttr, SetTime, XattrMode};
 use tar::{Entry, EntryType};
 
+use super::sparse::{self, Map};
 use crate::output::note;
 
 const COPY_BYTES: usize = 1 << 20;
+/// Zeros of this length, at a multiple of it, can be a hole.
+const HOLE_BYTES: usize = 4096;
 const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is taken over.
@@ -73,7 +76,7 @@ impl Extract<'_> {
         let mut archive = tar::Archive::new(input);
         for entry in archive.entries()? {
             let mut entry = entry.context("standard input")?;
-            let path = entry.path_bytes().into_owned();
+            let path = sparse::name(&mut entry).unwrap_or_else(|| entry.path_bytes().into_owned());
             match self.entry(&path, &mut entry) {
                 Ok(()) => {}
                 Err(error) if is_final(&error) => {
@@ -107,9 +110,11 @@ impl Extract<'_> {
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => NewKind::Regular,
             other => bail!("entries of the kind {:?} are not known", char::from(other.as_byte())),
         };
+        // Nothing gives way to a file whose map is of no use.
+        let map = if kind == NewKind::Regular { Map::of_entry(entry)? } else { None };
         let node = self.make_anew(&dir, name, kind, &attributes)?;
         if kind == NewKind::Regular {
-            self.contents(&node, entry)?;
+            self.contents(&node, entry, map)?;
         }
         self.set(&node, &attributes)
     }
@@ -196,19 +201,32 @@ impl Extract<'_> {
         }
     }
 
-    fn contents(&self, node: &Node, entry: &mut impl Read) -> anyhow::Result<()> {
+    fn contents<R: Read>(
+        &self,
+        node: &Node,
+        entry: &mut Entry<'_, R>,
+        map: Option<Map>,
+    ) -> anyhow::Result<()> {
         let file = File::of(node.try_clone()?)?;
         let mut buf = vec![0; COPY_BYTES];
-        let mut at = 0;
-        loop {
-            match entry.read(&mut buf).map_err(Input)? {
-                0 => return Ok(()),
-                read => {
-                    file.write_all_at(at, &buf[..read])?;
-                    at += read as u64;
+        // GNU tar's own format, whose holes come as zeros.
+        let has_holes = entry.header().entry_type() == EntryType::GNUSparse;
+        let size = match &map {
+            None => copy(&file, 0, entry, has_holes, &mut buf)?,
+            Some(map) => {
+                for range in &map.data {
+                    let mut part = entry.by_ref().take(range.end - range.start);
+                    let end = copy(&file, range.start, &mut part, false, &mut buf)?;
+                    ensure!(end == range.end, "there is less of it than its map of holes says");
                 }
+                map.size
             }
+        };
+        if has_holes || map.is_some() {
+            let size = SetAttr { size: Some(size), ..SetAttr::default() };
+            self.files.volume().set_attr(node.ino(), &size)?;
         }
+        Ok(())
     }
 
     fn attributes<R: Read>(&self, entry: &mut Entry<'_, R>) -> anyhow::Result<Attributes> {
@@ -269,10 +287,58 @@ impl Extract<'_> {
     }
 }
 
+/// Writes what is read from `at` on, zeros as holes if there are some, and returns where it ends.
+fn copy(
+    file: &File,
+    mut at: u64,
+    input: &mut impl Read,
+    has_holes: bool,
+    buf: &mut [u8],
+) -> anyhow::Result<u64> {
+    loop {
+        let filled = fill(input, buf).map_err(Input)?;
+        let mut rest = &buf[..filled];
+        if rest.is_empty() {
+            return Ok(at);
+        }
+        while !rest.is_empty() {
+            let (run, is_hole) = if has_holes { first_run(rest) } else { (rest, false) };
+            if !is_hole {
+                file.write_all_at(at, run)?;
+            }
+            at += run.len() as u64;
+            rest = &rest[run.len()..];
+        }
+    }
+}
+
+/// The pieces at the beginning that can all be holes, or cannot.
+fn first_run(bytes: &[u8]) -> (&[u8], bool) {
+    let is_hole = |piece: &[u8]| piece.iter().all(|byte| *byte == 0);
+    let mut pieces = bytes.chunks(HOLE_BYTES);
+    let first = pieces.next().is_some_and(is_hole);
+    let len = pieces.take_while(|piece| is_hole(piece) == first).count() * HOLE_BYTES + HOLE_BYTES;
+    (&bytes[..len.min(bytes.len())], first)
+}
+
+/// Reads as much as fits, or up to the end.
+fn fill(input: &mut impl Read, buf: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buf.len() {
+        match input.read(&mut buf[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
 /// An error of the archive itself, after which it cannot be read further.
 #[derive(Debug, thiserror::Error)]
 #[error("standard input: {0}")]
-struct Input(std::io::Error);
+struct Input(io::Error);
 
 /// Whether nothing that follows can be better.
 fn is_final(error: &anyhow::Error) -> bool {

@@ -15,13 +15,15 @@ use crate::output::{self, counted, note};
 
 mod create;
 mod extract;
+mod sparse;
 
 /// Write a tree as a tar archive to standard output, or read one from standard input
 ///
 /// The archive is in the POSIX (pax) format, with owners, modes, times to the nanosecond, hard links and
-/// extended attributes; holes become zeros. Files are read in the order in which they lie, a few
-/// megabytes ahead. With --extract everything in the archive comes below PATH, which is made if it is
-/// missing: names that lead out of it, or through symbolic links, are refused. Ends with 1 if something
+/// extended attributes. Holes take no room in it: a file with holes is written as by `tar --sparse`, which
+/// GNU tar, bsdtar and Python read, while programs that do not know it unpack such a file under another
+/// name; --no-sparse writes zeros. Files are read in the order in which they lie, a few megabytes ahead. With --extract everything in the archive comes below PATH, which is made if it is
+/// missing, holes of sparse files as holes: names that lead out of it, or through symbolic links, are refused. Ends with 1 if something
 /// is missing in the archive or in the image.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -36,6 +38,9 @@ pub struct Tar {
     /// Leave out extended attributes and ACLs.
     #[arg(long)]
     no_xattrs: bool,
+    /// Write holes as zeros, for a reader that does not know sparse files.
+    #[arg(long, conflicts_with = "extract")]
+    no_sparse: bool,
     /// With --extract: leave owners and groups out, and rights that files have through them.
     #[arg(long, requires = "extract")]
     no_owner: bool,
@@ -70,7 +75,8 @@ impl Tar {
         }
         let files = image::open_files(&self.image, image::read_only())?;
         let mut out = output::stdout();
-        let failures = create::archive(&files, self.path.as_bytes(), !self.no_xattrs, &mut out)?;
+        let options = create::Options { xattrs: !self.no_xattrs, holes: !self.no_sparse };
+        let failures = create::archive(&files, self.path.as_bytes(), options, &mut out)?;
         out.flush()?;
         Ok(failures)
     }

@@ -1,0 +1,174 @@
+//! Files with holes in an archive, as GNU tar has them in pax archives: records say which name and size the
+//! file has, a map says where its contents belong, and the entry's own contents are these alone.
+//!
+//! Version 1.0 is written, with the map ahead of the contents; 0.0 and 0.1, whose maps are records, are read,
+//! too. A reader that knows none of this gets a file of another name that begins with the map.
+
+use std::io::Read;
+use std::ops::Range;
+
+use anyhow::{Context, bail, ensure};
+use cffs::error::Error;
+use cffs::units::InodeNo;
+use cffs::vfs::Volume;
+use cffs::vfs::types::SeekFor;
+use tar::Entry;
+
+/// The map's end is filled up to a block of the archive.
+const BLOCK_BYTES: usize = 512;
+/// An archive may say anything; this much of a map, 64 MiB, is kept in memory.
+const RANGES_MAX: u64 = 1 << 22;
+/// The digits of the largest number.
+const DIGITS_MAX: usize = 20;
+
+/// Where a file has contents. The rest are holes.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Map {
+    /// Bytes of the file, holes included.
+    pub size: u64,
+    /// In order; none is empty, and none overlaps another.
+    pub data: Vec<Range<u64>>,
+}
+
+impl Map {
+    /// Of a file without holes.
+    pub fn whole(size: u64) -> Map {
+        Map { size, data: Vec::from_iter([Range { start: 0, end: size }]) }
+    }
+
+    /// Of a regular file of a volume.
+    pub fn of_file(volume: &Volume, ino: InodeNo, size: u64) -> Result<Map, Error> {
+        let mut data = Vec::new();
+        let mut at = 0;
+        while at < size {
+            let start = match volume.seek(ino, at, SeekFor::Data) {
+                Ok(start) => start,
+                Err(Error::NoData) => break,
+                Err(error) => return Err(error),
+            };
+            at = volume.seek(ino, start, SeekFor::Hole)?.min(size);
+            data.push(start..at);
+        }
+        Ok(Map { size, data })
+    }
+
+    /// Whether there is no hole.
+    pub fn is_whole(&self) -> bool {
+        self.data_bytes() == self.size
+    }
+
+    /// Bytes that are in no hole.
+    pub fn data_bytes(&self) -> u64 {
+        self.data.iter().map(|range| range.end - range.start).sum()
+    }
+
+    /// What stands ahead of the contents.
+    pub fn encoded(&self) -> Vec<u8> {
+        // An empty range says where a last hole ends.
+        let ends_in_hole = self.data.last().is_none_or(|last| last.end < self.size);
+        let end = ends_in_hole.then_some(self.size..self.size);
+        let mut text = format!("{}\n", self.data.len() + usize::from(ends_in_hole));
+        for range in self.data.iter().chain(&end) {
+            text += &format!("{}\n{}\n", range.start, range.end - range.start);
+        }
+        let mut bytes = text.into_bytes();
+        bytes.resize(bytes.len().next_multiple_of(BLOCK_BYTES), 0);
+        bytes
+    }
+
+    /// The records of a file of this name.
+    pub fn records(&self, name: &[u8]) -> Vec<(String, Vec<u8>)> {
+        let record = |key: &str, value: &[u8]| (format!("GNU.sparse.{key}"), value.to_vec());
+        Vec::from_iter([
+            record("major", b"1"),
+            record("minor", b"0"),
+            record("name", name),
+            record("realsize", self.size.to_string().as_bytes()),
+        ])
+    }
+
+    /// Of an entry that is about to be read: what follows there are the contents. None if its records speak
+    /// of no holes.
+    pub fn of_entry<R: Read>(entry: &mut Entry<'_, R>) -> anyhow::Result<Option<Map>> {
+        let (mut major, mut size, mut numbers) = (0, None, Vec::new());
+        let Some(records) = entry.pax_extensions()? else { return Ok(None) };
+        for record in records {
+            let record = record?;
+            let Some(key) = record.key_bytes().strip_prefix(b"GNU.sparse.") else { continue };
+            let value = record.value_bytes();
+            match key {
+                b"major" => major = number(value)?,
+                b"realsize" | b"size" => size = Some(number(value)?),
+                b"offset" | b"numbytes" => numbers.push(number(value)?),
+                b"map" => {
+                    numbers =
+                        value.split(|byte| *byte == b',').map(number).collect::<Result<_, _>>()?;
+                }
+                _ => {}
+            }
+        }
+        match (major, size) {
+            (0, None) => Ok(None),
+            (0, Some(size)) => Map::checked(size, &numbers).map(Some),
+            (1, Some(size)) => Map::checked(size, &read_numbers(entry)?).map(Some),
+            (1, None) => bail!("a file with holes, of no size"),
+            _ => bail!("version {major} of files with holes is not known"),
+        }
+    }
+
+    fn checked(size: u64, numbers: &[u64]) -> anyhow::Result<Map> {
+        let mut data = Vec::new();
+        let mut last = 0;
+        for pair in numbers.chunks(2) {
+            let end = match *pair {
+                [start, len] if start >= last => start.checked_add(len),
+                _ => None,
+            };
+            let end = end.filter(|end| *end <= size).context(NO_SENSE)?;
+            if pair[1] > 0 {
+                data.push(pair[0]..end);
+            }
+            last = end;
+        }
+        Ok(Map { size, data })
+    }
+}
+
+const NO_SENSE: &str = "its map of holes makes no sense";
+
+/// The name of a file with holes, which the entry's own is not.
+pub fn name<R: Read>(entry: &mut Entry<'_, R>) -> Option<Vec<u8>> {
+    let records = entry.pax_extensions().ok()??;
+    let name = records.flatten().find(|record| record.key_bytes() == b"GNU.sparse.name")?;
+    Some(name.value_bytes().to_vec())
+}
+
+fn number(digits: &[u8]) -> anyhow::Result<u64> {
+    std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok()).context(NO_SENSE)
+}
+
+/// The numbers of a map of version 1.0, and the rest of its last block.
+fn read_numbers(input: &mut impl Read) -> anyhow::Result<Vec<u64>> {
+    let (mut digits, mut numbers, mut count) = (Vec::new(), Vec::new(), None);
+    let mut block = [0; BLOCK_BYTES];
+    loop {
+        input.read_exact(&mut block).context("its map of holes is cut off")?;
+        for byte in block {
+            if byte != b'\n' {
+                ensure!(digits.len() < DIGITS_MAX, NO_SENSE);
+                digits.push(byte);
+                continue;
+            }
+            let read = number(&digits)?;
+            digits.clear();
+            let wanted = *count.get_or_insert(read);
+            ensure!(wanted <= RANGES_MAX, "more than {RANGES_MAX} pieces between its holes");
+            numbers.push(read);
+            // The count comes first.
+            if numbers.len() as u64 > wanted * 2 {
+                numbers.remove(0);
+                return Ok(numbers);
+            }
+        }
+    }
+}
