@@ -3,6 +3,7 @@
 mod browser;
 mod client;
 mod driver;
+mod figures;
 mod hostile;
 mod interface;
 mod people;
