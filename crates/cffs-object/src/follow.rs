@@ -22,14 +22,14 @@ use crate::location::Location;
 use crate::store::Store;
 
 /// How often the log is listed, though the next slot is empty.
-const LIST_EVERY: Duration = Duration::from_secs(3600);
+pub const LIST_EVERY: Duration = Duration::from_secs(3600);
 
 /// Reads on in the log of a volume.
 pub struct Follower {
     store: Arc<Store>,
     chunks: Arc<Chunks>,
     history: History,
-    listed: Instant,
+    pub(crate) listed: Instant,
 }
 
 impl Follower {

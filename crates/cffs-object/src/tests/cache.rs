@@ -144,6 +144,68 @@ fn what_was_read_once_is_not_asked_for_again() {
     assert_eq!(device.requests().gets, before);
 }
 
+/// Reads everything, a piece after the other, with a cache that knows what is in the directory.
+fn read_on(location: &Location, directory: &Path, expected: &[u8]) -> Requests {
+    let location = location.clone().with_cache(cache_in(directory, 64 << 20));
+    let device = LogDevice::open(&location, READ_ONLY).expect("opened");
+    let before = device.requests();
+    for (number, piece) in expected.chunks(CHUNK).enumerate() {
+        assert!(read(&device, (number * CHUNK) as u64, piece.len()) == piece);
+    }
+    let after = device.requests();
+    let gets = after.gets - before.gets;
+    Requests { gets, received_bytes: after.received_bytes - before.received_bytes, ..after }
+}
+
+/// Where an object is read on, what comes with a request is kept, too; and no more is asked for than up to
+/// the next chunk that is there.
+#[test]
+fn what_is_read_ahead_is_kept_and_is_what_is_missing() {
+    let scratch = tempfile::tempdir().expect("made");
+    let directory = scratch.path().join("cache");
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let (location, expected) = (made(&store, 1), contents_of(1));
+    let first = read_on(&location, &directory, &expected);
+    assert!((1..8).contains(&first.gets), "it is read ahead: {first:?}");
+    assert_eq!(read_on(&location, &directory, &expected).gets, 0);
+    let (files, _) = files_in(&directory);
+    let name =
+        |file: &PathBuf| file.file_name().expect("a name").to_str().expect("ours").to_owned();
+    let is_third = |file: &&PathBuf| {
+        !name(file).starts_with("0000000000000000-") && name(file).ends_with("-00000002")
+    };
+    fs::remove_file(files.iter().find(is_third).expect("a chunk amid others")).expect("removed");
+    let third = read_on(&location, &directory, &expected);
+    assert_eq!((third.gets, third.received_bytes), (1, CHUNK as u64));
+}
+
+/// A chunk that the store cut short is an error once, and is asked for again.
+#[test]
+fn a_chunk_that_is_too_short_is_forgotten() {
+    let scratch = tempfile::tempdir().expect("made");
+    let directory = scratch.path().join("cache");
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let (location, expected) = (made(&store, 1), contents_of(1));
+    gets_to_read(location.clone(), &directory, &expected);
+    let (mut files, _) = files_in(&directory);
+    files.sort();
+    let last = files.last().expect("there are some");
+    let name = last.file_name().and_then(|name| name.to_str()).expect("ours");
+    let parts: Vec<_> =
+        name.split('-').map(|part| u64::from_str_radix(part, 16).expect("a number")).collect();
+    let volume = last.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+    let volume = uuid::Uuid::try_parse(volume.expect("ours")).expect("a UUID").into_bytes();
+    let (key, cache) =
+        ((Object::data(parts[0], parts[1]), parts[2]), cache_in(&directory, 64 << 20));
+    cache.forget(&volume, key);
+    assert!(cache.put(&volume, key, &[1; 100]) > 0);
+    let short = location.clone().with_cache(cache);
+    let device = LogDevice::open(&short, READ_ONLY).expect("opened");
+    let error = device.read_at(0, &mut vec![0; expected.len()]).expect_err("too short").to_string();
+    assert!(error.contains("it ends before byte"), "{error}");
+    assert_eq!(gets_to_read(location, &directory, &expected).gets, 1);
+}
+
 /// A local disk that fails, or is emptied, is as good as none.
 #[test]
 fn a_local_disk_that_fails_is_passed_over() {
@@ -215,8 +277,11 @@ fn a_cache_takes_no_more_than_its_size() {
     let count = u128::from(!0u64) << 64;
     fs::write(directory.join("lock"), count.to_le_bytes()).expect("written");
     let cache = cache_in(&directory, SIZE_BYTES_MIN);
-    assert!(cache.put(&VOLUME, key(100), &chunk_of(100)) > 0);
-    assert!(files_in(&directory).1 <= SIZE_BYTES_MIN, "{}", files_in(&directory).1);
+    for number in 81..101 {
+        assert!(cache.put(&VOLUME, key(number), &chunk_of(number)) > 0);
+        assert!(files_in(&directory).1 <= SIZE_BYTES_MIN, "{}", files_in(&directory).1);
+    }
+    assert_eq!(cache.put(&VOLUME, key(100), &chunk_of(100)), 0, "it is there");
     // A count that is damaged while the program runs.
     fs::write(directory.join("lock"), [1; 16]).expect("written");
     for number in 101..120 {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Follower;
+use crate::follow::LIST_EVERY;
 
 /// The files as a device has them.
 fn files_to_read(device: LogDevice) -> Files {
@@ -108,6 +109,55 @@ fn a_follower_that_was_left_behind_finds_the_log_again() {
     assert!(error.to_string().contains("open the volume again"), "{error}");
     let device = newer(&mut follower);
     assert_eq!(contents(&files_to_read(device), "/file").expect("there"), vec![5; 3_000_000]);
+}
+
+/// A volume grows by a record that changes nothing else.
+#[test]
+fn a_volume_that_grows_is_followed() {
+    let store = Arc::new(InMemory::new());
+    let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+    write(&device, 0, &[1; 8]);
+    device.sync().expect("synced");
+    let mut follower = Follower::open(&at(store)).expect("opened");
+    device.grow(2 * SIZE_BYTES).expect("grown");
+    device.sync().expect("synced");
+    assert_eq!(newer(&mut follower).geometry().size_bytes, 2 * SIZE_BYTES);
+}
+
+/// A writer that rewrites the first block, and has what that was collected.
+fn rewrite_and_collect(store: &Arc<InMemory>, value: u8) {
+    let device = LogDevice::open(&at(store.clone()), OpenOptions::default()).expect("opened");
+    for value in [0, value] {
+        write(&device, 0, &[value; 8]);
+        device.sync().expect("synced");
+    }
+    assert!(device.collect().expect("collected").objects > 0);
+}
+
+/// The slots that come next are collected, and nothing is read that is gone: a listing shows the log's end,
+/// which is asked for each hour.
+#[test]
+fn the_log_is_listed_now_and_then() {
+    let store = Arc::new(InMemory::new());
+    drop(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
+    let mut follower = Follower::open(&at(store.clone())).expect("opened");
+    rewrite_and_collect(&store, 7);
+    assert!(!follower.read_on().expect("asked"), "claim and release, and an empty slot");
+    follower.listed -= LIST_EVERY;
+    assert_eq!(read(&newer(&mut follower), 0, 8), [7; 8]);
+}
+
+/// So many records follow that the log is listed, and a slot amid them is collected.
+#[test]
+fn a_gap_in_a_long_log_is_passed() {
+    let store = Arc::new(InMemory::new());
+    drop(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
+    let mut follower = Follower::open(&at(store.clone())).expect("opened");
+    for _ in 0..crate::history::AT_ONCE {
+        drop(LogDevice::open(&at(store.clone()), OpenOptions::default()).expect("opened"));
+    }
+    rewrite_and_collect(&store, 7);
+    assert_eq!(read(&newer(&mut follower), 0, 8), [7; 8]);
 }
 
 #[test]
