@@ -61,11 +61,14 @@ pub enum Error {
     /// The last writer has not released the volume.
     #[error(
         "the program that claimed the volume in slot {term} has not released it; if it is certainly \
-         gone, or is to be stopped, take the volume over"
+         gone, or is to be stopped, take the volume over{}",
+        staged_elsewhere(*is_staging)
     )]
     Claimed {
         /// The slot of its claim.
         term: u64,
+        /// Whether it has a staging directory.
+        is_staging: bool,
     },
     /// Another writer has taken the volume over.
     #[error(
@@ -212,6 +215,17 @@ impl Error {
                     ..
                 }
             )
+    }
+}
+
+/// What to know before a program with a staging directory is taken over.
+fn staged_elsewhere(is_staging: bool) -> &'static str {
+    match is_staging {
+        true => {
+            "; it has a staging directory, and syncs that wait there are lost to the volume then: mounting it \
+             with that directory sends them, and needs no taking over"
+        }
+        false => "",
     }
 }
 

@@ -14,7 +14,8 @@
 //! ```text
 //!   0 magic, 8   8 checksum of what follows in the head, 4   12 bytes of the head, 4
 //!  16 UUID, 16  32 slot, 8  40 term, 8  48 nonce, 16  64 checksum of the record before, 4
-//!  68 kind, 1   69 codec of the contents, 1: 0 for none  70 reserved, 2  72 bytes of the device, 8
+//!  68 kind, 1   69 codec of the contents, 1: 0 for none  70 whether its writer has a staging directory, 1
+//!  71 reserved, 1  72 bytes of the device, 8
 //!  80 number of extents, 4  84 reserved, 4
 //!  88 extents, 40 each: first byte, length, source, number, first byte there
 //! ```
@@ -196,6 +197,8 @@ pub struct Record {
     pub previous: u32,
     /// What it does.
     pub kind: Kind,
+    /// Whether its writer has a staging directory, so that syncs may wait where nobody else sees them.
+    pub is_staging: bool,
     /// The device's size in bytes from here on.
     pub size_bytes: u64,
     /// What it changes.
@@ -215,8 +218,8 @@ impl Record {
         size_bytes: u64,
         extents: Extents<Place>,
     ) -> Record {
-        let (nonce, kind) = ([0; 16], Kind::Epoch);
-        Record { uuid, slot, term, nonce, previous, kind, size_bytes, extents }
+        let (nonce, kind, is_staging) = ([0; 16], Kind::Epoch, false);
+        Record { uuid, slot, term, nonce, previous, kind, is_staging, size_bytes, extents }
     }
 
     /// The head, and its checksum, which the next record repeats.
@@ -231,7 +234,7 @@ impl Record {
         out.extend_from_slice(&self.term.to_le_bytes());
         out.extend_from_slice(&self.nonce);
         out.extend_from_slice(&self.previous.to_le_bytes());
-        out.extend_from_slice(&[self.kind as u8, 0, 0, 0]);
+        out.extend_from_slice(&[self.kind as u8, 0, u8::from(self.is_staging), 0]);
         out.extend_from_slice(&self.size_bytes.to_le_bytes());
         out.extend_from_slice(&(self.extents.len() as u32).to_le_bytes());
         out.extend_from_slice(&[0; 4]);
@@ -267,7 +270,7 @@ impl Record {
         reader.u32()?;
         let (uuid, slot, term) = (reader.array()?, reader.u64()?, reader.u64()?);
         let (nonce, previous) = (reader.array()?, reader.u32()?);
-        let [kind, codec, ..]: [u8; 4] = reader.array()?;
+        let [kind, codec, staging, _]: [u8; 4] = reader.array()?;
         let kind = match kind {
             1 => Kind::Claim,
             2 => Kind::Epoch,
@@ -286,7 +289,9 @@ impl Record {
             return Err(format!("{count} extents in a head of {len} bytes"));
         }
         let extents = decode_extents(&mut reader, count, size_bytes)?;
-        let record = Record { uuid, slot, term, nonce, previous, kind, size_bytes, extents };
+        let is_staging = staging != 0;
+        let record =
+            Record { uuid, slot, term, nonce, previous, kind, is_staging, size_bytes, extents };
         Ok((record, checksum))
     }
 }

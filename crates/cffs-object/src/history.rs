@@ -23,6 +23,8 @@ pub struct History {
     pub term: u64,
     /// Whether the last record is a release, or there is none.
     pub is_released: bool,
+    /// Whether the last writer has a staging directory.
+    pub is_staging: bool,
     /// The device's size.
     pub size_bytes: u64,
     /// How many records follow the newest map.
@@ -40,6 +42,7 @@ impl History {
             checksum: 0,
             term: 0,
             is_released: true,
+            is_staging: false,
             size_bytes,
             records_since_map: 0,
             extents: Extents::default(),
@@ -147,6 +150,7 @@ impl History {
             term: map.term,
             // That of a clone is of no record.
             is_released: map.slot == 0 || map.kind == Kind::Release,
+            is_staging: map.is_staging,
             size_bytes: map.size_bytes,
             records_since_map: 0,
             extents: map.extents,
@@ -204,6 +208,7 @@ impl History {
         self.checksum = checksum;
         self.term = record.term;
         self.is_released = record.kind == Kind::Release;
+        self.is_staging = record.is_staging;
         self.size_bytes = record.size_bytes;
         self.records_since_map += 1;
         format::apply(&mut self.extents, &record.extents);

@@ -63,5 +63,5 @@ pub use error::Error;
 pub use follow::Follower;
 pub use location::Location;
 pub use requests::{Counter, Requests};
-pub use staging::Staging;
+pub use staging::{Backlog, Staging};
 pub use writer::OpenOptions;

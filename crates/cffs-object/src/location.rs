@@ -154,8 +154,8 @@ impl Location {
     }
 
     /// The same place, with a directory of a local disk in which what is synced waits to be sent.
-    pub fn with_staging(mut self, staging: Staging) -> Location {
-        self.client.staging = Some(Arc::new(staging));
+    pub fn with_staging(mut self, staging: Arc<Staging>) -> Location {
+        self.client.staging = Some(staging);
         self
     }
 

@@ -13,7 +13,7 @@
 //! - A file with a sound checksum is sent as it is, or rejected, and removed only when it is in the store.
 //! - Of the records of one term those in the store come before those that wait, without a gap.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
@@ -35,9 +35,18 @@ const CHECKSUM_BYTES: usize = 4;
 #[derive(Debug)]
 pub struct Staging {
     directory: PathBuf,
-    /// What waits, and is whole.
-    waiting: Mutex<BTreeSet<u64>>,
+    /// The slots of what waits and is whole, and the bytes of each record.
+    waiting: Mutex<BTreeMap<u64, u64>>,
     _lock: File,
+}
+
+/// What waits in a directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Records: each has what one sync made durable.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 impl Staging {
@@ -57,6 +66,12 @@ impl Staging {
             wrong(String::from("another program uses it; each mount needs a directory of its own"))
         })?;
         Ok(Staging { directory: directory.to_owned(), waiting: Mutex::default(), _lock: lock })
+    }
+
+    /// What this program has put here, and the store has not taken yet.
+    pub fn backlog(&self) -> Backlog {
+        let waiting = self.waiting.lock();
+        Backlog { records: waiting.len() as u64, bytes: waiting.values().sum() }
     }
 
     /// Whether the last claim of a volume was made with this directory. Then its program is gone, since it
@@ -99,7 +114,7 @@ impl Staging {
         let written = write();
         match &written {
             Ok(()) => {
-                self.waiting.lock().insert(slot);
+                self.waiting.lock().insert(slot, record.len() as u64);
             }
             Err(_) => self.remove(slot),
         }
@@ -117,7 +132,7 @@ impl Staging {
 
     /// Up to `len` bytes of a record that waits.
     pub fn read(&self, slot: u64, at: u64, len: u64) -> Option<Vec<u8>> {
-        if !self.waiting.lock().contains(&slot) {
+        if !self.waiting.lock().contains_key(&slot) {
             return None;
         }
         let file = File::open(self.path(slot)).ok()?;

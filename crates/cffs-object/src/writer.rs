@@ -88,8 +88,9 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
     loop {
         let (uuid, term) = (&history.format.uuid, history.term);
         let was_here = || store.staging().is_some_and(|staging| staging.has_claimed(uuid, term));
-        if !history.is_released && !options.take_over && !was_here() {
-            return Err(Error::Claimed { term: history.term });
+        let is_anothers = !history.is_released && !was_here();
+        if is_anothers && !options.take_over {
+            return Err(Error::Claimed { term, is_staging: history.is_staging });
         }
         let slot = history.slot + 1;
         let claim = Record {
@@ -99,6 +100,7 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
             nonce: *Uuid::new_v4().as_bytes(),
             previous: history.checksum,
             kind: Kind::Claim,
+            is_staging: store.staging().is_some(),
             size_bytes: history.size_bytes,
             extents: Extents::default(),
         };
@@ -111,6 +113,12 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
                 }
             }
             Owner::Ours if store.list_after("log", &format::record_name(slot))?.is_empty() => {
+                if is_anothers && history.is_staging {
+                    tracing::warn!(
+                        "the volume was taken from a program with a staging directory: what waits there is \
+                         no part of it any more"
+                    );
+                }
                 return Ok(Claimed { history, slot, checksum });
             }
             Owner::Ours => history = History::read(store)?,
@@ -249,6 +257,7 @@ impl Writer {
             nonce: *Uuid::new_v4().as_bytes(),
             previous: self.checksum,
             kind,
+            is_staging: self.uploader.is_some(),
             size_bytes: self.state.read().size_bytes,
             extents,
         };
@@ -299,7 +308,12 @@ impl Writer {
             let state = self.state.read();
             let last = (self.slot, self.term, self.checksum);
             let extents = state.committed.clone();
-            Record { kind, ..Record::map(self.format.uuid, last, state.size_bytes, extents) }
+            let is_staging = self.uploader.is_some();
+            Record {
+                kind,
+                is_staging,
+                ..Record::map(self.format.uuid, last, state.size_bytes, extents)
+            }
         };
         let name = format::map_name(map.slot, map.term);
         commit::put(&self.store, &name, &map.encode().0.into(), self.options.patience)?;

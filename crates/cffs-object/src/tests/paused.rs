@@ -17,7 +17,7 @@ use crate::versions;
 
 /// A store whose so many-th request waits until it is let go.
 pub struct PausedStore {
-    inner: Arc<InMemory>,
+    inner: Arc<dyn ObjectStore>,
     left: AtomicUsize,
     reached: Mutex<mpsc::Sender<bool>>,
     go_on: Mutex<mpsc::Receiver<()>>,
@@ -25,7 +25,9 @@ pub struct PausedStore {
 
 impl PausedStore {
     /// A store that does not wait yet, what hears that it does, and what lets it go on.
-    pub fn new(inner: Arc<InMemory>) -> (PausedStore, mpsc::Receiver<bool>, mpsc::Sender<()>) {
+    pub fn new(
+        inner: Arc<dyn ObjectStore>,
+    ) -> (PausedStore, mpsc::Receiver<bool>, mpsc::Sender<()>) {
         let (reached, is_reached) = mpsc::channel();
         let (let_go, go_on) = mpsc::channel();
         let (reached, go_on) = (Mutex::new(reached), Mutex::new(go_on));

@@ -3,10 +3,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
 
 use super::paused::PausedStore;
 use super::*;
-use crate::Staging;
+use crate::{Backlog, Staging};
 
 const BLOCKS: u64 = 7;
 /// More than there are between two maps.
@@ -14,7 +17,7 @@ const SYNCS: u64 = 80;
 const WITH_PATIENCE: OpenOptions = OpenOptions { patience: None, ..TAKE_OVER };
 
 fn staged(store: Arc<dyn ObjectStore>, directory: &Path) -> Result<Location, Error> {
-    Ok(at(store).with_staging(Staging::open(directory)?))
+    Ok(at(store).with_staging(Arc::new(Staging::open(directory)?)))
 }
 
 /// Makes the volume, and releases it with a map.
@@ -138,17 +141,26 @@ fn what_waits_can_be_read() {
     made(store.clone());
     let (paused, reached, let_go) = PausedStore::new(store);
     let paused = Arc::new(paused);
-    let device = open(paused.clone(), scratch.path().join("staging").as_path()).expect("opened");
+    let staging = Arc::new(Staging::open(&scratch.path().join("staging")).expect("made"));
+    let location = at(paused.clone()).with_staging(staging.clone());
+    let device = LogDevice::open(&location, OpenOptions::default()).expect("opened");
     let contents: Vec<u8> = (0..5 << 20).map(|at: u32| (at / 4096 * 3 + at % 251) as u8).collect();
     paused.pause();
     write(&device, 4096, &contents);
     device.sync().expect("synced");
     reached.recv().expect("it waits");
+    let bytes = records(&scratch.path().join("staging"))
+        .iter()
+        .map(|path| fs::metadata(path).expect("there").len() - 4)
+        .sum();
+    assert_eq!(staging.backlog(), Backlog { records: 1, bytes });
+    assert!(bytes > contents.len() as u64);
     let before = device.requests();
     assert!(read(&device, 4096, contents.len()) == contents);
     assert_eq!(device.requests(), before, "nothing is asked for");
     let_go.send(()).expect("it waits");
     device.release().expect("released");
+    assert_eq!(staging.backlog(), Backlog::default());
     assert!(read(&device, 4096, contents.len()) == contents);
 }
 
@@ -192,6 +204,99 @@ fn what_was_taken_over_is_rejected() {
     assert_eq!(records(&left.join("rejected")).len(), 3);
     let next = open(store, &left).expect("the next goes on without them");
     assert_eq!(last(&next), 3);
+}
+
+/// What waits is not sent before this is let go.
+struct Waiting {
+    store: Arc<FaultStore>,
+    let_go: mpsc::Sender<()>,
+    device: LogDevice,
+    directory: PathBuf,
+}
+
+/// The last sync that was sent.
+const SENT: u64 = 3;
+/// The last sync.
+const LAST: u64 = 6;
+
+fn waiting(scratch: &Path) -> Waiting {
+    let store = Arc::new(FaultStore::new());
+    made(store.clone());
+    let (paused, reached, let_go) = PausedStore::new(store.clone());
+    let paused = Arc::new(paused);
+    let directory = scratch.join("staging");
+    let device = open(paused.clone(), &directory).expect("opened");
+    let elsewhere = LogDevice::open(&in_memory(&store.image()), OpenOptions::default()).map(drop);
+    assert!(matches!(elsewhere, Err(Error::Claimed { is_staging: true, .. })), "{elsewhere:?}");
+    (1..=SENT).for_each(|number| put(&device, number));
+    device.collect().expect("all is sent");
+    paused.pause();
+    (SENT + 1..=LAST).for_each(|number| put(&device, number));
+    reached.recv().expect("it waits");
+    Waiting { store, let_go, device, directory }
+}
+
+/// What is in the store while syncs wait and something is done: from its beginning on, and with each change.
+fn images_amid(waiting: &Waiting, act: impl Fn(&LogDevice) + Sync) -> Vec<InMemory> {
+    let Waiting { store, let_go, device, .. } = waiting;
+    store.keep_images();
+    thread::scope(|scope| {
+        let acting = scope.spawn(|| act(device));
+        // What does not wait for the records before it is in the store by then.
+        let began = Instant::now();
+        while store.images().len() == 1 && began.elapsed() < Duration::from_millis(500) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let_go.send(()).expect("it waits");
+        acting.join().expect("no panic");
+    });
+    store.images()
+}
+
+/// The machine stops amid a release or a collection, while syncs wait. Another machine finds some sync in the
+/// store, and learns that more may wait elsewhere; with the directory all is there, or what another has
+/// overtaken is named.
+#[test]
+fn a_crash_while_syncs_wait() {
+    let release = |device: &LogDevice| device.release().expect("released");
+    let collect = |device: &LogDevice| drop(device.collect().expect("collected"));
+    for (is_release, act) in [(true, &release as &(dyn Fn(&LogDevice) + Sync)), (false, &collect)] {
+        let scratch = tempfile::tempdir().expect("made");
+        let waiting = waiting(scratch.path());
+        let left = copied(&waiting.directory, scratch.path().join("left"));
+        let images = images_amid(&waiting, act);
+        assert!(records(&waiting.directory).is_empty());
+        let (mut refused, mut all_sent) = (0, 0);
+        for (state, image) in images.iter().enumerate() {
+            let copy = |name| copied(&left, scratch.path().join(format!("{name}{state}")));
+            let reader = LogDevice::open(&in_memory(image), READ_ONLY).expect("there is no gap");
+            let sent = last(&reader);
+            assert!((SENT..=LAST).contains(&sent), "{sent} in state {state}");
+            all_sent += u64::from(sent == LAST);
+            match LogDevice::open(&in_memory(image), OpenOptions::default()) {
+                Ok(device) => assert_eq!((last(&device), is_release), (LAST, true)),
+                Err(error) => {
+                    assert!(matches!(error, Error::Claimed { is_staging: true, .. }), "{error}");
+                    assert!(error.to_string().contains("has a staging directory"), "{error}");
+                    refused += 1;
+                }
+            }
+            let next = open(Arc::new(image.fork()), &copy("next")).expect("not taken over");
+            assert_eq!(last(&next), LAST, "state {state}");
+
+            let taken = Arc::new(image.fork());
+            let other = LogDevice::open(&at(taken.clone()), TAKE_OVER).expect("claimed");
+            assert_eq!(last(&other), sent, "state {state}");
+            put(&other, sent + 1);
+            drop(other);
+            match open(taken, &copy("taken")) {
+                Ok(device) => assert_eq!((last(&device), sent), (LAST + 1, LAST), "{state}"),
+                Err(Error::Rejected { records, .. }) => assert_eq!(records as u64, LAST - sent),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(refused > LAST - SENT && all_sent > 1, "{refused} {all_sent}");
+    }
 }
 
 #[test]

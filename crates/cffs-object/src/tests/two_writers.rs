@@ -11,7 +11,7 @@ fn a_volume_that_is_claimed_is_refused() {
     let store = Arc::new(FaultStore::new());
     let first = made(&store);
     let refused = LogDevice::open(&at(store.clone()), OpenOptions::default()).map(|_| ());
-    assert!(matches!(refused, Err(Error::Claimed { term: 1 })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Claimed { term: 1, is_staging: false })), "{refused:?}");
     assert!(LogDevice::open(&at(store.clone()), READ_ONLY).is_ok());
     drop(first);
     assert!(LogDevice::open(&at(store), OpenOptions::default()).is_ok());

@@ -25,7 +25,7 @@ impl Mount {
             location = location.with_cache(DiskCache::open(directory, *size_bytes)?);
         }
         if let Some(directory) = &options.staging {
-            location = location.with_staging(Staging::open(directory)?);
+            location = location.with_staging(Arc::new(Staging::open(directory)?));
         }
         let location = &location;
         if options.follow.is_some() {
