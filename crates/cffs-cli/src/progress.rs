@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::output;
 
-/// A bar that counts to `total` in `unit` ("files", "inodes"), or only counts where the total is
+/// A bar that counts to `total` in `unit` ("entries", "inodes"), or only counts where the total is
 /// not known.
 pub fn counter(label: &str, total: Option<u64>, unit: &str, quiet: bool) -> ProgressBar {
     let template = match total {

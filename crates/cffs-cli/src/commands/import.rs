@@ -180,7 +180,8 @@ pub struct Watcher(ProgressBar);
 impl Watcher {
     /// A watcher that shows no progress if `silent`.
     pub fn new(label: &str, silent: bool) -> Watcher {
-        Watcher(progress::counter(label, None, "files", silent))
+        // Directories and links, too: what an archive or a listing would call an entry.
+        Watcher(progress::counter(label, None, "entries", silent))
     }
 
     /// Takes the progress off the screen.
