@@ -472,12 +472,22 @@ fn staging_survives_a_kill() {
     let log = scratch.log_option();
     let mount = ["mount", "-f", "-o", &log, "--staging", waits, url, at];
     // The store is away when the fsync returns, and the server is killed.
+    let waiting = || -> [u64; 2] {
+        let stats = succeed(&mut run(&["stats", "--json", at]));
+        let stats: serde_json::Value = serde_json::from_str(&stats).expect("it is JSON");
+        ["records", "bytes"].map(|name| stats["staging"][name].as_u64().expect(name))
+    };
     let sync_and_die = |name: &str| {
         let mut server = run(&mount).spawn().expect("it starts");
         wait_for(|| scratch.is_mounted());
+        wait_for(|| waiting() == [0, 0]);
         gateway.stop();
         fs::write(directory.join(name), name).expect("written");
         fs::File::open(directory.join(name)).expect("there").sync_all().expect("synced");
+        let [records, bytes] = waiting();
+        assert!(records >= 1 && bytes > 4096, "{records} {bytes}");
+        let metrics = succeed(&mut run(&["stats", "--prometheus", at]));
+        assert!(metrics.contains("# TYPE cffs_staging_records gauge"), "{metrics}");
         server.kill().expect("killed");
         server.wait().expect("it ends");
         gateway.start_again();
@@ -489,11 +499,14 @@ fn staging_survives_a_kill() {
     let mut server = run(&mount).spawn().expect("it starts, and need not take the volume over");
     wait_for(|| scratch.is_mounted());
     assert_eq!(fs::read_to_string(directory.join("sent later")).expect("there"), "sent later");
+    wait_for(|| waiting() == [0, 0]);
     scratch.umount();
     assert!(server.wait().expect("it ends").success());
     assert_eq!(succeed(&mut run(&["cat", url, "/sent later"])), "sent later");
 
     sync_and_die("rejected");
+    let refused = fail(32, &mut run(&["mount", "-f", "-o", &log, url, at]));
+    assert!(refused.contains("it has a staging directory"), "{refused}");
     let repaired = run(&["fsck", "-p", "--take-over", url]).output().expect("it starts");
     assert!(matches!(repaired.status.code(), Some(0 | 1)), "{repaired:?}");
     let refused = fail(32, &mut run(&mount));

@@ -57,6 +57,10 @@ November 2026 (Amazon's list decides):
   {\"puts\": 0.005, \"gets\": 0.0004, \"heads\": 0.0004, \"lists\": 0.005, \"deletes\": 0,
    \"sent_gb\": 0, \"received_gb\": 0}
 
+Syncs that wait on a local disk until they are in the store (cffs mount --staging) are shown under
+staging, as they are now: records, each what one sync made durable, and their bytes. What does not
+come down to 0 while nobody syncs cannot be sent, and the log says why.
+
 Examples:
   cffs stats mnt
   cffs stats tree.cffs            of an image that is served without a mount
@@ -126,8 +130,8 @@ impl Stats {
     }
 }
 
-/// Figures of all the time since the mount, which do not rise with it.
-const LASTING: [&str; 2] = ["commit_us_p50", "commit_us_p99"];
+/// Figures of all the time since the mount, which do not rise with it, and what is as it is now.
+const LASTING: [&str; 3] = ["commit_us_p50", "commit_us_p99", "staging"];
 
 /// The same structure with the rise of each number.
 fn rise(from: &Value, to: &Value) -> Value {

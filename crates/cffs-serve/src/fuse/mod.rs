@@ -389,6 +389,12 @@ impl Server {
         let _ = self.served.store.set(requests);
     }
 
+    /// Shows what waits on a local disk until it is in the object store.
+    pub fn set_staging(&self, waiting: Counters) {
+        // There is one at most.
+        let _ = self.served.staging.set(waiting);
+    }
+
     /// Serves until the volume is unmounted, and closes it, or until this program is to be replaced.
     pub fn serve(self) -> Result<Ended, ServeError> {
         self.serve_then(|| ())

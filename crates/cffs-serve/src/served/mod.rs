@@ -43,6 +43,8 @@ pub struct Served {
     pub(crate) nfs_failure: OnceLock<String>,
     /// Known where it lies in an object store.
     pub(crate) store: OnceLock<Counters>,
+    /// Known where its syncs wait on a local disk until they are in the store.
+    pub(crate) staging: OnceLock<Counters>,
     pub(crate) requests: Requests,
     scrubbing: Arc<Scrubbing>,
     checking: Arc<Checking>,
@@ -58,6 +60,7 @@ impl Served {
             exports: OnceLock::new(),
             nfs_failure: OnceLock::new(),
             store: OnceLock::new(),
+            staging: OnceLock::new(),
             requests: Requests::default(),
             scrubbing: Arc::default(),
             checking: Arc::default(),
@@ -102,6 +105,9 @@ impl Served {
         }
         if let Some(store) = self.store.get() {
             shown["store"] = store();
+        }
+        if let Some(staging) = self.staging.get() {
+            shown["staging"] = staging();
         }
         shown
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::Context;
 use cffs_object::{Counter, DiskCache, Location, LogDevice, Staging};
 use cffs_serve::fuse::{Follow, Server, TTL_SHARED, Watch};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Mount, Mounted, fuse_options, open_served, switch_rings_on};
 use crate::following::NewerVersion;
@@ -24,8 +24,9 @@ impl Mount {
         if let Some((directory, size_bytes)) = &options.cache_dir {
             location = location.with_cache(DiskCache::open(directory, *size_bytes)?);
         }
-        if let Some(directory) = &options.staging {
-            location = location.with_staging(Arc::new(Staging::open(directory)?));
+        let staging = options.staging.as_deref().map(Staging::open).transpose()?.map(Arc::new);
+        if let Some(staging) = &staging {
+            location = location.with_staging(Arc::clone(staging));
         }
         let location = &location;
         if options.follow.is_some() {
@@ -44,6 +45,12 @@ impl Mount {
         let volume = open_served(source, &Arc::new(device), &watch, options)?;
         let mounted = self.mount_volume(&volume, fuse_options(source, None, watch, options))?;
         show_requests(&mounted.server, counter);
+        if let Some(staging) = staging {
+            mounted.server.set_staging(Box::new(move || {
+                let waiting = staging.backlog();
+                json!({ "records": waiting.records, "bytes": waiting.bytes })
+            }));
+        }
         Ok(mounted)
     }
 

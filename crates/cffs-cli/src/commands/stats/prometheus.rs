@@ -22,7 +22,7 @@ const fn counter(name: &'static str, help: &'static str) -> Section {
 }
 
 /// What is not listed here is shown as a gauge.
-const SECTIONS: [Section; 8] = [
+const SECTIONS: [Section; 9] = [
     counter("calls", "Calls of the file system's operations"),
     counter("cache", "Blocks asked of the block cache"),
     counter("device", "What was asked of the device"),
@@ -30,6 +30,7 @@ const SECTIONS: [Section; 8] = [
     counter("log", "The stable log"),
     counter("nfs", "Calls of NFS clients"),
     counter("store", "Requests to the object store"),
+    Section { name: "staging", help: "Syncs that wait for the object store", is_counter: false },
     Section { name: "memory", help: "What is in memory now", is_counter: false },
 ];
 

@@ -13,6 +13,7 @@ fn answers() -> (Value, Value) {
         "calls": { "lookups": 5 },
         "cache": { "hits": 8, "misses": 2, "hit_percent": 80.0 },
         "log": { "state": "on", "records": 3, "superseded_percent": 60.0 },
+        "staging": { "records": 2, "bytes": 9000 },
         "memory": { "dirty_bytes": 4096, "kinds": { "xattrs bytes": 12 } },
         "something_new": { "depth": 1 },
     });
@@ -33,6 +34,8 @@ fn every_number_becomes_a_metric_of_the_format() {
     assert_eq!(value("cffs_cache_hits_total"), 8.0);
     assert_eq!(value("cffs_log_records_total"), 3.0);
     assert_eq!(value("cffs_memory_dirty_bytes"), 4096.0);
+    assert_eq!(value("cffs_staging_records"), 2.0);
+    assert_eq!(metrics["cffs_staging_bytes"].kind, "gauge");
     assert_eq!(value("cffs_memory_kinds_xattrs_bytes"), 12.0);
     assert_eq!(value("cffs_something_new_depth"), 1.0);
     assert_eq!(value("cffs_volume_size_bytes"), (1u64 << 30) as f64);
