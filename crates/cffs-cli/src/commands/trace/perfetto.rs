@@ -3,7 +3,6 @@
 //! Each thread that called has a track of its operations, and the device has as many as it had requests at
 //! once. Arrows lead from operations to the requests that they caused, also to those an epoch later.
 
-use std::collections::HashSet;
 use std::io::{Read, Write};
 
 use cffs::device::RequestKind;
@@ -23,11 +22,10 @@ const ARROWS_MAX: usize = 64;
 /// The most requests that are shown side by side.
 const LANES_MAX: usize = 64;
 
-/// Writes all of a trace. Nothing of it is kept but the number of each process.
+/// Writes all of a trace. Nothing of it is kept.
 pub(super) fn export<R: Read>(source: &mut Source<R>, out: &mut dyn Write) -> anyhow::Result<()> {
     let began_ns = source.reader.header().began_ns;
     let mut events = Events { out, began_ns, is_first: true, lanes: Vec::new() };
-    let mut named = HashSet::new();
     events.out.write_all(b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n")?;
     events.name(DEVICE, "device")?;
     events.name(VOLUME, "volume")?;
@@ -37,10 +35,10 @@ pub(super) fn export<R: Read>(source: &mut Source<R>, out: &mut dyn Write) -> an
                 events.operation(id, ino, started_ns, duration_ns)?;
             }
             request @ Record::Request { .. } => events.request(request)?,
-            Record::Process { process, name } if named.insert(process) => {
+            Record::Process { process, name } => {
                 events.name(process, &output::printable(&name))?;
             }
-            Record::Process { .. } | Record::Counts(_) => {}
+            Record::Counts(_) => {}
             Record::Lost(lost) => {
                 let name = format!("{lost} records lost");
                 events

@@ -16,6 +16,8 @@ use crate::size;
 
 /// More processes than this are one.
 const PROCESSES_MAX: usize = 4096;
+/// Of a longer name than any that a kernel has, no more is kept.
+const NAME_BYTES_MAX: usize = 64;
 /// The number of those that have no row of their own.
 const OTHERS: u32 = u32::MAX;
 
@@ -142,8 +144,9 @@ impl Summary {
                 }
             }
             Record::Lost(lost) => self.lost = self.lost.saturating_add(lost),
-            Record::Process { process, name } => {
+            Record::Process { process, mut name } => {
                 if self.names.len() < PROCESSES_MAX {
+                    name.truncate(NAME_BYTES_MAX);
                     self.names.insert(process, output::printable(&name));
                 }
             }
