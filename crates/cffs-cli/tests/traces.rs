@@ -26,7 +26,7 @@ fn event(number: u64) -> Record {
         0 => Record::Process { process: id.process(), name: format!("p{number}").into_bytes() },
         1 => Record::Operation { id, ino: number, started_ns, duration_ns: 500 },
         _ => Record::Request {
-            kind: if number % 2 == 0 { RequestKind::Write } else { RequestKind::Read },
+            kind: if number.is_multiple_of(2) { RequestKind::Write } else { RequestKind::Read },
             way: Way::WriteBack,
             succeeded: true,
             offset_bytes: number << 12,
