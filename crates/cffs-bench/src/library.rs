@@ -234,7 +234,15 @@ pub fn hot(plan: Hot) -> Result<Vec<Phase>> {
         let bytes = if moves_data { plan.operations * hot::SIZE as u64 } else { 0 };
         let files = plan.operations;
         let name = name.to_owned();
-        phases.push(Phase { name, files, bytes, seconds, device: None, instructions });
+        phases.push(Phase {
+            name,
+            files,
+            bytes,
+            seconds,
+            device: None,
+            instructions,
+            log_home_secs: None,
+        });
     }
     volume.close()?;
     Ok(phases)
@@ -269,7 +277,15 @@ pub(crate) fn phase_with(
     let seconds = disk.now().since(started).as_secs();
     let device = Some(disk.counters().since(&before));
     volume.close().with_context(|| format!("close the volume after {name}"))?;
-    Ok(Phase { name: name.to_owned(), files, bytes, seconds, device, instructions: None })
+    Ok(Phase {
+        name: name.to_owned(),
+        files,
+        bytes,
+        seconds,
+        device,
+        instructions: None,
+        log_home_secs: None,
+    })
 }
 
 /// Makes a file and keeps the reference that the volume hands out.

@@ -224,6 +224,7 @@ fn log(stats: &LogStats) -> Value {
         "drains_full": stats.drains_full,
         "drains_overlap": stats.drains_overlap,
         "drained_bytes": stats.drained_bytes,
+        "drain_us": stats.drain_time.as_micros() as u64,
         "failures": stats.failures,
     })
 }

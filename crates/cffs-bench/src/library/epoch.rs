@@ -76,6 +76,14 @@ impl LibraryPlan {
         let device = Some(disk.counters().since(&before));
         let bytes = set.files * set.size as u64;
         let name = "epoch".to_owned();
-        Ok(Phase { name, files: set.files, bytes, seconds, device, instructions: None })
+        Ok(Phase {
+            name,
+            files: set.files,
+            bytes,
+            seconds,
+            device,
+            instructions: None,
+            log_home_secs: None,
+        })
     }
 }

@@ -135,8 +135,15 @@ fn what_a_server_leaves_out_or_cuts_off_is_an_error() {
 
 fn cell(contender: Contender, order: usize, name: &str, files: u64, flushes: u64) -> Cell {
     let device = Some(Counters { flushes, writes: 2 * files, ..Counters::default() });
-    let phase =
-        Phase { name: name.into(), files, bytes: 0, seconds: 2.0, device, instructions: None };
+    let phase = Phase {
+        name: name.into(),
+        files,
+        bytes: 0,
+        seconds: 2.0,
+        device,
+        instructions: None,
+        log_home_secs: None,
+    };
     Cell { profile: Profile::Hdd7200, order, contender, phase }
 }
 

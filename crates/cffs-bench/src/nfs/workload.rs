@@ -191,7 +191,15 @@ impl Run<'_> {
         let device = Some(self.target.counters().since(&before));
         self.target.set_free(true);
         let name = name.to_owned();
-        self.phases.push(Phase { name, files, bytes: 0, seconds, device, instructions: None });
+        self.phases.push(Phase {
+            name,
+            files,
+            bytes: 0,
+            seconds,
+            device,
+            instructions: None,
+            log_home_secs: None,
+        });
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
@@ -166,6 +167,16 @@ impl Site for Volume {
 
     fn counters(&self) -> Option<Counters> {
         self.disk.as_ref().map(|disk| disk.pacer().counters())
+    }
+
+    fn log_home(&self) -> Option<Duration> {
+        if !self.spec.peer.is_cffs() {
+            return None;
+        }
+        let mut stats = Command::new(&self.spec.cffs);
+        let output = stats.args(["stats", "--json"]).arg(self.mount_point()).output().ok()?;
+        let stats: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+        stats["log"]["drain_us"].as_u64().map(Duration::from_micros)
     }
 
     fn set_free(&self, free: bool) {

@@ -19,6 +19,7 @@ fn phase(name: &str, seconds: f64, requests: u64) -> Phase {
         seconds,
         device: Some(device),
         instructions: None,
+        log_home_secs: Some(seconds / 8.0),
     }
 }
 
@@ -121,6 +122,15 @@ fn one_peer_and_one_client_pinned_can_be_what_a_bar_is_over() {
     assert_eq!(judged(Profile::Hdd7200), [(String::from("apps: copy, × ext4"), 3.0, true)]);
     let pinned = String::from("hot-1: stat, cffs, × the same pinned to a core");
     assert_eq!(judged(Profile::None), [(pinned, 0.5, false)]);
+}
+
+#[test]
+fn the_share_of_bringing_the_log_home_is_of_the_devices_time() {
+    let w = Workload::Durable4k1;
+    let all = results(&[(w, "write+fsync", Peer::Cffs, &[2.0], 100)]);
+    let verdicts = bars::judge_log(Profile::Hdd7200, &Summary::new(&all, None));
+    let share = verdicts.iter().find(|verdict| verdict.bar.contains("log home")).unwrap();
+    assert_eq!((share.measured, share.met), (0.125, false), "an eighth is more than a tenth");
 }
 
 #[test]

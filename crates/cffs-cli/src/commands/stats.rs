@@ -44,6 +44,7 @@ Of the stable log of a volume that has one (mkfs --log):
                          once for several records
   drains                 how often its blocks were written to their places: because it was full,
                          because of a write beside it (overlap), or at a clean point
+  drain_us               how long that took in all, in microseconds
 
 Calls of NFS clients are counted under nfs, by procedure.
 

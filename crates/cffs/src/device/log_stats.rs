@@ -1,5 +1,7 @@
 //! What a log over a device has done: for those who ask the device, and need not know of the log.
 
+use std::time::Duration;
+
 use super::Durations;
 
 /// Whether a log is written.
@@ -47,6 +49,8 @@ pub struct LogStats {
     pub drains_full: u64,
     /// How often because something else was to be written where an image belongs.
     pub drains_overlap: u64,
+    /// How long emptying it took, in all.
+    pub drain_time: Duration,
     /// Bytes that went home.
     pub drained_bytes: u64,
     /// How long records took to become durable, with what they waited for.

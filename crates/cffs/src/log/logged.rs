@@ -135,12 +135,14 @@ impl<D: BlockDevice> LoggedDevice<D> {
 
     /// Brings everything home, and makes the log empty.
     fn drain(&self, writer: &mut Writer) -> io::Result<()> {
+        let began = self.inner.elapsed();
         self.bring_home()?;
         match self.begin_era(writer) {
             Err(error) if self.state() == LogState::On => self.give_up(&error)?,
             begun => begun?,
         }
         self.forget();
+        self.stats.lock().drain_time += self.inner.elapsed().saturating_sub(began);
         Ok(())
     }
 

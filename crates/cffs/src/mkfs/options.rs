@@ -120,7 +120,8 @@ impl MkfsOptions {
         superblock.blocks = blocks_of(&superblock, device.size_bytes)?;
         if self.log_bytes > 0 {
             // Not the last group, which may be a short one.
-            let middle = CgIndex((Layout::new(&superblock).cgs() - 1) / 2);
+            let cgs = Layout::new(&superblock).cgs();
+            let middle = CgIndex((cgs / 2).min(cgs.saturating_sub(2)));
             place_log(&mut superblock, self.log_bytes, middle)?;
         }
         superblock.free_fragments = Layout::new(&superblock).allocatable_fragments();
