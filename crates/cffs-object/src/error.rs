@@ -222,8 +222,8 @@ impl Error {
 fn staged_elsewhere(is_staging: bool) -> &'static str {
     match is_staging {
         true => {
-            "; it has a staging directory, and syncs that wait there are lost to the volume then: mounting it \
-             with that directory sends them, and needs no taking over"
+            "; it has a staging directory, and syncs that wait there are lost to the volume then: \
+             mounting it with that directory sends them, and needs no taking over"
         }
         false => "",
     }
