@@ -127,3 +127,34 @@ fn as_mounted(device: Arc<LogDevice>) -> Files {
     let volume = cffs::open(device, Arc::new(SystemClock), options).expect("opened");
     Files::new(Arc::new(volume))
 }
+
+/// A discard takes as much as there is in its range, however large that is; after one of nothing a sync sends
+/// nothing.
+#[test]
+fn a_discard_of_a_huge_volume() {
+    const HUGE_BYTES: u64 = 1 << 50;
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let geometry = Geometry { size_bytes: HUGE_BYTES, sector_bytes: 4096 };
+    let device = LogDevice::create(&at(store), geometry).expect("made");
+    device.sync().expect("synced");
+    let before = device.requests();
+    device.discard(0, HUGE_BYTES).expect("discarded");
+    device.sync().expect("synced");
+    assert_eq!(device.requests(), before, "nothing was there");
+
+    for at in [0, HUGE_BYTES / 2, HUGE_BYTES - 4096] {
+        write(&device, at, &[1; 4096]);
+    }
+    device.sync().expect("synced");
+    let before = device.requests();
+    device.discard(0, HUGE_BYTES).expect("discarded");
+    device.sync().expect("synced");
+    let after = device.requests();
+    assert_eq!(Requests { puts: before.puts + 1, sent_bytes: after.sent_bytes, ..before }, after);
+    assert!(after.sent_bytes - before.sent_bytes < 4096, "a record without contents");
+    assert_eq!(device.extent_count(), 0);
+    assert_eq!(read(&device, HUGE_BYTES / 2, 4096), [0; 4096]);
+    device.discard(0, HUGE_BYTES).expect("discarded");
+    device.sync().expect("synced");
+    assert_eq!(device.requests(), after, "nothing is there any more");
+}

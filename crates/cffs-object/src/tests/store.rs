@@ -85,13 +85,22 @@ impl Chance {
     }
 }
 
+/// What becomes of the condition that there is no such object yet.
+#[derive(Clone, Copy)]
+enum Conditions {
+    Kept,
+    Ignored,
+    /// Looked at first, so that requests at once do not see each other.
+    Racing,
+}
+
 pub struct FaultStore {
     inner: InMemory,
     /// What happens to the PUTs to come, the last first.
     faults: Mutex<Vec<Option<Fault>>>,
     chance: Mutex<Option<Chance>>,
     images: Mutex<Option<Vec<InMemory>>>,
-    ignores_conditions: bool,
+    conditions: Conditions,
 }
 
 impl FaultStore {
@@ -101,13 +110,18 @@ impl FaultStore {
             faults: Mutex::default(),
             chance: Mutex::default(),
             images: Mutex::default(),
-            ignores_conditions: false,
+            conditions: Conditions::Kept,
         }
     }
 
     /// A store that takes every PUT, conditional or not.
     pub fn without_conditions() -> FaultStore {
-        FaultStore { ignores_conditions: true, ..FaultStore::new() }
+        FaultStore { conditions: Conditions::Ignored, ..FaultStore::new() }
+    }
+
+    /// A store that keeps apart what is created one after the other, and nothing else.
+    pub fn with_racing_conditions() -> FaultStore {
+        FaultStore { conditions: Conditions::Racing, ..FaultStore::new() }
     }
 
     /// Sets what happens to the next PUTs, in order.
@@ -269,8 +283,16 @@ impl ObjectStore for FaultStore {
         let planned = self.faults.lock().expect("faults").pop();
         let fault = planned.unwrap_or_else(|| self.next(&OF_PUTS));
         let path = at.to_string();
-        if self.ignores_conditions {
-            how.mode = PutMode::Overwrite;
+        match self.conditions {
+            Conditions::Racing if how.mode == PutMode::Create => {
+                if self.inner.head(at).await.is_ok() {
+                    return Err(Error::AlreadyExists { path, source: "412".into() });
+                }
+                tokio::time::sleep(Duration::from_millis(3)).await;
+                how.mode = PutMode::Overwrite;
+            }
+            Conditions::Ignored => how.mode = PutMode::Overwrite,
+            Conditions::Kept | Conditions::Racing => {}
         }
         match fault {
             Some(Fault::RequestLost) => return Err(failed("503 Slow Down")),

@@ -174,7 +174,8 @@ fn a_sync_has_as_much_patience_as_it_is_given() {
 
 #[test]
 fn a_store_without_conditional_puts_is_refused() {
-    let store = Arc::new(FaultStore::without_conditions());
-    let refused = LogDevice::create(&at(store), GEOMETRY).map(|_| ());
-    assert!(matches!(refused, Err(Error::NoConditionalPut { created: 16, tried: 16 })));
+    for store in [FaultStore::without_conditions(), FaultStore::with_racing_conditions()] {
+        let refused = LogDevice::create(&at(Arc::new(store)), GEOMETRY).map(|_| ());
+        assert!(matches!(refused, Err(Error::NoConditionalPut { created: 16, tried: 16 })));
+    }
 }
