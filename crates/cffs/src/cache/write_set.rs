@@ -15,6 +15,9 @@ use crate::format::Layout;
 use crate::trace::{self, Causes};
 use crate::units::{BlockNo, FragNo};
 
+#[cfg(test)]
+mod tests;
+
 /// When, within an epoch, a block is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {

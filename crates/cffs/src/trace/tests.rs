@@ -220,6 +220,99 @@ fn the_sector_of_an_inode_belongs_to_those_who_changed_the_inode() {
 }
 
 #[test]
+fn a_page_that_two_have_changed_belongs_to_both() {
+    let disk = Disk::new(0);
+    let volume = disk.open();
+    let ino = write(&volume, ROOT, "f", 4000);
+    volume.sync().expect("synced");
+    let (records, _) = disk.record(Detail::Causes, || {
+        as_process(1, || volume.write(ino, 0, &[1; 100])).expect("written");
+        as_process(2, || volume.write(ino, 200, &[2; 100])).expect("written");
+        as_process(3, || volume.sync()).expect("synced");
+    });
+    let writes = shares(&records, RequestKind::Write);
+    let [first, second] = [1, 2].map(|process| of_process(&writes, process));
+    // What cannot be halved is a part of each block at most.
+    assert!(first > 0 && first.abs_diff(second) < 100, "{writes:?}");
+}
+
+#[test]
+fn what_is_written_early_belongs_to_the_writer() {
+    let disk = Disk::new(0);
+    let volume = disk.open();
+    let (records, _) = disk.record(Detail::Causes, || {
+        as_process(1, || write(&volume, ROOT, "large", 16 << 20));
+        let early = as_process(2, || volume.write_early()).expect("written");
+        assert!(early >= 8 << 20, "{early} bytes");
+    });
+    let writes = shares(&records, RequestKind::Write);
+    assert!(of_process(&writes, 1) > 0, "{writes:?}");
+    assert_eq!(of_process(&writes, 1), writes.values().sum(), "{writes:?}");
+}
+
+/// The bytes of the writes that belong to a process, in parts of [`WHOLE`].
+fn bytes_of(records: &[Record], process: u32) -> u64 {
+    let of = |record: &Record| match record {
+        Record::Request { kind: RequestKind::Write, len_bytes, shares, .. } => {
+            let shares = shares.iter().filter(|share| share.op.process() == process);
+            shares.map(|share| u64::from(share.part)).sum::<u64>() * len_bytes
+        }
+        _ => 0,
+    };
+    records.iter().map(of).sum()
+}
+
+/// Attributes that have a block of their own are placed and encoded by the epoch.
+#[test]
+fn attributes_belong_to_those_who_set_them() {
+    let of_the_epoch = [10, 12_000].map(|len| {
+        let disk = Disk::new(0);
+        let volume = disk.open();
+        let ino = write(&volume, ROOT, "f", 100);
+        volume.sync().expect("synced");
+        let (records, _) = disk.record(Detail::Causes, || {
+            let value = vec![1; len];
+            let any = crate::vfs::XattrMode::Any;
+            as_process(5, || volume.set_xattr(ino, b"user.a", &value, any)).expect("set");
+            as_process(6, || volume.sync()).expect("synced");
+        });
+        bytes_of(&records, 6)
+    });
+    assert!(
+        of_the_epoch[0].abs_diff(of_the_epoch[1]) < 4096 * u64::from(WHOLE) / 2,
+        "{of_the_epoch:?}"
+    );
+}
+
+#[test]
+fn what_an_epoch_has_written_is_nobodys_in_the_next() {
+    let disk = Disk::new(0);
+    let volume = disk.open();
+    let ino = write(&volume, ROOT, "f", 100);
+    volume.sync().expect("synced");
+    let change = |process, permissions| {
+        let permissions = Some(permissions);
+        let changes = crate::vfs::SetAttr { permissions, ..crate::vfs::SetAttr::default() };
+        let (records, _) = disk.record(Detail::Causes, || {
+            as_process(process, || volume.set_attr(ino, &changes)).expect("set");
+            as_process(6, || volume.sync()).expect("synced");
+        });
+        records
+    };
+    let first = change(5, 0o600);
+    // The epoch encodes the inode into its sector, which makes that no change of the epoch's.
+    for record in &first {
+        let Record::Request { shares, .. } = record else { continue };
+        let of_both =
+            [5, 6].map(|process| shares.iter().any(|share| share.op.process() == process));
+        assert_ne!(of_both, [true, true], "{record:?}");
+    }
+    let second = shares(&change(7, 0o640), RequestKind::Write);
+    assert!(of_process(&second, 7) > 0, "{second:?}");
+    assert_eq!(of_process(&second, 5), 0, "{second:?}");
+}
+
+#[test]
 fn what_the_log_brings_home_later_belongs_to_those_who_wrote_it() {
     let disk = Disk::new(4 << 20);
     let volume = disk.open();
