@@ -117,7 +117,7 @@ fn cut(lines: Vec<String>) -> Vec<String> {
 
 const MIB: u64 = 1 << 20;
 
-/// Files with holes: at either end, between, nothing else, many, and below a name that no header has room for.
+/// Files with holes: at either end, between, nothing else, many, and below a name too long for a header.
 fn sparse_tree(scratch: &Scratch) -> PathBuf {
     let top = scratch.path().join("sparse");
     let long = top.join("n".repeat(200));

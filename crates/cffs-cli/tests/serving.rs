@@ -386,6 +386,8 @@ fn what_cannot_be_served_is_said() {
     let any = ["serve", "--nfs", "127.0.0.1:0"];
     let no_dir = fail(1, scratch.cffs(any).args(["--export", "/nowhere"]).arg(scratch.image()));
     assert!(no_dir.contains("--export"), "{no_dir}");
+    let nothing = fail(2, scratch.cffs(["serve"]).arg(scratch.image()));
+    assert!(nothing.contains("--nfs <ADDRESS:PORT>|--web <ADDRESS:PORT>"), "{nothing}");
     let no_option = fail(2, scratch.cffs(any).args(["--export", "/:wr"]).arg(scratch.image()));
     assert!(no_option.contains("'wr'"), "{no_option}");
     let nobody = fail(1, scratch.cffs(["serve", "--stop"]).arg(scratch.image()));

@@ -21,7 +21,7 @@ use cffs_serve::served::Served;
 use cffs_serve::shared::{self, NoObserver, Observer};
 use cffs_serve::unmounted::Listeners;
 use cffs_web::{Page, Target};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -64,11 +64,12 @@ Examples:
   cffs stats tree.cffs     what it cost so far; sync, scrub and trace record take the image, too
   cffs serve --export-add /srv:ro tree.cffs     while it is served; and --export-remove /srv
   cffs serve --web 127.0.0.1:8080 tree.cffs
-  cffs serve --stop tree.cffs")]
+  cffs serve --stop tree.cffs",
+    group(ArgGroup::new("what").required(true).multiple(true)
+        .args(["nfs", "web", "stop", "exports", "export_add", "export_remove"])))]
 pub struct Serve {
     /// Where to listen.
-    #[arg(long, value_name = "ADDRESS:PORT",
-          required_unless_present_any = ["stop", "web", "exports", "export_add", "export_remove"])]
+    #[arg(long, value_name = "ADDRESS:PORT")]
     pub nfs: Option<SocketAddr>,
     /// A directory of the volume, and its clients and options; see below. By default / for this machine.
     #[arg(long, value_name = "PATH[:OPTIONS]")]

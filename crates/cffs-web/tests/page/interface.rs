@@ -70,6 +70,7 @@ fn every_path_of_the_specification_is_answered_as_it_says() {
         let content = methods["get"]["responses"]["200"]["content"].as_object().expect("a content");
         let (kind, form) = content.iter().next().expect("one form");
         assert!(answer.head.contains(&format!("content-type: {kind}")), "{path}: {answer:?}");
+        assert!(!answer.body.contains("/srv/secret"), "{path} has a path of the host: {answer:?}");
         if kind == "application/json" {
             conforms(&spec, &form["schema"], &answer.json(), path);
         }

@@ -74,7 +74,8 @@ impl Scene {
             forms: Forms {
                 picture: |report, title| format!("<svg>{title} {}</svg>", report.requests),
                 metrics: |stats, info| {
-                    format!("# {} {}\n", stats["calls"]["writes"], info["server"]["atime"])
+                    let server = &info["server"];
+                    format!("# {} {}\n# {server}\n", stats["calls"]["writes"], server["atime"])
                 },
             },
         });

@@ -20,11 +20,12 @@ mod sparse;
 /// Write a tree as a tar archive to standard output, or read one from standard input
 ///
 /// The archive is in the POSIX (pax) format, with owners, modes, times to the nanosecond, hard links and
-/// extended attributes. Holes take no room in it: a file with holes is written as by `tar --sparse`, which
-/// GNU tar, bsdtar and Python read, while programs that do not know it unpack such a file under another
-/// name; --no-sparse writes zeros. Files are read in the order in which they lie, a few megabytes ahead. With --extract everything in the archive comes below PATH, which is made if it is
-/// missing, holes of sparse files as holes: names that lead out of it, or through symbolic links, are refused. Ends with 1 if something
-/// is missing in the archive or in the image.
+/// extended attributes. Holes take no room in it: a file with holes is written as by `tar --sparse`,
+/// which GNU tar, bsdtar and Python read, while programs that do not know it unpack such a file under
+/// another name; --no-sparse writes zeros. Files are read in the order in which they lie, a few megabytes
+/// ahead. With --extract everything in the archive comes below PATH, which is made if it is missing,
+/// holes of sparse files as holes: names that lead out of it, or through symbolic links, are refused.
+/// Ends with 1 if something is missing in the archive or in the image.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
