@@ -60,7 +60,9 @@ fn a_volume_that_is_rewritten_stays_small() {
     assert!(same(&device, &model));
     let collected = device.collect().expect("collected");
     assert!(collected.objects > 0, "{collected:?}");
-    assert!(bytes_in(&*store) < 6 << 20, "{} bytes", bytes_in(&*store));
+    // As long as half of an object is read it stays, and so do others that would give back less than 8 MiB
+    // together. Which there are depends on when earlier sweeps were made.
+    assert!(bytes_in(&*store) < 2 * (4 << 20) + (8 << 20), "{} bytes", bytes_in(&*store));
     assert!(same(&device, &model));
     drop(device);
     let device = LogDevice::open(&at(store.clone()), READ_ONLY).expect("opened");
