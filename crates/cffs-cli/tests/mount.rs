@@ -617,6 +617,16 @@ fn an_fsync_on_a_mounted_volume_with_a_log_is_one_record_and_one_flush() {
         0 < micros("commit_us_p50") && micros("commit_us_p50") <= micros("commit_us_p99"),
         "{after}"
     );
+    // Each record has the block of the directory, too, and so overtakes the one before.
+    let superseded = rise("log", "superseded_blocks");
+    assert!((FILES / 2..=rise("log", "blocks") - FILES).contains(&superseded), "{before} {after}");
+    let count = |name: &str| after["log"][name].as_u64().expect("a number");
+    let share = (count("superseded_blocks") * 1000 / count("blocks")) as f64 / 10.0;
+    assert_eq!(after["log"]["superseded_percent"], share);
+    assert!(count("written_bytes") > FILES * 2 * 4096 && count("drains") > 0, "{after}");
+    assert!(count("drains_full") + count("drains_overlap") <= count("drains"), "{after}");
+    assert!(count("stalled_us") < 60_000_000, "{after}");
+    assert!(after["memory"]["log"]["bytes_most"].as_u64() > Some(0), "{after}");
     // The background may write an epoch, or reach a clean point, meanwhile.
     let most = FILES + 6;
     assert!((FILES..=most).contains(&rise("log", "records")), "{before} {after}");

@@ -225,6 +225,7 @@ fn log(stats: &LogStats) -> Value {
         "drains_overlap": stats.drains_overlap,
         "drained_bytes": stats.drained_bytes,
         "drain_us": stats.drain_time.as_micros() as u64,
+        "stalled_us": stats.stalled.as_micros() as u64,
         "failures": stats.failures,
     })
 }

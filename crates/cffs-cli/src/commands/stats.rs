@@ -45,6 +45,7 @@ Of the stable log of a volume that has one (mkfs --log):
   drains                 how often its blocks were written to their places: because it was full,
                          because of a write beside it (overlap), or at a clean point
   drain_us               how long that took in all, in microseconds
+  stalled_us             so long, in microseconds, writers waited for the first two of these
 
 Calls of NFS clients are counted under nfs, by procedure.
 

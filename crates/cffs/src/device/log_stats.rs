@@ -51,6 +51,8 @@ pub struct LogStats {
     pub drains_overlap: u64,
     /// How long emptying it took, in all.
     pub drain_time: Duration,
+    /// How long it was emptied while a writer waited: of the last two kinds.
+    pub stalled: Duration,
     /// Bytes that went home.
     pub drained_bytes: u64,
     /// How long records took to become durable, with what they waited for.

@@ -146,6 +146,21 @@ impl<D: BlockDevice> LoggedDevice<D> {
         Ok(())
     }
 
+    /// The same while somebody waits to write something, which counts as of this kind.
+    fn drain_for_writer(
+        &self,
+        writer: &mut Writer,
+        kind: impl FnOnce(&mut LogStats) -> &mut u64,
+    ) -> io::Result<()> {
+        let began = self.elapsed();
+        self.drain(writer)?;
+        let took = self.elapsed().saturating_sub(began);
+        let mut stats = self.stats.lock();
+        *kind(&mut stats) += 1;
+        stats.stalled += took;
+        Ok(())
+    }
+
     /// Drops what is at home.
     fn forget(&self) {
         self.live.write().clear();
@@ -249,9 +264,13 @@ impl<D: BlockDevice> LoggedDevice<D> {
             let mut writer = self.writer.lock();
             // Another may have done so meanwhile.
             if self.must_drain(offset, len) {
-                self.drain(&mut writer)?;
                 let is_superblock = offset < self.area.block_bytes as u64;
-                self.stats.lock().drains_overlap += u64::from(!is_superblock);
+                match is_superblock {
+                    true => self.drain(&mut writer)?,
+                    false => {
+                        self.drain_for_writer(&mut writer, |stats| &mut stats.drains_overlap)?
+                    }
+                }
             }
         }
         let result = change();
@@ -497,9 +516,11 @@ impl<D: BlockDevice> BlockDevice for LoggedDevice<D> {
         let is_full = writer.next + gap + 1 + blocks.len() as u32 > self.area.blocks;
         let is_full = is_full || live_bytes > LIVE_BYTES_MAX;
         if !writer.has_begun || is_full {
-            self.drain(writer)?;
+            match is_full {
+                true => self.drain_for_writer(writer, |stats| &mut stats.drains_full)?,
+                false => self.drain(writer)?,
+            }
             gap = 0;
-            self.stats.lock().drains_full += u64::from(is_full);
             if self.state() != LogState::On {
                 return Ok(false);
             }

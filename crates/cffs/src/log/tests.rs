@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use super::{LoggedDevice, erase};
 use crate::device::fault::{Effect, Fault, Strike, Target};
 use crate::device::{
-    BlockDevice, CrashingDevice, Durations, FaultDevice, Geometry, Image, LogState, LogStats,
-    MemoryDevice, TraceDevice,
+    BlockDevice, CrashingDevice, FaultDevice, Geometry, Image, LogState, LogStats, MemoryDevice,
+    TraceDevice,
 };
 use crate::error::Corruption;
 use crate::format::Superblock;
@@ -357,8 +357,11 @@ fn what_the_log_did_is_counted() {
     let device = TraceDevice::new(MemoryDevice::from_image(image));
     let logged = opened(&device, &superblock);
     let commits = || logged.log_stats().expect("it has a log").commits;
-    let stats =
-        || LogStats { commits: Durations::default(), ..logged.log_stats().expect("it has a log") };
+    let stalled = || logged.log_stats().expect("it has a log").stalled;
+    let stats = || {
+        let (commits, drain_time, stalled) = Default::default();
+        LogStats { commits, drain_time, stalled, ..logged.log_stats().expect("it has a log") }
+    };
     assert_eq!(stats(), LogStats::default());
     assert_eq!(commits().percentile(50), None);
     assert!(put_atomic(&logged, &HOME, 1).expect("written"));
@@ -383,7 +386,10 @@ fn what_the_log_did_is_counted() {
         commits().percentile(50) <= commits().percentile(99) && commits().percentile(50).is_some()
     );
 
+    assert_eq!(stalled(), Duration::ZERO, "to begin an era is not to wait for room");
     put(&logged, HOME[0], 3).expect("written");
+    let for_overlap = stalled();
+    assert!(for_overlap > Duration::ZERO);
     let drained = LogStats {
         drains: 2,
         drains_overlap: 1,
@@ -396,9 +402,11 @@ fn what_the_log_did_is_counted() {
     assert_eq!(stats().flushes, 4, "one for what was written past the log");
     put_superblock(&logged, &superblock).expect("written");
     assert_eq!((stats().drains, stats().drains_overlap), (3, 1));
+    assert_eq!(stalled(), for_overlap, "that was a clean point");
     // 18 blocks hold two records of seven.
     (0..3).for_each(|value| assert!(put_atomic(&logged, &HOME, value).expect("written")));
     assert_eq!((stats().drains, stats().drains_full), (4, 1));
+    assert!(stalled() > for_overlap);
 }
 
 #[test]
