@@ -161,8 +161,9 @@ fn circumstances(report: &Report) -> String {
     if report.rows.iter().any(|row| row.peer == Peer::CffsLogDevice) {
         let _ = writeln!(
             out,
-            "\n`cffs` has a stable log of 60 MiB on the disk, as `cffs mkfs` makes it there, `cffs^log` none; \
-             that of `cffs+log-device` is a file in memory, and its requests and flushes are not among those that are counted here. \
+            "\n`cffs` has a stable log of 60 MiB on the disk, as `cffs mkfs` makes it there, `cffs^log` \
+             none; that of `cffs+log-device` is a file in memory, and its requests and flushes are not \
+             among those that are counted here. \
              Transactions and deliveries stop after some seconds, and are rates until then."
         );
     }
