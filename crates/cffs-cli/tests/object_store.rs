@@ -4,6 +4,7 @@ mod harness;
 
 use std::cell::RefCell;
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -410,6 +411,81 @@ fn a_volume_in_s3() {
         mount_a_volume(&scratch, "s3://bucket/tree", run);
         wake_a_stopped_server(&scratch, "s3://bucket/tree", run);
         lose_the_bucket(&scratch, "s3://bucket/tree", run);
+    }
+}
+
+/// The server does what it is asked, and every fifth answer gets lost on the way: each request is made
+/// again until its outcome is known, and none takes effect twice.
+#[test]
+fn answers_that_are_lost_change_nothing() {
+    let scratch = Scratch::new();
+    let Some(mut gateway) = Gateway::start(&scratch) else { return };
+    let Some(line) = Line::before(&gateway) else { return };
+    gateway.endpoint = format!("http://{}", line.address);
+    let run = |arguments: &[&str]| gateway.cffs(&scratch, "only for tests", arguments);
+    use_a_volume(&scratch, "s3://bucket/tree", run);
+    keep_a_version(&scratch, "s3://bucket/tree", run);
+    if can_mount() {
+        let (directory, log) = (scratch.mountpoint(), scratch.log_option());
+        let at = directory.to_str().expect("UTF-8");
+        succeed(&mut run(&["mount", "-o", &log, "s3://bucket/tree", at]));
+        for number in 0..25 {
+            let path = directory.join(format!("synced-{number}"));
+            fs::write(&path, [number; 5000]).expect("written");
+            fs::File::open(&path).expect("there").sync_all().expect("synced");
+        }
+        scratch.umount();
+        for number in 0..25 {
+            let name = format!("/synced-{number}");
+            let output = run(&["cat", "s3://bucket/tree", &name]).output().expect("it starts");
+            assert_eq!(output.stdout, [number; 5000], "{name}");
+        }
+        succeed(&mut run(&["fsck", "-n", "-f", "--contents", "s3://bucket/tree"]));
+    }
+    let lost = line.lost();
+    assert!(lost > 30, "{lost} answers were lost");
+}
+
+/// The proxy of `cffs-bench` before a server, on which answers get lost; it ends with the test.
+struct Line {
+    proxy: Child,
+    address: String,
+}
+
+impl Line {
+    fn before(gateway: &Gateway) -> Option<Line> {
+        let program = Path::new(harness::CFFS).with_file_name("cffs-bench");
+        let mut command = Command::new(program);
+        command
+            .args(["store-proxy", &gateway.address, "--delay-ms", "0", "--lose-one-in", "5"])
+            .stdout(Stdio::piped());
+        let Ok(mut proxy) = command.spawn() else {
+            eprintln!("not run: there is no cffs-bench; cargo build -p cffs-bench makes it");
+            return None;
+        };
+        let mut address = String::new();
+        let printed = proxy.stdout.take().expect("a pipe");
+        BufReader::new(printed).read_line(&mut address).expect("its address");
+        Some(Line { proxy, address: address.trim().to_owned() })
+    }
+
+    /// How many answers were lost so far.
+    fn lost(&self) -> u64 {
+        let mut connection = TcpStream::connect(&self.address).expect("it listens");
+        let request = "GET /.counts HTTP/1.1\r\nHost: proxy\r\nConnection: close\r\n\r\n";
+        connection.write_all(request.as_bytes()).expect("sent");
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).expect("answered");
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+        let counts: serde_json::Value = serde_json::from_str(body).expect("JSON");
+        counts["lost"].as_u64().expect("a number")
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let _ = self.proxy.kill();
+        let _ = self.proxy.wait();
     }
 }
 

@@ -46,7 +46,7 @@ def main(arguments):
         return 0
     if os.geteuid() != 0:
         sys.exit("run: mounting, other users and device nodes need root")
-    if options.fs == "cffs" and not os.access(volume.cffs_binary(), os.X_OK):
+    if options.fs.startswith("cffs") and not os.access(volume.cffs_binary(), os.X_OK):
         sys.exit(f"run: no program at {volume.cffs_binary()}: build it, or name it in $CFFS")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
@@ -95,7 +95,7 @@ def parse(arguments):
     parser.add_argument("--list", action="store_true", help="print the cases' names, and run nothing")
     options = parser.parse_args(arguments)
     kind_of_cffs = options.features or options.policy
-    if (kind_of_cffs or options.matrix) and options.fs != "cffs":
+    if (kind_of_cffs or options.matrix) and not options.fs.startswith("cffs"):
         parser.error("--features, --policy and --matrix are for cffs")
     if options.jobs is None:
         options.jobs = 1 if options.full else len(os.sched_getaffinity(0))

@@ -5,6 +5,7 @@ clean up after a case that ran in another process and died anywhere.
 """
 
 import os
+import shutil
 import subprocess
 import time
 
@@ -147,9 +148,13 @@ class Cffs(Volume):
             argv += ["--features", self.features]
         if self.policy:
             argv += ["--policy", self.policy]
+        self.make_room()
+        echo_run(argv + [self.image])
+
+    def make_room(self):
+        """Removes what was made before."""
         if os.path.exists(self.image):
             os.unlink(self.image)
-        echo_run(argv + [self.image])
 
     def mount(self, options=None):
         argv = [cffs_binary(), "mount", self.image, self.dir]
@@ -195,4 +200,18 @@ class Cffs(Volume):
         return None
 
 
-KINDS = {kind.name: kind for kind in (Cffs, Ext4, Xfs)}
+class CffsInStore(Cffs):
+    """The same in an object store, which is a directory here: each sync is an object."""
+
+    name = "cffs-store"
+
+    def __init__(self, work, *arguments):
+        super().__init__(work, *arguments)
+        self.directory = os.path.join(work, "store")
+        self.image = "file://" + self.directory
+
+    def make_room(self):
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+KINDS = {kind.name: kind for kind in (Cffs, CffsInStore, Ext4, Xfs)}

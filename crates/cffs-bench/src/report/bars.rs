@@ -246,6 +246,10 @@ impl Bar {
         };
         let fuse_limit = match figure {
             OverBestPeer => other(Peer::Null).and_then(|null| null.ratio_to_best),
+            Over(peer) if peer.is_mainstream() => {
+                let null = other(Peer::Null).map(|null| null.files_per_sec);
+                null.zip(other(peer)).map(|(null, peer)| null / peer.files_per_sec)
+            }
             _ => None,
         };
         let goal = fuse_limit.map_or(goal, |limit| goal.min(OF_FUSE_LIMIT * limit));

@@ -94,6 +94,20 @@ fn a_bar_stands_beside_what_fuse_could_reach() {
 }
 
 #[test]
+fn a_bar_over_one_file_system_asks_no_more_of_fuse() {
+    let w = Workload::Hot2;
+    let all = results(&[
+        (w, "open+read", Peer::Cffs, &[6.0], 0),
+        (w, "open+read", Peer::Ext4, &[1.0], 0),
+        (w, "open+read", Peer::Null, &[5.0], 0),
+    ]);
+    let verdicts = bars::judge(Profile::None, &Summary::new(&all, None));
+    let over = verdicts.iter().find(|verdict| verdict.bar.ends_with("× ext4")).unwrap();
+    assert_eq!((over.fuse_limit, over.met), (Some(0.2), true), "{over:?}");
+    assert!((over.goal - 0.15).abs() < 1e-9, "{}", over.goal);
+}
+
+#[test]
 fn few_requests_are_good() {
     let cells = [
         (Workload::FreshTree, "scan", Peer::Cffs, &[1.0][..], 1),
