@@ -252,7 +252,7 @@ impl<H: Handler> Session<H> {
     /// requests.
     pub fn suspender(&self) -> Option<Suspender> {
         match self.transport {
-            Transport::Dev { .. } => Some(Suspender::new(&self.suspension, self.path())),
+            Transport::Dev { .. } => Some(Suspender::new(&self.suspension)),
             Transport::Uring { .. } => None,
         }
     }

@@ -6,21 +6,16 @@
 //!
 //! No request is lost: what was not read stays in the kernel's queue, in its order. A thread that
 //! waits in the kernel for a request notices that the session is suspended after the next one that it has
-//! served. So that it has one though nobody uses the file system, the session asks for its own `statfs`
-//! until no thread is left to answer.
+//! served, so suspending takes as many requests as there are such threads; calls of `statfs` will do.
 //!
 //! Sessions on io_uring cannot be suspended. Until a ring has gone, the kernel puts requests into its
 //! entries, and nothing takes an entry out of its hands before that; what is in them when the ring goes
 //! fails with `ECANCELED`.
 
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::thread;
-use std::time::Duration;
-
-use rustix::fs::statfs;
 
 use super::Transport;
 use crate::protocol::Granted;
@@ -59,38 +54,19 @@ impl Connection {
 /// Asks a session to suspend itself, from another thread. Can be cloned; does not keep the session
 /// alive.
 #[derive(Clone, Debug)]
-pub struct Suspender {
-    suspension: Weak<Suspension>,
-    path: PathBuf,
-}
-
-/// How long a session waits before it asks for `statfs` again: something else may be mounted over it.
-const PAUSE: Duration = Duration::from_millis(1);
+pub struct Suspender(Weak<Suspension>);
 
 impl Suspender {
-    pub(super) fn new(suspension: &Arc<Suspension>, path: &Path) -> Suspender {
-        Suspender { suspension: Arc::downgrade(suspension), path: path.to_owned() }
+    pub(super) fn new(suspension: &Arc<Suspension>) -> Suspender {
+        Suspender(Arc::downgrade(suspension))
     }
 
     /// From here on threads stop once they have answered what they have. Does nothing if the session
     /// is over.
     pub fn suspend(&self) {
-        let Some(suspension) = self.suspension.upgrade() else { return };
-        suspension.asked.store(true, Ordering::Release);
-        suspension.seats.end();
-        let suspender = self.clone();
-        let waking = thread::Builder::new().name(String::from("fuse-wake"));
-        if let Err(error) = waking.spawn(move || suspender.wake_all()) {
-            tracing::warn!(%error, "the session is suspended when further requests have come");
-        }
-    }
-
-    /// Has each thread that waits in the kernel get a request. The last one waits for the session that goes
-    /// on.
-    fn wake_all(&self) {
-        while self.suspension.strong_count() > 0 {
-            let _ = statfs(&self.path);
-            thread::sleep(PAUSE);
+        if let Some(suspension) = self.0.upgrade() {
+            suspension.asked.store(true, Ordering::Release);
+            suspension.seats.end();
         }
     }
 }
