@@ -13,7 +13,8 @@ mod tests;
 const SOURCE: &str = "crates/cffs/src";
 
 /// What everybody may use, and they each other.
-const BASE: [&str; 8] = ["units", "error", "caller", "clock", "lock", "runs", "tuning", "waiter"];
+const BASE: [&str; 9] =
+    ["units", "error", "caller", "clock", "line", "lock", "runs", "tuning", "waiter"];
 
 /// What a module may use besides [`BASE`].
 enum Uses {

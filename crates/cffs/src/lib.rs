@@ -11,6 +11,7 @@ pub mod format;
 pub mod fsck;
 pub mod host;
 pub mod inode;
+pub mod line;
 pub mod lock;
 pub mod log;
 pub mod memory;

@@ -88,7 +88,7 @@ fn what_is_protected_stays_as_it_is() {
         volume.set_xattr(ino, b"user.old", b"1", XattrMode::Any).expect("set");
         for protection in [IMMUTABLE, APPEND_ONLY] {
             volume.protect(ino, protection).expect("protected");
-            assert_eq!(volume.protection(ino).expect("known"), protection);
+            assert_eq!(volume.attr(ino).expect("known").protection, protection);
             let before = volume.attr(ino).expect("attr");
             nothing_changes(&volume, ROOT, name, ino);
             let end = before.size;
@@ -159,7 +159,7 @@ fn protection_lasts() {
     assert_sound(&*device);
     let volume = open(&device);
     let ino = volume.lookup(ROOT, b"file").expect("there").ino;
-    assert_eq!(volume.protection(ino).expect("known"), IMMUTABLE);
+    assert_eq!(volume.attr(ino).expect("known").protection, IMMUTABLE);
     refused(volume.write(ino, 0, b"x"), "a write");
     let link = NewFile { kind: NewKind::Symlink(b"target"), ..FILE };
     let link = volume.make(ROOT, b"link", &link).expect("made").ino;
@@ -187,7 +187,7 @@ fn a_crash_leaves_no_flag_without_the_feature() {
             let device = Arc::new(MemoryDevice::from_image(image));
             let volume = open(&device);
             let has_feature = volume.superblock().incompat.contains(Incompat::PROTECTION);
-            let protection = volume.protection(ino).expect("there");
+            let protection = volume.attr(ino).expect("there").protection;
             assert!(has_feature || protection == NONE);
             volume.close().expect("closed");
             assert_sound(&*device);

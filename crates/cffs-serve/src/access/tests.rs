@@ -1,5 +1,6 @@
 use cffs::clock::Timestamp;
 use cffs::units::InodeNo;
+use cffs::vfs::Protection;
 
 use super::*;
 
@@ -21,6 +22,7 @@ fn file(permissions: u32) -> Attr {
         ctime: time,
         btime: time,
         change: 0,
+        protection: Protection::default(),
     }
 }
 

@@ -209,15 +209,12 @@ impl Handler for Adapter {
         _flags: u32,
         _mask: u32,
     ) -> Result<StatxReply> {
-        let both = self.on(node, |view| {
-            Ok((view.volume.attr(ino(node))?, view.volume.protection(ino(node))?))
-        });
-        let (attr, protection) = both.map_err(errno("stat"))?;
+        let attr = self.on(node, |view| view.volume.attr(ino(node))).map_err(errno("stat"))?;
         Ok(StatxReply {
             attr: translate::attr(&attr, self.block_bytes),
             ttl: self.ttl,
             btime: Some(translate::time(attr.btime)),
-            attributes: ioctl::statx_attributes(protection),
+            attributes: ioctl::statx_attributes(attr.protection),
             attributes_mask: ioctl::STATX_ATTRIBUTES,
         })
     }

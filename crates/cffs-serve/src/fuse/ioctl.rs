@@ -78,11 +78,11 @@ pub(super) fn carry_out(
             answer(buf, &FstrimRange { len: trimmed.bytes, ..range }.to_bytes())
         }
         GET_FLAGS => {
-            let protection = volume.protection(ino).map_err(errno)?;
+            let protection = volume.attr(ino).map_err(errno)?.protection;
             answer(buf, &flags_of(protection, IMMUTABLE_FLAG, APPEND_FLAG).to_ne_bytes())
         }
         GET_EXTENDED_FLAGS => {
-            let protection = volume.protection(ino).map_err(errno)?;
+            let protection = volume.attr(ino).map_err(errno)?.protection;
             let mut extended = [0; EXTENDED_BYTES];
             let flags = flags_of(protection, IMMUTABLE_EXTENDED, APPEND_EXTENDED);
             extended[..4].copy_from_slice(&flags.to_ne_bytes());

@@ -1,7 +1,6 @@
 //! How often the kernel asked for what: each request is a round trip, the price of being mounted.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use cffs::line::Counter;
 use fuse_ring::protocol::Opcode;
 use serde_json::Value;
 
@@ -15,11 +14,11 @@ pub fn current_request() -> Option<String> {
 }
 
 /// Requests, counted by operation.
-pub struct Requests([AtomicU64; SLOTS]);
+pub struct Requests(Box<[Counter]>);
 
 impl Default for Requests {
     fn default() -> Requests {
-        Requests(std::array::from_fn(|_| AtomicU64::new(0)))
+        Requests((0..SLOTS).map(|_| Counter::default()).collect())
     }
 }
 
@@ -27,13 +26,13 @@ impl Requests {
     /// Counts one.
     pub fn count(&self, opcode: Opcode) {
         if let Some(counter) = self.0.get(opcode as usize) {
-            counter.fetch_add(1, Ordering::Relaxed);
+            counter.count();
         }
     }
 
     /// The counts of the operations that were asked for, by name.
     pub fn describe(&self) -> Value {
-        let count = |opcode: Opcode| Some(self.0.get(opcode as usize)?.load(Ordering::Relaxed));
+        let count = |opcode: Opcode| Some(self.0.get(opcode as usize)?.get());
         Opcode::ALL
             .iter()
             .filter_map(|opcode| Some((format!("{opcode:?}").to_lowercase(), count(*opcode)?)))

@@ -36,18 +36,18 @@ struct Place {
     kind: AtomicU64,
     at: AtomicU64,
     len: AtomicU64,
+    /// How many have ended here.
+    ended: AtomicU64,
 }
 
 /// Jobs of one sort, of which a thread has at most one.
 pub(super) struct Underway {
     places: Vec<Place>,
-    ended: AtomicU64,
 }
 
 impl Default for Underway {
     fn default() -> Underway {
-        let places = (0..PLACES).map(|_| Place::default()).collect();
-        Underway { places, ended: AtomicU64::new(0) }
+        Underway { places: (0..PLACES).map(|_| Place::default()).collect() }
     }
 }
 
@@ -65,13 +65,13 @@ impl Underway {
     pub fn end(&self) {
         if let Some(place) = self.place() {
             place.since.store(0, Ordering::Release);
-            self.ended.fetch_add(1, Ordering::Relaxed);
+            place.ended.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// How many jobs have ended.
     pub fn ended(&self) -> u64 {
-        self.ended.load(Ordering::Relaxed)
+        self.places.iter().map(|place| place.ended.load(Ordering::Relaxed)).sum()
     }
 
     /// The jobs that began at a tick or before, the oldest first.

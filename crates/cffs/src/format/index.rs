@@ -183,8 +183,12 @@ pub fn insert(bytes: &mut [u8], hash: u32, sector: SectorIndex) {
 
 /// Removes a name; false if it is not listed.
 pub fn remove(bytes: &mut [u8], hash: u32, sector: SectorIndex) -> bool {
-    let Some(after) = find(bytes, hash).position(|listed| listed == sector) else { return false };
-    let at = HEADER_BYTES + (first_not_below(bytes, hash) + after) * ENTRY_BYTES;
+    let first = first_not_below(bytes, hash);
+    let listed = list(bytes)[first..].iter().take_while(|entry| entry.hash.get() == hash);
+    let Some(after) = listed.map(DiskEntry::sector).position(|listed| listed == sector) else {
+        return false;
+    };
+    let at = HEADER_BYTES + (first + after) * ENTRY_BYTES;
     let end = HEADER_BYTES + count(bytes) * ENTRY_BYTES;
     bytes.copy_within(at + ENTRY_BYTES..end, at);
     bytes[end - ENTRY_BYTES..end].fill(0);

@@ -179,7 +179,10 @@ impl Busy {
 
     /// Notes that a file is about to have no name: its space is nobody's after a crash.
     pub fn nameless(&self, file: &VnodeState) {
-        self.state.lock().nameless.extend(space_of(file, &self.layout));
+        let space = space_of(file, &self.layout);
+        if !space.is_empty() {
+            self.state.lock().nameless.extend(space);
+        }
     }
 
     /// Takes the space of files that lost their last name.

@@ -95,8 +95,8 @@ impl Store {
 
     fn locator_page_mut<'a>(&self, table: &'a mut Locked<'_>, index: u64) -> Result<&'a mut Block> {
         self.queue(table.vnode);
-        if self.locator_block(&table.inode, index).is_none()
-            && table.pages.get(FileBlock(index)).is_none()
+        if table.pages.get(FileBlock(index)).is_none()
+            && self.locator_block(&table.inode, index).is_none()
         {
             self.add_locator_page(table, index)?;
         }
@@ -129,8 +129,7 @@ impl Store {
 
     /// Where the table says that an inode lies; `None` if the number is free.
     pub fn locator_find(&self, ino: InodeNo) -> Result<Option<Container>> {
-        let vnode = self.system(InodeNo::LOCATOR)?;
-        let table = vnode.state.read();
+        let table = self.system(InodeNo::LOCATOR)?.state.read();
         let (index, position) = locator::position(ino, self.layout.block_bytes);
         let page = self.locator_page(&table, index)?;
         Ok(page.and_then(|page| locator::get(&page, position).container))
@@ -138,8 +137,7 @@ impl Store {
 
     /// The numbers in use among those of a block of the table.
     pub fn locator_numbers(&self, index: u64) -> Result<Vec<InodeNo>> {
-        let vnode = self.system(InodeNo::LOCATOR)?;
-        let table = vnode.state.read();
+        let table = self.system(InodeNo::LOCATOR)?.state.read();
         let per_block = locator::entries_per_block(self.layout.block_bytes);
         let Some(page) = self.locator_page(&table, index)? else { return Ok(Vec::new()) };
         let used = |position: &u32| locator::get(&page, *position as usize).container.is_some();
@@ -150,8 +148,7 @@ impl Store {
     /// Notes the entry of an inode without a name: after a crash it must not be there.
     pub fn locator_nameless(&self, ino: InodeNo) -> Result<()> {
         let page = {
-            let vnode = self.system(InodeNo::LOCATOR)?;
-            let table = vnode.state.read();
+            let table = self.system(InodeNo::LOCATOR)?.state.read();
             self.locator_page(&table, locator::position(ino, self.layout.block_bytes).0)?
         };
         let Some(page) = page else { return Ok(()) };
@@ -162,16 +159,14 @@ impl Store {
             self.busy.directory(place.file);
             return Ok(());
         }
-        let vnode = self.system(InodeNo::EXTERNAL)?;
-        let table = vnode.state.read();
+        let table = self.system(InodeNo::EXTERNAL)?.state.read();
         let block = u64::from(place.sector.0 / self.layout.block_sectors());
         self.note_container(&table, FileBlock(block))
     }
 
     /// Notes where an inode lies now.
     pub fn locator_set(&self, ino: InodeNo, generation: u32, container: Container) -> Result<()> {
-        let vnode = self.system(InodeNo::LOCATOR)?;
-        let mut table = Locked::new(&vnode);
+        let mut table = Locked::new(self.system(InodeNo::LOCATOR)?);
         let (index, position) = locator::position(ino, self.layout.block_bytes);
         let page = self.locator_page_mut(&mut table, index)?;
         locator::set(page, position, Entry { container: Some(container), generation });
@@ -180,8 +175,7 @@ impl Store {
 
     /// Frees the number of an inode that is no more. It is given out again after the epoch.
     pub fn locator_free(&self, ino: InodeNo, generation: u32) -> Result<()> {
-        let vnode = self.system(InodeNo::LOCATOR)?;
-        let mut table = Locked::new(&vnode);
+        let mut table = Locked::new(self.system(InodeNo::LOCATOR)?);
         let (index, position) = locator::position(ino, self.layout.block_bytes);
         let page = self.locator_page_mut(&mut table, index)?;
         locator::set(page, position, Entry { container: None, generation });
@@ -192,8 +186,7 @@ impl Store {
 
     /// Takes a free number into use, and returns the generation of its new inode.
     pub fn locator_allocate(&self) -> Result<(InodeNo, u32)> {
-        let vnode = self.system(InodeNo::LOCATOR)?;
-        let mut table = Locked::new(&vnode);
+        let mut table = Locked::new(self.system(InodeNo::LOCATOR)?);
         let mut numbers = self.locator.numbers.lock();
         let per_block = u64::from(locator::entries_per_block(self.layout.block_bytes));
         let blocks = table.inode.size / u64::from(self.layout.block_bytes);

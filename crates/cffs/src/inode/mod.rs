@@ -31,7 +31,7 @@ pub use busy::{Busy, Fill, space_of};
 pub use locator::Locator;
 pub use map::{ExtentMap, Mapping};
 pub use scrub::Scrubber;
-pub use store::{Features, SectorImage, Store, body_bytes_max};
+pub use store::{Features, SectorImage, SectorImages, Store, body_bytes_max};
 pub use vnode::{Changed, DirState, Locked, Motion, Vnode, VnodeState};
 pub use write_back::Neighbours;
 

@@ -92,8 +92,14 @@ impl Store {
 
     /// Gives back what was promised to a file.
     pub(super) fn settle_promises(&self, file: &mut VnodeState) {
-        self.alloc.unreserve(std::mem::take(&mut file.promised.fragments));
-        self.alloc.unreserve_blocks(std::mem::take(&mut file.promised.blocks));
+        let fragments = std::mem::take(&mut file.promised.fragments);
+        let blocks = std::mem::take(&mut file.promised.blocks);
+        if fragments > 0 {
+            self.alloc.unreserve(fragments);
+        }
+        if blocks > 0 {
+            self.alloc.unreserve_blocks(blocks);
+        }
     }
 
     /// Maps the holes of a range to fragments that read as zeros. The size stays.
@@ -184,7 +190,6 @@ impl Store {
     /// Frees everything that an inode without names and users has.
     pub fn destroy(&self, file: &mut Locked<'_>) -> Result<()> {
         self.drop_pages(file, FileBlock(0));
-        self.settle_promises(file);
         self.settle_spill(file);
         self.free_tree(file);
         self.unmap(file, FileFrag::ALL);

@@ -1,7 +1,7 @@
 //! The store: all vnodes in use, the queue for the next epoch, and access to sectors.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::table::VnodeTable;
 use super::{Busy, Changed, Content, ExtentMap, Inode, Locator, Locked, Vnode, VnodeState};
@@ -43,6 +43,9 @@ pub fn body_bytes_max(layout: &Layout) -> usize {
     (layout.sector_bytes as usize).saturating_sub(fixed)
 }
 
+/// Numbers up to that of the last inode of the volume itself.
+const SYSTEM_INODES: usize = InodeNo::SYSTEM.0 as usize + 1;
+
 /// Owns all vnodes and the way to the device.
 pub struct Store {
     /// Where things lie.
@@ -64,6 +67,8 @@ pub struct Store {
     /// The account of the memory that callers cause to be taken.
     pub memory: Arc<Memory>,
     vnodes: VnodeTable,
+    /// Those of the volume itself, which are in the table as well.
+    system: [OnceLock<Arc<Vnode>>; SYSTEM_INODES],
     queue: Mutex<Vec<Arc<Vnode>>>,
     epoch: AtomicU64,
 }
@@ -79,6 +84,21 @@ impl SectorImage {
     /// The sector, to read.
     pub fn get(&self) -> Sector<'_> {
         Sector::new(&self.block[self.at..self.at + self.len])
+    }
+}
+
+/// The sectors of one block of a container, with the block that holds them.
+pub struct SectorImages {
+    block: Arc<Block>,
+    first: SectorIndex,
+    len: usize,
+}
+
+impl SectorImages {
+    /// The sectors, to read, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (SectorIndex, Sector<'_>)> {
+        let images = self.block.chunks_exact(self.len).map(Sector::new);
+        (self.first.0..).map(SectorIndex).zip(images)
     }
 }
 
@@ -113,6 +133,7 @@ impl Store {
             locator: Locator::new(superblock),
             busy: Busy::new(*layout, superblock.checksum(), superblock.generation),
             vnodes: VnodeTable::new(memory.clone()),
+            system: Default::default(),
             memory,
             queue: Mutex::new(Rank::Leaf, Vec::new()),
             epoch: AtomicU64::new(superblock.epoch.wrapping_add(1)),
@@ -148,6 +169,9 @@ impl Store {
                 .ok_or(Corruption::Inode { ino, what: "the system area does not have it" })?;
             let sector::Body::Embedded(record) = entry.body else { continue };
             let vnode = self.adopt(&record, container)?;
+            if let Some(place) = self.system.get(ino.0 as usize) {
+                let _ = place.set(vnode.clone());
+            }
             let state = vnode.state.read();
             let expected =
                 if ino == InodeNo::ROOT { FileType::Directory } else { FileType::Regular };
@@ -200,9 +224,10 @@ impl Store {
     }
 
     /// A system inode's vnode: always in memory.
-    pub fn system(&self, ino: InodeNo) -> Result<Arc<Vnode>> {
+    pub fn system(&self, ino: InodeNo) -> Result<&Arc<Vnode>> {
         let what = "the system area does not have it";
-        self.peek(ino).ok_or(Error::Corruption(Corruption::Inode { ino, what }))
+        let vnode = self.system.get(ino.0 as usize).and_then(OnceLock::get);
+        vnode.ok_or(Error::Corruption(Corruption::Inode { ino, what }))
     }
 
     /// Writes a set, which is charged meanwhile, and returns when it is durable.
@@ -310,6 +335,13 @@ impl Store {
         let block = self.container_block(file, FileBlock(u64::from(index.0 / per_block)))?;
         let len = self.layout.sector_bytes as usize;
         Ok(SectorImage { block, at: (index.0 % per_block) as usize * len, len })
+    }
+
+    /// The sectors of a block of a container file, verified.
+    pub fn sectors(&self, file: &VnodeState, position: FileBlock) -> Result<SectorImages> {
+        let block = self.container_block(file, position)?;
+        let first = SectorIndex(position.0 as u32 * self.layout.block_sectors());
+        Ok(SectorImages { block, first, len: self.layout.sector_bytes as usize })
     }
 
     /// The sector of a container file, to change it.

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use foldhash::fast::RandomState;
 
 use super::Vnode;
+use crate::line::Line;
 use crate::lock::{Mutex, Rank};
 use crate::memory::Memory;
 use crate::units::InodeNo;
@@ -51,7 +52,7 @@ fn sweep(part: &mut Part) {
 
 /// All vnodes in memory, by number.
 pub(super) struct VnodeTable {
-    parts: Vec<Mutex<Part>>,
+    parts: Vec<Line<Mutex<Part>>>,
     memory: Arc<Memory>,
     /// The part that is swept next.
     rotor: AtomicUsize,
@@ -63,7 +64,7 @@ impl VnodeTable {
     /// An empty table, which is swept when inodes take more than they may on this account.
     pub(super) fn new(memory: Arc<Memory>) -> VnodeTable {
         VnodeTable {
-            parts: (0..PARTS).map(|_| Mutex::new(Rank::Leaf, Part::default())).collect(),
+            parts: (0..PARTS).map(|_| Line(Mutex::new(Rank::Leaf, Part::default()))).collect(),
             sweep_from: AtomicU64::new(memory.inode_bytes_max()),
             memory,
             rotor: AtomicUsize::new(0),

@@ -55,8 +55,12 @@ impl Namespace {
             }
             return Ok(None);
         }
-        for index in (0..self.store.sector_count(dir)).map(SectorIndex) {
-            if let Some(found) = self.find_in(dir, index, hash, name)? {
+        for position in (0..self.store.layout.file_block(dir.inode.size).0).map(FileBlock) {
+            let sectors = self.store.sectors(dir, position)?;
+            let find = |(index, sector): (SectorIndex, Sector<'_>)| {
+                sector.find_name(hash, name).map(|entry| Found::new(index, &entry))
+            };
+            if let Some(found) = sectors.iter().find_map(find) {
                 return Ok(Some(found));
             }
         }
@@ -201,17 +205,14 @@ impl Namespace {
     /// A sector with `len` free bytes: the last one if it has them, so that entries stay in the
     /// order of creation; else one with a hole, else a new one.
     fn sector_with_room(&self, dir: &mut Locked<'_>, len: usize) -> Result<SectorIndex> {
-        let count = self.store.sector_count(dir);
-        let has_room = |dir: &VnodeState, index: u32| -> Result<bool> {
-            Ok(self.store.sector(dir, SectorIndex(index))?.get().room() >= len)
-        };
-        if count > 0 && has_room(dir, count - 1)? {
-            return self.first_empty_of_last_block(dir, count, len);
+        if let Some(index) = self.room_at_end(dir, len)? {
+            return Ok(index);
         }
+        let count = self.store.sector_count(dir);
         let from = dir.entries.room_from.min(count);
         let to = count.min(from + HOLE_SEARCH_SECTORS_MAX);
         for index in from..to {
-            if has_room(dir, index)? {
+            if self.store.sector(dir, SectorIndex(index))?.get().room() >= len {
                 dir.entries.room_from = index;
                 return Ok(SectorIndex(index));
             }
@@ -222,20 +223,16 @@ impl Namespace {
         self.store.append_sectors(dir)
     }
 
-    /// The last block may have several empty sectors: the first of them comes first.
-    fn first_empty_of_last_block(
-        &self,
-        dir: &VnodeState,
-        count: u32,
-        len: usize,
-    ) -> Result<SectorIndex> {
-        let first = count - self.store.layout.block_sectors();
-        for index in first..count - 1 {
-            if self.store.sector(dir, SectorIndex(index))?.get().room() >= len {
-                return Ok(SectorIndex(index));
-            }
+    /// The first sector of the last block that has `len` free bytes, if the last one has them: a new
+    /// block has several empty sectors.
+    fn room_at_end(&self, dir: &VnodeState, len: usize) -> Result<Option<SectorIndex>> {
+        let Some(end) = dir.inode.size.checked_sub(1) else { return Ok(None) };
+        let sectors = self.store.sectors(dir, self.store.layout.file_block(end))?;
+        let has_room = |(_, sector): &(SectorIndex, Sector<'_>)| sector.room() >= len;
+        if !sectors.iter().last().as_ref().is_some_and(has_room) {
+            return Ok(None);
         }
-        Ok(SectorIndex(count - 1))
+        Ok(sectors.iter().find(has_room).map(|(index, _)| index))
     }
 
     /// Frees the sectors of a directory that has become empty, unless an entry of one still has to

@@ -119,8 +119,7 @@ impl Namespace {
         encoded: &EncodedInode,
         file_type: FileType,
     ) -> Result<Container> {
-        let vnode = self.store.system(InodeNo::EXTERNAL)?;
-        let mut table = Locked::new(&vnode);
+        let mut table = Locked::new(self.store.system(InodeNo::EXTERNAL)?);
         let slack = sector::promised_bytes(encoded.record().link_tags());
         let body = Body::Embedded(encoded.record());
         let entry = NewEntry { name: b"", hash: 0, file_type, body, slack };
@@ -134,8 +133,7 @@ impl Namespace {
         place: Container,
         deferred: bool,
     ) -> Result<()> {
-        let vnode = self.store.system(InodeNo::EXTERNAL)?;
-        let mut table = Locked::new(&vnode);
+        let mut table = Locked::new(self.store.system(InodeNo::EXTERNAL)?);
         let slot = self.slot_of(&table, place.sector, ino)?;
         self.remove_entry(&mut table, place.sector, slot, 0, deferred)
     }

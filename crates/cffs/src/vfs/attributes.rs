@@ -1,7 +1,7 @@
 //! Attributes of files.
 
 use super::data::written;
-use super::{Attr, SetAttr, SetTime, Unprivileged, Volume, acl, keys};
+use super::{Attr, Protection, SetAttr, SetTime, Unprivileged, Volume, acl, keys};
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::format::{FILE_BYTES_MAX, Layout};
@@ -44,6 +44,7 @@ impl Volume {
             ctime: inode.ctime,
             btime: inode.btime,
             change: inode.change,
+            protection: Protection::of(inode.protection),
         }
     }
 

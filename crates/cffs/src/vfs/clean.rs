@@ -19,10 +19,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::Volume;
 use super::discard::Trimmed;
 use super::prepare::Prepared;
 use super::progress::{Attempt, EpochKind, Progress};
-use super::{Volume, count};
 use crate::cache::{Block, Phase, WriteSet};
 use crate::device::BlockDevice;
 use crate::error::{Error, Result};
@@ -174,7 +174,7 @@ impl Volume {
         self.run_epoch(progress, EpochKind::CleanPoint)?;
         let ended = Instant::now();
         progress.attempt = Some(Attempt { ended, cost: ended - started });
-        count(&self.calls.clean_points);
+        self.calls.clean_points.count();
         Ok(())
     }
 
@@ -222,7 +222,7 @@ impl Volume {
         }
         next.state = State::Clean;
         self.write_derived(writes, &next, false)?;
-        count(&self.calls.clean_points);
+        self.calls.clean_points.count();
         Ok(true)
     }
 

@@ -5,8 +5,8 @@
 //! in the pieces that follow it. What is a hole in the source becomes one in the target, as far as
 //! whole blocks of the target lie in it.
 
+use super::Volume;
 use super::data::{CAPABILITY, check_regular, written};
-use super::{Volume, count};
 use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
@@ -51,7 +51,7 @@ impl Volume {
         len: u64,
     ) -> Result<u64> {
         let _op = self.enter(OpKind::Write, to.0);
-        self.check_write(to.0, to.1)?;
+        self.check_write(&self.vnode(to.0)?, to.1)?;
         let len = len.min(self.bytes_from(from)?);
         if len == 0 {
             return Ok(0);
@@ -145,7 +145,7 @@ impl Volume {
         if self.has_xattr(ino, CAPABILITY)? {
             self.drop_xattr(ino, CAPABILITY)?;
         }
-        count(&self.calls.writes);
+        self.calls.writes.count();
         self.change_inode(ino, |store, file| {
             check_regular(&file.inode)?;
             let size = file.inode.size;

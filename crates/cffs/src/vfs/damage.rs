@@ -83,22 +83,33 @@ impl DamageRecord {
 impl Volume {
     /// Passes a result on; damage that it reports is remembered. So is metadata that the device failed
     /// to read: nobody knows what else it has lost.
+    #[inline]
     pub(super) fn noted<T>(&self, result: Result<T>) -> Result<T> {
-        if let Err(Error::Io(error)) = &result
+        result.inspect_err(|error| self.note_error(error))
+    }
+
+    /// The same for contents. The caller gets the error, and a check could do nothing about it.
+    #[inline]
+    pub(super) fn noted_contents<T>(&self, result: Result<T>) -> Result<T> {
+        result.inspect_err(|error| self.note_error_of_contents(error))
+    }
+
+    #[cold]
+    fn note_error(&self, error: &Error) {
+        if let Error::Io(error) = error
             && self.latched().is_none()
         {
             let what = format!("the device failed a read of metadata: {error}");
             self.remember_damage(Damage::UNREADABLE, InodeNo(0), &what);
         }
-        self.noted_contents(result)
+        self.note_error_of_contents(error);
     }
 
-    /// The same for contents. The caller gets the error, and a check could do nothing about it.
-    pub(super) fn noted_contents<T>(&self, result: Result<T>) -> Result<T> {
-        if let Err(Error::Corruption(corruption)) = &result {
+    #[cold]
+    fn note_error_of_contents(&self, error: &Error) {
+        if let Error::Corruption(corruption) = error {
             self.note_damage(corruption);
         }
-        result
     }
 
     pub(super) fn note_damage(&self, corruption: &Corruption) {

@@ -1,11 +1,13 @@
 //! Contents of files: read, write, allocate, seek.
 
-use super::{AllocateMode, AtimeMode, SeekFor, Volume, count};
+use std::sync::Arc;
+
+use super::{AllocateMode, AtimeMode, SeekFor, Volume};
 use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
 use crate::format::inode::FileType;
-use crate::inode::{Changed, Content, Inode, Locked, Store, VnodeState};
+use crate::inode::{Changed, Content, Inode, Locked, Store, Vnode, VnodeState};
 use crate::namespace::Namespace;
 use crate::trace::OpKind;
 use crate::units::{Container, InodeNo};
@@ -52,7 +54,7 @@ impl Volume {
     /// ```
     pub fn read(&self, ino: InodeNo, offset: u64, out: &mut [u8]) -> Result<usize> {
         let _op = self.enter(OpKind::Read, ino);
-        count(&self.calls.reads);
+        self.calls.reads.count();
         let vnode = self.vnode(ino)?;
         self.readahead.before_read(self.store(), &vnode);
         let (len, stale_atime) = {
@@ -164,31 +166,38 @@ impl Volume {
         data: &[u8],
     ) -> Result<usize> {
         let _op = self.enter(OpKind::Write, ino);
-        count(&self.calls.writes);
-        self.check_write(ino, offset)?;
+        self.calls.writes.count();
+        let vnode = &self.vnode(ino)?;
+        self.check_write(vnode, offset)?;
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > FILE_BYTES_MAX) {
             return Err(Error::TooLarge);
         }
         let mut done = 0;
         for piece in data.chunks(WRITE_BYTES_MAX) {
             let at = offset + done as u64;
-            match self.write_piece(spender, ino, at, piece) {
+            match self.write_piece(spender, vnode, at, piece) {
                 Ok(()) => done += piece.len(),
                 Err(Error::NoSpace) if done > 0 => return Ok(done),
-                Err(Error::NoSpace) => return self.write_pages(spender, ino, at, piece),
+                Err(Error::NoSpace) => return self.write_pages(spender, vnode, at, piece),
                 Err(error) => return Err(error),
             }
         }
         Ok(done)
     }
 
-    fn write_piece(&self, spender: Spender, ino: InodeNo, offset: u64, data: &[u8]) -> Result<()> {
-        if self.write_inline(ino, offset, data)? {
+    fn write_piece(
+        &self,
+        spender: Spender,
+        vnode: &Arc<Vnode>,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        if self.write_inline(vnode, offset, data)? {
             return Ok(());
         }
-        match self.write_in_pages(spender, ino, offset, data) {
-            Err(Error::NoSpace) if self.give_up_checksum(ino, offset, data.len())? => {
-                self.write_in_pages(spender, ino, offset, data)
+        match self.write_in_pages(spender, vnode, offset, data) {
+            Err(Error::NoSpace) if self.give_up_checksum(vnode.ino, offset, data.len())? => {
+                self.write_in_pages(spender, vnode, offset, data)
             }
             other => other,
         }
@@ -197,11 +206,11 @@ impl Volume {
     fn write_in_pages(
         &self,
         spender: Spender,
-        ino: InodeNo,
+        vnode: &Arc<Vnode>,
         offset: u64,
         data: &[u8],
     ) -> Result<()> {
-        self.change_inode_by(spender, ino, |store, file| {
+        self.change_vnode_by(spender, vnode, |store, file| {
             check_regular(&file.inode)?;
             store.leave_inline(file)?;
             store.write(file, offset, data)?;
@@ -214,7 +223,7 @@ impl Volume {
     fn write_pages(
         &self,
         spender: Spender,
-        ino: InodeNo,
+        vnode: &Arc<Vnode>,
         offset: u64,
         data: &[u8],
     ) -> Result<usize> {
@@ -223,7 +232,7 @@ impl Volume {
         while done < data.len() {
             let at = offset + done as u64;
             let len = (block_bytes - (at % block_bytes as u64) as usize).min(data.len() - done);
-            match self.write_in_pages(spender, ino, at, &data[done..done + len]) {
+            match self.write_in_pages(spender, vnode, at, &data[done..done + len]) {
                 Ok(()) => done += len,
                 Err(Error::NoSpace) if done > 0 => break,
                 Err(error) => return Err(error),
@@ -249,10 +258,9 @@ impl Volume {
     /// Writes to a file whose contents lie in its inode and still fit there; false if they do not.
     ///
     /// Every write comes through here first. It takes the file's capabilities, as a kernel would.
-    fn write_inline(&self, ino: InodeNo, offset: u64, data: &[u8]) -> Result<bool> {
+    fn write_inline(&self, vnode: &Arc<Vnode>, offset: u64, data: &[u8]) -> Result<bool> {
         let end = offset + data.len() as u64;
         let max = self.store().features.inline_bytes_max as u64;
-        let vnode = self.vnode(ino)?;
         loop {
             let container = {
                 let state = vnode.state.read();
@@ -265,11 +273,11 @@ impl Volume {
                 }
             };
             let Some(container) = container else {
-                self.drop_xattr(ino, CAPABILITY)?;
+                self.drop_xattr(vnode.ino, CAPABILITY)?;
                 continue;
             };
             let done = self.change(|names| {
-                change_inline(names, &vnode, container, |bytes| {
+                change_inline(names, vnode, container, |bytes| {
                     bytes.resize(bytes.len().max(end as usize), 0);
                     bytes[offset as usize..end as usize].copy_from_slice(data);
                 })
@@ -380,7 +388,7 @@ pub(super) fn written(store: &Store, file: &mut Locked<'_>) {
 /// the sector has no room for the new contents.
 fn change_inline(
     names: &Namespace,
-    vnode: &std::sync::Arc<crate::inode::Vnode>,
+    vnode: &Arc<Vnode>,
     container: Container,
     change: impl FnOnce(&mut Vec<u8>),
 ) -> Result<Option<bool>> {

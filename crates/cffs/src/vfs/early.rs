@@ -12,9 +12,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::Volume;
 use super::placing::{Placer, Rank, rank, rewritten};
 use super::progress::{InFlight, Progress, finish_writes};
-use super::{Volume, count};
 use crate::cache::WriteSet;
 use crate::error::Result;
 use crate::inode::{Vnode, VnodeState};
@@ -55,7 +55,7 @@ impl Volume {
     fn try_early(&self, progress: &mut Progress) -> Result<u64> {
         let pages = self.write_chosen(progress, || self.choose())?;
         if pages > 0 {
-            count(&self.calls.early_writes);
+            self.calls.early_writes.count();
         }
         Ok(pages as u64 * u64::from(self.store().layout.block_bytes))
     }

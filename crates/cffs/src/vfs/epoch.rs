@@ -13,11 +13,11 @@
 
 use std::time::Instant;
 
+use super::Volume;
 use super::discard::Trimmed;
 use super::fsync::Choice;
 use super::prepare::{Preparation, Prepared};
 use super::progress::{EpochKind, Progress, finish_writes};
-use super::{Volume, count};
 use crate::cache::{Phase, Step};
 use crate::error::Result;
 use crate::trace::OpKind;
@@ -162,7 +162,7 @@ impl Volume {
             progress.complete = epoch;
         }
         self.callers.reached(epoch, left);
-        count(&self.calls.epochs);
+        self.calls.epochs.count();
         Ok(())
     }
 }

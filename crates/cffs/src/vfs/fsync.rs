@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::Volume;
 use super::progress::{EpochKind, Progress};
-use super::{Volume, count};
 use crate::error::Result;
 use crate::inode::{Changed, Store, Vnode, VnodeState};
 use crate::trace::OpKind;
@@ -204,7 +204,7 @@ impl Volume {
     /// see it until the volume is closed.
     pub fn sync(&self) -> Result<()> {
         let _op = self.enter_volume(OpKind::Sync);
-        count(&self.calls.syncs);
+        self.calls.syncs.count();
         self.check_open()?;
         if self.options.read_only { Ok(()) } else { self.commit() }
     }
@@ -245,7 +245,7 @@ impl Volume {
     /// As of [`sync_file`](Volume::sync_file).
     pub fn sync_files(&self, files: &[InodeNo], data_only: bool) -> Result<()> {
         let _op = self.enter(OpKind::Sync, files.first().copied().unwrap_or(InodeNo::ROOT));
-        count(&self.calls.syncs);
+        self.calls.syncs.count();
         let vnodes = files.iter().map(|ino| self.vnode(*ino)).collect::<Result<Vec<_>>>()?;
         if self.options.read_only {
             return Ok(());

@@ -94,6 +94,7 @@ use crate::format::superblock::{Incompat, SUPERBLOCK_BYTES, State};
 use crate::format::{Layout, Superblock};
 pub use crate::inode::Fill as BusyLogFill;
 use crate::inode::{Locked, Store, Vnode};
+use crate::line::Line;
 use crate::lock::{self, Rank};
 use crate::log;
 use crate::memory::Memory;
@@ -106,7 +107,7 @@ use damage::DamageRecord;
 use health::Health;
 use references::References;
 use reserve::ReserveUsers;
-use stats::{Calls, count};
+use stats::Calls;
 use throttle::Throttle;
 
 /// Names that are kept at hand, per MiB of cache.
@@ -120,7 +121,7 @@ pub struct Volume {
     names: Namespace,
     options: OpenOptions,
     superblock: Mutex<Superblock>,
-    gate: lock::RwLock<()>,
+    gate: Line<lock::RwLock<()>>,
     epochs: lock::Mutex<progress::Progress>,
     callers: fsync::Callers,
     throttle: Throttle,
@@ -226,7 +227,7 @@ impl Volume {
             damage: DamageRecord::new(&superblock, options.errors),
             options,
             superblock: Mutex::new(superblock),
-            gate: lock::RwLock::new(Rank::Gate, ()),
+            gate: Line(lock::RwLock::new(Rank::Gate, ())),
             epochs: lock::Mutex::new(Rank::Epochs, progress::Progress::new(done)),
             callers: fsync::Callers::new(done, tuning.writing.group_commit_wait_max),
             throttle,
@@ -312,7 +313,7 @@ impl Volume {
         // Other threads may bring about anew what an epoch settled, but not for ever.
         for _ in 0..EPOCHS_FORCED_MAX {
             match run() {
-                Err(Error::EpochNeeded) => count(&self.calls.epochs_forced),
+                Err(Error::EpochNeeded) => self.calls.epochs_forced.count(),
                 Err(Error::NoSpace) if !spent && self.may_gain_space() => spent = true,
                 other => return other,
             }
@@ -347,7 +348,17 @@ impl Volume {
         change: impl Fn(&Store, &mut Locked<'_>) -> Result<T>,
     ) -> Result<T> {
         let vnode = self.vnode(ino)?;
-        self.change(|names| change(&names.store, &mut Locked::by(&vnode, spender)))
+        self.change_vnode_by(spender, &vnode, change)
+    }
+
+    /// The same for an inode in use.
+    fn change_vnode_by<T>(
+        &self,
+        spender: Spender,
+        vnode: &Arc<Vnode>,
+        change: impl Fn(&Store, &mut Locked<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.change(|names| change(&names.store, &mut Locked::by(vnode, spender)))
     }
 
     /// Sizes of the volume.

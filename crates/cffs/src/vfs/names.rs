@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::types::Plus;
-use super::{Attr, DirEntry, NewFile, NewKind, RenameMode, Volume, acl, count, keys};
+use super::{Attr, DirEntry, NewFile, NewKind, RenameMode, Volume, acl, keys};
 use crate::alloc::Spender;
 use crate::caller;
 use crate::error::{Error, Result};
@@ -54,7 +54,7 @@ impl Volume {
     /// ```
     pub fn lookup(&self, dir: InodeNo, name: &[u8]) -> Result<Attr> {
         let _op = self.enter(OpKind::Lookup, dir);
-        count(&self.calls.lookups);
+        self.calls.lookups.count();
         let parent = self.vnode(dir)?;
         self.readahead.before_read(self.store(), &parent);
         let vnode = self.noted(self.names.lookup(&parent, name))?;
@@ -159,12 +159,12 @@ impl Volume {
         adjust: impl Fn(&mut Inode),
     ) -> Result<Attr> {
         let _op = self.enter(OpKind::Create, dir);
-        count(&self.calls.creates);
-        self.check_new_name(dir)?;
+        self.calls.creates.count();
+        let parent = self.vnode(dir)?;
+        self.check_new_name(&parent)?;
         if let NewKind::Symlink(target) = new.kind {
             check_target(target)?;
         }
-        let parent = self.vnode(dir)?;
         let vnode = self.change(|names| {
             names.store.alloc.check_room(spender)?;
             let build = |ino, generation, parent: &Inode| {
@@ -201,9 +201,9 @@ impl Volume {
         new: &NewFile<'_>,
     ) -> Result<Attr> {
         let _op = self.enter(OpKind::Create, dir);
-        count(&self.calls.creates);
-        self.check_new_name(dir)?;
+        self.calls.creates.count();
         let parent = self.vnode(dir)?;
+        self.check_new_name(&parent)?;
         let vnode = self.change(|names| {
             names.store.alloc.check_room(spender)?;
             let vnode = names.create_unnamed(&parent, |ino, generation, parent: &Inode| {
@@ -293,11 +293,11 @@ impl Volume {
     /// can count; those of [changes](super#errors).
     pub fn link(&self, ino: InodeNo, dir: InodeNo, name: &[u8]) -> Result<Attr> {
         let _op = self.enter(OpKind::Link, dir);
-        count(&self.calls.creates);
-        self.check_new_name(dir)?;
+        self.calls.creates.count();
+        let parent = self.vnode(dir)?;
+        self.check_new_name(&parent)?;
         self.check_unprotected(ino)?;
         let vnode = self.vnode(ino)?;
-        let parent = self.vnode(dir)?;
         // Within the change, since the next one may take the name again.
         self.change_alone(|names| {
             names.link(&vnode, &parent, name)?;
@@ -332,12 +332,11 @@ impl Volume {
     /// ```
     pub fn unlink(&self, dir: InodeNo, name: &[u8]) -> Result<()> {
         let _op = self.enter(OpKind::Remove, dir);
-        count(&self.calls.removes);
+        self.calls.removes.count();
         let parent = self.vnode(dir)?;
         self.check_old_name(&parent, name)?;
-        let taken = |names: &Namespace| Ok(self.note_unnamed(names.unlink(&parent, name)?));
-        let vnode = self.change(taken)?;
-        self.delete(vnode.ino)
+        let unlink = |names: &Namespace| Ok(self.note_unnamed(&names.unlink(&parent, name)?));
+        self.change(unlink)?.map_or(Ok(()), |ino| self.delete(ino))
     }
 
     /// Removes an empty directory.
@@ -349,20 +348,18 @@ impl Volume {
     /// of [changes](super#errors).
     pub fn remove_dir(&self, dir: InodeNo, name: &[u8]) -> Result<()> {
         let _op = self.enter(OpKind::Remove, dir);
-        count(&self.calls.removes);
+        self.calls.removes.count();
         let parent = self.vnode(dir)?;
         self.check_old_name(&parent, name)?;
-        let taken = |names: &Namespace| Ok(self.note_unnamed(names.remove_dir(&parent, name)?));
-        let vnode = self.change(taken)?;
-        self.delete(vnode.ino)
+        let remove = |names: &Namespace| Ok(self.note_unnamed(&names.remove_dir(&parent, name)?));
+        self.change(remove)?.map_or(Ok(()), |ino| self.delete(ino))
     }
 
-    /// Notes that a file has lost its last name, within the change that took it.
-    fn note_unnamed(&self, vnode: Arc<Vnode>) -> Arc<Vnode> {
-        if vnode.state.read().inode.nlink == 0 {
-            self.references.orphan(vnode.ino);
-        }
-        vnode
+    /// Notes that a file has lost its last name, if it has, within the change that took one. Returns its
+    /// number if nobody uses it, so that it is to be deleted then.
+    fn note_unnamed(&self, vnode: &Arc<Vnode>) -> Option<InodeNo> {
+        let is_unnamed = vnode.state.read().inode.nlink == 0;
+        (is_unnamed && self.references.orphan(vnode.ino)).then_some(vnode.ino)
     }
 
     /// Frees all that a file has, if it has no name left and nobody uses it. If somebody does, the
@@ -429,7 +426,7 @@ impl Volume {
         mode: RenameMode,
     ) -> Result<bool> {
         let _op = self.enter(OpKind::Rename, dir);
-        count(&self.calls.renames);
+        self.calls.renames.count();
         let from = self.vnode(dir)?;
         let to = self.vnode(new_dir)?;
         let names = Names { from: &from, name, to: &to, new_name };
@@ -440,20 +437,18 @@ impl Volume {
             RenameMode::NoReplace => true,
             RenameMode::Whiteout { no_replace } => no_replace,
         };
-        let renamed = self.change_alone(|namespace| {
-            let mut renamed = namespace.rename(&names, no_replace)?;
-            renamed.replaced = renamed.replaced.map(|vnode| self.note_unnamed(vnode));
-            Ok(renamed)
+        let (moved, unused) = self.change_alone(|namespace| {
+            let renamed = namespace.rename(&names, no_replace)?;
+            let unused = renamed.replaced.and_then(|vnode| self.note_unnamed(&vnode));
+            Ok((renamed.moved, unused))
         })?;
-        if let Some(vnode) = renamed.replaced {
-            self.delete(vnode.ino)?;
-        }
-        if renamed.moved && matches!(mode, RenameMode::Whiteout { .. }) {
+        unused.map_or(Ok(()), |ino| self.delete(ino))?;
+        if moved && matches!(mode, RenameMode::Whiteout { .. }) {
             // A change of its own: the old name may have to leave the device first, and what is
             // tried again after that epoch must not be the rename.
             self.change(|_| self.leave_whiteout(&from, name))?;
         }
-        Ok(renamed.moved)
+        Ok(moved)
     }
 
     fn leave_whiteout(&self, dir: &Arc<Vnode>, name: &[u8]) -> Result<()> {
@@ -470,7 +465,7 @@ impl Volume {
         for _ in 0..EXCHANGE_TRIES {
             let moved = self.change_alone(|namespace| namespace.prepare_exchange(names))?;
             if moved {
-                count(&self.calls.epochs_forced);
+                self.calls.epochs_forced.count();
                 self.commit()?;
             }
             if let Some(changed) = self.change_alone(|namespace| namespace.exchange(names))? {
@@ -512,7 +507,7 @@ impl Volume {
         visit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<()> {
         let _op = self.enter(OpKind::List, dir);
-        count(&self.calls.dir_reads);
+        self.calls.dir_reads.count();
         self.list(dir, cookie, plus, visit)
     }
 

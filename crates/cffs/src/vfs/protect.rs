@@ -1,6 +1,6 @@
 //! Files that are not to change: `chattr +i` and `chattr +a`.
 //!
-//! Offers [`Volume::protection`] and [`Volume::protect`], and the checks that the operations make. The
+//! Offers [`Protection`], [`Volume::protect`], and the checks that the operations make. The
 //! kernel knows nothing of these flags on a FUSE mount but who may set them, so they are enforced here,
 //! and for everybody: root has to take them away first.
 //!
@@ -53,16 +53,6 @@ impl Protection {
 }
 
 impl Volume {
-    /// What is kept from changing about a file.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Stale`] if there is no such inode.
-    pub fn protection(&self, ino: InodeNo) -> Result<Protection> {
-        let _op = self.enter(OpKind::Stat, ino);
-        Ok(Protection::of(self.vnode(ino)?.state.read().inode.protection))
-    }
-
     /// Protects a regular file or a directory, or no longer. Whether the caller may is for the front
     /// end to check. The first time, the volume gets the feature PROTECTION, durably.
     ///
@@ -105,16 +95,15 @@ impl Volume {
     }
 
     /// Fails if contents may not be written there.
-    pub(super) fn check_write(&self, ino: InodeNo, offset: u64) -> Result<()> {
-        let vnode = self.vnode(ino)?;
-        let protection = self.protection_of(&vnode);
+    pub(super) fn check_write(&self, vnode: &Arc<Vnode>, offset: u64) -> Result<()> {
+        let protection = self.protection_of(vnode);
         let is_behind = || offset >= vnode.state.read().inode.size;
         refuse_if(protection.immutable || protection.append_only && !is_behind())
     }
 
     /// Fails if no name may come into the directory.
-    pub(super) fn check_new_name(&self, dir: InodeNo) -> Result<()> {
-        refuse_if(self.protection_of(&self.vnode(dir)?).immutable)
+    pub(super) fn check_new_name(&self, dir: &Arc<Vnode>) -> Result<()> {
+        refuse_if(self.protection_of(dir).immutable)
     }
 
     /// Fails if this name may not go: it is kept by its directory, or by its file.
@@ -135,7 +124,7 @@ impl Volume {
     pub(super) fn check_rename(&self, names: &Names<'_>) -> Result<()> {
         self.check_old_name(names.from, names.name)?;
         self.check_old_name(names.to, names.new_name)?;
-        self.check_new_name(names.to.ino)
+        self.check_new_name(names.to)
     }
 }
 

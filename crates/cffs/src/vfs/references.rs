@@ -8,6 +8,7 @@ use std::collections::hash_map::Entry;
 
 use foldhash::{HashMap, HashSet};
 
+use crate::line::Line;
 use crate::lock::{Mutex, Rank};
 use crate::units::InodeNo;
 
@@ -90,18 +91,19 @@ struct Shard {
 
 /// References on inodes. Kept apart from vnodes, so that a file that is known but not in use takes
 /// a few bytes.
-pub(super) struct References(Vec<Mutex<Shard>>);
+pub(super) struct References(Vec<Line<Mutex<Shard>>>);
 
 impl Default for References {
     fn default() -> References {
-        References((0..SHARDS).map(|_| Mutex::new(Rank::Leaf, Shard::default())).collect())
+        let shard = |_| Line(Mutex::new(Rank::Leaf, Shard::default()));
+        References((0..SHARDS).map(shard).collect())
     }
 }
 
 impl References {
     /// What the references take in memory, in bytes, about.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let bytes = |shard: &Mutex<Shard>| {
+        let bytes = |shard: &Line<Mutex<Shard>>| {
             let Shard { counts, orphans } = &*shard.lock();
             counts.stretches.capacity() * (STRETCH + 9)
                 + counts.beyond.capacity() * 17
@@ -148,9 +150,12 @@ impl References {
         shard.counts.decrease(ino, references) == Some(0) && shard.orphans.contains(&ino)
     }
 
-    /// Notes that an inode has no name. It is an orphan until it gets one or is deleted.
-    pub(super) fn orphan(&self, ino: InodeNo) {
-        self.shard(ino).lock().orphans.insert(ino);
+    /// Notes that an inode has no name. It is an orphan until it gets one or is deleted. True if nobody
+    /// uses it; otherwise the last one who does learns of it from [`References::release`].
+    pub(super) fn orphan(&self, ino: InodeNo) -> bool {
+        let mut shard = self.shard(ino).lock();
+        shard.orphans.insert(ino);
+        shard.counts.get(ino) == 0
     }
 
     /// Notes that an inode without a name got one.
@@ -166,7 +171,7 @@ impl References {
 
     /// Ends all use: the inodes without a name, which nobody uses any more.
     pub(super) fn end(&self) -> Vec<InodeNo> {
-        let end = |shard: &Mutex<Shard>| {
+        let end = |shard: &Line<Mutex<Shard>>| {
             let mut shard = shard.lock();
             shard.counts = Counts::default();
             shard.orphans.iter().copied().collect::<Vec<_>>()

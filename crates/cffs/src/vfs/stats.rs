@@ -1,10 +1,9 @@
 //! What a volume did and holds in memory, counted.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use super::Volume;
 use crate::device::LogStats;
 use crate::inode::Busy;
+use crate::line::Counter;
 use crate::memory::Kind;
 use crate::namespace::Namespace;
 
@@ -75,30 +74,24 @@ pub struct MemoryUse {
 
 #[derive(Default)]
 pub(super) struct Calls {
-    pub lookups: AtomicU64,
-    pub creates: AtomicU64,
-    pub removes: AtomicU64,
-    pub renames: AtomicU64,
-    pub reads: AtomicU64,
-    pub writes: AtomicU64,
-    pub dir_reads: AtomicU64,
-    pub syncs: AtomicU64,
-    pub epochs: AtomicU64,
-    pub epochs_forced: AtomicU64,
-    pub early_writes: AtomicU64,
-    pub clean_points: AtomicU64,
-}
-
-/// Counts a call.
-pub(super) fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
+    pub lookups: Counter,
+    pub creates: Counter,
+    pub removes: Counter,
+    pub renames: Counter,
+    pub reads: Counter,
+    pub writes: Counter,
+    pub dir_reads: Counter,
+    pub syncs: Counter,
+    pub epochs: Counter,
+    pub epochs_forced: Counter,
+    pub early_writes: Counter,
+    pub clean_points: Counter,
 }
 
 impl Volume {
     /// What the volume did since it was opened.
     pub fn stats(&self) -> Stats {
         let cache = self.store().cache.stats();
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
             cache_hits: cache.hits,
             cache_misses: cache.misses,
@@ -109,29 +102,27 @@ impl Volume {
             device_syncs: cache.syncs,
             device_discards: cache.discards,
             device_discarded_bytes: cache.discarded_bytes,
-            epochs: get(&self.calls.epochs),
-            epochs_forced: get(&self.calls.epochs_forced),
-            early_writes: get(&self.calls.early_writes),
-            clean_points: get(&self.calls.clean_points),
+            epochs: self.calls.epochs.get(),
+            epochs_forced: self.calls.epochs_forced.get(),
+            early_writes: self.calls.early_writes.get(),
+            clean_points: self.calls.clean_points.get(),
             vnodes: self.store().vnode_count() as u64,
             dirty_bytes: self.store().dirty_bytes(),
-            lookups: get(&self.calls.lookups),
-            creates: get(&self.calls.creates),
-            removes: get(&self.calls.removes),
-            renames: get(&self.calls.renames),
-            reads: get(&self.calls.reads),
-            writes: get(&self.calls.writes),
-            dir_reads: get(&self.calls.dir_reads),
-            syncs: get(&self.calls.syncs),
+            lookups: self.calls.lookups.get(),
+            creates: self.calls.creates.get(),
+            removes: self.calls.removes.get(),
+            renames: self.calls.renames.get(),
+            reads: self.calls.reads.get(),
+            writes: self.calls.writes.get(),
+            dir_reads: self.calls.dir_reads.get(),
+            syncs: self.calls.syncs.get(),
             log: self.store().cache.device().log_stats(),
         }
     }
 
     /// How many calls there were that users make, and how many of them changed what lies where.
     pub(super) fn calls_so_far(&self) -> (u64, u64) {
-        let sum = |counters: &[&AtomicU64]| {
-            counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum::<u64>()
-        };
+        let sum = |counters: &[&Counter]| counters.iter().map(|counter| counter.get()).sum::<u64>();
         let Calls { lookups, creates, removes, renames, reads, writes, dir_reads, syncs, .. } =
             &self.calls;
         let changes = sum(&[creates, removes, renames, writes]);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Protection;
 use crate::clock::Timestamp;
 use crate::format::inode::FileType;
 pub use crate::format::superblock::ErrorsPolicy;
@@ -45,6 +46,8 @@ pub struct Attr {
     pub btime: Timestamp,
     /// Counts changes of the file.
     pub change: u64,
+    /// What is kept from changing about it.
+    pub protection: Protection,
 }
 
 impl Attr {

@@ -1,6 +1,7 @@
 use cffs::clock::Timestamp;
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
+use cffs::vfs::Protection;
 use cffs::vfs::types::{self, AllocateMode, Attr, NewKind, RenameMode, SeekFor, StatFs, XattrMode};
 use fuse_ring::Errno;
 use fuse_ring::protocol::{self, NodeId, SetTime};
@@ -27,6 +28,7 @@ fn device_file() -> Attr {
         ctime: time(3),
         btime: time(4),
         change: 0,
+        protection: Protection::default(),
     }
 }
 

@@ -11,7 +11,8 @@ fn a_million_files_made_together_take_a_few_bytes_each() {
     (16..16 + files).map(InodeNo).for_each(|ino| references.take(ino));
     // A table is filled to seven eighths at most, and has a byte beside each place.
     let entry = size_of::<(u64, [u8; STRETCH])>() + 1;
-    let places = |shard: &Mutex<Shard>| shard.lock().counts.stretches.capacity().div_ceil(7) * 8;
+    let places =
+        |shard: &Line<Mutex<Shard>>| shard.lock().counts.stretches.capacity().div_ceil(7) * 8;
     let bytes = references.0.iter().map(places).sum::<usize>() * entry;
     assert!(bytes <= 4 * files as usize, "{bytes} bytes for {files} references");
     (16..16 + files).for_each(|ino| assert!(!references.release(InodeNo(ino), 1)));
