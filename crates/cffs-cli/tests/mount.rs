@@ -623,7 +623,7 @@ fn an_fsync_on_a_mounted_volume_with_a_log_is_one_record_and_one_flush() {
     let count = |name: &str| after["log"][name].as_u64().expect("a number");
     let share = (count("superseded_blocks") * 1000 / count("blocks")) as f64 / 10.0;
     assert_eq!(after["log"]["superseded_percent"], share);
-    assert!(count("written_bytes") > FILES * 2 * 4096 && count("drains") > 0, "{after}");
+    assert!(count("written_bytes") > FILES * 2 * 4096, "{after}");
     assert!(count("drains_full") + count("drains_overlap") <= count("drains"), "{after}");
     assert!(count("stalled_us") < 60_000_000, "{after}");
     assert!(after["memory"]["log"]["bytes_most"].as_u64() > Some(0), "{after}");

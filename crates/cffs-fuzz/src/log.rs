@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use cffs::device::{BlockDevice, Image, MemoryDevice};
 use cffs::format::Superblock;
 use cffs::format::log::{Entry, HEADER_BLOCKS, Header, Place, Record, image_checksum};
+use cffs::format::superblock::State;
 use cffs::log::LoggedDevice;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::BlockNo;
@@ -38,7 +39,9 @@ static SAMPLE: LazyLock<Sample> = LazyLock::new(|| {
         log_bytes: LOG_BLOCKS * BLOCK_BYTES as u64,
         ..MkfsOptions::default()
     };
-    let superblock = mkfs::make(&device, &options).expect("made");
+    let made = mkfs::make(&device, &options).expect("made");
+    let superblock = Superblock { state: State::InUse, ..made };
+    put(&device, 0, &superblock.encode());
     let (logged, _) = LoggedDevice::open(&device, &superblock);
     for value in [1, 2] {
         let image = [value; BLOCK_BYTES];

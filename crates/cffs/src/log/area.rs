@@ -70,14 +70,10 @@ impl Area {
         Header::new(sequence, &self.hash_seed, self.blocks, self.uuid)
     }
 
-    pub fn write_header(
-        &self,
-        device: &dyn BlockDevice,
-        at: u32,
-        header: Header,
-    ) -> io::Result<()> {
+    /// Writes both blocks with the header, in one request.
+    pub fn write_headers(&self, device: &dyn BlockDevice, header: Header) -> io::Result<()> {
         let mut block = vec![0; self.block_bytes];
         header.encode_into(&mut block, self.checksum);
-        device.write_at(self.offset(at), &[IoSlice::new(&block)])
+        device.write_at(self.offset(0), &[IoSlice::new(&block); HEADER_BLOCKS as usize])
     }
 }

@@ -16,6 +16,8 @@ const WINDOW_BLOCKS: u32 = 64;
 #[derive(Default)]
 pub(super) struct Loaded {
     pub header: Option<Header>,
+    /// Whether both places have the header, and no record follows it.
+    pub is_untouched: bool,
     /// The newest image of each block.
     pub images: Images,
     /// Damage: what comes after it is not among the images.
@@ -30,7 +32,8 @@ pub(super) struct Loaded {
 pub(super) fn load(device: &dyn BlockDevice, area: &Area) -> Loaded {
     let mut scan = Scan { device, area, first: 0, window: Vec::new() };
     let headers = [0, 1].map(|block| scan.header_at(block));
-    let Some(header) = headers.into_iter().flatten().max_by_key(|header| header.sequence) else {
+    let newest = headers.into_iter().flatten().max_by_key(|header| header.sequence);
+    let Some(header) = newest else {
         let doubt = Some(Corruption::LogHeader { block: BlockNo(area.start) });
         return Loaded { doubt, ..Loaded::default() };
     };
@@ -53,6 +56,7 @@ pub(super) fn load(device: &dyn BlockDevice, area: &Area) -> Loaded {
         let block = BlockNo(area.start + u64::from(at));
         loaded.doubt = Some(Corruption::LogRecord { block });
     }
+    loaded.is_untouched = headers == [newest; 2] && at == HEADER_BLOCKS && !is_cut_off;
     loaded
 }
 

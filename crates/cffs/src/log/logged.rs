@@ -14,7 +14,7 @@ use crate::device::{BlockDevice, Geometry, LogState, LogStats};
 use crate::error::Corruption;
 use crate::format::Superblock;
 use crate::format::log::{Entry, HEADER_BLOCKS, Header, Place, Record, image_checksum};
-use crate::format::superblock::{LogFlags, SUPERBLOCK_BYTES};
+use crate::format::superblock::{LogFlags, SUPERBLOCK_BYTES, State};
 use crate::units::BlockNo;
 
 /// So much of the log is in memory at most: more is drained.
@@ -94,6 +94,9 @@ impl<D: BlockDevice> LoggedDevice<D> {
         let stats =
             LogStats { state, live_bytes, live_bytes_max: live_bytes, ..LogStats::default() };
         let header = loaded.header.unwrap_or(area.header(0));
+        // The log of a clean volume was made empty, and nothing followed, not even in part: no record is
+        // written before the volume is marked as in use. So the era goes on.
+        let is_fresh = is_clean(&inner) && !is_unused && loaded.is_untouched;
         let device = LoggedDevice {
             inner,
             medium,
@@ -102,7 +105,7 @@ impl<D: BlockDevice> LoggedDevice<D> {
             live: RwLock::new(loaded.images),
             writer: Mutex::new(Writer {
                 header,
-                has_begun: false,
+                has_begun: is_fresh,
                 next: HEADER_BLOCKS,
                 place: Place { era: header.era, sequence: 0, previous: 0 },
                 gaps: Gaps::new(area.gap_max),
@@ -188,10 +191,9 @@ impl<D: BlockDevice> LoggedDevice<D> {
     /// Makes the log empty, durably, and begins a new era.
     fn begin_era(&self, writer: &mut Writer) -> io::Result<()> {
         let header = self.area.header(writer.header.sequence + 1);
-        self.area.write_header(self.medium(), 0, header)?;
+        // In both places: should one be damaged one day, what was there before must not count again.
+        self.area.write_headers(self.medium(), header)?;
         self.flush_log()?;
-        // Should the first be damaged one day, what was there before must not count again.
-        self.area.write_header(self.medium(), 1, header)?;
         writer.begin(header);
         Ok(())
     }
@@ -331,11 +333,10 @@ impl<D: BlockDevice> LoggedDevice<D> {
         (block, checksum)
     }
 
-    /// The gap before the next record, in blocks. After the header, or after something else was written and
-    /// is to be made durable before, the head is not behind the last record.
+    /// The gap before the next record, in blocks. After something else was written and is to be made
+    /// durable before, the head is not behind the last record or the headers.
     fn gap(&self, writer: &Writer) -> u32 {
-        let is_behind = writer.has_begun && writer.next > HEADER_BLOCKS;
-        match is_behind && !self.is_unsynced.load(Ordering::Acquire) {
+        match writer.has_begun && !self.is_unsynced.load(Ordering::Acquire) {
             true => writer.gaps.next(),
             false => 0,
         }
@@ -513,14 +514,16 @@ impl<D: BlockDevice> BlockDevice for LoggedDevice<D> {
         }
         let live_bytes = (self.live.read().len() + blocks.len()) * self.area.block_bytes;
         let mut gap = self.gap(writer);
-        let is_full = writer.next + gap + 1 + blocks.len() as u32 > self.area.blocks;
+        let has_room =
+            |writer: &Writer, gap| writer.next + gap + 1 + blocks.len() as u32 <= self.area.blocks;
+        let is_full = !has_room(writer, gap);
         let is_full = is_full || live_bytes > LIVE_BYTES_MAX;
         if !writer.has_begun || is_full {
             match is_full {
                 true => self.drain_for_writer(writer, |stats| &mut stats.drains_full)?,
                 false => self.drain(writer)?,
             }
-            gap = 0;
+            gap = Some(self.gap(writer)).filter(|gap| has_room(writer, *gap)).unwrap_or(0);
             if self.state() != LogState::On {
                 return Ok(false);
             }
@@ -531,6 +534,13 @@ impl<D: BlockDevice> BlockDevice for LoggedDevice<D> {
         }
         Ok(is_written)
     }
+}
+
+/// Whether the volume is clean by its own superblock: a copy does not know.
+fn is_clean(device: &dyn BlockDevice) -> bool {
+    let mut sector = vec![0; SUPERBLOCK_BYTES.max(device.geometry().sector_bytes as usize)];
+    device.read_at(0, &mut sector).is_ok()
+        && Superblock::decode(&sector, 0).is_ok_and(|superblock| superblock.state == State::Clean)
 }
 
 fn after_failed_sync() -> io::Error {

@@ -8,8 +8,8 @@
 //! itself or on another device, that home [names](BlockDevice::log_device). Stands on `device` and `format`.
 //!
 //! ```text
-//!   log:   header │ header again │ record 0 of its era │ gap │ record 1 │ what is left of eras before
-//!   drain: images go home ─ sync ─ next header ─ sync ─ next header again: the log is empty
+//!   log:   header │ header again │ gap │ record 0 of its era │ gap │ record 1 │ what is left of eras before
+//!   drain: images go home ─ sync ─ next header, in both places ─ sync: the log is empty
 //! ```
 //!
 //! Rules, by which a volume may be read with the log's images over it after any crash:
@@ -89,9 +89,7 @@ pub fn erase(device: &dyn BlockDevice, superblock: &Superblock) -> io::Result<()
     }
     // A header that is there before the zeros are could lead to records that were there before them.
     device.sync()?;
-    for at in 0..HEADER_BLOCKS {
-        area.write_header(device, at, area.header(1))?;
-    }
+    area.write_headers(device, area.header(1))?;
     device.sync()
 }
 

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{HOME, Model, mounts, put, put_atomic, put_superblock, random, value_at, values};
+use super::{
+    HOME, Model, put, put_atomic, put_superblock, random, superblock_of, value_at, values,
+};
 use crate::device::{
     BlockDevice, Geometry, Image, LogState, MemoryDevice, PairedDevice, VolatileDevice,
 };
 use crate::format::Superblock;
-use crate::format::superblock::LogFlags;
+use crate::format::superblock::{self, LogFlags};
 use crate::log::{LoggedDevice, medium};
 use crate::mkfs::{self, MkfsOptions};
 use crate::vfs::read_superblock;
@@ -154,7 +156,9 @@ fn made() -> (Image, Image) {
         hash_seed: Some([2; 16]),
         ..MkfsOptions::default()
     };
-    mkfs::make(&paired, &options).expect("made");
+    let made = mkfs::make(&paired, &options).expect("made");
+    put_superblock(&home, &Superblock { state: superblock::State::InUse, ..made })
+        .expect("written");
     (home.snapshot(), log.snapshot())
 }
 
@@ -172,7 +176,7 @@ fn opened(world: &Arc<World>) -> Result<LoggedDevice<Paired>, String> {
 
 /// Whether a crash left what the model allows.
 fn judge((home, log): (Image, Image), before: &Model, after: &Model) -> Result<(), String> {
-    let mounts = mounts(&home);
+    let mounts = superblock_of(&home).mounts;
     let home =
         PairedDevice::new(MemoryDevice::from_image(home), Arc::new(MemoryDevice::from_image(log)));
     let superblock = read_superblock(&home).map_err(|why| why.to_string())?;

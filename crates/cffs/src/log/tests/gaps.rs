@@ -63,6 +63,8 @@ fn with_records(flags: LogFlags) -> (MemoryDevice, Superblock, Vec<u64>) {
     let mut superblock = mkfs::make(&device, &options).expect("made");
     assert_eq!(superblock.log.flags, LogFlags::GAPS);
     superblock.log.flags = flags;
+    superblock.state = State::InUse;
+    put_superblock(&device, &superblock).expect("written");
     let slow = Slow { inner: device, calls: AtomicU64::new(0) };
     let logged = opened(&slow, &superblock);
     for value in 1..RECORDS + 1 {
