@@ -6,8 +6,7 @@ Header = table("Header", "4sIQQI16s20s", "magic checksum sequence era blocks uui
 Record = table("Record", "4sIQQII", "magic checksum era sequence previous count")
 Entry = table("Entry", "QII", "block checksum reserved")
 
-EXTERNAL_LOG, UNUSED_LOG, GAPS = 1, 2, 4
-GAP_BYTES_MAX = 512 << 10
+EXTERNAL_LOG, UNUSED_LOG = 1, 2
 
 
 def with_log(file, sb, seed, is_clean):
@@ -25,8 +24,6 @@ class LoggedFile:
     def __init__(self, file, sb, seed):
         self.file, self.block_bytes, self.at = file, sb.block_bytes, 0
         self.start, self.blocks, self.seed = sb.log_start, sb.log_blocks, seed
-        longest = min(GAP_BYTES_MAX // self.block_bytes, (self.blocks - 2) // 8)
-        self.gap_max = longest if sb.log_flags & GAPS else 0
         self.images = self.load()
 
     def seek(self, offset):
@@ -61,24 +58,26 @@ class LoggedFile:
 
     def load(self):
         """The last image of each block that a record has."""
-        found, at, era, sequence, previous = {}, 2, self.era(), 0, 0
-        while record := self.next_record(at, (b"CFlr", era, sequence, previous)):
-            at, images, previous = record
+        found, previous = {}, 0
+        records = self.records(self.era())
+        for sequence in range(len(records)):
+            at, record, data = records.get(sequence, (None, None, None))
+            images = record and record.previous == previous and self.images_of(record, data, at)
+            if not images:
+                break
             found.update(images)
-            sequence += 1
+            previous = record.checksum
         return found
 
-    def next_record(self, first, place):
-        """Where the record of a place ends, its images and its checksum, if it begins at a block or
-        behind a gap there, and is whole."""
-        for at in range(first, min(first + self.gap_max + 1, self.blocks)):
+    def records(self, era):
+        """Where each record of an era begins, with its first block, by number. They may lie in any order."""
+        records = {}
+        for at in range(2, self.blocks):
             data = self.block(at)
             record = Record(data)
-            is_next = (record.magic, record.era, record.sequence, record.previous) == place
-            if is_next and is_sealed(data, self.seed):
-                images = self.images_of(record, data, at)
-                return images and (at + 1 + record.count, images, record.checksum)
-        return None
+            if (record.magic, record.era) == (b"CFlr", era) and is_sealed(data, self.seed):
+                records[record.sequence] = at, record, data
+        return records
 
     def images_of(self, record, data, at):
         """The images of a record; None if one is not whole."""

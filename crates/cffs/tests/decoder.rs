@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use cffs::device::{BlockDevice, Geometry, Image, MemoryDevice};
 use cffs::error::Result;
-use cffs::format::superblock::Incompat;
+use cffs::format::superblock::{Incompat, State};
 use cffs::format::{Layout, Superblock};
 use cffs::fsck::{self, CheckOptions};
 use cffs::log::LoggedDevice;
@@ -146,6 +146,13 @@ fn a_volume_that_has_grown_is_read_too() {
     }
 }
 
+/// Only then there may be something in the log.
+fn mark_in_use(device: &dyn BlockDevice) -> Superblock {
+    let superblock = Superblock { state: State::InUse, ..read_superblock(device).unwrap() };
+    device.write_at(0, &[IoSlice::new(&superblock.encode())]).unwrap();
+    superblock
+}
+
 /// What is in the log counts, and not what lies at its place.
 #[test]
 fn a_volume_with_a_log_is_read_too() {
@@ -157,7 +164,7 @@ fn a_volume_with_a_log_is_read_too() {
         assert_eq!(listing::decoded(&image), expected, "{name}");
 
         let device = MemoryDevice::from_image(image);
-        let superblock = read_superblock(&device).unwrap();
+        let superblock = mark_in_use(&device);
         let layout = Layout::new(&superblock);
         // What every reader needs: the system area and the first bitmap.
         for block in [layout.system_area(), layout.cg_bitmap(CgIndex(0))] {
@@ -221,15 +228,15 @@ fn records_behind_gaps_are_read_too() {
     let expected = listing::of(&volume).unwrap();
 
     let device = Slow { inner: MemoryDevice::from_image(image), ticks: AtomicU64::new(0) };
-    let superblock = read_superblock(&device).unwrap();
+    let superblock = mark_in_use(&device);
     let layout = Layout::new(&superblock);
     let at = layout.block_offset(layout.system_area());
     let mut bytes = vec![0; layout.block_bytes as usize];
     device.read_at(at, &mut bytes).unwrap();
     let (logged, doubt) = LoggedDevice::open(&device, &superblock);
     assert_eq!(doubt, None);
-    // With the first two the device has turned out to be slow.
-    for _ in 0..5 {
+    // With the first two the device has turned out to be slow; the last ones go between others.
+    for _ in 0..14 {
         assert!(logged.write_atomic(&[(at, &vec![0xaa; bytes.len()])]).unwrap());
     }
     assert!(logged.write_atomic(&[(at, &bytes)]).unwrap());

@@ -226,10 +226,9 @@ fn a_log_makes_files_durable_in_a_part_of_a_turn_of_the_disk() {
     }
 }
 
-/// A stream goes past the log. What is left is the first record after opening, with the headers before it:
-/// a few turns of the disk, however long the stream is.
+/// A stream goes past the log. What is left is that its last epoch is a record, which lies elsewhere.
 #[test]
-fn a_log_costs_a_stream_a_few_turns_of_the_disk() {
+fn a_log_costs_a_stream_a_turn_of_the_disk() {
     for profile in [Profile::Hdd7200, Profile::Hdd7200WriteThrough] {
         let seconds = [0, 32 << 20].map(|log_bytes| {
             let plan = LibraryPlan {
@@ -242,7 +241,7 @@ fn a_log_costs_a_stream_a_few_turns_of_the_disk() {
             plan.large_file(Peer::Cffs).unwrap()[0].seconds
         });
         println!("{profile:?}, 192 MiB: {seconds:.3?} s");
-        assert!(seconds[1] <= 0.06 + seconds[0], "{profile:?}: {seconds:?}");
+        assert!(seconds[1] <= 0.01 + seconds[0], "{profile:?}: {seconds:?}");
     }
 }
 

@@ -95,7 +95,7 @@ problems! {
         "The log is made anew, empty.";
     LogLost "CF0108" Loss
         "log lost while it was in use"
-        "The headers of the stable log, or a record in it that others follow, cannot be read or do not match their checksums, and the volume was not left clean; or it lies on another device, and the check is made without it, as asked. Changes that were durable are lost, and what lies at its place may not fit together."
+        "The headers of the stable log, or a record in it that others follow, do not match their checksums, or a block of it that may have been a record cannot be read, and the volume was not left clean; or it lies on another device, and the check is made without it, as asked. Changes that were durable are lost, and what lies at its place may not fit together."
         "The records before the bad one are used, the volume is checked as a whole, and the log made anew, empty; one that is left out counts no more.";
     WritesLost "CF0109" Loss
         "acknowledged writes lost"

@@ -26,6 +26,8 @@ pub(super) struct Area {
     pub uuid: [u8; 16],
     /// The most blocks between two records.
     pub gap_max: u32,
+    /// Whether records go between others when the end is reached.
+    pub has_laps: bool,
     is_external: bool,
 }
 
@@ -43,6 +45,7 @@ impl Area {
                 true => gap_max(superblock.block_bytes, superblock.log.blocks),
                 false => 0,
             },
+            has_laps: superblock.log.flags.contains(LogFlags::LAPS),
             is_external: superblock.log.flags.contains(LogFlags::EXTERNAL),
         }
     }

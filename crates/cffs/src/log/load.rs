@@ -1,159 +1,201 @@
 //! Reading a log: which header counts, and what the records of its era have.
+//!
+//! Records may lie anywhere behind the headers, so all of the log is read once, in the order of the device,
+//! and what belongs together is seen from the numbers of the records.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
+use super::REQUEST_BYTES_MAX;
 use super::area::{Area, Images};
 use crate::device::BlockDevice;
 use crate::error::Corruption;
-use crate::format::log::{Entry, HEADER_BLOCKS, Header, Place, Record, image_checksum};
+use crate::format::log::{HEADER_BLOCKS, Header, Place, Record, image_checksum};
 use crate::units::BlockNo;
-
-/// Blocks that are read at once.
-const WINDOW_BLOCKS: u32 = 64;
 
 /// What a log has.
 #[derive(Default)]
 pub(super) struct Loaded {
     pub header: Option<Header>,
-    /// Whether both places have the header, and no record follows it.
-    pub is_untouched: bool,
+    /// Whether both places have the header.
+    pub is_twice: bool,
     /// The newest image of each block.
     pub images: Images,
     /// Damage: what comes after it is not among the images.
     pub doubt: Option<Corruption>,
 }
 
-/// Reads the log.
+/// Reads the log; only its header, if nothing else counts.
 ///
 /// A record that is not whole ends it: it was being written when the program or the host stopped, and
 /// nothing has reported it as durable. Unless a later one is there: that was begun only when the
 /// one before it was durable, which then has been damaged since.
-pub(super) fn load(device: &dyn BlockDevice, area: &Area) -> Loaded {
-    let mut scan = Scan { device, area, first: 0, window: Vec::new() };
-    let headers = [0, 1].map(|block| scan.header_at(block));
+pub(super) fn load(device: &dyn BlockDevice, area: &Area, has_records: bool) -> Loaded {
+    let mut window = Window { device, area, first: 0, bytes: Vec::new(), singly_before: 0 };
+    let headers = [0, 1].map(|block| window.header(block));
     let newest = headers.into_iter().flatten().max_by_key(|header| header.sequence);
     let Some(header) = newest else {
         let doubt = Some(Corruption::LogHeader { block: BlockNo(area.start) });
         return Loaded { doubt, ..Loaded::default() };
     };
-    let mut loaded = Loaded { header: Some(header), ..Loaded::default() };
-    let mut place = Place { era: header.era, sequence: 0, previous: 0 };
-    let mut at = HEADER_BLOCKS;
-    let is_cut_off = loop {
-        match scan.record_from(at, place) {
-            Ok(Some(found)) => {
-                at = found.end;
-                place = Place { sequence: place.sequence + 1, previous: found.checksum, ..place };
-                loaded.images.extend(found.images);
-            }
-            Ok(None) => break scan.is_followed(at, place),
-            // What cannot be read may have been a record.
-            Err(_) => break true,
-        }
-    };
-    if is_cut_off {
-        let block = BlockNo(area.start + u64::from(at));
+    let mut loaded =
+        Loaded { header: Some(header), is_twice: headers == [newest; 2], ..Loaded::default() };
+    if !has_records {
+        return loaded;
+    }
+    let mut scan = Scan::of(&mut window, header.era, u64::MAX);
+    let (records, end) = scan.chain();
+    if scan.records.values().any(|found| found.is_whole && found.place.sequence >= records) {
+        // Rare, and so not worth keeping more images than the newest.
+        scan = Scan::of(&mut window, header.era, records);
+    }
+    // Of the record that should come next something may be there, if a crash came while it was written.
+    if scan.is_cut_off || scan.records.keys().any(|sequence| *sequence > records) {
+        let block = BlockNo(area.start + u64::from(end));
         loaded.doubt = Some(Corruption::LogRecord { block });
     }
-    loaded.is_untouched = headers == [newest; 2] && at == HEADER_BLOCKS && !is_cut_off;
+    loaded.images = scan.images.into_iter().map(|(at, (_, image))| (at, image)).collect();
     loaded
 }
 
-/// A record that is whole.
+/// The first block of a record, as it was found.
 struct Found {
+    place: Place,
     checksum: u32,
-    images: Images,
+    /// Whether all of its images are there.
+    is_whole: bool,
     /// The block behind it.
     end: u32,
 }
 
-/// Reads a log from its start on, many blocks at once.
-struct Scan<'a> {
+/// The records of an era.
+struct Scan {
+    records: BTreeMap<u64, Found>,
+    /// The newest image of each block, with the number of its record.
+    images: BTreeMap<u64, (u64, Arc<[u8]>)>,
+    /// Whether something could not be read, which may have been a record.
+    is_cut_off: bool,
+}
+
+impl Scan {
+    /// Reads all of the log, and keeps images of records before the one with this number.
+    fn of(window: &mut Window<'_>, era: u64, limit: u64) -> Scan {
+        let mut scan =
+            Scan { records: BTreeMap::new(), images: BTreeMap::new(), is_cut_off: false };
+        let area = window.area;
+        let mut at = HEADER_BLOCKS;
+        while at < area.blocks {
+            let record = match window.block(at) {
+                Ok(block) => Record::decode(block, area.checksum),
+                Err(_) => {
+                    scan.is_cut_off = true;
+                    None
+                }
+            };
+            at = match record {
+                Some((record, checksum)) if record.place.era == era => {
+                    scan.take(window, at, &record, checksum, limit)
+                }
+                _ => at + 1,
+            };
+        }
+        scan
+    }
+
+    /// Takes a record in; returns the block behind what is known now.
+    fn take(
+        &mut self,
+        window: &mut Window<'_>,
+        at: u32,
+        record: &Record,
+        checksum: u32,
+        limit: u64,
+    ) -> u32 {
+        let images = window.images(at, record);
+        let is_whole = images.is_some();
+        let place = record.place;
+        let end = at + 1 + record.entries.len() as u32;
+        self.records.insert(place.sequence, Found { place, checksum, is_whole, end });
+        if place.sequence < limit {
+            for (home, image) in images.into_iter().flatten() {
+                let newest = self.images.entry(home).or_insert((place.sequence, image.clone()));
+                if newest.0 <= place.sequence {
+                    *newest = (place.sequence, image);
+                }
+            }
+        }
+        if is_whole { end } else { at + 1 }
+    }
+
+    /// How many records follow each other from the first on, and the block behind the last of them.
+    fn chain(&self) -> (u64, u32) {
+        let (mut records, mut end, mut previous) = (0, HEADER_BLOCKS, 0);
+        while let Some(found) = self.records.get(&records)
+            && found.is_whole
+            && found.place.previous == previous
+        {
+            (previous, end) = (found.checksum, found.end);
+            records += 1;
+        }
+        (records, end)
+    }
+}
+
+/// Blocks of the log, many of which are read at once.
+struct Window<'a> {
     device: &'a dyn BlockDevice,
     area: &'a Area,
     /// Blocks from `first` on.
-    window: Vec<u8>,
+    bytes: Vec<u8>,
     first: u32,
+    /// Blocks before this one are read one by one: not all of them can be read.
+    singly_before: u32,
 }
 
-impl Scan<'_> {
-    /// A block of the log; none after its end.
-    fn block(&mut self, at: u32) -> io::Result<Option<&[u8]>> {
+impl Window<'_> {
+    /// A block of the log.
+    fn block(&mut self, at: u32) -> io::Result<&[u8]> {
         let block_bytes = self.area.block_bytes;
-        let held = (self.window.len() / block_bytes) as u32;
-        if at >= self.area.blocks {
-            return Ok(None);
-        }
+        let held = (self.bytes.len() / block_bytes) as u32;
         if !(self.first..self.first + held).contains(&at) {
-            // One of them that cannot be read need not be one that is wanted.
-            let window = self.blocks(at, WINDOW_BLOCKS.min(self.area.blocks - at));
-            self.window = window.or_else(|_| self.blocks(at, 1))?;
-            self.first = at;
+            let many = ((REQUEST_BYTES_MAX / block_bytes) as u32).min(self.area.blocks - at);
+            let blocks = if at < self.singly_before { 1 } else { many.max(1) };
+            let read = self.read(at, blocks);
+            if read.is_err() && blocks > 1 {
+                self.singly_before = at + blocks;
+                return self.block(at);
+            }
+            (self.bytes, self.first) = (read?, at);
         }
         let start = (at - self.first) as usize * block_bytes;
-        Ok(self.window.get(start..start + block_bytes))
+        Ok(&self.bytes[start..start + block_bytes])
     }
 
-    fn blocks(&self, at: u32, blocks: u32) -> io::Result<Vec<u8>> {
+    fn read(&self, at: u32, blocks: u32) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; blocks as usize * self.area.block_bytes];
         self.device.read_at(self.area.offset(at), &mut bytes)?;
         Ok(bytes)
     }
 
-    fn header_at(&mut self, at: u32) -> Option<Header> {
+    fn header(&mut self, at: u32) -> Option<Header> {
         let area = self.area;
         let is_own = |header: &Header| header.blocks == area.blocks && header.uuid == area.uuid;
-        Header::decode(self.block(at).ok()??, area.checksum).filter(is_own)
+        Header::decode(self.block(at).ok()?, area.checksum).filter(is_own)
     }
 
-    /// The record that belongs at a place, if it begins here or behind a gap, and all of it is whole.
-    fn record_from(&mut self, at: u32, place: Place) -> io::Result<Option<Found>> {
-        let mut unreadable = None;
-        for at in at..=at.saturating_add(self.area.gap_max) {
-            match self.record_at(at, place) {
-                Ok(None) => {}
-                Err(error) => unreadable = Some(error),
-                found => return found,
-            }
-        }
-        unreadable.map_or(Ok(None), Err)
-    }
-
-    fn record_at(&mut self, at: u32, place: Place) -> io::Result<Option<Found>> {
+    /// The images of a record whose first block lies here; none if one is not whole.
+    fn images(&mut self, at: u32, record: &Record) -> Option<Vec<(u64, Arc<[u8]>)>> {
         let area = self.area;
-        let Some(block) = self.block(at)? else { return Ok(None) };
-        let Some((record, checksum)) = Record::decode(block, area.checksum) else {
-            return Ok(None);
-        };
-        let is_home = |entry: &Entry| area.is_home(entry.block.0, area.volume_blocks);
-        let is_next = record.place == place && record.entries.iter().all(is_home);
-        if !is_next {
-            return Ok(None);
+        if at as usize + record.entries.len() >= area.blocks as usize {
+            return None;
         }
-        let mut images = Images::new();
-        for (image, entry) in (at + 1..).zip(&record.entries) {
-            match self.block(image)? {
-                Some(image) if image_checksum(image) == entry.checksum => {
-                    images.insert(entry.block.0 * area.block_bytes as u64, Arc::from(image));
-                }
-                _ => return Ok(None),
-            }
-        }
-        Ok(Some(Found { checksum, images, end: at + 1 + record.entries.len() as u32 }))
-    }
-
-    /// Whether a record lies behind a place that comes after the one which should be there: behind a gap,
-    /// the longest record and another gap at most.
-    fn is_followed(&mut self, at: u32, place: Place) -> bool {
-        let Area { gap_max, checksum, .. } = *self.area;
-        let end = at.saturating_add(2 + self.area.images_max() + 2 * gap_max);
-        (at..end.min(self.area.blocks)).any(|at| {
-            let block = self.block(at).ok().flatten();
-            let record = block.and_then(|block| Record::decode(block, checksum));
-            record.is_some_and(|(record, _)| {
-                record.place.era == place.era && record.place.sequence > place.sequence
-            })
-        })
+        let images = (at + 1..).zip(&record.entries).map(|(at, entry)| {
+            let image = self.block(at).ok()?;
+            let is_right = area.is_home(entry.block.0, area.volume_blocks)
+                && image_checksum(image) == entry.checksum;
+            is_right.then(|| (entry.block.0 * area.block_bytes as u64, Arc::from(image)))
+        });
+        images.collect()
     }
 }

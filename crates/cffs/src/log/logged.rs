@@ -9,11 +9,12 @@ use parking_lot::{Mutex, RwLock};
 
 use super::area::{Area, Images};
 use super::gaps::Gaps;
+use super::space::Space;
 use super::{REQUEST_BYTES_MAX, load};
 use crate::device::{BlockDevice, Geometry, LogState, LogStats};
 use crate::error::Corruption;
 use crate::format::Superblock;
-use crate::format::log::{Entry, HEADER_BLOCKS, Header, Place, Record, image_checksum};
+use crate::format::log::{Entry, Header, Place, Record, image_checksum};
 use crate::format::superblock::{LogFlags, SUPERBLOCK_BYTES, State};
 use crate::units::BlockNo;
 
@@ -45,8 +46,7 @@ struct Writer {
     header: Header,
     /// Whether the header is on the device, and so records may follow it.
     has_begun: bool,
-    /// The first block of the log that has no record.
-    next: u32,
+    space: Space,
     place: Place,
     gaps: Gaps,
 }
@@ -57,7 +57,7 @@ impl Writer {
         self.header = header;
         self.has_begun = true;
         self.place = Place { era: header.era, sequence: 0, previous: 0 };
-        self.next = HEADER_BLOCKS;
+        self.space.clear();
     }
 }
 
@@ -78,11 +78,12 @@ impl<D: BlockDevice> LoggedDevice<D> {
         superblock: &Superblock,
     ) -> (Self, Option<Corruption>) {
         let area = Area::of(superblock);
-        let mut loaded = load::load(medium.as_deref().unwrap_or(&inner), &area);
         let is_unused = superblock.log.flags.contains(LogFlags::UNUSED);
-        if is_unused {
-            loaded.images.clear();
-        }
+        // The log of a clean volume was made empty, and nothing followed, not even in part: no record is
+        // written before the volume is marked as in use.
+        let is_clean = is_clean(&inner);
+        let log = medium.as_deref().unwrap_or(&inner);
+        let loaded = load::load(log, &area, !is_clean && !is_unused);
         // Without a header nothing says which eras there were, so no record can be distinguished from one
         // of long ago.
         let state = match loaded.header {
@@ -94,9 +95,6 @@ impl<D: BlockDevice> LoggedDevice<D> {
         let stats =
             LogStats { state, live_bytes, live_bytes_max: live_bytes, ..LogStats::default() };
         let header = loaded.header.unwrap_or(area.header(0));
-        // The log of a clean volume was made empty, and nothing followed, not even in part: no record is
-        // written before the volume is marked as in use. So the era goes on.
-        let is_fresh = is_clean(&inner) && !is_unused && loaded.is_untouched;
         let device = LoggedDevice {
             inner,
             medium,
@@ -105,8 +103,8 @@ impl<D: BlockDevice> LoggedDevice<D> {
             live: RwLock::new(loaded.images),
             writer: Mutex::new(Writer {
                 header,
-                has_begun: is_fresh,
-                next: HEADER_BLOCKS,
+                has_begun: is_clean && !is_unused && loaded.is_twice,
+                space: Space::new(&area),
                 place: Place { era: header.era, sequence: 0, previous: 0 },
                 gaps: Gaps::new(area.gap_max),
             }),
@@ -342,10 +340,11 @@ impl<D: BlockDevice> LoggedDevice<D> {
         }
     }
 
+    /// Writes a record at a place, which is a gap behind the last record or is not.
     fn write_record(
         &self,
         writer: &mut Writer,
-        gap: u32,
+        (at, is_behind): (u32, bool),
         blocks: &[(u64, &[u8])],
     ) -> io::Result<bool> {
         let mut flushes = 1;
@@ -353,8 +352,6 @@ impl<D: BlockDevice> LoggedDevice<D> {
             self.flush()?;
             flushes += 1;
         }
-        let is_behind = flushes == 1 && writer.next > HEADER_BLOCKS;
-        let at = writer.next + gap;
         let began = self.elapsed();
         let (head, checksum) = self.record(writer, blocks);
         let images = blocks.iter().map(|(_, image)| IoSlice::new(image));
@@ -372,10 +369,10 @@ impl<D: BlockDevice> LoggedDevice<D> {
         if self.medium.is_none() {
             self.flush()?;
         }
-        if is_behind {
+        if is_behind && flushes == 1 {
             writer.gaps.took(self.elapsed().saturating_sub(began));
         }
-        writer.next = at + 1 + blocks.len() as u32;
+        writer.space.take(at, 1 + blocks.len() as u32);
         writer.place =
             Place { sequence: writer.place.sequence + 1, previous: checksum, ..writer.place };
         let live_blocks = {
@@ -513,22 +510,21 @@ impl<D: BlockDevice> BlockDevice for LoggedDevice<D> {
             }
         }
         let live_bytes = (self.live.read().len() + blocks.len()) * self.area.block_bytes;
-        let mut gap = self.gap(writer);
-        let has_room =
-            |writer: &Writer, gap| writer.next + gap + 1 + blocks.len() as u32 <= self.area.blocks;
-        let is_full = !has_room(writer, gap);
-        let is_full = is_full || live_bytes > LIVE_BYTES_MAX;
-        if !writer.has_begun || is_full {
-            match is_full {
-                true => self.drain_for_writer(writer, |stats| &mut stats.drains_full)?,
-                false => self.drain(writer)?,
+        let place = |writer: &Writer| {
+            let gap = self.gap(writer);
+            let at = writer.space.place(gap, 1 + blocks.len() as u32)?;
+            Some((at, writer.space.is_behind(at, gap)))
+        };
+        let mut at = place(writer).filter(|_| live_bytes <= LIVE_BYTES_MAX);
+        if !writer.has_begun || at.is_none() {
+            match at {
+                None => self.drain_for_writer(writer, |stats| &mut stats.drains_full)?,
+                Some(_) => self.drain(writer)?,
             }
-            gap = Some(self.gap(writer)).filter(|gap| has_room(writer, *gap)).unwrap_or(0);
-            if self.state() != LogState::On {
-                return Ok(false);
-            }
+            at = place(writer);
         }
-        let is_written = self.write_record(writer, gap, blocks)?;
+        let Some(at) = at.filter(|_| self.state() == LogState::On) else { return Ok(false) };
+        let is_written = self.write_record(writer, at, blocks)?;
         if is_written {
             self.stats.lock().commits.add(self.elapsed().saturating_sub(began));
         }

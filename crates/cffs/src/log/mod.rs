@@ -40,6 +40,7 @@ mod area;
 mod gaps;
 mod load;
 mod logged;
+mod space;
 #[cfg(test)]
 mod tests;
 

@@ -256,7 +256,7 @@ pub(super) fn place_log(superblock: &mut Superblock, bytes: u64, cg: CgIndex) ->
     superblock.log = LogArea {
         start: start.0,
         blocks: blocks as u32,
-        flags: LogFlags::GAPS,
+        flags: LogFlags::GAPS | LogFlags::LAPS,
         ..LogArea::default()
     };
     Ok(())
@@ -290,7 +290,7 @@ pub(super) fn place_external_log(
     superblock.log = LogArea {
         start: 0,
         blocks: wanted as u32,
-        flags: LogFlags::EXTERNAL | LogFlags::GAPS,
+        flags: LogFlags::EXTERNAL | LogFlags::GAPS | LogFlags::LAPS,
         uuid: uuid::Uuid::new_v4().into_bytes(),
     };
     Ok(())

@@ -123,6 +123,8 @@ bitflags::bitflags! {
         const UNUSED = 1 << 1;
         /// Records need not follow each other without a gap.
         const GAPS = 1 << 2;
+        /// Records may lie in any order.
+        const LAPS = 1 << 3;
     }
 }
 

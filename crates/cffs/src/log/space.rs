@@ -1,0 +1,86 @@
+//! Where in the log the next record goes.
+//!
+//! Gaps leave most of the log free when its end is reached, so the next records go between those that are
+//! there, lap after lap: each a gap behind the last one, or a little further, where there is room.
+//!
+//! ```text
+//!   first lap:  0 · · · · 1 · · · · 2 · · · · 3 · · · ·
+//!   second:     0 4 · · · 1 5 · · · 2 6 · · · 3 7 · · ·
+//! ```
+
+use std::collections::BTreeMap;
+
+use super::area::Area;
+use crate::format::log::HEADER_BLOCKS;
+
+#[cfg(test)]
+mod tests;
+
+/// Which blocks of the log have records of its era.
+pub(super) struct Space {
+    /// The blocks from where to where, each run with its neighbours.
+    taken: BTreeMap<u32, u32>,
+    /// The block behind the last record.
+    next: u32,
+    blocks: u32,
+    /// How far behind the gap a record may go. What lies further would take longer than going home.
+    detour_max: u32,
+    has_laps: bool,
+}
+
+impl Space {
+    /// A log without records.
+    pub fn new(area: &Area) -> Space {
+        Space {
+            taken: BTreeMap::new(),
+            next: HEADER_BLOCKS,
+            blocks: area.blocks,
+            detour_max: area.gap_max,
+            has_laps: area.has_laps,
+        }
+    }
+
+    /// Drops all records.
+    pub fn clear(&mut self) {
+        self.taken.clear();
+        self.next = HEADER_BLOCKS;
+    }
+
+    /// Where a record of so many blocks goes; none if there is no room for it.
+    pub fn place(&self, gap: u32, len: u32) -> Option<u32> {
+        let ahead = self.room_from(self.next + gap, len);
+        let may_go_back = self.has_laps || self.taken.is_empty();
+        ahead.or_else(|| self.room_from(HEADER_BLOCKS, len).filter(|_| may_go_back))
+    }
+
+    /// Whether a place is behind the last record, with just the gap between them.
+    pub fn is_behind(&self, at: u32, gap: u32) -> bool {
+        !self.taken.is_empty() && at == self.next + gap
+    }
+
+    /// Notes a record.
+    pub fn take(&mut self, at: u32, len: u32) {
+        let (mut from, mut to) = (at, at + len);
+        if let Some((before, end)) = self.taken.range(..at).next_back()
+            && *end == at
+        {
+            from = *before;
+        }
+        if let Some(end) = self.taken.remove(&to) {
+            to = end;
+        }
+        self.taken.insert(from, to);
+        self.next = at + len;
+    }
+
+    /// The first place with room from here on, if that is not far.
+    fn room_from(&self, from: u32, len: u32) -> Option<u32> {
+        let mut at = from;
+        while let Some((_, end)) =
+            self.taken.range(..at + len).next_back().filter(|run| *run.1 > at)
+        {
+            at = *end;
+        }
+        (at - from <= self.detour_max && at + len <= self.blocks).then_some(at)
+    }
+}
