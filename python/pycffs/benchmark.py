@@ -9,8 +9,8 @@ the requests that the disk saw.
 
 Then an epoch of a set that is twice as large as the memory of the process that reads it, which a memory
 cgroup limits, beside ext4 alone, with MALLOC_ARENA_MAX=1 for both. There an image is read in batches as above
-and in batches of an eighth of the memory, as by a loader that knows its order far ahead; where 256 files are
-more than that, in those alone.
+and in batches of a quarter of the memory, as by a loader that knows its order far ahead, which `epoch` in
+examples/dataset.py is; where 256 files are more than that, in those alone.
 
 What the disk has not given after some seconds is not waited for: the rate and the requests are those until
 then, marked with a star. The first files also fetch what later ones need, as inodes and what was read ahead,
@@ -363,7 +363,7 @@ def limited_epoch(disk, memory_bytes, kind, at, files, size, threads, batch, sec
 
 def measure_epochs(disk, size, memory_bytes, seconds_max):
     files = 2 * memory_bytes // size
-    far = memory_bytes // 8 // size
+    far = memory_bytes // 4 // size
     near = min(BATCH, far)
     print(f"\nan epoch of {files} files of {size >> 10} KiB with {memory_bytes >> 20} MiB, files per second")
     print(f"{'':24}{'1 thread':>12}{'requests':>9}{'4':>12}{'requests':>9}")

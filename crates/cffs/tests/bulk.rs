@@ -111,7 +111,7 @@ fn read_batches(files: &Files, paths: &[String], batch: usize) {
     }
 }
 
-/// Where all of the volume has room in the cache, batches read the regions around their files whole, and
+/// Where all of the volume has room in the cache, batches read the directories of their files whole, and
 /// those that follow find them; a batch of few files reads little beside them.
 #[test]
 fn batches_of_a_set_that_fits_read_it_once_and_a_few_files_read_little() {
@@ -122,7 +122,8 @@ fn batches_of_a_set_that_fits_read_it_once_and_a_few_files_read_little() {
     let before = device.counts();
     read_batches(&files, &paths, 100);
     let read = device.counts() - before;
-    assert!(read.reads < 100 && read.read_bytes < set_bytes * 4 / 3, "{read:?}");
+    // Regions alone would read a quarter more than the set.
+    assert!(read.reads < 100 && read.read_bytes < set_bytes * 9 / 8, "{read:?}");
     let before = device.counts();
     read_batches(&files, &paths, 100);
     assert_eq!((device.counts() - before).reads, 0, "it was read already");

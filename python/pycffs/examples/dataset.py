@@ -38,12 +38,17 @@ class ImageFiles:
         return self.__dict__ | {"_volume": None}
 
 
-def epoch(files: ImageFiles, batch: int, seed: int) -> Iterator[list[bytes]]:
-    """The batches of an epoch, as a loader with shuffle=True and batch_size=batch makes them."""
+def epoch(files: ImageFiles, batch: int, seed: int, ahead: int = 16) -> Iterator[list[bytes]]:
+    """The batches of an epoch, as a loader with shuffle=True and batch_size=batch makes them.
+
+    Its order is known from the beginning, so `ahead` batches are read at once: the more files a sweep of the
+    device looks for, the nearer to each other they lie. They take memory until they were given out.
+    """
     numbers = list(range(len(files)))
     random.Random(seed).shuffle(numbers)
-    for start in range(0, len(numbers), batch):
-        yield files.__getitems__(numbers[start : start + batch])
+    for start in range(0, len(numbers), batch * ahead):
+        read = files.__getitems__(numbers[start : start + batch * ahead])
+        yield from (read[at : at + batch] for at in range(0, len(read), batch))
 
 
 if __name__ == "__main__":

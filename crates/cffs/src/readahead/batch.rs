@@ -5,15 +5,16 @@
 //!
 //! While the cache still fills, what is guessed evicts nothing, and serves the batches that follow. So until
 //! then a batch is read as if nothing were known of it. Where the cache has room for all that the volume
-//! holds, the regions around the files are read whole instead, since batches that follow will want the rest
-//! of them: as long as that takes no more than twice what the batch alone would.
+//! holds, the directories of the files are read whole instead, or the regions around them, since batches that
+//! follow will want the rest of them: as long as that takes no more than twice what the batch alone would.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::survey::Survey;
+use super::survey::{Listed, Survey};
 use crate::inode::Vnode;
+use crate::units::InodeNo;
 
 /// What the first of these files lack, and how many of them there is room for: one at least.
 pub(super) fn gather(
@@ -22,7 +23,7 @@ pub(super) fn gather(
 ) -> (Vec<Range<u64>>, usize) {
     let tuning = survey.store.cache.tuning();
     if survey.store.cache.resident_bytes() + tuning.plan_room() < tuning.device.cache_bytes {
-        return if fits(survey) { regions_around(survey, files) } else { (Vec::new(), 1) };
+        return if fits(survey) { more_than_these(survey, files) } else { (Vec::new(), 1) };
     }
     let room = tuning.plan_room() / u64::from(survey.store.layout.block_bytes);
     let mut runs: Vec<Range<u64>> = Vec::new();
@@ -53,32 +54,67 @@ fn fits(survey: &Survey<'_>) -> bool {
     used + tuning.plan_room() <= tuning.device.cache_bytes
 }
 
-/// What the regions around these files lack, and how many files there are; nothing if they are few in many
-/// regions, or in memory.
-fn regions_around(
+/// What the directories of these files lack, or else the regions around them, and how many files there are;
+/// nothing if these are few in many directories and regions, or in memory.
+fn more_than_these(
     survey: &Survey<'_>,
     files: impl Iterator<Item = Arc<Vnode>>,
 ) -> (Vec<Range<u64>>, usize) {
-    let region_blocks = survey.reading.batch_region_gaps * survey.gap_blocks();
-    let (mut wanted, mut regions, mut count) = (Vec::new(), BTreeSet::new(), 0);
+    let (mut wanted, mut directories, mut count) = (Vec::new(), BTreeSet::new(), 0);
     for file in files {
-        for run in survey.absent_runs(&file.state.read()) {
-            regions.extend(run.start / region_blocks..run.end.div_ceil(region_blocks));
-            wanted.push(run);
+        let state = file.state.read();
+        let absent = survey.absent_runs_of_whole(&state);
+        if !absent.is_empty() {
+            directories.extend(state.container.map(|container| container.file));
+            wanted.extend(absent);
         }
         count += 1;
     }
-    let whole = |region: u64| {
-        let first = region * region_blocks;
-        survey.absent_of(&(first..survey.store.layout.blocks.min(first + region_blocks)))
-    };
-    let around = survey.merged(regions.into_iter().filter_map(whole).collect());
-    let alone = survey.merged(wanted);
-    let cost = |runs: &[Range<u64>]| -> u64 {
-        runs.iter().map(|run| run.end - run.start + survey.gap_blocks()).sum()
-    };
-    if cost(&around) > 2 * cost(&alone) {
-        return (Vec::new(), count);
+    let allowed = 2 * cost(survey, &survey.merged(wanted.clone()));
+    let is_worth = |runs: &Vec<Range<u64>>| cost(survey, runs) <= allowed;
+    let more = of_directories(survey, &directories, allowed).filter(is_worth);
+    let more = more.or_else(|| Some(regions_around(survey, &wanted)).filter(is_worth));
+    (more.unwrap_or_default(), count)
+}
+
+/// What reading these runs costs, in blocks: each way to another place is as long as the longest gap that is
+/// read rather than skipped.
+fn cost(survey: &Survey<'_>, runs: &[Range<u64>]) -> u64 {
+    runs.iter().map(|run| run.end - run.start + survey.gap_blocks()).sum()
+}
+
+/// What the files of these directories lack, unless it is more than so many blocks.
+fn of_directories(
+    survey: &Survey<'_>,
+    directories: &BTreeSet<InodeNo>,
+    blocks_max: u64,
+) -> Option<Vec<Range<u64>>> {
+    let mut absent: Vec<Range<u64>> = Vec::new();
+    for dir in directories.iter().filter_map(|ino| survey.store.peek(*ino)) {
+        let dir = dir.state.read();
+        let sectors = survey.store.sector_count(&dir);
+        // What has so many names has as many blocks at least.
+        if u64::from(sectors) > blocks_max {
+            return None;
+        }
+        for file in survey.candidates(&dir, 0..sectors, Listed::Files) {
+            absent.extend(file.blocks.iter().filter_map(|run| survey.absent_of_whole(run)));
+        }
+        if absent.iter().map(|run| run.end - run.start).sum::<u64>() > blocks_max {
+            return None;
+        }
     }
-    (around, count)
+    Some(survey.merged(absent))
+}
+
+/// What the regions around these runs lack.
+fn regions_around(survey: &Survey<'_>, wanted: &[Range<u64>]) -> Vec<Range<u64>> {
+    let blocks = survey.reading.batch_region_gaps * survey.gap_blocks();
+    let around = |run: &Range<u64>| run.start / blocks..run.end.div_ceil(blocks);
+    let whole = |region: u64| {
+        let first = region * blocks;
+        survey.absent_of(&(first..survey.store.layout.blocks.min(first + blocks)))
+    };
+    let regions: BTreeSet<u64> = wanted.iter().flat_map(around).collect();
+    survey.merged(regions.into_iter().filter_map(whole).collect())
 }

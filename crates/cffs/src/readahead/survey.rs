@@ -49,13 +49,12 @@ impl<'a> Survey<'a> {
 
     /// What a file's contents lack in memory, run by run; nothing if they are much.
     pub(super) fn absent_runs(&self, file: &VnodeState) -> Vec<Range<u64>> {
-        match file.inode.map() {
-            Some(map) if file.inode.size <= self.reading.planned_file_bytes_max => {
-                let runs = map.iter().filter(|extent| !extent.unwritten);
-                runs.filter_map(|extent| self.absent_of(&self.blocks_under(*extent))).collect()
-            }
-            _ => Vec::new(),
-        }
+        self.runs_of(file).filter_map(|run| self.absent_of(&run)).collect()
+    }
+
+    /// The same of a file of which nothing was evicted.
+    pub(super) fn absent_runs_of_whole(&self, file: &VnodeState) -> Vec<Range<u64>> {
+        self.runs_of(file).filter_map(|run| self.absent_of_whole(&run)).collect()
     }
 
     /// The part of a run that is neither in memory nor in flight, from the first such block to the last.
@@ -64,6 +63,14 @@ impl<'a> Survey<'a> {
         let first = run.clone().find(absent)?;
         let last = run.clone().rev().find(absent)?;
         Some(first..last + 1)
+    }
+
+    /// The same of a run of which nothing was evicted: since what is in memory was read run by run, one of
+    /// which both ends are there is there as a whole.
+    pub(super) fn absent_of_whole(&self, run: &Range<u64>) -> Option<Range<u64>> {
+        let claims = |block| self.store.cache.claims(BlockNo(block));
+        let is_there = run.is_empty() || claims(run.start) && claims(run.end - 1);
+        if is_there { None } else { self.absent_of(run) }
     }
 
     /// The longest gap in blocks that is read rather than skipped.
@@ -151,6 +158,13 @@ impl<'a> Survey<'a> {
             return Some(map.iter().copied().filter_map(of_extent).collect());
         }
         Some(Extent::decode_list(record.data).filter_map(of_extent).collect())
+    }
+
+    /// Where the contents of a file lie that is in use; nothing if they are much.
+    fn runs_of(&self, file: &VnodeState) -> impl Iterator<Item = Range<u64>> {
+        let is_small = file.inode.size <= self.reading.planned_file_bytes_max;
+        let extents = file.inode.map().filter(|_| is_small).into_iter().flat_map(|map| map.iter());
+        extents.filter(|extent| !extent.unwritten).map(|extent| self.blocks_under(*extent))
     }
 
     fn blocks_under(&self, extent: Extent) -> Range<u64> {
