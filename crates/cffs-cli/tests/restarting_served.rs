@@ -15,6 +15,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use cffs_serve::fuse::control::{self, Question};
 use harness::{CFFS, Scratch, can_mount, fail, install, install_script, succeed};
 use nfs::{Call, Client, NO_ENTRY, OK, entry, made, status, verifier};
 
@@ -202,6 +203,35 @@ fn a_reply_that_was_lost_before_a_restart_comes_after_it() {
         assert_eq!(status(&client.make(&remove)), OK, "round {round}");
         let another = client.prepare(REMOVE, entry(&root, "f"));
         assert_eq!(status(&client.make(&another)), NO_ENTRY, "another call is another call");
+    }
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+/// Whoever runs the command may end it when it has begun, and nobody use the mount.
+#[test]
+fn clients_are_served_on_though_the_command_is_gone() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let port = mount_with(&scratch, Path::new(CFFS), &[]);
+    let started = |dir: &Path| control::identity(dir).expect("mounted").started;
+    let root = Client::new(port, 0).mount("/").expect("exported");
+    let dir = scratch.mountpoint();
+    for round in 0..3 {
+        let before = started(&dir);
+        let mut client = Client::new(port, (round + 1) << 8);
+        let made = client.prepare(MAKE_DIR, |w| {
+            entry(&root, &format!("d{round}"))(w);
+            (0..6).for_each(|_| w.u32(0));
+        });
+        // All that the command does before it waits.
+        let answer = control::ask(&dir, Question::Restart).expect("answered");
+        assert_eq!(answer["refused"], serde_json::Value::Null, "{answer}");
+        let results = client.make_once(&made).expect("the new program answers");
+        assert_eq!(status(&results), OK, "round {round}");
+        assert_ne!(started(&dir), before, "another program has answered");
     }
     scratch.umount();
     scratch.assert_clean();

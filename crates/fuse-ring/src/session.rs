@@ -33,6 +33,7 @@ use crate::protocol::{Granted, Wishes};
 use crate::transport::dev::{self, Buffers};
 use crate::transport::device::Device;
 use crate::transport::lane::{self, Lane};
+use crate::transport::readers::Readers;
 use crate::transport::seats;
 use crate::transport::uring::Worker;
 use crate::{Handler, MountOptions, Notifier, Unmount, mount};
@@ -309,28 +310,32 @@ impl<H: Handler> Session<H> {
             clones.push(self.device.try_clone()?);
         }
         let (seats, lane) = (&self.suspension.seats, &Lane::default());
-        let end = move || {
-            seats.end();
-            lane.end();
-        };
+        let reading = &Readers::new()?;
         let readers = std::iter::once(&*self.device).chain(&clones).map(Some);
         let waiters = std::iter::repeat_n(None, lane::THREADS);
         let work = readers.chain(waiters).map(|reads| {
             move || match reads {
                 Some(device) => {
                     let mut buffers = Buffers::new(payload_len)?;
+                    let _reader = reading.enter();
                     let served = dev::serve(&self.dispatcher, device, &mut buffers, seats, lane);
-                    end();
+                    seats.end();
                     served
                 }
                 None => lane.serve(&self.dispatcher),
             }
         });
-        // The other threads wait in the kernel, where only the end of the connection wakes them.
-        run_all("fuse-dev", work, || {
+        let give_up = || {
             let _ = self.mounted.abandon();
-            end();
-        })
+            seats.end();
+        };
+        // The lane goes last: a thread that still reads may get something for it.
+        let end = || {
+            seats.wait_for_end();
+            reading.recall();
+            lane.end();
+        };
+        run_all("fuse-dev", work, give_up, end)
     }
 
     fn serve_uring(&self, workers: Vec<Worker>) -> io::Result<()> {
@@ -353,16 +358,18 @@ impl<H: Handler> Session<H> {
                 (None, None) => Ok(()),
             })
         });
-        run_all("fuse-ring", work, || signal(&stop))
+        run_all("fuse-ring", work, || signal(&stop), || ())
     }
 }
 
 /// Runs each piece of work on a thread of its own until all are done. When one fails, or cannot be
-/// started, `give_up` is called to end the others. Returns the first error.
+/// started, `give_up` is called to end the others. `meanwhile` runs on this thread. Returns the first
+/// error.
 fn run_all<W>(
     name: &str,
     work: impl Iterator<Item = W>,
     give_up: impl Fn() + Sync,
+    meanwhile: impl FnOnce(),
 ) -> io::Result<()>
 where
     W: FnOnce() -> io::Result<()> + Send,
@@ -386,6 +393,7 @@ where
                 }
             }
         }
+        meanwhile();
         for thread in running {
             let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("panicked")));
             result = result.and(ended);

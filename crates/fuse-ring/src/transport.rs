@@ -3,6 +3,7 @@
 //! - [`dev`]: reads and writes on `/dev/fuse`.
 //! - [`answer`]: a message of it, from its frame to the reply.
 //! - [`seats`]: which threads read it, and which are spares.
+//! - [`readers`]: how they are called back from the kernel.
 //! - [`lane`]: beside it, threads for requests that wait for the device.
 //! - [`uring`]: a queue per core, on io_uring.
 //! - [`device`]: the device itself, which both need.
@@ -16,5 +17,6 @@ pub(crate) mod dev;
 pub(crate) mod device;
 pub(crate) mod lane;
 pub(crate) mod memory;
+pub(crate) mod readers;
 pub(crate) mod seats;
 pub(crate) mod uring;

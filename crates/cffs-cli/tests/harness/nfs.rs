@@ -69,8 +69,8 @@ impl Client {
     /// who listens at any time.
     pub fn make(&mut self, call: &Call) -> Vec<u8> {
         loop {
-            match self.try_make(call) {
-                Ok(reply) => return results(&reply),
+            match self.make_once(call) {
+                Ok(results) => return results,
                 Err(_) => {
                     self.stream = None;
                     self.repeated += 1;
@@ -79,7 +79,8 @@ impl Client {
         }
     }
 
-    fn try_make(&mut self, call: &Call) -> io::Result<Vec<u8>> {
+    /// The same, but not repeated: it fails if its connection breaks, or nobody answers within a minute.
+    pub fn make_once(&mut self, call: &Call) -> io::Result<Vec<u8>> {
         let stream = self.connected();
         stream.write_all(&call.message)?;
         let mut stream = BufReader::new(stream);
@@ -87,7 +88,7 @@ impl Client {
         stream.read_exact(&mut header)?;
         let reply = record::read(&mut stream, header, LIMITS).map_err(io::Error::other)?;
         assert_eq!(reply[..4], call.message[4..8], "the reply to another call");
-        Ok(reply)
+        Ok(results(&reply))
     }
 
     /// Makes a call, and loses its reply with the connection. Returns when the server has closed that.

@@ -405,7 +405,7 @@ pub fn restart(path: &Path) -> Result<(), AskError> {
     if let Restart { refused: Some(why) } = answer.map_err(|_| AskError::NotMounted)? {
         return refused(why);
     }
-    // Each call takes one thread of the old server out of the kernel; the last one waits for the new.
+    // What the old server does not answer any more waits for the new one.
     loop {
         let now = identity(path)?;
         match (now.restart_failure, now.nfs_failure) {

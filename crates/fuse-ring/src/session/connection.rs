@@ -4,9 +4,8 @@
 //! answers those that it has read. The file system stays mounted: callers wait in the kernel, for the
 //! session that is [resumed](super::Session::resume) on the same connection.
 //!
-//! No request is lost: what was not read stays in the kernel's queue, in its order. A thread that
-//! waits in the kernel for a request notices that the session is suspended after the next one that it has
-//! served, so suspending takes as many requests as there are such threads; calls of `statfs` will do.
+//! No request is lost: what was not read stays in the kernel's queue, in its order. Threads that wait in
+//! the kernel for a request are called back, so that a file system that nobody uses is suspended, too.
 //!
 //! Sessions on io_uring cannot be suspended. Until a ring has gone, the kernel puts requests into its
 //! entries, and nothing takes an entry out of its hands before that; what is in them when the ring goes

@@ -19,7 +19,7 @@ pub(crate) struct Device(OwnedFd);
 pub(crate) enum Received {
     /// A message of this length.
     Message(usize),
-    /// Nothing, because the device was [set not to wait](Device::set_nonblocking).
+    /// Nothing: a signal came, or the device was [set not to wait](Device::set_nonblocking).
     Nothing,
     /// The file system was unmounted or the connection aborted.
     Ended,
@@ -58,15 +58,15 @@ impl Device {
         Ok(fcntl_setfl(&self.0, OFlags::RDWR | OFlags::NONBLOCK)?)
     }
 
-    /// Takes the next message, and waits for it if need be.
+    /// Takes the next message, and waits for it if need be, until a signal comes.
     pub(crate) fn receive(&self, buf: &mut [u8]) -> io::Result<Received> {
         loop {
             match rustix::io::read(&self.0, &mut *buf) {
                 Ok(len) => return Ok(Received::Message(len)),
                 Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(Received::Ended),
                 // `ENOENT`: the request was withdrawn while it was copied.
-                Err(Errno::INTR | Errno::NOENT) => {}
-                Err(Errno::AGAIN) => return Ok(Received::Nothing),
+                Err(Errno::NOENT) => {}
+                Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Nothing),
                 Err(errno) => return Err(errno.into()),
             }
         }

@@ -23,6 +23,8 @@ pub(crate) struct Seats {
     ended: AtomicBool,
     /// A seat is free, or nobody needs one any more.
     changed: Condvar,
+    /// Nothing more is to be served.
+    over: Condvar,
 }
 
 /// A seat, which is free again when this is dropped.
@@ -40,6 +42,7 @@ impl Seats {
             free: Mutex::new(count),
             ended: AtomicBool::new(false),
             changed: Condvar::new(),
+            over: Condvar::new(),
         })
     }
 
@@ -67,6 +70,15 @@ impl Seats {
         self.ended.store(true, Ordering::Relaxed);
         drop(free);
         self.changed.notify_all();
+        self.over.notify_all();
+    }
+
+    /// Waits until nothing more is to be served.
+    pub(crate) fn wait_for_end(&self) {
+        let mut free = self.lock();
+        while !self.ended.load(Ordering::Relaxed) {
+            free = self.over.wait(free).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, usize> {

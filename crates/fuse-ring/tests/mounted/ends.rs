@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::num::NonZeroUsize;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
@@ -161,7 +162,7 @@ fn suspend_and_resume(setup: Setup) {
         let file = file.get_or_insert_with(|| File::create_new(path.join("file")).unwrap());
         file.write_all_at(&[round], round.into()).unwrap();
         suspender.suspend();
-        // The first of them take the threads of the session out of the kernel; the others wait.
+        // The session has answered some of them when it ends; the others wait.
         let callers: Vec<_> = (0..20)
             .map(|caller| {
                 let name = path.join(format!("{round}-{caller}"));
@@ -190,6 +191,37 @@ fn suspend_and_resume(setup: Setup) {
     eventually(|| unmounter.unmount(Unmount::Now).is_ok());
     assert!(matches!(server.join().unwrap().unwrap(), Ended::Unmounted));
     assert_eq!(tree.seen().destroyed, 1);
+}
+
+/// Its threads wait in the kernel for a request; here nobody has any.
+#[test]
+fn a_session_without_callers_is_suspended() {
+    on_dev(|mut setup| {
+        for threads in [1, 2, 40] {
+            setup.config.threads = NonZeroUsize::new(threads);
+            let tree = Tree::default();
+            let (_directory, mut session) = setup.session(tree.clone());
+            let path = session.path().to_owned();
+            for _ in 0..3 {
+                let suspender = session.suspender().unwrap();
+                let server = std::thread::spawn(move || session.serve());
+                fs::write(path.join("file"), "x").unwrap();
+                // Each is back in the kernel.
+                std::thread::sleep(Duration::from_millis(50));
+                suspender.suspend();
+                eventually(|| server.is_finished());
+                let Ended::Suspended(connection) = server.join().unwrap().unwrap() else {
+                    panic!("the session was not suspended");
+                };
+                session = Session::resume(tree.clone(), connection, &setup.config);
+            }
+            let unmounter = session.unmounter();
+            let server = std::thread::spawn(move || session.serve());
+            assert_eq!(fs::read(path.join("file")).unwrap(), b"x");
+            eventually(|| unmounter.unmount(Unmount::Now).is_ok());
+            assert!(matches!(server.join().unwrap().unwrap(), Ended::Unmounted));
+        }
+    });
 }
 
 #[test]
