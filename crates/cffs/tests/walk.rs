@@ -114,20 +114,18 @@ fn what_the_next_directories_have_on_the_way_comes_along() {
     volume.close().expect("closed");
 }
 
-/// Documents of eight files with a hint in common, each file in another directory. To read ahead what these
-/// directories list next would be to read of eight other documents.
-#[test]
-fn a_reader_of_documents_reads_nothing_of_others() {
-    const DOCUMENTS: usize = 160;
-    const PART_BYTES: usize = 16 << 10;
+const DOCUMENTS: usize = 160;
+const PART_BYTES: usize = 16 << 10;
+
+/// Documents of eight files with a hint in common, each file in another directory.
+fn documents() -> (Device, Vec<InodeNo>) {
     let device = formatted();
     let volume = open(&device);
-    let dirs = &make_directories(&volume)[..8];
-    let name = |document: usize| format!("p{document:03}");
+    let dirs = make_directories(&volume)[..8].to_vec();
     for document in 0..DOCUMENTS {
-        for dir in dirs {
-            let file = make(&volume, *dir, name(document), NewKind::Regular);
-            let hint = name(document);
+        for dir in &dirs {
+            let file = make(&volume, *dir, document_name(document), NewKind::Regular);
+            let hint = document_name(document);
             volume
                 .set_xattr(file, b"user.cffs.key", hint.as_bytes(), XattrMode::Create)
                 .expect("hinted");
@@ -135,24 +133,62 @@ fn a_reader_of_documents_reads_nothing_of_others() {
         }
     }
     volume.close().expect("closed");
-    let options =
-        OpenOptions { atime: AtimeMode::Never, cache_bytes: 8 << 20, ..OpenOptions::default() };
-    let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
-    let volume = volume.expect("opened");
+    (device, dirs)
+}
+
+fn document_name(document: usize) -> String {
+    format!("p{document:03}")
+}
+
+/// The requests that reading these files takes, from a cache that does not hold all of them.
+fn reads_of_parts(
+    device: &Device,
+    volume: &Volume,
+    parts: impl Iterator<Item = (InodeNo, usize)>,
+) -> usize {
     let mut buffer = vec![0; PART_BYTES];
     let before = device.counts();
-    for visit in 0..DOCUMENTS / 4 {
-        let document = visit * 67 % DOCUMENTS;
-        for dir in dirs {
-            let file = volume.lookup(*dir, name(document).as_bytes()).expect("there").ino;
-            assert_eq!(volume.read(file, 0, &mut buffer).expect("read"), PART_BYTES);
-            volume.release(file, 1);
-        }
+    for (dir, document) in parts {
+        let file = volume.lookup(dir, document_name(document).as_bytes()).expect("there").ino;
+        assert_eq!(volume.read(file, 0, &mut buffer).expect("read"), PART_BYTES);
+        volume.release(file, 1);
     }
-    let counts = device.counts() - before;
-    let reads = counts.reads as usize * 4;
-    assert!(reads <= DOCUMENTS * 5, "{counts:?} for {} documents", DOCUMENTS / 4);
+    (device.counts() - before).reads as usize
+}
+
+fn open_with_cache(device: &Device, cache_bytes: u64) -> Volume {
+    let options = OpenOptions { atime: AtimeMode::Never, cache_bytes, ..OpenOptions::default() };
+    Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("opened")
+}
+
+/// To read ahead what these directories list next would be to read of eight other documents.
+#[test]
+fn a_reader_of_documents_reads_nothing_of_others() {
+    let (device, dirs) = documents();
+    let volume = open_with_cache(&device, 8 << 20);
+    let visits = (0..DOCUMENTS / 4).map(|visit| visit * 67 % DOCUMENTS);
+    let parts = visits.flat_map(|document| dirs.iter().map(move |dir| (*dir, document)));
+    let reads = reads_of_parts(&device, &volume, parts) * 4;
+    assert!(reads <= DOCUMENTS * 5, "{reads} reads for {DOCUMENTS} documents");
     volume.close().expect("closed");
+}
+
+/// But for a reader in order a plan goes further with each one, and the next directory begins with as much;
+/// never further than the cache has room for, or each plan would drop what the one before has read.
+#[test]
+fn a_scan_of_scattered_files_goes_as_far_as_the_cache_has_room() {
+    let (device, dirs) = documents();
+    for (cache_bytes, first, second) in
+        [(8 << 20, 240, 240), (64 << 20, 240, 360), (256 << 20, 80, 40)]
+    {
+        let volume = open_with_cache(&device, cache_bytes);
+        let scan =
+            |dir| reads_of_parts(&device, &volume, (0..DOCUMENTS).map(|document| (dir, document)));
+        let reads = [scan(dirs[0]), scan(dirs[1])];
+        println!("{reads:?} reads for {DOCUMENTS} files each, with {} MiB", cache_bytes >> 20);
+        assert!(reads[0] <= first && reads[1] <= second, "{reads:?}, {cache_bytes} bytes of cache");
+        volume.close().expect("closed");
+    }
 }
 
 #[test]

@@ -167,3 +167,6 @@ impl Pages {
         dirty
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,9 +21,13 @@ impl Way {
         Way(survey.store.layout.segment_blocks().into())
     }
 
-    /// That of the next plan, if this one was of use: an access at least.
+    /// That of the next plan, if this one was of use: an access at least, and at most what the cache has room
+    /// for. What is read beyond that drops what was read before it, and has to be read again.
     pub(super) fn twice(self, survey: &Survey<'_>) -> Way {
-        Way(self.0.saturating_mul(2).max(survey.gap_blocks()))
+        let block_bytes = u64::from(survey.store.layout.block_bytes);
+        let room = survey.store.cache.tuning().plan_room() / block_bytes;
+        let least = survey.gap_blocks().min(room);
+        Way(self.0.saturating_mul(2).clamp(least, room))
     }
 
     /// Leaves of runs the first one and what is nearest to it, in the order of the device.

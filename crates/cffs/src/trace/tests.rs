@@ -284,6 +284,29 @@ fn attributes_belong_to_those_who_set_them() {
     );
 }
 
+/// A file in many pieces has a tree of extents, which the epoch encodes.
+#[test]
+fn a_tree_of_extents_belongs_to_those_who_changed_the_file() {
+    let of_the_epoch = [1, 400].map(|pieces| {
+        let disk = Disk::new(0);
+        let volume = disk.open();
+        let ino = volume.make(ROOT, b"f", &FILE).expect("made").ino;
+        volume.sync().expect("synced");
+        let (records, _) = disk.record(Detail::Causes, || {
+            as_process(5, || {
+                for piece in 0..pieces {
+                    volume.write(ino, piece * 12_288, &[1; 4096]).expect("written");
+                }
+            });
+            as_process(6, || volume.sync()).expect("synced");
+        });
+        assert!(bytes_of(&records, 5) > 4096 * pieces * u64::from(WHOLE));
+        bytes_of(&records, 6)
+    });
+    // Bitmaps may be a block more.
+    assert!(of_the_epoch[1] < of_the_epoch[0] + 4096 * u64::from(WHOLE), "{of_the_epoch:?}");
+}
+
 #[test]
 fn what_an_epoch_has_written_is_nobodys_in_the_next() {
     let disk = Disk::new(0);

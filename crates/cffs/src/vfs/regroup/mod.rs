@@ -3,8 +3,9 @@
 //! The files of a walk are looked at in *units*: as many, in the order of the walk, as one request reads. A
 //! unit is moved if that makes it twice as cheap to read, counting an access elsewhere as what the
 //! device streams meanwhile (`cost`). It goes into one free run, after the unit before it. If there is no
-//! such run, it stays. A unit that was moved costs the least that it can, so it is not moved again until it
-//! has become twice as expensive: files do not go back and forth.
+//! such run, its halves are units, and their halves, down to what the device streams in the time of an
+//! access; then it stays. What was moved costs less than twice the least that it can, so it is not moved
+//! again until it has become more expensive: files do not go back and forth.
 //!
 //! ```text
 //!   fetch ──▶ │ own ── place │ ──▶ write ──▶ epoch: inodes lead to the new places, the old are free
@@ -264,43 +265,61 @@ impl Regrouping<'_> {
     /// Moves a unit if that is worth it, and begins the next one.
     fn finish(&mut self, unit: &mut Unit) -> Result<ControlFlow<()>> {
         let unit = unit.take();
+        self.mend(unit)
+    }
+
+    /// Moves files if that is worth it: into one run or, where none is so long, into shorter ones.
+    fn mend(&mut self, unit: Unit) -> Result<ControlFlow<()>> {
         let Some((before, after)) = unit.gain(self.options.gain) else {
             return Ok(ControlFlow::Continue(()));
         };
         let moved = match self.options.dry_run {
-            true => unit.files.iter().map(|file| file.bytes).collect(),
+            true => Some(unit.files.iter().map(|file| file.bytes).collect()),
             false => self.move_unit(&unit)?,
         };
-        let Some(moved) = Some(moved).filter(|moved: &Vec<u64>| !moved.is_empty()) else {
-            return Ok((self.watch)(&self.progress));
-        };
-        self.progress.moved_files += moved.len() as u64;
-        self.progress.moved_bytes += moved.iter().sum::<u64>();
-        self.progress.accesses_before += before;
-        self.progress.accesses_after += after;
-        Ok((self.watch)(&self.progress))
+        match moved {
+            Some(moved) => {
+                if !moved.is_empty() {
+                    self.progress.moved_files += moved.len() as u64;
+                    self.progress.moved_bytes += moved.iter().sum::<u64>();
+                    self.progress.accesses_before += before;
+                    self.progress.accesses_after += after;
+                }
+                Ok((self.watch)(&self.progress))
+            }
+            None => match unit.halves() {
+                Ok([first, second]) => match self.mend(first)? {
+                    ControlFlow::Break(()) => Ok(ControlFlow::Break(())),
+                    ControlFlow::Continue(()) => self.mend(second),
+                },
+                Err(unit) => {
+                    self.progress.without_room += unit.files.len() as u64;
+                    Ok((self.watch)(&self.progress))
+                }
+            },
+        }
     }
 
-    /// Moves the files of a unit; returns the bytes of each one that was moved.
-    fn move_unit(&mut self, unit: &Unit) -> Result<Vec<u64>> {
+    /// Moves the files of a unit; returns the bytes of each one that was moved. `None` if there is no free
+    /// run for them.
+    fn move_unit(&mut self, unit: &Unit) -> Result<Option<Vec<u64>>> {
         let volume = self.volume;
         let mut vnodes = Vec::new();
+        let mut lost = 0;
         for file in unit.in_order_of_device() {
             match volume.fetch(file.ino).and_then(|()| volume.vnode(file.ino)) {
                 Ok(vnode) => vnodes.push((file.rank, vnode)),
                 Err(Error::Stale) => {}
-                Err(_) => self.progress.damaged += 1,
+                Err(_) => lost += 1,
             }
         }
         vnodes.sort_unstable_by_key(|(rank, _)| *rank);
         let moved =
             volume.move_together(vnodes.into_iter().map(|(_, vnode)| vnode), unit.fragments)?;
-        let Some(Moved { files, damaged }) = moved else {
-            self.progress.without_room += unit.files.len() as u64;
-            return Ok(Vec::new());
-        };
-        self.progress.damaged += damaged;
-        Ok(files)
+        Ok(moved.map(|Moved { files, damaged }| {
+            self.progress.damaged += lost + damaged;
+            files
+        }))
     }
 }
 

@@ -103,6 +103,13 @@ fn requests(device: &Device) -> u64 {
     layout::survey(device.clone(), InodeNo::ROOT).expect("looked at").requests()
 }
 
+/// The places at which the files of directories below the root lie.
+fn places(device: &Device) -> u64 {
+    let layout = layout::survey(device.clone(), InodeNo::ROOT).expect("looked at");
+    let below = layout.directories.iter().filter(|dir| !dir.path.is_empty());
+    below.map(|dir| dir.places).sum()
+}
+
 fn assert_clean(device: &Device) {
     let options = CheckOptions { force: true, contents: true, ..CheckOptions::default() };
     let report = fsck::check(&**device, &options, &()).expect("checked");
@@ -231,6 +238,38 @@ fn a_full_volume_stays_as_it_is() {
     files.write("/d00/goes-on", b"tiny").expect("the volume stays writable");
     files.close().expect("closed");
     assert_clean(&device);
+}
+
+/// The space of a full volume is in pieces: no run is as long as a unit, but many are worth an access.
+#[test]
+fn where_no_run_is_long_enough_shorter_ones_serve() {
+    let device = made(256 << 20, &MkfsOptions::default());
+    let files = open(&device, false);
+    age(&files);
+    // Three quarters full, and what is free is in pieces of 2.6 MB.
+    let filler = vec![1; 2_600_000];
+    let mut number = 0;
+    while files.write(format!("/filler{number}"), &filler).is_ok() {
+        number += 1;
+    }
+    files.remove_file(format!("/filler{number}")).expect("removed");
+    for number in (0..number).step_by(4) {
+        files.remove_file(format!("/filler{number}")).expect("removed");
+    }
+    files.close().expect("closed");
+    let before = places(&device);
+    let files = open(&device, false);
+    let seen = contents(&files);
+    let first = regroup(files.volume());
+    assert!(contents(&files) == seen, "what a user sees has changed");
+    let again = regroup(files.volume());
+    files.close().expect("closed");
+    assert_clean(&device);
+    let after = places(&device);
+    println!("{before} places before, {after} after; {first:?}, {again:?}");
+    assert!(first.moved_files > FILES as u64, "{first:?}");
+    assert!(after * 2 <= before, "{before} places before, {after} after");
+    assert_eq!(again.moved_files, 0, "{again:?}");
 }
 
 #[test]

@@ -98,6 +98,26 @@ impl Unit {
         Unit { files, fragments, ..*self }
     }
 
+    /// The first files and the others, about as many blocks each; itself if one of them were shorter than
+    /// what the device streams in the time of an access. Longer ones cost less than twice as much to read
+    /// one by one as they would in one run: none of them is moved again as soon as there is such a run.
+    pub fn halves(mut self) -> Result<[Unit; 2], Unit> {
+        let (mut middle, mut first) = (0, 0);
+        for file in &self.files {
+            if first + file.fragments > self.fragments / 2 {
+                break;
+            }
+            (middle, first) = (middle + 1, first + file.fragments);
+        }
+        let second = self.fragments - first;
+        if u64::from(first.min(second)) < self.cost.access * self.per_block {
+            return Err(self);
+        }
+        let files = self.files.split_off(middle);
+        let rest = Unit { files, fragments: second, ..self };
+        Ok([Unit { fragments: first, ..self }, rest])
+    }
+
     /// The accesses that reading the files takes now, and side by side; `None` if that is not `gain` times as
     /// cheap.
     pub fn gain(&self, gain: u64) -> Option<(u64, u64)> {
