@@ -6,6 +6,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{Peer, Transport, run};
@@ -40,6 +41,8 @@ pub struct Volume {
     spec: VolumeSpec,
     cache_bytes: Option<u64>,
     mounted: bool,
+    /// The kernel passes syncfs(2) on to its server, if it has one.
+    passes_syncfs: bool,
     /// The file system's server, if unmounting has to wait for it.
     server: Option<Child>,
     work: PathBuf,
@@ -66,6 +69,7 @@ impl Volume {
             spec,
             cache_bytes: None,
             mounted: false,
+            passes_syncfs: false,
             server: None,
             work,
             device: None,
@@ -80,6 +84,7 @@ impl Volume {
         volume.mount()?;
         fs::create_dir(&volume.work).context("make the directory to work in")?;
         volume.settle()?;
+        volume.passes_syncfs = volume.stats().is_some_and(|stats| has_syncfs(&stats));
         volume.set_free(false);
         Ok(volume)
     }
@@ -115,6 +120,16 @@ impl Volume {
         self.places.path().join("mnt")
     }
 
+    /// What C-FFS counts, if that is what is mounted.
+    fn stats(&self) -> Option<Value> {
+        if !self.spec.peer.is_cffs() {
+            return None;
+        }
+        let mut stats = Command::new(&self.spec.cffs);
+        let output = stats.args(["stats", "--json"]).arg(self.mount_point()).output().ok()?;
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
     /// Where a log lies that has a device of its own.
     fn log(&self) -> PathBuf {
         self.places.path().join("log")
@@ -140,6 +155,11 @@ impl Volume {
     }
 }
 
+/// Whether a server of C-FFS was asked to make everything durable, by what it counts.
+fn has_syncfs(stats: &Value) -> bool {
+    stats["requests"]["syncfs"].as_u64().is_some_and(|count| count > 0)
+}
+
 impl Site for Volume {
     fn root(&self) -> &Path {
         &self.work
@@ -148,8 +168,8 @@ impl Site for Volume {
     fn settle(&self) -> Result<()> {
         let root = File::open(self.mount_point())?;
         rustix::fs::syncfs(&root).context("syncfs")?;
-        if self.spec.peer.is_cffs() {
-            // syncfs(2) writes back what the kernel holds, and does not reach a FUSE server.
+        if self.spec.peer.is_cffs() && !self.passes_syncfs {
+            // Then syncfs(2) writes back what the kernel holds, and nothing more.
             run(Command::new(&self.spec.cffs).arg("sync").arg(self.mount_point()))?;
         }
         Ok(())
@@ -170,13 +190,7 @@ impl Site for Volume {
     }
 
     fn log_home(&self) -> Option<Duration> {
-        if !self.spec.peer.is_cffs() {
-            return None;
-        }
-        let mut stats = Command::new(&self.spec.cffs);
-        let output = stats.args(["stats", "--json"]).arg(self.mount_point()).output().ok()?;
-        let stats: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
-        stats["log"]["drain_us"].as_u64().map(Duration::from_micros)
+        self.stats()?["log"]["drain_us"].as_u64().map(Duration::from_micros)
     }
 
     fn set_free(&self, free: bool) {
@@ -203,3 +217,6 @@ impl Drop for Volume {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
