@@ -167,7 +167,8 @@ class Load(threading.Thread):
 
 
 def crash_under_load(device, rate, seconds):
-    """Serves the device, has clients change it, and kills the server. Returns the rate that was reached."""
+    """Serves the device, has clients change it, and kills the server. Returns the rate that was reached, and
+    the percentage of the blocks in the log that a newer record overtook before they went to their places."""
     port = unused_port()
     server = subprocess.Popen([CFFS, "serve", "--foreground", "--nfs", f"127.0.0.1:{port}", "--export",
                                "/:insecure,no_root_squash", device], stdin=subprocess.DEVNULL,
@@ -187,13 +188,14 @@ def crash_under_load(device, rate, seconds):
             client.start()
         time.sleep(seconds)
         done = sum(client.done for client in clients)
+        overtaken = json.loads(run(CFFS, "stats", "--json", device))["log"]["superseded_percent"]
     finally:
         server.kill()
         server.wait()
     for client in clients:
         client.ended.set()
         client.join()
-    return done / seconds
+    return done / seconds, overtaken
 
 
 def rows(place, sizes, rates, seconds):
@@ -206,17 +208,17 @@ def rows(place, sizes, rates, seconds):
             make_tree(disk.device, files)
             for rate in rates:
                 disk.become("hdd7200")
-                reached = crash_under_load(disk.device, rate, seconds)
+                reached, overtaken = crash_under_load(disk.device, rate, seconds)
                 recovery = disk.measured(CFFS, "fsck", "-p", disk.device)
                 check = disk.measured(CFFS, "fsck", "-f", "-n", disk.device)
                 disk.become("none")
-                yield f"| {files:,} | {rate:,} | {reached:,.0f} | {recovery} | {check} |"
+                yield f"| {files:,} | {rate:,} | {reached:,.0f} | {overtaken:.0f} | {recovery} | {check} |"
 
 
 HEADER = """\
-| files | operations/s asked | reached | recovery: reads | writes | MB read | disk s | s \
+| files | operations/s asked | reached | overtaken % | recovery: reads | writes | MB read | disk s | s \
 | full check: reads | writes | MB read | disk s | s |
-| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 """
 
 
@@ -236,7 +238,8 @@ is served by `cffs serve`. {CLIENTS} clients, each of which waits for its answer
 seconds: half of the operations make files of 4 KiB, a quarter write, and a quarter remove, all durable when
 they are answered. Then the server is killed, and begins anew with cold caches: `cffs fsck -p` is what a start
 does before it serves. Beside it stands a full check of the same volume, `cffs fsck -f -n`. `disk s` is how
-long the disk was busy, `s` what passed in all.
+long the disk was busy, `s` what passed in all. `overtaken` is the part of the blocks written to the log that
+a newer record had in it before they went to their places (`superseded_percent` of `cffs stats`).
 
 """
 
