@@ -30,6 +30,9 @@ pub enum Error {
     /// tries again; nobody outside sees this.
     #[error("the epoch has to end first")]
     EpochNeeded,
+    /// What the caller made a condition of the change does not hold. Nothing has changed.
+    #[error("the condition of the change does not hold")]
+    Unmet,
     /// Damage was met, and the volume is to accept no changes after that.
     #[error("the volume refuses changes since damage was seen: {0}; run cffs fsck on the volume")]
     Damaged(String),

@@ -1,8 +1,9 @@
 //! The procedures on one file: attributes, contents, and what the file system says of itself.
 
+use cffs::error::Error;
 use cffs::format::inode::FileType;
 use cffs::format::{FILE_BYTES_MAX, LINKS_MAX};
-use cffs::vfs::types::SetAttr;
+use cffs::vfs::types::{Attr, SetAttr};
 use nfs_wire::nfs::reply::{self, FsInfo, Written};
 use nfs_wire::nfs::{Access, SetAttributes, Stability, Status, Time};
 use nfs_wire::xdr::Writer;
@@ -50,13 +51,14 @@ impl Request<'_> {
         guard: Option<Time>,
     ) -> Result<(), Status> {
         file.check_writable()?;
-        if guard.is_some_and(|ctime| ctime != translate::time(file.attr.ctime)) {
-            return Err(Status::NotSync);
-        }
         let mut changes = translate::set_attr(changes)?;
         file.check_set_attr(&mut changes)?;
         let volume = &self.exported.volume;
-        volume.set_attr(file.ino(), &changes).map_err(translate::status("setattr"))?;
+        let in_sync = |now: &Attr| guard.is_none_or(|ctime| ctime == translate::time(now.ctime));
+        match volume.provided(in_sync).set_attr(file.ino(), &changes) {
+            Err(Error::Unmet) => return Err(Status::NotSync),
+            set => set.map_err(translate::status("setattr"))?,
+        };
         file.changed(match changes.size {
             None => Change::Attributes(file.ino()),
             Some(size) => Change::Contents(file.ino(), size.min(file.attr.size), None),

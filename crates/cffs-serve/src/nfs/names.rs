@@ -246,8 +246,11 @@ impl Request<'_> {
     fn remove_from(&self, dir: &File<'_>, name: &[u8], is_dir: bool) -> Result<(), Status> {
         check_old_name(name)?;
         dir.check_names()?;
-        let removed = self.check_may_take(dir, name)?;
-        let volume = &self.exported.volume;
+        let removed = self.named(dir, name)?;
+        let volume = self
+            .exported
+            .volume
+            .provided(|dir_now: &Attr, file: &Attr| dir.caller.may_take_from(dir_now, file));
         match is_dir {
             true => volume.remove_dir(dir.ino(), name),
             false => volume.unlink(dir.ino(), name),
@@ -260,9 +263,8 @@ impl Request<'_> {
         dir.durable(&[dir.ino()])
     }
 
-    /// Refuses a caller whom the sticky bit keeps from taking a name. The file that has it, if there is
-    /// one.
-    fn check_may_take(&self, dir: &File<'_>, name: &[u8]) -> Result<Option<Attr>, Status> {
+    /// The file that has a name, if there is one.
+    fn named(&self, dir: &File<'_>, name: &[u8]) -> Result<Option<Attr>, Status> {
         let volume = &self.exported.volume;
         let attr = match volume.lookup(dir.ino(), name) {
             Ok(attr) => attr,
@@ -270,7 +272,7 @@ impl Request<'_> {
             Err(error) => return Err(translate::status("lookup")(error)),
         };
         volume.release(attr.ino, 1);
-        if dir.caller.may_take_from(&dir.attr, &attr) { Ok(Some(attr)) } else { Err(Status::Perm) }
+        Ok(Some(attr))
     }
 
     pub(super) fn rename(&self, w: &mut Writer, from: DirEntry<'_>, to: DirEntry<'_>) {
@@ -303,14 +305,16 @@ impl Request<'_> {
         }
         from.check_names()?;
         to.check_names()?;
-        let moved = self.check_may_take(from, old)?.ok_or(Status::NoEnt)?;
-        let replaced = self.check_may_take(to, new)?;
+        let moved = self.named(from, old)?.ok_or(Status::NoEnt)?;
+        let replaced = self.named(to, new)?;
         if moved.file_type == FileType::Directory && from.ino() != to.ino() {
             // Its entry `..` changes.
             self.file(&from.handle_of(&moved))?.check(WRITE)?;
         }
-        let volume = &self.exported.volume;
-        let has_moved = volume
+        let has_moved = self
+            .exported
+            .volume
+            .provided(|dir: &Attr, file: &Attr| from.caller.may_take_from(dir, file))
             .rename(from.ino(), old, to.ino(), new, RenameMode::Replace)
             .map_err(translate::status("rename"))?;
         from.changed_name(old);

@@ -26,7 +26,7 @@ pub fn status(operation: &'static str) -> impl Fn(Error) -> Status {
             Error::NameTooLong => Status::NameTooLong,
             Error::TooLarge => Status::FBig,
             Error::TooManyLinks => Status::MLink,
-            Error::NotPermitted => Status::Perm,
+            Error::NotPermitted | Error::Unmet => Status::Perm,
             Error::Invalid(_) | Error::Range | Error::Loop => Status::Inval,
             Error::NoAttribute | Error::NoData => Status::NxIo,
             Error::Unsupported(_) | Error::NotSupported => Status::NotSupp,

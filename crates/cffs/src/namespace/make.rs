@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use super::dir::NewEntry;
-use super::{Found, Namespace};
+use super::{Found, MayTake, Namespace};
 use crate::error::{Error, Result};
 use crate::format::LINKS_MAX;
 use crate::format::inode::{FileType, LinkTag, LinkTagKind};
 use crate::format::sector::{self, Body};
-use crate::inode::{Changed, Content, EncodedInode, Inode, Locked, Vnode, body_bytes_max};
+use crate::inode::{
+    Changed, Content, EncodedInode, Inode, Locked, Vnode, VnodeState, body_bytes_max,
+};
 use crate::units::{Container, InodeNo, SectorIndex};
 
 /// How a file loses a name.
@@ -157,40 +159,50 @@ impl Namespace {
 
     /// Takes the name of a file that is no directory. Returns the file; the caller deletes it if it
     /// has no name left and nobody uses it.
-    pub fn unlink(&self, parent: &Arc<Vnode>, name: &[u8]) -> Result<Arc<Vnode>> {
+    pub fn unlink(&self, parent: &Arc<Vnode>, name: &[u8], may: MayTake<'_>) -> Result<Arc<Vnode>> {
         let mut dir = Locked::new(parent);
         self.check_dir(&dir)?;
         let found = self.find(&dir, name)?.ok_or(Error::NotFound)?;
+        let vnode = self.vnode_of(&dir, &found)?;
+        let mut file = Locked::new(&vnode);
+        may(&dir, &file)?;
         if found.file_type == FileType::Directory {
             return Err(Error::IsDirectory);
         }
-        let vnode = self.vnode_of(&dir, &found)?;
-        self.check_names_settled(&vnode)?;
-        self.drop_name(&mut dir, &found, &vnode)?;
+        self.check_names_settled(&file)?;
+        self.drop_name(&mut dir, &found, &mut file)?;
+        drop(file);
         Ok(vnode)
     }
 
     /// Removes an empty directory.
-    pub fn remove_dir(&self, parent: &Arc<Vnode>, name: &[u8]) -> Result<Arc<Vnode>> {
+    pub fn remove_dir(
+        &self,
+        parent: &Arc<Vnode>,
+        name: &[u8],
+        may: MayTake<'_>,
+    ) -> Result<Arc<Vnode>> {
         let mut dir = Locked::new(parent);
         self.check_dir(&dir)?;
         let found = self.find(&dir, name)?.ok_or(Error::NotFound)?;
+        let vnode = self.vnode_of(&dir, &found)?;
+        let mut file = Locked::new(&vnode);
+        may(&dir, &file)?;
         if found.file_type != FileType::Directory {
             return Err(Error::NotDirectory);
         }
-        let vnode = self.vnode_of(&dir, &found)?;
-        self.check_can_go(&vnode.state.read())?;
-        self.check_names_settled(&vnode)?;
-        self.drop_name(&mut dir, &found, &vnode)?;
+        self.check_can_go(&file)?;
+        self.check_names_settled(&file)?;
+        self.drop_name(&mut dir, &found, &mut file)?;
+        drop(file);
         Ok(vnode)
     }
 
-    fn drop_name(&self, dir: &mut Locked<'_>, found: &Found, vnode: &Arc<Vnode>) -> Result<()> {
-        let mut file = Locked::new(vnode);
+    fn drop_name(&self, dir: &mut Locked<'_>, found: &Found, file: &mut Locked<'_>) -> Result<()> {
         let deferred = found.reference.is_some() && file.durable.is_some();
         self.remove_entry(dir, found.sector, found.slot, found.hash, deferred)?;
         let place = Container { file: dir.inode.ino, sector: found.sector };
-        self.name_gone(&mut file, found, place, Loss::Removed)?;
+        self.name_gone(file, found, place, Loss::Removed)?;
         if file.inode.is_dir() {
             dir.inode.nlink = dir.inode.nlink.saturating_sub(1);
         }
@@ -243,9 +255,12 @@ impl Namespace {
 
     /// Fails if the file lost or exchanged a name in the open epoch, and lies in the external table
     /// on the device: recovery completes one such change of a file, not several.
-    pub(super) fn check_names_settled(&self, vnode: &Arc<Vnode>) -> Result<()> {
-        let lost = vnode.state.read().motion.lost_name;
-        if lost == Some(self.store.epoch()) { Err(Error::EpochNeeded) } else { Ok(()) }
+    pub(super) fn check_names_settled(&self, file: &VnodeState) -> Result<()> {
+        if file.motion.lost_name == Some(self.store.epoch()) {
+            Err(Error::EpochNeeded)
+        } else {
+            Ok(())
+        }
     }
 
     /// Notes that a name of the file is in motion, if recovery would have to find out which.
@@ -278,7 +293,7 @@ impl Namespace {
             }
         }
         // A crash must not take the new name for the one that is in motion.
-        self.check_names_settled(vnode)?;
+        self.check_names_settled(&vnode.state.read())?;
         let (nlink, container) = {
             let file = vnode.state.read();
             if file.inode.is_dir() {

@@ -34,6 +34,9 @@ use crate::inode::{Store, Vnode, VnodeState};
 use crate::units::{Container, EpochNo, InodeNo};
 use recent::RecentNames;
 
+/// What has to hold of a directory, and of a file that is to lose its name there, both locked.
+pub type MayTake<'a> = &'a dyn Fn(&VnodeState, &VnodeState) -> Result<()>;
+
 /// The names of a volume.
 pub struct Namespace {
     /// The inodes that have them.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::dir::NewEntry;
 use super::make::Loss;
-use super::{Found, Namespace};
+use super::{Found, MayTake, Namespace};
 use crate::error::{Corruption, Error, Result};
 use crate::format::LINKS_MAX;
 use crate::format::inode::{FileType, LinkTag, LinkTagKind};
@@ -48,26 +48,32 @@ struct Ends {
 }
 
 impl Namespace {
-    fn ends(&self, names: &Names<'_>) -> Result<Ends> {
+    fn ends(&self, names: &Names<'_>, may: MayTake<'_>) -> Result<Ends> {
         self.hash(names.new_name)?;
         let (source, source_vnode) = {
             let from = names.from.state.read();
             self.check_dir(&from)?;
             let found = self.find(&from, names.name)?.ok_or(Error::NotFound)?;
-            (found, self.vnode_of(&from, &found)?)
+            let vnode = self.vnode_of(&from, &found)?;
+            may(&from, &vnode.state.read())?;
+            (found, vnode)
         };
         let to = names.to.state.read();
         self.check_dir(&to)?;
         let target = match self.find(&to, names.new_name)? {
-            Some(found) => Some((found, self.vnode_of(&to, &found)?)),
+            Some(found) => {
+                let vnode = self.vnode_of(&to, &found)?;
+                may(&to, &vnode.state.read())?;
+                Some((found, vnode))
+            }
             None => None,
         };
         Ok(Ends { source, source_vnode, target })
     }
 
     /// Gives a file a new name in place of its old one. No other change is under way.
-    pub fn rename(&self, names: &Names<'_>, no_replace: bool) -> Result<Renamed> {
-        let Ends { source, source_vnode, target } = self.ends(names)?;
+    pub fn rename(&self, names: &Names<'_>, no_replace: bool, may: MayTake<'_>) -> Result<Renamed> {
+        let Ends { source, source_vnode, target } = self.ends(names, may)?;
         if no_replace && target.is_some() {
             return Err(Error::Exists);
         }
@@ -75,7 +81,7 @@ impl Namespace {
         if moves_dir {
             self.check_not_below(names.to, source.ino)?;
         }
-        self.check_names_settled(&source_vnode)?;
+        self.check_names_settled(&source_vnode.state.read())?;
         // Recovery knows one place that the inode came from, the one on the device; it could not
         // know which of two names in between the inode took from another file.
         if is_moved(&source_vnode) {
@@ -85,7 +91,7 @@ impl Namespace {
             if found.ino == source.ino {
                 return Ok(Renamed { replaced: None, moved: false });
             }
-            self.check_names_settled(vnode)?;
+            self.check_names_settled(&vnode.state.read())?;
             match (moves_dir, found.file_type == FileType::Directory) {
                 (true, false) => return Err(Error::NotDirectory),
                 (false, true) => return Err(Error::IsDirectory),
@@ -356,8 +362,8 @@ impl Namespace {
     /// Swaps the files of two names, and returns whether that changed anything: both may be those of one
     /// file. `None` if not both inodes lie in the external table, where the device has them too: see
     /// [`Namespace::prepare_exchange`]. No other change is under way.
-    pub fn exchange(&self, names: &Names<'_>) -> Result<Option<bool>> {
-        let Ends { source, source_vnode, target } = self.ends(names)?;
+    pub fn exchange(&self, names: &Names<'_>, may: MayTake<'_>) -> Result<Option<bool>> {
+        let Ends { source, source_vnode, target } = self.ends(names, may)?;
         let (target, target_vnode) = target.ok_or(Error::NotFound)?;
         if source.ino == target.ino {
             return Ok(Some(false));
@@ -371,7 +377,7 @@ impl Namespace {
             return Ok(None);
         }
         for vnode in [&source_vnode, &target_vnode] {
-            self.check_names_settled(vnode)?;
+            self.check_names_settled(&vnode.state.read())?;
             // Recovery counts names to see which of the two entries it lacks.
             if self.gained_name(vnode) {
                 return Err(Error::EpochNeeded);
@@ -427,8 +433,8 @@ impl Namespace {
 
     /// Moves the inodes of both names to the external table, so that after an epoch the names can
     /// be swapped by writing two references. False if the device has them there already.
-    pub fn prepare_exchange(&self, names: &Names<'_>) -> Result<bool> {
-        let Ends { source, source_vnode, target } = self.ends(names)?;
+    pub fn prepare_exchange(&self, names: &Names<'_>, may: MayTake<'_>) -> Result<bool> {
+        let Ends { source, source_vnode, target } = self.ends(names, may)?;
         let (target, target_vnode) = target.ok_or(Error::NotFound)?;
         if source.ino == target.ino {
             return Ok(false);

@@ -1,5 +1,6 @@
 //! Attributes of files.
 
+use super::conditions::MayChange;
 use super::data::written;
 use super::{Attr, Protection, SetAttr, SetTime, Unprivileged, Volume, acl, keys};
 use crate::error::{Error, Result};
@@ -68,12 +69,25 @@ impl Volume {
     /// other files that have no contents; `EPERM` if the file is immutable or append-only; those of
     /// [changes](super#errors). If the size was changed and the rest could not be, the size stays.
     pub fn set_attr(&self, ino: InodeNo, changes: &SetAttr) -> Result<Attr> {
+        self.set_attr_if(ino, changes, &|_| Ok(()))
+    }
+
+    pub(super) fn set_attr_if(
+        &self,
+        ino: InodeNo,
+        changes: &SetAttr,
+        may: MayChange<'_>,
+    ) -> Result<Attr> {
         let _op = self.enter(OpKind::SetAttributes, ino);
         self.check_unprotected(ino)?;
         if let Some(size) = changes.size {
-            self.truncate(ino, size)?;
+            self.truncate(ino, size, may)?;
         }
         self.change_inode(ino, |store, file| {
+            // The size is a change of its own, with which the others have begun.
+            if changes.size.is_none() {
+                may(file)?;
+            }
             if changes.permissions.is_some() {
                 store.load_attributes(file)?;
                 // The access ACL follows the mode, in a new place.
@@ -87,7 +101,7 @@ impl Volume {
         })
     }
 
-    fn truncate(&self, ino: InodeNo, size: u64) -> Result<()> {
+    fn truncate(&self, ino: InodeNo, size: u64, may: MayChange<'_>) -> Result<()> {
         if size > FILE_BYTES_MAX {
             return Err(Error::TooLarge);
         }
@@ -97,10 +111,11 @@ impl Volume {
             FileType::Directory => return Err(Error::IsDirectory),
             _ => return Err(Error::Invalid("only a regular file can be truncated")),
         }
-        if self.truncate_inline(ino, size)? {
+        if self.truncate_inline(ino, size, may)? {
             return Ok(());
         }
         self.change_inode(ino, |store, file| {
+            may(file)?;
             store.leave_inline(file)?;
             store.set_size(file, size)?;
             written(store, file);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::conditions::MayChange;
 use super::{AllocateMode, AtimeMode, SeekFor, Volume};
 use crate::alloc::Spender;
 use crate::error::{Error, Result};
@@ -277,7 +278,7 @@ impl Volume {
                 continue;
             };
             let done = self.change(|names| {
-                change_inline(names, vnode, container, |bytes| {
+                change_inline(names, vnode, container, &|_| Ok(()), |bytes| {
                     bytes.resize(bytes.len().max(end as usize), 0);
                     bytes[offset as usize..end as usize].copy_from_slice(data);
                 })
@@ -289,7 +290,12 @@ impl Volume {
     }
 
     /// Sets the size of a file in its inode; false if the contents do not lie or fit there.
-    pub(super) fn truncate_inline(&self, ino: InodeNo, size: u64) -> Result<bool> {
+    pub(super) fn truncate_inline(
+        &self,
+        ino: InodeNo,
+        size: u64,
+        may: MayChange<'_>,
+    ) -> Result<bool> {
         let max = self.store().features.inline_bytes_max as u64;
         let vnode = self.vnode(ino)?;
         loop {
@@ -301,7 +307,7 @@ impl Volume {
                 }
             };
             let done = self.change(|names| {
-                change_inline(names, &vnode, container, |bytes| bytes.resize(size as usize, 0))
+                change_inline(names, &vnode, container, may, |bytes| bytes.resize(size as usize, 0))
             })?;
             if let Some(done) = done {
                 return Ok(done);
@@ -390,6 +396,7 @@ fn change_inline(
     names: &Namespace,
     vnode: &Arc<Vnode>,
     container: Container,
+    may: MayChange<'_>,
     change: impl FnOnce(&mut Vec<u8>),
 ) -> Result<Option<bool>> {
     let store = &names.store;
@@ -399,6 +406,7 @@ fn change_inline(
         return Ok(None);
     }
     let Content::Inline(bytes) = &file.inode.content else { return Ok(Some(false)) };
+    may(&file)?;
     let mut bytes = bytes.clone();
     change(&mut bytes);
     let now = store.clock.now();

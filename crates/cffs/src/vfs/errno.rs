@@ -13,7 +13,7 @@ pub fn errno(error: &Error) -> i32 {
         Error::Unsupported(_) => Errno::OPNOTSUPP,
         Error::Latched(_) | Error::Damaged(_) | Error::ReadOnly => Errno::ROFS,
         Error::InUse(_) => Errno::BUSY,
-        Error::EpochNeeded => Errno::AGAIN,
+        Error::EpochNeeded | Error::Unmet => Errno::AGAIN,
         Error::NoSpace => Errno::NOSPC,
         Error::NotFound => Errno::NOENT,
         Error::Stale => Errno::STALE,

@@ -37,6 +37,7 @@ mod acl;
 mod attributes;
 mod batch;
 mod clean;
+mod conditions;
 mod copy;
 mod damage;
 mod data;
@@ -73,6 +74,7 @@ use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 
+pub use conditions::Provided;
 pub use discard::Trimmed;
 pub use errno::errno;
 pub use explain::{Piece, Placement};

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::format::SYMLINK_BYTES_MAX;
 use crate::format::inode::FileType;
 use crate::inode::{Content, Inode, Locked, Vnode, VnodeState};
-use crate::namespace::{Names, Namespace};
+use crate::namespace::{MayTake, Names, Namespace};
 use crate::trace::OpKind;
 use crate::units::InodeNo;
 
@@ -174,7 +174,7 @@ impl Volume {
             };
             let vnode = names.create(&parent, name, build)?;
             if let Err(error) = self.fill_long_target(&vnode, new) {
-                names.unlink(&parent, name)?;
+                names.unlink(&parent, name, &|_, _| Ok(()))?;
                 names.store.destroy(&mut Locked::new(&vnode))?;
                 return Err(error);
             }
@@ -331,11 +331,15 @@ impl Volume {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn unlink(&self, dir: InodeNo, name: &[u8]) -> Result<()> {
+        self.unlink_if(dir, name, &|_, _| Ok(()))
+    }
+
+    pub(super) fn unlink_if(&self, dir: InodeNo, name: &[u8], may: MayTake<'_>) -> Result<()> {
         let _op = self.enter(OpKind::Remove, dir);
         self.calls.removes.count();
         let parent = self.vnode(dir)?;
         self.check_old_name(&parent, name)?;
-        let unlink = |names: &Namespace| Ok(self.note_unnamed(&names.unlink(&parent, name)?));
+        let unlink = |names: &Namespace| Ok(self.note_unnamed(&names.unlink(&parent, name, may)?));
         self.change(unlink)?.map_or(Ok(()), |ino| self.delete(ino))
     }
 
@@ -347,11 +351,16 @@ impl Volume {
     /// of names as of [`lookup`](Volume::lookup); `EPERM` as of [`unlink`](Volume::unlink); those
     /// of [changes](super#errors).
     pub fn remove_dir(&self, dir: InodeNo, name: &[u8]) -> Result<()> {
+        self.remove_dir_if(dir, name, &|_, _| Ok(()))
+    }
+
+    pub(super) fn remove_dir_if(&self, dir: InodeNo, name: &[u8], may: MayTake<'_>) -> Result<()> {
         let _op = self.enter(OpKind::Remove, dir);
         self.calls.removes.count();
         let parent = self.vnode(dir)?;
         self.check_old_name(&parent, name)?;
-        let remove = |names: &Namespace| Ok(self.note_unnamed(&names.remove_dir(&parent, name)?));
+        let remove =
+            |names: &Namespace| Ok(self.note_unnamed(&names.remove_dir(&parent, name, may)?));
         self.change(remove)?.map_or(Ok(()), |ino| self.delete(ino))
     }
 
@@ -425,6 +434,16 @@ impl Volume {
         new_name: &[u8],
         mode: RenameMode,
     ) -> Result<bool> {
+        self.rename_if((dir, name), (new_dir, new_name), mode, &|_, _| Ok(()))
+    }
+
+    pub(super) fn rename_if(
+        &self,
+        (dir, name): (InodeNo, &[u8]),
+        (new_dir, new_name): (InodeNo, &[u8]),
+        mode: RenameMode,
+        may: MayTake<'_>,
+    ) -> Result<bool> {
         let _op = self.enter(OpKind::Rename, dir);
         self.calls.renames.count();
         let from = self.vnode(dir)?;
@@ -432,13 +451,13 @@ impl Volume {
         let names = Names { from: &from, name, to: &to, new_name };
         self.check_rename(&names)?;
         let no_replace = match mode {
-            RenameMode::Exchange => return self.exchange(&names),
+            RenameMode::Exchange => return self.exchange(&names, may),
             RenameMode::Replace => false,
             RenameMode::NoReplace => true,
             RenameMode::Whiteout { no_replace } => no_replace,
         };
         let (moved, unused) = self.change_alone(|namespace| {
-            let renamed = namespace.rename(&names, no_replace)?;
+            let renamed = namespace.rename(&names, no_replace, may)?;
             let unused = renamed.replaced.and_then(|vnode| self.note_unnamed(&vnode));
             Ok((renamed.moved, unused))
         })?;
@@ -460,15 +479,15 @@ impl Volume {
 
     /// Two sectors cannot be written as one, so the inodes first move to the external table, and
     /// when the device has them there, the names are swapped.
-    fn exchange(&self, names: &Names<'_>) -> Result<bool> {
+    fn exchange(&self, names: &Names<'_>, may: MayTake<'_>) -> Result<bool> {
         // Meanwhile another file may get one of the names, or a lookup may bring an inode home.
         for _ in 0..EXCHANGE_TRIES {
-            let moved = self.change_alone(|namespace| namespace.prepare_exchange(names))?;
+            let moved = self.change_alone(|namespace| namespace.prepare_exchange(names, may))?;
             if moved {
                 self.calls.epochs_forced.count();
                 self.commit()?;
             }
-            if let Some(changed) = self.change_alone(|namespace| namespace.exchange(names))? {
+            if let Some(changed) = self.change_alone(|namespace| namespace.exchange(names, may))? {
                 return Ok(changed);
             }
         }

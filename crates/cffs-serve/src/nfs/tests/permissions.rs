@@ -62,6 +62,59 @@ fn the_sticky_bit_keeps_others_from_names() {
     ok(now(owner.remove(&remove)));
 }
 
+/// Sets this when it is dropped, also by a test that fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A user takes his own file's name away just when it becomes another user's: that one's file stays.
+#[test]
+fn the_sticky_bit_keeps_a_name_that_changes_hands() {
+    let served = Served::new(&["/:insecure,no_root_squash"]);
+    let root = served.root();
+    let mut admin = served.client(0, 0);
+    let dir = mkdir(&mut admin, &root, "tmp", 0o1777);
+    let mut reader = served.client(0, 0);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for (to, mut taker) in
+            [(None, served.client(10, 10)), (Some("taken"), served.client(10, 10))]
+        {
+            let (dir, is_over) = (&dir, &is_over);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let taken = match to {
+                        None => now(taker.remove(&REMOVE3args { object: at(dir, "f") })).map(drop),
+                        Some(to) => {
+                            let away = RENAME3args { from: at(dir, "f"), to: at(dir, to) };
+                            now(taker.rename(&away)).map(drop)
+                        }
+                    };
+                    taken.expect("an answer");
+                }
+            });
+        }
+        let _end = Ends(&is_over);
+        let mut place = |uid| {
+            let attributes = sattr3 { uid: Nfs3Option::Some(uid), ..sattr3::default() };
+            let how = createhow3::UNCHECKED(attributes);
+            ok(now(admin.create(&CREATE3args { where_: at(&dir, "new"), how })));
+            let over = RENAME3args { from: at(&dir, "new"), to: at(&dir, "f") };
+            ok(now(admin.rename(&over)));
+        };
+        for round in 0..500 {
+            place(10);
+            place(11);
+            let kept = now(reader.lookup(&LOOKUP3args { what: at(&dir, "f") }));
+            assert!(matches!(kept, Ok(Nfs3Result::Ok(_))), "round {round}");
+        }
+    });
+}
+
 #[test]
 fn a_write_takes_set_id_bits() {
     let served = Served::new(&["/:insecure,no_root_squash"]);

@@ -1,5 +1,7 @@
 //! What each procedure does when all is well.
 
+use std::sync::Barrier;
+
 use super::*;
 
 const ALL: &str = "/:insecure,no_root_squash";
@@ -126,6 +128,39 @@ fn attributes_are_set_if_the_guard_holds() {
     let after = some(wcc.after);
     assert_eq!((after.mode, after.uid, after.size), (0o600, 7, 100));
     assert_eq!((after.mtime.seconds, after.mtime.nseconds), (5, 6));
+}
+
+/// Clients who all saw the same file change it in the same moment: one comes first, and the guard stops
+/// the others.
+#[test]
+fn of_clients_with_one_guard_one_passes() {
+    let served = Served::new(&[ALL]);
+    let root = served.root();
+    let file = create(&mut served.client(0, 0), &root, "f", 0o644);
+    let mut clients: Vec<_> = (0..4).map(|_| served.client(0, 0)).collect();
+    for round in 0..200 {
+        let ctime = attributes(&mut clients[0], &file).ctime;
+        let size = if round % 2 == 0 { Nfs3Option::Some(round) } else { Nfs3Option::None };
+        let new_attributes = sattr3 { mode: Nfs3Option::Some(0o600), size, ..sattr3::default() };
+        let guard = Nfs3Option::Some(ctime);
+        let set = &SETATTR3args { object: file.clone(), new_attributes, guard };
+        let together = &Barrier::new(clients.len());
+        let passed: Vec<bool> = thread::scope(|scope| {
+            let setting = clients.iter_mut().map(|client| {
+                scope.spawn(move || {
+                    together.wait();
+                    match now(client.setattr(set)).expect("an answer") {
+                        Nfs3Result::Ok(_) => true,
+                        Nfs3Result::Err((nfsstat3::NFS3ERR_NOT_SYNC, _)) => false,
+                        Nfs3Result::Err(failure) => panic!("{failure:?}"),
+                    }
+                })
+            });
+            let setting: Vec<_> = setting.collect();
+            setting.into_iter().map(|set| set.join().expect("ended")).collect()
+        });
+        assert_eq!(passed.iter().filter(|passed| **passed).count(), 1, "round {round}");
+    }
 }
 
 #[test]
