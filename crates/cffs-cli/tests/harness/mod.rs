@@ -8,6 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The program under test.
 pub const CFFS: &str = env!("CARGO_BIN_EXE_cffs");
@@ -133,6 +135,18 @@ pub fn can_mount() -> bool {
         eprintln!("not run: there is no /dev/fuse, or no fusermount3");
     }
     works
+}
+
+/// How long something may take that a test waits for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until it is so.
+pub fn wait_for(is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "it takes too long");
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Copies a program to where it is to be executed. By a process of its own: one that another test starts
