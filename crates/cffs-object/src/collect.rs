@@ -24,7 +24,7 @@ const SMALL_BYTES: u64 = 1 << 20;
 /// Not fewer of these are, since each takes a request.
 const SMALL_COUNT_MIN: usize = 16;
 /// What is written anew gives back at least so much.
-const DEAD_BYTES_MIN: u64 = 8 << 20;
+pub const DEAD_BYTES_MIN: u64 = 8 << 20;
 /// The ranges that are compared for that, and written anew at once.
 pub const WINDOW_BYTES: u64 = PENDING_BYTES_MAX;
 

@@ -1,15 +1,20 @@
 //! The machine stops at each change of the store, amid files, syncs, versions, clones and collection.
 //!
 //! The oracle: each such store opens as a volume without a problem, with the files of one moment since the
-//! last sync that returned; and with all versions and clones that were acknowledged.
+//! last sync that returned; and with all versions and clones that were acknowledged. With a staging directory
+//! that holds of the two together, and the store alone has a moment since all was sent the last time.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::rc::Rc;
+use std::thread;
 
 use object_store::memory::InMemory;
 
+use super::staging::{copied, staged};
+use super::store::Image;
 use super::*;
-use crate::versions;
+use crate::{Staging, versions};
 
 /// Files by their paths.
 type Tree = BTreeMap<String, Vec<u8>>;
@@ -30,6 +35,8 @@ enum Beside {
 #[derive(Clone)]
 struct Expected {
     trees: Vec<Rc<Tree>>,
+    /// What may be found without what waits on the local disk.
+    sent: Vec<Rc<Tree>>,
     beside: BTreeMap<String, Beside>,
 }
 
@@ -38,6 +45,8 @@ struct Workload {
     store: Arc<FaultStore>,
     device: Arc<LogDevice>,
     files: Files,
+    /// Where syncs wait, if they do.
+    staging: Option<Arc<Staging>>,
     tree: Tree,
     expected: Expected,
     /// Versions by their numbers.
@@ -49,11 +58,15 @@ fn location(store: Arc<dyn ObjectStore>, name: &str) -> Location {
     Location::new("test", store, &format!("bucket/{name}"))
 }
 
-/// The files of a volume, which has no problem.
+/// The files of a volume in an image, which has no problem.
 fn tree_of(image: &InMemory, name: &str) -> Result<Tree, Error> {
-    let is_version = name.contains('@');
-    let options = if is_version { READ_ONLY } else { TAKE_OVER };
-    let device = LogDevice::open(&location(Arc::new(image.fork()), name), options)?;
+    let options = if name.contains('@') { READ_ONLY } else { TAKE_OVER };
+    tree_at(&location(Arc::new(image.fork()), name), options)
+}
+
+fn tree_at(location: &Location, options: OpenOptions) -> Result<Tree, Error> {
+    let is_version = options.read_only;
+    let device = LogDevice::open(location, options)?;
     let device: Arc<dyn BlockDevice> = Arc::new(device);
     let options = cffs::vfs::types::OpenOptions {
         read_only: is_version,
@@ -73,17 +86,24 @@ fn tree_of(image: &InMemory, name: &str) -> Result<Tree, Error> {
     if !is_version {
         let options = CheckOptions { force: true, contents: true, ..CheckOptions::default() };
         let report = fsck::check(&*device, &options, &()).expect("checked");
-        assert!(report.problems.is_empty(), "{name}: {:?}", report.problems);
+        assert!(report.problems.is_empty(), "{:?}", report.problems);
     }
     Ok(tree)
 }
 
 impl Workload {
-    fn new(seed: u64) -> Workload {
+    /// A new volume, whose syncs wait in a directory, if there is one.
+    fn new(seed: u64, directory: Option<&Path>) -> Workload {
         let store = Arc::new(FaultStore::new());
-        let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+        let mut device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+        mkfs::make(&device, &MkfsOptions::default()).expect("made");
+        let staging = directory.map(|path| Arc::new(Staging::open(path).expect("made")));
+        if let Some(staging) = &staging {
+            drop(device);
+            let location = at(store.clone()).with_staging(Arc::clone(staging));
+            device = LogDevice::open(&location, OpenOptions::default()).expect("opened");
+        }
         let device = Arc::new(device);
-        mkfs::make(&*device, &MkfsOptions::default()).expect("made");
         // Nothing happens but what the steps say.
         let never = Duration::from_secs(1 << 20);
         let options = cffs::vfs::types::OpenOptions {
@@ -95,10 +115,46 @@ impl Workload {
         let volume = cffs::open(device.clone(), Arc::new(SystemClock), options).expect("opened");
         let files = Files::new(Arc::new(volume));
         files.volume().sync().expect("synced");
-        store.keep_images();
-        let expected = Expected { trees: vec![Rc::default()], beside: BTreeMap::new() };
+        let empty = vec![Rc::default()];
+        let expected = Expected { trees: empty.clone(), sent: empty, beside: BTreeMap::new() };
         let (numbers, tree, kept) = (Numbers(seed), Tree::new(), Vec::new());
-        Workload { numbers, store, device, files, tree, expected, kept, names: 0 }
+        let mut work =
+            Workload { numbers, store, device, files, staging, tree, expected, kept, names: 0 };
+        work.send();
+        match directory {
+            Some(path) => work.store.keep_images_beside(path.into(), path.with_extension("copies")),
+            None => work.store.keep_images(),
+        }
+        work
+    }
+
+    /// Has all that waits be sent; before and after that the store takes no record, if syncs wait.
+    fn send(&mut self) -> Expected {
+        self.while_it_is_sent(|_| {});
+        let sent = self.expected.trees.clone();
+        Expected { sent, ..self.expected.clone() }
+    }
+
+    fn while_it_is_sent(&self, act: impl FnOnce(&Workload)) {
+        let Some(staging) = &self.staging else { return act(self) };
+        self.store.let_pass(None);
+        while staging.backlog().records > 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        act(self);
+        self.store.let_pass(Some(0));
+    }
+
+    /// Has some of what waits be sent.
+    fn send_some(&mut self) -> Expected {
+        let Some(staging) = &self.staging else { return self.expected.clone() };
+        let waiting = staging.backlog().records;
+        let left = self.numbers.below(waiting + 1);
+        self.store.let_pass(Some(waiting - left));
+        while staging.backlog().records > left {
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.expected.clone()
     }
 
     /// Does something; what may be found after a crash amid it is in `expected` then, and what after it, is
@@ -109,10 +165,12 @@ impl Workload {
             45..52 => self.rename(),
             52..60 => self.remove(),
             60..80 => self.sync(),
-            80..86 => self.collect(),
-            86..93 => self.keep(),
-            93..97 => self.clone_version(),
-            _ => self.remove_version(),
+            80..85 => self.collect(),
+            85..90 => self.keep(),
+            90..93 => self.clone_version(),
+            93..95 => self.remove_version(),
+            95..97 => self.send(),
+            _ => self.send_some(),
         }
     }
 
@@ -121,7 +179,9 @@ impl Workload {
     }
 
     fn changed(&mut self) -> Expected {
-        self.expected.trees.push(Rc::new(self.tree.clone()));
+        let tree = Rc::new(self.tree.clone());
+        self.expected.trees.push(tree.clone());
+        self.expected.sent.push(tree);
         self.expected.clone()
     }
 
@@ -169,8 +229,9 @@ impl Workload {
     }
 
     fn collect(&mut self) -> Expected {
-        self.device.collect().expect("collected");
-        self.expected.clone()
+        self.while_it_is_sent(|work| drop(work.device.collect().expect("collected")));
+        let sent = self.expected.trees.clone();
+        Expected { sent, ..self.expected.clone() }
     }
 
     fn keep(&mut self) -> Expected {
@@ -178,9 +239,14 @@ impl Workload {
         let tree = Rc::new(self.tree.clone());
         self.names += 1;
         let name = format!("volume@v{}", self.names);
-        versions::create(&location(self.store.clone(), &name)).expect("kept");
+        // A version is of what is in the store.
+        self.while_it_is_sent(|work| {
+            versions::create(&location(work.store.clone(), &name)).expect("kept");
+        });
         self.kept.push((self.names, Rc::clone(&tree)));
-        let mut after = Expected { trees: vec![tree.clone()], ..self.expected.clone() };
+        let trees = vec![tree.clone()];
+        let mut after =
+            Expected { trees: trees.clone(), sent: trees, beside: self.expected.beside.clone() };
         after.beside.insert(name.clone(), Beside::Acknowledged(tree.clone()));
         self.expected.beside.insert(name, Beside::UnderWay(tree));
         after
@@ -210,15 +276,40 @@ impl Workload {
     }
 }
 
-/// What must hold of a store that the machine left so.
-fn check(image: &InMemory, expected: &Expected) {
-    let found = tree_of(image, "volume").expect("claimed");
-    let is_one = expected.trees.iter().any(|tree| **tree == found);
-    let names = |tree: &Tree| -> Vec<String> {
-        tree.iter().map(|(path, contents)| format!("{path}:{}", contents.len())).collect()
-    };
-    let possible: Vec<_> = expected.trees.iter().map(|tree| names(tree)).collect();
-    assert!(is_one, "{:?}, not one of {possible:?}", names(&found));
+impl Drop for Workload {
+    /// Also of a test that fails: a release waits until all is sent.
+    fn drop(&mut self) {
+        self.store.let_pass(None);
+    }
+}
+
+/// What must hold of what the machine left so.
+fn check(image: &Image, expected: &Expected) {
+    let Image { store: image, local } = image;
+    let alone = tree_of(image, "volume").expect("claimed");
+    let Some(local) = local else { return check_trees(image, &alone, expected) };
+    is_one_of(&alone, &expected.sent, "without the directory");
+    let (store, scratch) = (Arc::new(image.fork()), tempfile::tempdir().expect("made"));
+    let left = copied(local, scratch.path().join("left"));
+    let here = staged(store.clone(), &left).expect("opened");
+    let found = tree_at(&here, OpenOptions::default()).expect("nobody took it over");
+    let sent = tree_at(&at(store.clone()), OpenOptions::default()).expect("released");
+    assert!(sent == found, "{:?} was sent of {:?}", names(&sent), names(&found));
+    check_trees(&store.fork(), &found, expected);
+}
+
+fn names(tree: &Tree) -> Vec<String> {
+    tree.iter().map(|(path, contents)| format!("{path}:{}", contents.len())).collect()
+}
+
+fn is_one_of(found: &Tree, trees: &[Rc<Tree>], when: &str) {
+    let is_one = trees.iter().any(|tree| **tree == *found);
+    let possible: Vec<_> = trees.iter().map(|tree| names(tree)).collect();
+    assert!(is_one, "{when}: {:?}, not one of {possible:?}", names(found));
+}
+
+fn check_trees(image: &InMemory, found: &Tree, expected: &Expected) {
+    is_one_of(found, &expected.trees, "after all");
     for (name, beside) in &expected.beside {
         match (tree_of(image, name), beside) {
             (Ok(found), Beside::Acknowledged(tree) | Beside::UnderWay(tree)) => {
@@ -234,26 +325,43 @@ fn check(image: &InMemory, expected: &Expected) {
     }
 }
 
+/// Works, and checks what each crash leaves; how many there were.
+fn crash(seed: u64, directory: Option<&Path>) -> usize {
+    let mut work = Workload::new(seed, directory);
+    let mut checked = 0;
+    for step in 0..STEPS {
+        let after = work.step();
+        let images = work.store.images_from(checked);
+        let end = checked + images.len();
+        if work.staging.is_some() {
+            work.store.keep_image();
+        }
+        for (number, image) in work.store.images_from(checked).iter().enumerate() {
+            // What a step does last is a change of the store, or of the directory.
+            let last = images.len().saturating_sub(usize::from(work.staging.is_none()));
+            let is_over = number >= last;
+            println!("seed {seed}, step {step}, change {number} of the store");
+            check(image, if is_over { &after } else { &work.expected });
+        }
+        checked = work.store.images_from(0).len().max(end);
+        work.expected = after;
+    }
+    checked
+}
+
 #[test]
 fn a_crash_at_any_request_leaves_a_moment_since_the_last_sync() {
-    let mut states = 0;
-    for seed in 0..2 {
-        let mut work = Workload::new(seed);
-        let mut checked = 1;
-        for step in 0..STEPS {
-            let after = work.step();
-            let images = work.store.images_from(checked);
-            for (number, image) in images.iter().enumerate() {
-                let is_last = number + 1 == images.len();
-                let expected = if is_last { &after } else { &work.expected };
-                println!("seed {seed}, step {step}, change {number} of the store");
-                check(image, expected);
-            }
-            checked += images.len();
-            work.expected = after;
-        }
-        states += checked;
-    }
+    let states: usize = (0..3).map(|seed| crash(seed, None)).sum();
     println!("{states} states of the store");
+    assert!(states > 100, "{states} states");
+}
+
+/// The same while syncs wait on a local disk: with each change of the store, any of the requests that are
+/// under way then, and after each step.
+#[test]
+fn a_crash_while_syncs_wait_on_a_local_disk() {
+    let scratch = tempfile::tempdir().expect("made");
+    let states = crash(5, Some(&scratch.path().join("staging")));
+    println!("{states} states of store and directory");
     assert!(states > 100, "{states} states");
 }

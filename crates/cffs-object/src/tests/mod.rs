@@ -21,6 +21,7 @@ mod model;
 mod paused;
 mod requests;
 mod staging;
+mod staging_model;
 mod store;
 mod two_writers;
 mod versions;

@@ -16,7 +16,7 @@ const BLOCKS: u64 = 7;
 const SYNCS: u64 = 80;
 const WITH_PATIENCE: OpenOptions = OpenOptions { patience: None, ..TAKE_OVER };
 
-fn staged(store: Arc<dyn ObjectStore>, directory: &Path) -> Result<Location, Error> {
+pub fn staged(store: Arc<dyn ObjectStore>, directory: &Path) -> Result<Location, Error> {
     Ok(at(store).with_staging(Arc::new(Staging::open(directory)?)))
 }
 
@@ -49,7 +49,7 @@ fn last(device: &LogDevice) -> u64 {
     last
 }
 
-fn copied(from: &Path, to: PathBuf) -> PathBuf {
+pub fn copied(from: &Path, to: PathBuf) -> PathBuf {
     fs::create_dir(&to).expect("made");
     fs::set_permissions(&to, fs::Permissions::from_mode(0o700)).expect("set");
     for entry in fs::read_dir(from).expect("listed") {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -57,6 +58,8 @@ const OF_DELETES: [Fault; 3] = [Fault::RequestLost, Fault::AnswerLost, Fault::Cu
 
 /// Of so many objects that one request deletes each is the only one that goes, or the only one that stays.
 const DELETED_APART: usize = 6;
+/// Of so many PUTs that are under way each subset is tried.
+const IN_FLIGHT_MAX: usize = 3;
 /// A record that was created so recently may be missing in a listing that lags.
 const LAG: usize = 3;
 
@@ -94,12 +97,34 @@ enum Conditions {
     Racing,
 }
 
+/// What there is when the machine stops at some moment.
+pub struct Image {
+    /// In the store.
+    pub store: InMemory,
+    /// On the local disk: the copy of a directory, if one is copied.
+    pub local: Option<PathBuf>,
+}
+
+/// A directory that is copied with each image, where to, and how often that was done.
+struct Beside {
+    directory: PathBuf,
+    copies: PathBuf,
+    count: usize,
+}
+
+type Put = (Path, PutPayload, PutOptions);
+
 pub struct FaultStore {
     inner: InMemory,
     /// What happens to the PUTs to come, the last first.
     faults: Mutex<Vec<Option<Fault>>>,
     chance: Mutex<Option<Chance>>,
-    images: Mutex<Option<Vec<InMemory>>>,
+    images: Mutex<Option<Vec<Image>>>,
+    beside: Mutex<Option<Beside>>,
+    /// PUTs that were sent and are not answered, by numbers.
+    in_flight: Mutex<BTreeMap<u64, Put>>,
+    /// How many more records pass, if not all do.
+    passes: Mutex<Option<u64>>,
     conditions: Conditions,
 }
 
@@ -110,6 +135,9 @@ impl FaultStore {
             faults: Mutex::default(),
             chance: Mutex::default(),
             images: Mutex::default(),
+            beside: Mutex::default(),
+            in_flight: Mutex::default(),
+            passes: Mutex::default(),
             conditions: Conditions::Kept,
         }
     }
@@ -157,10 +185,18 @@ impl FaultStore {
         chance.happened
     }
 
-    /// From now on keeps what is in the store: now, after each PUT, and with each part of a request that
-    /// deletes.
+    /// From now on keeps what is in the store: now, after each PUT with any of those that are under way, and
+    /// with each part of a request that deletes.
     pub fn keep_images(&self) {
-        *self.images.lock().expect("images") = Some(vec![self.inner.fork()]);
+        *self.images.lock().expect("images") = Some(Vec::new());
+        self.keep_image();
+    }
+
+    /// The same, with a copy of a directory for each.
+    pub fn keep_images_beside(&self, directory: PathBuf, copies: PathBuf) {
+        std::fs::create_dir(&copies).expect("made");
+        *self.beside.lock().expect("copies") = Some(Beside { directory, copies, count: 0 });
+        self.keep_images();
     }
 
     /// What is in the store now.
@@ -169,24 +205,38 @@ impl FaultStore {
     }
 
     pub fn images(&self) -> Vec<InMemory> {
-        self.images_from(0)
+        self.images_from(0).into_iter().map(|image| image.store).collect()
     }
 
     /// The images but the first ones.
-    pub fn images_from(&self, first: usize) -> Vec<InMemory> {
+    pub fn images_from(&self, first: usize) -> Vec<Image> {
         let images = self.images.lock().expect("images");
-        images.iter().flatten().skip(first).map(InMemory::fork).collect()
+        let copy = |image: &Image| Image { store: image.store.fork(), local: image.local.clone() };
+        images.iter().flatten().skip(first).map(copy).collect()
     }
 
-    fn keep_image(&self) {
-        if let Some(images) = &mut *self.images.lock().expect("images") {
-            images.push(self.inner.fork());
+    /// Keeps what is there if the machine stops now.
+    pub fn keep_image(&self) {
+        let in_flight: Vec<Put> =
+            self.in_flight.lock().expect("PUTs").values().take(IN_FLIGHT_MAX).cloned().collect();
+        let Some(images) = &mut *self.images.lock().expect("images") else { return };
+        let local = self.beside.lock().expect("copies").as_mut().map(Beside::copy);
+        for subset in (0..1_usize << in_flight.len()).rev() {
+            let store = self.inner.fork();
+            for (index, (at, load, how)) in in_flight.iter().enumerate() {
+                if subset & 1 << index != 0 {
+                    let put = store.put_opts(at, load.clone(), how.clone());
+                    let _ = put.now_or_never().expect("memory answers at once");
+                }
+            }
+            images.push(Image { store, local: local.clone() });
         }
     }
 
     /// Keeps what a store has that was stopped amid deleting: they go in any order.
     fn keep_images_amid(&self, deleted: &[Path]) {
         let Some(images) = &mut *self.images.lock().expect("images") else { return };
+        let local = self.beside.lock().expect("copies").as_mut().map(Beside::copy);
         for chosen in 0..deleted.len().min(DELETED_APART) {
             let (alone, others) = (self.inner.fork(), self.inner.fork());
             for (number, path) in deleted.iter().enumerate() {
@@ -194,7 +244,23 @@ impl FaultStore {
                 let gone = image.delete(path).now_or_never().expect("memory answers at once");
                 gone.expect("deleted");
             }
-            images.extend([alone, others]);
+            images.extend([alone, others].map(|store| Image { store, local: local.clone() }));
+        }
+    }
+
+    /// From now on so many more records pass, and those after them wait; all do without a number.
+    pub fn let_pass(&self, count: Option<u64>) {
+        *self.passes.lock().expect("passes") = count;
+    }
+
+    fn may_pass(&self, at: &Path) -> bool {
+        match &mut *self.passes.lock().expect("passes") {
+            Some(left) if at.to_string().contains("/volume/log/") => {
+                let passes = *left > 0;
+                *left -= u64::from(passes);
+                passes
+            }
+            _ => true,
         }
     }
 
@@ -245,10 +311,25 @@ impl FaultStore {
         (chance.created[chance.created.len() - lag..].to_vec(), broken_after)
     }
 
+    /// Notes a PUT that is under way.
+    fn sent(&self, at: &Path, load: &PutPayload, how: &PutOptions) -> u64 {
+        let mut in_flight = self.in_flight.lock().expect("PUTs");
+        let number = in_flight.last_key_value().map_or(0, |(number, _)| number + 1);
+        in_flight.insert(number, (at.clone(), load.clone(), how.clone()));
+        number
+    }
+
     fn note_created(&self, at: &Path) {
         if let Some(chance) = &mut *self.chance.lock().expect("chance") {
             chance.created.push(at.clone());
         }
+    }
+}
+
+impl Beside {
+    fn copy(&mut self) -> PathBuf {
+        self.count += 1;
+        super::staging::copied(&self.directory, self.copies.join(self.count.to_string()))
     }
 }
 
@@ -313,7 +394,12 @@ impl ObjectStore for FaultStore {
             Some(Fault::Slow) => tokio::time::sleep(Duration::from_millis(3)).await,
             Some(Fault::AnswerLost | Fault::CutShort | Fault::Lagging) | None => {}
         }
+        let number = self.sent(at, &load, &how);
+        while !self.may_pass(at) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         let outcome = self.inner.put_opts(at, load, how).await;
+        self.in_flight.lock().expect("PUTs").remove(&number);
         self.keep_image();
         if outcome.is_ok() && at.to_string().contains("/log/") {
             self.note_created(at);
