@@ -98,7 +98,10 @@ fn a_volume_that_is_rewritten_stays_small() {
     let left = Left::of(&store);
     println!("{left:?}");
     assert!(left.live <= 4 << 20 && left.dead == 0, "{left:?}");
-    assert!(left.of_full <= 2 * left.live && left.spared < DEAD_BYTES_MIN, "{left:?}");
+    assert!(left.spared < DEAD_BYTES_MIN, "{left:?}");
+    // An object stays as long as half of it is read. Which do depends on when earlier sweeps were made.
+    let bytes = bytes_in(&*store);
+    assert!(bytes < 2 * left.live + DEAD_BYTES_MIN, "{bytes} bytes, {left:?}");
     assert!(same(&device, &model));
     drop(device);
     let device = LogDevice::open(&at(store.clone()), READ_ONLY).expect("opened");
