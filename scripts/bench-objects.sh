@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Requests to an object store, counted: C-FFS, s3fs and rclone's mount, each on versitygw behind a proxy that
-# takes 30 ms for a request and 85 MB/s. Prints the tables; fails where C-FFS misses a bar.
+# Requests to an object store, counted: C-FFS, JuiceFS, s3fs and rclone's mount, each on versitygw behind a
+# proxy that takes 30 ms for a request and 85 MB/s. Prints the table; fails where C-FFS misses a bar.
 #
 #   scripts/bench-objects.sh [--quick] [--json FILE]      (root; Debian; Go; an hour, quick minutes)
 #
-# s3fs and rclone are unpacked below target/tools, not installed, and left out where they cannot be had. CFFS
-# and CFFS_BENCH name other programs than those that it builds.
+# The others are unpacked below target/tools, not installed, and left out where they cannot be had. CFFS and
+# CFFS_BENCH name other programs than those that it builds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/packages.sh
@@ -32,6 +32,7 @@ if [[ -d $tools/usr ]]; then
     export LD_LIBRARY_PATH=$PWD/$tools/lib/x86_64-linux-gnu
     peers=(--s3fs "$tools/usr/bin/s3fs" --rclone "$tools/usr/bin/rclone")
 fi
+[[ ! -x target/tools/juicefs/bin/juicefs ]] || peers+=(--juicefs target/tools/juicefs/bin/juicefs)
 python3 scripts/bench_objects.py --cffs "${CFFS:-$release/cffs}" \
     --cffs-bench "${CFFS_BENCH:-$release/cffs-bench}" --versitygw target/tools/bin/versitygw \
     "${peers[@]}" "$@"
