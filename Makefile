@@ -231,7 +231,7 @@ bench-nfs: ## Compare `cffs serve` with nfs-ganesha over ext4 (needs root and De
 bench-python: ## Compare shuffled reads from Python with ext4 and formats that pack files (needs root)
 	scripts/bench-python.sh
 
-bench-objects: ## Count requests to an object store, beside s3fs and rclone (needs root, Debian, Go)
+bench-objects: ## Count requests to an object store, beside JuiceFS, s3fs and rclone (needs root, Debian, Go)
 	scripts/bench-objects.sh
 
 # The list of advisories comes from the network, so this is no part of the gate in .ci/run.
