@@ -46,8 +46,9 @@ mod tests;
 
 pub use logged::LoggedDevice;
 
-/// The longest request that is put together from images that lie side by side at home.
-const REQUEST_BYTES_MAX: usize = 1 << 20;
+/// The longest request: so much of the log is read at once, and so much written of images that lie side by
+/// side at home. Between two requests a disk turns once.
+const REQUEST_BYTES_MAX: usize = 4 << 20;
 
 /// Whether the volume has a log.
 pub fn has_log(superblock: &Superblock) -> bool {

@@ -23,7 +23,8 @@ pub(super) struct Space {
     /// The block behind the last record.
     next: u32,
     blocks: u32,
-    /// How far behind the gap a record may go. What lies further would take longer than going home.
+    /// How far behind the gap a record may go: one in fifty has to, and waits for a turn of the disk at most.
+    /// Where there is no room so far, there is hardly any.
     detour_max: u32,
     has_laps: bool,
 }
@@ -35,7 +36,7 @@ impl Space {
             taken: BTreeMap::new(),
             next: HEADER_BLOCKS,
             blocks: area.blocks,
-            detour_max: area.gap_max,
+            detour_max: 4 * area.gap_max,
             has_laps: area.has_laps,
         }
     }
