@@ -3,8 +3,9 @@
 A volume on an emulated disk of 7200 rpm gets a tree of small files, with the disk's delays switched off.
 Then for each rate: `cffs serve` serves it, clients change it, the server is killed, and with cold caches
 `cffs fsck -p` recovers the volume, and `cffs fsck -f -n` checks all of it. The disk counts what it does.
+With --log small volumes have a stable log, and the table shows how much of it is overtaken.
 
-usage: nfs_recovery.py [--quick]    (as root; CFFS and CFFS_BENCH name the programs)
+usage: nfs_recovery.py [--quick | --log]    (as root; CFFS and CFFS_BENCH name the programs)
 """
 
 import contextlib
@@ -168,7 +169,8 @@ class Load(threading.Thread):
 
 def crash_under_load(device, rate, seconds):
     """Serves the device, has clients change it, and kills the server. Returns the rate that was reached, and
-    the percentage of the blocks in the log that a newer record overtook before they went to their places."""
+    how many percent of the blocks in the log, if there is one, a newer record overtook before they went to
+    their places."""
     port = unused_port()
     server = subprocess.Popen([CFFS, "serve", "--foreground", "--nfs", f"127.0.0.1:{port}", "--export",
                                "/:insecure,no_root_squash", device], stdin=subprocess.DEVNULL,
@@ -188,7 +190,7 @@ def crash_under_load(device, rate, seconds):
             client.start()
         time.sleep(seconds)
         done = sum(client.done for client in clients)
-        overtaken = json.loads(run(CFFS, "stats", "--json", device))["log"]["superseded_percent"]
+        overtaken = json.loads(run(CFFS, "stats", "--json", device)).get("log", {}).get("superseded_percent")
     finally:
         server.kill()
         server.wait()
@@ -198,13 +200,13 @@ def crash_under_load(device, rate, seconds):
     return done / seconds, overtaken
 
 
-def rows(place, sizes, rates, seconds):
+def rows(place, sizes, rates, seconds, log):
     """A row of the table for each number of files and each rate."""
     for files in sizes:
         with tempfile.TemporaryDirectory(dir=place) as below, \
                 Disk(below, (files // 250_000 + 1) * GIB) as disk:
             disk.become("none")
-            run(CFFS, "mkfs", "-q", disk.device)
+            run(CFFS, "mkfs", "-q", "--log", log, disk.device)
             make_tree(disk.device, files)
             for rate in rates:
                 disk.become("hdd7200")
@@ -212,13 +214,20 @@ def rows(place, sizes, rates, seconds):
                 recovery = disk.measured(CFFS, "fsck", "-p", disk.device)
                 check = disk.measured(CFFS, "fsck", "-f", "-n", disk.device)
                 disk.become("none")
-                yield f"| {files:,} | {rate:,} | {reached:,.0f} | {overtaken:.0f} | {recovery} | {check} |"
+                if log != "none":
+                    yield f"| {files:,} | {rate:,} | {reached:,.0f} | {overtaken:.1f} |"
+                    continue
+                yield f"| {files:,} | {rate:,} | {reached:,.0f} | {recovery} | {check} |"
 
 
 HEADER = """\
-| files | operations/s asked | reached | overtaken % | recovery: reads | writes | MB read | disk s | s \
+| files | operations/s asked | reached | recovery: reads | writes | MB read | disk s | s \
 | full check: reads | writes | MB read | disk s | s |
-| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+"""
+LOG_HEADER = """\
+| files | operations/s asked | reached | overtaken % |
+| ---: | ---: | ---: | ---: |
 """
 
 
@@ -238,24 +247,25 @@ is served by `cffs serve`. {CLIENTS} clients, each of which waits for its answer
 seconds: half of the operations make files of 4 KiB, a quarter write, and a quarter remove, all durable when
 they are answered. Then the server is killed, and begins anew with cold caches: `cffs fsck -p` is what a start
 does before it serves. Beside it stands a full check of the same volume, `cffs fsck -f -n`. `disk s` is how
-long the disk was busy, `s` what passed in all. `overtaken` is the part of the blocks written to the log that
-a newer record had in it before they went to their places (`superseded_percent` of `cffs stats`).
+long the disk was busy, `s` what passed in all.
 
 """
 
 
 def main():
-    quick = sys.argv[1:] == ["--quick"]
-    if sys.argv[1:] and not quick:
+    quick, logged = sys.argv[1:] == ["--quick"], sys.argv[1:] == ["--log"]
+    if sys.argv[1:] and not quick and not logged:
         sys.exit(__doc__)
     sizes, rates, seconds = ([5000], [0, 200], 2) if quick else ([100_000, 1_000_000], [0, 50, 200, 1000], 10)
-    text = heading(seconds) + HEADER
+    if logged:
+        sizes, rates = [5000], [50, 200, 1000]
+    text = LOG_HEADER if logged else heading(seconds) + HEADER
     print(text, end="", flush=True)
     with tempfile.TemporaryDirectory(prefix="nfs-recovery-", dir=SCRATCH) as place:
-        for row in rows(place, sizes, rates, seconds):
+        for row in rows(place, sizes, rates, seconds, "32M" if logged else "none"):
             print(row, flush=True)
             text += row + "\n"
-    if not quick:
+    if not quick and not logged:
         REPORT.write_text(text, encoding="utf-8")
         print(f"written to {REPORT}")
 
