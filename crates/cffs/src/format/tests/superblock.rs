@@ -62,7 +62,7 @@ fn a_log_at_an_impossible_place_is_refused() {
     let decoded = |log| Superblock::decode(&with(log).encode(), 4096);
     assert_eq!(decoded(log).unwrap().log, log);
     for (log, field) in [
-        (LogArea { flags: LogFlags::from_bits_retain(8), ..log }, "log_flags"),
+        (LogArea { flags: LogFlags::from_bits_retain(1 << 31), ..log }, "log_flags"),
         (LogArea { flags: LogFlags::EXTERNAL, ..log }, "log_start"),
         (LogArea { flags: LogFlags::EXTERNAL, start: 0, blocks: 15, ..log }, "log_blocks"),
         (LogArea { flags: LogFlags::EXTERNAL, start: 0, blocks: 1 << 21, ..log }, "log_blocks"),
