@@ -96,8 +96,18 @@ impl Scratch {
         command
     }
 
+    /// Unmounts. A process that another test is about to start has the files of this one open until it
+    /// executes its program, so the mount may be busy for a moment.
     pub fn umount(&self) {
-        succeed(self.cffs(["umount"]).arg(self.mountpoint()));
+        let began = Instant::now();
+        loop {
+            let output = self.cffs(["umount"]).arg(self.mountpoint()).output().expect("it starts");
+            if output.status.success() {
+                return;
+            }
+            let said = printed(&output);
+            assert!(said.contains("is busy") && began.elapsed() < PATIENCE, "umount: {said}");
+        }
     }
 
     pub fn is_mounted(&self) -> bool {

@@ -206,6 +206,40 @@ fn what_was_taken_over_is_rejected() {
     assert_eq!(last(&next), 3);
 }
 
+/// A listing may lack what was sent last: what waits behind that was not overtaken.
+#[test]
+fn listings_that_lag_reject_nothing() {
+    let mut lagged = 0;
+    for seed in 0..8 {
+        let scratch = tempfile::tempdir().expect("made");
+        let store = Arc::new(FaultStore::new());
+        made(store.clone());
+        let (paused, reached, let_go) = PausedStore::new(store.clone());
+        let paused = Arc::new(paused);
+        let directory = scratch.path().join("staging");
+        let device = open(paused.clone(), &directory).expect("opened");
+        store.set_chance(seed, 0);
+        store.have_listings_lag();
+        (1..=SENT).for_each(|number| put(&device, number));
+        let sent = || LogDevice::open(&in_memory(&store.image()), READ_ONLY).map(|it| last(&it));
+        let began = Instant::now();
+        while sent().expect("opened") < SENT {
+            assert!(began.elapsed() < Duration::from_secs(60), "it is not sent");
+            thread::sleep(Duration::from_millis(1));
+        }
+        paused.pause();
+        (SENT + 1..=LAST).for_each(|number| put(&device, number));
+        reached.recv().expect("it waits");
+        let left = copied(&directory, scratch.path().join("left"));
+        let next = open(store.clone(), &left);
+        let_go.send(()).expect("it waits");
+        assert_eq!(last(&next.expect("opened")), LAST);
+        assert!(records(&left).is_empty() && !left.join("rejected").exists());
+        lagged += store.mend().get(&Fault::Lagging).map_or(0, |times| *times);
+    }
+    assert!(lagged > 0, "all listings were whole");
+}
+
 /// What waits is not sent before this is let go.
 struct Waiting {
     store: Arc<FaultStore>,
