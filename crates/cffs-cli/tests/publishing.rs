@@ -253,7 +253,8 @@ fn one_that_was_interrupted_goes_on() {
         assert_eq!(succeed(published.scratch.cffs(["snapshot", "ls"]).arg(&published.url)), "");
     }
     let [copied, same, removed] = published.done(&tree, "3");
-    assert!(copied > 0 && same > 0, "{copied} {same}");
+    // The second one may have copied all the others before it saw the signal.
+    assert!(same > 0, "{copied} {same}");
     assert_eq!([copied + same, removed], [u64::from(FILES), 0]);
     published.is("3", &tree);
 }
