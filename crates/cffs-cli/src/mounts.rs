@@ -128,6 +128,30 @@ pub fn in_other_namespaces(device: (u32, u32)) -> Vec<Elsewhere> {
     found
 }
 
+/// A process that has something of a mount in use.
+pub struct User {
+    pub pid: u32,
+    pub program: String,
+}
+
+/// The processes that have files or a working directory below a mount, as far as the caller may look.
+pub fn users(directory: &Path) -> Vec<User> {
+    let mut users = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
+        let process = entry.path();
+        let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        let open = open.map(|descriptor| descriptor.path());
+        let mut links =
+            ["cwd", "root", "exe"].map(|link| process.join(link)).into_iter().chain(open);
+        if links.any(|link| fs::read_link(link).is_ok_and(|to| to.starts_with(directory))) {
+            let program = fs::read_to_string(process.join("comm")).unwrap_or_default();
+            users.push(User { pid, program: program.trim_end().to_owned() });
+        }
+    }
+    users
+}
+
 /// The file over which a loop device was set up, if it is one.
 fn backing_file((major, minor): (u32, u32)) -> Option<PathBuf> {
     if major != LOOP_MAJOR {

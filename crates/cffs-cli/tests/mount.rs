@@ -122,7 +122,8 @@ fn a_mount_that_is_busy_for_a_moment_is_unmounted_and_one_that_stays_so_is_not()
     scratch.mount("rw");
     let file = fs::File::create(scratch.mountpoint().join("f")).expect("made");
     let said = fail(1, scratch.cffs(["umount"]).arg(scratch.mountpoint()));
-    assert!(said.contains("is busy"), "{said}");
+    let who = format!("(process {}) has files open", std::process::id());
+    assert!(said.contains("is busy") && said.contains(&who), "{said}");
     let mut umount = scratch.cffs(["umount"]).arg(scratch.mountpoint()).spawn().expect("it starts");
     std::thread::sleep(Duration::from_millis(100));
     drop(file);

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use cffs_serve::fuse::control::{self, AskError};
 use cffs_serve::fuse::farewell::{Farewell, Heard};
 use clap::Args;
@@ -19,9 +19,15 @@ use crate::output;
 
 /// This command, in what is printed about its waiting.
 const NAME: &str = "umount";
-/// How long a mount may be busy before that is reported: a command that looks for the mount of an image
-/// asks each server, and keeps its mount busy for that moment.
+/// The name of a process that runs one of these commands.
+const OWN_NAME: &str = "cffs";
+/// So many of those who use a mount are named.
+const NAMED_MAX: usize = 5;
+/// How long somebody may use a mount before that is reported.
 const GLANCE: Duration = Duration::from_millis(500);
+/// How long nobody may do so by name, or other commands of cffs: one that looks for the mount of an image asks
+/// each server, and keeps its mount busy for as long as that takes to answer.
+const PASSING: Duration = Duration::from_secs(10);
 
 /// Unmount a volume and return when its image is complete
 ///
@@ -169,20 +175,40 @@ pub fn unmount(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     let began = Instant::now();
     let unmounted = loop {
         match rustix::mount::unmount(directory, flags | UnmountFlags::NOFOLLOW) {
-            Err(Errno::BUSY) if began.elapsed() < GLANCE => thread::sleep(INTERVAL),
+            Err(Errno::BUSY) => {
+                let users = mounts::users(directory);
+                let is_passing = users.iter().all(|user| user.program == OWN_NAME);
+                if began.elapsed() >= if is_passing { PASSING } else { GLANCE } {
+                    return Err(busy(directory, &users));
+                }
+                thread::sleep(INTERVAL);
+            }
             unmounted => break unmounted,
         }
     };
     match unmounted {
         Ok(()) => Ok(()),
-        Err(Errno::BUSY) => bail!(
-            "{} is busy: somebody has files open or a working directory there (fuser -vm shows \
-             who); cffs umount -l does not mind",
-            directory.display()
-        ),
         Err(Errno::PERM) => by_helper(directory, lazy),
         Err(errno) => Err(errno).with_context(|| directory.display().to_string()),
     }
+}
+
+/// Says who uses a mount.
+fn busy(directory: &Path, users: &[mounts::User]) -> anyhow::Error {
+    let named =
+        users.iter().take(NAMED_MAX).map(|user| format!("{} (process {})", user.program, user.pid));
+    let mut named: Vec<String> = named.collect();
+    match users.len() {
+        0 => named.push("somebody whom you may not see".to_owned()),
+        count if count > NAMED_MAX => named.push(format!("{} more", count - NAMED_MAX)),
+        _ => {}
+    }
+    let directory = directory.display();
+    let named = named.join(", ");
+    anyhow!(
+        "{directory} is busy: {named} has files open or a working directory there; cffs umount -l does \
+         not mind"
+    )
 }
 
 /// As an ordinary user, who may unmount what is theirs by way of a program.
