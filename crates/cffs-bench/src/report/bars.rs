@@ -209,7 +209,8 @@ impl Bar {
             OverBestPeer | LogDeviceOverBestPeer => ours.ratio_to_best?,
             FilesPerSec => ours.files_per_sec,
             FlushesPerFile => ours.flushes_per_file?,
-            LogHomeShare => ours.log_home_share?,
+            // A log that did not fill shows nothing of the steady state.
+            LogHomeShare => ours.log_home_share.filter(|share| *share > 0.0)?,
             OverNoLog => other(Peer::CffsNoLog)?.files_per_sec / ours.files_per_sec,
             Over(peer) => over(other(peer)?),
             OverPinned(peer) => over(summary.find(Workload::Hot1Pinned, phase, peer)?),
