@@ -25,8 +25,8 @@ const OWN_NAME: &str = "cffs";
 const NAMED_MAX: usize = 5;
 /// How long somebody may use a mount before that is reported.
 const GLANCE: Duration = Duration::from_millis(500);
-/// How long nobody may do so by name, or other commands of cffs: one that looks for the mount of an image asks
-/// each server, and keeps its mount busy for as long as that takes to answer.
+/// How long nobody may do so by name, or other commands of cffs: one that looks for the mount of an image
+/// asks each server, and keeps its mount busy for as long as that takes to answer.
 const PASSING: Duration = Duration::from_secs(10);
 
 /// Unmount a volume and return when its image is complete
