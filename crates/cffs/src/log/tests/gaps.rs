@@ -50,14 +50,14 @@ impl BlockDevice for Slow {
     }
 }
 
-/// A log with records, and where each begins.
-fn with_records(flags: LogFlags) -> (MemoryDevice, Superblock, Vec<u64>) {
+/// A log of so many blocks with records, and where each begins, in the order of the log.
+fn with_records(flags: LogFlags, blocks: u64) -> (MemoryDevice, Superblock, Vec<u64>) {
     let device = MemoryDevice::new(8 << 20);
     let options = MkfsOptions {
         cg_blocks: 2048,
         uuid: Some([1; 16]),
         hash_seed: Some([2; 16]),
-        log_bytes: 512 * BLOCK as u64,
+        log_bytes: blocks * BLOCK as u64,
         ..MkfsOptions::default()
     };
     let mut superblock = mkfs::make(&device, &options).expect("made");
@@ -72,7 +72,7 @@ fn with_records(flags: LogFlags) -> (MemoryDevice, Superblock, Vec<u64>) {
     }
     assert_eq!(logged.log_stats().expect("it has a log").drains, 1, "the log is long enough");
     let device = slow.inner;
-    let written: Vec<u64> = (superblock.log.start + 2..superblock.log.start + 512)
+    let written: Vec<u64> = (superblock.log.start + 2..superblock.log.start + blocks)
         .filter(|block| {
             let mut bytes = vec![0; BLOCK];
             device.read_at(block * BLOCK as u64, &mut bytes).expect("read");
@@ -89,23 +89,32 @@ fn gaps(records: &[u64]) -> Vec<u64> {
 
 #[test]
 fn records_behind_gaps_of_every_length_are_found() {
-    let (device, superblock, records) = with_records(LogFlags::GAPS);
+    let (device, superblock, records) = with_records(LogFlags::GAPS, 512);
     let tried = [0, 1, 3, 7, 15, 31, 63];
     assert_eq!(gaps(&records)[..14], [tried, tried].concat());
     assert!(gaps(&records)[14..].iter().all(|gap| *gap == 0), "they gain nothing: {records:?}");
     assert_eq!(value_at(&opened(&device, &superblock), 1500), RECORDS);
 }
 
+/// What is written in a second lap lies before what it overtakes.
+#[test]
+fn of_records_in_laps_the_newest_counts() {
+    let (device, superblock, records) = with_records(LogFlags::GAPS | LogFlags::LAPS, 144);
+    let last = value_at(&device, records[records.len() - 1] + 1);
+    assert!(last < RECORDS, "the last record lies last: {records:?}");
+    assert_eq!(value_at(&opened(&device, &superblock), 1500), RECORDS);
+}
+
 #[test]
 fn a_log_without_the_feature_has_no_gaps() {
-    let (device, superblock, records) = with_records(LogFlags::empty());
+    let (device, superblock, records) = with_records(LogFlags::empty(), 512);
     assert!(gaps(&records).iter().all(|gap| *gap == 0), "{records:?}");
     assert_eq!(value_at(&opened(&device, &superblock), 1500), RECORDS);
 }
 
 #[test]
 fn a_torn_record_behind_a_gap_ends_the_log_and_a_damaged_one_puts_it_in_doubt() {
-    let (device, superblock, records) = with_records(LogFlags::GAPS);
+    let (device, superblock, records) = with_records(LogFlags::GAPS, 512);
     let last = records.len() - 1;
     for at in 1..last {
         let device = MemoryDevice::from_image(device.snapshot());
