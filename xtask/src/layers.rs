@@ -13,8 +13,8 @@ mod tests;
 const SOURCE: &str = "crates/cffs/src";
 
 /// What everybody may use, and they each other.
-const BASE: [&str; 9] =
-    ["units", "error", "caller", "clock", "line", "lock", "runs", "tuning", "waiter"];
+const BASE: [&str; 10] =
+    ["units", "error", "caller", "clock", "line", "lock", "runs", "stretch", "tuning", "waiter"];
 
 /// What a module may use besides [`BASE`].
 enum Uses {

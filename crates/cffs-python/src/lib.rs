@@ -20,6 +20,7 @@ mod bytes;
 mod path;
 mod store;
 
+use bytes::Contents;
 use path::VolumePath;
 use store::Opened;
 
@@ -221,25 +222,33 @@ impl Volume {
     ) -> PyResult<Vec<Py<PyAny>>> {
         let threads = NonZeroUsize::new(threads)
             .ok_or_else(|| PyValueError::new_err("at least one thread has to read"))?;
-        let mut found: Vec<Option<Py<PyAny>>> = Vec::new();
-        found.resize_with(paths.len(), || None);
-        let found = Mutex::new(found);
-        py.detach(|| {
-            self.files().read_many(&paths, threads, |position, read| {
-                let read = match read {
-                    Ok(contents) => bytes::copied(contents),
-                    Err(error) => Err(raised(&error, &paths[position])),
-                };
-                let read = read
-                    .unwrap_or_else(|error| Python::attach(|py| error.into_value(py).into_any()));
-                // A thread that panicked has not left a place half written.
-                found.lock().unwrap_or_else(|held| held.into_inner())[position] = Some(read);
-            });
-        });
-        let found = found.into_inner().unwrap_or_else(|held| held.into_inner());
-        let visited =
-            |read: Option<_>| read.ok_or_else(|| PyOSError::new_err("a file was not visited"));
-        found.into_iter().map(visited).collect()
+        let (batch, missed) = py.detach(|| self.files().batch(&paths));
+        let unread = || Mutex::new(Err(PyOSError::new_err("a file was not read")));
+        let mut found: Vec<Mutex<PyResult<Contents>>> = paths.iter().map(|_| unread()).collect();
+        for (position, size) in batch.sizes() {
+            found[position] = Mutex::new(Ok(Contents::new(py, size)?));
+        }
+        for (position, error) in missed {
+            found[position] = Mutex::new(Err(raised(&error, &paths[position])));
+        }
+        let read = |position: usize, file: &files::File| {
+            // A thread that panicked takes the call with it.
+            let mut place = found[position].lock().unwrap_or_else(|held| held.into_inner());
+            if let Ok(contents) = &mut *place
+                && let Err(error) = contents.fill(file)
+            {
+                *place = Err(raised(&error, &paths[position]));
+            }
+        };
+        py.detach(move || batch.read(threads, || (), |(), position, file| read(position, file)));
+        let found = found
+            .into_iter()
+            .map(|place| place.into_inner().unwrap_or_else(|held| held.into_inner()));
+        let object = |read: PyResult<Contents>| match read {
+            Ok(contents) => contents.finish(py),
+            Err(error) => error.into_value(py).into_any(),
+        };
+        Ok(found.map(object).collect())
     }
 
     /// Open a file: `create` makes it if it is missing, `exclusive` fails unless it makes it.

@@ -20,6 +20,7 @@ pub mod namespace;
 pub mod open;
 mod readahead;
 mod runs;
+mod stretch;
 pub mod trace;
 pub mod tuning;
 pub mod units;

@@ -8,7 +8,7 @@ use cffs::clock::SystemClock;
 use cffs::device::{MemoryDevice, TraceDevice};
 use cffs::error::Error;
 use cffs::files::Files;
-use cffs::vfs::types::OpenOptions;
+use cffs::vfs::types::{AllocateMode, OpenOptions};
 
 const FILES: usize = 4_000;
 const FILE_BYTES: usize = 8 << 10;
@@ -154,4 +154,81 @@ fn what_cannot_be_read_keeps_nothing_else_back() {
     let whole = FILE_BYTES;
     assert_eq!(seen, [(0, whole), (1, 1), (2, 2), (3, whole), (4, whole)]);
     files.read_many(&[""; 0], NonZeroUsize::MIN, |_, _| panic!("nothing was asked for"));
+}
+
+/// Between the moment when a batch is opened and that when a file is read, others can change it, and remove it.
+#[test]
+fn files_of_a_batch_are_read_as_they_are_by_then() {
+    let files = open(&Arc::new(TraceDevice::new(made(16 << 20))));
+    for name in ["/grows", "/shrinks", "/goes", "/stays"] {
+        files.write(name, &[1; 5000]).expect("written");
+    }
+    let paths = ["/stays", "/goes", "/shrinks", "/grows", "/missing"];
+    let (batch, missed) = files.batch(&paths);
+    assert!(matches!(missed[..], [(4, Error::NotFound)]), "{missed:?}");
+    let mut sizes: Vec<(usize, u64)> = batch.sizes().collect();
+    sizes.sort_unstable();
+    assert_eq!(sizes, [(0, 5000), (1, 5000), (2, 5000), (3, 5000)]);
+
+    files.write("/grows", &[2; 3 << 20]).expect("written");
+    files.write("/shrinks", &[3; 7]).expect("written");
+    files.remove_file("/goes").expect("removed");
+    let read = Mutex::new(HashMap::new());
+    let two = NonZeroUsize::new(2).expect("some");
+    let number = std::sync::atomic::AtomicUsize::new(0);
+    let next = || number.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    batch.read(two, next, |own, position, file| {
+        assert!(*own < 2, "each thread has what was made for it");
+        let mut contents = Vec::new();
+        file.read_pieces(&mut |piece| contents.extend_from_slice(piece)).expect("read");
+        assert_eq!(contents, file.contents().expect("read"), "{position}");
+        read.lock().expect("sound").insert(position, contents);
+    });
+    let read = read.into_inner().expect("sound");
+    assert_eq!(read[&0], [1; 5000]);
+    assert_eq!(read[&1], [1; 5000], "an open file is there without a name");
+    assert_eq!(read[&2], [3; 7]);
+    assert!(read[&3] == vec![2; 3 << 20]);
+}
+
+/// Contents in memory and on the device, holes, space that was never written to, and a short end are given in
+/// pieces that are the contents, from any place on.
+#[test]
+fn pieces_are_the_contents() {
+    let files = open(&Arc::new(TraceDevice::new(made(16 << 20))));
+    let volume = files.volume();
+    let file = files.create("/f").expect("made");
+    let mut expected = vec![0; 300_123];
+    let mut put = |at: usize, len: usize, byte: u8| {
+        file.write_all_at(at as u64, &vec![byte; len]).expect("written");
+        expected[at..at + len].fill(byte);
+    };
+    put(1_000, 9_000, 1);
+    put(100_000, 20_000, 2);
+    put(300_000, 123, 3);
+    let ino = file.node().ino();
+    volume.allocate(ino, 200_000, 30_000, AllocateMode::ReserveKeepSize).expect("reserved");
+    volume.sync().expect("durable");
+    put(5_000, 1, 4);
+    put(110_000, 5_000, 5);
+    put(210_000, 3, 6);
+    for (at, len) in [(0, 1 << 20), (0, 300_123), (4_097, 99_000), (99_999, 2), (299_999, 500)] {
+        let mut found = Vec::new();
+        let mut take = |piece: &[u8]| found.extend_from_slice(piece);
+        let read = volume.read_pieces(ino, at, len, &mut take).expect("read");
+        let end = expected.len().min(at as usize + len);
+        assert!(found == expected[at as usize..end], "{len} bytes at {at}");
+        assert_eq!(read, found.len());
+        let mut whole = vec![7; len];
+        assert_eq!(volume.read(ino, at, &mut whole).expect("read"), read);
+        assert!(whole[..read] == found[..] && whole[read..].iter().all(|byte| *byte == 7));
+    }
+    let mut none = |_: &[u8]| panic!("there is nothing after the end");
+    assert_eq!(volume.read_pieces(ino, 300_123, 1, &mut none).expect("read"), 0);
+}
+
+fn made(bytes: u64) -> MemoryDevice {
+    let device = MemoryDevice::new(bytes);
+    cffs::mkfs::make(&device, &Default::default()).expect("a volume");
+    device
 }

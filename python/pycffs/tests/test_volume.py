@@ -302,6 +302,37 @@ class Contents(WithVolume):
             self.assertEqual([len(data) for data in found], sizes * 20)
             self.assertTrue(found == list(contents.values()) * 20, f"other bytes, by {threads} threads")
 
+    def test_a_file_that_changes_meanwhile_is_read_as_it_was_at_one_time(self):
+        """A batch has files that another thread makes longer and shorter: each comes as it was after one of
+        the writes, or empty, as it is before a write; never with other bytes at its end."""
+        sizes = [1, 3_000, 70_000, 400_000, 900_000]
+        contents = {bytes([number + 1]) * size for number, size in enumerate(sizes)} | {b""}
+        paths, ended = [f"/{number}" for number in range(8)], threading.Event()
+        for path in paths:
+            self.volume.write(path, b"")
+        written = sorted(contents, key=len)
+
+        def change():
+            number = 0
+            while not ended.is_set():
+                number += 1
+                self.volume.write(paths[number * 5 % 8], written[number * 7 % 6])
+
+        writer = threading.Thread(target=change)
+        writer.start()
+        try:
+            seen = set()
+            until = time.monotonic() + 60
+            while len(seen) < len(contents) and time.monotonic() < until:
+                for threads in (1, 3) * 20:
+                    for found in self.volume.read_many(paths * 3, threads=threads):
+                        self.assertTrue(found in contents, f"{len(found)} bytes, {found[-1:]} at the end")
+                        seen.add(found)
+        finally:
+            ended.set()
+            writer.join()
+        self.assertEqual(seen, contents)
+
     def test_trees_come_and_go(self):
         source, target = self.scratch / "source", self.scratch / "target"
         for number in range(20):

@@ -37,6 +37,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use parking_lot::Mutex;
 
@@ -49,7 +50,9 @@ pub use write_set::{Phase, WriteSet};
 use crate::device::BlockDevice;
 use crate::error::Result;
 use crate::format::LiveLayout;
+use crate::line::Counter;
 use crate::runs;
+use crate::stretch::ByStretch;
 use crate::tuning::Tuning;
 use crate::units::{BlockNo, Class};
 use crate::waiter::Waiter;
@@ -60,6 +63,9 @@ use streams::Streams;
 /// Locks that keep two readers from reading one segment twice, and a reader from bringing back what
 /// a writer has just replaced.
 const SEGMENT_LOCKS: usize = 256;
+/// Parts of the cache that have a lock each.
+const PARTS_PER_CORE: usize = 4;
+const PART_BLOCKS_MIN: usize = 4096;
 
 /// Counts what the cache did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,7 +92,7 @@ pub struct CacheStats {
 
 #[derive(Default)]
 struct Counters {
-    hits: AtomicU64,
+    hits: Counter,
     misses: AtomicU64,
     reads: AtomicU64,
     read_bytes: AtomicU64,
@@ -97,19 +103,21 @@ struct Counters {
     discarded_bytes: AtomicU64,
 }
 
-fn clean_blocks(blocks: usize, hot_part: f64) -> quick_cache::sync::Cache<BlockNo, Arc<Block>> {
+/// Blocks by number. Those of a file mostly lie side by side, and are found so.
+type Clean = quick_cache::sync::Cache<BlockNo, Arc<Block>, quick_cache::UnitWeighter, ByStretch>;
+
+fn clean_blocks(blocks: usize, hot_part: f64) -> Clean {
+    // A part has whole stretches, and has to have many: else one is full while others have room.
+    let parts = thread::available_parallelism().map_or(1, usize::from) * PARTS_PER_CORE;
     let options = quick_cache::OptionsBuilder::new()
+        .shards(parts.min(blocks / PART_BLOCKS_MIN).max(1))
         .estimated_items_capacity(blocks)
         .weight_capacity(blocks as u64)
         .hot_allocation(hot_part)
         .build()
         .expect("capacities are given");
-    quick_cache::sync::Cache::with_options(
-        options,
-        quick_cache::UnitWeighter,
-        quick_cache::DefaultHashBuilder::default(),
-        quick_cache::sync::DefaultLifecycle::default(),
-    )
+    let lifecycle = quick_cache::sync::DefaultLifecycle::default();
+    Clean::with_options(options, quick_cache::UnitWeighter, ByStretch::new(1), lifecycle)
 }
 
 fn count(counter: &AtomicU64, by: u64) {
@@ -127,7 +135,7 @@ struct Fetched<'a> {
 pub struct BufferCache {
     device: Arc<dyn BlockDevice>,
     layout: LiveLayout,
-    clean: quick_cache::sync::Cache<BlockNo, Arc<Block>>,
+    clean: Clean,
     /// By segment: how often blocks of it were replaced by a write. Held while a segment is read.
     segments: Vec<Mutex<()>>,
     versions: Vec<Mutex<u64>>,
@@ -190,7 +198,7 @@ impl BufferCache {
     pub fn stats(&self) -> CacheStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         CacheStats {
-            hits: get(&self.counters.hits),
+            hits: self.counters.hits.get(),
             misses: get(&self.counters.misses),
             reads: get(&self.counters.reads),
             read_bytes: get(&self.counters.read_bytes),
@@ -245,7 +253,7 @@ impl BufferCache {
     }
 
     fn found(&self, block: BlockNo, hit: Arc<Block>, until: BlockNo) -> Arc<Block> {
-        count(&self.counters.hits, 1);
+        self.counters.hits.count();
         if hit.take_mark() {
             self.continue_stream(block.0, until);
         }

@@ -5,21 +5,14 @@
 //! order of the device instead, and given out as they come.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::thread;
 
 use parking_lot::Mutex;
 
 use super::{File, Files};
-use crate::error::Result;
-
-/// How far a batch is.
-#[derive(Default)]
-struct Turns {
-    /// The file that is taken next.
-    next: usize,
-    /// The first one that was not brought into memory yet.
-    fetched: usize,
-}
+use crate::error::{Error, Result};
+use crate::vfs::Volume;
 
 impl Files {
     /// Reads whole files in the order in which they lie on the device. `visit` gets each file's contents,
@@ -53,59 +46,105 @@ impl Files {
         threads: NonZeroUsize,
         visit: impl Fn(usize, Result<&[u8]>) + Sync,
     ) {
-        let found = self.in_device_order(paths, &visit);
+        let (batch, missed) = self.batch(paths);
+        for (position, error) in missed {
+            visit(position, Err(error));
+        }
+        // A thread has one buffer for all its files: it stays in the processor's cache, and takes no memory
+        // per file.
+        batch.read(threads, Vec::<u8>::new, |buffer, position, file| {
+            buffer.clear();
+            let read = file.read_pieces(&mut |piece| buffer.extend_from_slice(piece));
+            visit(position, read.map(|()| &buffer[..]));
+        });
+    }
+
+    /// Opens files that are to be read together, and returns them, and which could not be opened, by their
+    /// positions in `paths`. A path that is there twice is opened twice.
+    pub fn batch<P: AsRef<[u8]>>(&self, paths: &[P]) -> (Batch, Vec<(usize, Error)>) {
+        // In the order of their names, so that each directory is looked at once.
+        let mut positions: Vec<usize> = (0..paths.len()).collect();
+        positions.sort_unstable_by_key(|position| paths[*position].as_ref());
+        let (mut members, mut missed) = (Vec::with_capacity(paths.len()), Vec::new());
+        for position in positions {
+            let opened = self.open(&paths[position]);
+            let placed = opened.and_then(|file| {
+                let offset = self.volume.device_offset(file.node().ino())?;
+                let size = file.node().attr()?.size;
+                Ok(Member { offset, position, size, file })
+            });
+            match placed {
+                Ok(member) => members.push(member),
+                Err(error) => missed.push((position, error)),
+            }
+        }
+        members.sort_unstable_by_key(|member| (member.offset, member.position));
+        (Batch { volume: Arc::clone(&self.volume), members }, missed)
+    }
+}
+
+/// Files that are open to be read together, in the order in which they lie on the device.
+pub struct Batch {
+    volume: Arc<Volume>,
+    members: Vec<Member>,
+}
+
+struct Member {
+    /// Where it lies on the device.
+    offset: u64,
+    position: usize,
+    size: u64,
+    file: File,
+}
+
+/// How far a batch is.
+#[derive(Default)]
+struct Turns {
+    /// The file that is taken next.
+    next: usize,
+    /// The first one that was not brought into memory yet.
+    fetched: usize,
+}
+
+impl Batch {
+    /// The positions that the files were asked for at, and their sizes when they were opened.
+    pub fn sizes(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.members.iter().map(|member| (member.position, member.size))
+    }
+
+    /// Has `visit` read the files, each with its position, once what it lacks was brought into memory. It is
+    /// called by `threads` threads, each with what `start` has made for it.
+    pub fn read<S>(
+        &self,
+        threads: NonZeroUsize,
+        start: impl Fn() -> S + Sync,
+        visit: impl Fn(&mut S, usize, &File) + Sync,
+    ) {
         // The threads take the files by turns, so that together they go over the device once. What the next
         // ones lack is read in one sweep, for which all of them wait.
         let turns = Mutex::new(Turns::default());
         let take = || {
             let mut turns = turns.lock();
             let index = turns.next;
-            let (_, position, file) = found.get(index)?;
+            let member = self.members.get(index)?;
             turns.next += 1;
             if index == turns.fetched {
-                let next = found[index..].iter().map(|(_, _, file)| file.node().ino());
+                let next = self.members[index..].iter().map(|member| member.file.node().ino());
                 turns.fetched += self.volume.fetch_batch(next);
             }
-            Some((*position, file))
+            Some(member)
         };
         let read = || {
-            // One buffer for all files: it stays in the processor's cache, and takes no memory per file.
-            let mut buffer = Vec::new();
-            while let Some((position, file)) = take() {
-                let read = file.contents_into(&mut buffer);
-                visit(position, read.map(|len| &buffer[..len]));
+            let mut own = start();
+            while let Some(member) = take() {
+                visit(&mut own, member.position, &member.file);
             }
         };
         thread::scope(|scope| {
-            for _ in 1..threads.get().min(found.len()) {
+            for _ in 1..threads.get().min(self.members.len()) {
                 scope.spawn(read);
             }
             read();
         });
-    }
-
-    /// The files, with their places on the device and their positions in `paths`. What cannot be opened is
-    /// visited.
-    fn in_device_order<P: AsRef<[u8]>>(
-        &self,
-        paths: &[P],
-        visit: &impl Fn(usize, Result<&[u8]>),
-    ) -> Vec<(u64, usize, File)> {
-        // In the order of their names, so that each directory is looked at once.
-        let mut positions: Vec<usize> = (0..paths.len()).collect();
-        positions.sort_unstable_by_key(|position| paths[*position].as_ref());
-        let mut found = Vec::with_capacity(paths.len());
-        for position in positions {
-            let opened = self.open(&paths[position]);
-            let placed = opened.and_then(|file| {
-                Ok((self.volume.device_offset(file.node().ino())?, position, file))
-            });
-            match placed {
-                Ok(placed) => found.push(placed),
-                Err(error) => visit(position, Err(error)),
-            }
-        }
-        found.sort_unstable_by_key(|(offset, position, _)| (*offset, *position));
-        found
     }
 }

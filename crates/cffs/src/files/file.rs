@@ -10,10 +10,14 @@ use crate::units::InodeNo;
 use crate::vfs::types::{Attr, NewFile};
 use crate::vfs::{self, Volume};
 
+/// So much of a file is read at once: between that others can change it.
+const STEP_BYTES: usize = (1 << 20) + 1;
+
 /// An inode in use. It exists until this is dropped, even if its last name goes meanwhile.
 pub struct Node {
     volume: Arc<Volume>,
     ino: InodeNo,
+    file_type: FileType,
     /// How many references this handle holds: 1, or 0 for the root, which is always there.
     references: u64,
 }
@@ -21,12 +25,14 @@ pub struct Node {
 impl Node {
     /// The root directory.
     pub fn root(volume: &Arc<Volume>) -> Node {
-        Node { volume: Arc::clone(volume), ino: InodeNo::ROOT, references: 0 }
+        let (ino, file_type) = (InodeNo::ROOT, FileType::Directory);
+        Node { volume: Arc::clone(volume), ino, file_type, references: 0 }
     }
 
     /// Takes over the reference that a call of the facade returned with these attributes.
     fn adopt(volume: &Arc<Volume>, attr: &Attr) -> Node {
-        Node { volume: Arc::clone(volume), ino: attr.ino, references: 1 }
+        let Attr { ino, file_type, .. } = *attr;
+        Node { volume: Arc::clone(volume), ino, file_type, references: 1 }
     }
 
     /// A second handle of the same inode.
@@ -41,6 +47,11 @@ impl Node {
     /// The inode's number.
     pub fn ino(&self) -> InodeNo {
         self.ino
+    }
+
+    /// What the inode is, which never changes.
+    pub fn file_type(&self) -> FileType {
+        self.file_type
     }
 
     /// The attributes.
@@ -152,7 +163,7 @@ impl File {
     ///
     /// [`Error::IsDirectory`]; [`Error::Invalid`] for what else is no regular file.
     pub fn of(node: Node) -> Result<File> {
-        match node.attr()?.file_type {
+        match node.file_type {
             FileType::Regular => Ok(File { node, position: 0 }),
             FileType::Directory => Err(Error::IsDirectory),
             _ => Err(Error::Invalid("not a regular file")),
@@ -188,26 +199,27 @@ impl File {
     ///
     /// [`Error::Io`] and [`Error::Corruption`].
     pub fn contents(&self) -> Result<Vec<u8>> {
-        let mut contents = Vec::new();
-        let len = self.contents_into(&mut contents)?;
-        contents.truncate(len);
+        let size = self.node.attr()?.size;
+        let mut contents = Vec::with_capacity(size.min(STEP_BYTES as u64) as usize);
+        self.read_pieces(&mut |piece| contents.extend_from_slice(piece))?;
         Ok(contents)
     }
 
-    /// Reads the whole contents into a buffer, which grows if it is too short, and returns how long they
-    /// are.
-    pub(super) fn contents_into(&self, buffer: &mut Vec<u8>) -> Result<usize> {
-        // A byte more than there is: a read that is short has met the end, and need not be repeated.
-        let step = self.node.attr()?.size.min(1 << 20) as usize + 1;
+    /// Reads the whole contents, and gives them to `take` piece by piece in their order, as they lie in
+    /// memory. Meanwhile the file is locked: `take` copies, and calls nothing that may wait. After an error it
+    /// may have been given what is damaged.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] and [`Error::Corruption`].
+    pub fn read_pieces(&self, take: &mut dyn FnMut(&[u8])) -> Result<()> {
+        // A read that is short has met the end, and need not be repeated.
         let mut at = 0;
         loop {
-            if buffer.len() < at + step {
-                buffer.resize(at + step, 0);
-            }
-            let read = self.read_at(at as u64, &mut buffer[at..at + step])?;
-            at += read;
-            if read < step {
-                return Ok(at);
+            let read = self.node.volume.read_pieces(self.node.ino, at, STEP_BYTES, take)?;
+            at += read as u64;
+            if read < STEP_BYTES {
+                return Ok(());
             }
         }
     }

@@ -115,7 +115,7 @@ impl Import<'_> {
         let (outside, name) = host::parent(source).map_err(of_source)?;
         let found = outside.find(&name).map_err(of_source)?;
         let (dir, target_name) = match self.files.node(target).and_then(|node| {
-            let is_dir = node.attr()?.file_type == FileType::Directory;
+            let is_dir = node.file_type() == FileType::Directory;
             if is_dir { Ok(node) } else { Err(Error::NotDirectory) }
         }) {
             Ok(node) => (node, name.as_bytes().to_vec()),
@@ -179,7 +179,7 @@ impl Import<'_> {
                 Err(Error::Exists) => dir.lookup(name)?,
                 made => made?,
             };
-            return match made.attr()?.file_type {
+            return match made.file_type() {
                 FileType::Directory => Ok(Some(made)),
                 _ => Err(Error::NotDirectory.into()),
             };

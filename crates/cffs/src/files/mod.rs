@@ -63,6 +63,7 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
+pub use bulk::Batch;
 pub use copy::{CopyCause, CopyError, CopyOptions, Observer, Summary};
 pub use export::export;
 pub use file::{File, Node};

@@ -23,7 +23,7 @@ pub fn node(volume: &Arc<Volume>, path: &[u8], follow_last: bool) -> Result<Node
         // The root stays at the bottom.
         let Some(dir) = above.last() else { return Err(Error::NotFound) };
         if name == b".." {
-            if dir.attr()?.file_type != FileType::Directory {
+            if dir.file_type() != FileType::Directory {
                 return Err(Error::NotDirectory);
             }
             above.truncate((above.len() - 1).max(1));
@@ -31,7 +31,7 @@ pub fn node(volume: &Arc<Volume>, path: &[u8], follow_last: bool) -> Result<Node
         }
         let found = dir.lookup(&name)?;
         let is_followed = follow_last || wants_directory || !pending.is_empty();
-        if !is_followed || found.attr()?.file_type != FileType::Symlink {
+        if !is_followed || found.file_type() != FileType::Symlink {
             above.push(found);
             continue;
         }
@@ -46,7 +46,7 @@ pub fn node(volume: &Arc<Volume>, path: &[u8], follow_last: bool) -> Result<Node
         pending.extend(names(&target).into_iter().rev());
     }
     let node = above.pop().ok_or(Error::NotFound)?;
-    if wants_directory && node.attr()?.file_type != FileType::Directory {
+    if wants_directory && node.file_type() != FileType::Directory {
         return Err(Error::NotDirectory);
     }
     Ok(node)

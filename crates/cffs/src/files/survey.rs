@@ -153,7 +153,7 @@ impl Walk<'_> {
             Err(error) => return Err(error.into()),
         };
         let is_directory = match &node {
-            Some(node) => node.attr()?.file_type == FileType::Directory,
+            Some(node) => node.file_type() == FileType::Directory,
             None => false,
         };
         if metadata.is_dir() {
@@ -208,7 +208,7 @@ impl Walk<'_> {
             Some(node) => Some(node?),
         };
         let there_is_directory = match &there {
-            Some(node) => Some(node.attr()?.file_type == FileType::Directory),
+            Some(node) => Some(node.file_type() == FileType::Directory),
             None => None,
         };
         match (metadata.is_dir(), there_is_directory) {

@@ -158,8 +158,10 @@ impl Store {
 
     fn read_attributes(&self, inode: &Inode) -> Result<Attributes> {
         let run = inode.xattr_block;
-        let mut bytes = vec![0; run.len as usize * self.layout.fragment_bytes as usize];
-        self.read_fragments(run.start, 0, &mut bytes, BlockNo(self.layout.blocks))?;
+        let len = u64::from(run.len) * u64::from(self.layout.fragment_bytes);
+        let mut bytes = Vec::with_capacity(len as usize);
+        let until = BlockNo(self.layout.blocks);
+        self.read_fragments(run.start, 0, len, until, &mut |piece| bytes.extend(piece))?;
         let list =
             xattr::decode_block(&bytes, inode.ino, inode.generation, run.start, self.checksum)?;
         let bad = |what| Corruption::XattrBlock { ino: inode.ino, start: run.start, what };

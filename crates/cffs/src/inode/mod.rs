@@ -30,6 +30,7 @@ pub use attributes::Attributes;
 pub use busy::{Busy, Fill, space_of};
 pub use locator::Locator;
 pub use map::{ExtentMap, Mapping};
+pub use read::into_slice;
 pub use scrub::Scrubber;
 pub use store::{Features, SectorImage, SectorImages, Store, body_bytes_max};
 pub use vnode::{Changed, DirState, Locked, Motion, Vnode, VnodeState};

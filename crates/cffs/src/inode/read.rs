@@ -2,7 +2,11 @@
 //!
 //! A page that is in memory is complete, and hides what the device has. Bytes after the end of the file
 //! are zero in every page and in every mapped fragment.
+//!
+//! Contents are given to their reader piece by piece, as they lie in memory, so that the reader's copy is the
+//! only one.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -15,121 +19,116 @@ use crate::units::{BlockNo, FileBlock, FileFrag, FragNo};
 
 /// What is fetched of a file at once: as much as readers of whole files ask for.
 const FETCH_BYTES: u64 = 1 << 20;
+/// What a hole reads as.
+static ZEROS: [u8; 4096] = [0; 4096];
 
 impl Store {
-    /// Reads from a file into `out`, at most to its end, and returns how many bytes.
-    pub fn read(&self, file: &VnodeState, offset: u64, out: &mut [u8]) -> Result<usize> {
+    /// Reads up to `len` bytes of a file, at most to its end, and returns how many. Contents that are found
+    /// to be damaged may have been given to `take` before that.
+    pub fn read(
+        &self,
+        file: &VnodeState,
+        offset: u64,
+        len: usize,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<usize> {
         let size = file.inode.size;
-        let len = size.saturating_sub(offset).min(out.len() as u64) as usize;
+        let len = size.saturating_sub(offset).min(len as u64);
         if len == 0 {
             return Ok(0);
         }
-        let out = &mut out[..len];
         match &file.inode.content {
-            Content::Inline(bytes) => {
-                out.copy_from_slice(&bytes[offset as usize..offset as usize + len]);
-            }
-            Content::Map(map) if len as u64 == size => {
-                let expected = self.checksum_to_verify(file)?;
-                self.read_mapped(file, map, 0, out)?;
-                verify(file, expected, out)?;
+            Content::Inline(bytes) => take(&bytes[offset as usize..(offset + len) as usize]),
+            Content::Map(map) if len == size => {
+                self.read_verified(file, map, take)?;
             }
             Content::Map(map) => {
                 self.verify_contents(file)?;
-                self.read_mapped(file, map, offset, out)?;
+                self.read_mapped(file, map, offset..offset + len, take)?;
             }
         }
-        Ok(len)
+        Ok(len as usize)
     }
 
     /// Brings the contents of a file into the cache, as a reader from beginning to end does, and neither
     /// verifies nor returns them.
     pub fn fetch(&self, file: &VnodeState) -> Result<()> {
         let Content::Map(map) = &file.inode.content else { return Ok(()) };
-        let mut chunk = vec![0; file.inode.size.min(FETCH_BYTES) as usize];
-        let mut at = 0;
-        while at < file.inode.size {
-            let len = (file.inode.size - at).min(FETCH_BYTES);
-            self.read_mapped(file, map, at, &mut chunk[..len as usize])?;
-            at += len;
+        let size = file.inode.size;
+        for at in (0..size).step_by(FETCH_BYTES as usize) {
+            self.read_mapped(file, map, at..size.min(at + FETCH_BYTES), &mut |_| ())?;
         }
         Ok(())
     }
 
-    /// Reads from the run of the volume that begins at `start`, `skip` bytes in; nothing is read ahead
-    /// from `until` on.
+    /// Reads `len` bytes from the run of the volume that begins at `start`, `skip` bytes in; nothing is read
+    /// ahead from `until` on.
     pub(super) fn read_fragments(
         &self,
         start: FragNo,
         skip: u64,
-        out: &mut [u8],
+        len: u64,
         until: BlockNo,
+        take: &mut dyn FnMut(&[u8]),
     ) -> Result<()> {
         let block_bytes = u64::from(self.layout.block_bytes);
         let mut at = start.0 * u64::from(self.layout.fragment_bytes) + skip;
-        let mut rest = out;
-        while !rest.is_empty() {
+        let end = at + len;
+        while at < end {
             let number = BlockNo(at / block_bytes);
-            let into = (at % block_bytes) as usize;
-            let wanted = (into + rest.len()).div_ceil(block_bytes as usize) as u32;
+            let first = number.0 * block_bytes;
+            let wanted = (end - first).div_ceil(block_bytes) as u32;
             let block = self.cache.read_near(number, wanted, until)?;
-            let len = rest.len().min(block.len() - into);
-            let (piece, after) = rest.split_at_mut(len);
-            piece.copy_from_slice(&block[into..into + len]);
-            at += len as u64;
-            rest = after;
+            let to = end.min(first + block_bytes);
+            take(&block[(at - first) as usize..(to - first) as usize]);
+            at = to;
         }
         Ok(())
     }
 
+    /// Reads a part of a file.
     pub(super) fn read_mapped(
         &self,
         file: &VnodeState,
         map: &ExtentMap,
-        offset: u64,
-        out: &mut [u8],
+        part: Range<u64>,
+        take: &mut dyn FnMut(&[u8]),
     ) -> Result<()> {
-        let block_bytes = u64::from(self.layout.block_bytes);
         let fragment_bytes = u64::from(self.layout.fragment_bytes);
-        let mut done = 0;
-        while done < out.len() {
-            let at = offset + done as u64;
+        let mut at = part.start;
+        while at < part.end {
             let position = self.layout.file_block(at);
-            let left = out.len() - done;
             if let Some(page) = file.pages.get(position) {
-                let into = (at % block_bytes) as usize;
-                let len = left.min(page.len() - into);
-                out[done..done + len].copy_from_slice(&page[into..into + len]);
-                done += len;
+                let first = self.layout.file_offset(position);
+                let to = part.end.min(first + page.len() as u64);
+                take(&page[(at - first) as usize..(to - first) as usize]);
+                at = to;
                 continue;
             }
-            let next_page = {
-                let next = file.pages.next_at(position);
-                next.map_or(u64::MAX, |page| self.layout.file_offset(page) - at)
-            };
+            let next = file.pages.next_at(position);
+            let next_page = next.map_or(u64::MAX, |page| self.layout.file_offset(page));
             let into = at % fragment_bytes;
-            let limit = |fragments: u64| {
-                (fragments.saturating_mul(fragment_bytes).saturating_sub(into))
-                    .min(next_page)
-                    .min(left as u64) as usize
+            let (mapping, fragments) = match map.find(FileFrag(at / fragment_bytes)) {
+                Mapping::Mapped { start, len, unwritten: false } => (Some((start, len)), len),
+                Mapping::Mapped { len, .. } | Mapping::Hole(len) => (None, len),
             };
-            match map.find(FileFrag(at / fragment_bytes)) {
-                Mapping::Mapped { start, len, unwritten: false } => {
+            let len = fragments.saturating_mul(fragment_bytes).saturating_sub(into);
+            let to = at.saturating_add(len).min(next_page).min(part.end);
+            match mapping {
+                Some((start, fragments)) => {
                     // What follows a file among others is likely to be read next.
                     let until = match self.kind_of(file.inode.size) == Kind::Large {
-                        true => BlockNo(self.layout.block_of(FragNo(start.0 + len - 1)).0 + 1),
+                        true => {
+                            let last = FragNo(start.0 + fragments - 1);
+                            BlockNo(self.layout.block_of(last).0 + 1)
+                        }
                         false => BlockNo(self.layout.blocks),
                     };
-                    let len = limit(len);
-                    self.read_fragments(start, into, &mut out[done..done + len], until)?;
-                    done += len;
+                    self.read_fragments(start, into, to - at, until, take)?;
                 }
-                Mapping::Mapped { len, .. } | Mapping::Hole(len) => {
-                    let len = limit(len);
-                    out[done..done + len].fill(0);
-                    done += len;
-                }
+                None => take_zeros(to - at, take),
             }
+            at = to;
         }
         Ok(())
     }
@@ -168,15 +167,35 @@ impl Store {
 
     /// Compares the contents of a small file with their checksum, once after the inode was read.
     pub(super) fn verify_contents(&self, file: &VnodeState) -> Result<()> {
-        let expected = self.checksum_to_verify(file)?;
-        if expected.is_none() {
-            return Ok(());
+        match &file.inode.content {
+            Content::Map(map) if self.checksum_to_verify(file)?.is_some() => {
+                self.read_verified(file, map, &mut |_| ())
+            }
+            _ => Ok(()),
         }
-        let mut contents = vec![0; file.inode.size as usize];
-        if let Content::Map(map) = &file.inode.content {
-            self.read_mapped(file, map, 0, &mut contents)?;
+    }
+
+    /// Reads all of a file, and compares it with its checksum if that was not done yet.
+    fn read_verified(
+        &self,
+        file: &VnodeState,
+        map: &ExtentMap,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<()> {
+        let all = 0..file.inode.size;
+        let Some(expected) = self.checksum_to_verify(file)? else {
+            return self.read_mapped(file, map, all, take);
+        };
+        let mut sum = 0;
+        self.read_mapped(file, map, all, &mut |piece| {
+            sum = checksum::contents(sum, piece);
+            take(piece);
+        })?;
+        if sum != expected {
+            return Err(Corruption::Contents { ino: file.inode.ino }.into());
         }
-        verify(file, expected, &contents)
+        file.verified.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The checksum with which the contents were not compared yet.
@@ -204,18 +223,27 @@ impl Store {
             return self.cache.read(number);
         }
         let mut block = Block::zeroed(self.layout.block_bytes as usize);
-        self.read_mapped(file, map, self.layout.file_offset(position), &mut block)?;
+        let first = self.layout.file_offset(position);
+        let part = first..first + u64::from(self.layout.block_bytes);
+        self.read_mapped(file, map, part, &mut into_slice(&mut block))?;
         Ok(Arc::new(block))
     }
 }
 
-/// Compares the contents of a file with the checksum that they should have, if there is one, and
-/// notes that they have it.
-fn verify(file: &VnodeState, expected: Option<u32>, contents: &[u8]) -> Result<()> {
-    let Some(expected) = expected else { return Ok(()) };
-    if checksum::contents(0, contents) != expected {
-        return Err(Corruption::Contents { ino: file.inode.ino }.into());
+/// Copies pieces into a slice, which has room for all of them.
+pub fn into_slice(mut out: &mut [u8]) -> impl FnMut(&[u8]) {
+    move |piece| {
+        let (to, rest) = std::mem::take(&mut out).split_at_mut(piece.len());
+        to.copy_from_slice(piece);
+        out = rest;
     }
-    file.verified.store(true, Ordering::Relaxed);
-    Ok(())
+}
+
+/// Gives so many zeros.
+fn take_zeros(mut len: u64, take: &mut dyn FnMut(&[u8])) {
+    while len > 0 {
+        let piece = &ZEROS[..len.min(ZEROS.len() as u64) as usize];
+        take(piece);
+        len -= piece.len() as u64;
+    }
 }

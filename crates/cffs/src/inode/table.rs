@@ -5,29 +5,19 @@
 //! (the clock algorithm): of what loses nothing by being forgotten, that goes which was not used since
 //! the sweep before. What cannot go (it is in use, or waits for an epoch) gives up its attributes if
 //! the device has them.
-//!
-//! Files that were made together have numbers side by side, and a caller that uses one is likely to use the
-//! next. So numbers side by side lie side by side in their part: a walk from file to file finds
-//! the next one in a line of memory that the processor has.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
-use foldhash::fast::RandomState;
 
 use super::Vnode;
 use crate::line::Line;
 use crate::lock::{Mutex, Rank};
 use crate::memory::Memory;
+use crate::stretch::ByStretch;
 use crate::units::InodeNo;
 
 const PARTS: usize = 64;
-/// How many numbers lie side by side in a part.
-const STRETCH: u64 = 16;
-/// Two to the 64, divided by the golden ratio.
-const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// How much of what it may take is free after a sweep, at least: one in so many.
 const FREED_PART: u64 = 8;
@@ -63,8 +53,10 @@ pub(super) struct VnodeTable {
 impl VnodeTable {
     /// An empty table, which is swept when inodes take more than they may on this account.
     pub(super) fn new(memory: Arc<Memory>) -> VnodeTable {
+        // Files that were made together lie side by side in their parts.
+        let part = || Part::with_hasher(ByStretch::new(PARTS as u64));
         VnodeTable {
-            parts: (0..PARTS).map(|_| Line(Mutex::new(Rank::Leaf, Part::default()))).collect(),
+            parts: (0..PARTS).map(|_| Line(Mutex::new(Rank::Leaf, part()))).collect(),
             sweep_from: AtomicU64::new(memory.inode_bytes_max()),
             memory,
             rotor: AtomicUsize::new(0),
@@ -128,45 +120,6 @@ impl VnodeTable {
     /// The vnodes of a part at a time, without its lock: a thread that holds a vnode's may want that one.
     pub(super) fn parts(&self) -> impl Iterator<Item = Vec<Arc<Vnode>>> {
         self.parts.iter().map(|part| part.lock().values().cloned().collect())
-    }
-}
-
-/// Makes the hashes of numbers, which differ from volume to volume.
-struct ByStretch(u64);
-
-impl Default for ByStretch {
-    fn default() -> ByStretch {
-        ByStretch(RandomState::default().hash_one(0))
-    }
-}
-
-impl BuildHasher for ByStretch {
-    type Hasher = StretchHasher;
-
-    fn build_hasher(&self) -> StretchHasher {
-        StretchHasher(self.0)
-    }
-}
-
-struct StretchHasher(u64);
-
-impl Hasher for StretchHasher {
-    fn write_u64(&mut self, number: u64) {
-        let in_part = number / PARTS as u64;
-        let (stretch, at) = (in_part / STRETCH, in_part % STRETCH);
-        let product = u128::from(stretch ^ self.0) * u128::from(MULTIPLIER);
-        let mixed = (product >> 64) as u64 ^ product as u64;
-        // The lowest bits give a number's place in the table, the highest ones distinguish it from others
-        // at that place.
-        self.0 = ((mixed & !(STRETCH - 1)) | at) ^ (at << 60);
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 

@@ -135,8 +135,9 @@ impl Volume {
         if state.inode.file_type != FileType::Symlink {
             return Err(Error::Invalid("not a symbolic link"));
         }
-        let mut target = vec![0; state.inode.size as usize];
-        self.noted(self.store().read(&state, 0, &mut target))?;
+        let len = state.inode.size as usize;
+        let mut target = Vec::with_capacity(len);
+        self.noted(self.store().read(&state, 0, len, &mut |piece| target.extend(piece)))?;
         Ok(target)
     }
 }

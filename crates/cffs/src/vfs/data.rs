@@ -8,7 +8,7 @@ use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
 use crate::format::inode::FileType;
-use crate::inode::{Changed, Content, Inode, Locked, Store, Vnode, VnodeState};
+use crate::inode::{Changed, Content, Inode, Locked, Store, Vnode, VnodeState, into_slice};
 use crate::namespace::Namespace;
 use crate::trace::OpKind;
 use crate::units::{Container, InodeNo};
@@ -54,6 +54,23 @@ impl Volume {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn read(&self, ino: InodeNo, offset: u64, out: &mut [u8]) -> Result<usize> {
+        self.read_pieces(ino, offset, out.len(), &mut into_slice(out))
+    }
+
+    /// Reads up to `len` bytes from a regular file, as [`read`](Volume::read) does, and gives them to `take`
+    /// piece by piece in their order, as they lie in memory. Meanwhile the file is locked: `take` copies, and
+    /// calls nothing that may wait. Contents that turn out to be damaged may have been given before that.
+    ///
+    /// # Errors
+    ///
+    /// As of [`read`](Volume::read).
+    pub fn read_pieces(
+        &self,
+        ino: InodeNo,
+        offset: u64,
+        len: usize,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<usize> {
         let _op = self.enter(OpKind::Read, ino);
         self.calls.reads.count();
         let vnode = self.vnode(ino)?;
@@ -61,7 +78,7 @@ impl Volume {
         let (len, stale_atime) = {
             let state = vnode.state.read();
             check_regular(&state.inode)?;
-            let read = self.noted_contents(self.store().read(&state, offset, out));
+            let read = self.noted_contents(self.store().read(&state, offset, len, take));
             (read?, self.wants_atime(&state))
         };
         if stale_atime {
