@@ -43,9 +43,9 @@ impl Contents {
         file.read_pieces(&mut |piece| {
             fits = fits && piece.len() <= len - filled;
             if fits {
-                // SAFETY: `to` has room for `len` bytes, of which `filled` and those of the piece are no more.
-                // Nobody reads or moves what is in it; of no bytes there may be one object for all, but then
-                // no piece with a byte fits.
+                // SAFETY: `to` has room for `len` bytes, of which `filled` and those of the piece are no
+                // more. Nobody reads or moves what is in it; of no bytes there may be one object for all,
+                // but then no piece with a byte fits.
                 unsafe { ptr::copy_nonoverlapping(piece.as_ptr(), to.add(filled), piece.len()) };
                 filled += piece.len();
             }

@@ -1,8 +1,8 @@
 //! Hashes of numbers that keep neighbours together.
 //!
 //! Files that were made together have numbers side by side, as have the blocks of a file, and a caller that
-//! uses one is likely to use the next. In a table with these hashes, numbers side by side lie side by side: who
-//! walks from one to the next finds it in a line of memory that the processor has.
+//! uses one is likely to use the next. In a table with these hashes, numbers side by side lie side by side: a
+//! walk from one to the next finds it in a line of memory that the processor has.
 //!
 //! Stands on nothing.
 

@@ -156,7 +156,7 @@ fn what_cannot_be_read_keeps_nothing_else_back() {
     files.read_many(&[""; 0], NonZeroUsize::MIN, |_, _| panic!("nothing was asked for"));
 }
 
-/// Between the moment when a batch is opened and that when a file is read, others can change it, and remove it.
+/// Between the moment when a batch is opened and that when a file is read, others can change and remove it.
 #[test]
 fn files_of_a_batch_are_read_as_they_are_by_then() {
     let files = open(&Arc::new(TraceDevice::new(made(16 << 20))));

@@ -206,8 +206,8 @@ impl File {
     }
 
     /// Reads the whole contents, and gives them to `take` piece by piece in their order, as they lie in
-    /// memory. Meanwhile the file is locked: `take` copies, and calls nothing that may wait. After an error it
-    /// may have been given what is damaged.
+    /// memory. Meanwhile the file is locked: `take` copies, and calls nothing that may wait. After an error
+    /// it may have been given what is damaged.
     ///
     /// # Errors
     ///

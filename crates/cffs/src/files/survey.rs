@@ -207,10 +207,8 @@ impl Walk<'_> {
             None | Some(Err(Error::NotFound)) => None,
             Some(node) => Some(node?),
         };
-        let there_is_directory = match &there {
-            Some(node) => Some(node.file_type() == FileType::Directory),
-            None => None,
-        };
+        let is_directory = |node: &Node| node.file_type() == FileType::Directory;
+        let there_is_directory = there.as_ref().map(is_directory);
         match (metadata.is_dir(), there_is_directory) {
             (true, Some(false)) => return Err(Error::NotDirectory.into()),
             (false, Some(true)) => return Err(Error::IsDirectory.into()),

@@ -19,6 +19,9 @@ use crate::units::{BlockNo, FileBlock, FileFrag, FragNo};
 
 /// What is fetched of a file at once: as much as readers of whole files ask for.
 const FETCH_BYTES: u64 = 1 << 20;
+/// So many blocks of a run are looked up before the first of them is copied, and let go after the last: a
+/// count of references that changes in between has the processor end one copy before it begins the next.
+const GATHERED_BLOCKS: usize = 32;
 /// What a hole reads as.
 static ZEROS: [u8; 4096] = [0; 4096];
 
@@ -74,14 +77,21 @@ impl Store {
         let block_bytes = u64::from(self.layout.block_bytes);
         let mut at = start.0 * u64::from(self.layout.fragment_bytes) + skip;
         let end = at + len;
-        while at < end {
-            let number = BlockNo(at / block_bytes);
-            let first = number.0 * block_bytes;
-            let wanted = (end - first).div_ceil(block_bytes) as u32;
-            let block = self.cache.read_near(number, wanted, until)?;
-            let to = end.min(first + block_bytes);
-            take(&block[(at - first) as usize..(to - first) as usize]);
-            at = to;
+        let numbers: Range<u64> = at / block_bytes..end.div_ceil(block_bytes);
+        let mut gathered = [const { None }; GATHERED_BLOCKS];
+        for first in numbers.clone().step_by(GATHERED_BLOCKS) {
+            let part = first..numbers.end.min(first + GATHERED_BLOCKS as u64);
+            let count = (part.end - first) as usize;
+            for (place, number) in gathered.iter_mut().zip(part) {
+                let wanted = (numbers.end - number) as u32;
+                *place = Some(self.cache.read_near(BlockNo(number), wanted, until)?);
+            }
+            for block in gathered[..count].iter().flatten() {
+                let into = (at % block_bytes) as usize;
+                let piece = &block[into..block.len().min(into + (end - at) as usize)];
+                take(piece);
+                at += piece.len() as u64;
+            }
         }
         Ok(())
     }
