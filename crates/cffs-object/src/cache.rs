@@ -37,7 +37,7 @@ pub const SIZE_BYTES_MIN: u64 = 16 << 20;
 const TAG: &str = "CACHEDIR.TAG";
 const TAG_TEXT: &str =
     "Signature: 8a477f597d28d172789f06886806bc55\n# Chunks of volumes in object stores.\n";
-const MAGIC: [u8; 8] = *b"CFFSCHK1";
+const MAGIC: [u8; 8] = *b"CFFSCHK2";
 /// Magic, checksum of the rest, UUID, source and number of the object, chunk.
 const HEAD_BYTES: usize = 8 + 4 + 16 + 8 + 8 + 8;
 /// What file systems give files room by.

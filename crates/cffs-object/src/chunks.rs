@@ -1,27 +1,36 @@
 //! Reading objects in chunks, of which some are kept in memory.
 //!
-//! A chunk that follows one at hand is read with those after it, since a request costs as much as the
-//! transfer of a chunk. What is asked for by several threads at once is read by one of them.
+//! A request costs as much as the transfer of several chunks, so a missing one is read with those around it,
+//! and one that follows what is at hand with many after it. So it is distance that decides what comes
+//! together, and not on which side of a border something lies.
+//!
+//! Invariant: a chunk is on its way once. The thread that asks for it has its guard, and others wait.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use object_store::path::Path;
-use quick_cache::Weighter;
-use quick_cache::sync::{Cache, GuardResult};
+use quick_cache::sync::{Cache, DefaultLifecycle, GuardResult, PlaceholderGuard};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
-use crate::cache::DiskCache;
+use crate::cache::Key;
 use crate::error::Error;
-use crate::format::{CHUNK_BYTES, Format, Object};
+use crate::format::{CHUNK_BYTES, Format, Object, REQUEST_BYTES};
 use crate::store::{self, Store};
 
-/// So many chunks are read at once where an object is read on.
-const CHUNKS_AHEAD: u64 = 7;
+/// A missing chunk and those after it that are asked for together; the one before it is, too.
+const CHUNKS_AFTER: u64 = REQUEST_BYTES / CHUNK_BYTES;
+/// The same where an object is read on: the rest of one of 8 MiB.
+const CHUNKS_READ_ON: u64 = 7 * CHUNKS_AFTER;
 /// What is kept of what was read, in bytes.
 const CACHE_BYTES: u64 = 64 << 20;
+/// The part of it for chunks that were used more than once. The rest keeps what is read ahead until it is
+/// used, of several readers.
+const CACHE_PART_USED: f64 = 0.5;
 
 /// Bytes of an object, and where in a buffer they belong.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +56,7 @@ pub struct Chunks {
     store: Arc<Store>,
     volume: [u8; 16],
     origins: Vec<Path>,
-    kept: Cache<(Object, u64), Bytes, ByLength>,
+    kept: Cache<Key, Bytes, ByLength>,
     /// Whether an object was gone that was to be read.
     has_lost: AtomicBool,
 }
@@ -55,30 +64,62 @@ pub struct Chunks {
 #[derive(Clone)]
 struct ByLength;
 
-impl Weighter<(Object, u64), Bytes> for ByLength {
-    fn weight(&self, _: &(Object, u64), chunk: &Bytes) -> u64 {
+impl Weighter<Key, Bytes> for ByLength {
+    fn weight(&self, _: &Key, chunk: &Bytes) -> u64 {
         chunk.len() as u64
+    }
+}
+
+fn cache_of_chunks() -> Cache<Key, Bytes, ByLength> {
+    let options = OptionsBuilder::new()
+        .estimated_items_capacity((CACHE_BYTES / CHUNK_BYTES) as usize)
+        .weight_capacity(CACHE_BYTES)
+        .hot_allocation(CACHE_PART_USED)
+        // What is read ahead is kept together, however the keys would be spread.
+        .shards(1)
+        .build()
+        .expect("capacities are given");
+    Cache::with_options(options, ByLength, Hasher::default(), Lifecycle::default())
+}
+
+type Hasher = DefaultHashBuilder;
+type Lifecycle = DefaultLifecycle<Key, Bytes>;
+/// The right to bring a chunk. While it lasts, others wait for that.
+type Guard<'a> = PlaceholderGuard<'a, Key, Bytes, ByLength, Hasher, Lifecycle>;
+
+/// Chunks of an object that follow each other and are brought by one request.
+struct Run<'a> {
+    object: Object,
+    first: u64,
+    guards: Vec<Guard<'a>>,
+    /// Where the run ends that is worth a request, if what is at hand does not end it before.
+    end_wanted: u64,
+}
+
+impl Run<'_> {
+    fn end(&self) -> u64 {
+        self.first + self.guards.len() as u64
     }
 }
 
 impl Chunks {
     /// Nothing is read yet.
     pub fn new(store: Arc<Store>, format: &Format) -> Chunks {
-        let items = (CACHE_BYTES / CHUNK_BYTES) as usize;
         Chunks {
             store,
             volume: format.uuid,
             origins: format.origins.iter().map(|prefix| Path::from(prefix.as_str())).collect(),
-            kept: Cache::with_weighter(items, CACHE_BYTES, ByLength),
+            kept: cache_of_chunks(),
             has_lost: AtomicBool::new(false),
         }
     }
 
-    /// Keeps the first chunk of a record that was written, or read for its head; a longer one is not kept.
-    pub fn keep_record(&self, slot: u64, bytes: impl Into<Bytes>) {
-        let bytes = bytes.into();
-        if bytes.len() as u64 <= CHUNK_BYTES {
-            self.kept.insert((Object::record(slot), 0), bytes);
+    /// Keeps a record that was written, or what was read of it for its head; a long one is not kept.
+    pub fn keep_record(&self, slot: u64, bytes: &[u8]) {
+        if bytes.len() as u64 <= REQUEST_BYTES {
+            for (chunk, piece) in (0..).zip(bytes.chunks(CHUNK_BYTES as usize)) {
+                self.kept.insert((Object::record(slot), chunk), Bytes::copy_from_slice(piece));
+            }
         }
     }
 
@@ -94,7 +135,7 @@ impl Chunks {
     /// [`Error::Collected`] if an object is not there any more; [`Error::Damaged`] if it is too short; those
     /// of the store.
     pub fn read(&self, wanted: &[Wanted], buf: &mut [u8]) -> Result<(), Error> {
-        let mut keys: Vec<(Object, u64)> = wanted
+        let mut keys: Vec<Key> = wanted
             .iter()
             .flat_map(|piece| piece.chunks().map(|chunk| (piece.object, chunk)))
             .collect();
@@ -124,99 +165,139 @@ impl Chunks {
         Ok(())
     }
 
-    /// The chunks with these keys, which are in order: so threads that wait for each other's do not wait in
-    /// a circle.
-    fn get(&self, keys: &[(Object, u64)]) -> Result<Vec<Bytes>, Error> {
-        let mut found = vec![Bytes::new(); keys.len()];
-        let mut guards = Vec::new();
-        for (index, key) in keys.iter().enumerate() {
-            match self.kept.get_value_or_guard(key, None) {
-                GuardResult::Value(chunk) => found[index] = chunk,
-                GuardResult::Guard(guard) => match self.kept_here(*key) {
-                    Some(chunk) => {
-                        found[index] = chunk.clone();
-                        let _ = guard.insert(chunk);
-                    }
-                    None => guards.push((index, guard)),
-                },
-                GuardResult::Timeout => {}
+    /// The chunks with these keys, in their order: those that are missing by requests at once, then those
+    /// that other threads have asked for. Nothing is held while others are waited for, so that nobody waits
+    /// in a circle.
+    fn get(&self, keys: &[Key]) -> Result<Vec<Bytes>, Error> {
+        let mut found: Vec<Option<Bytes>> = vec![None; keys.len()];
+        loop {
+            let mut missing = Vec::new();
+            let mut awaited = None;
+            for (index, key) in keys.iter().enumerate() {
+                if found[index].is_some() {
+                    continue;
+                }
+                match self.claim(*key) {
+                    GuardResult::Value(chunk) => found[index] = Some(chunk),
+                    GuardResult::Timeout => awaited = awaited.or(Some(index)),
+                    GuardResult::Guard(guard) => match self.kept_here(*key) {
+                        Some(chunk) => {
+                            // Only what was removed meanwhile is refused, here and below.
+                            let _ = guard.insert(chunk.clone());
+                            found[index] = Some(chunk);
+                        }
+                        None => missing.push((*key, guard)),
+                    },
+                }
+            }
+            if !missing.is_empty() {
+                let read = self.fetch(self.runs_of(missing))?;
+                for (key, chunk) in keys.iter().zip(&mut found) {
+                    *chunk = chunk.take().or_else(|| read.get(key).cloned());
+                }
+            } else if let Some(index) = awaited {
+                // Else the other thread had an error, and this one asks.
+                if let GuardResult::Value(chunk) = self.kept.get_value_or_guard(&keys[index], None)
+                {
+                    found[index] = Some(chunk);
+                }
+            } else {
+                return Ok(found.into_iter().flatten().collect());
             }
         }
-        // Chunks that follow each other in an object are one request.
-        let mut ranges: Vec<(Object, Range<u64>)> = Vec::new();
-        for (index, _) in &guards {
-            let (object, chunk) = keys[*index];
-            match ranges.last_mut() {
-                Some((last, range)) if *last == object && range.contains(&chunk) => {}
-                Some((last, range)) if *last == object && range.end == chunk => range.end += 1,
-                _ => ranges.push((object, chunk..self.end_of_run(object, chunk))),
+    }
+
+    /// A chunk, or the right to bring it, unless another thread has that.
+    fn claim(&self, key: Key) -> GuardResult<'_, Key, Bytes, ByLength, Hasher, Lifecycle> {
+        self.kept.get_value_or_guard(&key, Some(Duration::ZERO))
+    }
+
+    /// The runs to ask for, where chunks are missing.
+    fn runs_of<'a>(&'a self, missing: Vec<(Key, Guard<'a>)>) -> Vec<Run<'a>> {
+        let mut runs: Vec<Run<'a>> = Vec::new();
+        for ((object, chunk), guard) in missing {
+            let mut run = match runs.pop_if(|last| last.object == object && last.end() == chunk) {
+                Some(last) => last,
+                None => self.run_before(object, chunk),
+            };
+            run.guards.push(guard);
+            while run.end() < run.end_wanted
+                && let GuardResult::Guard(guard) = self.claim((object, run.end()))
+                && !self.is_on_disk((object, run.end()))
+            {
+                run.guards.push(guard);
             }
+            runs.push(run);
         }
+        runs
+    }
+
+    /// The run of a missing chunk, up to that: it begins one chunk earlier, unless that one is at hand or on
+    /// its way. Then the object is read on, and the run is to be long.
+    fn run_before(&self, object: Object, chunk: u64) -> Run<'_> {
+        let mut run =
+            Run { object, first: chunk, guards: Vec::new(), end_wanted: chunk + CHUNKS_AFTER };
+        let Some(before) = chunk.checked_sub(1) else { return run };
+        match self.claim((object, before)) {
+            GuardResult::Value(_) | GuardResult::Timeout => run.end_wanted = chunk + CHUNKS_READ_ON,
+            GuardResult::Guard(_) if self.is_on_disk((object, before)) => {}
+            GuardResult::Guard(guard) => (run.first, run.guards) = (before, vec![guard]),
+        }
+        run
+    }
+
+    fn is_on_disk(&self, key: Key) -> bool {
+        self.store.cache().is_some_and(|cache| cache.has(&self.volume, key))
+    }
+
+    /// Asks for runs at once, keeps what comes, and returns it; of a chunk that should be there and is not,
+    /// nothing.
+    fn fetch(&self, runs: Vec<Run<'_>>) -> Result<HashMap<Key, Bytes>, Error> {
         let mut wanted = Vec::new();
-        for (object, range) in &ranges {
-            let path = self.path(*object)?;
-            wanted.push((path, range.start * CHUNK_BYTES..range.end * CHUNK_BYTES));
+        for run in &runs {
+            wanted.push((self.path(run.object)?, run.first * CHUNK_BYTES..run.end() * CHUNK_BYTES));
         }
+        let answers = self.store.get_many(&wanted).map_err(|error| self.collected(error))?;
         let mut read = HashMap::new();
-        let answers = if wanted.is_empty() {
-            Vec::new()
-        } else {
-            self.store.get_many(&wanted).map_err(|error| self.collected(error))?
-        };
-        for ((object, range), bytes) in ranges.into_iter().zip(answers) {
-            for (number, piece) in bytes.chunks(CHUNK_BYTES as usize).enumerate() {
-                read.insert((object, range.start + number as u64), Bytes::copy_from_slice(piece));
+        for (run, bytes) in runs.into_iter().zip(answers) {
+            let mut pieces = bytes.chunks(CHUNK_BYTES as usize);
+            for (chunk, guard) in (run.first..).zip(run.guards) {
+                // After its end an object has nothing, and nobody waits for that.
+                let chunk_bytes = Bytes::copy_from_slice(pieces.next().unwrap_or_default());
+                let key = (run.object, chunk);
+                if !chunk_bytes.is_empty() {
+                    let _ = guard.insert(chunk_bytes.clone());
+                    self.to_disk(key, &chunk_bytes);
+                }
+                read.insert(key, chunk_bytes);
             }
         }
-        for (index, guard) in guards {
-            let chunk = read.remove(&keys[index]).unwrap_or_default();
-            found[index] = chunk.clone();
-            // Only what was removed meanwhile is refused.
-            let _ = guard.insert(chunk.clone());
-            self.to_disk(keys[index], &chunk);
-        }
-        for (key, chunk) in read {
-            self.kept.insert(key, chunk.clone());
-            self.to_disk(key, &chunk);
-        }
-        Ok(found)
+        Ok(read)
     }
 
     /// A chunk that a local disk has.
-    fn kept_here(&self, key: (Object, u64)) -> Option<Bytes> {
+    fn kept_here(&self, key: Key) -> Option<Bytes> {
         self.staged(key).or_else(|| self.kept_on_disk(key))
     }
 
     /// A chunk of a record that is not in the store yet.
-    fn staged(&self, (object, chunk): (Object, u64)) -> Option<Bytes> {
+    fn staged(&self, (object, chunk): Key) -> Option<Bytes> {
         let slot = object.slot().filter(|_| object.origin() == 0)?;
         let bytes = self.store.staging()?.read(slot, chunk * CHUNK_BYTES, CHUNK_BYTES)?;
         Some(Bytes::from(bytes))
     }
 
     /// A chunk that the cache on a local disk has.
-    fn kept_on_disk(&self, key: (Object, u64)) -> Option<Bytes> {
+    fn kept_on_disk(&self, key: Key) -> Option<Bytes> {
         let chunk = self.store.cache()?.get(&self.volume, key);
         self.store.counter().cached(chunk.as_ref().map(|chunk| chunk.len() as u64));
         chunk.map(Bytes::from)
     }
 
-    fn to_disk(&self, key: (Object, u64), chunk: &[u8]) {
-        if let Some(cache) = self.store.cache().filter(|_| !chunk.is_empty()) {
+    fn to_disk(&self, key: Key, chunk: &[u8]) {
+        if let Some(cache) = self.store.cache() {
             self.store.counter().added(cache.put(&self.volume, key, chunk));
         }
-    }
-
-    /// Where a request ends that begins at a chunk that is missing.
-    fn end_of_run(&self, object: Object, chunk: u64) -> u64 {
-        let is_read_on = chunk > 0 && self.kept.contains_key(&(object, chunk - 1));
-        let ahead = if is_read_on { CHUNKS_AHEAD } else { 1 };
-        let is_at_hand = |key| {
-            let has = |cache: &DiskCache| cache.has(&self.volume, key);
-            self.kept.contains_key(&key) || self.store.cache().is_some_and(has)
-        };
-        let next = (chunk + 1..chunk + ahead).find(|next| is_at_hand((object, *next)));
-        next.unwrap_or(chunk + ahead)
     }
 
     fn path(&self, object: Object) -> Result<Path, Error> {

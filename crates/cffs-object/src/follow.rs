@@ -81,7 +81,7 @@ impl Follower {
             };
             is_changed |= self.changes(&record);
             self.history.apply(&self.store, slot, (record, checksum))?;
-            self.chunks.keep_record(slot, bytes);
+            self.chunks.keep_record(slot, &bytes);
         }
         self.history.read_on(&self.store)?;
         self.listed = Instant::now();

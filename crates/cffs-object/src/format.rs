@@ -40,7 +40,9 @@ const EXTENT_BYTES: usize = 40;
 const ZEROS: u64 = u64::MAX;
 
 /// What is read of an object at once: as much as a store sends in about the time that it takes to answer.
-pub const CHUNK_BYTES: u64 = 1 << 20;
+pub const REQUEST_BYTES: u64 = 1 << 20;
+/// The pieces in which objects are read and kept.
+pub const CHUNK_BYTES: u64 = 256 << 10;
 
 /// An object with bytes of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,8 +1,10 @@
 //! What the log of a volume says: where all bytes lie after its last record.
 
+use bytes::Bytes;
+
 use crate::error::Error;
 use crate::extents::Extents;
-use crate::format::{self, CHUNK_BYTES, Format, Kind, Place, Record};
+use crate::format::{self, Format, Kind, Place, REQUEST_BYTES, Record};
 use crate::store::Store;
 
 /// So much of a record is asked for at first: most heads are shorter.
@@ -223,9 +225,9 @@ pub fn read_record(store: &Store, slot: u64) -> Result<(Record, u32), Error> {
 }
 
 /// The record in a slot, its checksum, and its first bytes; `None` if the slot is empty.
-pub fn find_record(store: &Store, slot: u64) -> Result<Option<(Record, u32, Vec<u8>)>, Error> {
+pub fn find_record(store: &Store, slot: u64) -> Result<Option<(Record, u32, Bytes)>, Error> {
     let name = format::record_name(slot);
-    let bytes = match store.get(&name, Some(0..CHUNK_BYTES)) {
+    let bytes = match store.get(&name, Some(0..REQUEST_BYTES)) {
         Err(error) if error.is_not_found() => return Ok(None),
         bytes => bytes?,
     };
@@ -248,7 +250,7 @@ fn read_records(store: &Store, slots: &[u64]) -> Result<Vec<(Record, u32)>, Erro
     let ranges: Vec<_> = wanted.into_iter().map(|path| (path, 0..FIRST_BYTES)).collect();
     let heads = store.get_many(&ranges)?;
     let decode =
-        |(bytes, slot): (Vec<u8>, &u64)| decode_head(store, &format::record_name(*slot), &bytes);
+        |(bytes, slot): (Bytes, &u64)| decode_head(store, &format::record_name(*slot), &bytes);
     heads.into_iter().zip(slots).map(decode).collect()
 }
 

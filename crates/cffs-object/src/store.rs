@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
@@ -157,22 +158,22 @@ impl Store {
     }
 
     /// An object's bytes, or those of a range that there are.
-    pub fn get(&self, name: &str, range: Option<Range<u64>>) -> Result<Vec<u8>, Error> {
+    pub fn get(&self, name: &str, range: Option<Range<u64>>) -> Result<Bytes, Error> {
         self.runtime.block_on(self.fetch(self.path(name), range))
     }
 
     /// Ranges of objects of this volume or another, asked for at once.
-    pub fn get_many(&self, wanted: &[(Path, Range<u64>)]) -> Result<Vec<Vec<u8>>, Error> {
+    pub fn get_many(&self, wanted: &[(Path, Range<u64>)]) -> Result<Vec<Bytes>, Error> {
         let fetches =
             wanted.iter().map(|(path, range)| self.fetch(path.clone(), Some(range.clone())));
         self.runtime.block_on(stream::iter(fetches).buffered(PARALLEL).try_collect())
     }
 
-    async fn fetch(&self, path: Path, range: Option<Range<u64>>) -> Result<Vec<u8>, Error> {
+    async fn fetch(&self, path: Path, range: Option<Range<u64>>) -> Result<Bytes, Error> {
         self.count(Kind::Get, 1);
         let options = GetOptions { range: range.map(GetRange::Bounded), ..GetOptions::default() };
         let answer = self.client.store.get_opts(&path, options).await.map_err(of(&path))?;
-        let bytes = answer.bytes().await.map_err(of(&path))?.to_vec();
+        let bytes = answer.bytes().await.map_err(of(&path))?;
         if let Some(counter) = self.uncounted() {
             counter.received(bytes.len() as u64);
         }

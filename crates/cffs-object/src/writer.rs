@@ -280,7 +280,7 @@ impl Writer {
             self.count(len);
             self.state.write().commit(&record);
             // A superblock that was written is read soon.
-            self.chunks.keep_record(slot, bytes);
+            self.chunks.keep_record(slot, &bytes);
         }
         Ok(())
     }

@@ -7,12 +7,12 @@ use std::thread;
 
 use super::*;
 use crate::cache::SIZE_BYTES_MIN;
-use crate::format::Object;
+use crate::format::{CHUNK_BYTES, Object};
 use crate::{DiskCache, Follower};
 
 const VOLUME: [u8; 16] = [7; 16];
 const OTHER: [u8; 16] = [8; 16];
-const CHUNK: usize = 1 << 20;
+const CHUNK: usize = CHUNK_BYTES as usize;
 
 fn cache_in(directory: &Path, size_bytes: u64) -> DiskCache {
     DiskCache::open(directory, size_bytes).expect("opened")
@@ -239,7 +239,7 @@ fn a_cache_takes_no_more_than_its_size() {
             .map(|volume| {
                 let cache = cache_in(&directory, SIZE_BYTES_MIN);
                 scope.spawn(move || {
-                    for number in 0..40 {
+                    for number in 0..160 {
                         cache.put(&volume, key(number), &chunk_of(number));
                         if let Some(chunk) = cache.get(&volume, key(number)) {
                             assert!(chunk == chunk_of(number));
@@ -266,25 +266,25 @@ fn a_cache_takes_no_more_than_its_size() {
     });
     let (files, bytes) = files_in(&directory);
     assert!(most <= SIZE_BYTES_MIN && bytes <= SIZE_BYTES_MIN, "{most} {bytes}");
-    assert!(files.len() >= 10, "{}", files.len());
+    assert!(files.len() >= 40, "{}", files.len());
 
     // A crash: a file that was being added, files of which nobody knows, and an old count.
-    for number in 0..8 {
+    for number in 0..32 {
         let path = files[0].with_file_name(format!("{:016x}-{number:016x}-{:08x}", 9, 0));
         fs::write(path, vec![0; CHUNK]).expect("written");
     }
-    fs::write(directory.join("adding"), vec![0; 4 * CHUNK]).expect("written");
+    fs::write(directory.join("adding"), vec![0; 16 * CHUNK]).expect("written");
     let count = u128::from(!0u64) << 64;
     fs::write(directory.join("lock"), count.to_le_bytes()).expect("written");
     let cache = cache_in(&directory, SIZE_BYTES_MIN);
-    for number in 81..101 {
+    for number in 321..401 {
         assert!(cache.put(&VOLUME, key(number), &chunk_of(number)) > 0);
         assert!(files_in(&directory).1 <= SIZE_BYTES_MIN, "{}", files_in(&directory).1);
     }
-    assert_eq!(cache.put(&VOLUME, key(100), &chunk_of(100)), 0, "it is there");
+    assert_eq!(cache.put(&VOLUME, key(400), &chunk_of(400)), 0, "it is there");
     // A count that is damaged while the program runs.
     fs::write(directory.join("lock"), [1; 16]).expect("written");
-    for number in 101..120 {
+    for number in 401..480 {
         assert!(cache.put(&VOLUME, key(number), &chunk_of(number)) > 0);
         assert!(files_in(&directory).1 <= SIZE_BYTES_MIN);
     }
@@ -296,17 +296,17 @@ fn the_least_recently_used_goes_first() {
     let scratch = tempfile::tempdir().expect("made");
     let directory = scratch.path().join("cache");
     let cache = cache_in(&directory, SIZE_BYTES_MIN);
-    for number in 0..60 {
+    for number in 0..240 {
         assert!(cache.put(&VOLUME, key(number), &chunk_of(number)) > 0);
         assert!(cache.get(&VOLUME, key(0)).is_some(), "{number}");
     }
     assert!(cache.get(&VOLUME, key(1)).is_none());
-    assert!(cache.get(&VOLUME, key(59)).is_some());
+    assert!(cache.get(&VOLUME, key(239)).is_some());
     // What is not the cache's own stays, too.
     fs::write(directory.join("note"), b"mine").expect("written");
     fs::create_dir(directory.join("folder")).expect("made");
     fs::write(directory.join("folder/note"), b"mine").expect("written");
-    for number in 60..90 {
+    for number in 240..360 {
         cache.put(&VOLUME, key(number), &chunk_of(number));
     }
     assert!(directory.join("note").exists() && directory.join("folder/note").exists());

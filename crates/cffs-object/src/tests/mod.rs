@@ -19,6 +19,7 @@ mod faults;
 mod follow;
 mod model;
 mod paused;
+mod reading;
 mod requests;
 mod staging;
 mod staging_model;

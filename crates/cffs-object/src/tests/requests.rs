@@ -1,5 +1,11 @@
 //! How many requests things take: what an object store charges for, and what it makes one wait for.
 
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use object_store::throttle::{ThrottleConfig, ThrottledStore};
+
 use super::*;
 
 struct Counted {
@@ -63,10 +69,7 @@ fn requests_of_small_files() {
 
     let device = LogDevice::open(&at(store), READ_ONLY).expect("opened");
     let mut counted = Counted::new(device);
-    let options = cffs::vfs::types::OpenOptions { read_only: true, ..Default::default() };
-    let device = counted.device.clone();
-    let volume = cffs::open(device, Arc::new(SystemClock), options).expect("opened");
-    let files = Files::new(Arc::new(volume));
+    let files = read_only(counted.device.clone());
     for number in 0..1000 {
         let mut contents = [0; 4096];
         let file = files.open(format!("/d/f{number}")).expect("there");
@@ -78,34 +81,38 @@ fn requests_of_small_files() {
     println!("1,000 files of 4 KiB: {made:?} to make them, {read:?} to read them cold");
 }
 
-/// What a mount asks for of a volume with many files that was left clean, what a file there takes, and an
-/// fsync of the first new one.
+const DIRS: usize = 20;
+const FILES: usize = 1000;
+
+/// A store with a volume of many files that was left clean.
+fn with_many_files() -> Arc<InMemory> {
+    static MADE: OnceLock<InMemory> = OnceLock::new();
+    let made = MADE.get_or_init(|| {
+        let store = InMemory::new();
+        let geometry = Geometry { size_bytes: 1 << 40, ..GEOMETRY };
+        let device = LogDevice::create(&at(Arc::new(store.clone())), geometry).expect("made");
+        mkfs::make(&device, &MkfsOptions::default()).expect("made");
+        let files = as_mounted(Arc::new(device));
+        for dir in 0..DIRS {
+            files.make_dir(format!("/d{dir}")).expect("made");
+            for number in 0..FILES {
+                let file = files.create(format!("/d{dir}/f{number}")).expect("created");
+                file.write_all_at(0, &[number as u8; 4096]).expect("written");
+            }
+        }
+        files.close().expect("closed");
+        drop(files);
+        store
+    });
+    Arc::new(made.fork())
+}
+
+/// What a mount asks for of such a volume, what a file there takes, and an fsync of the first new one.
 #[test]
 fn requests_of_a_mount() {
-    const DIRS: usize = 20;
-    const FILES: usize = 1000;
-    let store = Arc::new(InMemory::new());
-    let geometry = Geometry { size_bytes: 1 << 40, ..GEOMETRY };
-    let device = LogDevice::create(&at(store.clone()), geometry).expect("made");
-    mkfs::make(&device, &MkfsOptions::default()).expect("made");
-    drop(device);
-    let open = || {
-        let device = LogDevice::open(&at(store.clone()), OpenOptions::default()).expect("opened");
-        Counted { last: Requests::default(), device: Arc::new(device) }
-    };
-    let counted = open();
-    let files = as_mounted(counted.device.clone());
-    for dir in 0..DIRS {
-        files.make_dir(format!("/d{dir}")).expect("made");
-        for number in 0..FILES {
-            let file = files.create(format!("/d{dir}/f{number}")).expect("created");
-            file.write_all_at(0, &[number as u8; 4096]).expect("written");
-        }
-    }
-    files.close().expect("closed");
-    drop((files, counted));
-
-    let mut counted = open();
+    let store = with_many_files();
+    let device = LogDevice::open(&at(store), OpenOptions::default()).expect("opened");
+    let mut counted = Counted { last: Requests::default(), device: Arc::new(device) };
     let files = as_mounted(counted.device.clone());
     let mount = counted.since();
     assert!(mount.puts <= 3 && mount.gets <= 8 && mount.lists <= 1, "a mount takes {mount:?}");
@@ -118,6 +125,58 @@ fn requests_of_a_mount() {
     files.volume().sync().expect("synced");
     assert_eq!(counted.since(), Requests { puts: 1, ..Requests::default() });
     files.close().expect("closed");
+}
+
+/// A scan by several programs at once brings little more than the contents and the names, also when that is
+/// more than is kept of objects.
+#[test]
+fn requests_of_a_scan() {
+    const READERS: usize = 4;
+    /// Files that a program reads in a row.
+    const ROW: usize = 200;
+    let config = ThrottleConfig {
+        wait_get_per_call: Duration::from_millis(20),
+        ..ThrottleConfig::default()
+    };
+    let store = Arc::new(ThrottledStore::new(with_many_files(), config));
+    let mut counted = Counted::new(LogDevice::open(&at(store), READ_ONLY).expect("opened"));
+    let files = read_only(counted.device.clone());
+    let next = AtomicUsize::new(0);
+    let read_rows = || {
+        loop {
+            let row = next.fetch_add(1, Ordering::Relaxed) * ROW;
+            if row >= DIRS * FILES {
+                return;
+            }
+            for number in row..row + ROW {
+                let path = format!("/d{}/f{}", number / FILES, number % FILES);
+                assert_eq!(files.read(path).expect("there").len(), 4096);
+            }
+        }
+    };
+    let before = counted.device.requests().received_bytes;
+    counted.since();
+    files.volume().with_prefetch(2, || {
+        thread::scope(|scope| {
+            for _ in 0..READERS {
+                scope.spawn(read_rows);
+            }
+        });
+    });
+    let read = counted.since();
+    let bytes = counted.device.requests().received_bytes - before;
+    let contents = (DIRS * FILES * 4096) as u64;
+    println!("{read:?}, {:.2} x the contents", bytes as f64 / contents as f64);
+    // How many there are depends on how the readers fall; what they bring hardly does.
+    assert!(read.gets <= 42, "{read:?}");
+    assert!(bytes * 100 <= contents * 120, "{bytes} bytes for {contents}");
+}
+
+/// The files of a volume that is only read.
+fn read_only(device: Arc<LogDevice>) -> Files {
+    let options = cffs::vfs::types::OpenOptions { read_only: true, ..Default::default() };
+    let volume = cffs::open(device, Arc::new(SystemClock), options).expect("opened");
+    Files::new(Arc::new(volume))
 }
 
 /// The files as a mount has them, with a mark in the volume of who has it open.
