@@ -199,7 +199,8 @@ impl Peer {
             // `cargo build --release -p fuse-ring --example null` leaves it next to `cffs`.
             Peer::Null => {
                 let mut c = Command::new(cffs.with_file_name("examples").join("null"));
-                return serve(c.args(["--elide-open", transport.argument()]).arg(at), at).map(Some);
+                c.args(["--elide-open", transport.argument()]).arg(at);
+                return serve(&c, at).map(Some);
             }
             Peer::Library => bail!("the library is not mounted"),
             Peer::Ext4 | Peer::Xfs | Peer::Btrfs | Peer::Tar | Peer::Sqlite => {
@@ -211,7 +212,7 @@ impl Peer {
             Peer::Fuse2fs => {
                 let mut c = Command::new("fuse2fs");
                 c.args(["-f", "-o", "fakeroot"]).arg(device).arg(at);
-                return serve(&mut c, at).map(Some);
+                return serve(&c, at).map(Some);
             }
             _ => {
                 let mut c = Command::new(cffs);
@@ -318,9 +319,14 @@ pub fn find_cffs() -> PathBuf {
 }
 
 /// Starts a server in the foreground and waits until it has mounted.
-fn serve(command: &mut Command, at: &Path) -> Result<Child> {
+///
+/// It has a session of its own, as a server in the background has. The kernel schedules each session as a
+/// group (autogroup), and a request between two groups costs it more than one within a group.
+fn serve(command: &Command, at: &Path) -> Result<Child> {
     let before = std::fs::metadata(at)?.dev();
-    let mut server = command
+    let mut server = Command::new("setsid")
+        .arg(command.get_program())
+        .args(command.get_args())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
