@@ -44,9 +44,10 @@ mod store;
 mod territory;
 mod zone;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use foldhash::HashMap;
 pub use group::Group;
 pub use owner::Owner;
 pub use place::{Kind, Request};
@@ -147,8 +148,8 @@ impl Allocator {
                     whole: WholeBlocks::default(),
                     freed: Vec::new(),
                     freeing: Vec::new(),
-                    reservations: HashMap::new(),
-                    territories: HashMap::new(),
+                    reservations: HashMap::default(),
+                    territories: HashMap::default(),
                     pool: Vec::new(),
                     hot: CgIndex(superblock.cg_rotor),
                     zones_open: false,

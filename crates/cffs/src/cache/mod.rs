@@ -90,6 +90,7 @@ pub struct CacheStats {
     pub discarded_bytes: u64,
 }
 
+/// Hits are counted by every reader, and the others where somebody waits for the device.
 #[derive(Default)]
 struct Counters {
     hits: Counter,

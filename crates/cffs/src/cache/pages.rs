@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::Block;
@@ -34,28 +35,120 @@ impl Page {
     }
 }
 
+/// Pages by position. Most files are smaller than a page, and theirs takes no node of a tree.
+#[derive(Debug)]
+enum Map {
+    One(Option<(FileBlock, Page)>),
+    Many(BTreeMap<FileBlock, Page>),
+}
+
+impl Default for Map {
+    fn default() -> Map {
+        Map::One(None)
+    }
+}
+
+impl Map {
+    fn len(&self) -> usize {
+        match self {
+            Map::One(one) => one.iter().len(),
+            Map::Many(tree) => tree.len(),
+        }
+    }
+
+    fn get(&self, position: FileBlock) -> Option<&Page> {
+        match self {
+            Map::One(one) => one.as_ref().filter(|(at, _)| *at == position).map(|(_, page)| page),
+            Map::Many(tree) => tree.get(&position),
+        }
+    }
+
+    fn get_mut(&mut self, position: FileBlock) -> Option<&mut Page> {
+        match self {
+            Map::One(one) => one.as_mut().filter(|(at, _)| *at == position).map(|(_, page)| page),
+            Map::Many(tree) => tree.get_mut(&position),
+        }
+    }
+
+    fn range(&self, range: Range<FileBlock>) -> impl Iterator<Item = (FileBlock, &Page)> {
+        let (one, many) = match self {
+            Map::One(one) => (one.as_ref().filter(|(at, _)| range.contains(at)), None),
+            Map::Many(tree) => (None, Some(tree.range(range))),
+        };
+        let one = one.map(|(at, page)| (*at, page));
+        one.into_iter().chain(many.into_iter().flatten().map(|(at, page)| (*at, page)))
+    }
+
+    /// The same pages, as they are kept with one at this position.
+    fn with_room_at(&mut self, position: FileBlock) -> &mut Map {
+        if let Map::One(one) = self
+            && one.as_ref().is_some_and(|(at, _)| *at != position)
+        {
+            *self = Map::Many(one.take().into_iter().collect());
+        }
+        self
+    }
+
+    /// Puts a page at a position, and returns the one that was there.
+    fn insert(&mut self, position: FileBlock, page: Page) -> Option<Page> {
+        match self.with_room_at(position) {
+            Map::One(one) => one.replace((position, page)).map(|(_, before)| before),
+            Map::Many(tree) => tree.insert(position, page),
+        }
+    }
+
+    /// The page at a position, which `load` brings if there is none, and whether it was there.
+    fn get_or_load<E>(
+        &mut self,
+        position: FileBlock,
+        load: impl FnOnce() -> Result<Arc<Block>, E>,
+    ) -> Result<(&mut Page, bool), E> {
+        match self.with_room_at(position) {
+            Map::One(one) => {
+                let is_there = one.is_some();
+                if one.is_none() {
+                    *one = Some((position, Page::new(load()?)));
+                }
+                let (_, page) = one.as_mut().expect("it was there, or was just put there");
+                Ok((page, is_there))
+            }
+            Map::Many(tree) => match tree.entry(position) {
+                Entry::Occupied(entry) => Ok((entry.into_mut(), true)),
+                Entry::Vacant(entry) => Ok((entry.insert(Page::new(load()?)), false)),
+            },
+        }
+    }
+
+    fn remove(&mut self, position: FileBlock) -> Option<Page> {
+        match self {
+            Map::One(one) => one.take_if(|(at, _)| *at == position).map(|(_, page)| page),
+            Map::Many(tree) => tree.remove(&position),
+        }
+    }
+}
+
 /// The changed blocks of a file.
 #[derive(Debug, Default)]
 pub struct Pages {
-    pages: BTreeMap<FileBlock, Page>,
+    pages: Map,
     dirty_count: usize,
 }
 
 impl Pages {
     /// The page at a position, dirty or in flight.
     pub fn get(&self, position: FileBlock) -> Option<&Arc<Block>> {
-        self.pages.get(&position).map(|page| &page.block)
+        self.pages.get(position).map(|page| &page.block)
     }
 
     /// Whether the page at a position waits for an epoch.
     pub fn is_dirty(&self, position: FileBlock) -> bool {
-        self.pages.get(&position).is_some_and(|page| page.in_flight.is_none())
+        self.pages.get(position).is_some_and(|page| page.in_flight.is_none())
     }
 
     /// The page at a position to change, if there is one; it is dirty from then on. Returns as well
     /// whether it was not before.
     pub fn get_mut(&mut self, position: FileBlock) -> Option<(&mut Block, bool)> {
-        let page = self.pages.get_mut(&position)?;
+        let page = self.pages.get_mut(position)?;
         let made_dirty = page.in_flight.take().is_some();
         self.dirty_count += usize::from(made_dirty);
         page.causes.note(trace::cause());
@@ -68,14 +161,8 @@ impl Pages {
         position: FileBlock,
         load: impl FnOnce() -> Result<Arc<Block>, E>,
     ) -> Result<(&mut Block, bool), E> {
-        let (page, made_dirty) = match self.pages.entry(position) {
-            Entry::Occupied(entry) => {
-                let page = entry.into_mut();
-                let made_dirty = page.in_flight.take().is_some();
-                (page, made_dirty)
-            }
-            Entry::Vacant(entry) => (entry.insert(Page::new(load()?)), true),
-        };
+        let (page, was_there) = self.pages.get_or_load(position, load)?;
+        let made_dirty = page.in_flight.take().is_some() || !was_there;
         self.dirty_count += usize::from(made_dirty);
         page.causes.note(trace::cause());
         Ok((Arc::make_mut(&mut page.block), made_dirty))
@@ -87,7 +174,7 @@ impl Pages {
         if previous.is_none_or(|page| page.in_flight.is_some()) {
             self.dirty_count += 1;
         }
-        let page = self.pages.get_mut(&position).expect("it was just inserted");
+        let page = self.pages.get_mut(position).expect("it was just inserted");
         page.causes.note(trace::cause());
         Arc::make_mut(&mut page.block)
     }
@@ -100,40 +187,37 @@ impl Pages {
     /// Whether no page is here.
     pub fn is_empty(&self) -> bool {
         assert!(self.dirty_count <= self.pages.len(), "each dirty page is counted once");
-        self.pages.is_empty()
+        self.pages.len() == 0
     }
 
     /// Positions of the dirty pages in a range, in order.
-    pub fn dirty_in(
-        &self,
-        range: std::ops::Range<FileBlock>,
-    ) -> impl Iterator<Item = FileBlock> + '_ {
+    pub fn dirty_in(&self, range: Range<FileBlock>) -> impl Iterator<Item = FileBlock> + '_ {
         self.pages
             .range(range)
             .filter(|(_, page)| page.in_flight.is_none())
-            .map(|(position, _)| *position)
+            .map(|(position, _)| position)
     }
 
     /// The first position at or after `from` that has a page.
     pub fn next_at(&self, from: FileBlock) -> Option<FileBlock> {
-        self.pages.range(from..).next().map(|(position, _)| *position)
+        self.pages.range(from..FileBlock::END).next().map(|(position, _)| position)
     }
 
     /// The operations that changed a page since an epoch took it last.
     pub fn causes(&self, position: FileBlock) -> Option<&Causes> {
-        self.pages.get(&position).map(|page| &page.causes)
+        self.pages.get(position).map(|page| &page.causes)
     }
 
     /// Adds operations to those that changed a page.
     pub fn note_causes(&mut self, position: FileBlock, causes: &Causes) {
-        if let Some(page) = self.pages.get_mut(&position) {
+        if let Some(page) = self.pages.get_mut(position) {
             page.causes.note_all(causes);
         }
     }
 
     /// Marks a page as being written by an epoch and returns what is to be written.
     pub fn start_write(&mut self, position: FileBlock, epoch: EpochNo) -> Option<Arc<Block>> {
-        let page = self.pages.get_mut(&position)?;
+        let page = self.pages.get_mut(position)?;
         if page.in_flight.replace(epoch).is_none() {
             self.dirty_count -= 1;
         }
@@ -143,8 +227,8 @@ impl Pages {
 
     /// Drops a page that the epoch has written, unless it was changed since.
     pub fn finish_write(&mut self, position: FileBlock, epoch: EpochNo) {
-        if self.pages.get(&position).is_some_and(|page| page.in_flight == Some(epoch)) {
-            self.pages.remove(&position);
+        if self.pages.get(position).is_some_and(|page| page.in_flight == Some(epoch)) {
+            self.pages.remove(position);
         }
     }
 
@@ -154,11 +238,11 @@ impl Pages {
     }
 
     /// Drops the pages of a range and returns how many of them were dirty.
-    pub fn remove_range(&mut self, range: std::ops::Range<FileBlock>) -> usize {
-        let positions: Vec<FileBlock> = self.pages.range(range).map(|(p, _)| *p).collect();
+    pub fn remove_range(&mut self, range: Range<FileBlock>) -> usize {
+        let positions: Vec<FileBlock> = self.pages.range(range).map(|(at, _)| at).collect();
         let mut dirty = 0;
         for position in positions {
-            if self.pages.remove(&position).is_some_and(|page| page.in_flight.is_none()) {
+            if self.pages.remove(position).is_some_and(|page| page.in_flight.is_none()) {
                 dirty += 1;
             }
         }

@@ -1,10 +1,11 @@
 //! The extents of a file in memory, in its order, each with whether it lies in the inode.
 //!
-//! Nearly all files have few, and many files are in memory: few extents are a list of just their
-//! length. A file with more has them in a tree, and keeps it.
+//! Many files are in memory, and nearly all lie in one piece, which takes no memory beside. Few extents are
+//! a list of just their length. A file with more has them in a tree, and keeps it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::slice;
 
 use crate::format::extent::Extent;
 
@@ -24,6 +25,7 @@ pub(super) struct Kept {
 /// Extents by their first fragment in the file.
 #[derive(Debug)]
 pub(super) enum Extents {
+    One(Kept),
     Few(Vec<Kept>),
     Many(BTreeMap<u64, Kept>),
 }
@@ -34,24 +36,38 @@ impl Default for Extents {
     }
 }
 
+/// The extents as they are kept.
+enum Form<'a> {
+    List(&'a [Kept]),
+    Tree(&'a BTreeMap<u64, Kept>),
+}
+
 /// How many extents of a list begin before `logical`.
 fn count_before(list: &[Kept], logical: u64) -> usize {
     list.partition_point(|kept| kept.extent.logical < logical)
 }
 
 impl Extents {
-    pub fn len(&self) -> usize {
+    fn form(&self) -> Form<'_> {
         match self {
-            Extents::Few(list) => list.len(),
-            Extents::Many(tree) => tree.len(),
+            Extents::One(kept) => Form::List(slice::from_ref(kept)),
+            Extents::Few(list) => Form::List(list),
+            Extents::Many(tree) => Form::Tree(tree),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        match self.form() {
+            Form::List(list) => list.len(),
+            Form::Tree(tree) => tree.len(),
         }
     }
 
     /// What they take in memory besides a short list, in bytes, about.
     pub fn memory_bytes(&self) -> u64 {
-        match self {
-            Extents::Few(_) => 0,
-            Extents::Many(tree) => tree.len() as u64 * MANY_BYTES,
+        match self.form() {
+            Form::List(_) => 0,
+            Form::Tree(tree) => tree.len() as u64 * MANY_BYTES,
         }
     }
 
@@ -62,12 +78,12 @@ impl Extents {
 
     /// Those that begin in the range.
     pub fn range(&self, range: Range<u64>) -> impl Iterator<Item = &Kept> {
-        let (few, many) = match self {
-            Extents::Few(list) => {
+        let (few, many) = match self.form() {
+            Form::List(list) => {
                 let end = count_before(list, range.end);
                 (&list[count_before(list, range.start).min(end)..end], None)
             }
-            Extents::Many(tree) => (&[][..], Some(tree.range(range))),
+            Form::Tree(tree) => (&[][..], Some(tree.range(range))),
         };
         let all = few.iter().chain(many.into_iter().flatten().map(|(_, kept)| kept));
         #[cfg(test)]
@@ -77,28 +93,30 @@ impl Extents {
 
     /// The last that begins before `logical`.
     pub fn before(&self, logical: u64) -> Option<&Kept> {
-        match self {
-            Extents::Few(list) => list[..count_before(list, logical)].last(),
-            Extents::Many(tree) => tree.range(..logical).next_back().map(|(_, kept)| kept),
+        match self.form() {
+            Form::List(list) => list[..count_before(list, logical)].last(),
+            Form::Tree(tree) => tree.range(..logical).next_back().map(|(_, kept)| kept),
         }
     }
 
     /// The same, to change it; it must still begin where it does.
     pub fn before_mut(&mut self, logical: u64) -> Option<&mut Kept> {
-        match self {
-            Extents::Few(list) => {
-                let count = count_before(list, logical);
-                list[..count].last_mut()
+        let list: &mut [Kept] = match self {
+            Extents::One(kept) => slice::from_mut(kept),
+            Extents::Few(list) => list,
+            Extents::Many(tree) => {
+                return tree.range_mut(..logical).next_back().map(|(_, kept)| kept);
             }
-            Extents::Many(tree) => tree.range_mut(..logical).next_back().map(|(_, kept)| kept),
-        }
+        };
+        let count = count_before(list, logical);
+        list[..count].last_mut()
     }
 
     /// The first that begins at `logical` or after it.
     pub fn at_or_after(&self, logical: u64) -> Option<&Kept> {
-        match self {
-            Extents::Few(list) => list.get(count_before(list, logical)),
-            Extents::Many(tree) => tree.range(logical..).next().map(|(_, kept)| kept),
+        match self.form() {
+            Form::List(list) => list.get(count_before(list, logical)),
+            Form::Tree(tree) => tree.range(logical..).next().map(|(_, kept)| kept),
         }
     }
 
@@ -106,6 +124,12 @@ impl Extents {
     pub fn insert(&mut self, kept: Kept) {
         let logical = kept.extent.logical;
         match self {
+            Extents::Few(list) if list.is_empty() => *self = Extents::One(kept),
+            Extents::One(one) if one.extent.logical == logical => *one = kept,
+            Extents::One(one) => {
+                let is_first = one.extent.logical < logical;
+                *self = Extents::Few(if is_first { vec![*one, kept] } else { vec![kept, *one] });
+            }
             Extents::Few(list) => {
                 let at = count_before(list, logical);
                 if list.get(at).is_some_and(|other| other.extent.logical == logical) {
@@ -127,6 +151,13 @@ impl Extents {
     /// Takes out the one that begins at `logical`.
     pub fn remove(&mut self, logical: u64) -> Option<Kept> {
         match self {
+            Extents::One(one) => {
+                let kept = *one;
+                (kept.extent.logical == logical).then(|| {
+                    *self = Extents::default();
+                    kept
+                })
+            }
             Extents::Few(list) => {
                 let at = count_before(list, logical);
                 let found = list.get(at).is_some_and(|kept| kept.extent.logical == logical);

@@ -83,7 +83,7 @@ impl Store {
             Some(vnode) => Ok(vnode),
             None => {
                 let inode = self.decode(record)?;
-                Ok(self.insert(Arc::new(Vnode::new(inode, Some(container), true))))
+                Ok(self.insert(self.vnode(inode, Some(container), true)))
             }
         }
     }

@@ -40,22 +40,30 @@ struct Leaf {
 /// What a leaf of the tree takes in memory, about.
 const LEAF_BYTES: u64 = 48;
 
-/// The extents of a file.
+/// The extents of a file. Many files are in memory, and few have a tree: it is apart.
 #[derive(Debug, Default)]
 pub struct ExtentMap {
+    mapped: u64,
+    /// How many of the extents lie in the inode.
+    direct_count: u32,
+    /// How many were reserved and never written: asked for each page that is written.
+    unwritten_count: u32,
     extents: Extents,
-    /// How many of them lie in the inode.
-    direct_count: usize,
-    /// The leaves of the tree, each by the first fragment that belongs to it.
+    tree: Option<Box<Tree>>,
+}
+
+/// Where the extents lie on the device that do not lie in the inode.
+#[derive(Debug, Default)]
+struct Tree {
+    /// The leaves, each by the first fragment that belongs to it.
     leaves: BTreeMap<u64, Leaf>,
     /// The blocks above the leaves.
     inner: Vec<BlockNo>,
     root: Option<BlockNo>,
     depth: u8,
-    mapped: u64,
-    /// How many extents were reserved and never written: asked for each page that is written.
-    unwritten_count: usize,
 }
+
+static NO_TREE: Tree = Tree { leaves: BTreeMap::new(), inner: Vec::new(), root: None, depth: 0 };
 
 /// What writing a tree needs from outside.
 pub trait TreeWriter {
@@ -78,19 +86,28 @@ impl ExtentMap {
         self.extents.iter().map(|kept| &kept.extent)
     }
 
+    fn tree(&self) -> &Tree {
+        self.tree.as_deref().unwrap_or(&NO_TREE)
+    }
+
+    fn tree_mut(&mut self) -> &mut Tree {
+        self.tree.get_or_insert_default()
+    }
+
     /// The root block of the tree.
     pub fn root(&self) -> Option<BlockNo> {
-        self.root
+        self.tree().root
     }
 
     /// The height of the tree: 0 if its root is a leaf, or if there is none.
     pub fn depth(&self) -> u8 {
-        self.depth
+        self.tree().depth
     }
 
     /// The blocks of the tree.
     pub fn tree_blocks(&self) -> impl Iterator<Item = BlockNo> {
-        self.inner.iter().copied().chain(self.leaves.values().filter_map(|leaf| leaf.block))
+        let Tree { leaves, inner, .. } = self.tree();
+        inner.iter().copied().chain(leaves.values().filter_map(|leaf| leaf.block))
     }
 
     /// The fragments that contents are mapped to.
@@ -100,7 +117,7 @@ impl ExtentMap {
 
     /// The fragments that the file occupies, its tree included.
     pub fn fragments(&self, block_fragments: u32) -> u64 {
-        if self.leaves.is_empty() {
+        if self.tree.is_none() {
             return self.mapped;
         }
         self.mapped + self.tree_blocks().count() as u64 * u64::from(block_fragments)
@@ -111,17 +128,18 @@ impl ExtentMap {
     pub fn tree_blocks_max(&self, changes: u64, block_bytes: u32) -> u64 {
         let capacity = node_capacity(block_bytes) as u64;
         let chunk = capacity * 3 / 4;
-        let written = if self.leaves.is_empty() {
+        let leaves = self.tree().leaves.len() as u64;
+        let written = if leaves == 0 {
             let extents = self.extents.len() as u64 + changes;
             if extents <= DIRECT_EXTENTS_MIN as u64 { 0 } else { extents.div_ceil(chunk) }
         } else {
             // An extent comes to one leaf and may make the one before it grow. A leaf that was full
             // and gains some takes two blocks, and those for what it gained.
-            let moved = changes + self.direct_count as u64;
-            let touched = (2 * moved + 1).min(self.leaves.len() as u64);
+            let moved = changes + u64::from(self.direct_count);
+            let touched = (2 * moved + 1).min(leaves);
             touched + 2 * touched.min(moved) + moved / chunk
         };
-        let mut level = self.leaves.len() as u64 + written;
+        let mut level = leaves + written;
         let mut inner = 0;
         while level > 1 {
             level = level.div_ceil(capacity);
@@ -132,8 +150,11 @@ impl ExtentMap {
 
     /// What the extents take in memory if they are many, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let leaves = self.leaves.len() as u64 * LEAF_BYTES;
-        self.extents.memory_bytes() + leaves + (self.inner.capacity() * size_of::<BlockNo>()) as u64
+        let of_tree = |tree: &Tree| {
+            let inner = tree.inner.capacity() * size_of::<BlockNo>();
+            tree.leaves.len() as u64 * LEAF_BYTES + (size_of::<Tree>() + inner) as u64
+        };
+        self.extents.memory_bytes() + self.tree.as_deref().map_or(0, of_tree)
     }
 
     /// Whether nothing is mapped.
@@ -168,15 +189,16 @@ impl ExtentMap {
 
     /// Takes a block of the tree, when the inode is read.
     pub(super) fn load_node(&mut self, block: BlockNo, depth: u8, first: Option<u64>) {
+        let tree = self.tree_mut();
         match first {
             Some(first) => {
-                self.leaves.insert(first, Leaf { block: Some(block), dirty: false });
+                tree.leaves.insert(first, Leaf { block: Some(block), dirty: false });
             }
-            None => self.inner.push(block),
+            None => tree.inner.push(block),
         }
-        if self.root.is_none() {
-            self.root = Some(block);
-            self.depth = depth;
+        if tree.root.is_none() {
+            tree.root = Some(block);
+            tree.depth = depth;
         }
     }
 
@@ -273,15 +295,15 @@ impl ExtentMap {
 
     fn put(&mut self, extent: Extent, direct: bool) {
         self.extents.insert(Kept { extent, direct });
-        self.direct_count += usize::from(direct);
-        self.unwritten_count += usize::from(extent.unwritten);
+        self.direct_count += u32::from(direct);
+        self.unwritten_count += u32::from(extent.unwritten);
     }
 
     fn take_out(&mut self, logical: u64) -> bool {
         let kept = self.extents.remove(logical);
         let direct = kept.is_some_and(|kept| kept.direct);
-        self.direct_count -= usize::from(direct);
-        self.unwritten_count -= usize::from(kept.is_some_and(|kept| kept.extent.unwritten));
+        self.direct_count -= u32::from(direct);
+        self.unwritten_count -= u32::from(kept.is_some_and(|kept| kept.extent.unwritten));
         if !direct {
             self.dirty_leaf(logical);
         }
@@ -296,15 +318,17 @@ impl ExtentMap {
     }
 
     fn dirty_leaf(&mut self, logical: u64) {
-        let at_or_before = self.leaves.range(..=logical).next_back().map(|(first, _)| *first);
-        let key = at_or_before.or_else(|| self.leaves.keys().next().copied()).unwrap_or(0);
-        self.leaves.entry(key).or_insert(Leaf { block: None, dirty: true }).dirty = true;
+        let leaves = &mut self.tree_mut().leaves;
+        let at_or_before = leaves.range(..=logical).next_back().map(|(first, _)| *first);
+        let key = at_or_before.or_else(|| leaves.keys().next().copied()).unwrap_or(0);
+        leaves.entry(key).or_insert(Leaf { block: None, dirty: true }).dirty = true;
     }
 
     /// Whether the inode has room for the new extents and no leaf changed, so that
     /// [`ExtentMap::write_tree`] has nothing to do.
     pub fn fits(&self, direct_max: usize) -> bool {
-        self.direct_count <= direct_max && !self.leaves.values().any(|leaf| leaf.dirty)
+        let is_changed = || self.tree().leaves.values().any(|leaf| leaf.dirty);
+        self.direct_count as usize <= direct_max && !is_changed()
     }
 
     /// Brings the tree up to date so that at most `direct_max` extents stay in the inode.
@@ -314,18 +338,19 @@ impl ExtentMap {
         block_bytes: u32,
         writer: &mut dyn TreeWriter,
     ) -> Result<()> {
-        if self.direct_count > direct_max {
+        if self.direct_count as usize > direct_max {
             let direct: Vec<Extent> = self.direct().copied().collect();
             for extent in direct {
                 self.merge_into_tree(extent);
             }
         }
-        if !self.leaves.values().any(|leaf| leaf.dirty) {
+        let leaves = self.tree().leaves.iter();
+        let dirty: Vec<u64> =
+            leaves.filter(|(_, leaf)| leaf.dirty).map(|(first, _)| *first).collect();
+        if dirty.is_empty() {
             return Ok(());
         }
         let capacity = node_capacity(block_bytes);
-        let dirty: Vec<u64> =
-            self.leaves.iter().filter(|(_, leaf)| leaf.dirty).map(|(first, _)| *first).collect();
         for first in dirty {
             self.write_leaf(first, capacity, writer)?;
         }
@@ -356,12 +381,13 @@ impl ExtentMap {
         capacity: usize,
         writer: &mut dyn TreeWriter,
     ) -> Result<()> {
-        if let Some(Leaf { block: Some(old), .. }) = self.leaves.remove(&first) {
+        let leaves = &mut self.tree_mut().leaves;
+        if let Some(Leaf { block: Some(old), .. }) = leaves.remove(&first) {
             writer.free(old);
         }
         // The first leaf also has what lies before its key.
-        let from = if self.leaves.range(..first).next().is_none() { 0 } else { first };
-        let to = self.leaves.range(first + 1..).next().map_or(u64::MAX, |(next, _)| *next);
+        let from = if leaves.range(..first).next().is_none() { 0 } else { first };
+        let to = leaves.range(first + 1..).next().map_or(u64::MAX, |(next, _)| *next);
         let extents: Vec<Extent> = self
             .extents
             .range(from..to)
@@ -373,39 +399,40 @@ impl ExtentMap {
         for part in extents.chunks(chunk) {
             let block = writer.allocate()?;
             writer.write(block, 0, &Node::Leaf(part.to_vec()));
-            self.leaves.insert(part[0].logical, Leaf { block: Some(block), dirty: false });
+            let leaf = Leaf { block: Some(block), dirty: false };
+            self.tree_mut().leaves.insert(part[0].logical, leaf);
         }
         Ok(())
     }
 
     fn write_inner(&mut self, capacity: usize, writer: &mut dyn TreeWriter) -> Result<()> {
-        for block in self.inner.drain(..) {
+        let tree = self.tree_mut();
+        for block in tree.inner.drain(..) {
             writer.free(block);
         }
-        let mut level: Vec<Child> = self
-            .leaves
-            .iter()
+        let leaves = tree.leaves.iter();
+        let mut level: Vec<Child> = leaves
             .filter_map(|(first, leaf)| Some(Child { logical: *first, block: leaf.block? }))
             .collect();
-        self.depth = 0;
+        tree.depth = 0;
         while level.len() > 1 {
-            self.depth += 1;
+            tree.depth += 1;
             let mut above = Vec::new();
             for children in level.chunks(capacity) {
                 let block = writer.allocate()?;
-                writer.write(block, self.depth, &Node::Inner(children.to_vec()));
-                self.inner.push(block);
+                writer.write(block, tree.depth, &Node::Inner(children.to_vec()));
+                tree.inner.push(block);
                 above.push(Child { logical: children[0].logical, block });
             }
             level = above;
         }
-        self.root = level.first().map(|child| child.block);
+        tree.root = level.first().map(|child| child.block);
         let mapped = |extent: &Extent| u64::from(extent.len);
         debug_assert_eq!(self.mapped, self.iter().map(mapped).sum::<u64>());
         let is_direct = |kept: &&Kept| kept.direct;
-        debug_assert_eq!(self.direct_count, self.extents.iter().filter(is_direct).count());
+        debug_assert_eq!(self.direct_count as usize, self.extents.iter().filter(is_direct).count());
         let is_unwritten = |extent: &&Extent| extent.unwritten;
-        debug_assert_eq!(self.unwritten_count, self.iter().filter(is_unwritten).count());
+        debug_assert_eq!(self.unwritten_count as usize, self.iter().filter(is_unwritten).count());
         Ok(())
     }
 }

@@ -57,14 +57,21 @@ pub enum Content {
 }
 
 /// An inode, decoded.
+///
+/// What a reader of attributes and contents looks at comes first, in as few lines of memory as it takes.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Inode {
     /// Its number, constant for life.
     pub ino: InodeNo,
+    /// Bytes of the contents.
+    pub size: u64,
+    /// The contents.
+    pub content: Content,
+    /// The checksum of a small file's contents on the device.
+    pub content_checksum: Option<u32>,
     /// Distinguishes it from earlier ones of the same number.
     pub generation: u32,
-    /// Its type, constant for life.
-    pub file_type: FileType,
     /// The lower 12 bits of the mode.
     pub permissions: u32,
     /// Count of names; of a directory, 2 and the count of its subdirectories.
@@ -73,8 +80,10 @@ pub struct Inode {
     pub uid: u32,
     /// Owning group.
     pub gid: u32,
-    /// Bytes of the contents.
-    pub size: u64,
+    /// [`InodeFlags::PROTECTION`], as far as the file has it.
+    pub protection: InodeFlags,
+    /// Its type, constant for life.
+    pub file_type: FileType,
     /// Last access.
     pub atime: Timestamp,
     /// Last change of the contents.
@@ -85,24 +94,18 @@ pub struct Inode {
     pub btime: Timestamp,
     /// Counts changes.
     pub change: u64,
+    /// A device's number.
+    pub device: u64,
     /// The directory with the (last known) name.
     pub parent: InodeNo,
-    /// [`InodeFlags::PROTECTION`], as far as the file has it.
-    pub protection: InodeFlags,
     /// The co-location key that the file was given; `None` for the policy's choice.
     pub key: Option<Key>,
     /// Where the key's files were first placed; empty before.
     pub hint: FragRun,
-    /// A device's number.
-    pub device: u64,
     /// The entries of a directory.
     pub entry_count: u32,
     /// The buckets of a directory's index; 0 if it has none.
     pub bucket_count: u32,
-    /// The contents.
-    pub content: Content,
-    /// The checksum of a small file's contents on the device.
-    pub content_checksum: Option<u32>,
     /// Extended attributes; `None` while they are on the device alone.
     pub(super) attributes: Option<Attributes>,
     /// Where they lie if not beside the inode.

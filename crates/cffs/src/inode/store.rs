@@ -157,7 +157,7 @@ impl Store {
         map.load(extent, true).map_err(|what| Corruption::Inode { ino: system.ino, what })?;
         system.content = Content::Map(map);
         system.size = block_bytes;
-        let system = Arc::new(Vnode::new(system, None, false));
+        let system = self.vnode(system, None, false);
         self.insert(system.clone());
         let state = system.state.read();
         for ino in [InodeNo::ROOT, InodeNo::LOCATOR, InodeNo::EXTERNAL] {
@@ -188,12 +188,15 @@ impl Store {
         self.vnodes.get(ino)
     }
 
+    /// A vnode for an inode that lies in `container`, to be entered; `durable` if the device has it there.
+    pub fn vnode(&self, inode: Inode, container: Option<Container>, durable: bool) -> Arc<Vnode> {
+        let mut vnode = Vnode::new(inode, container, durable);
+        vnode.state.get_mut().open_account(&self.memory);
+        Arc::new(vnode)
+    }
+
     /// Enters a vnode, unless the inode has one: then that one counts.
-    pub fn insert(&self, mut vnode: Arc<Vnode>) -> Arc<Vnode> {
-        match Arc::get_mut(&mut vnode) {
-            Some(vnode) => vnode.state.get_mut().open_account(&self.memory),
-            None => Locked::new(&vnode).open_account(&self.memory),
-        }
+    pub fn insert(&self, vnode: Arc<Vnode>) -> Arc<Vnode> {
         let vnode = self.vnodes.insert(vnode);
         self.vnodes.make_room();
         vnode
@@ -281,8 +284,7 @@ impl Store {
 
     /// Marks an inode as changed in this way.
     pub fn mark_changed(&self, file: &mut Locked<'_>, changed: Changed) {
-        file.changes.dirty = true;
-        file.changes.most = file.changes.most.max(changed);
+        file.changes.note(changed);
         file.changes.causes.note(trace::cause());
         self.queue(file.vnode);
         self.weigh(file);

@@ -33,7 +33,7 @@ pub struct Vnode {
 
 /// What a vnode takes by itself, with its place in the table.
 const VNODE_BYTES: u64 = size_of::<Vnode>() as u64 + 32;
-/// What a hash in [`DirState::leaving`] takes.
+/// What the hash of a name that leaves takes.
 const LEAVING_BYTES: u64 = 5;
 
 /// What changed of a file since its inode was last encoded: the most of it.
@@ -49,12 +49,17 @@ pub enum Changed {
     Anything,
 }
 
-/// What the lock of a vnode protects.
+/// What the lock of a vnode protects; what reading looks at lies together.
+#[repr(C)]
 pub struct VnodeState {
-    /// The inode as of now.
-    pub inode: Inode,
+    /// Space promised to the file, so that write-back finds it.
+    pub promised: Promised,
+    /// The contents matched their checksum since the inode was read.
+    pub verified: AtomicBool,
     /// The blocks of the file that changed.
     pub pages: Pages,
+    /// The inode as of now.
+    pub inode: Inode,
     /// Where the inode lies in memory's view; `None` if it has no name.
     pub container: Option<Container>,
     /// Where the device has it once the epochs that were started are complete.
@@ -63,10 +68,6 @@ pub struct VnodeState {
     pub changes: Changes,
     /// What of it moves between sectors or names in the open epoch.
     pub motion: Motion,
-    /// Space promised to the file, so that write-back finds it.
-    pub promised: Promised,
-    /// The contents matched their checksum since the inode was read.
-    pub verified: AtomicBool,
     /// What is known of its entries, if it is a directory.
     pub entries: DirState,
     /// What the vnode is charged with.
@@ -87,6 +88,9 @@ pub struct Changes {
     pub moves: bool,
     /// Whether the attributes differ from those on the device.
     pub xattrs: bool,
+    /// The sector in memory has the inode as it is, though the device does not: an epoch need not put it
+    /// there again.
+    pub recorded: bool,
 }
 
 /// What the allocator has promised or given to a file in advance, so that an epoch finds space for all
@@ -123,15 +127,37 @@ pub struct Motion {
 /// What is known of a directory's entries.
 #[derive(Debug, Default)]
 pub struct DirState {
-    /// Hashes of the names whose entries leave the device in the last phase of the open epoch, or whose
-    /// files have another name then. Such a name cannot be given again before: the device could have
-    /// it twice.
-    pub leaving: HashSet<u32>,
+    /// See [`DirState::leave`]. Few directories have any, and most vnodes are none.
+    leaving: Option<Box<HashSet<u32>>>,
     /// No sector before this one has room for an entry of usual size.
     pub room_from: u32,
     /// The length of the inline contents last written in the directory, for which the next new file
     /// leaves room.
     pub inline_len: u16,
+}
+
+impl DirState {
+    /// Notes the hash of a name whose entry leaves the device in the last phase of the open epoch, or whose
+    /// file has another name then. Such a name cannot be given again before: the device could have it
+    /// twice.
+    pub fn leave(&mut self, hash: u32) {
+        self.leaving.get_or_insert_default().insert(hash);
+    }
+
+    /// Whether a name with this hash may be leaving.
+    pub fn is_leaving(&self, hash: u32) -> bool {
+        self.leaving.as_ref().is_some_and(|leaving| leaving.contains(&hash))
+    }
+
+    /// All have left.
+    pub fn have_left(&mut self) {
+        self.leaving = None;
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        let bytes = |leaving: &HashSet<u32>| leaving.capacity() as u64 * LEAVING_BYTES;
+        self.leaving.as_deref().map_or(0, bytes)
+    }
 }
 
 impl Changes {
@@ -143,7 +169,15 @@ impl Changes {
             causes: Causes::default(),
             moves: false,
             xattrs: false,
+            recorded: false,
         }
+    }
+
+    /// Notes that it differs, in this at most.
+    pub(super) fn note(&mut self, changed: Changed) {
+        self.dirty = true;
+        self.most = self.most.max(changed);
+        self.recorded = false;
     }
 
     /// Notes that the inode is in its sector as it is; its attributes are written before it.
@@ -151,6 +185,7 @@ impl Changes {
         self.dirty = false;
         self.most = Changed::Times;
         self.moves = false;
+        self.recorded = false;
         self.causes.clear();
     }
 }
@@ -169,6 +204,16 @@ impl VnodeState {
         self.weigh();
     }
 
+    /// Notes that the inode was just put into its sector, as it is. Where something lies beside it or is
+    /// promised to it, an epoch has more to do.
+    pub fn set_recorded(&mut self) {
+        let is_alone = !self.inode.is_dir()
+            && !self.inode.has_attributes()
+            && self.inode.map().is_none_or(ExtentMap::is_empty)
+            && self.pages.is_empty();
+        self.changes.recorded = is_alone && !self.promised.is_any();
+    }
+
     /// Charges the vnode to an account from now on.
     pub(super) fn open_account(&mut self, account: &Arc<Memory>) {
         self.charge.open(account);
@@ -181,9 +226,8 @@ impl VnodeState {
             Content::Inline(bytes) => bytes.capacity() as u64,
             Content::Map(_) => 0,
         };
-        let leaving = self.entries.leaving.capacity() as u64 * LEAVING_BYTES;
         self.charge.set(Weight {
-            inode: VNODE_BYTES + inline + leaving,
+            inode: VNODE_BYTES + inline + self.entries.memory_bytes(),
             attributes: self.inode.known_attributes().map_or(0, Attributes::memory_bytes),
             extents: self.inode.map().map_or(0, ExtentMap::memory_bytes),
             is_changed: self.changes.dirty,
@@ -219,7 +263,7 @@ impl Vnode {
 
     /// Marks the vnode as queued for the next epoch; true if it was not before.
     pub(super) fn set_queued(&self) -> bool {
-        !self.queued.swap(true, Ordering::AcqRel)
+        !self.is_queued() && !self.queued.swap(true, Ordering::AcqRel)
     }
 
     /// Marks the vnode as no longer queued.

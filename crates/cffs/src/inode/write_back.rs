@@ -61,8 +61,7 @@ impl Store {
             self.place_pages(file, &positions, neighbours, writes)?;
         }
         file.promised.lacks_tail &= staying > 0;
-        file.changes.dirty = true;
-        file.changes.most = file.changes.most.max(Changed::Contents);
+        file.changes.note(Changed::Contents);
         self.count_dirty(file, |file| {
             for position in &positions {
                 file.pages.start_write(*position, epoch);
@@ -285,7 +284,7 @@ impl Store {
             if let Some(map) = file.inode.map_mut() {
                 map.insert(logical, run, false);
             }
-            file.changes.dirty = true;
+            file.changes.note(Changed::Times);
         }
         Ok(unplaced)
     }

@@ -84,7 +84,7 @@ impl Namespace {
         dir: &mut Locked<'_>,
         entry: &NewEntry<'_>,
     ) -> Result<(SectorIndex, u16)> {
-        if dir.entries.leaving.contains(&entry.hash) && !entry.name.is_empty() {
+        if dir.entries.is_leaving(entry.hash) && !entry.name.is_empty() {
             return Err(Error::EpochNeeded);
         }
         let index = self.sector_with_room(dir, entry.len() + entry.slack)?;
@@ -157,7 +157,7 @@ impl Namespace {
         let image = self.store.sector_mut(dir, index)?;
         if deferred {
             sector::defer_removal(image, slot);
-            dir.entries.leaving.insert(hash);
+            dir.entries.leave(hash);
         } else {
             sector::remove(image, slot);
         }
@@ -178,7 +178,7 @@ impl Namespace {
         old: &Found,
         entry: &NewEntry<'_>,
     ) -> Result<bool> {
-        if dir.entries.leaving.contains(&entry.hash) {
+        if dir.entries.is_leaving(entry.hash) {
             return Err(Error::EpochNeeded);
         }
         let room = {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::dir::NewEntry;
 use super::{Found, MayTake, Namespace};
+use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::format::LINKS_MAX;
 use crate::format::inode::{FileType, LinkTag, LinkTagKind};
@@ -40,7 +41,7 @@ impl Namespace {
         self.store.load_attributes(&mut dir)?;
         let (ino, generation) = self.store.locator_allocate()?;
         let inode = build(ino, generation, &dir.inode);
-        let vnode = Arc::new(Vnode::new(inode, None, false));
+        let vnode = self.store.vnode(inode, None, false);
         let made = self.enter(&mut dir, name, hash, &vnode);
         if made.is_err() {
             self.store.locator_free(ino, generation)?;
@@ -62,7 +63,7 @@ impl Namespace {
         let (ino, generation) = self.store.locator_allocate()?;
         let mut inode = build(ino, generation, &dir.inode);
         inode.nlink = 0;
-        Ok(self.store.insert(Arc::new(Vnode::new(inode, None, false))))
+        Ok(self.store.insert(self.store.vnode(inode, None, false)))
     }
 
     /// Gives a file without a name its first one.
@@ -100,10 +101,12 @@ impl Namespace {
         self.store.locator_set(file.inode.ino, file.inode.generation, container)?;
         file.container = Some(container);
         self.store.mark_dirty(&mut file);
+        file.set_recorded();
         if subdir {
             dir.inode.nlink += 1;
         }
-        self.names_changed(dir, file_type);
+        let now = self.store.clock.now();
+        self.names_changed(dir, file_type, now);
         Ok(())
     }
 
@@ -202,17 +205,17 @@ impl Namespace {
         let deferred = found.reference.is_some() && file.durable.is_some();
         self.remove_entry(dir, found.sector, found.slot, found.hash, deferred)?;
         let place = Container { file: dir.inode.ino, sector: found.sector };
-        self.name_gone(file, found, place, Loss::Removed)?;
+        let now = self.store.clock.now();
+        self.name_gone(file, found, place, Loss::Removed, now)?;
         if file.inode.is_dir() {
             dir.inode.nlink = dir.inode.nlink.saturating_sub(1);
         }
-        self.names_changed(dir, found.file_type);
+        self.names_changed(dir, found.file_type, now);
         Ok(())
     }
 
     /// Notes in a directory that a name of a file of this type came or went.
-    fn names_changed(&self, dir: &mut Locked<'_>, file_type: FileType) {
-        let now = self.store.clock.now();
+    fn names_changed(&self, dir: &mut Locked<'_>, file_type: FileType, now: Timestamp) {
         dir.inode.mtime = now;
         dir.inode.touch(now);
         let is_subdir = file_type == FileType::Directory;
@@ -227,8 +230,9 @@ impl Namespace {
         found: &Found,
         place: Container,
         loss: Loss,
+        now: Timestamp,
     ) -> Result<()> {
-        file.inode.touch(self.store.clock.now());
+        file.inode.touch(now);
         file.inode.nlink = if file.inode.is_dir() { 0 } else { file.inode.nlink.saturating_sub(1) };
         if file.inode.nlink > 0 {
             self.note_lost_name(file);
@@ -337,7 +341,7 @@ impl Namespace {
         file.inode.touch(now);
         file.motion.gained_name = Some(self.store.epoch());
         self.store.mark_dirty(&mut file);
-        self.names_changed(&mut dir, file_type);
+        self.names_changed(&mut dir, file_type, now);
         Ok(())
     }
 

@@ -140,7 +140,8 @@ impl Namespace {
                 dir.inode.nlink = dir.inode.nlink.saturating_sub(1);
             }
             let place = Container { file: names.to.ino, sector: found.sector };
-            self.name_gone(&mut Locked::new(vnode), found, place, Loss::ToAnother)?;
+            let now = self.store.clock.now();
+            self.name_gone(&mut Locked::new(vnode), found, place, Loss::ToAnother, now)?;
         }
         Ok(Renamed { replaced: target.map(|(_, vnode)| vnode), moved: true })
     }
@@ -238,7 +239,7 @@ impl Namespace {
         if on_device {
             // Given again in another sector, the name could be there for both files, and recovery
             // would take it from the one that has no other there.
-            from.entries.leaving.insert(source.hash);
+            from.entries.leave(source.hash);
         }
         drop(from);
         let mut file = Locked::new(vnode);
@@ -298,7 +299,7 @@ impl Namespace {
         let mut file = Locked::new(vnode);
         if file.durable.is_some() {
             // Given again in another sector, the name could be there for both files.
-            dir.entries.leaving.insert(source.hash);
+            dir.entries.leave(source.hash);
         }
         if source.reference.is_some() {
             self.note_lost_name(&mut file);

@@ -22,6 +22,7 @@
 //! way, as find(1) needs them.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -49,8 +50,15 @@ struct Place {
 /// The directories that were planned lately; windows are in bytes. Those of files and those of
 /// directories apart: a directory of directories has one while hundreds below it come and go.
 pub(super) struct Plans {
-    files: Mutex<Cursors<Place>>,
-    directories: Mutex<Cursors<Place>>,
+    files: Planned,
+    directories: Planned,
+}
+
+struct Planned {
+    cursors: Mutex<Cursors<Place>>,
+    /// Whether there are any. Outside of the lock, since the first read of each file looks: where nothing
+    /// is missed, nothing was planned.
+    is_any: AtomicBool,
 }
 
 /// What a plan reads.
@@ -65,11 +73,14 @@ struct Gathered {
 
 impl Plans {
     pub(super) fn new(tuning: &Tuning) -> Plans {
-        let cursors = || Mutex::new(Cursors::new(tuning.reading.cursors_max));
-        Plans { files: cursors(), directories: cursors() }
+        let none = || Planned {
+            cursors: Mutex::new(Cursors::new(tuning.reading.cursors_max)),
+            is_any: AtomicBool::new(false),
+        };
+        Plans { files: none(), directories: none() }
     }
 
-    fn of(&self, listed: Listed) -> &Mutex<Cursors<Place>> {
+    fn of(&self, listed: Listed) -> &Planned {
         match listed {
             Listed::Files => &self.files,
             Listed::Directories => &self.directories,
@@ -77,16 +88,22 @@ impl Plans {
     }
 
     fn find(&self, dir: InodeNo, listed: Listed) -> Option<Cursor<Place>> {
-        self.of(listed).lock().find(|place| place.dir == dir).cloned()
+        let planned = self.of(listed);
+        if !planned.is_any.load(Ordering::Relaxed) {
+            return None;
+        }
+        planned.cursors.lock().find(|place| place.dir == dir).cloned()
     }
 
     /// The plan that was made last: where another directory ended.
     fn latest(&self, listed: Listed) -> Option<Cursor<Place>> {
-        self.of(listed).lock().latest().cloned()
+        self.of(listed).cursors.lock().latest().cloned()
     }
 
     fn remember(&self, listed: Listed, at: Place, window: u64) {
-        let mut cursors = self.of(listed).lock();
+        let planned = self.of(listed);
+        let mut cursors = planned.cursors.lock();
+        planned.is_any.store(true, Ordering::Relaxed);
         match cursors.find_to_move(|place| place.dir == at.dir) {
             Some(plan) => *plan = Cursor { at, window },
             None => cursors.add(Cursor { at, window }),

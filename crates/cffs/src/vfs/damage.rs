@@ -80,18 +80,32 @@ impl DamageRecord {
     }
 }
 
+/// Whether an error is to be looked at. Most are a caller's, such as a name that is not there.
+#[inline]
+fn may_be_damage(error: &Error) -> bool {
+    matches!(error, Error::Io(_) | Error::Corruption(_))
+}
+
 impl Volume {
     /// Passes a result on; damage that it reports is remembered. So is metadata that the device failed
     /// to read: nobody knows what else it has lost.
     #[inline]
     pub(super) fn noted<T>(&self, result: Result<T>) -> Result<T> {
-        result.inspect_err(|error| self.note_error(error))
+        result.inspect_err(|error| {
+            if may_be_damage(error) {
+                self.note_error(error);
+            }
+        })
     }
 
     /// The same for contents. The caller gets the error, and a check could do nothing about it.
     #[inline]
     pub(super) fn noted_contents<T>(&self, result: Result<T>) -> Result<T> {
-        result.inspect_err(|error| self.note_error_of_contents(error))
+        result.inspect_err(|error| {
+            if may_be_damage(error) {
+                self.note_error_of_contents(error);
+            }
+        })
     }
 
     #[cold]

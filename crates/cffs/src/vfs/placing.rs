@@ -3,9 +3,11 @@
 //! Called with the gate closed, by an epoch and by what is written ahead of one (`early`).
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+
+use foldhash::HashMap;
 
 use crate::alloc::Owner;
 use crate::cache::WriteSet;
@@ -38,7 +40,7 @@ pub(super) fn rewritten<'a>(
     store: &Store,
     files: impl Iterator<Item = &'a Arc<Vnode>>,
 ) -> Rewritten {
-    let mut rewritten = Rewritten::new();
+    let mut rewritten = Rewritten::default();
     for vnode in files {
         let file = vnode.state.read();
         let is_small = file.inode.size <= store.small_bytes_max();
@@ -98,7 +100,7 @@ impl<'a> Placer<'a> {
     /// A placer that continues where others in the same epoch ended, for files that give back what is
     /// `rewritten`.
     pub(super) fn new(store: &'a Store, hints: Hints, rewritten: Rewritten) -> Placer<'a> {
-        Placer { store, keys: HashMap::new(), hints, rewritten }
+        Placer { store, keys: HashMap::default(), hints, rewritten }
     }
 
     /// The hints of all that was placed in the open epoch.

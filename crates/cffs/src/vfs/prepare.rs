@@ -14,7 +14,7 @@ use crate::format::sector;
 use crate::format::{Superblock, index};
 use crate::inode::{Locked, Store, Vnode};
 use crate::trace;
-use crate::units::{EpochNo, FileBlock, InodeNo, Key};
+use crate::units::{EpochNo, FileBlock, InodeNo, Key, SectorIndex};
 
 /// An epoch that was prepared: what to write, and which pages are in flight.
 pub(super) struct Prepared {
@@ -50,7 +50,7 @@ pub(super) struct Preparation<'a> {
     pub(super) epoch: EpochNo,
     pub(super) writes: WriteSet,
     pub(super) batch: Batch,
-    /// Container pages that were given a block in this epoch: nothing on the device leads to them.
+    /// Container pages that were given a block in this epoch, in order: nothing on the device leads to them.
     pub(super) new_pages: HashMap<InodeNo, Vec<FileBlock>>,
     pub(super) in_flight: InFlight,
     /// What was placed ahead of the epoch.
@@ -194,7 +194,10 @@ impl<'a> Preparation<'a> {
                 PageKind::Locator if self.with_derived => FileBlock::ALL,
                 PageKind::Locator => continue,
                 PageKind::Data => {
-                    let positions = file.pages.dirty_in(FileBlock::ALL).collect();
+                    let positions: Vec<_> = file.pages.dirty_in(FileBlock::ALL).collect();
+                    if positions.is_empty() {
+                        continue;
+                    }
                     let joins = joined.contains(&file.inode.placement_key())
                         && file.inode.size <= self.store.small_bytes_max();
                     drop(file);
@@ -223,6 +226,8 @@ impl<'a> Preparation<'a> {
     /// Puts every changed inode into its sector.
     fn encode(&mut self) -> Result<()> {
         let batch = std::mem::take(&mut self.batch);
+        // Mostly the files of one directory come one after the other.
+        let mut holder: Option<Arc<Vnode>> = None;
         for vnode in batch.vnodes() {
             let (dirty, container, waits) = {
                 let state = vnode.state.read();
@@ -234,9 +239,16 @@ impl<'a> Preparation<'a> {
             match container {
                 _ if waits => self.left.push(vnode.clone()),
                 Some(container) if dirty && !system => {
-                    let holder = self.store.get(container.file)?;
-                    let (mut holder, mut file) = Locked::with_holder(&holder, vnode);
-                    self.encode_into(&mut holder, &mut file, container.sector)?;
+                    if holder.as_ref().is_none_or(|holder| holder.ino != container.file) {
+                        holder = Some(self.store.get(container.file)?);
+                    }
+                    let Some(holder) = &holder else { continue };
+                    let (mut holder, mut file) = Locked::with_holder(holder, vnode);
+                    if file.changes.recorded {
+                        debug_assert!(self.has(&holder, &file, container.sector));
+                    } else {
+                        self.encode_into(&mut holder, &mut file, container.sector)?;
+                    }
                     file.durable = Some(container);
                     file.motion.tags.clear();
                     file.set_encoded();
@@ -251,11 +263,29 @@ impl<'a> Preparation<'a> {
         Ok(())
     }
 
+    /// Whether the sector has the inode as it is.
+    fn has(&self, holder: &Locked<'_>, file: &Locked<'_>, index: SectorIndex) -> bool {
+        let Ok(image) = self.store.sector(holder, index) else { return false };
+        let fragments = self.store.layout.block_fragments();
+        let entry = image.get().find_inode(file.inode.ino);
+        entry.is_some_and(|entry| match entry.body {
+            sector::Body::Embedded(there) => {
+                let here = file.inode.encode(false, &file.motion.tags, fragments);
+                let (mut here_bytes, mut there_bytes) =
+                    (vec![0; here.record().len()], vec![0; there.len()]);
+                here.record().encode_into(&mut here_bytes);
+                there.encode_into(&mut there_bytes);
+                here_bytes == there_bytes
+            }
+            sector::Body::Reference { .. } => false,
+        })
+    }
+
     fn encode_into(
         &mut self,
         holder: &mut Locked<'_>,
         file: &mut Locked<'_>,
-        index: crate::units::SectorIndex,
+        index: SectorIndex,
     ) -> Result<()> {
         let ino = file.inode.ino;
         let lost = |what| Corruption::Inode { ino, what };

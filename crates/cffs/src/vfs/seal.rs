@@ -19,7 +19,7 @@ impl Preparation<'_> {
         for vnode in &containers {
             let mut file = Locked::new(vnode);
             let kind = page_kind(&file);
-            file.entries.leaving.clear();
+            file.entries.have_left();
             let sectors_end = if kind == PageKind::Sectors { base } else { FileBlock(0) };
             let positions: Vec<FileBlock> = file.pages.dirty_in(FileBlock::ALL).collect();
             let mut taken = Vec::with_capacity(positions.len());
@@ -64,7 +64,10 @@ impl Preparation<'_> {
             InodeNo::SYSTEM if self.changes_table() => Phase::Table,
             _ => Phase::Change,
         };
-        let new = self.new_pages.get(&file.inode.ino).is_some_and(|new| new.contains(&position));
+        let new = self
+            .new_pages
+            .get(&file.inode.ino)
+            .is_some_and(|new| new.binary_search(&position).is_ok());
         let waits = new && self.names_wait(file, position);
         if waits {
             let empty = self.store.empty_block(file, position);
@@ -129,7 +132,10 @@ impl Preparation<'_> {
         let number = self.number_of(file, position)?;
         let checksum = self.store.checksum;
         // A page that is there is changed only when the log lists it.
-        let new = self.new_pages.get(&file.inode.ino).is_some_and(|new| new.contains(&position));
+        let new = self
+            .new_pages
+            .get(&file.inode.ino)
+            .is_some_and(|new| new.binary_search(&position).is_ok());
         let phase = if new { Phase::New } else { Phase::Change };
         let Some(page) = self.store.dirty_page(file, position) else { return Ok(()) };
         match kind {

@@ -45,9 +45,9 @@ impl Throttle {
         }
     }
 
-    /// Has the background called, as soon as it has ended if it runs.
+    /// Has the background called, as soon as it has ended if it runs. Until then every change calls.
     pub(super) fn call(&self) {
-        if !self.is_called.swap(true, Ordering::AcqRel) {
+        if !self.is_called.load(Ordering::Acquire) && !self.is_called.swap(true, Ordering::AcqRel) {
             drop(self.lock.lock());
             self.called.notify_all();
         }

@@ -1,6 +1,10 @@
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 
-use super::Pages;
+use proptest::prelude::*;
+
+use super::{Map, Pages};
 use crate::cache::Block;
 use crate::trace::{self, OpId, OpKind};
 use crate::units::{EpochNo, FileBlock};
@@ -31,4 +35,69 @@ fn a_page_belongs_to_all_who_changed_it_since_an_epoch_took_it() {
     assert_eq!(processes(&pages), [3]);
     pages.finish_write(AT, EpochNo(5));
     assert_eq!(processes(&pages), [3], "it is dirty again");
+}
+
+#[test]
+fn a_file_of_one_page_takes_no_tree() {
+    let mut pages = Pages::default();
+    change(&mut pages, 1);
+    assert!(matches!(pages.pages, Map::One(Some(_))));
+    pages.insert(FileBlock(4), Arc::new(Block::zeroed(4096)));
+    assert!(matches!(&pages.pages, Map::Many(tree) if tree.len() == 2));
+}
+
+proptest! {
+    /// Against a map of what is dirty, across the change from one page to many.
+    #[test]
+    fn one_and_many_answer_alike(steps in prop::collection::vec((0u64..4, 0u8..7), 1..40)) {
+        let (mut pages, mut dirty) = (Pages::default(), BTreeMap::new());
+        let block = |at: u64| Arc::new(Block::new(&[at as u8; 16]));
+        for (at, what) in steps {
+            let position = FileBlock(at);
+            match what {
+                0 => {
+                    pages.insert(position, block(at));
+                    dirty.insert(position, true);
+                }
+                1 => {
+                    let loaded = pages.get_or_load(position, || Ok::<_, Infallible>(block(at)));
+                    let made_dirty = loaded.is_ok_and(|(_, made_dirty)| made_dirty);
+                    prop_assert_eq!(made_dirty, dirty.insert(position, true) != Some(true));
+                }
+                2 => {
+                    let failed = pages.get_or_load(position, || Err(())).is_err();
+                    prop_assert_eq!(failed, !dirty.contains_key(&position));
+                    dirty.entry(position).and_modify(|is_dirty| *is_dirty = true);
+                }
+                3 => {
+                    let taken = pages.start_write(position, EpochNo(1));
+                    prop_assert_eq!(taken.map(|page| page[0]), dirty.get(&position).map(|_| at as u8));
+                    dirty.entry(position).and_modify(|is_dirty| *is_dirty = false);
+                }
+                4 => {
+                    pages.finish_write(position, EpochNo(1));
+                    if dirty.get(&position) == Some(&false) {
+                        dirty.remove(&position);
+                    }
+                }
+                5 => {
+                    let gone = dirty.split_off(&position);
+                    let were_dirty = gone.values().filter(|is_dirty| **is_dirty).count();
+                    prop_assert_eq!(pages.truncate(position), were_dirty);
+                }
+                _ => {
+                    let made_dirty = pages.get_mut(position).map(|(_, made_dirty)| made_dirty);
+                    prop_assert_eq!(made_dirty, dirty.get(&position).map(|is_dirty| !is_dirty));
+                    dirty.entry(position).and_modify(|is_dirty| *is_dirty = true);
+                }
+            }
+            let all: Vec<FileBlock> =
+                dirty.iter().filter(|(_, is_dirty)| **is_dirty).map(|(at, _)| *at).collect();
+            prop_assert_eq!(pages.dirty_count(), all.len());
+            prop_assert_eq!(pages.dirty_in(FileBlock::ALL).collect::<Vec<_>>(), all);
+            prop_assert_eq!(pages.is_empty(), dirty.is_empty());
+            let next = dirty.range(position..).next().map(|(at, _)| *at);
+            prop_assert_eq!(pages.next_at(position), next);
+        }
+    }
 }

@@ -14,10 +14,12 @@ fn kept(logical: u64, start: u64) -> Kept {
 }
 
 #[test]
-fn a_file_in_one_piece_takes_one_extent() {
+fn a_file_in_few_pieces_takes_no_more_than_these() {
     let mut extents = Extents::default();
     extents.insert(kept(0, 7));
-    assert!(matches!(&extents, Extents::Few(list) if list.capacity() == 1));
+    assert!(matches!(&extents, Extents::One(_)));
+    extents.insert(kept(1, 7));
+    assert!(matches!(&extents, Extents::Few(list) if list.capacity() == 2));
 }
 
 proptest! {
