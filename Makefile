@@ -60,7 +60,8 @@ ALSO ?=
 .DEFAULT_GOAL := help
 .PHONY: help setup build run test test-quick test-minio fmt lint install uninstall
 .PHONY: deb test-deb clean-room wheel
-.PHONY: fuzz soak fsck-scale nfs-recovery scale web-study questions page-pictures page-cost
+.PHONY: fuzz soak fsck-scale nfs-recovery scale web-study place-disk questions
+.PHONY: page-pictures page-cost
 .PHONY: bench bench-quick bench-log bench-nfs
 .PHONY: bench-objects bench-python deny clean
 
@@ -205,6 +206,10 @@ scale: ## Measure how costs grow with clients, names, files and volumes (needs r
 
 web-study: ## Replay a web server's log on ext4, packed ext4 and C-FFS (needs root; ten minutes)
 	scripts/web-study.sh
+
+place-disk: ## Hold `place disk` to emulated disks through the kernel (needs root, alone; six minutes)
+	$(CARGO) build --release --locked -p cffs-bench
+	$(TARGET)/release/cffs-bench place-disk
 
 questions: ## Answer the papers' open questions, in docs/questions.md (some of it needs root; minutes)
 	$(CARGO) build --release --locked -p cffs-cli -p cffs-bench

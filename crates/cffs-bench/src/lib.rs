@@ -15,6 +15,7 @@
 //! - [`compare`]: every workload on every peer;
 //! - [`library`]: C-FFS without a kernel, in virtual time;
 //! - [`nfs`]: NFS servers side by side;
+//! - [`place_disk`]: what `place disk` finds of emulated disks, beside the truth;
 //! - [`questions`]: what the papers left open, asked again, with the document of the answers;
 //! - [`scale`]: how costs grow with clients, names, files and volumes;
 //! - [`web`]: a web server's reads, by where its files lie and how much memory there is;
@@ -28,6 +29,7 @@ pub mod instructions;
 pub mod library;
 pub mod nfs;
 pub mod peer;
+pub mod place_disk;
 pub mod placement;
 pub mod questions;
 pub mod report;

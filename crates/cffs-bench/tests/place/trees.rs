@@ -97,6 +97,20 @@ impl Tree {
 /// A tree whose directories have grown together; the first of them is the one to pack. Contents become
 /// durable while it grows, so that they are placed in this order.
 pub fn interleaved(volume: &Volume, files: u64, directories: u64) -> PathBuf {
+    let length = |directory, random: &mut Random| match directory {
+        0 => 8192 - random.below(3000),
+        _ => 1 + random.below(20_000),
+    };
+    grown_together(volume, files, directories, length)
+}
+
+/// The same with files of these lengths.
+pub fn grown_together(
+    volume: &Volume,
+    files: u64,
+    directories: u64,
+    length: impl Fn(u64, &mut Random) -> u64,
+) -> PathBuf {
     let root = volume.root().join("tree");
     let mut random = Random::new(3);
     for directory in 0..directories {
@@ -104,8 +118,7 @@ pub fn interleaved(volume: &Volume, files: u64, directories: u64) -> PathBuf {
     }
     for file in 0..files {
         for directory in 0..directories {
-            let length =
-                if directory == 0 { 8192 - random.below(3000) } else { 1 + random.below(20_000) };
+            let length = length(directory, &mut random);
             write(&root.join(format!("d{directory}/f{file:04}")), length, &mut random);
         }
         if file % 100 == 99 {

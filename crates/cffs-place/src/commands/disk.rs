@@ -1,31 +1,40 @@
 //! `place disk`: what a disk can do.
 
 use std::fs;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use cffs_place::disk::{self, Disk, FileDrive};
+use cffs_place::disk::{self, Disk, FileDrive, Writable};
 use clap::Args;
+use rustix::io::Errno;
+
+use super::size;
 
 mod picture;
+#[cfg(test)]
+mod tests;
 
 /// Find out what a disk can do by reading it
 ///
-/// How long a turn of the platter and some seeks take, how fast each zone is read, and how far the drive
-/// reads ahead; in ten seconds, during which nobody else should use it. It only reads, past the system's
-/// caches. A part of a disk, such as a partition, has the seeks of that part.
+/// How long a turn of the platter and some seeks take, how fast each zone is read, and how far the
+/// drive reads ahead; in ten seconds, during which nobody else should use it. It only reads, past
+/// the system's caches. A part of a disk, such as a partition, has the seeks of that part.
 ///
-/// Whether the drive acknowledges writes before they are on the platter is tried with --try-writes alone,
-/// which writes back what it has read in twelve places of a device that is not in use.
+/// Whether the drive acknowledges writes before they are on the platter is what the kernel takes it
+/// for, unless writes may be tried (--try-writes). These write back what was read there just
+/// before: in twelve places of a device that is not in use, or of bytes that you name and that
+/// nobody uses meanwhile.
 #[derive(Debug, Args)]
 #[command(name = "disk", after_help = EXAMPLES)]
 pub struct MeasureDisk {
     /// The block device, or a file that stands for one.
     device: PathBuf,
-    /// Try writes as well.
-    #[arg(long)]
-    try_writes: bool,
+    /// Try writes as well, on the whole device or between these bytes (units K, M, G, T).
+    #[arg(long, value_name = "FIRST..END", num_args = 0..=1, require_equals = true)]
+    #[arg(value_parser = bytes)]
+    try_writes: Option<Option<Range<u64>>>,
     /// Draw bandwidth and seeks.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -37,16 +46,23 @@ pub struct MeasureDisk {
 const EXAMPLES: &str = "\
 Examples:
   place disk /dev/sdb
+  place disk --try-writes /dev/sdb            # not in use
+  place disk --try-writes=1G..2G /dev/sdb     # this part is not in use
   place disk --svg disk.svg --json /dev/sdb | jq .rpm";
 
 impl MeasureDisk {
     /// Measures and prints.
     pub fn run(self) -> Result<ExitCode> {
         let name = || self.device.display().to_string();
-        let mut drive = FileDrive::open(&self.device, self.try_writes)
-            .map_err(|error| advised(error, self.try_writes))
+        let writable = match self.try_writes {
+            None => Writable::Nothing,
+            Some(None) => Writable::Disk,
+            Some(Some(bytes)) => Writable::Bytes(bytes),
+        };
+        let mut drive = FileDrive::open(&self.device, &writable)
+            .map_err(|error| advised(error, &writable))
             .with_context(name)?;
-        let found = disk::measure(&mut drive, self.try_writes).with_context(name)?;
+        let found = disk::measure(&mut drive, &writable).with_context(name)?;
         if let Some(file) = &self.svg {
             fs::write(file, picture::of(&found)).with_context(|| file.display().to_string())?;
         }
@@ -59,14 +75,12 @@ impl MeasureDisk {
 }
 
 /// An error of opening, with what to do.
-fn advised(error: std::io::Error, to_write: bool) -> anyhow::Error {
-    let advice = match error.raw_os_error() {
-        Some(code) if code == rustix::io::Errno::BUSY.raw_os_error() && to_write => {
-            "it is in use; unmount it, or leave --try-writes out"
+fn advised(error: std::io::Error, writable: &Writable) -> anyhow::Error {
+    let advice = match (error.raw_os_error().map(Errno::from_raw_os_error), writable) {
+        (Some(Errno::BUSY), Writable::Disk) => {
+            "it is in use; unmount it, or name bytes of it that are not: --try-writes=FIRST..END"
         }
-        Some(code) if code == rustix::io::Errno::INVAL.raw_os_error() => {
-            "it cannot be read past the system's caches (O_DIRECT)"
-        }
+        (Some(Errno::INVAL), _) => "it cannot be read past the system's caches (O_DIRECT)",
         _ => return error.into(),
     };
     anyhow::Error::from(error).context(advice)
@@ -97,9 +111,38 @@ fn print(disk: &Disk) {
             bytes => println!("read-ahead {} to {} KiB", bytes >> 10, bytes >> 9),
         }
     }
-    match disk.write_cache {
-        Some(true) => println!("writes     acknowledged before they are on the platter"),
-        Some(false) => println!("writes     acknowledged when they are on the platter"),
-        None => println!("writes     not tried (--try-writes)"),
+    println!("writes     {}", writes(disk));
+}
+
+/// What is known of the write cache, from the disk and from the kernel.
+fn writes(disk: &Disk) -> String {
+    let place = |cached: bool| match cached {
+        true => "acknowledged before they are on the platter",
+        false => "acknowledged when they are on the platter",
+    };
+    let untried = match disk.rotation_ms {
+        Some(_) => "not tried (--try-writes)",
+        None => "no turn shows when they are on a platter",
+    };
+    match (disk.write_cache, disk.write_cache_flushed) {
+        (None, None) => String::from(untried),
+        (None, Some(said)) => format!("{}, says the kernel; {untried}", place(said)),
+        (Some(true), Some(false)) => format!(
+            "{}, but the kernel does not flush them: write \"write back\" to its queue/write_cache, \
+             or a power cut loses what was synced",
+            place(true)
+        ),
+        (Some(found), _) => String::from(place(found)),
+    }
+}
+
+/// A range of bytes.
+fn bytes(text: &str) -> Result<Range<u64>, String> {
+    let (first, end) = text.split_once("..").ok_or("give the first byte and the end: 1G..2G")?;
+    let bytes = size(first)?..size(end)?;
+    if bytes.is_empty() {
+        Err(String::from("its end is not behind its first byte"))
+    } else {
+        Ok(bytes)
     }
 }

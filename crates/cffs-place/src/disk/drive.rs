@@ -1,13 +1,15 @@
 //! The disk that is measured, and its clock.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
+
+use super::Writable;
 
 /// A disk, one request at a time.
 pub trait Drive {
@@ -29,6 +31,12 @@ pub trait Drive {
     /// Lets time pass.
     fn idle(&mut self, seconds: f64);
 
+    /// Whether the kernel flushes it, since it takes it for a drive with a write cache; `None` for
+    /// what no kernel drives.
+    fn is_flushed(&self) -> Option<bool> {
+        None
+    }
+
     /// The offset, or a little before it, where a read may begin that ends on the disk.
     fn aligned(&self, offset: u64) -> u64 {
         let unit = self.unit() as u64;
@@ -41,6 +49,7 @@ pub struct FileDrive {
     file: File,
     size_bytes: u64,
     unit: usize,
+    is_flushed: Option<bool>,
     buffer: Vec<u8>,
     since: Instant,
 }
@@ -50,17 +59,22 @@ const BUFFER: usize = 64 << 10;
 const ALIGNMENT: usize = 4096;
 
 impl FileDrive {
-    /// Opens a disk; to be written, it must not be in use.
+    /// Opens a disk; one that is writable as a whole must not be in use.
     ///
     /// # Errors
     ///
-    /// Those of the system; [`io::ErrorKind::InvalidInput`] for what is neither a block device nor a file.
-    pub fn open(path: &Path, to_write: bool) -> io::Result<FileDrive> {
-        let exclusive = if to_write { OFlags::EXCL } else { OFlags::empty() };
+    /// Those of the system; [`io::ErrorKind::InvalidInput`] for what is neither a block device nor
+    /// a file.
+    pub fn open(path: &Path, writable: &Writable) -> io::Result<FileDrive> {
+        let to_write = !matches!(writable, Writable::Nothing);
+        let exclusive =
+            if matches!(writable, Writable::Disk) { OFlags::EXCL } else { OFlags::empty() };
         let flags = (OFlags::DIRECT | exclusive).bits().cast_signed();
         let file = OpenOptions::new().read(true).write(to_write).custom_flags(flags).open(path)?;
         let kind = file.metadata()?.file_type();
+        let mut is_flushed = None;
         let (size_bytes, unit) = if kind.is_block_device() {
+            is_flushed = flushed_by_kernel(file.metadata()?.rdev());
             (rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))?, logical_block_bytes(&file)?)
         } else if kind.is_file() {
             (file.metadata()?.len(), ALIGNMENT)
@@ -69,7 +83,7 @@ impl FileDrive {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         };
         let buffer = vec![0; BUFFER + ALIGNMENT];
-        Ok(FileDrive { file, size_bytes, unit, buffer, since: Instant::now() })
+        Ok(FileDrive { file, size_bytes, unit, is_flushed, buffer, since: Instant::now() })
     }
 
     /// As much of the buffer as is wanted, from where direct requests may begin.
@@ -82,6 +96,16 @@ impl FileDrive {
 fn logical_block_bytes(file: &File) -> io::Result<usize> {
     let bytes = rustix::fs::ioctl_blksszget(file)?;
     Ok(bytes as usize)
+}
+
+/// Whether the kernel flushes a write cache of this device.
+fn flushed_by_kernel(device: u64) -> Option<bool> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let at = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    // A part of a disk has the queue of the disk.
+    let read = |queue: &str| fs::read_to_string(at.join(queue).join("write_cache")).ok();
+    let said = read("queue").or_else(|| read("../queue"))?;
+    Some(said.trim() == "write back")
 }
 
 impl Drive for FileDrive {
@@ -109,6 +133,10 @@ impl Drive for FileDrive {
 
     fn now(&self) -> f64 {
         self.since.elapsed().as_secs_f64()
+    }
+
+    fn is_flushed(&self) -> Option<bool> {
+        self.is_flushed
     }
 
     fn idle(&mut self, seconds: f64) {

@@ -22,13 +22,24 @@ const LONGEST: f64 = 0.025;
 const STEP: f64 = 0.0004;
 /// How well whole turns have to explain what was seen, of 1: chance gives less than half of this.
 const EXPLAINED: f64 = 0.6;
+/// The part of what the best one explains that the turn does at least.
+const NEARLY: f64 = 0.8;
+/// How far from a whole number of turns a difference may be, in turns, from one estimate to the
+/// next.
+const WHOLE: [f64; 4] = [0.5, 0.25, 0.1, 0.1];
 
 /// A turn in seconds, if there is one, and the mean time of a read.
 pub fn measure(drive: &mut impl Drive) -> io::Result<(Option<f64>, f64)> {
     // A part of the disk is enough, and its seeks are shorter.
     let span = (drive.size_bytes() / 8).max(LEAST_BYTES).min(drive.size_bytes());
-    let offsets: Vec<u64> =
-        (0..SITES).map(|site| drive.aligned(span / SITES * (site * 29 % SITES))).collect();
+    let apart = span / SITES;
+    let place = |site: u64| {
+        // At distances that differ: from one place to the next of regular ones the platter would
+        // always wait as long, so that most pauses were not a turn apart, or all of them.
+        let further = (site as f64 * 0.569_840).fract() * apart as f64 / 4.0;
+        drive.aligned(apart * (site * 29 % SITES) + further as u64)
+    };
+    let offsets: Vec<u64> = (0..SITES).map(place).collect();
     let mut between = vec![Vec::new(); offsets.len()];
     let (mut last, mut access, mut reads) = (drive.now(), 0.0, 0.0);
     for round in 0..ROUNDS {
@@ -68,16 +79,25 @@ fn turn(differences: &[f64]) -> Option<f64> {
     if best < EXPLAINED {
         return None;
     }
-    // A half or a third of the turn explains as much. Around the longest that does, the best one.
-    let (longest, _) = *scored.iter().rev().find(|(_, score)| *score > 0.9 * best)?;
-    let around = scored.iter().filter(|(turn, _)| (turn / longest - 1.0).abs() < 0.03);
-    let (rough, _) = *around.max_by(|one, other| one.1.total_cmp(&other.1))?;
-    // Least squares over the numbers of turns that this gives.
-    let counted = differences.iter().map(|difference| ((difference / rough).round(), difference));
-    let (above, below) = counted.fold((0.0, 0.0), |(above, below), (count, difference)| {
-        (above + count * difference, below + count * count)
-    });
-    (below > 0.0).then(|| above / below)
+    // A half or a third of the turn explains as much, and some of what was late besides. So it is
+    // the best one where the longest lie that explain about as much.
+    let mut at = scored.iter().rposition(|(_, score)| *score > NEARLY * best)?;
+    while at > 0 && scored[at - 1].1 >= scored[at].1 {
+        at -= 1;
+    }
+    let (rough, _) = scored[at];
+    // Least squares over the numbers of turns that this gives. As it becomes exact, what is not
+    // nearly whole is left out: a read that something else made late shows no turn.
+    WHOLE.iter().try_fold(rough, |turn, within| {
+        let counted =
+            differences.iter().map(|difference| ((difference / turn).round(), difference));
+        let whole =
+            counted.filter(|(count, difference)| (*difference / turn - count).abs() <= *within);
+        let (above, below) = whole.fold((0.0, 0.0), |(above, below), (count, difference)| {
+            (above + count * difference, below + count * count)
+        });
+        (below > 0.0).then(|| above / below)
+    })
 }
 
 #[cfg(test)]

@@ -6,9 +6,18 @@ use serde::Serialize;
 
 use super::{Drive, Zone, timed};
 
-/// Distances, as parts of the disk's cylinders, and how many reads show what each takes: a long seek is known
-/// well enough by fewer.
-const DISTANCES: [(f64, u32); 4] = [(1.0 / 8.0, 130), (1.0 / 3.0, 70), (2.0 / 3.0, 40), (0.98, 40)];
+/// Distances, as parts of the disk's cylinders.
+const DISTANCES: [f64; 4] = [1.0 / 8.0, 1.0 / 3.0, 2.0 / 3.0, 0.98];
+/// Places that are read at each: more than drives have segments of their buffer, so that what is
+/// read again comes from the platter again.
+const PLACES: usize = 36;
+/// How many of them are read again.
+const AGAIN: usize = 16;
+/// How long the arm is there before or after the platter then, in turns at most.
+const NEAR: f64 = 0.1;
+
+/// How much longer than a turn the times of reads at one distance may span.
+const SPAN: f64 = 1.02;
 
 /// How much of the disk the places lie in at either end.
 const STRETCH: f64 = 1.0 / 64.0;
@@ -23,6 +32,11 @@ pub struct Seek {
 }
 
 /// Seeks over each of the distances.
+///
+/// Times of reads at one distance lie within a turn, and the seek is found by where they begin and
+/// end. Where a place comes round is known once it was read after another. So some are read again,
+/// after pauses by which the arm gets there just before or just after it: that shows both ends as
+/// closely as many more reads would.
 pub fn measure(
     drive: &mut impl Drive,
     zones: &[Zone],
@@ -34,47 +48,89 @@ pub fn measure(
     let transfer = unit as f64 / zones.first().map_or(f64::MAX, |zone| zone.bytes_per_second);
     let mut seeks = Vec::new();
     let mut random: u64 = 1;
-    for (distance, reads) in DISTANCES {
-        // To and fro between two stretches, at places of them that were not read before.
+    for distance in DISTANCES {
+        // To and fro between two stretches.
         let stretch = (distance / 8.0).min(STRETCH).min(1.0 - distance);
-        // Each with how much further it was.
-        let mut samples: Vec<(f64, f64)> = Vec::new();
-        // Where the arm is; the first read comes from anywhere.
-        let mut arm = None;
-        for number in 0..reads {
-            let begin = if number % 2 == 0 { 0.0 } else { distance };
-            // A multiplicative generator (Lehmer): what is regular could keep step with the platter.
+        let place = |number: usize| {
+            // A multiplicative generator (Lehmer): what is regular could keep step with the
+            // platter.
             random = random * 48_271 % 0x7fff_ffff;
-            let at = begin + stretch * random as f64 / f64::from(0x7fff_ffff);
-            let took = timed(drive, drive.aligned(cylinders.offset(at)), unit)?;
-            // Some place may be in the drive's buffer by chance; then the arm has not moved.
-            if took < command + turn / 20.0 {
-                continue;
-            }
-            if let Some(before) = arm.replace(at) {
-                let further: f64 = f64::abs((at - before) / distance) - 1.0;
-                // After a place in the buffer, the arm is at this end already.
-                if further.abs() < 0.5 {
-                    samples.push((took, further));
-                }
-            }
+            let begin = if number.is_multiple_of(2) { 0.0 } else { distance };
+            begin + stretch * random as f64 / f64::from(0x7fff_ffff)
+        };
+        let places: Vec<f64> = (0..PLACES).map(place).collect();
+        let mut arm = Arm { at: None, distance, buffered: command + turn / 20.0 };
+        let mut samples = Vec::new();
+        for at in &places {
+            samples.push(arm.read(drive, *at, cylinders.offset(*at))?);
         }
-        // Seeks of accelerating arms grow by the root of the distance (Ruemmler and Wilkes 1994), so that a
-        // first estimate corrects for what was a little nearer or further.
-        let rough = middle(samples.iter().map(|(took, _)| *took), turn);
-        let exact = |(took, further): &(f64, f64)| took - rough * further / 2.0;
-        let seek = middle(samples.iter().map(exact), turn) - transfer - command;
+        let rough = middle(samples.iter().flatten().map(|sample| sample.took), turn);
+        for (number, at) in places[..AGAIN].iter().enumerate() {
+            if let Some(first) = &samples[number] {
+                let early = (2 * number + 1) as f64 / AGAIN as f64 - 1.0;
+                let waited = first.over_the_distance(rough) - rough;
+                drive.idle((waited - early * NEAR * turn).rem_euclid(turn));
+            }
+            samples.push(arm.read(drive, *at, cylinders.offset(*at))?);
+        }
+        let times = samples.iter().flatten().map(|sample| sample.over_the_distance(rough));
+        let seek = middle(times, turn) - transfer - command;
         seeks.push(Seek { distance, ms: seek.max(0.0) * 1e3 });
     }
     Ok(seeks)
 }
 
-/// What is left of the times without the wait for the platter: one waits as likely as another for any part
-/// of a turn, so in their middle they wait for half of one.
+/// A read after a movement of the arm.
+struct Sample {
+    took: f64,
+    /// How much further than the distance it was, as a part of it.
+    further: f64,
+}
+
+impl Sample {
+    /// What it had taken over the distance itself. Seeks of accelerating arms grow by the root of
+    /// the distance (Ruemmler and Wilkes 1994), so that a rough estimate corrects for what was a
+    /// little nearer or further.
+    fn over_the_distance(&self, rough: f64) -> f64 {
+        self.took - rough * self.further / 2.0
+    }
+}
+
+/// Where the arm is, once it is known.
+struct Arm {
+    at: Option<f64>,
+    distance: f64,
+    /// What takes less comes from the drive's buffer.
+    buffered: f64,
+}
+
+impl Arm {
+    /// Reads at a place, given as a part of all cylinders; nothing if the arm has not come from the
+    /// other end.
+    fn read(&mut self, drive: &mut impl Drive, at: f64, offset: u64) -> io::Result<Option<Sample>> {
+        let took = timed(drive, drive.aligned(offset), drive.unit())?;
+        if took < self.buffered {
+            return Ok(None);
+        }
+        let Some(before) = self.at.replace(at) else { return Ok(None) };
+        let further = f64::abs((at - before) / self.distance) - 1.0;
+        // After a place in the buffer, the arm is at this end already.
+        Ok((further.abs() < 0.5).then_some(Sample { took, further }))
+    }
+}
+
+/// What is left of the times without the wait for the platter: one waits as likely as another for
+/// any part of a turn, so in their middle they wait for half of one. What else the system does can
+/// only have made some late: of all spans as long as a turn, that with the most of them counts.
 fn middle(times: impl Iterator<Item = f64>, turn: f64) -> f64 {
-    let (shortest, longest) = times.fold((f64::MAX, 0.0_f64), |(shortest, longest), time| {
-        (time.min(shortest), time.max(longest))
-    });
+    let mut times: Vec<f64> = times.collect();
+    times.sort_by(f64::total_cmp);
+    let end = |first: usize| times.partition_point(|time| *time <= times[first] + SPAN * turn);
+    // Of several, the shortest times.
+    let Some(first) = (0..times.len()).rev().max_by_key(|first| end(*first) - first) else {
+        return 0.0;
+    };
+    let (shortest, longest) = (times[first], times[end(first) - 1]);
     (shortest + longest - turn) / 2.0
 }
 
@@ -108,3 +164,6 @@ impl Cylinders<'_> {
 fn cylinders_of(zone: &Zone) -> f64 {
     (zone.end_byte - zone.first_byte) as f64 / zone.bytes_per_second
 }
+
+#[cfg(test)]
+mod tests;

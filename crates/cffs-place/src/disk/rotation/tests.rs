@@ -13,6 +13,18 @@ fn whole_turns_are_found_under_noise() {
 }
 
 #[test]
+fn reads_that_something_else_made_late_do_not_count() {
+    for ms in [5.55, 8.333, 11.11] {
+        let differences = (0..123).map(|number| {
+            let late = if number % 9 == 0 { f64::from(number % 7) * 0.7 } else { 0.0 };
+            (f64::from(number % 3) * ms + late) / 1e3
+        });
+        let found = turn(&differences.collect::<Vec<_>>()).expect("a turn") * 1e3;
+        assert!((found / ms - 1.0).abs() < 0.005, "{found} ms, not {ms}");
+    }
+}
+
+#[test]
 fn pauses_alone_are_no_turn() {
     let differences: Vec<f64> = (0..400).map(|i| f64::from(i * 37 % 240) * 0.00005).collect();
     assert_eq!(turn(&differences), None);

@@ -1,0 +1,184 @@
+//! `place disk` on emulated disks, and how far what it finds is from what is true of them.
+
+pub mod report;
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use cffs_place::disk::{Disk, Drive, FileDrive, Writable, measure};
+
+use crate::disk::profile::{DiskSpec, Spec};
+use crate::disk::seek::SeekCurve;
+use crate::disk::{Counters, Profile, Stroke};
+use crate::serve::media::Media;
+use crate::serve::server::{DiskServer, LoopDevice};
+
+/// The disks.
+pub const DISKS: [Profile; 4] =
+    [Profile::St31200, Profile::AtlasIi, Profile::Hdd7200, Profile::Hdd7200WriteThrough];
+
+/// How long it may take, in seconds.
+pub const SECONDS_MAX: f64 = 10.0;
+
+/// The size of a volume that is the whole disk, on a smaller scale if that is larger.
+pub fn size_of(profile: Profile) -> u64 {
+    if profile == Profile::St31200 { 980 << 20 } else { 8 << 30 }
+}
+
+/// What a figure is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Turns in a minute, within 1%.
+    Turns,
+    /// A seek in milliseconds, within 5%.
+    Seek,
+    /// The bandwidth of a zone in bytes a second, within 5%.
+    Bandwidth,
+    /// Where a zone begins, as a part of the disk, within a sixteenth of it.
+    Zone,
+    /// Bytes that the drive reads on, within a factor of two.
+    ReadAhead,
+}
+
+/// One that was found.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// What it is about.
+    pub kind: Kind,
+    /// What was found.
+    pub found: f64,
+    /// What it is in truth.
+    pub truth: f64,
+}
+
+impl Figure {
+    /// How far it is from the truth: as a part of that, and for a zone of the disk.
+    pub fn off(&self) -> f64 {
+        match self.kind {
+            Kind::Zone => self.found - self.truth,
+            _ => self.found / self.truth - 1.0,
+        }
+    }
+
+    /// Whether it is as near as it should be.
+    pub fn is_met(&self) -> bool {
+        let off = self.off();
+        match self.kind {
+            Kind::Turns => off.abs() <= 0.01,
+            Kind::Seek | Kind::Bandwidth => off.abs() <= 0.05,
+            Kind::Zone => off.abs() <= 1.0 / 16.0,
+            Kind::ReadAhead => off <= 0.0 && off > -0.5 - 1e-9,
+        }
+    }
+}
+
+/// What is true of a profile.
+fn truth(profile: Profile) -> Option<DiskSpec> {
+    match profile.spec() {
+        Spec::Disk(disk) => Some(disk),
+        Spec::Quota(_) | Spec::None => None,
+    }
+}
+
+/// What was found of a disk beside the truth. Zones are compared as far as there are both.
+pub fn figures(profile: Profile, disk: &Disk) -> Vec<Figure> {
+    let Some(truth) = truth(profile) else { return Vec::new() };
+    let mut figures = Vec::new();
+    let mut add = |kind, found, truth| figures.push(Figure { kind, found, truth });
+    add(Kind::Turns, disk.rpm.unwrap_or(0.0), truth.rpm);
+    let (single, average, full) = (truth.seek_single_ms, truth.seek_average_ms, truth.seek_full_ms);
+    let curve = SeekCurve::through(truth.cylinders, single, average, full);
+    for seek in &disk.seeks {
+        let distance = (seek.distance * f64::from(truth.cylinders)) as u32;
+        add(Kind::Seek, seek.ms, curve.time(distance).as_secs() * 1e3);
+    }
+    let outermost = truth.geometry(None).streaming_rate();
+    let sum: u32 = truth.zones.iter().sum();
+    let mut begin = 0.0;
+    for (zone, tracks) in disk.zones.iter().zip(truth.zones) {
+        let rate = outermost * f64::from(*tracks) / f64::from(truth.zones[0]);
+        add(Kind::Bandwidth, zone.bytes_per_second, rate);
+        add(Kind::Zone, zone.first_byte as f64 / disk.size_bytes as f64, begin);
+        // Zones have equally many cylinders.
+        begin += f64::from(*tracks) / f64::from(sum);
+    }
+    let ahead = truth.buffer.read_ahead_sectors * 512;
+    add(Kind::ReadAhead, disk.read_ahead_bytes as f64, ahead as f64);
+    figures
+}
+
+/// What is not as it should be, in words.
+pub fn faults(profile: Profile, disk: &Disk) -> Vec<String> {
+    let missed = figures(profile, disk).into_iter().filter(|figure| !figure.is_met());
+    let mut faults: Vec<String> = missed
+        .map(|figure| {
+            let Figure { kind, found, truth } = figure;
+            format!("{}, {kind:?}: {found:.3}, in truth {truth:.3}", profile.name())
+        })
+        .collect();
+    let zones = truth(profile).map_or(0, |truth| truth.zones.len());
+    if disk.zones.len() != zones {
+        faults.push(format!("{}, {zones} zones: {:?}", profile.name(), disk.zones));
+    }
+    if disk.rpm.is_some() && disk.seeks.len() != 4 {
+        faults.push(format!("{}, seeks: {:?}", profile.name(), disk.seeks));
+    }
+    faults
+}
+
+/// A disk as a block device, in real time.
+pub struct Served {
+    device: LoopDevice,
+    server: DiskServer,
+    _scratch: tempfile::TempDir,
+}
+
+impl Served {
+    /// One of this profile, with its data below `scratch`.
+    ///
+    /// # Errors
+    ///
+    /// Those of mounting and of losetup(8).
+    pub fn start(profile: Profile, scratch: &Path) -> Result<Served> {
+        let scratch = tempfile::tempdir_in(scratch)?;
+        let at = scratch.path().join("served");
+        std::fs::create_dir(&at)?;
+        let media = Media::open(&scratch.path().join("backing"), size_of(profile))?;
+        let server = DiskServer::start(profile, Stroke::Whole, media, &at)?;
+        let device = LoopDevice::attach(server.file(), profile, server.request_bytes())?;
+        Ok(Served { device, server, _scratch: scratch })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.device.path()
+    }
+
+    /// What it has counted.
+    pub fn counters(&self) -> Counters {
+        self.server.pacer().counters()
+    }
+
+    /// What `place disk` finds of it, and in how many seconds.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading it.
+    pub fn measure(&self, writable: &Writable) -> Result<(Disk, f64)> {
+        let path = self.path();
+        let mut drive =
+            FileDrive::open(path, writable).with_context(|| path.display().to_string())?;
+        let disk = measure(&mut drive, writable)?;
+        Ok((disk, drive.now()))
+    }
+
+    /// Takes the device away, and ends the disk.
+    ///
+    /// # Errors
+    ///
+    /// Those of unmounting.
+    pub fn stop(self) -> Result<()> {
+        drop(self.device);
+        self.server.stop()
+    }
+}

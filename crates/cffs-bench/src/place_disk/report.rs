@@ -1,0 +1,69 @@
+//! A table of some runs on each disk.
+
+use std::fmt::Write;
+
+use cffs_place::disk::Disk;
+
+use super::{Kind, SECONDS_MAX, faults, figures};
+use crate::disk::Profile;
+
+/// One run on a disk.
+pub struct Run {
+    /// The disk.
+    pub profile: Profile,
+    /// What was found of it.
+    pub disk: Disk,
+    /// In how many seconds.
+    pub seconds: f64,
+}
+
+impl Run {
+    /// What is not as it should be: its figures, its write cache, its time.
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = faults(self.profile, &self.disk);
+        let name = self.profile.name();
+        let caches = [self.disk.write_cache, self.disk.write_cache_flushed];
+        if caches != [Some(self.profile.has_write_cache()); 2] {
+            faults.push(format!("{name}, write cache, tried and as the kernel has it: {caches:?}"));
+        }
+        if self.seconds > SECONDS_MAX {
+            faults.push(format!("{name}: {:.1} s", self.seconds));
+        }
+        faults
+    }
+
+    /// How far those of one kind are from the truth at most.
+    fn off(&self, kind: Kind) -> f64 {
+        let figures = figures(self.profile, &self.disk);
+        furthest(figures.iter().filter(|figure| figure.kind == kind).map(|figure| figure.off()))
+    }
+}
+
+fn furthest(off: impl Iterator<Item = f64>) -> f64 {
+    off.fold(0.0, |most: f64, off| if off.abs() > most.abs() { off } else { most })
+}
+
+/// The worst of all runs on each disk, as Markdown, and after it whatever missed its bar.
+pub fn markdown(runs: &[Run]) -> String {
+    let mut out = String::from(
+        "| disk | runs | turns | seeks | bandwidth | where zones begin, of the disk | all within bounds | \
+         seconds |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n",
+    );
+    let mut profiles: Vec<Profile> = runs.iter().map(|run| run.profile).collect();
+    profiles.dedup();
+    for profile in profiles {
+        let of_it: Vec<&Run> = runs.iter().filter(|run| run.profile == profile).collect();
+        let worst =
+            |kind| format!("{:+.2}%", 100.0 * furthest(of_it.iter().map(|run| run.off(kind))));
+        let kinds = [Kind::Turns, Kind::Seek, Kind::Bandwidth, Kind::Zone].map(worst).join(" | ");
+        let good = of_it.iter().filter(|run| run.faults().is_empty()).count();
+        let seconds = of_it.iter().map(|run| run.seconds).fold(0.0, f64::max);
+        let (name, all) = (profile.name(), of_it.len());
+        let _ = writeln!(out, "| {name} | {all} | {kinds} | {good} of {all} | {seconds:.1} |");
+    }
+    let faults: Vec<String> = runs.iter().flat_map(Run::faults).collect();
+    if !faults.is_empty() {
+        let _ = writeln!(out, "\n- {}", faults.join("\n- "));
+    }
+    out
+}
