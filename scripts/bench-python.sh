@@ -16,7 +16,7 @@ if ((EUID != 0)); then
 fi
 target=${CARGO_TARGET_DIR:-target}
 if [[ -z ${BINARIES-} ]]; then
-    cargo build --release --locked -p cffs-bench
+    cargo build --release --locked -p cffs-cli -p cffs-bench
     BINARIES=$target/release
     modules=$(scripts/python-module.sh --release)
 else
