@@ -3,11 +3,11 @@
 mod harness;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command};
 
 #[path = "harness/page.rs"]
 mod page;
@@ -16,7 +16,7 @@ mod store_server;
 
 use harness::{Scratch, can_mount, fail, succeed, wait_for};
 use page::Page;
-use store_server::{SECRET, StoreServer};
+use store_server::{Line, SECRET, StoreServer};
 
 /// A tree to copy.
 fn source(scratch: &Scratch) -> PathBuf {
@@ -337,8 +337,8 @@ fn a_volume_in_s3() {
 fn answers_that_are_lost_change_nothing() {
     let scratch = Scratch::new();
     let Some(mut gateway) = StoreServer::start(&scratch) else { return };
-    let Some(line) = Line::before(&gateway) else { return };
-    gateway.endpoint = format!("http://{}", line.address);
+    let options = ["--delay-ms", "0", "--lose-one-in", "5"];
+    let Some(line) = gateway.put_behind_line(&options) else { return };
     let run = |arguments: &[&str]| gateway.cffs(&scratch, SECRET, arguments);
     use_a_volume(&scratch, "s3://bucket/tree", run);
     keep_a_version(&scratch, "s3://bucket/tree", run);
@@ -359,51 +359,20 @@ fn answers_that_are_lost_change_nothing() {
         }
         succeed(&mut run(&["fsck", "-n", "-f", "--contents", "s3://bucket/tree"]));
     }
-    let lost = line.lost();
+    let lost = lost_on(&line);
     assert!(lost > 30, "{lost} answers were lost");
 }
 
-/// The proxy of `cffs-bench` before a server, on which answers get lost; it ends with the test.
-struct Line {
-    proxy: Child,
-    address: String,
-}
-
-impl Line {
-    fn before(gateway: &StoreServer) -> Option<Line> {
-        let program = Path::new(harness::CFFS).with_file_name("cffs-bench");
-        let mut command = Command::new(program);
-        command
-            .args(["store-proxy", &gateway.address, "--delay-ms", "0", "--lose-one-in", "5"])
-            .stdout(Stdio::piped());
-        let Ok(mut proxy) = command.spawn() else {
-            eprintln!("not run: there is no cffs-bench; cargo build -p cffs-bench makes it");
-            return None;
-        };
-        let mut address = String::new();
-        let printed = proxy.stdout.take().expect("a pipe");
-        BufReader::new(printed).read_line(&mut address).expect("its address");
-        Some(Line { proxy, address: address.trim().to_owned() })
-    }
-
-    /// How many answers were lost so far.
-    fn lost(&self) -> u64 {
-        let mut connection = TcpStream::connect(&self.address).expect("it listens");
-        let request = "GET /.counts HTTP/1.1\r\nHost: proxy\r\nConnection: close\r\n\r\n";
-        connection.write_all(request.as_bytes()).expect("sent");
-        let mut answer = String::new();
-        connection.read_to_string(&mut answer).expect("answered");
-        let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
-        let counts: serde_json::Value = serde_json::from_str(body).expect("JSON");
-        counts["lost"].as_u64().expect("a number")
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        let _ = self.proxy.kill();
-        let _ = self.proxy.wait();
-    }
+/// How many answers were lost on a line so far.
+fn lost_on(line: &Line) -> u64 {
+    let mut connection = TcpStream::connect(&line.address).expect("it listens");
+    let request = "GET /.counts HTTP/1.1\r\nHost: proxy\r\nConnection: close\r\n\r\n";
+    connection.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).expect("answered");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+    let counts: serde_json::Value = serde_json::from_str(body).expect("JSON");
+    counts["lost"].as_u64().expect("a number")
 }
 
 /// An error of a store is one line that says what to do, and has no credentials.

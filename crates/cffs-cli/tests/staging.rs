@@ -6,10 +6,10 @@ mod harness;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use std::time::Duration;
 #[path = "harness/store_server.rs"]
 mod store_server;
 
-use harness::{CFFS, Scratch, can_mount, succeed, wait_for};
+use harness::{Scratch, can_mount, succeed, wait_for};
 use store_server::{SECRET, StoreServer};
 
 const URL: &str = "s3://bucket/tree";
@@ -109,42 +109,15 @@ fn work(mount: &Path, new: &str, writer: u64, mut numbers: Numbers, all: &Mutex<
     }
 }
 
-/// A proxy that makes the store slow; it ends with the test.
-struct SlowLine {
-    proxy: Child,
-    address: String,
-}
-
-impl SlowLine {
-    fn before(server: &StoreServer) -> Option<SlowLine> {
-        let mut command = Command::new(Path::new(CFFS).with_file_name("cffs-bench"));
-        command.args(["store-proxy", &server.address, "--delay-ms", DELAY_MS]);
-        let Ok(mut proxy) = command.stdout(Stdio::piped()).spawn() else {
-            eprintln!("not run: there is no cffs-bench; cargo build -p cffs-bench makes it");
-            return None;
-        };
-        let mut address = String::new();
-        let printed = proxy.stdout.take().expect("a pipe");
-        BufReader::new(printed).read_line(&mut address).expect("its address");
-        Some(SlowLine { proxy, address: address.trim().to_owned() })
-    }
-}
-
-impl Drop for SlowLine {
-    fn drop(&mut self) {
-        let _ = self.proxy.kill();
-        let _ = self.proxy.wait();
-    }
-}
-
 /// Kills a server at a random moment while programs write and sync, and mounts the volume again with the same
 /// directory: all that was acknowledged is there, and elsewhere as well, since it was sent.
 #[test]
 fn kills_lose_nothing_that_was_acknowledged() {
     let scratch = Scratch::new();
     let Some(mut slow) = StoreServer::start(&scratch) else { return };
-    let Some(line) = SlowLine::before(&slow).filter(|_| can_mount()) else { return };
-    let direct = std::mem::replace(&mut slow.endpoint, format!("http://{}", line.address));
+    let direct = slow.endpoint.clone();
+    let line = slow.put_behind_line(&["--delay-ms", DELAY_MS]);
+    let Some(_line) = line.filter(|_| can_mount()) else { return };
     let run = |arguments: &[&str]| slow.cffs(&scratch, SECRET, arguments);
     let elsewhere = |path: &str, to: &Path| {
         let mut export = run(&["export", "-q", URL, path, to.to_str().expect("UTF-8")]);

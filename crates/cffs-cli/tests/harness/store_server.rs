@@ -3,12 +3,12 @@
 
 use std::cell::RefCell;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use super::harness::{Scratch, succeed, wait_for};
+use super::harness::{CFFS, Scratch, succeed, wait_for};
 
 pub const USER: &str = "tests";
 pub const SECRET: &str = "only for tests";
@@ -142,6 +142,23 @@ impl StoreServer {
         self.wait();
     }
 
+    /// Has requests go by the proxy of `cffs-bench` from now on, with these options; none, with a word, where
+    /// there is no such program.
+    pub fn put_behind_line(&mut self, options: &[&str]) -> Option<Line> {
+        let mut command = Command::new(Path::new(CFFS).with_file_name("cffs-bench"));
+        command.args(["store-proxy", &self.address]).args(options).stdout(Stdio::piped());
+        let Ok(mut proxy) = command.spawn() else {
+            eprintln!("not run: there is no cffs-bench; cargo build -p cffs-bench makes it");
+            return None;
+        };
+        let printed = proxy.stdout.take().expect("a pipe");
+        let mut line = Line { proxy, address: String::new() };
+        BufReader::new(printed).read_line(&mut line.address).expect("its address");
+        line.address.truncate(line.address.trim_end().len());
+        self.endpoint = format!("http://{}", line.address);
+        Some(line)
+    }
+
     /// The program, with this server in its environment.
     pub fn cffs(&self, scratch: &Scratch, secret: &str, arguments: &[&str]) -> Command {
         let mut command = scratch.cffs([]);
@@ -160,6 +177,19 @@ impl StoreServer {
 impl Drop for StoreServer {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// A proxy before a server; it ends with the test.
+pub struct Line {
+    proxy: Child,
+    pub address: String,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let _ = self.proxy.kill();
+        let _ = self.proxy.wait();
     }
 }
 
