@@ -28,6 +28,9 @@ const GLANCE: Duration = Duration::from_millis(500);
 /// How long nobody may do so by name, or other commands of cffs: one that looks for the mount of an image
 /// asks each server, and keeps its mount busy for as long as that takes to answer.
 const PASSING: Duration = Duration::from_secs(10);
+/// A mount that is busy is looked at less and less often, down to this: to find its users takes a look at
+/// every open file of the machine.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
 /// Unmount a volume and return when its image is complete
 ///
@@ -173,15 +176,19 @@ fn last_state(mounted: &Mounted, is_dead: bool) -> anyhow::Result<()> {
 pub fn unmount(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     let began = Instant::now();
+    let mut wait = INTERVAL;
     let unmounted = loop {
         match rustix::mount::unmount(directory, flags | UnmountFlags::NOFOLLOW) {
             Err(Errno::BUSY) => {
                 let users = mounts::users(directory);
                 let is_passing = users.iter().all(|user| user.program == OWN_NAME);
-                if began.elapsed() >= if is_passing { PASSING } else { GLANCE } {
+                let left =
+                    if is_passing { PASSING } else { GLANCE }.saturating_sub(began.elapsed());
+                if left.is_zero() {
                     return Err(busy(directory, &users));
                 }
-                thread::sleep(INTERVAL);
+                thread::sleep(wait.min(left));
+                wait = (wait * 2).min(LONGEST_WAIT);
             }
             unmounted => break unmounted,
         }
