@@ -161,6 +161,12 @@ impl LogDevice {
         self.as_writer(Writer::collect)
     }
 
+    /// Keeps no more than so much in memory until a sync.
+    #[cfg(test)]
+    pub(crate) fn keep_at_most(&self, pending_bytes_max: u64) {
+        self.state.write().pending_bytes_max = pending_bytes_max;
+    }
+
     /// Does something as the writer; an error is the end of all writing.
     fn as_writer<T>(&self, act: impl FnOnce(&mut Writer) -> Result<T, Error>) -> io::Result<T> {
         let mut role = self.writer.lock();

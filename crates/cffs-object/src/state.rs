@@ -32,6 +32,8 @@ pub struct State {
     in_flight: Extents<Piece>,
     pending: Extents<Piece>,
     pending_bytes: u64,
+    /// With so many of these they go ahead.
+    pub pending_bytes_max: u64,
 }
 
 /// Where bytes lie that no record has yet.
@@ -89,6 +91,7 @@ impl State {
             in_flight: Extents::default(),
             pending: Extents::default(),
             pending_bytes: 0,
+            pending_bytes_max: PENDING_BYTES_MAX,
         }
     }
 
@@ -135,7 +138,7 @@ impl State {
 
     /// Whether so much is pending that it should go ahead.
     pub fn is_much(&self) -> bool {
-        self.pending_bytes >= PENDING_BYTES_MAX
+        self.pending_bytes >= self.pending_bytes_max
     }
 
     /// Has what is pending be in flight; copies of what the next record is to have, unless that is nothing.

@@ -14,6 +14,8 @@ use crate::{Collection, Error, Location, LogDevice, OpenOptions, Requests};
 
 mod cache;
 mod collection;
+mod core_crash;
+mod core_model;
 mod crash;
 mod faults;
 mod follow;

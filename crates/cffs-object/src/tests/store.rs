@@ -130,8 +130,13 @@ pub struct FaultStore {
 
 impl FaultStore {
     pub fn new() -> FaultStore {
+        FaultStore::over(InMemory::new())
+    }
+
+    /// A store with what this one has.
+    pub fn over(inner: InMemory) -> FaultStore {
         FaultStore {
-            inner: InMemory::new(),
+            inner,
             faults: Mutex::default(),
             chance: Mutex::default(),
             images: Mutex::default(),
@@ -206,6 +211,12 @@ impl FaultStore {
 
     pub fn images(&self) -> Vec<InMemory> {
         self.images_from(0).into_iter().map(|image| image.store).collect()
+    }
+
+    /// The images, which are not kept any longer.
+    pub fn take_images(&self) -> Vec<InMemory> {
+        let mut images = self.images.lock().expect("images");
+        images.iter_mut().flat_map(std::mem::take).map(|image| image.store).collect()
     }
 
     /// The images but the first ones.

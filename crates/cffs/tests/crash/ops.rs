@@ -11,7 +11,7 @@ use cffs::vfs::{
     SetAttr, Volume, XattrMode,
 };
 
-use crate::Random;
+use super::random::Random;
 
 /// A path of at most two names.
 pub type Path = &'static str;

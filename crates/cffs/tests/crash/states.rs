@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use cffs::device::Image;
 
-use crate::Random;
+use crate::random::Random;
 use crate::record::{Disk, Event, HOME};
 
 /// Sectors in motion up to which each is tried alone, and each is left out.

@@ -7,83 +7,32 @@ mod faults;
 mod operations;
 mod reference;
 mod runner;
+mod setups;
 mod sparse;
 mod threads;
 
-use cffs::format::superblock::Policy;
-use cffs::mkfs::MkfsOptions;
-use cffs::vfs::OpenOptions;
+use std::sync::Arc;
+
+use cffs::device::{BlockDevice, MemoryDevice};
 use proptest::prelude::*;
-use proptest::test_runner::FileFailurePersistence;
 
 use operations::op;
-use runner::{Runner, Setup};
+use runner::{Medium, Runner, Setup};
+use setups::{config, setup};
 
-fn config(cases: u32, regressions: &'static str) -> ProptestConfig {
-    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    ProptestConfig {
-        cases: asked.unwrap_or(cases),
-        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(regressions))),
-        max_shrink_time: 60_000,
-        ..ProptestConfig::default()
+/// A device in memory.
+struct InMemory(Arc<MemoryDevice>);
+
+impl InMemory {
+    fn new(setup: &Setup) -> InMemory {
+        InMemory(Arc::new(MemoryDevice::new(setup.device_bytes)))
     }
 }
 
-fn mkfs_options() -> impl Strategy<Value = MkfsOptions> {
-    let features = (any::<bool>(), any::<bool>(), prop_oneof![Just(512u16), Just(60), Just(3000)]);
-    let policy = prop_oneof![
-        Just(Policy::Directory),
-        Just(Policy::Hint),
-        Just(Policy::None),
-        Just(Policy::Scattered),
-        Just(Policy::Owner),
-        Just(Policy::Time),
-        Just(Policy::Process)
-    ];
-    let sector = prop_oneof![Just(512u32), Just(1024), Just(4096)];
-    let fragment = prop_oneof![Just(512u32), Just(1024), Just(4096)];
-    let segment = prop_oneof![Just(4096u32), Just(65_536), Just(1 << 20)];
-    let groups = prop_oneof![Just(256u32), Just(1024), Just(32_768)];
-    (features, policy, sector, fragment, segment, groups).prop_map(
-        |((embed, inline, inline_bytes_max), policy, sector, fragment_bytes, segment_bytes, cg)| {
-            MkfsOptions {
-                embed,
-                inline,
-                inline_bytes_max,
-                policy,
-                sector_bytes: Some(sector),
-                fragment_bytes,
-                segment_bytes,
-                cg_blocks: cg.max(segment_bytes / 4096),
-                uuid: Some([7; 16]),
-                hash_seed: Some([9; 16]),
-                ..MkfsOptions::default()
-            }
-        },
-    )
-}
-
-fn open_options() -> impl Strategy<Value = OpenOptions> {
-    let cache = prop_oneof![Just(64u64 << 10), Just(1 << 20), Just(64 << 20)];
-    let dirty = prop_oneof![1 => Just(4096u64), 2 => Just(256 << 10), 3 => Just(64 << 20)];
-    let leaves = prop_oneof![Just(0u64), Just(1 << 20)];
-    let early = prop_oneof![Just(0u64), Just(100 << 10)];
-    let all = (cache, dirty, leaves, early);
-    all.prop_map(|(cache_bytes, dirty_bytes_max, fsync_leaves_bytes, early_bytes)| OpenOptions {
-        cache_bytes,
-        dirty_bytes_max,
-        fsync_leaves_bytes,
-        early_bytes,
-        ..OpenOptions::default()
-    })
-}
-
-fn setup(device_bytes: impl Strategy<Value = u64>) -> impl Strategy<Value = Setup> {
-    (mkfs_options(), open_options(), device_bytes).prop_map(|(mkfs, open, device_bytes)| Setup {
-        mkfs,
-        open,
-        device_bytes,
-    })
+impl Medium for InMemory {
+    fn open(&self) -> Arc<dyn BlockDevice> {
+        self.0.clone()
+    }
 }
 
 proptest! {
@@ -94,7 +43,7 @@ proptest! {
         setup in setup(Just(64 << 20)),
         ops in prop::collection::vec(op(), 1..120),
     ) {
-        Runner::new(&setup).run(&ops);
+        Runner::new(&setup, InMemory::new(&setup)).run(&ops);
     }
 }
 
@@ -106,6 +55,6 @@ proptest! {
         setup in setup(prop_oneof![Just(3u64 << 20), Just(6 << 20)]),
         ops in prop::collection::vec(op(), 50..250),
     ) {
-        Runner::new(&setup).run(&ops);
+        Runner::new(&setup, InMemory::new(&setup)).run(&ops);
     }
 }

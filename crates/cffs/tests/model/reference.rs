@@ -9,7 +9,7 @@ use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
 use cffs::vfs::RenameMode;
 
-use crate::sparse::Sparse;
+use super::sparse::Sparse;
 
 pub const ROOT: InodeNo = InodeNo::ROOT;
 

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use cffs::clock::{TestClock, Timestamp};
-use cffs::device::MemoryDevice;
+use cffs::device::BlockDevice;
 use cffs::error::Error;
 use cffs::format::inode::FileType;
 use cffs::fsck::{self, CheckOptions};
@@ -16,8 +16,9 @@ use cffs::vfs::{
     Volume, XattrMode,
 };
 
-use crate::operations::{MakeKind, Name, Op, Pick};
-use crate::reference::{Contents, Cursor, Kind, Node, Reference, kind};
+use super::operations::{MakeKind, Name, Op, Pick};
+use super::reference::{Contents, Cursor, Kind, Node, Reference, kind};
+use super::sparse::Sparse;
 
 /// The volume on which a run takes place.
 #[derive(Clone, Debug)]
@@ -27,9 +28,15 @@ pub struct Setup {
     pub device_bytes: u64,
 }
 
-pub struct Runner {
+/// What the volume lies on.
+pub trait Medium {
+    /// The device, as whoever opens the volume next has it.
+    fn open(&self) -> Arc<dyn BlockDevice>;
+}
+
+pub struct Runner<M> {
     setup: Setup,
-    device: Arc<MemoryDevice>,
+    medium: M,
     clock: Arc<TestClock>,
     volume: Volume,
     reference: Reference,
@@ -67,14 +74,14 @@ fn new_file(kind: NewKind<'_>) -> NewFile<'_> {
     NewFile { kind, permissions: 0o644, umask: 0, uid: 7, gid: 8 }
 }
 
-impl Runner {
-    pub fn new(setup: &Setup) -> Runner {
-        let device = Arc::new(MemoryDevice::new(setup.device_bytes));
+impl<M: Medium> Runner<M> {
+    pub fn new(setup: &Setup, medium: M) -> Runner<M> {
+        let device = medium.open();
         mkfs::make(&*device, &setup.mkfs).expect("mkfs");
         let clock = Arc::new(TestClock::default());
-        let volume = Volume::open(device.clone(), clock.clone(), setup.open.clone());
+        let volume = Volume::open(device, clock.clone(), setup.open.clone());
         let volume = volume.expect("the volume opens");
-        Runner { setup: setup.clone(), device, clock, volume, reference: Reference::new() }
+        Runner { setup: setup.clone(), medium, clock, volume, reference: Reference::new() }
     }
 
     /// Runs all operations, then closes, opens, compares and checks.
@@ -86,7 +93,7 @@ impl Runner {
         self.compare();
         self.volume.close().expect("close");
         let options = CheckOptions { contents: true, force: true, ..CheckOptions::default() };
-        let report = fsck::check(&*self.device, &options, &()).expect("the check runs");
+        let report = fsck::check(&*self.medium.open(), &options, &()).expect("the check runs");
         assert_eq!(report.problems, [], "fsck finds problems");
     }
 
@@ -563,7 +570,7 @@ impl Runner {
         self.reference.close();
         let open = self.setup.open.clone();
         self.volume =
-            Volume::open(self.device.clone(), self.clock.clone(), open).expect("it opens again");
+            Volume::open(self.medium.open(), self.clock.clone(), open).expect("it opens again");
         for (before, after) in before.iter().zip(attrs(&self.volume)) {
             assert_eq!(*before, after, "attributes changed while the volume was closed");
         }
@@ -657,7 +664,7 @@ fn check_xattr_name(name: &[u8]) -> Result<(), Kind> {
 }
 
 /// Where the contents of a file are not what they should be.
-fn contents_differ(volume: &Volume, ino: InodeNo, bytes: &crate::sparse::Sparse) -> Option<String> {
+fn contents_differ(volume: &Volume, ino: InodeNo, bytes: &Sparse) -> Option<String> {
     for (offset, len) in bytes.probes() {
         let mut out = vec![0x55; len];
         let got = match volume.read(ino, offset, &mut out) {

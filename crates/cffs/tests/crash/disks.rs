@@ -1,0 +1,186 @@
+//! Volumes on disks that keep the order of what is written, and what a crash leaves of these.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+
+use cffs::device::{BlockDevice, Geometry, Image, MemoryDevice};
+use cffs::format::sector::{Body, Sector};
+use cffs::format::{Layout, locator};
+use cffs::units::InodeNo;
+use cffs::vfs::{AllocateMode, NewKind, Volume, XattrMode, read_superblock};
+
+use crate::case::{self, BLOCK_BYTES, DEVICE_BYTES, Medium, Opener, Record};
+use crate::explorer::KINDS;
+use crate::mutants::Mutant;
+use crate::ops;
+use crate::random::Random;
+use crate::record::{self, Disk, Event, Timeline};
+use crate::states::Crashes;
+
+/// Added to a kind: many files more, and a table of inodes that lies in more pieces than its inode has
+/// room for, so that it has an extent tree, and that is full, so that the next inode needs a block
+/// more of it.
+pub const IN_PIECES: u64 = 4;
+/// Pieces that the table lies in then: one too many, with a large attribute in the same sector.
+const PIECES: usize = 3;
+/// Of so many blocks in a row one is free, so that no two blocks of the table lie side by side.
+const HOLES_EVERY: usize = 3;
+/// Inodes that stay: the table grows while half of it is in use.
+const INODES_LEFT: u64 = 400;
+
+/// Added to a kind: a stable log, so small that it is full again and again.
+pub const LOGGED: u64 = 8;
+/// The blocks of that log: a record has up to 255 in a larger one.
+const LOG_BLOCKS: usize = 40;
+/// Added to a kind: such a log on a disk of its own.
+pub const LOGGED_ELSEWHERE: u64 = 16;
+
+/// Disks, and what is taken out of them to see whether that is noticed.
+#[derive(Default)]
+pub struct Disks {
+    pub mutant: Option<Mutant>,
+}
+
+/// What a crash leaves: of each disk an image.
+type Images = Vec<Image>;
+
+static STARTS: [OnceLock<Images>; (LOGGED_ELSEWHERE + KINDS) as usize] =
+    [const { OnceLock::new() }; (LOGGED_ELSEWHERE + KINDS) as usize];
+
+impl Medium for Disks {
+    type Left = Images;
+    type Record = Reached;
+    const AGAIN: &'static str = "cargo test -p cffs --test crash one";
+
+    fn start(&self, kind: u64) -> Images {
+        STARTS[kind as usize].get_or_init(|| start(kind)).clone()
+    }
+
+    fn sound(&self) -> Disks {
+        Disks::default()
+    }
+
+    fn discards_at_once(&self) -> bool {
+        self.mutant == Some(Mutant::EarlyDiscard)
+    }
+
+    fn put(&self, images: Images) -> Opener {
+        let disk = |image| Arc::new(MemoryDevice::from_image(image)) as Arc<dyn BlockDevice>;
+        let device = record::joined(images.into_iter().map(disk).collect());
+        Box::new(move || Ok(device.clone()))
+    }
+
+    fn record(&self, images: Images) -> Result<(Arc<dyn BlockDevice>, Reached), String> {
+        let (device, timeline) = Timeline::of(&images, self.mutant);
+        let crashes = Crashes::new(&images);
+        Ok((device, Reached { images, timeline, crashes, events: VecDeque::new() }))
+    }
+}
+
+/// What reached the disks.
+pub struct Reached {
+    /// What they had before.
+    images: Images,
+    timeline: Arc<Timeline>,
+    crashes: Crashes,
+    /// What was taken of the timeline and not followed yet.
+    events: VecDeque<(Disk, Event)>,
+}
+
+impl Record<Images> for Reached {
+    fn follow(&mut self, random: &mut Random) -> Option<Vec<Images>> {
+        if self.events.is_empty() {
+            self.events = self.timeline.take().into();
+        }
+        let (disk, event) = self.events.pop_front()?;
+        Some(self.crashes.follow(disk, event, random))
+    }
+
+    fn now(&self, random: &mut Random) -> Vec<Images> {
+        self.crashes.now(random)
+    }
+
+    fn anywhere(self, random: &mut Random) -> Option<Images> {
+        let events = self.timeline.take();
+        (!events.is_empty()).then(|| Crashes::anywhere(&self.images, events, random))
+    }
+}
+
+fn start(kind: u64) -> Images {
+    let sector_bytes = case::sector_bytes(kind);
+    let log_bytes = (LOG_BLOCKS * BLOCK_BYTES) as u64;
+    let disk =
+        |size_bytes| Arc::new(MemoryDevice::with_geometry(Geometry { size_bytes, sector_bytes }));
+    let mut disks = vec![disk(DEVICE_BYTES)];
+    if kind & LOGGED_ELSEWHERE != 0 {
+        disks.push(disk(log_bytes));
+    }
+    let each = disks.iter().map(|disk| disk.clone() as Arc<dyn BlockDevice>);
+    let device = record::joined(each.collect());
+    case::make(device.clone(), kind, if kind & LOGGED != 0 { log_bytes } else { 0 });
+    if kind & IN_PIECES != 0 {
+        break_table(&device);
+        assert!(is_table_in_pieces(&*device), "kind {kind}");
+    }
+    disks.iter().map(|disk| disk.snapshot()).collect()
+}
+
+/// Leaves free space in single blocks, and has each mount fill a block of the table.
+fn break_table(device: &Arc<dyn BlockDevice>) {
+    scatter_free_space(&case::open(device.clone()).expect("a volume"));
+    let per_block = u64::from(locator::entries_per_block(BLOCK_BYTES as u32));
+    let mut made = Vec::new();
+    for piece in 0..PIECES {
+        let volume = case::open(device.clone()).expect("a volume");
+        volume.set_xattr(InodeNo::ROOT, ops::XATTR, &[7; 3400], XattrMode::Any).expect("set");
+        let make =
+            |dir, name: &str, kind| ops::make(&volume, dir, name.as_bytes(), kind).expect("made");
+        let dir = make(InodeNo::ROOT, &format!("piece {piece}"), NewKind::Directory);
+        loop {
+            let name = format!("pipe {}", made.len());
+            // Which nobody reads, so that looking at the volume changes no times.
+            let ino = make(dir, &name, NewKind::Fifo);
+            made.push((dir, name));
+            if ino.0 + 1 == (piece as u64 + 1) * per_block {
+                break;
+            }
+        }
+        volume.close().expect("close");
+    }
+    let volume = case::open(device.clone()).expect("a volume");
+    // Of each directory as many.
+    let spare = (volume.stat_fs().inodes - INODES_LEFT) as usize;
+    let all = made.len();
+    for (number, (dir, name)) in made.into_iter().enumerate() {
+        if (number + 1) * spare / all > number * spare / all {
+            volume.unlink(dir, name.as_bytes()).expect("unlink");
+        }
+    }
+    volume.close().expect("close");
+}
+
+/// Has one file take all space, and give every few blocks back.
+fn scatter_free_space(volume: &Volume) {
+    let filler = ops::make(volume, InodeNo::ROOT, b"filler", NewKind::Regular).expect("made");
+    let block = BLOCK_BYTES as u64;
+    let take =
+        |nth: &u64| volume.allocate(filler, nth * block, block, AllocateMode::Reserve).is_ok();
+    let blocks = (0..).take_while(take).count() as u64;
+    for hole in (0..blocks).step_by(HOLES_EVERY) {
+        volume.allocate(filler, hole * block, block, AllocateMode::PunchHole).expect("punched");
+    }
+    volume.close().expect("close");
+}
+
+/// Whether the table of inodes has an extent tree.
+fn is_table_in_pieces(device: &dyn BlockDevice) -> bool {
+    let layout = Layout::new(&read_superblock(device).expect("a superblock"));
+    let mut area = vec![0; BLOCK_BYTES];
+    device.read_at(layout.block_offset(layout.system_area()), &mut area).expect("read");
+    let sectors = area.chunks_exact(layout.sector_bytes as usize).map(Sector::new);
+    let entry = sectors.filter_map(|sector| sector.find_inode(InodeNo::LOCATOR)).next();
+    match entry.expect("the table").body {
+        Body::Embedded(record) => record.inode.map_root.get() != 0,
+        Body::Reference { .. } => false,
+    }
+}
