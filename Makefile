@@ -208,7 +208,7 @@ web-study: ## Replay a web server's log on ext4, packed ext4 and C-FFS (needs ro
 	scripts/web-study.sh
 
 place-disk: ## Hold `place disk` to emulated disks through the kernel (needs root, alone; six minutes)
-	$(CARGO) build --release --locked -p cffs-bench
+	$(CARGO) build --release --locked -p cffs-cli -p cffs-bench
 	$(TARGET)/release/cffs-bench place-disk
 
 questions: ## Answer the papers' open questions, in docs/questions.md (some of it needs root; minutes)
