@@ -46,6 +46,8 @@ pub struct Counts {
     pub puts: u64,
     /// Objects or ranges that were read.
     pub gets: u64,
+    /// The longest row of these of which each began when one before it was answered.
+    pub gets_in_a_row: u64,
     /// Questions for what an object is.
     pub heads: u64,
     /// Pages of listings.
@@ -151,7 +153,7 @@ impl Proxy {
         }
         let (mut head, body) = request.into_parts();
         let is_head = head.method == Method::HEAD;
-        self.state.lock().counts.count(&head.method, &head.uri);
+        let row = self.count(&head.method, &head.uri);
         let body = body.collect().await?.to_bytes();
         self.transfer(Direction::Up, body.len()).await;
         sleep(self.line.delay).await;
@@ -165,6 +167,10 @@ impl Proxy {
         let body = body.collect().await?.to_bytes();
         *upstream.lock() = Some(sender);
         self.transfer(Direction::Down, body.len()).await;
+        if let Some(row) = row {
+            let longest = &mut self.state.lock().counts.gets_in_a_row;
+            *longest = row.max(*longest);
+        }
         if self.is_lost() {
             return Err(anyhow!("this answer is lost"));
         }
@@ -172,6 +178,14 @@ impl Proxy {
             head.headers.remove(TRANSFER_ENCODING);
         }
         Ok(Response::from_parts(head, Full::from(body)))
+    }
+
+    /// Counts a request; how long the row is that ends with it, if it reads.
+    fn count(&self, method: &Method, uri: &Uri) -> Option<u64> {
+        let counts = &mut self.state.lock().counts;
+        let gets = counts.gets;
+        counts.count(method, uri);
+        (counts.gets > gets).then_some(counts.gets_in_a_row + 1)
     }
 
     /// The connection, or another one where the server has closed it.

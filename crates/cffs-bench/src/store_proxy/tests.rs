@@ -96,7 +96,7 @@ fn requests_pass_unchanged_and_are_counted_by_kind() {
     ] {
         client.ask(what, &[]).expect("answered");
     }
-    let expected = "{\"puts\":2,\"gets\":2,\"heads\":1,\"lists\":2,\"deletes\":2,\
+    let expected = "{\"puts\":2,\"gets\":2,\"gets_in_a_row\":2,\"heads\":1,\"lists\":2,\"deletes\":2,\
                     \"bytes_up\":100000,\"bytes_down\":100000,\"lost\":0}";
     assert_eq!(counts(address).to_string(), expected);
 }

@@ -127,6 +127,43 @@ fn requests_of_a_mount() {
     files.close().expect("closed");
 }
 
+/// Wherever a file lies, a mount reads it cold by path with three requests in a row: for its directory's
+/// name, the directory, whatever of that lies apart, and the contents.
+#[test]
+fn requests_of_any_one_file() {
+    const READERS: u64 = 4;
+    const EACH: u64 = 8;
+    let rows = thread::scope(|scope| {
+        let readers = (0..READERS).map(|reader| {
+            scope.spawn(move || {
+                let mut numbers = Numbers(reader);
+                let rows = (0..EACH).map(|number| {
+                    // Each directory is one of them.
+                    let dir = (reader * EACH + number) % DIRS as u64;
+                    gets_in_a_row(&format!("/d{dir}/f{}", numbers.below(FILES as u64)))
+                });
+                rows.collect::<Vec<_>>()
+            })
+        });
+        let readers: Vec<_> = readers.collect();
+        readers.into_iter().flat_map(|reader| reader.join().expect("read")).collect::<Vec<_>>()
+    });
+    println!("in a row: {rows:?}");
+    // The first of the three came with the opening.
+    assert!(rows.iter().all(|row| (1..=2).contains(row)), "{rows:?}");
+}
+
+fn gets_in_a_row(path: &str) -> u64 {
+    let store = Arc::new(FaultStore::over(with_many_files().fork()));
+    let device = Arc::new(LogDevice::open(&at(store.clone()), READ_ONLY).expect("opened"));
+    let files = read_only(device);
+    store.set_delay(Duration::from_millis(150));
+    let before = store.gets_in_a_row();
+    let contents = files.volume().with_prefetch(2, || files.read(path)).expect("there");
+    assert_eq!(contents.len(), 4096);
+    store.gets_in_a_row() - before
+}
+
 /// A scan by several programs at once brings little more than the contents and the names, also when that is
 /// more than is kept of objects.
 #[test]

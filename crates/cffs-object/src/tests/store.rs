@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -125,6 +126,10 @@ pub struct FaultStore {
     in_flight: Mutex<BTreeMap<u64, Put>>,
     /// How many more records pass, if not all do.
     passes: Mutex<Option<u64>>,
+    /// How long an object is on its way.
+    delay: Mutex<Duration>,
+    /// The longest row of GETs of which each began when the one before it was answered.
+    gets_in_a_row: AtomicU64,
     conditions: Conditions,
 }
 
@@ -143,6 +148,8 @@ impl FaultStore {
             beside: Mutex::default(),
             in_flight: Mutex::default(),
             passes: Mutex::default(),
+            delay: Mutex::default(),
+            gets_in_a_row: AtomicU64::default(),
             conditions: Conditions::Kept,
         }
     }
@@ -257,6 +264,16 @@ impl FaultStore {
             }
             images.extend([alone, others].map(|store| Image { store, local: local.clone() }));
         }
+    }
+
+    /// From now on objects are so long on their way.
+    pub fn set_delay(&self, delay: Duration) {
+        *self.delay.lock().expect("delay") = delay;
+    }
+
+    /// How many GETs there were that each began when one before it was answered.
+    pub fn gets_in_a_row(&self) -> u64 {
+        self.gets_in_a_row.load(Ordering::SeqCst)
     }
 
     /// From now on so many more records pass, and those after them wait; all do without a number.
@@ -436,7 +453,11 @@ impl ObjectStore for FaultStore {
             Some(Fault::Slow) => tokio::time::sleep(Duration::from_millis(3)).await,
             _ => {}
         }
+        let before = self.gets_in_a_row();
+        let delay = *self.delay.lock().expect("delay");
+        tokio::time::sleep(delay).await;
         let answer = self.inner.get_opts(at, how).await?;
+        self.gets_in_a_row.fetch_max(before + 1, Ordering::SeqCst);
         if fault != Some(Fault::CutShort) {
             return Ok(answer);
         }

@@ -58,6 +58,14 @@ impl ReadAhead {
             return;
         }
         let survey = Survey::new(store);
+        let own = own_runs(&survey, vnode);
+        self.before_read_as_listed(&survey, vnode);
+        store.cache.prefetch(own, Class::Metadata);
+    }
+
+    /// The same as far as the directory of the file or directory shows it.
+    fn before_read_as_listed(&self, survey: &Survey<'_>, vnode: &Arc<Vnode>) {
+        let store = survey.store;
         let (container, listed, continues) = {
             let state = vnode.state.read();
             let Some(container) = state.container else { return };
@@ -65,7 +73,7 @@ impl ReadAhead {
                 return;
             }
             let listed = if state.inode.is_dir() { Listed::Directories } else { Listed::Files };
-            let continues = self.plans.is_due(&survey, container.file, listed, vnode.ino);
+            let continues = self.plans.is_due(survey, container.file, listed, vnode.ino);
             let begins = || self.plans.begins_tree(container, listed);
             if !continues && !survey.is_missing(&state) && !begins() {
                 return;
@@ -76,16 +84,16 @@ impl ReadAhead {
         let mut runs = {
             let state = dir.state.read();
             if continues {
-                self.plans.continue_plan(&survey, &state, listed)
+                self.plans.continue_plan(survey, &state, listed)
             } else {
-                self.plans.plan(&survey, &state, container, vnode.ino, listed)
+                self.plans.plan(survey, &state, container, vnode.ino, listed)
             }
         };
         if listed == Listed::Files {
             let next =
-                if continues && runs.is_empty() { self.plan_next(&survey, &dir) } else { None };
+                if continues && runs.is_empty() { self.plan_next(survey, &dir) } else { None };
             let (planned, of_next) = next.unwrap_or((dir, runs));
-            runs = self.walk.with_siblings(&survey, &planned, of_next);
+            runs = self.walk.with_siblings(survey, &planned, of_next);
             self.begin_at_nearer_end(&mut runs);
         }
         if let [run] = &runs[..] {
@@ -141,4 +149,15 @@ impl ReadAhead {
             self.arm.store(last.end, Ordering::Relaxed);
         }
     }
+}
+
+/// All that is missing of a directory, on a device that answers many requests at once: its index and the
+/// pieces of its sectors come together then, and are not waited for one after the other.
+fn own_runs(survey: &Survey<'_>, vnode: &Vnode) -> Vec<Range<u64>> {
+    let cache = &survey.store.cache;
+    if !cache.has_prefetchers() || cache.device().parallel() < 2 {
+        return Vec::new();
+    }
+    let state = vnode.state.read();
+    if state.inode.is_dir() { survey.merged(survey.absent_runs(&state)) } else { Vec::new() }
 }
