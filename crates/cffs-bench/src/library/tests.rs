@@ -4,6 +4,8 @@ use super::trees::Tree;
 use super::*;
 use crate::disk::Nanos;
 
+mod regrouping;
+
 fn plan(files: u64) -> LibraryPlan {
     LibraryPlan {
         profile: Profile::St31200,

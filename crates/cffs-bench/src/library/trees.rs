@@ -265,7 +265,7 @@ pub(crate) fn walk(volume: &Volume, top: InodeNo, attributes: bool, contents: bo
 }
 
 /// The files of all directories below the root, by size, each with a reference.
-fn files_of(volume: &Volume, is_chosen: impl Fn(u64) -> bool) -> Result<Vec<InodeNo>> {
+pub(super) fn files_of(volume: &Volume, is_chosen: impl Fn(u64) -> bool) -> Result<Vec<InodeNo>> {
     let mut dirs = Vec::new();
     volume.read_dir(InodeNo::ROOT, 0, true, &mut |entry| {
         dirs.push(entry.ino);

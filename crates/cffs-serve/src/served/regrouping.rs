@@ -9,13 +9,20 @@ use std::time::{Duration, Instant};
 
 use cffs::error::{Error, Result};
 use cffs::units::InodeNo;
-use cffs::vfs::{IdleRegrouping, RegroupOptions, RegroupProgress, Scattered, Volume};
+use cffs::vfs::{IdleRegrouping, RegroupOptions, RegroupProgress, Scattered, Turns, Volume};
 use serde::{Deserialize, Serialize};
 
 use super::Stage;
 
+#[cfg(test)]
+mod tests;
+
 /// How often it is looked whether anybody uses the volume.
 const IDLE_POLL: Duration = Duration::from_secs(1);
+/// Nobody has called for so long, which is longer than a call takes: then nobody waits for a step.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How often it is looked whether the next step may begin.
+const TURN_POLL: Duration = Duration::from_millis(10);
 /// Longer than a step takes on a device that answers.
 const STEP_MAX: Duration = Duration::from_secs(10);
 
@@ -112,7 +119,7 @@ impl Regrouping {
         }
         self.stop.store(false, Ordering::Release);
         let (regrouping, volume) = (Arc::clone(self), Arc::clone(volume));
-        thread::spawn(move || regrouping.run(&volume, dir, &request));
+        thread::spawn(move || regrouping.run(&volume, dir, &request, PAUSE));
         Ok(())
     }
 
@@ -176,17 +183,24 @@ impl Regrouping {
         self.stop.store(true, Ordering::Release);
     }
 
-    fn run(&self, volume: &Volume, dir: InodeNo, request: &RegroupRequest) {
+    /// Goes on after each step when callers had their turn, or nobody has called for as long as `pause`.
+    fn run(&self, volume: &Volume, dir: InodeNo, request: &RegroupRequest, pause: Duration) {
         let what = request.files.as_deref().map_or(Scattered::Tree(dir), Scattered::Files);
         let options = RegroupOptions { dry_run: request.dry_run, ..RegroupOptions::default() };
         let mut last = RegroupProgress::default();
+        let mut turns = Turns::new(volume, pause);
         let result = volume.regroup(what, &options, &mut |progress| {
-            last = progress.clone();
-            *self.lock() = RegroupStatus::new(Stage::Running, progress);
-            match self.stop.load(Ordering::Acquire) {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
+            let is_stopped = || self.stop.load(Ordering::Acquire);
+            // Within a step nobody is waited for: what was read of it would leave the cache.
+            if *progress != last {
+                last = progress.clone();
+                *self.lock() = RegroupStatus::new(Stage::Running, progress);
+                turns.step_ended(volume);
+                while !turns.may_go_on(volume) && !is_stopped() {
+                    thread::sleep(TURN_POLL);
+                }
             }
+            if is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         let stopped = self.stop.load(Ordering::Acquire) || result.is_err();
         let stage = if stopped { Stage::Stopped } else { Stage::Done };

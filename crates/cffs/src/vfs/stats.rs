@@ -129,6 +129,12 @@ impl Volume {
         (changes + sum(&[lookups, reads, dir_reads, syncs]), changes)
     }
 
+    /// How many requests the device was sent.
+    pub(super) fn requests_so_far(&self) -> u64 {
+        let cache = self.store().cache.stats();
+        cache.reads + cache.writes + cache.syncs
+    }
+
     /// The size of the cache that the volume was opened with, in bytes.
     pub fn cache_bytes(&self) -> u64 {
         self.options.cache_bytes

@@ -12,6 +12,9 @@
 //!             └ gate closed ─┘
 //! ```
 //!
+//! A step is a unit: what it reads holds no lock, and can be given up between two files. Which caller waits
+//! for it, and how often one does, is up to `watch` (`idle`, `turns`).
+//!
 //! Moving is writing the same contents anew: nothing on the device leads to the new places before the epoch,
 //! which changes each inode as a whole. Contents, times, names and numbers stay as they are.
 
@@ -19,12 +22,14 @@ mod cost;
 mod idle;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod unit;
 
 use std::ops::{AddAssign, ControlFlow};
 use std::sync::Arc;
 
 pub use self::idle::IdleRegrouping;
+pub use self::turns::Turns;
 use self::unit::{Candidate, Unit};
 use super::progress::{EpochKind, finish_writes};
 use super::{Volume, protect::Protection};
@@ -102,8 +107,9 @@ pub enum Scattered<'a> {
 }
 
 impl Volume {
-    /// Brings together what lies scattered, or only counts what it would move. After each directory, and
-    /// each unit that was moved, `watch` learns how far it is, and can end it there.
+    /// Brings together what lies scattered, or only counts what it would move. After each directory and each
+    /// unit that was moved, and before each file that is read to be moved, `watch` learns how far it is, and
+    /// can end it there: a unit of which only some files were read stays as it is.
     ///
     /// Large files, which have long runs of their own, stay where they are, and so do files that are being
     /// written, and those with a key other than their directory.
@@ -159,6 +165,23 @@ struct Pending {
     is_listed: bool,
 }
 
+/// What of a unit is still to be looked at when regrouping is ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    Nothing,
+    Unit,
+}
+
+/// What became of a unit.
+enum Step {
+    /// The bytes of each file that was moved.
+    Moved(Vec<u64>),
+    /// There is no free run for it.
+    NoRoom,
+    /// It was ended before anything was moved.
+    Ended,
+}
+
 /// A regrouping under way.
 struct Regrouping<'a> {
     volume: &'a Volume,
@@ -197,6 +220,9 @@ impl Regrouping<'_> {
             for candidate in unit.in_device_order(candidates) {
                 if unit.is_full_with(&candidate) {
                     let flow = self.finish(&mut unit)?;
+                    if flow == ControlFlow::Break(Left::Unit) {
+                        return put_back(pending, begun);
+                    }
                     begun = vec![dir];
                     if flow.is_break() {
                         return put_back(pending, begun);
@@ -208,7 +234,10 @@ impl Regrouping<'_> {
                 return put_back(pending, begun);
             }
         }
-        self.finish(&mut unit)
+        match self.finish(&mut unit)? {
+            ControlFlow::Break(Left::Unit) => put_back(pending, begun),
+            flow => Ok(flow.map_break(|_| ())),
+        }
     }
 
     fn files(&mut self, files: &[InodeNo]) -> Result<ControlFlow<()>> {
@@ -221,7 +250,7 @@ impl Regrouping<'_> {
             }
             unit.add(candidate);
         }
-        self.finish(&mut unit)
+        Ok(self.finish(&mut unit)?.map_break(|_| ()))
     }
 
     /// The regular files and the directories in a directory, in its order.
@@ -263,50 +292,58 @@ impl Regrouping<'_> {
     }
 
     /// Moves a unit if that is worth it, and begins the next one.
-    fn finish(&mut self, unit: &mut Unit) -> Result<ControlFlow<()>> {
+    fn finish(&mut self, unit: &mut Unit) -> Result<ControlFlow<Left>> {
         let unit = unit.take();
         self.mend(unit)
     }
 
+    /// How far it is: it goes on, or ends with nothing left of the unit.
+    fn moved_on(&mut self) -> ControlFlow<Left> {
+        (self.watch)(&self.progress).map_break(|()| Left::Nothing)
+    }
+
     /// Moves files if that is worth it: into one run or, where none is so long, into shorter ones.
-    fn mend(&mut self, unit: Unit) -> Result<ControlFlow<()>> {
+    fn mend(&mut self, unit: Unit) -> Result<ControlFlow<Left>> {
         let Some((before, after)) = unit.gain(self.options.gain) else {
             return Ok(ControlFlow::Continue(()));
         };
-        let moved = match self.options.dry_run {
-            true => Some(unit.files.iter().map(|file| file.bytes).collect()),
+        let step = match self.options.dry_run {
+            true => Step::Moved(unit.files.iter().map(|file| file.bytes).collect()),
             false => self.move_unit(&unit)?,
         };
-        match moved {
-            Some(moved) => {
+        match step {
+            Step::Ended => Ok(ControlFlow::Break(Left::Unit)),
+            Step::Moved(moved) => {
                 if !moved.is_empty() {
                     self.progress.moved_files += moved.len() as u64;
                     self.progress.moved_bytes += moved.iter().sum::<u64>();
                     self.progress.accesses_before += before;
                     self.progress.accesses_after += after;
                 }
-                Ok((self.watch)(&self.progress))
+                Ok(self.moved_on())
             }
-            None => match unit.halves() {
+            Step::NoRoom => match unit.halves() {
                 Ok([first, second]) => match self.mend(first)? {
-                    ControlFlow::Break(()) => Ok(ControlFlow::Break(())),
+                    ControlFlow::Break(_) => Ok(ControlFlow::Break(Left::Unit)),
                     ControlFlow::Continue(()) => self.mend(second),
                 },
                 Err(unit) => {
                     self.progress.without_room += unit.files.len() as u64;
-                    Ok((self.watch)(&self.progress))
+                    Ok(self.moved_on())
                 }
             },
         }
     }
 
-    /// Moves the files of a unit; returns the bytes of each one that was moved. `None` if there is no free
-    /// run for them.
-    fn move_unit(&mut self, unit: &Unit) -> Result<Option<Vec<u64>>> {
+    /// Reads the files of a unit in the order of the device, and moves them.
+    fn move_unit(&mut self, unit: &Unit) -> Result<Step> {
         let volume = self.volume;
         let mut vnodes = Vec::new();
         let mut lost = 0;
         for file in unit.in_order_of_device() {
+            if (self.watch)(&self.progress).is_break() {
+                return Ok(Step::Ended);
+            }
             match volume.fetch(file.ino).and_then(|()| volume.vnode(file.ino)) {
                 Ok(vnode) => vnodes.push((file.rank, vnode)),
                 Err(Error::Stale) => {}
@@ -314,12 +351,12 @@ impl Regrouping<'_> {
             }
         }
         vnodes.sort_unstable_by_key(|(rank, _)| *rank);
-        let moved =
-            volume.move_together(vnodes.into_iter().map(|(_, vnode)| vnode), unit.fragments)?;
-        Ok(moved.map(|Moved { files, damaged }| {
-            self.progress.damaged += lost + damaged;
-            files
-        }))
+        let vnodes = vnodes.into_iter().map(|(_, vnode)| vnode);
+        let Some(Moved { files, damaged }) = volume.move_together(vnodes, unit.fragments)? else {
+            return Ok(Step::NoRoom);
+        };
+        self.progress.damaged += lost + damaged;
+        Ok(Step::Moved(files))
     }
 }
 

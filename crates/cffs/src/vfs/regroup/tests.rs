@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{IdleRegrouping, RegroupOptions, RegroupProgress, Scattered};
+use super::{IdleRegrouping, RegroupOptions, RegroupProgress, Scattered, Turns};
 use crate::clock::TestClock;
 use crate::device::{MemoryDevice, TraceDevice};
 use crate::error::Error;
@@ -108,6 +108,12 @@ fn places(device: &Device) -> u64 {
     let layout = layout::survey(device.clone(), InodeNo::ROOT).expect("looked at");
     let below = layout.directories.iter().filter(|dir| !dir.path.is_empty());
     below.map(|dir| dir.places).sum()
+}
+
+/// What a user does.
+fn call(volume: &Volume) {
+    let dir = volume.lookup(InodeNo::ROOT, b"d00").expect("it is there");
+    volume.release(dir.ino, 1);
 }
 
 fn assert_clean(device: &Device) {
@@ -327,7 +333,7 @@ fn a_volume_that_is_used_is_not_regrouped() {
             if progress.moved_files > 0 {
                 steps += 1;
                 called = true;
-                drop(volume.lookup(InodeNo::ROOT, b"d00").map(|dir| volume.release(dir.ino, 1)));
+                call(volume);
             }
             ControlFlow::Continue(())
         });
@@ -349,6 +355,82 @@ fn a_volume_that_is_used_is_not_regrouped() {
     files.write("/one more", b"a change").expect("written");
     let moved = again(&mut idle).map(|progress| progress.moved_files);
     assert_eq!(moved, Some(0));
+    files.close().expect("closed");
+}
+
+/// What a step reads can be given up: whoever calls meanwhile waits for one file.
+#[test]
+fn a_step_that_has_only_read_is_given_up_for_a_caller() {
+    let device = made(256 << 20, &MkfsOptions::default());
+    let files = open(&device, false);
+    age(&files);
+    files.close().expect("closed");
+    let files = open(&device, false);
+    let volume = files.volume();
+    let mut idle = IdleRegrouping::new(Duration::ZERO);
+    let writes_before = device.counts().writes;
+    let mut last = RegroupProgress::default();
+    let mut read = 0;
+    let done = idle.run(volume, &mut |progress| {
+        // While files are read, nothing else is done.
+        read = if *progress == last { read + 1 } else { 0 };
+        last = progress.clone();
+        if read == 5 {
+            call(volume);
+        }
+        ControlFlow::Continue(())
+    });
+    assert_eq!(read, 5, "no other file is read after a call");
+    assert_eq!(done.expect("regrouped").map(|done| done.moved_files), Some(0));
+    assert_eq!(device.counts().writes, writes_before);
+    // The unit is still to be moved.
+    let mut moved = 0;
+    while idle.complete_at.is_none() {
+        let done = idle.run(volume, &mut |_| ControlFlow::Continue(())).expect("regrouped");
+        moved += done.map_or(0, |done| done.moved_files);
+    }
+    assert!(moved > 500, "{moved} files were moved");
+    assert_eq!(regroup(volume).moved_files, 0);
+    files.close().expect("closed");
+    assert_clean(&device);
+}
+
+#[test]
+fn callers_have_their_turn_after_each_step() {
+    let device = made(256 << 20, &MkfsOptions::default());
+    let files = open(&device, false);
+    age(&files);
+    let volume = files.volume();
+    let requests = || device.counts().reads + device.counts().writes;
+    let mut turns = Turns::new(volume, Duration::MAX);
+    let mut before = requests();
+    let (mut last, mut steps) = (RegroupProgress::default(), 0);
+    let progress = volume.regroup(Scattered::Tree(InodeNo::ROOT), &MOVE, &mut |progress| {
+        if *progress == last {
+            return ControlFlow::Continue(());
+        }
+        last = progress.clone();
+        let made = requests() - before;
+        turns.step_ended(volume);
+        let mut calls = 0;
+        while !turns.may_go_on(volume) {
+            call(volume);
+            calls += 1;
+        }
+        steps += u64::from(calls > 0);
+        assert!(calls >= 200 * made, "{calls} calls after {made} requests");
+        before = requests();
+        ControlFlow::Continue(())
+    });
+    assert!(progress.expect("regrouped").moved_files > 500 && steps > 2, "{steps} steps");
+    // Nobody calls any more: nobody is waited for.
+    let mut turns = Turns::new(volume, Duration::from_millis(1));
+    files.write("/more", &[1; 9000]).expect("written");
+    volume.sync().expect("durable");
+    turns.step_ended(volume);
+    while !turns.may_go_on(volume) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     files.close().expect("closed");
 }
 

@@ -1,0 +1,226 @@
+//! What callers wait for while a volume is regrouped.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use cffs::vfs::{IdleRegrouping, RegroupOptions, RegroupProgress, RenameMode, Scattered, Turns};
+
+use super::super::trees::{files_of, read_all};
+use super::*;
+
+/// Calls that follow each other at once. One of so many is less than a hundredth.
+const BURST: u64 = 1000;
+/// The pause before each burst.
+const PAUSE_MS: f64 = 2000.0;
+
+/// Somebody who reads files at random, and makes one in ten durable that was changed.
+struct Caller<'a> {
+    volume: &'a Volume,
+    disk: &'a Disk,
+    files: Vec<InodeNo>,
+    random: Random,
+    buffer: Vec<u8>,
+    /// What each call waited for.
+    waits: Vec<Nanos>,
+}
+
+impl<'a> Caller<'a> {
+    fn new(volume: &'a Volume, disk: &'a Disk) -> Result<Caller<'a>> {
+        let files = files_of(volume, |_| true)?;
+        let (random, buffer) = (Random::new(7), vec![0; 64 << 10]);
+        Ok(Caller { volume, disk, files, random, buffer, waits: Vec::new() })
+    }
+
+    /// Makes a call that came at this moment.
+    fn call(&mut self, arrival: Nanos) {
+        let file = self.files[self.random.index(self.files.len())];
+        if self.waits.len().is_multiple_of(10) {
+            let at = self.random.below(8000);
+            self.volume.write(file, at, &self.buffer[..1000]).unwrap();
+            self.volume.sync_file(file, false).unwrap();
+        } else {
+            read_all(self.volume, file, &mut self.buffer).unwrap();
+        }
+        self.waits.push(self.disk.now().since(arrival));
+    }
+
+    /// What all but a hundredth of the calls waited for at most, in milliseconds.
+    fn p99(&self) -> f64 {
+        let mut sorted = self.waits.clone();
+        sorted.sort();
+        sorted[(sorted.len() * 99).div_ceil(100) - 1].as_ms()
+    }
+}
+
+fn hdd() -> LibraryPlan {
+    let (profile, stroke) = (Profile::Hdd7200, Stroke::Slice);
+    LibraryPlan { profile, stroke, size: 512 << 20, ..plan(1) }
+}
+
+/// A volume of directories that grew by turns, and whose files were then moved to others.
+fn scattered(directories: usize, files_each: usize) -> Result<Disk> {
+    let disk = hdd().disk(Peer::Cffs)?;
+    let name = |file: usize| format!("f{file:03}");
+    phase(&disk, ("scatter", 0, 0), |volume| {
+        let contents = Contents::new(1, 32 << 10);
+        let dirs: Vec<InodeNo> = (0..directories)
+            .map(|dir| make(volume, InodeNo::ROOT, &format!("d{dir:02}"), NewKind::Directory))
+            .collect::<Result<_>>()?;
+        for file in 0..files_each {
+            for (number, dir) in dirs.iter().enumerate() {
+                let made = make(volume, *dir, &name(file), NewKind::Regular)?;
+                let bytes = 2000 + (file * 7 + number * 13) % 30 * 1000;
+                volume.write(made, 0, contents.of(file as u64, bytes))?;
+                volume.release(made, 1);
+            }
+            volume.sync()?;
+        }
+        for file in 0..files_each {
+            for (number, dir) in dirs.iter().enumerate() {
+                let to = dirs[(number * 7 + file * 3) % directories];
+                let (from, moved) = (name(file), format!("m{number:02}-{file:03}"));
+                volume.rename(*dir, from.as_bytes(), to, moved.as_bytes(), RenameMode::Replace)?;
+            }
+        }
+        dirs.iter().for_each(|dir| volume.release(*dir, 1));
+        Ok(())
+    })?;
+    Ok(disk)
+}
+
+/// Opened with a cache that is much smaller than the files.
+fn opened(disk: &Disk) -> Result<Volume> {
+    let options =
+        OpenOptions { atime: AtimeMode::Never, cache_bytes: 16 << 20, ..OpenOptions::default() };
+    Ok(Volume::open(disk.clone(), Arc::new(TestClock::default()), options)?)
+}
+
+fn look(volume: &Volume) {
+    let dir = volume.lookup(InodeNo::ROOT, b"d00").unwrap();
+    volume.release(dir.ino, 1);
+}
+
+/// Regroups until somebody calls; true if there is nothing left to be moved before.
+fn regroup_until(
+    arrival: Nanos,
+    idle: &mut IdleRegrouping,
+    caller: &Caller<'_>,
+    moved: &mut RegroupProgress,
+) -> bool {
+    while caller.disk.now() < arrival {
+        let done = idle.run(caller.volume, &mut |_| {
+            if caller.disk.now() >= arrival {
+                look(caller.volume);
+            }
+            ControlFlow::Continue(())
+        });
+        match done.unwrap() {
+            Some(done) => *moved += &done,
+            None => return true,
+        }
+    }
+    false
+}
+
+/// Bursts of calls with pauses between them; returns how many, and the 99th percentile. If so many are not
+/// given, the volume is regrouped in the pauses, and there are as many bursts as that takes.
+fn bursts(given: Option<u64>) -> Result<(u64, f64)> {
+    let disk = scattered(40, 150)?;
+    let volume = opened(&disk)?;
+    let mut caller = Caller::new(&volume, &disk)?;
+    let mut idle = IdleRegrouping::new(Duration::ZERO);
+    let mut moved = RegroupProgress::default();
+    let mut bursts = 0;
+    loop {
+        let mut arrival = disk.now() + Nanos::from_ms(PAUSE_MS);
+        let is_over = match given {
+            Some(given) => bursts == given,
+            None => regroup_until(arrival, &mut idle, &caller, &mut moved),
+        };
+        if is_over {
+            break;
+        }
+        disk.idle(arrival.since(disk.now()));
+        bursts += 1;
+        for _ in 0..BURST {
+            caller.call(arrival);
+            arrival = disk.now();
+        }
+    }
+    assert!(given.is_some() || bursts >= 3 && moved.moved_files > 1000, "{bursts}, {moved:?}");
+    let p99 = caller.p99();
+    debug(&caller, "bursts");
+    volume.close()?;
+    Ok((bursts, p99))
+}
+
+fn debug(caller: &Caller<'_>, name: &str) {
+    for sync in [true, false] {
+        let all = caller.waits.iter().enumerate();
+        let mut sorted: Vec<Nanos> =
+            all.filter(|(n, _)| n.is_multiple_of(10) == sync).map(|(_, w)| *w).collect();
+        sorted.sort();
+        let at = [500, 900, 980, 990, 999].map(|p| sorted[sorted.len() * p / 1000].as_ms());
+        let sum: u64 = sorted.iter().map(|w| w.0).sum();
+        println!(
+            "DBG {name} sync {sync}: {} mean {:.2} {at:?} max {:.0} c {:?}",
+            sorted.len(),
+            sum as f64 / 1e6 / sorted.len() as f64,
+            sorted.last().unwrap().as_ms(),
+            caller.disk.counters()
+        );
+    }
+}
+
+/// The bar: within a tenth.
+#[test]
+fn a_regrouping_in_idle_time_keeps_no_hundredth_of_calls_waiting() {
+    let (count, regrouped) = bursts(None).unwrap();
+    let (_, plain) = bursts(Some(count)).unwrap();
+    println!("{count} bursts: 99% within {regrouped:.2} ms, {plain:.2} without regrouping");
+    assert!(regrouped <= plain * 1.1, "{regrouped} ms, {plain} ms without");
+}
+
+/// Calls that follow each other at once; returns how many, and the 99th percentile. If so many are not
+/// given, there are as many as regrouping takes.
+fn steady(given: Option<usize>) -> Result<(usize, f64)> {
+    let disk = scattered(12, 100)?;
+    let volume = opened(&disk)?;
+    let mut caller = Caller::new(&volume, &disk)?;
+    for _ in 0..given.unwrap_or(0) {
+        caller.call(disk.now());
+    }
+    if given.is_none() {
+        let mut turns = Turns::new(&volume, Duration::MAX);
+        let mut last = RegroupProgress::default();
+        let mut since = disk.now();
+        let all = Scattered::Tree(InodeNo::ROOT);
+        volume.regroup(all, &RegroupOptions::default(), &mut |progress| {
+            // The caller has waited since it came, behind the reading of a file or behind the rest of a step.
+            caller.call(since);
+            if *progress != last {
+                last = progress.clone();
+                turns.step_ended(&volume);
+                while !turns.may_go_on(&volume) {
+                    caller.call(disk.now());
+                }
+            }
+            since = disk.now();
+            ControlFlow::Continue(())
+        })?;
+        assert!(last.moved_files > 500, "{last:?}");
+    }
+    let (calls, p99) = (caller.waits.len(), caller.p99());
+    debug(&caller, "steady");
+    volume.close()?;
+    Ok((calls, p99))
+}
+
+/// The bar: within a tenth.
+#[test]
+fn a_regrouping_beside_callers_keeps_no_hundredth_of_calls_waiting() {
+    let (count, regrouped) = steady(None).unwrap();
+    let (_, plain) = steady(Some(count)).unwrap();
+    println!("{count} calls: 99% within {regrouped:.2} ms, {plain:.2} without regrouping");
+    assert!(regrouped <= plain * 1.1, "{regrouped} ms, {plain} ms without");
+}

@@ -1,0 +1,63 @@
+//! A regrouping that somebody asked for lets callers go first.
+
+use cffs::clock::TestClock;
+use cffs::device::MemoryDevice;
+use cffs::files::Files;
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::vfs::OpenOptions;
+
+use super::*;
+
+const DIRECTORIES: u64 = 10;
+
+fn open(device: &Arc<MemoryDevice>) -> Files {
+    let clock = Arc::new(TestClock::default());
+    Files::new(Arc::new(cffs::open(device.clone(), clock, OpenOptions::default()).expect("opened")))
+}
+
+/// A regrouping of all of a volume for which there is never a pause.
+fn start(files: &Files) -> (Arc<Regrouping>, thread::JoinHandle<()>) {
+    let regrouping = Arc::new(Regrouping::default());
+    regrouping.lock().stage = Stage::Running;
+    let (job, files) = (Arc::clone(&regrouping), files.clone());
+    let run = move || {
+        job.run(files.volume(), InodeNo::ROOT, &RegroupRequest::default(), Duration::MAX);
+    };
+    (regrouping, thread::spawn(run))
+}
+
+#[test]
+fn it_goes_on_when_callers_have_had_their_turn() {
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    mkfs::make(&device, &MkfsOptions::default()).expect("made");
+    let files = open(&device);
+    for dir in 0..DIRECTORIES {
+        files.make_dir(format!("/d{dir}")).expect("made");
+        for file in 0..5 {
+            files.write(format!("/d{dir}/f{file}"), &[1; 5000]).expect("written");
+        }
+    }
+    files.close().expect("closed");
+
+    let files = open(&device);
+    let (regrouping, job) = start(&files);
+    thread::sleep(Duration::from_millis(300));
+    let status = regrouping.status();
+    assert_eq!(status.stage, Stage::Running, "nobody has called: {status:?}");
+    let until = Instant::now() + Duration::from_secs(60);
+    while regrouping.status().stage == Stage::Running {
+        assert!(Instant::now() < until, "it waits for more calls");
+        files.stat("/d0/f0").expect("it is there");
+    }
+    job.join().expect("it ended");
+    let status = regrouping.status();
+    assert_eq!((status.stage, status.progress.directories), (Stage::Done, DIRECTORIES + 1));
+
+    files.close().expect("closed");
+    let files = open(&device);
+    let (regrouping, job) = start(&files);
+    regrouping.stop();
+    job.join().expect("it ended");
+    assert_eq!(regrouping.status().stage, Stage::Stopped);
+    files.close().expect("closed");
+}

@@ -1,0 +1,51 @@
+//! Regrouping beside callers, which go first.
+
+use std::time::{Duration, Instant};
+
+use crate::vfs::Volume;
+
+/// The calls that go ahead for each request of a step. While a step keeps the device busy, about as many
+/// calls wait as it makes requests: one in two hundred, so that nothing is seen of it in the hundredth that
+/// takes longest (059).
+const CALLS_PER_REQUEST: u64 = 200;
+
+/// Decides when the next step of a regrouping may begin on a volume that is used meanwhile: after so many
+/// calls that hardly any of them waits, or when nobody has called for a moment.
+pub struct Turns {
+    pause: Duration,
+    calls: u64,
+    since: Instant,
+    /// The requests of the device when the step began.
+    requests: u64,
+    /// The calls with which the next step may begin.
+    due_at: u64,
+}
+
+impl Turns {
+    /// The first step begins now. Nobody calls if nobody has for as long as `pause`, which has to be longer
+    /// than a call takes.
+    pub fn new(volume: &Volume, pause: Duration) -> Turns {
+        let (calls, _) = volume.calls_so_far();
+        let requests = volume.requests_so_far();
+        Turns { pause, calls, since: Instant::now(), requests, due_at: calls }
+    }
+
+    /// A step has ended.
+    pub fn step_ended(&mut self, volume: &Volume) {
+        let made = volume.requests_so_far() - self.requests;
+        self.due_at = volume.calls_so_far().0 + made * CALLS_PER_REQUEST;
+    }
+
+    /// Whether the next step may begin, which it then does. Asked again and again in between.
+    pub fn may_go_on(&mut self, volume: &Volume) -> bool {
+        let (calls, _) = volume.calls_so_far();
+        if calls != self.calls {
+            (self.calls, self.since) = (calls, Instant::now());
+        }
+        let is_due = calls >= self.due_at || self.since.elapsed() >= self.pause;
+        if is_due {
+            self.requests = volume.requests_so_far();
+        }
+        is_due
+    }
+}
