@@ -38,8 +38,9 @@ const FILES_AT_ONCE: usize = 3000;
 /// side where that makes reading them at least twice as cheap. Their contents, inode numbers, times and
 /// links stay, and a crash leaves each of them whole. A second run moves nothing. A mounted volume is
 /// regrouped by its server and can be used meanwhile: calls go first, so on a busy disk it takes long.
-/// Interrupting this command does not end that, --stop does. Files of more than 2 MiB stay where they are, immutable and append-only files too, and all for
-/// which no free run is long enough, which takes 1 to 4 MiB.
+/// Interrupting this command does not end that, --stop does. Files of more than 2 MiB stay where they are,
+/// immutable and append-only files too, and all for which no free run is long enough, which takes 1 to
+/// 4 MiB.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -26,6 +26,7 @@
 mod block;
 mod cursor;
 mod density;
+mod kept;
 mod pages;
 mod run_queue;
 mod step;
@@ -43,6 +44,7 @@ use parking_lot::Mutex;
 
 pub use block::Block;
 pub use cursor::{Cursor, Cursors, Growth};
+pub use kept::Kept;
 pub use pages::{Page, Pages};
 pub use step::{CurrentStep, Step};
 pub use write_set::{Phase, WriteSet};

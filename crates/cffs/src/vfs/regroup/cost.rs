@@ -12,7 +12,7 @@ pub(super) struct Cost {
     pub access: u64,
     /// The longest gap that is read.
     pub gap: u64,
-    /// The longest request.
+    /// The longest request: all that is moved at once, which the cache has to keep until it is moved.
     pub request: u64,
 }
 
@@ -20,10 +20,13 @@ impl Cost {
     pub fn of(store: &Store) -> Cost {
         let tuning = store.cache.tuning();
         let block_bytes = u64::from(store.layout.block_bytes);
+        let access_bytes = tuning.device.break_even_bytes;
+        let kept_bytes = tuning.device.cache_bytes / tuning.reading.window_cache_part;
+        let request_bytes = tuning.reading.request_bytes.min(kept_bytes.max(access_bytes));
         Cost {
-            access: (tuning.device.break_even_bytes / block_bytes).max(1),
+            access: (access_bytes / block_bytes).max(1),
             gap: tuning.reading.gap_bytes / block_bytes,
-            request: (tuning.reading.request_bytes / block_bytes).max(1),
+            request: (request_bytes / block_bytes).max(1),
         }
     }
 

@@ -36,7 +36,7 @@ use super::{Volume, protect::Protection};
 use serde::{Deserialize, Serialize};
 
 use crate::alloc::Owner;
-use crate::cache::WriteSet;
+use crate::cache::{Kept, WriteSet};
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::inode::{Locked, Neighbours, Vnode, VnodeState};
@@ -340,6 +340,8 @@ impl Regrouping<'_> {
         let volume = self.volume;
         let mut vnodes = Vec::new();
         let mut lost = 0;
+        let cache = &volume.store().cache;
+        let mut kept = Kept::default();
         for file in unit.in_order_of_device() {
             if (self.watch)(&self.progress).is_break() {
                 return Ok(Step::Ended);
@@ -349,12 +351,16 @@ impl Regrouping<'_> {
                 Err(Error::Stale) => {}
                 Err(_) => lost += 1,
             }
+            file.blocks.iter().for_each(|run| cache.keep(run.clone(), &mut kept));
         }
+        // With the gate closed, each read would keep all changes waiting.
+        cache.put_back(&kept);
         vnodes.sort_unstable_by_key(|(rank, _)| *rank);
         let vnodes = vnodes.into_iter().map(|(_, vnode)| vnode);
         let Some(Moved { files, damaged }) = volume.move_together(vnodes, unit.fragments)? else {
             return Ok(Step::NoRoom);
         };
+        cache.let_go(kept);
         self.progress.damaged += lost + damaged;
         Ok(Step::Moved(files))
     }

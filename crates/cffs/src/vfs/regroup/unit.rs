@@ -15,7 +15,7 @@ pub(super) struct Candidate {
     pub bytes: u64,
     fragments: u32,
     /// The blocks in which they lie.
-    blocks: Vec<Range<u64>>,
+    pub blocks: Vec<Range<u64>>,
     /// The order in which it is to lie: that in which its directory lists it.
     pub rank: usize,
     sector: Option<SectorIndex>,

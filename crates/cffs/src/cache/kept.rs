@@ -1,0 +1,41 @@
+//! Blocks that are kept for somebody who reads many before they are used: the cache may drop the first of
+//! them while the last are read.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{Block, BufferCache, SEGMENT_LOCKS};
+use crate::units::BlockNo;
+
+/// Blocks as they were in memory, each with the version that its segment had.
+#[derive(Default)]
+pub struct Kept(Vec<(BlockNo, Arc<Block>, u64)>);
+
+impl BufferCache {
+    fn version(&self, block: BlockNo) -> parking_lot::MutexGuard<'_, u64> {
+        self.versions[self.segment_of(block) as usize % SEGMENT_LOCKS].lock()
+    }
+
+    /// Keeps those of the blocks that are in memory.
+    pub fn keep(&self, blocks: Range<u64>, kept: &mut Kept) {
+        for block in blocks.map(BlockNo) {
+            let version = *self.version(block);
+            kept.0.extend(self.clean.peek(&block).map(|image| (block, image, version)));
+        }
+    }
+
+    /// Takes those back into memory that have left it, unless something was written there since.
+    pub fn put_back(&self, kept: &Kept) {
+        for (block, image, version) in &kept.0 {
+            let now = self.version(*block);
+            if *now == *version && !self.clean.contains_key(block) {
+                self.clean.insert(*block, Arc::clone(image));
+            }
+        }
+    }
+
+    /// Forgets them: nobody will read them again, and what others read stays in memory instead.
+    pub fn let_go(&self, kept: Kept) {
+        kept.0.into_iter().for_each(|(block, ..)| self.forget(block));
+    }
+}
