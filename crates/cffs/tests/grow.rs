@@ -3,8 +3,9 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use cffs::clock::TestClock;
 use cffs::device::fault::{Effect, Fault, Strike, Target};
@@ -64,6 +65,11 @@ fn fill(volume: &Volume, files: std::ops::Range<u64>) {
         assert_eq!(volume.write(ino, 0, &contents).expect("written"), contents.len());
         volume.release(ino, 1);
     }
+}
+
+fn available_bytes(volume: &Volume) -> u64 {
+    let space = volume.stat_fs();
+    space.available_fragments * u64::from(space.fragment_bytes)
 }
 
 fn assert_filled(volume: &Volume, files: std::ops::Range<u64>) {
@@ -201,14 +207,24 @@ fn a_volume_grows_while_it_is_used() {
     let device = Arc::new(MemoryDevice::from_image(small_on_large(3 * cg + 40, 60 * cg, 10)));
     let volume = open(device.clone()).expect("open");
     let done = AtomicBool::new(false);
+    let written = AtomicU64::new(0);
     let last = thread::scope(|scope| {
         let writers: Vec<_> = (1..3)
             .map(|writer| {
-                let (volume, done) = (&volume, &done);
+                let (volume, done, written) = (&volume, &done, &written);
                 scope.spawn(move || {
                     let mut file = writer * 1000;
-                    while !done.load(Ordering::Acquire) && file < writer * 1000 + 200 {
+                    for _ in 0..5000 {
+                        if done.load(Ordering::Acquire) || file == writer * 1000 + 200 {
+                            break;
+                        }
+                        // Growing may come later than the first volume is full.
+                        if available_bytes(volume) < 128 << 10 {
+                            thread::sleep(Duration::from_millis(1));
+                            continue;
+                        }
                         fill(volume, file..file + 1);
+                        written.fetch_add(1, Ordering::Relaxed);
                         file += 1;
                         if file % 5 == 0 {
                             volume.sync().expect("synced");
@@ -218,7 +234,13 @@ fn a_volume_grows_while_it_is_used() {
                 })
             })
             .collect();
-        for groups in [4, 5, 9, 17, 40, 60] {
+        for (step, groups) in (1..).zip([4, 5, 9, 17, 40, 60]) {
+            // Some files were written before each step, and so during some.
+            let has_some = || written.load(Ordering::Relaxed) >= step * 4;
+            for _ in (0..5000).take_while(|_| !has_some()) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert!(has_some(), "{written:?} files before step {step}");
             volume.grow(Some(groups * cg * BLOCK)).expect("grown");
             assert!(volume.latched().is_none());
         }
