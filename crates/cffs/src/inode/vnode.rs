@@ -88,9 +88,6 @@ pub struct Changes {
     pub moves: bool,
     /// Whether the attributes differ from those on the device.
     pub xattrs: bool,
-    /// The sector in memory has the inode as it is, though the device does not: an epoch need not put it
-    /// there again.
-    pub recorded: bool,
 }
 
 /// What the allocator has promised or given to a file in advance, so that an epoch finds space for all
@@ -169,7 +166,6 @@ impl Changes {
             causes: Causes::default(),
             moves: false,
             xattrs: false,
-            recorded: false,
         }
     }
 
@@ -177,7 +173,6 @@ impl Changes {
     pub(super) fn note(&mut self, changed: Changed) {
         self.dirty = true;
         self.most = self.most.max(changed);
-        self.recorded = false;
     }
 
     /// Notes that the inode is in its sector as it is; its attributes are written before it.
@@ -185,7 +180,6 @@ impl Changes {
         self.dirty = false;
         self.most = Changed::Times;
         self.moves = false;
-        self.recorded = false;
         self.causes.clear();
     }
 }
@@ -202,16 +196,6 @@ impl VnodeState {
     pub fn set_encoded(&mut self) {
         self.changes.set_encoded();
         self.weigh();
-    }
-
-    /// Notes that the inode was just put into its sector, as it is. Where something lies beside it or is
-    /// promised to it, an epoch has more to do.
-    pub fn set_recorded(&mut self) {
-        let is_alone = !self.inode.is_dir()
-            && !self.inode.has_attributes()
-            && self.inode.map().is_none_or(ExtentMap::is_empty)
-            && self.pages.is_empty();
-        self.changes.recorded = is_alone && !self.promised.is_any();
     }
 
     /// Charges the vnode to an account from now on.

@@ -101,7 +101,6 @@ impl Namespace {
         self.store.locator_set(file.inode.ino, file.inode.generation, container)?;
         file.container = Some(container);
         self.store.mark_dirty(&mut file);
-        file.set_recorded();
         if subdir {
             dir.inode.nlink += 1;
         }

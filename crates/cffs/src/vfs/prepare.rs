@@ -226,8 +226,6 @@ impl<'a> Preparation<'a> {
     /// Puts every changed inode into its sector.
     fn encode(&mut self) -> Result<()> {
         let batch = std::mem::take(&mut self.batch);
-        // Mostly the files of one directory come one after the other.
-        let mut holder: Option<Arc<Vnode>> = None;
         for vnode in batch.vnodes() {
             let (dirty, container, waits) = {
                 let state = vnode.state.read();
@@ -239,16 +237,9 @@ impl<'a> Preparation<'a> {
             match container {
                 _ if waits => self.left.push(vnode.clone()),
                 Some(container) if dirty && !system => {
-                    if holder.as_ref().is_none_or(|holder| holder.ino != container.file) {
-                        holder = Some(self.store.get(container.file)?);
-                    }
-                    let Some(holder) = &holder else { continue };
-                    let (mut holder, mut file) = Locked::with_holder(holder, vnode);
-                    if file.changes.recorded {
-                        debug_assert!(self.has(&holder, &file, container.sector));
-                    } else {
-                        self.encode_into(&mut holder, &mut file, container.sector)?;
-                    }
+                    let holder = self.store.get(container.file)?;
+                    let (mut holder, mut file) = Locked::with_holder(&holder, vnode);
+                    self.encode_into(&mut holder, &mut file, container.sector)?;
                     file.durable = Some(container);
                     file.motion.tags.clear();
                     file.set_encoded();
@@ -261,24 +252,6 @@ impl<'a> Preparation<'a> {
         self.batch = batch;
         self.collect();
         Ok(())
-    }
-
-    /// Whether the sector has the inode as it is.
-    fn has(&self, holder: &Locked<'_>, file: &Locked<'_>, index: SectorIndex) -> bool {
-        let Ok(image) = self.store.sector(holder, index) else { return false };
-        let fragments = self.store.layout.block_fragments();
-        let entry = image.get().find_inode(file.inode.ino);
-        entry.is_some_and(|entry| match entry.body {
-            sector::Body::Embedded(there) => {
-                let here = file.inode.encode(false, &file.motion.tags, fragments);
-                let (mut here_bytes, mut there_bytes) =
-                    (vec![0; here.record().len()], vec![0; there.len()]);
-                here.record().encode_into(&mut here_bytes);
-                there.encode_into(&mut there_bytes);
-                here_bytes == there_bytes
-            }
-            sector::Body::Reference { .. } => false,
-        })
     }
 
     fn encode_into(

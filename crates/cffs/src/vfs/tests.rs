@@ -68,44 +68,6 @@ fn names(volume: &Volume, dir: InodeNo) -> Vec<Vec<u8>> {
     names
 }
 
-/// The record in its sector is what a new file is until it changes, in whatever way; the epoch writes it so.
-#[test]
-fn a_new_inode_is_encoded_once_and_again_when_it_has_changed() {
-    type Change = fn(&Volume, InodeNo);
-    let changes: [(&[u8], Change); 6] = [
-        (b"nothing", |_, _| ()),
-        (b"mode", |volume, ino| {
-            let set = SetAttr { permissions: Some(0o600), ..SetAttr::default() };
-            volume.set_attr(ino, &set).unwrap();
-        }),
-        (b"tiny", |volume, ino| assert_eq!(volume.write(ino, 0, b"tiny").unwrap(), 4)),
-        (b"long", |volume, ino| assert_eq!(volume.write(ino, 0, &[7; 5000]).unwrap(), 5000)),
-        (b"attribute", |volume, ino| {
-            volume.set_xattr(ino, b"user.a", b"value", XattrMode::Any).unwrap();
-        }),
-        (b"name", |volume, ino| assert_eq!(volume.link(ino, ROOT, b"name2").unwrap().nlink, 2)),
-    ];
-    let device = device(&MkfsOptions::default());
-    let volume = open(&device);
-    let is_recorded = |ino| volume.store().peek(ino).unwrap().state.read().changes.recorded;
-    let mut before = Vec::new();
-    for (name, change) in changes {
-        let ino = volume.make(ROOT, name, &new_file(NewKind::Regular)).unwrap().ino;
-        assert!(is_recorded(ino));
-        change(&volume, ino);
-        assert_eq!(is_recorded(ino), name == b"nothing", "{}", name.escape_ascii());
-        before.push(volume.attr(ino).unwrap());
-    }
-    let dir = volume.make(ROOT, b"d", &new_file(NewKind::Directory)).unwrap().ino;
-    assert!(!is_recorded(dir), "its names come and go");
-    volume.close().unwrap();
-    drop(volume);
-    let volume = open(&device);
-    for attr in before {
-        assert_eq!(volume.attr(attr.ino).unwrap(), attr);
-    }
-}
-
 #[test]
 fn files_of_all_sizes_are_there_after_reopening() {
     for options in variants() {
