@@ -277,3 +277,36 @@ fn files_get_further_names_as_long_as_there_are_blocks() {
         closes_clean(&device, &volume);
     }
 }
+
+/// The kernel lets go of a removed file by a message that nobody waits for. What finds no space waits for
+/// it, and not for files that a program goes on using.
+#[test]
+fn space_of_a_file_that_was_just_removed_is_waited_for() {
+    let (_, options) = sample::kinds().swap_remove(0);
+    let empty = sample::empty_of(&options, 8 << 20).unwrap();
+    let (device, volume) = sample::open(&empty, false).unwrap();
+    let make = |name: &[u8]| sample::make(&volume, InodeNo::ROOT, name, NewKind::Regular).unwrap();
+    let (used, large, other) = (make(b"used"), make(b"large"), make(b"other"));
+    let block = vec![7; 64 << 10];
+    volume.write(used, 0, &block).unwrap();
+    let append = |at: u64| volume.write(large, at * block.len() as u64, &block).err();
+    assert!(matches!((0..).find_map(append), Some(Error::NoSpace)));
+    volume.sync().unwrap();
+    let remove = |name: &[u8]| {
+        volume.lookup(InodeNo::ROOT, name).unwrap();
+        volume.unlink(InodeNo::ROOT, name).unwrap();
+    };
+    remove(b"used");
+    assert!(matches!(volume.write(other, 0, &block), Err(Error::NoSpace)));
+
+    remove(b"large");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            volume.release(large, 1);
+        });
+        assert_eq!(volume.write(other, 0, &block).unwrap(), block.len());
+    });
+    volume.release(used, 1);
+    closes_clean(&device, &volume);
+}

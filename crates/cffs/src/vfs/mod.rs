@@ -71,6 +71,7 @@ mod xattr;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -117,6 +118,11 @@ const NAMES_PER_MIB: u64 = 256;
 
 /// Epochs that one call waits for before it fails; it takes one or two without other threads.
 const EPOCHS_FORCED_MAX: u32 = 64;
+
+/// How long a call that finds no space waits for the kernel to let go of files that were just removed,
+/// and how often it looks.
+const LETTING_GO_MAX: Duration = Duration::from_secs(1);
+const LETTING_GO_POLL: Duration = Duration::from_millis(1);
 
 /// An open volume.
 pub struct Volume {
@@ -311,12 +317,12 @@ impl Volume {
     }
 
     fn retry<T>(&self, run: impl Fn() -> Result<T>) -> Result<T> {
-        let mut spent = false;
+        let mut hopes = [Volume::may_gain_space, Volume::gains_space_by_removed_files].into_iter();
         // Other threads may bring about anew what an epoch settled, but not for ever.
         for _ in 0..EPOCHS_FORCED_MAX {
             match run() {
                 Err(Error::EpochNeeded) => self.calls.epochs_forced.count(),
-                Err(Error::NoSpace) if !spent && self.may_gain_space() => spent = true,
+                Err(Error::NoSpace) if hopes.any(|is_there| is_there(self)) => {}
                 other => return other,
             }
             self.commit()?;
@@ -326,6 +332,20 @@ impl Volume {
 
     fn may_gain_space(&self) -> bool {
         self.store().queue_len() > 0 || self.store().alloc.has_freed()
+    }
+
+    /// Waits for the deletion of files that have just lost their last name, if there are any. The kernel
+    /// lets go of them by a message that may arrive after the call that removed them has returned, and
+    /// after the next one. They may be deleted but for their epoch, so it is worth another try even if
+    /// none is left.
+    fn gains_space_by_removed_files(&self) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < LETTING_GO_MAX && self.references.have_orphans_since(LETTING_GO_MAX)
+        {
+            self.options.waiter.about_to_wait();
+            std::thread::sleep(LETTING_GO_POLL);
+        }
+        self.references.have_orphaned_since(2 * LETTING_GO_MAX)
     }
 
     /// The memory that changes take.

@@ -5,6 +5,7 @@
 //! each. What does not fit a byte is kept beside them.
 
 use std::collections::hash_map::Entry;
+use std::time::{Duration, Instant};
 
 use foldhash::{HashMap, HashSet};
 
@@ -87,6 +88,8 @@ struct Shard {
     counts: Counts,
     /// Inodes without a name that are still in use.
     orphans: HashSet<InodeNo>,
+    /// When the last of them lost its name.
+    orphaned: Option<Instant>,
 }
 
 /// References on inodes. Kept apart from vnodes, so that a file that is known but not in use takes
@@ -104,7 +107,7 @@ impl References {
     /// What the references take in memory, in bytes, about.
     pub(super) fn memory_bytes(&self) -> u64 {
         let bytes = |shard: &Line<Mutex<Shard>>| {
-            let Shard { counts, orphans } = &*shard.lock();
+            let Shard { counts, orphans, .. } = &*shard.lock();
             counts.stretches.capacity() * (STRETCH + 9)
                 + counts.beyond.capacity() * 17
                 + orphans.capacity() * 9
@@ -155,7 +158,25 @@ impl References {
     pub(super) fn orphan(&self, ino: InodeNo) -> bool {
         let mut shard = self.shard(ino).lock();
         shard.orphans.insert(ino);
-        shard.counts.get(ino) == 0
+        let is_used = shard.counts.get(ino) > 0;
+        if is_used {
+            shard.orphaned = Some(Instant::now());
+        }
+        !is_used
+    }
+
+    /// Whether an inode in use has lost its last name not longer than `age` ago.
+    pub(super) fn have_orphaned_since(&self, age: Duration) -> bool {
+        self.0.iter().any(|shard| shard.lock().orphaned.is_some_and(|at| at.elapsed() <= age))
+    }
+
+    /// Whether there are inodes without a name, among numbers one of which lost its name not longer than
+    /// `age` ago.
+    pub(super) fn have_orphans_since(&self, age: Duration) -> bool {
+        self.0.iter().any(|shard| {
+            let shard = shard.lock();
+            !shard.orphans.is_empty() && shard.orphaned.is_some_and(|at| at.elapsed() <= age)
+        })
     }
 
     /// Notes that an inode without a name got one.
