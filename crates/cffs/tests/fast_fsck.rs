@@ -156,10 +156,14 @@ impl Workload {
                 Ok(())
             }
             12 => {
-                if let Some(ino) = self.orphans.pop() {
-                    released(ino);
-                }
-                Ok(())
+                let Some(ino) = self.orphans.pop() else { return Ok(()) };
+                // Perhaps it gets a name before.
+                let named = match len.is_multiple_of(2) {
+                    true => volume.link(ino, dir, &name).map(|attr| released(attr.ino)),
+                    false => Ok(()),
+                };
+                released(ino);
+                named
             }
             _ => volume.sync(),
         }

@@ -117,7 +117,7 @@ pub struct Motion {
     /// The last epoch in which the inode was given a further name.
     pub gained_name: Option<EpochNo>,
     /// The last epoch in which a name of it went, moved, or became that of another file, while the
-    /// device had the inode in the external table.
+    /// device had the inode in the external table; or in which its last name went, while the device had it.
     pub lost_name: Option<EpochNo>,
 }
 

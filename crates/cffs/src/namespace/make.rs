@@ -250,6 +250,11 @@ impl Namespace {
         self.store.busy.nameless(file);
         self.store.locator_nameless(file.inode.ino)?;
         file.container = None;
+        // No record is left that the tags could stand beside.
+        file.motion.tags.clear();
+        if file.durable.is_some() {
+            file.motion.lost_name = Some(self.store.epoch());
+        }
         // No sector has the inode, but its attributes go to the device, so as not to stay in memory.
         file.changes.dirty = file.changes.xattrs;
         self.store.weigh(file);
@@ -257,7 +262,8 @@ impl Namespace {
     }
 
     /// Fails if the file lost or exchanged a name in the open epoch, and lies in the external table
-    /// on the device: recovery completes one such change of a file, not several.
+    /// on the device: recovery completes one such change of a file, not several. Also if it lost its last
+    /// name, wherever the device has it: with another name it could be there twice, or not at all.
     pub(super) fn check_names_settled(&self, file: &VnodeState) -> Result<()> {
         if file.motion.lost_name == Some(self.store.epoch()) {
             Err(Error::EpochNeeded)
@@ -315,6 +321,8 @@ impl Namespace {
             let parent_ino = dir.inode.ino;
             {
                 let mut file = Locked::new(vnode);
+                // Its last name, if it had one, went in an epoch before, and the inode with it.
+                file.durable = None;
                 file.inode.nlink = 1;
                 file.inode.parent = parent_ino;
                 file.inode.touch(self.store.clock.now());

@@ -68,6 +68,36 @@ fn names(volume: &Volume, dir: InodeNo) -> Vec<Vec<u8>> {
     names
 }
 
+/// A file that lost its last name in use, after a rename that left a linktag beside it, had the tag still
+/// when it got another name, and the device could have it in two places.
+#[test]
+fn a_file_without_a_name_has_no_tags_and_waits_for_its_epoch_to_get_one_again() {
+    let volume = open(&device(&MkfsOptions::default()));
+    let make = |name: &[u8]| volume.make(ROOT, name, &new_file(NewKind::Regular)).unwrap().ino;
+    let tags = |ino| volume.store().peek(ino).unwrap().state.read().motion.tags.len();
+    let forced = || volume.stats().epochs_forced;
+    let (new, _) = (make(b"new"), make(b"replaced"));
+    volume.rename(ROOT, b"new", ROOT, b"replaced", RenameMode::Replace).unwrap();
+    assert!(tags(new) > 0, "the rename needs none");
+    volume.unlink(ROOT, b"replaced").unwrap();
+    assert_eq!(tags(new), 0);
+    volume.link(new, ROOT, b"again").unwrap();
+    assert_eq!(forced(), 0, "the device does not have it");
+
+    volume.sync().unwrap();
+    volume.unlink(ROOT, b"again").unwrap();
+    volume.link(new, ROOT, b"and again").unwrap();
+    assert_eq!(forced(), 1, "the device has it under the other name");
+
+    volume.sync().unwrap();
+    volume.unlink(ROOT, b"and again").unwrap();
+    volume.sync().unwrap();
+    volume.link(new, ROOT, b"last").unwrap();
+    assert_eq!(forced(), 1, "the device has it no more");
+    assert_eq!(volume.store().peek(new).unwrap().state.read().durable, None);
+    volume.close().unwrap();
+}
+
 #[test]
 fn files_of_all_sizes_are_there_after_reopening() {
     for options in variants() {

@@ -199,6 +199,35 @@ fn a_table_of_inodes_in_pieces_grows() {
     }
 }
 
+/// A file that loses its last name while it is in use gets another one at once, as `cffs restart` gives it.
+#[test]
+fn a_file_is_named_again_in_the_epoch_that_took_its_name() {
+    use Op::*;
+    use RenameMode::Replace;
+    let explorer = explorer();
+    let mut tried = Tried::default();
+    for (kind, calls) in [
+        (0, vec![UnlinkInUse("d/f"), NameAgain("e/n"), Sync]),
+        (1, vec![UnlinkInUse("d/f"), NameAgain("e/n"), Sync]),
+        (2, vec![UnlinkInUse("d/f"), NameAgain("e/n"), Sync]),
+        (0, vec![UnlinkInUse("g"), NameAgain("d/n"), Write("d/n", 0, 9000), Sync]),
+        (3, vec![UnlinkInUse("g"), NameAgain("d/n"), Write("d/n", 0, 9000), Sync]),
+        (0, vec![Rename("d/f", "g", Replace), UnlinkInUse("g"), NameAgain("d/f"), Sync]),
+        (1, vec![Rename("g", "d/f", Replace), UnlinkInUse("d/f"), NameAgain("e/n"), Sync]),
+        (2, vec![Rename("g", "d/f", Replace), UnlinkInUse("d/f"), NameAgain("g"), Sync]),
+        (0, vec![Make("n"), Rename("n", "g", Replace), UnlinkInUse("g"), NameAgain("n"), Sync]),
+        (0, vec![UnlinkInUse("h"), Unlink("d/h"), NameAgain("e/n"), Sync]),
+        (2, vec![Unlink("h"), UnlinkInUse("d/h"), NameAgain("h"), Sync]),
+    ] {
+        match explorer.run_calls(kind, &calls) {
+            Ok(states) => tried.add(states),
+            Err(why) => panic!("kind {kind}, {calls:?}: {why}"),
+        }
+    }
+    println!("{tried:?}");
+    assert!(tried.states > 500);
+}
+
 /// Moving files is a change like any other: before the crash or after it, each has the contents, the names
 /// and the times that it had.
 #[test]

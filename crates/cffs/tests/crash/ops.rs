@@ -30,6 +30,10 @@ pub enum Op {
     Empty(Path, usize),
     Link(Path, Path),
     Unlink(Path),
+    /// Takes the name of a file that stays in use.
+    UnlinkInUse(Path),
+    /// Gives the first of the files that lost their names one again.
+    NameAgain(Path),
     RemoveDir(Path),
     Rename(Path, Path, RenameMode),
     Write(Path, u64, usize),
@@ -61,6 +65,8 @@ pub enum Promise {
 }
 
 pub const XATTR: &[u8] = b"user.note";
+/// No workload has as many inodes.
+const INODES_MAX: u64 = 1000;
 
 fn new(kind: NewKind<'_>) -> NewFile<'_> {
     NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 }
@@ -78,6 +84,12 @@ fn split(volume: &Volume, path: Path) -> Option<(InodeNo, &'static [u8])> {
         None => Some((InodeNo::ROOT, path.as_bytes())),
         Some((dir, name)) => Some((find_name(volume, InodeNo::ROOT, dir)?, name.as_bytes())),
     }
+}
+
+/// The first of the few inodes of a workload that has no name.
+fn nameless(volume: &Volume) -> Option<InodeNo> {
+    let is_nameless = |ino| volume.attr(ino).is_ok_and(|attr| attr.nlink == 0);
+    (InodeNo::FIRST_USER.0..INODES_MAX).map(InodeNo).find(|ino| is_nameless(*ino))
 }
 
 fn find(volume: &Volume, path: Path) -> Option<InodeNo> {
@@ -148,6 +160,16 @@ impl Op {
             Op::Unlink(path) => {
                 let (dir, name) = split(volume, path)?;
                 volume.unlink(dir, name).ok()?;
+            }
+            Op::UnlinkInUse(path) => {
+                let (dir, name) = split(volume, path)?;
+                let ino = volume.lookup(dir, name).ok()?.ino;
+                volume.unlink(dir, name).ok()?;
+                volume.attr(ino).expect("it is in use");
+            }
+            Op::NameAgain(path) => {
+                let (dir, name) = split(volume, path)?;
+                volume.link(nameless(volume).expect("one"), dir, name).expect("it gets a name");
             }
             Op::RemoveDir(path) => {
                 let (dir, name) = split(volume, path)?;
