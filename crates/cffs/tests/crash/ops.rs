@@ -31,8 +31,10 @@ pub enum Op {
     Link(Path, Path),
     Unlink(Path),
     /// Takes the name of a file that stays in use.
+    #[allow(dead_code, reason = "not tried on stores")]
     UnlinkInUse(Path),
     /// Gives the first of the files that lost their names one again.
+    #[allow(dead_code, reason = "not tried on stores")]
     NameAgain(Path),
     RemoveDir(Path),
     Rename(Path, Path, RenameMode),
