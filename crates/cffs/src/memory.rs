@@ -7,7 +7,8 @@
 //! - What is known of inodes ([`Memory::inode_bytes`]) is a cache: beyond its part of `cache_bytes`
 //!   the vnodes go that equal the device and are not in use, with all that hangs on them.
 //! - What the device does not have yet ([`Memory::unwritten_bytes`]) cannot go. Beyond half of what it may
-//!   take the background writes an epoch, and beyond all of it changes wait for one.
+//!   take (nearly all, if much is read meanwhile) the background writes an epoch, and beyond all of it
+//!   changes wait for one.
 //!
 //! Invariants: what an object is charged with goes off the account when it is dropped ([`Charge`]),
 //! so that after the last one the account is empty.
@@ -181,6 +182,11 @@ impl Memory {
     /// Whether changes take so much that an epoch should be written.
     pub fn is_filling(&self) -> bool {
         self.unwritten_bytes() > self.unwritten_bytes_max / 2
+    }
+
+    /// Whether changes take nearly all that they may: what comes until an epoch has taken them over fits.
+    pub fn is_nearly_full(&self) -> bool {
+        self.unwritten_bytes() > self.unwritten_bytes_max / 8 * 7
     }
 
     /// Whether changes take all that they may.

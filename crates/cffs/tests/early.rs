@@ -335,6 +335,38 @@ fn the_background_leaves_a_device_that_is_read_alone() {
     is_sound(&volume, &device);
 }
 
+/// And for each epoch, too.
+#[test]
+fn epochs_are_longer_where_as_much_is_read() {
+    let (volume, device) = volume(OpenOptions::default());
+    let cold = make(&volume, ROOT, "cold", 4 * MIB);
+    volume.close().expect("closed");
+    let options = OpenOptions {
+        dirty_bytes_max: 8 * MIB,
+        early_bytes: u64::MAX,
+        epoch_interval: Duration::from_secs(3600),
+        ..OpenOptions::default()
+    };
+    let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
+    let volume = volume.expect("open");
+    volume.background().expect("background");
+    let epochs = || {
+        volume.background().expect("background");
+        volume.stats().epochs
+    };
+    let before = epochs();
+    let file = make(&volume, ROOT, "file", 3 * MIB);
+    let mut piece = vec![0; 4 * MIB as usize];
+    assert_eq!(volume.read(cold, 0, &mut piece).expect("read"), piece.len());
+    write(&volume, file, 3 * MIB, 3 * MIB);
+    assert_eq!(epochs(), before, "6 of 8 MiB wait, and 4 were read");
+    write(&volume, file, 6 * MIB, MIB + MIB / 2);
+    assert_eq!(epochs(), before + 1, "changes would soon have to wait");
+    write(&volume, file, 8 * MIB, 5 * MIB);
+    assert_eq!(epochs(), before + 2, "nothing was read since");
+    is_sound(&volume, &device);
+}
+
 #[test]
 fn a_stream_goes_ahead_without_epochs() {
     let inner = MemoryDevice::new(128 * MIB);

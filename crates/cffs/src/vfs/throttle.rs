@@ -1,10 +1,11 @@
 //! Holding back threads that change more than the device takes.
 //!
 //! Changes gather in memory. When contents are enough to write in one go, the background is called to
-//! do that ahead of their epoch (`early`). When changes take half of what they may, it is called to
-//! write an epoch, and changes go on; when they take all of it, a thread that makes more waits until an
-//! epoch has begun that takes them over. So a stream of changes keeps the device busy and is not stopped
-//! for the time of a write. Without a background, the thread that reaches the limit writes the epoch.
+//! do that ahead of their epoch (`early`). When changes take half of what they may, or nearly all if much is
+//! read meanwhile (decision 067), it is called to write an epoch, and changes go on; when they take all of
+//! it, a thread that makes more waits until an epoch has begun that takes them over. So a stream of changes
+//! keeps the device busy and is not stopped for the time of a write. Without a background, the thread that
+//! reaches the limit writes the epoch.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
@@ -106,20 +107,26 @@ impl Volume {
         self.throttle.backgrounds.load(Ordering::Acquire) > 0
     }
 
-    /// Whether changes take so much memory that an epoch should be written.
+    /// Whether changes take so much memory that an epoch should be written. Where much is read meanwhile,
+    /// the device goes back and forth for each epoch, so that there should be few.
     pub(super) fn is_filling(&self) -> bool {
-        self.store().memory.is_filling()
+        let memory = &self.store().memory;
+        memory.is_filling() && (memory.is_nearly_full() || !self.is_read_meanwhile())
     }
 
     /// Whether contents should be written ahead of their epoch: there are enough, and little is read
     /// meanwhile.
     pub(super) fn is_early_due(&self) -> bool {
-        let Throttle { early_from, read_before, .. } = &self.throttle;
+        let early_from = self.throttle.early_from.load(Ordering::Relaxed);
+        self.store().dirty_bytes() >= early_from && !self.is_read_meanwhile()
+    }
+
+    /// Whether much of the device was read while what was changed waited.
+    fn is_read_meanwhile(&self) -> bool {
         let cache = &self.store().cache;
-        let dirty = self.store().dirty_bytes();
-        let read = || cache.read_bytes().saturating_sub(read_before.load(Ordering::Relaxed));
-        dirty >= early_from.load(Ordering::Relaxed)
-            && read() <= dirty / cache.tuning().writing.reads_part
+        let read_before = self.throttle.read_before.load(Ordering::Relaxed);
+        let read = cache.read_bytes().saturating_sub(read_before);
+        read > self.store().dirty_bytes() / cache.tuning().writing.reads_part
     }
 
     /// Changes were taken over, by an epoch or ahead of it.
