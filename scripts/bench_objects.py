@@ -38,6 +38,8 @@ BANDWIDTH_COUNT_MIN = 1_000_000
 CREATE, SCAN, RANDOM = "1,000 × 4 KiB created, until they are in the store", \
     "these 1,000 read cold", "100 of these at random, cold"
 RANDOM_COUNT = 100
+# Of Amazon S3 Standard, as of `cffs stats`: dollars for a thousand requests. Those that delete are free.
+USD_PER_THOUSAND = {"puts": 0.005, "lists": 0.005, "gets": 0.0004, "heads": 0.0004, "deletes": 0}
 FEWER, FASTER = 10, 5
 
 
@@ -45,7 +47,7 @@ def wait_for(what, is_so):
     until = time.monotonic() + PATIENCE_SECONDS
     while not is_so():
         if time.monotonic() > until:
-            sys.exit(f"bench-objects: {what} takes too long")
+            raise TimeoutError(f"{what} takes too long")
         time.sleep(0.02)
 
 
@@ -160,6 +162,9 @@ class Bench:
         if os.path.ismount(self.mountpoint):
             subprocess.run(["umount", "-l", self.mountpoint], check=False)
 
+    def all_files(self):
+        return f"{self.count:,} × 4 KiB"
+
     def source(self):
         """The tree to import: directories of a thousand files."""
         source = self.scratch / "source"
@@ -168,6 +173,8 @@ class Bench:
             if number % 1000 == 0:
                 directory.mkdir(parents=True)
             (directory / f"f{number}").write_bytes(number.to_bytes(8, "little") * (FILE_BYTES // 8))
+        # Else that is written while the server of the store writes.
+        os.sync()
         return source
 
     def create(self, directory, count):
@@ -196,9 +203,8 @@ class Bench:
         self.cffs("mkfs", "-q", "--size", "1T", url)
         millions = self.count / 1e6
         source = self.source()
-        all_files = f"{self.count:,} × 4 KiB"
         most = 12 + math.ceil(700 * millions) if millions < 1 else 700
-        with self.counted(name, f"import of {all_files}", most, ["puts"], self.at_bandwidth()):
+        with self.counted(name, f"import of {self.all_files()}", most, ["puts"], self.at_bandwidth()):
             self.cffs("import", "-q", url, source)
         shutil.rmtree(source)
         with self.counted(name, "mount, clean", 12, seconds_max=2):
@@ -209,7 +215,7 @@ class Bench:
         self.umount()
         self.cffs(*server, url, self.mountpoint)
         most = 12 + math.ceil(1500 * millions) if millions < 1 else 1500
-        with self.counted(name, f"cold scan of {all_files}", most, ["gets"], self.at_bandwidth()):
+        with self.counted(name, f"cold scan of {self.all_files()}", most, ["gets"], self.at_bandwidth()):
             self.scan(self.mountpoint, self.count)
         (self.mountpoint / "warm").write_bytes(b"x" * FILE_BYTES)
         self.sync()
@@ -253,6 +259,15 @@ class Bench:
             self.cffs(*server, "-o", "takeover", url, self.mountpoint)
         self.scan(self.mountpoint / "lost", 100)
         self.umount()
+
+    @contextlib.contextmanager
+    def beside(self, name):
+        """A peer that fails takes only its own rows with it."""
+        try:
+            yield
+        except (OSError, AssertionError, subprocess.SubprocessError) as error:
+            print(f"not run to its end: {name}: {error}", file=sys.stderr)
+            self.abandon()
 
     def run_peer(self, name, command):
         """A mount whose files are in the store, or on their way there, when they are closed."""
@@ -311,15 +326,31 @@ class Bench:
             numbers = " | ".join(f"{row[kind]:,}" for kind in KINDS)
             bars = ", ".join(bar + ("" if is_met else " **missed**") for bar, is_met in row["bars"])
             if "fewer" in row:
-                bars = f"C-FFS: {row['fewer']:,} × fewer requests, {row['faster']:,} × faster" + "".join(
+                bars = f"C-FFS: {row['fewer']:,g} × fewer requests, {row['faster']:,g} × faster" + "".join(
                     f"; {bar} **missed**" for bar, is_met in row["bars"] if not is_met)
             print(f"| {row['system']} | {row['what']} | {numbers} | {row['seconds']:.1f} | {bars} |")
+
+    def dollars(self):
+        """What requests for a million files cost, in proportion to those that were counted."""
+        all_files = (f"import of {self.all_files()}", f"cold scan of {self.all_files()}", self.count)
+        rows = {(row["system"], row["what"]): row for row in self.rows}
+        print("\n| a million files | made | read cold |")
+        print("| --- | --- | --- |")
+        for system in dict.fromkeys(row["system"] for row in self.rows):
+            made, read, count = all_files if system == "C-FFS" else (CREATE, SCAN, SMALL_COUNT)
+            costs = []
+            for row in (rows.get((system, made)), rows.get((system, read))):
+                if row is not None:
+                    usd = sum(row[kind] * USD_PER_THOUSAND[kind] for kind in KINDS) * 1000 / count
+                    costs.append(f"${usd:.2f}" if usd >= 0.1 else f"${usd:.1g}")
+            if len(costs) == 2:
+                print(f"| {system} | {costs[0]} | {costs[1]} |")
 
 
 def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="20,000 files in place of a million")
+    parser.add_argument("--files", type=int, default=1_000_000, help="how many are imported and scanned")
     parser.add_argument("--delay-ms", type=int, default=30, help="of each request; the counts need none")
     parser.add_argument("--json", type=Path, help="write the counts and seconds here, too")
     names, peers = ["cffs", "cffs-bench", "versitygw"], ["juicefs", "s3fs", "rclone"]
@@ -330,27 +361,32 @@ def main():
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-objects-")))
         store = Store(stack, programs, scratch, arguments.delay_ms)
-        bench = Bench(store, programs, scratch, 20_000 if arguments.quick else 1_000_000)
+        bench = Bench(store, programs, scratch, arguments.files)
         stack.callback(bench.abandon)
         bench.run_cffs()
         for name in peers:
             if not programs[name]:
                 print(f"not run: {name}", file=sys.stderr)
         if programs["juicefs"]:
-            bench.run_juicefs(programs["juicefs"])
+            with bench.beside("JuiceFS"):
+                bench.run_juicefs(programs["juicefs"])
         if programs["s3fs"]:
             keys = scratch / "keys"
             keys.write_text(":".join(KEYS.values()))
             keys.chmod(0o600)
             options = f"url={store.endpoint},use_path_request_style,passwd_file={keys}"
-            bench.run_peer("s3fs", [programs["s3fs"], "bucket:/", bench.mountpoint, "-f", "-o", options])
+            command = [programs["s3fs"], "bucket:/", bench.mountpoint, "-f", "-o", options]
+            with bench.beside("s3fs"):
+                bench.run_peer("s3fs", command)
         if programs["rclone"]:
             options = ["--vfs-cache-mode", "writes", "--vfs-write-back", "0s"]
             options += ["--cache-dir", scratch / "cache"]
             command = [programs["rclone"], "mount", "store:bucket/rclone", bench.mountpoint, *options]
-            bench.run_peer("rclone mount", command)
+            with bench.beside("rclone mount"):
+                bench.run_peer("rclone mount", command)
         bench.compare()
         bench.table()
+        bench.dollars()
         if arguments.json:
             arguments.json.write_text(json.dumps(bench.rows, indent=1) + "\n")
         sys.exit(not all(is_met for row in bench.rows for _, is_met in row["bars"]))
