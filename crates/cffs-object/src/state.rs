@@ -6,8 +6,11 @@
 //! ```
 //!
 //! A read looks in this order, the newest first. Invariant: each of the four is older than those to its
-//! left, and only a holder of the writer's lock moves anything to the right.
+//! left, and only a holder of the writer's lock moves anything to the right. Where something will lie is
+//! staged when it is sent; until it is there, memory has it in flight, and covers that. Of several objects in
+//! flight the first one is the first to leave, so that none covers a newer one.
 
+use std::collections::VecDeque;
 use std::mem::take;
 
 use bytes::Bytes;
@@ -29,7 +32,8 @@ pub struct State {
     /// What records have.
     pub committed: Extents<Place>,
     staged: Extents<Place>,
-    in_flight: Extents<Piece>,
+    /// One object after the other, the oldest first.
+    in_flight: VecDeque<Extents<Piece>>,
     pending: Extents<Piece>,
     pending_bytes: u64,
     /// With so many of these they go ahead.
@@ -88,7 +92,7 @@ impl State {
             is_resized: false,
             committed: history.extents,
             staged: Extents::default(),
-            in_flight: Extents::default(),
+            in_flight: VecDeque::new(),
             pending: Extents::default(),
             pending_bytes: 0,
             pending_bytes_max: PENDING_BYTES_MAX,
@@ -97,10 +101,7 @@ impl State {
 
     /// What a range consists of.
     pub fn view(&self, offset: u64, len: u64) -> View {
-        let newer: Vec<_> = [&self.in_flight, &self.pending]
-            .into_iter()
-            .flat_map(|layer| layer.within(offset, len))
-            .collect();
+        let newer: Vec<_> = self.in_memory().flat_map(|layer| layer.within(offset, len)).collect();
         let mut shown: Extents<Shown> = Extents::default();
         for layer in [&self.committed, &self.staged] {
             for (start, len, place) in layer.within(offset, len) {
@@ -122,9 +123,13 @@ impl State {
     /// Whether any of a range may read as something other than zeros.
     pub fn has_any(&self, offset: u64, len: u64) -> bool {
         let older = [&self.committed, &self.staged];
-        let newer = [&self.in_flight, &self.pending];
         older.iter().any(|layer| layer.has_any(offset, len))
-            || newer.iter().any(|layer| layer.has_any(offset, len))
+            || self.in_memory().any(|layer| layer.has_any(offset, len))
+    }
+
+    /// What memory has, the oldest first.
+    fn in_memory(&self) -> impl Iterator<Item = &Extents<Piece>> {
+        self.in_flight.iter().chain([&self.pending])
     }
 
     /// Puts a piece over what is there; whether there is much by now.
@@ -141,33 +146,51 @@ impl State {
         self.pending_bytes >= self.pending_bytes_max
     }
 
-    /// Has what is pending be in flight; copies of what the next record is to have, unless that is nothing.
-    pub fn send(&mut self) -> Option<(Extents<Place>, Extents<Piece>)> {
-        self.pending_bytes = 0;
-        self.in_flight = take(&mut self.pending);
-        let is_nothing = self.in_flight.is_empty() && self.staged.is_empty() && !self.is_resized;
-        (!is_nothing).then(|| (self.staged.clone(), self.in_flight.clone()))
+    /// Has what is pending be in flight with a record; what that changes beside what its contents, which
+    /// come back as well, are placed at in it. `None` if it would change nothing.
+    pub fn send(&mut self, record: Object) -> Option<(Extents<Place>, Vec<u8>)> {
+        let pieces = self.take_pending();
+        let is_nothing = pieces.is_empty() && self.staged.is_empty() && !self.is_resized;
+        (!is_nothing).then(|| {
+            let sent = placed(self.staged.clone(), &pieces, record);
+            self.in_flight.push_back(pieces);
+            sent
+        })
     }
 
-    /// What was in flight lies in the store, and no record has it yet.
-    pub fn stage(&mut self, extents: &Extents<Place>) {
-        for (start, len, place) in extents.iter() {
-            self.staged.insert(start, len, *place);
+    /// Has what is pending be in flight with an object of contents; these, unless there are none.
+    pub fn send_ahead(&mut self, object: Object) -> Option<Vec<u8>> {
+        let pieces = self.take_pending();
+        if pieces.is_empty() {
+            return None;
         }
-        self.in_flight = Extents::default();
+        let (staged, contents) = placed(take(&mut self.staged), &pieces, object);
+        self.staged = staged;
+        self.in_flight.push_back(pieces);
+        Some(contents)
+    }
+
+    fn take_pending(&mut self) -> Extents<Piece> {
+        self.pending_bytes = 0;
+        take(&mut self.pending)
+    }
+
+    /// The oldest object in flight is in the store.
+    pub fn arrived(&mut self) {
+        self.in_flight.pop_front();
     }
 
     /// A record has what was staged and in flight.
     pub fn commit(&mut self, record: &Record) {
         format::apply(&mut self.committed, &record.extents);
         self.staged = Extents::default();
-        self.in_flight = Extents::default();
+        self.in_flight.clear();
         self.is_resized &= self.size_bytes != record.size_bytes;
     }
 }
 
 /// The pieces one after the other, and where they lie in the object that begins with the first.
-pub fn placed(
+fn placed(
     mut extents: Extents<Place>,
     pieces: &Extents<Piece>,
     object: Object,

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::extents::Extents;
 use crate::format::{self, Format, Kind, Object, Place, Record};
 use crate::history::History;
-use crate::state::{State, placed};
+use crate::state::State;
 use crate::store::Store;
 use crate::upload::Uploader;
 
@@ -28,6 +28,8 @@ const SHARE_UNTIL_SWEEP: u64 = 8;
 /// What a volume is rewritten by, of what it has, until a sweep that is still under way is waited for. So a
 /// store that lists and deletes more slowly than it takes writes does not fill up.
 const SHARE_UNTIL_WAIT: u64 = 2;
+/// So many objects are on their way at once: while one passes the line, others are answered for.
+const AHEAD_MAX: usize = 4;
 
 /// How a volume in a store is opened.
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,6 +59,8 @@ pub struct Writer {
     checksum: u32,
     /// How many objects of contents this term has.
     data_count: u64,
+    /// Those of them that are on their way, the oldest first. A record waits for all.
+    ahead: VecDeque<JoinHandle<Result<(), Error>>>,
     records_since_map: u64,
     bytes_since_map: u64,
     bytes_since_mark: u64,
@@ -165,6 +169,7 @@ impl Claimed {
             slot,
             checksum,
             data_count: 0,
+            ahead: VecDeque::new(),
             records_since_map: records,
             bytes_since_map: 0,
             bytes_since_mark: 0,
@@ -180,29 +185,46 @@ impl Claimed {
 impl Writer {
     /// Commits what was written.
     pub fn commit(&mut self) -> Result<(), Error> {
-        let Some((staged, pieces)) = self.state.write().send() else { return Ok(()) };
+        self.wait_for_ahead(0)?;
         let object = Object::record(self.slot + 1);
-        let (mut extents, contents) = placed(staged, &pieces, object);
+        let Some((mut extents, contents)) = self.state.write().send(object) else { return Ok(()) };
         put_behind_head(&mut extents, object);
         self.append(Kind::Epoch, extents, contents)?;
         self.keep_house()
     }
 
-    /// Sends what is pending ahead of its record, unless another thread has.
+    /// Has what is pending set out ahead of its record, unless another thread has, and returns as soon as
+    /// few enough objects are on their way.
     pub fn send_ahead(&mut self) -> Result<(), Error> {
-        let pieces = {
+        let object = Object::data(self.term, self.data_count);
+        let contents = {
             let mut state = self.state.write();
             if !state.is_much() {
                 return Ok(());
             }
-            state.send().map(|(_, pieces)| pieces).unwrap_or_default()
+            state.send_ahead(object)
         };
-        let object = Object::data(self.term, self.data_count);
+        let Some(contents) = contents.map(Bytes::from) else { return Ok(()) };
         self.data_count += 1;
-        let (extents, contents) = placed(Extents::default(), &pieces, object);
         self.count(contents.len() as u64);
-        commit::put(&self.store, &object.name(), &contents.into(), self.options.patience)?;
-        self.state.write().stage(&extents);
+        let (store, patience) = (Arc::clone(&self.store), self.options.patience);
+        let put = move || commit::put(&store, &object.name(), &contents, patience);
+        let thread = std::thread::Builder::new().name(String::from("ahead"));
+        self.ahead.push_back(thread.spawn(put).map_err(Error::Runtime)?);
+        self.wait_for_ahead(AHEAD_MAX)
+    }
+
+    /// Waits until no more than so many objects are on their way.
+    fn wait_for_ahead(&mut self, most: usize) -> Result<(), Error> {
+        let is_due = |ahead: &VecDeque<JoinHandle<_>>| {
+            ahead.len() > most || ahead.front().is_some_and(JoinHandle::is_finished)
+        };
+        while is_due(&self.ahead)
+            && let Some(first) = self.ahead.pop_front()
+        {
+            first.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            self.state.write().arrived();
+        }
         Ok(())
     }
 
@@ -212,6 +234,7 @@ impl Writer {
             self.swept(sweeping);
         }
         self.drain()?;
+        self.wait_for_ahead(0)?;
         self.append(Kind::Release, Extents::default(), Vec::new())?;
         if self.bytes_since_map > 0 || self.records_since_map > RECORDS_PER_MAP {
             self.write_map_of(Kind::Release)?;

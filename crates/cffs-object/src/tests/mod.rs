@@ -12,6 +12,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 
 use crate::{Collection, Error, Location, LogDevice, OpenOptions, Requests};
 
+mod ahead;
 mod cache;
 mod collection;
 mod core_crash;

@@ -1,0 +1,124 @@
+//! Contents that set out ahead of their record, several objects at once.
+
+use std::sync::mpsc::{Receiver, Sender};
+use std::thread;
+use std::time::Instant;
+
+use futures_util::{FutureExt, TryStreamExt};
+use object_store::path::Path;
+
+use super::paused::PausedStore;
+use super::*;
+
+const PART: usize = 8192;
+
+/// Each part that is written sets out, and the first one waits until it is let go.
+struct Held {
+    store: Arc<InMemory>,
+    device: Arc<LogDevice>,
+    let_go: Sender<()>,
+}
+
+impl Held {
+    fn new() -> Held {
+        let store = Arc::new(InMemory::new());
+        let (paused, reached, let_go): (_, Receiver<bool>, _) = PausedStore::new(store.clone());
+        let paused = Arc::new(paused);
+        let device = Arc::new(LogDevice::create(&at(paused.clone()), GEOMETRY).expect("made"));
+        device.keep_at_most(PART as u64);
+        paused.pause();
+        write(&*device, 0, &[1; PART]);
+        assert!(reached.recv().expect("it pauses"));
+        Held { store, device, let_go }
+    }
+
+    /// How many objects there are in a folder.
+    fn count(&self, folder: &str) -> usize {
+        let folder = Path::from(format!("bucket/volume/{folder}"));
+        let listed = self.store.list(Some(&folder)).try_collect::<Vec<_>>();
+        listed.now_or_never().expect("memory answers at once").expect("listed").len()
+    }
+
+    fn wait_for_contents(&self, count: usize) {
+        let began = Instant::now();
+        while self.count("data") < count {
+            assert!(began.elapsed() < Duration::from_secs(60), "{} objects", self.count("data"));
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Held {
+    /// Nor does a test that fails wait for ever.
+    fn drop(&mut self) {
+        let _ = self.let_go.send(());
+    }
+}
+
+/// What is read is what was written last, and a record comes after all that it places.
+#[test]
+fn contents_that_overtake_others() {
+    let held = Held::new();
+    let device = &held.device;
+    // Half of it is over what waits.
+    write(&**device, PART as u64 / 2, &[2; PART]);
+    held.wait_for_contents(1);
+    // What has arrived is noted when something sets out.
+    write(&**device, 8 * PART as u64, &[3; PART]);
+    held.wait_for_contents(2);
+    write(&**device, 9 * PART as u64, &[4; PART]);
+    let expected = [&[1; PART / 2][..], &[2; PART]].concat();
+    assert_eq!(read(&**device, 0, expected.len()), expected);
+
+    let records = held.count("log");
+    let syncing = thread::spawn({
+        let device = Arc::clone(device);
+        move || device.sync()
+    });
+    thread::sleep(Duration::from_millis(100));
+    assert!(!syncing.is_finished());
+    assert_eq!(held.count("log"), records);
+    assert_eq!(read(&**device, 0, expected.len()), expected);
+    held.let_go.send(()).expect("it waits");
+    syncing.join().expect("no panic").expect("synced");
+
+    assert_eq!(read(&**device, 0, expected.len()), expected);
+    let fresh = LogDevice::open(&in_memory(&held.store), READ_ONLY).expect("opened");
+    assert_eq!(read(&fresh, 0, expected.len()), expected);
+    assert_eq!(read(&fresh, 8 * PART as u64, 2 * PART), [[3; PART], [4; PART]].concat());
+}
+
+/// What memory keeps is bounded while an object does not arrive.
+#[test]
+fn few_contents_are_on_their_way() {
+    let held = Held::new();
+    let writing = thread::spawn({
+        let device = Arc::clone(&held.device);
+        move || (1..9).for_each(|part| write(&*device, part * PART as u64, &[part as u8; PART]))
+    });
+    held.wait_for_contents(4);
+    thread::sleep(Duration::from_millis(100));
+    assert!(!writing.is_finished());
+    assert_eq!(held.count("data"), 4);
+    held.let_go.send(()).expect("it waits");
+    writing.join().expect("no panic");
+    held.device.sync().expect("synced");
+    assert_eq!(held.count("data"), 9);
+}
+
+/// After contents that did not arrive nothing is acknowledged.
+#[test]
+fn contents_that_do_not_arrive() {
+    let store = Arc::new(FaultStore::new());
+    let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+    device.keep_at_most(PART as u64);
+    store.set_faults([Some(Fault::Forbidden)].into_iter());
+    let part = [IoSlice::new(&[1; PART])];
+    let error = device.write_at(0, &part).and_then(|()| device.sync()).expect_err("forbidden");
+    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+    device.sync().expect_err("that was the last");
+    assert_eq!(read(&device, 0, PART), [1; PART]);
+    drop(device);
+    let fresh = LogDevice::open(&at(store), READ_ONLY).expect("opened");
+    assert_eq!(read(&fresh, 0, PART), [0; PART]);
+}
