@@ -2,7 +2,7 @@
 # Requests to an object store, counted: C-FFS, JuiceFS, s3fs and rclone's mount, each on versitygw behind a
 # proxy that takes 30 ms for a request and 85 MB/s. Prints the table; fails where C-FFS misses a bar.
 #
-#   scripts/bench-objects.sh [--files N] [--json FILE]    (root; Debian; Go; 20 minutes and 10 GB below TMPDIR)
+#   scripts/bench-objects.sh [--files N] [--json FILE]    (root; Debian; Go; 20 minutes, 10 GB in TMPDIR)
 #
 # A million files are imported and scanned unless --files says otherwise; the others get a thousand.
 #
