@@ -7,7 +7,9 @@ use cffs::device::BlockDevice;
 use cffs::format::superblock::State;
 use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::mkfs::{self, MkfsOptions};
-use cffs::vfs::{OpenOptions, Volume, read_superblock};
+use cffs::tuning::BREAK_EVEN_BYTES;
+use cffs::units::InodeNo;
+use cffs::vfs::{AllocateMode, NewKind, OpenOptions, Volume, read_superblock};
 
 use super::ops::{self, Op, Promise};
 use super::random::Random;
@@ -18,6 +20,20 @@ pub const BLOCK_BYTES: usize = 4096;
 pub const UUID: [u8; 16] = [7; 16];
 /// One state in so many is crashed twice more while it recovers.
 const CRASH_AGAIN: u64 = 8;
+
+/// Added to a kind: files of several units that are moved together, and free space in runs that are too
+/// short for one, so that halves are moved.
+pub const SCATTERED: u64 = 32;
+/// What a unit has then: a request of the longest.
+pub const UNIT_BYTES_MAX: u64 = 16 * BLOCK_BYTES as u64;
+/// What the disk of such a volume streams in the time of an access, so that halves of units have no
+/// less than four blocks.
+const BREAK_EVEN_SCATTERED_BYTES: u64 = UNIT_BYTES_MAX / 4;
+/// The files, and what each has: they come to two units and more.
+const SCATTERED_FILES: u8 = 14;
+const SCATTERED_FILE_BYTES: usize = 9000;
+/// The blocks of each run of free space, and of what lies between two of them.
+const SCATTERED_RUN_BLOCKS: u64 = 11;
 
 /// What was tried.
 #[derive(Clone, Copy, Debug, Default)]
@@ -91,20 +107,51 @@ pub fn make(device: Arc<dyn BlockDevice>, kind: u64, log_bytes: u64) {
         ..MkfsOptions::default()
     };
     mkfs::make(&*device, &options).expect("mkfs");
-    let volume = open(device).expect("a new volume");
+    let volume = open(device, kind).expect("a new volume");
     for (serial, op) in ops::start().iter().enumerate() {
         op.apply(&volume, serial as u8);
+    }
+    if kind & SCATTERED != 0 {
+        scatter_files(&volume);
     }
     volume.close().expect("close");
 }
 
-pub fn open(device: Arc<dyn BlockDevice>) -> Result<Volume, String> {
+/// Makes files with gaps between them, and takes two of three runs of what is free then.
+fn scatter_files(volume: &Volume) {
+    let dir = ops::make(volume, InodeNo::ROOT, b"scattered", NewKind::Directory).expect("made");
+    let make = |name: String| ops::make(volume, dir, name.as_bytes(), NewKind::Regular);
+    // Beyond its end, so that nobody reads it.
+    let reserve = |file, blocks: u64| {
+        let bytes = blocks * BLOCK_BYTES as u64;
+        volume.allocate(file, 0, bytes, AllocateMode::ReserveKeepSize)
+    };
+    for number in 0..SCATTERED_FILES {
+        let file = make(format!("file {number}")).expect("made");
+        volume.write(file, 0, &[number; SCATTERED_FILE_BYTES]).expect("written");
+        volume.sync().expect("durable");
+        reserve(make(format!("gap {number}")).expect("made"), 1).expect("room");
+    }
+    let run = |number: &u64| reserve(make(format!("run {number}"))?, SCATTERED_RUN_BLOCKS).ok();
+    let runs = (0..).take_while(|number| run(number).is_some()).count() as u64;
+    assert!(runs > 8, "{runs} runs of free space");
+    for number in (0..runs).step_by(3) {
+        volume.unlink(dir, format!("run {number}").as_bytes()).expect("removed");
+    }
+}
+
+/// Opens a volume of a kind.
+pub fn open(device: Arc<dyn BlockDevice>, kind: u64) -> Result<Volume, String> {
     // An fsync leaves behind whatever it may, what may be written early is, and what was freed is
     // discarded.
     let options = OpenOptions {
         cache_bytes: 1 << 20,
         fsync_leaves_bytes: 0,
         early_bytes: BLOCK_BYTES as u64,
+        break_even_bytes: match kind & SCATTERED {
+            0 => BREAK_EVEN_BYTES,
+            _ => BREAK_EVEN_SCATTERED_BYTES,
+        },
         discard: true,
         ..OpenOptions::default()
     };
@@ -147,6 +194,7 @@ fn check(device: &dyn BlockDevice, when: &str) -> Result<(), String> {
 /// The run of one workload.
 struct Run<'a, M> {
     medium: &'a M,
+    kind: u64,
     all: &'a [Op],
     random: Random,
     history: History,
@@ -162,9 +210,10 @@ pub fn run<M: Medium>(
     seed: u64,
 ) -> Result<Tried, String> {
     let (device, mut record) = medium.record(medium.start(kind))?;
-    let volume = open(device)?;
+    let volume = open(device, kind)?;
     let mut run = Run {
         medium,
+        kind,
         all,
         random: Random::new(seed),
         history: History::new(Tree::of(&volume)?),
@@ -220,7 +269,7 @@ impl<M: Medium> Run<'_, M> {
         let device = opener()?;
         recover(&device)?;
         check(&device, "after recovery")?;
-        let volume = open(device.clone())?;
+        let volume = open(device.clone(), self.kind)?;
         let found = Tree::of(&volume)?;
         self.history.refuse(&found)?;
         self.tried.moments += u64::from(self.history.is_moment(&found));
@@ -230,7 +279,7 @@ impl<M: Medium> Run<'_, M> {
         let going_on = Tree::of(&volume)?;
         volume.close().map_err(|error| format!("going on: {error}"))?;
         check(&device, "after going on")?;
-        let volume = open(opener()?)?;
+        let volume = open(opener()?, self.kind)?;
         if History::new(going_on).is_moment(&Tree::of(&volume)?) {
             Ok(())
         } else {

@@ -9,7 +9,7 @@ use cffs::format::{Layout, locator};
 use cffs::units::InodeNo;
 use cffs::vfs::{AllocateMode, NewKind, Volume, XattrMode, read_superblock};
 
-use crate::case::{self, BLOCK_BYTES, DEVICE_BYTES, Medium, Opener, Record};
+use crate::case::{self, BLOCK_BYTES, DEVICE_BYTES, Medium, Opener, Record, SCATTERED};
 use crate::explorer::KINDS;
 use crate::mutants::Mutant;
 use crate::ops;
@@ -44,8 +44,8 @@ pub struct Disks {
 /// What a crash leaves: of each disk an image.
 type Images = Vec<Image>;
 
-static STARTS: [OnceLock<Images>; (LOGGED_ELSEWHERE + KINDS) as usize] =
-    [const { OnceLock::new() }; (LOGGED_ELSEWHERE + KINDS) as usize];
+static STARTS: [OnceLock<Images>; (SCATTERED + LOGGED + KINDS) as usize] =
+    [const { OnceLock::new() }; (SCATTERED + LOGGED + KINDS) as usize];
 
 impl Medium for Disks {
     type Left = Images;
@@ -119,19 +119,19 @@ fn start(kind: u64) -> Images {
     let device = record::joined(each.collect());
     case::make(device.clone(), kind, if kind & LOGGED != 0 { log_bytes } else { 0 });
     if kind & IN_PIECES != 0 {
-        break_table(&device);
+        break_table(&device, kind);
         assert!(is_table_in_pieces(&*device), "kind {kind}");
     }
     disks.iter().map(|disk| disk.snapshot()).collect()
 }
 
 /// Leaves free space in single blocks, and has each mount fill a block of the table.
-fn break_table(device: &Arc<dyn BlockDevice>) {
-    scatter_free_space(&case::open(device.clone()).expect("a volume"));
+fn break_table(device: &Arc<dyn BlockDevice>, kind: u64) {
+    scatter_free_space(&case::open(device.clone(), kind).expect("a volume"));
     let per_block = u64::from(locator::entries_per_block(BLOCK_BYTES as u32));
     let mut made = Vec::new();
     for piece in 0..PIECES {
-        let volume = case::open(device.clone()).expect("a volume");
+        let volume = case::open(device.clone(), kind).expect("a volume");
         volume.set_xattr(InodeNo::ROOT, ops::XATTR, &[7; 3400], XattrMode::Any).expect("set");
         let make =
             |dir, name: &str, kind| ops::make(&volume, dir, name.as_bytes(), kind).expect("made");
@@ -147,7 +147,7 @@ fn break_table(device: &Arc<dyn BlockDevice>) {
         }
         volume.close().expect("close");
     }
-    let volume = case::open(device.clone()).expect("a volume");
+    let volume = case::open(device.clone(), kind).expect("a volume");
     // Of each directory as many.
     let spare = (volume.stat_fs().inodes - INODES_LEFT) as usize;
     let all = made.len();

@@ -15,6 +15,8 @@ pub const KINDS: u64 = 4;
 /// calls are about, or one of a new file, which leaves behind what the first call wrote. Last, both
 /// calls stand before such an fsync.
 pub const BETWEEN: u64 = 5;
+/// Stands there where files are moved after each of the two calls.
+pub const MOVED: u64 = BETWEEN;
 /// Failures after which no more are looked for.
 const FAILURES_MAX: usize = 20;
 /// Each seed begins so many workloads after the one before it.
@@ -97,6 +99,7 @@ impl Workload {
                     1 => (vec![Op::Sync], vec![]),
                     2 => (vec![Op::Fsync("d/f")], vec![]),
                     3 => (other.to_vec(), vec![]),
+                    MOVED => (vec![Op::Regroup], vec![Op::Regroup]),
                     _ => (vec![], other.to_vec()),
                 };
                 [vec![first], between, vec![second], after, vec![Op::Sync]].concat()

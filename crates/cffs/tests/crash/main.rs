@@ -30,10 +30,10 @@ mod record;
 mod states;
 mod tree;
 
-use case::Tried;
+use case::{Medium, SCATTERED, Tried, UNIT_BYTES_MAX};
 use cffs::vfs::RenameMode;
 use disks::{Disks, IN_PIECES, LOGGED, LOGGED_ELSEWHERE};
-use explorer::{BETWEEN, Explorer, KINDS, Workload, number};
+use explorer::{BETWEEN, Explorer, KINDS, MOVED, Workload, number};
 use mutants::Mutant;
 use ops::Op;
 use record::{HOME, LOG};
@@ -44,6 +44,8 @@ const STATES: u64 = 200_000;
 const LOGGED_STATES: u64 = 50_000;
 /// States of volumes with a log on another disk.
 const LOGGED_ELSEWHERE_STATES: u64 = 20_000;
+/// States of pairs after each of which files are moved.
+const MOVED_STATES: u64 = 10_000;
 /// Workloads in which a mutant must be caught.
 const MUTANT_WORKLOADS: usize = 400;
 /// Workloads in which a harmless one must not be.
@@ -235,7 +237,7 @@ fn files_that_are_moved_are_there_after_any_crash() {
     use Op::*;
     let explorer = explorer();
     let mut tried = Tried::default();
-    for kind in [0, 3, LOGGED] {
+    for kind in [0, 3, LOGGED, SCATTERED] {
         for calls in [
             vec![Regroup],
             vec![Write("g", 0, 5000), Regroup, Regroup, Sync],
@@ -251,6 +253,48 @@ fn files_that_are_moved_are_there_after_any_crash() {
     }
     println!("{tried:?}");
     assert!(tried.states > 1000);
+    explorer.explore(nth_moved, MOVED_STATES);
+}
+
+/// Pairs of calls after each of which all files are moved: on volumes on which one unit has them all, and on
+/// those on which they move in several, and in halves of these; with and without a log.
+fn nth_moved(nth: u64, calls: u64) -> Workload {
+    let bases = [0, SCATTERED, LOGGED, SCATTERED + LOGGED];
+    let base = bases[(nth / KINDS % bases.len() as u64) as usize];
+    match Workload::nth_pair(nth, calls).of_kinds_from(base) {
+        Workload::Pair { kind, first, second, .. } => {
+            Workload::Pair { kind, first, between: MOVED, second }
+        }
+        long => long,
+    }
+}
+
+/// Of what is moved on a scattered volume, no unit has room as a whole.
+#[test]
+fn scattered_files_are_moved_in_halves() {
+    let disks = Disks::default();
+    let device = disks.put(disks.start(SCATTERED))().expect("put");
+    let volume = case::open(device, SCATTERED).expect("opened");
+    let moved = ops::regroup(&volume).expect("regrouped");
+    volume.close().expect("closed");
+    println!("{moved:?}");
+    assert_eq!(moved.without_room, 0, "{moved:?}");
+    assert!(moved.moved_bytes > 3 * UNIT_BYTES_MAX / 2, "{moved:?}");
+    assert!(moved.accesses_after > moved.moved_bytes.div_ceil(UNIT_BYTES_MAX) + 1, "{moved:?}");
+}
+
+/// Where files are moved and nothing else is done, it is what moving needs that is missed.
+#[test]
+fn every_part_of_moving_is_missed() {
+    for mutant in mutants::OF_MOVING {
+        let explorer = explorer_of(mutant);
+        let is_caught = |kind: &u64| explorer.run_calls(*kind, &[Op::Regroup]).is_err();
+        for mut kinds in [0..KINDS, SCATTERED..SCATTERED + KINDS] {
+            let caught = kinds.find(is_caught);
+            println!("{mutant:?} was caught on a volume of kind {caught:?}");
+            assert!(caught.is_some(), "{mutant:?} is not missed");
+        }
+    }
 }
 
 /// Every barrier that an epoch has, the sync at its end, every phase, every linktag and every kind of

@@ -41,6 +41,8 @@ pub enum Mutant {
     NoLog,
     /// The busy log is in motion with the changes that it lists.
     LateLog,
+    /// Of the contents that the first phase writes, each other block is in motion with what leads to it.
+    LateHalf,
     /// The busy log has no records of this kind.
     NoRecord(Kind),
     /// Each sector of the busy log is the end of what an epoch lists.
@@ -84,7 +86,7 @@ impl Kind {
 /// Every part of an epoch that keeps a promise. Not among them is the tag *replaced* in directories:
 /// the tag of the move beside it decides already, and a file that never was on the device has no
 /// promise.
-pub const ALL: [Mutant; 30] = [
+pub const ALL: [Mutant; 31] = [
     Mutant::NoSync,
     Mutant::NoSyncBeforeSuperblock,
     Mutant::NoBarrier(0),
@@ -104,6 +106,7 @@ pub const ALL: [Mutant; 30] = [
     Mutant::NoTag { kind: LinkTagKind::Replaced, external: true },
     Mutant::NoLog,
     Mutant::LateLog,
+    Mutant::LateHalf,
     Mutant::NoRecord(Kind::Directory),
     Mutant::NoRecord(Kind::Table),
     Mutant::NoRecord(Kind::External),
@@ -114,6 +117,18 @@ pub const ALL: [Mutant; 30] = [
     Mutant::NoRecord(Kind::Settling),
     Mutant::NoRecord(Kind::End),
     Mutant::EarlyEnd,
+    Mutant::EarlyDiscard,
+];
+
+/// What moving files needs: that the old places are kept until the new ones are durable, that contents
+/// are there before what leads to them, all of them, and that recovery learns what was freed and taken.
+pub const OF_MOVING: [Mutant; 7] = [
+    Mutant::NoBarrier(0),
+    Mutant::NoPhase(0),
+    Mutant::Late(0),
+    Mutant::LateHalf,
+    Mutant::NoRecord(Kind::Group),
+    Mutant::NoRecord(Kind::Freed),
     Mutant::EarlyDiscard,
 ];
 
@@ -192,7 +207,10 @@ impl Mutant {
                     phases[number + 1].extend(next_end);
                 }
                 Mutant::NoDeferral => skip_what_comes_again(&mut phases),
-                Mutant::LateLog => delay_log(&mut phases),
+                Mutant::LateLog => delay(&mut phases, |_, block| is_log(block)),
+                Mutant::LateHalf => delay(&mut phases, |at, block| {
+                    at / BLOCK_BYTES as u64 % 2 == 1 && !is_log(block)
+                }),
                 _ => {}
             }
             phases.concat()
@@ -230,9 +248,17 @@ fn blocks(offset: u64, data: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     (offset..).step_by(BLOCK_BYTES).zip(data.chunks(BLOCK_BYTES))
 }
 
-/// Writes the busy log in the second phase instead of the first.
-fn delay_log(phases: &mut [Vec<Event>]) {
+/// Whether a block has sectors of the busy log.
+fn is_log(block: &[u8]) -> bool {
     let checksum = Checksum::new(&UUID);
+    [512, BLOCK_BYTES].into_iter().any(|sector_bytes| {
+        let first = block.get(..sector_bytes);
+        first.is_some_and(|first| busy_log::position_of(first, checksum).is_some())
+    })
+}
+
+/// Writes such blocks of the first phase in the second instead.
+fn delay(phases: &mut [Vec<Event>], is_late: impl Fn(u64, &[u8]) -> bool) {
     let mut delayed = Vec::new();
     let mut kept = Vec::new();
     for event in phases[0].drain(..) {
@@ -241,12 +267,8 @@ fn delay_log(phases: &mut [Vec<Event>]) {
             continue;
         };
         for (offset, block) in blocks(offset, &data) {
-            let is_log = [512, BLOCK_BYTES].into_iter().any(|sector_bytes| {
-                let first = block.get(..sector_bytes);
-                first.is_some_and(|first| busy_log::position_of(first, checksum).is_some())
-            });
             let event = Event::Write { offset, data: block.to_vec() };
-            if is_log { delayed.push(event) } else { kept.push(event) }
+            if is_late(offset, block) { delayed.push(event) } else { kept.push(event) }
         }
     }
     phases[0] = kept;

@@ -224,9 +224,7 @@ impl Op {
                 volume.write_early().expect("written");
             }
             Op::Regroup => {
-                let all = RegroupOptions { gain: 0, ..RegroupOptions::default() };
-                let go_on = &mut |_: &RegroupProgress| ControlFlow::Continue(());
-                volume.regroup(Scattered::Tree(InodeNo::ROOT), &all, go_on).ok()?;
+                regroup(volume)?;
                 return Some(Promise::Everything);
             }
             Op::CleanPoint => {
@@ -236,6 +234,13 @@ impl Op {
         }
         Some(Promise::Nothing)
     }
+}
+
+/// Moves all files that can be moved.
+pub fn regroup(volume: &Volume) -> Option<RegroupProgress> {
+    let all = RegroupOptions { gain: 0, ..RegroupOptions::default() };
+    let go_on = &mut |_: &RegroupProgress| ControlFlow::Continue(());
+    volume.regroup(Scattered::Tree(InodeNo::ROOT), &all, go_on).ok()
 }
 
 fn set(volume: &Volume, path: Path, changes: SetAttr) -> Option<()> {
