@@ -202,9 +202,15 @@ impl Volume {
     }
 
     /// The contents of a file.
-    fn read<'py>(&self, py: Python<'py>, path: VolumePath) -> PyResult<Bound<'py, PyBytes>> {
-        let contents = self.call(py, &path, || self.files().read(&path))?;
-        Ok(PyBytes::new(py, &contents))
+    fn read(&self, py: Python<'_>, path: VolumePath) -> PyResult<Py<PyAny>> {
+        let (file, size) = self.call(py, &path, || {
+            let file = self.files().open(&path)?;
+            let size = file.node().attr()?.size;
+            Ok((file, size))
+        })?;
+        let mut contents = Contents::new(py, size)?;
+        let filled = self.call(py, &path, move || contents.fill(&file).map(|()| contents))?;
+        Ok(filled.finish(py))
     }
 
     /// Make a file with these contents, or give them to the one that is there.

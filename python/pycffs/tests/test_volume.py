@@ -303,8 +303,8 @@ class Contents(WithVolume):
             self.assertTrue(found == list(contents.values()) * 20, f"other bytes, by {threads} threads")
 
     def test_a_file_that_changes_meanwhile_is_read_as_it_was_at_one_time(self):
-        """A batch has files that another thread makes longer and shorter: each comes as it was after one of
-        the writes, or empty, as it is before a write; never with other bytes at its end."""
+        """Another thread makes files longer and shorter: each comes, in a batch and alone, as it was after
+        one of the writes, or empty, as it is before a write; never with other bytes at its end."""
         sizes = [1, 3_000, 70_000, 400_000, 900_000]
         contents = {bytes([number + 1]) * size for number, size in enumerate(sizes)} | {b""}
         paths, ended = [f"/{number}" for number in range(8)], threading.Event()
@@ -325,7 +325,8 @@ class Contents(WithVolume):
             until = time.monotonic() + 30
             while len(seen) < len(contents) and time.monotonic() < until:
                 for threads in (1, 3) * 20:
-                    for found in self.volume.read_many(paths * 3, threads=threads):
+                    one_by_one = map(self.volume.read, paths)
+                    for found in [*self.volume.read_many(paths * 3, threads=threads), *one_by_one]:
                         self.assertTrue(found in contents, f"{len(found)} bytes, {found[-1:]} at the end")
                         seen.add(found)
         finally:
