@@ -220,8 +220,8 @@ fn an_idle_follower_asks_once_in_each_interval() {
     };
     let (began, before) = (SystemTime::now(), counts());
     wait_for("requests", || counts()[0] >= before[0] + 3);
-    let intervals = began.elapsed().expect("time goes on").as_secs();
     let after = counts();
+    let intervals = began.elapsed().expect("time goes on").as_secs();
     assert!(after[0] - before[0] <= intervals + 2, "{before:?} {after:?} in {intervals} s");
     assert_eq!(after[1..], before[1..]);
     two.umount();

@@ -65,11 +65,7 @@ fn info(scratch: &Scratch) -> serde_json::Value {
 fn kill_server(scratch: &Scratch) {
     let pid = info(scratch)["server"]["pid"].to_string();
     succeed(Command::new("kill").args(["-9", &pid]));
-    let begun = Instant::now();
-    while Path::new("/proc").join(&pid).exists() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "the server is still there");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    harness::wait_for(|| !Path::new("/proc").join(&pid).exists());
 }
 
 #[test]

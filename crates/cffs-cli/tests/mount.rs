@@ -334,7 +334,11 @@ fn a_scrub_ends_when_it_is_told_to_and_when_the_volume_is_unmounted() {
         let mut command = scratch.cffs(["scrub", "--json", "--rate", "1"]);
         let scrub = command.arg(&dir).stdout(Stdio::piped()).stderr(Stdio::piped());
         let scrub = scrub.spawn().expect("it starts");
-        std::thread::sleep(Duration::from_millis(300));
+        harness::wait_for(|| {
+            let mut status = [0; 4096];
+            let len = rustix::fs::getxattr(&dir, "system.cffs.scrub", &mut status).expect("read");
+            String::from_utf8_lossy(&status[..len]).contains("running")
+        });
         match end {
             "stop" => drop(succeed(scratch.cffs(["scrub", "--stop"]).arg(&dir))),
             _ => scratch.umount(),
@@ -406,7 +410,7 @@ fn a_server_that_was_killed_is_recovered_from_by_the_next_mount() {
         if error.kind() != std::io::ErrorKind::NotFound {
             break;
         }
-        assert!(begun.elapsed() < Duration::from_secs(10), "the server is still there");
+        assert!(begun.elapsed() < harness::PATIENCE, "the server is still there");
         std::thread::sleep(Duration::from_millis(20));
     }
     let said = fail(1, scratch.cffs(["umount"]).arg(&dir));
@@ -429,11 +433,7 @@ fn a_signal_ends_the_server_and_completes_the_image() {
     let info = succeed(scratch.cffs(["info", "--json"]).arg(scratch.mountpoint()));
     let info: serde_json::Value = serde_json::from_str(&info).expect("it is JSON");
     succeed(Command::new("kill").arg(info["server"]["pid"].to_string()));
-    let begun = Instant::now();
-    while scratch.is_mounted() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "still mounted");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    harness::wait_for(|| !scratch.is_mounted());
     assert_eq!(succeed(scratch.cffs(["cat"]).arg(scratch.image()).arg("f")), "kept");
 }
 

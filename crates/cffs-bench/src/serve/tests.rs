@@ -54,17 +54,25 @@ fn concurrent_requests_share_the_device_and_none_is_forgotten() {
 #[test]
 fn lateness_does_not_add_up() {
     // 300 requests in a queue of 16: the quota alone decides, however late each thread wakes.
-    let pacer = Pacer::new(Profile::Net500, 1 << 30, Stroke::Whole);
-    let started = Instant::now();
-    std::thread::scope(|scope| {
-        for thread in 0..16u64 {
-            let pacer = &pacer;
-            scope.spawn(move || (0..19).for_each(|i| pacer.perform(read((thread + i * 16) << 12))));
-        }
-    });
     let ideal = Duration::from_millis(16 * 19 * 2);
-    let elapsed = started.elapsed();
-    assert!(elapsed >= ideal && elapsed < ideal * 2, "{elapsed:?}");
+    let run = || {
+        let pacer = Pacer::new(Profile::Net500, 1 << 30, Stroke::Whole);
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            for thread in 0..16u64 {
+                let pacer = &pacer;
+                let work = move |i: u64| pacer.perform(read((thread + i * 16) << 12));
+                scope.spawn(move || (0..19).for_each(work));
+            }
+        });
+        started.elapsed()
+    };
+    // On a machine with other work, threads may not get to run at all for a while.
+    let is_in_time = |elapsed: &Duration| {
+        assert!(*elapsed >= ideal, "{elapsed:?}");
+        *elapsed < ideal * 2
+    };
+    assert!((0..10).map(|_| run()).any(|elapsed| is_in_time(&elapsed)), "it was late ten times");
 }
 
 #[test]
@@ -76,7 +84,8 @@ fn a_device_can_be_exchanged_and_goes_on_counting() {
     for i in 0..1000 {
         pacer.perform(read(i << 19));
     }
-    assert!(started.elapsed() < Duration::from_secs(1), "a device without delays was slow");
+    // With them, it would be 8 s.
+    assert!(started.elapsed() < Duration::from_secs(4), "a device without delays was slow");
     assert_eq!((pacer.counters().reads, pacer.counters().seeks), (1001, 1));
     assert_eq!(pacer.profile(), Profile::None);
 }

@@ -148,7 +148,7 @@ pub fn can_mount() -> bool {
 }
 
 /// How long something may take that a test waits for.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits until it is so.
 pub fn wait_for(is_so: impl Fn() -> bool) {

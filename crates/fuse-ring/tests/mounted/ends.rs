@@ -6,6 +6,8 @@ use std::num::NonZeroUsize;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fuse_ring::protocol::{Attr, AttrReply, Context, Entry, FileHandle, NodeId};
@@ -60,26 +62,25 @@ fn force_ends_everything(setup: Setup) {
     let path = mounted.path.join("file");
     fs::write(&path, "contents").unwrap();
     let file = File::open(&path).unwrap();
+    let rounds = Arc::new(AtomicU64::new(0));
     let busy: Vec<_> = (0..4)
         .map(|thread| {
+            let rounds = rounds.clone();
             // By way of a descriptor, since a path leads below the mount once that is gone.
             let root = File::open(&mounted.path).unwrap();
             std::thread::spawn(move || {
                 let path = format!("/proc/self/fd/{}/{thread}", root.as_raw_fd());
-                for round in 0_u64.. {
-                    if fs::write(&path, [0; 5000]).and_then(|()| fs::remove_file(&path)).is_err() {
-                        return round;
-                    }
+                while fs::write(&path, [0; 5000]).and_then(|()| fs::remove_file(&path)).is_ok() {
+                    rounds.fetch_add(1, Ordering::Relaxed);
                 }
-                0
             })
         })
         .collect();
-    std::thread::sleep(Duration::from_millis(200));
+    eventually(|| rounds.load(Ordering::Relaxed) > 100);
     mounted.unmounter.unmount(Unmount::Force).unwrap();
     mounted.join().unwrap();
     assert_eq!(file.metadata().unwrap_err().raw_os_error(), Some(Errno::NOTCONN.raw_os_error()));
-    assert!(busy.into_iter().map(|thread| thread.join().unwrap()).sum::<u64>() > 0);
+    busy.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
 fn a_session_that_is_not_served_leaves_nothing(setup: Setup) {

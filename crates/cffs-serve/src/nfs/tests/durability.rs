@@ -193,7 +193,7 @@ fn flushes_of_16_commits(log_bytes: u64) -> usize {
             thread::sleep(Duration::from_millis(1));
         }
         // They have come to the server, and are about to wait.
-        thread::sleep(Duration::from_millis(50));
+        thread::sleep(Duration::from_millis(200));
         device.hold(false);
     });
     for (number, (client, commit)) in callers.iter_mut().enumerate() {
