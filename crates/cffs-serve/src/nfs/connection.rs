@@ -5,7 +5,9 @@
 //!     └───────── waits while the connection has too much under way ◀── permits come back ──┘
 //! ```
 //!
-//! So a peer that sends and does not read holds what its permits allow, and no worker.
+//! So a peer that sends and does not read holds what its permits allow, and no worker. A reply beside which
+//! no other call is under way waits for no thread: its worker sends as much of it as the peer has room for,
+//! and leaves the rest to the writer.
 
 use std::io::{self, BufReader, IoSlice, Read};
 use std::net::{Shutdown, TcpStream};
@@ -94,6 +96,11 @@ impl Permit {
         underway.total.0.fetch_add(bytes, Ordering::Relaxed);
         Permit { underway: Arc::clone(underway), bytes }
     }
+
+    /// Whether the connection has no other call under way.
+    fn is_alone(&self) -> bool {
+        self.underway.count.lock().0 == 1
+    }
 }
 
 impl Drop for Permit {
@@ -108,9 +115,59 @@ impl Drop for Permit {
 /// A reply to be written; without bytes, the end of the connection.
 pub(super) type Reply = (Option<Vec<u8>>, Permit);
 
+/// Where replies go.
+#[derive(Clone)]
+struct Replies {
+    output: Arc<Output>,
+    /// It ends when there is nobody left who could send.
+    writer: Sender<Reply>,
+}
+
+/// The way to the peer, for one thread at a time.
+struct Output {
+    stream: Arc<TcpStream>,
+    /// What was not sent of a reply, with which the next one that sends begins.
+    rest: Mutex<Vec<u8>>,
+}
+
+impl Replies {
+    /// Sends a reply, or has it sent.
+    fn send(&self, (reply, permit): Reply) {
+        let reply = match reply {
+            Some(bytes) if permit.is_alone() => match self.output.send_at_once(bytes) {
+                Ok(()) => return,
+                Err(left) => Some(left),
+            },
+            other => other,
+        };
+        // A writer that has given up lets the permit go.
+        let _ = self.writer.send((reply, permit));
+    }
+}
+
+impl Output {
+    /// Sends what the peer has room for, without waiting for anybody. What is left for the writer to send, it
+    /// returns; if that is a part of the reply, nothing, and the writer finds it.
+    fn send_at_once(&self, bytes: Vec<u8>) -> Result<(), Vec<u8>> {
+        let Some(mut rest) = self.rest.try_lock().filter(|rest| rest.is_empty()) else {
+            return Err(bytes);
+        };
+        // The writer meets an error again.
+        let sent = send_pieces(&self.stream, &[IoSlice::new(&bytes)]).unwrap_or(0);
+        match sent {
+            0 => Err(bytes),
+            sent if sent == bytes.len() => Ok(()),
+            sent => {
+                rest.extend_from_slice(&bytes[sent..]);
+                Err(Vec::new())
+            }
+        }
+    }
+}
+
 /// Serves a connection until it ends, or no further call is to be taken.
 pub(super) fn serve(
-    stream: &TcpStream,
+    stream: &Arc<TcpStream>,
     service: &Arc<Service>,
     pool: &Pool,
     total: &Arc<Total>,
@@ -119,9 +176,11 @@ pub(super) fn serve(
     let Ok(address) = stream.peer_addr() else { return };
     let ip = address.ip().to_canonical();
     let peer = Peer::new(ip, address.port());
-    let (replies, to_write) = mpsc::channel();
+    let (writer, to_write) = mpsc::channel();
+    let output = Arc::new(Output { stream: Arc::clone(stream), rest: Mutex::default() });
+    let replies = Replies { output: Arc::clone(&output), writer };
     thread::scope(|scope| {
-        scope.spawn(|| write_replies(stream, to_write));
+        scope.spawn(|| write_replies(&output, to_write));
         let underway = Arc::new(Underway::new(total));
         let calls = TimedStream { stream, until: Instant::now(), stop: Some(stop) };
         match read_calls(calls, service, pool, &peer, &underway, replies) {
@@ -151,7 +210,7 @@ fn read_calls(
     pool: &Pool,
     peer: &Peer,
     underway: &Arc<Underway>,
-    replies: Sender<Reply>,
+    replies: Replies,
 ) -> Result<(), record::RecordError> {
     let mut reader = BufReader::with_capacity(READ_AHEAD_BYTES, calls);
     loop {
@@ -172,8 +231,7 @@ fn read_calls(
         let (service, peer, replies) = (Arc::clone(service), peer.clone(), replies.clone());
         let job: Job = Box::new(move || {
             let reply = service.answer(&peer, &message);
-            // A writer that has given up lets the permit go.
-            let _ = replies.send((reply, permit));
+            replies.send((reply, permit));
         });
         if !pool.run(job) {
             return Ok(());
@@ -181,7 +239,7 @@ fn read_calls(
     }
 }
 
-fn write_replies(stream: &TcpStream, replies: Receiver<Reply>) {
+fn write_replies(Output { stream, rest }: &Output, replies: Receiver<Reply>) {
     let written = (|| {
         while let Ok(first) = replies.recv() {
             let mut batch = vec![first];
@@ -194,11 +252,14 @@ fn write_replies(stream: &TcpStream, replies: Receiver<Reply>) {
                 bytes += len(&next);
                 batch.push(next);
             }
+            let mut rest = rest.lock();
+            let whole = batch.iter().map_while(|(reply, _)| reply.as_deref());
             let mut pieces: Vec<IoSlice<'_>> =
-                batch.iter().map_while(|(reply, _)| Some(IoSlice::new(reply.as_ref()?))).collect();
-            let is_whole = pieces.len() == batch.len();
+                std::iter::once(&rest[..]).chain(whole).map(IoSlice::new).collect();
+            let is_whole = pieces.len() == 1 + batch.len();
             let until = Instant::now() + RECORD_TIME;
             TimedStream { stream, until, stop: None }.write_pieces(&mut pieces)?;
+            rest.clear();
             if !is_whole {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "not a call"));
             }
@@ -235,13 +296,20 @@ impl Read for TimedStream<'_> {
     }
 }
 
+/// Sends as many bytes as the peer has room for, and says how many. There are no more pieces than a
+/// connection has calls under way and one, which is less than the kernel takes.
+fn send_pieces(stream: &TcpStream, pieces: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    sendmsg(stream, pieces, &mut SendAncillaryBuffer::default(), flags)
+}
+
 impl TimedStream<'_> {
     /// Sends all pieces. Where the peer has room for them, that takes one call of the system.
     fn write_pieces(&self, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
+        // The first may be empty.
+        IoSlice::advance_slices(&mut pieces, 0);
         while !pieces.is_empty() {
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            // There are no more than a connection has calls under way, which is less than the kernel takes.
-            match sendmsg(self.stream, pieces, &mut SendAncillaryBuffer::default(), flags) {
+            match send_pieces(self.stream, pieces) {
                 Ok(sent) => IoSlice::advance_slices(&mut pieces, sent),
                 Err(Errno::AGAIN) => self.wait_for_room()?,
                 Err(Errno::INTR) => {}

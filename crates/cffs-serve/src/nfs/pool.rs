@@ -5,7 +5,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+#[cfg(test)]
+mod tests;
 
 /// A call to be carried out.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
@@ -16,7 +19,9 @@ pub(super) struct Pool {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What is to be done. Each job wakes one thread that has nothing to do, if there is one, and no other.
+/// What is to be done. One idle thread is on its way to it at a time: it wakes the next one when it has taken
+/// a job and there are more. So quick calls that come together are done by few threads, and those that wait
+/// for the device by as many as there are.
 #[derive(Default)]
 struct Queue {
     jobs: Mutex<Jobs>,
@@ -26,8 +31,21 @@ struct Queue {
 #[derive(Default)]
 struct Jobs {
     waiting: VecDeque<Job>,
+    /// Threads that have nothing to do, with the one that was woken.
+    idle: usize,
+    /// One was woken, and has not looked yet.
+    is_waking: bool,
     /// No more will come.
     has_ended: bool,
+}
+
+impl Jobs {
+    /// Whether another thread is to be woken.
+    fn wakes_another(&mut self) -> bool {
+        let wakes = !self.waiting.is_empty() && self.idle > 0 && !self.is_waking;
+        self.is_waking |= wakes;
+        wakes
+    }
 }
 
 impl Pool {
@@ -55,8 +73,7 @@ impl Pool {
             return false;
         }
         jobs.waiting.push_back(job);
-        drop(jobs);
-        self.queue.changed.notify_one();
+        self.queue.go_on(jobs);
         true
     }
 
@@ -81,7 +98,22 @@ impl Queue {
 
     fn next(&self) -> Option<Job> {
         let mut jobs = self.jobs.lock();
-        self.changed.wait_while(&mut jobs, |jobs| jobs.waiting.is_empty() && !jobs.has_ended);
-        jobs.waiting.pop_front()
+        while jobs.waiting.is_empty() && !jobs.has_ended {
+            jobs.idle += 1;
+            self.changed.wait(&mut jobs);
+            jobs.idle -= 1;
+            jobs.is_waking = false;
+        }
+        let job = jobs.waiting.pop_front();
+        self.go_on(jobs);
+        job
+    }
+
+    fn go_on(&self, mut jobs: MutexGuard<'_, Jobs>) {
+        let wakes = jobs.wakes_another();
+        drop(jobs);
+        if wakes {
+            self.changed.notify_one();
+        }
     }
 }

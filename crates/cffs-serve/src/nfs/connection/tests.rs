@@ -69,3 +69,49 @@ fn a_reply_that_is_taken_slowly_is_given_up() {
     peer.shutdown(Shutdown::Both).expect("shut down");
     reading.join().expect("it ends with the connection");
 }
+
+/// The way of replies to a peer, with the writer's end of it.
+fn way_to(stream: TcpStream) -> (Replies, Arc<Underway>, Receiver<Reply>) {
+    let output = Arc::new(Output { stream: Arc::new(stream), rest: Mutex::default() });
+    let (writer, to_write) = mpsc::channel();
+    (Replies { output, writer }, Arc::new(Underway::new(&Arc::default())), to_write)
+}
+
+#[test]
+fn a_worker_sends_a_reply_itself_where_no_other_call_is_under_way() {
+    let (stream, mut peer) = pair();
+    peer.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
+    let (replies, underway, to_write) = way_to(stream);
+    replies.send((Some(b"alone".to_vec()), Permit::take(&underway, 5)));
+    let mut reply = [0; 5];
+    peer.read_exact(&mut reply).expect("sent, though no writer runs");
+    assert_eq!((&reply, underway.count.lock().0), (b"alone", 0));
+
+    let _other = Permit::take(&underway, 1);
+    replies.send((Some(b"beside".to_vec()), Permit::take(&underway, 6)));
+    let (reply, _permit) =
+        to_write.try_recv().expect("left to the writer, for others to go with it");
+    assert_eq!(reply.as_deref(), Some(&b"beside"[..]));
+}
+
+#[test]
+fn what_a_peer_has_no_room_for_holds_no_worker_and_goes_before_the_next_reply() {
+    let (stream, mut peer) = pair();
+    let (replies, underway, to_write) = way_to(stream);
+    let long: Vec<u8> = (0..64 << 20).map(|i: u32| (i % 251) as u8).collect();
+    // Nobody reads, and this returns.
+    replies.send((Some(long.clone()), Permit::take(&underway, long.len())));
+    let output = Arc::clone(&replies.output);
+    assert!(!output.rest.lock().is_empty(), "a part of it was sent");
+    assert_eq!(underway.count.lock().0, 1, "it counts until the peer has it");
+    replies.send((Some(b"next".to_vec()), Permit::take(&underway, 4)));
+    drop(replies);
+    thread::scope(|scope| {
+        scope.spawn(|| write_replies(&output, to_write));
+        let mut all = vec![0; long.len() + 4];
+        peer.read_exact(&mut all).expect("all of it came");
+        let (first, next) = all.split_at(long.len());
+        assert!(first == long && next == b"next", "in order");
+    });
+    assert_eq!(underway.count.lock().0, 0);
+}
