@@ -64,3 +64,26 @@ fn directories_of_which_little_is_written_anew_have_a_place_each() {
     write(&volume, tree.iter().map(|files| &files[0]));
     assert_eq!(places(&volume, tree.iter().map(|files| &files[0])), DIRECTORIES);
 }
+
+/// What an fsync asks for is little, and the next one finds the hole that it leaves: no run is set aside for
+/// it.
+#[test]
+fn what_is_made_durable_again_lies_side_by_side_and_leaves_its_hole_to_the_next() {
+    let (volume, tree) = tree();
+    let again = |i: usize| {
+        for files in &tree {
+            volume.write(files[i], 0, &[8; FILE_BYTES]).expect("written");
+            volume.sync_file(files[i], false).expect("durable");
+        }
+        places(&volume, tree.iter().map(|files| &files[i]))
+    };
+    let before: Vec<_> = tree.iter().map(|files| run(&volume, files[0])).collect();
+    assert_eq!(again(0), 1, "the first ones lie side by side");
+    assert_eq!(again(1), DIRECTORIES, "the next ones each in its directory");
+    let after: Vec<_> = tree.iter().map(|files| run(&volume, files[1])).collect();
+    assert_eq!(before, after);
+}
+
+fn run(volume: &Volume, file: InodeNo) -> FragRun {
+    volume.explain(file).expect("placed").pieces[0].run
+}

@@ -4,6 +4,7 @@ use super::trees::Tree;
 use super::*;
 use crate::disk::Nanos;
 
+mod made_durable;
 mod regrouping;
 
 fn plan(files: u64) -> LibraryPlan {

@@ -12,7 +12,8 @@
 //! 2. the reservation of its key: a run that was set aside when the key outgrew its place;
 //! 3. a new reservation, if the key has grown, 16 times as long as the last, right after it or near it;
 //!    otherwise, or if its last files lie at the end of that, the *stream*, a reservation of all keys
-//!    together at the hot spot, so that what is made in one go lies in one piece;
+//!    together at the hot spot, so that what is made in one go lies in one piece; there, too, what an fsync
+//!    asks for, if it replaces as much, and the key has no reservation;
 //! 4. anywhere: reservations give back half of what they have left, again and again, and files may
 //!    come in pieces.
 //!

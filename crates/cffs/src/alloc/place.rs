@@ -35,6 +35,9 @@ pub struct Request {
     pub goal: Option<FragNo>,
     /// Whether files of the owner were placed in an earlier epoch: it is settled then.
     pub grown: bool,
+    /// Whether it needs no room for others after it: the file gives back as much as it takes, which is a hole
+    /// for the next one as soon as the epoch is on the device.
+    pub replaces: bool,
     /// For sectors: how many fragments to set aside for their file where it has none left.
     pub room: u32,
 }
@@ -118,7 +121,8 @@ impl Allocator {
         {
             return Ok(Some(run));
         }
-        if request.grown && self.ends_in_stream(state, own) {
+        let needs_no_room = request.replaces && !state.reservations.contains_key(&own);
+        if request.grown && (needs_no_room || self.ends_in_stream(state, own)) {
             let run = self.take_from_stream(state, request.len)?;
             if let (Some(run), Some(territory)) = (run, state.territories.get_mut(&request.owner)) {
                 self.add_to(territory, run);

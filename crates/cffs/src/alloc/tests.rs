@@ -64,7 +64,15 @@ fn volume_with(size_bytes: u64, options: &MkfsOptions) -> (Allocator, Superblock
 
 /// A small file of a key.
 fn small(key: u64, len: u32, grown: bool) -> Request {
-    Request { kind: Kind::Small, owner: Owner::Key(Key(key)), len, goal: None, grown, room: 0 }
+    Request {
+        kind: Kind::Small,
+        owner: Owner::Key(Key(key)),
+        len,
+        goal: None,
+        grown,
+        replaces: false,
+        room: 0,
+    }
 }
 
 fn place(allocator: &Allocator, kind: Kind, len: u32) -> Result<FragRun> {
@@ -341,6 +349,30 @@ fn a_directory_that_is_being_filled_goes_on_in_the_stream() {
     }
     let other = place_reserved(&allocator, 10, 16);
     assert_ne!(other.start, last.end(), "one that lies elsewhere has a reservation of its own");
+}
+
+#[test]
+fn what_replaces_other_files_goes_with_the_stream_until_they_are_gone() {
+    let (allocator, _) = volume(64 << 20);
+    let segment = u64::from(allocator.layout.segment_fragments());
+    let own = place(&allocator, Kind::Small, 4).unwrap();
+    // The stream goes on elsewhere, so that the key does not end in it.
+    let mut last = own;
+    while last.start.0 / segment == own.start.0 / segment {
+        last = allocator.place(&small(10, 4, false)).unwrap();
+    }
+    allocator.settle(Owner::Key(Key(9)), &[own.start.0 / segment]);
+    let again = Request { replaces: true, ..small(9, 4, true) };
+    let run = allocator.place(&again).unwrap();
+    assert_eq!(run.start, last.end(), "a run of its own would be mostly empty");
+    allocator.free(own);
+    allocator.epoch_started();
+    allocator.epoch_done().unwrap();
+    assert_eq!(allocator.place(&again).unwrap(), own, "there is a hole now");
+    // Where the key has room of its own, it is used.
+    allocator.place(&small(10, 4, false)).unwrap();
+    let grown = place_reserved(&allocator, 9, 64);
+    assert_eq!(allocator.place(&Request { len: 64, ..again }).unwrap().start, grown.end());
 }
 
 #[test]

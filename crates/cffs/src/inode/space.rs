@@ -162,7 +162,8 @@ impl Store {
                 Mapping::Hole(len) => {
                     let goal = map.last_before(at).map(|before| before.run().end());
                     let len = len.min(range.end.0 - at.0).min(1 << 20) as u32;
-                    let request = Request { kind, owner, len, goal, grown: false, room: 0 };
+                    let request =
+                        Request { kind, owner, len, goal, grown: false, replaces: false, room: 0 };
                     let run = self.alloc.place(&request)?;
                     map.insert(at, run, true);
                     new.push(at..at.plus(run.len.into()));

@@ -30,6 +30,9 @@ pub struct Neighbours {
     pub owner: Owner,
     /// Whether files of the owner were placed in an earlier epoch; the allocator knows them then.
     pub grown: bool,
+    /// Whether an fsync asks for the epoch: it has few files, and the next one finds the holes that they
+    /// leave.
+    pub asked: bool,
 }
 
 impl Store {
@@ -98,9 +101,14 @@ impl Store {
                 None => checksum::contents(sum, &vec![0; len]),
             };
         }
+        let mapped = file
+            .inode
+            .map()
+            .map_or(0, |map| map.iter().map(|extent| u64::from(extent.len)).sum::<u64>());
+        let replaces = neighbours.asked && mapped >= self.layout.fragments_for(size);
         self.free_mapped(file, FileFrag::ALL);
         for run in self.dirty_runs(file) {
-            self.place_run(file, run, Kind::Small, neighbours, writes)?;
+            self.place_run(file, run, Kind::Small, neighbours, replaces, writes)?;
         }
         file.inode.content_checksum = (file.inode.file_type == FileType::Regular).then_some(sum);
         file.verified.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -138,6 +146,7 @@ impl Store {
         run: Range<u64>,
         kind: Kind,
         neighbours: Neighbours,
+        replaces: bool,
         writes: &mut WriteSet,
     ) -> Result<()> {
         let mut at = run.start;
@@ -150,6 +159,7 @@ impl Store {
                 len,
                 goal: before.map(|before| before.run().end()),
                 grown: neighbours.grown,
+                replaces,
                 room: 0,
             })?;
             if let Some(map) = file.inode.map_mut() {
@@ -213,7 +223,7 @@ impl Store {
         }
         for run in unplaced {
             let kind = self.kind_of(file.inode.size);
-            self.place_run(file, run, kind, neighbours, writes)?;
+            self.place_run(file, run, kind, neighbours, false, writes)?;
         }
         Ok(())
     }
@@ -279,6 +289,7 @@ impl Store {
                 len: fragments,
                 goal,
                 grown: false,
+                replaces: false,
                 room: u32::try_from(room).unwrap_or(u32::MAX),
             })?;
             if let Some(map) = file.inode.map_mut() {
@@ -397,7 +408,15 @@ impl Store {
         let block = self.layout.block_fragments();
         let owner = Owner::Key(file.inode.placement_key());
         let place = |kind, len| {
-            self.alloc.place(&Request { kind, owner, len, goal: None, grown: false, room: 0 })
+            self.alloc.place(&Request {
+                kind,
+                owner,
+                len,
+                goal: None,
+                grown: false,
+                replaces: false,
+                room: 0,
+            })
         };
         match place(Kind::Small, len) {
             Ok(run) if run.len == len => return Ok(run),
@@ -461,6 +480,7 @@ impl TreeWriter for NodeWriter<'_> {
             len: self.store.layout.block_fragments(),
             goal: self.goal,
             grown: false,
+            replaces: false,
             room: 0,
         })?;
         Ok(self.store.layout.block_of(run.start))

@@ -94,13 +94,19 @@ pub(super) struct Placer<'a> {
     keys: HashMap<Key, KeyState>,
     hints: Hints,
     rewritten: Rewritten,
+    asked: bool,
 }
 
 impl<'a> Placer<'a> {
     /// A placer that continues where others in the same epoch ended, for files that give back what is
     /// `rewritten`.
     pub(super) fn new(store: &'a Store, hints: Hints, rewritten: Rewritten) -> Placer<'a> {
-        Placer { store, keys: HashMap::default(), hints, rewritten }
+        Placer { store, keys: HashMap::default(), hints, rewritten, asked: false }
+    }
+
+    /// The same for an epoch that an fsync asks for.
+    pub(super) fn asked(self, asked: bool) -> Placer<'a> {
+        Placer { asked, ..self }
     }
 
     /// The hints of all that was placed in the open epoch.
@@ -130,10 +136,11 @@ impl<'a> Placer<'a> {
         let rewritten = self.rewritten.get(&key).copied().unwrap_or(0);
         let find = || KeyState::find(self.store, own, parent, rewritten);
         let known = self.keys.entry(key).or_insert_with(find);
-        let neighbours = match urgent {
-            true => Neighbours { owner: Owner::Urgent, grown: false },
-            false => Neighbours { owner: Owner::Key(key), grown: known.grown },
+        let (owner, grown) = match urgent {
+            true => (Owner::Urgent, false),
+            false => (Owner::Key(key), known.grown),
         };
+        let neighbours = Neighbours { owner, grown, asked: self.asked };
         let alloc = &self.store.alloc;
         if neighbours.grown && fills_holes && !alloc.is_settled(neighbours.owner) {
             alloc.settle(neighbours.owner, known.segments(self.store));

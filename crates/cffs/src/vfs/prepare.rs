@@ -164,6 +164,9 @@ impl<'a> Preparation<'a> {
 
     /// The keys whose small files are urgent and lie side by side: somebody waits for the epoch, and the
     /// arm would have to go to each key's own place for a few blocks. Empty if there is but one.
+    ///
+    /// Where a log takes the epoch, nobody waits for that way, but for the log to be brought home: only what
+    /// would make many places of it is joined.
     fn joined_keys(&self) -> HashSet<Key> {
         let mut keys: HashMap<Key, u64> = HashMap::new();
         for vnode in self.batch.vnodes().filter(|_| self.choice.is_some()) {
@@ -174,10 +177,11 @@ impl<'a> Preparation<'a> {
                     file.pages.dirty_count() as u64;
             }
         }
-        let block_bytes = u64::from(self.store.layout.block_bytes);
-        keys.retain(|_, pages| {
-            (1..u64::from(self.store.layout.segment_bytes) / block_bytes).contains(pages)
-        });
+        let has_log = self.store.cache.device().atomic_bytes_max() > 0;
+        let part = if has_log { self.store.cache.tuning().placing.logged_part } else { 1 };
+        let layout = &self.store.layout;
+        let end = u64::from(layout.segment_bytes / layout.block_bytes) / part;
+        keys.retain(|_, pages| (1..end).contains(pages));
         if keys.len() > 1 { keys.into_keys().collect() } else { HashSet::new() }
     }
 
@@ -185,7 +189,8 @@ impl<'a> Preparation<'a> {
         let base = FileBlock(index::index_base(self.store.layout.block_bytes));
         let joined = self.joined_keys();
         let rewritten = rewritten(self.store, self.batch.vnodes());
-        let mut placer = Placer::new(self.store, std::mem::take(&mut self.hints), rewritten);
+        let hints = std::mem::take(&mut self.hints);
+        let mut placer = Placer::new(self.store, hints, rewritten).asked(self.choice.is_some());
         for vnode in self.batch.vnodes() {
             let mut file = Locked::new(vnode);
             let range = match page_kind(&file) {

@@ -424,7 +424,7 @@ impl Volume {
                 moved.files.push(file.inode.size);
                 let key = file.inode.placement_key();
                 let positions = file.pages.dirty_in(FileBlock::ALL).collect();
-                let neighbours = Neighbours { owner: Owner::Moved, grown: false };
+                let neighbours = Neighbours { owner: Owner::Moved, grown: false, asked: false };
                 let placed = store.place_file(&mut file, positions, neighbours, &mut writes, epoch);
                 drop(file);
                 let placed = placed.and_then(|placed| {
