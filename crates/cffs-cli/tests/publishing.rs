@@ -208,8 +208,8 @@ fn one_that_was_killed_goes_on() {
     // One that is being put has another name.
     let is_there = |name: &fs::DirEntry| !name.file_name().to_string_lossy().contains('#');
     let records = || fs::read_dir(&log).map_or(0, |all| all.flatten().filter(is_there).count());
-    let before = records();
     thread::sleep(Duration::from_secs(6));
+    let before = records();
     signal("-CONT");
     wait_for(|| records() > before);
     killed.kill().expect("killed");
