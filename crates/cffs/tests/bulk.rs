@@ -227,6 +227,58 @@ fn pieces_are_the_contents() {
     assert_eq!(volume.read_pieces(ino, 300_123, 1, &mut none).expect("read"), 0);
 }
 
+/// Contents of which each part differs from those beside it.
+fn uneven(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|at| (at / 512 * 37 + at + seed * 101) as u8).collect()
+}
+
+/// Long files, of which only some blocks are looked up at once, and short ones that share blocks come whole,
+/// each at its position, from the device and from memory; and what was written between two batches comes in
+/// the second.
+#[test]
+fn contents_come_whole_and_as_they_are() {
+    let device = Arc::new(TraceDevice::new(made(32 << 20)));
+    let lens = [131_072, 131_073, 400_123, 1, 1_023, 1_500, 2_500, 5_000, 140_000, 700];
+    let paths: Vec<String> = (0..lens.len()).map(|number| format!("/f{number}")).collect();
+    let write = |files: &Files, seed: usize| {
+        for (number, path) in paths.iter().enumerate() {
+            files.write(path, &uneven(lens[number], seed + number)).expect("written");
+        }
+    };
+    let check = |files: &Files, seed: usize, when: &str| {
+        let backwards: Vec<&String> = paths.iter().rev().collect();
+        for threads in [1, 3] {
+            let threads = NonZeroUsize::new(threads).expect("some");
+            files.read_many(&backwards, threads, |position, contents| {
+                let number = lens.len() - 1 - position;
+                let expected = uneven(lens[number], seed + number);
+                assert!(contents.expect("read") == expected, "{when}: {}", lens[number]);
+            });
+        }
+        for (number, path) in paths.iter().enumerate() {
+            let expected = uneven(lens[number], seed + number);
+            assert!(files.read(path).expect("read") == expected, "{when}: {path}");
+            let (at, len) = (lens[number] / 3, lens[number] / 2);
+            let mut part = vec![0; len];
+            files.open(path).and_then(|file| file.read_at(at as u64, &mut part)).expect("read");
+            assert!(part == expected[at..at + len], "{when}: {len} bytes at {at} of {path}");
+        }
+    };
+    let files = open(&device);
+    write(&files, 0);
+    check(&files, 0, "not yet on the device");
+    files.close().expect("closed");
+    let files = open(&device);
+    check(&files, 0, "from the device");
+    check(&files, 0, "from memory");
+    write(&files, 50);
+    check(&files, 50, "written anew");
+    files.volume().sync().expect("durable");
+    check(&files, 50, "written anew, and durable");
+    files.close().expect("closed");
+    check(&open(&device), 50, "after all");
+}
+
 fn made(bytes: u64) -> MemoryDevice {
     let device = MemoryDevice::new(bytes);
     cffs::mkfs::make(&device, &Default::default()).expect("a volume");

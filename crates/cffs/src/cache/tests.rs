@@ -460,3 +460,31 @@ fn the_front_end_learns_of_each_thread_that_waits_for_the_device() {
         cache.queue.done(2000, 2001);
     });
 }
+
+/// What is kept comes back if the cache has dropped it, but not as it was before somebody wrote it anew.
+#[test]
+fn what_is_kept_comes_back_unless_it_was_written_anew() {
+    let (_, cache) = cache_with(false, 64, None);
+    let mut kept = Kept::default();
+    for number in [10, 200, 300] {
+        check(&cache, number);
+        cache.keep(number..number + 1, &mut kept);
+    }
+    let mut writes = WriteSet::default();
+    let mut image = Block::zeroed(BLOCK as usize);
+    image[..8].copy_from_slice(&7_u64.to_le_bytes());
+    writes.put_block(Phase::New, BlockNo(200), Arc::new(image));
+    writes.commit(&cache).unwrap();
+    let is_there = |number| cache.resident(BlockNo(number));
+    // What others read takes their place.
+    [10, 200, 300].into_iter().for_each(|number| drop(cache.clean.remove(&BlockNo(number))));
+
+    cache.put_back(&kept);
+    let before = cache.stats().reads;
+    [10, 300].into_iter().for_each(|number| check(&cache, number));
+    assert_eq!(cache.stats().reads, before, "they have come back");
+    assert_eq!(cache.read(BlockNo(200)).unwrap()[..8], 7_u64.to_le_bytes(), "as it was before");
+
+    cache.let_go(kept);
+    assert!(![10, 200, 300].into_iter().any(is_there), "nobody will read them again");
+}
