@@ -12,7 +12,7 @@ use super::*;
 
 const PART: usize = 8192;
 
-/// Each part that is written sets out, and the first one waits until it is let go.
+/// Each part that is written sets out, and the one at the beginning waits until it is let go.
 struct Held {
     store: Arc<InMemory>,
     device: Arc<LogDevice>,
@@ -21,15 +21,23 @@ struct Held {
 
 impl Held {
     fn new() -> Held {
+        Held::after(&[])
+    }
+
+    /// The same after other parts have arrived.
+    fn after(others: &[u64]) -> Held {
         let store = Arc::new(InMemory::new());
         let (paused, reached, let_go): (_, Receiver<bool>, _) = PausedStore::new(store.clone());
         let paused = Arc::new(paused);
         let device = Arc::new(LogDevice::create(&at(paused.clone()), GEOMETRY).expect("made"));
         device.keep_at_most(PART as u64);
+        let held = Held { store, device, let_go };
+        others.iter().for_each(|part| write(&*held.device, part * PART as u64, &[9; PART]));
+        held.wait_for_contents(others.len());
         paused.pause();
-        write(&*device, 0, &[1; PART]);
+        write(&*held.device, 0, &[1; PART]);
         assert!(reached.recv().expect("it pauses"));
-        Held { store, device, let_go }
+        held
     }
 
     /// How many objects there are in a folder.
@@ -86,6 +94,20 @@ fn contents_that_overtake_others() {
     let fresh = LogDevice::open(&in_memory(&held.store), READ_ONLY).expect("opened");
     assert_eq!(read(&fresh, 0, expected.len()), expected);
     assert_eq!(read(&fresh, 8 * PART as u64, 2 * PART), [[3; PART], [4; PART]].concat());
+}
+
+/// What has arrived leaves memory, and not what set out after it.
+#[test]
+fn contents_that_are_on_their_way_while_others_arrive() {
+    let held = Held::after(&[5, 6]);
+    write(&*held.device, 8 * PART as u64, &[3; PART]);
+    assert_eq!(read(&*held.device, 0, PART), [1; PART]);
+    assert_eq!(read(&*held.device, 5 * PART as u64, 2 * PART), [9; 2 * PART]);
+    assert_eq!(read(&*held.device, 8 * PART as u64, PART), [3; PART]);
+    held.let_go.send(()).expect("it waits");
+    held.device.sync().expect("synced");
+    let fresh = LogDevice::open(&in_memory(&held.store), READ_ONLY).expect("opened");
+    assert_eq!(read(&fresh, 0, PART), [1; PART]);
 }
 
 /// What memory keeps is bounded while an object does not arrive.
