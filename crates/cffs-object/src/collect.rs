@@ -27,6 +27,11 @@ const SMALL_COUNT_MIN: usize = 16;
 pub const DEAD_BYTES_MIN: u64 = 8 << 20;
 /// The ranges that are compared for that, and written anew at once.
 pub const WINDOW_BYTES: u64 = PENDING_BYTES_MAX;
+/// What lies so near on the device is mostly read together.
+pub const NEAR_BYTES: u64 = 1 << 20;
+/// It may lie in so many objects, each of which takes a request. That is half of what go out at once, and few
+/// enough for an opening.
+const NEAR_OBJECTS_MAX: usize = 8;
 
 /// When dead objects are deleted.
 #[derive(Clone, Copy, Debug)]
@@ -186,4 +191,24 @@ pub fn crowded(extents: &Extents<Place>, excess: usize) -> Vec<(u64, u64)> {
     }
     chosen.sort_unstable();
     chosen
+}
+
+/// The beginning of the device, as far as it lies in too many objects, as a range to be written anew. A piece
+/// that goes on behind it stays whole, since it may be a directory that comes in one request.
+pub fn scattered_beginning(extents: &Extents<Place>) -> Option<(u64, u64)> {
+    let stored = |offset, len| {
+        let there = extents.within(offset, len).into_iter();
+        there.filter_map(|(start, len, place)| match place {
+            Place::Stored(object, _) => Some((start, start + len, object)),
+            Place::Zeros => None,
+        })
+    };
+    let is_scattered = |window: &u64| {
+        let objects = stored(window * NEAR_BYTES, NEAR_BYTES).map(|(_, _, object)| object);
+        objects.collect::<HashSet<_>>().len() > NEAR_OBJECTS_MAX
+    };
+    let windows = (0..WINDOW_BYTES / NEAR_BYTES).take_while(is_scattered).count() as u64;
+    let end = windows * NEAR_BYTES;
+    let goes_on = stored(0, end + NEAR_BYTES).find(|(start, to, _)| *start < end && *to > end);
+    (end > 0).then(|| (0, goes_on.map_or(end, |(start, _, _)| start)))
 }

@@ -146,6 +146,12 @@ impl State {
         self.pending_bytes >= self.pending_bytes_max
     }
 
+    /// Whether there is anything that no record has.
+    pub fn has_uncommitted(&self) -> bool {
+        let has_any = !self.staged.is_empty() || self.in_memory().any(|layer| !layer.is_empty());
+        has_any || self.is_resized
+    }
+
     /// Has what is pending be in flight with a record; what that changes beside what its contents, which
     /// come back as well, are placed at in it. `None` if it would change nothing.
     pub fn send(&mut self, record: Object) -> Option<(Extents<Place>, Vec<u8>)> {

@@ -61,6 +61,8 @@ pub struct Writer {
     data_count: u64,
     /// Those of them that are on their way, the oldest first. A record waits for all.
     ahead: VecDeque<JoinHandle<Result<(), Error>>>,
+    /// Whether one of its records has changed anything.
+    has_written: bool,
     records_since_map: u64,
     bytes_since_map: u64,
     bytes_since_mark: u64,
@@ -170,6 +172,7 @@ impl Claimed {
             checksum,
             data_count: 0,
             ahead: VecDeque::new(),
+            has_written: false,
             records_since_map: records,
             bytes_since_map: 0,
             bytes_since_mark: 0,
@@ -233,10 +236,11 @@ impl Writer {
         if let Some(sweeping) = self.sweeping.take() {
             self.swept(sweeping);
         }
-        self.drain()?;
         self.wait_for_ahead(0)?;
+        self.gather()?;
+        self.drain()?;
         self.append(Kind::Release, Extents::default(), Vec::new())?;
-        if self.bytes_since_map > 0 || self.records_since_map > RECORDS_PER_MAP {
+        if self.has_written || self.records_since_map > RECORDS_PER_MAP {
             self.write_map_of(Kind::Release)?;
         }
         Ok(())
@@ -300,6 +304,7 @@ impl Writer {
         self.checksum = checksum;
         self.records_since_map += 1;
         if kind == Kind::Epoch {
+            self.has_written = true;
             self.count(len);
             self.state.write().commit(&record);
             // A superblock that was written is read soon.
@@ -425,6 +430,17 @@ impl Writer {
             Ok(Err(error)) => tracing::warn!(%error, "dead objects were not all deleted"),
             Err(_) => tracing::warn!("dead objects were not all deleted"),
         }
+    }
+
+    /// Writes the beginning of the device as one if it lies in many objects, for whoever opens the volume
+    /// next.
+    fn gather(&mut self) -> Result<(), Error> {
+        if self.has_written && !self.state.read().has_uncommitted() {
+            self.plan =
+                collect::scattered_beginning(&self.state.read().committed).into_iter().collect();
+            self.write_anew()?;
+        }
+        Ok(())
     }
 
     /// Writes the next ranges of the plan anew, as a record like any other; whether there were any.

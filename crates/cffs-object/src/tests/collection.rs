@@ -3,10 +3,13 @@
 use object_store::throttle::{ThrottleConfig, ThrottledStore};
 
 use super::*;
-use crate::collect::{self, DEAD_BYTES_MIN, WINDOW_BYTES, crowded};
+use crate::collect::{
+    self, DEAD_BYTES_MIN, NEAR_BYTES, WINDOW_BYTES, crowded, scattered_beginning,
+};
 use crate::extents::Extents;
 use crate::format::{Object, Place, Record};
 use crate::history::History;
+use crate::versions;
 
 const AT_ONCE: OpenOptions = OpenOptions {
     read_only: false,
@@ -148,6 +151,73 @@ fn a_crash_amid_collection_loses_nothing() {
     }
 }
 
+/// A release gathers the beginning of the device. The machine may stop before and after each of its PUTs; what was
+/// synced is there, and so is a version from before, also when what is dead was deleted.
+#[test]
+fn a_crash_amid_a_release_loses_nothing() {
+    let store = Arc::new(FaultStore::new());
+    let location = at(store.clone());
+    let device = LogDevice::create(&location, GEOMETRY).expect("made");
+    let model = MemoryDevice::new(SIZE_BYTES);
+    churn(&device, &model, &mut Numbers(8), 60);
+    let version = Location::new("test", store.clone(), "bucket/volume@kept");
+    versions::create(&version).expect("kept");
+    let kept = read(&device, 0, 8 << 20);
+    churn(&device, &model, &mut Numbers(9), 60);
+    let scattered_bytes = bytes_in(&*store);
+    store.keep_images();
+    device.release().expect("released");
+    let images = store.images();
+    assert_eq!(
+        images.len(),
+        5,
+        "before and after what is gathered, the release, the map, the hint"
+    );
+    for (state, image) in images.iter().enumerate() {
+        for options in [READ_ONLY, TAKE_OVER] {
+            let crashed = LogDevice::open(&in_memory(image), options).expect("opened");
+            assert!(same(&crashed, &model), "state {state}");
+        }
+    }
+    assert!(bytes_in(&*store) < scattered_bytes + WINDOW_BYTES);
+    let device = LogDevice::open(&location, AT_ONCE).expect("opened");
+    device.collect().expect("collected");
+    assert!(same(&device, &model));
+    let version = LogDevice::open(&version, READ_ONLY).expect("opened");
+    assert!(read(&version, 0, 8 << 20) == kept);
+}
+
+/// After a change that no sync has committed a release writes nothing of the volume.
+#[test]
+fn a_release_gives_up_what_was_not_synced() {
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+    let model = MemoryDevice::new(SIZE_BYTES);
+    churn(&device, &model, &mut Numbers(8), 60);
+    write(&device, 0, &[99; 4096]);
+    let before = device.requests().puts;
+    device.release().expect("released");
+    assert_eq!(device.requests().puts - before, 3, "the release, the map and the hint");
+    let device = LogDevice::open(&at(store), READ_ONLY).expect("opened");
+    assert!(same(&device, &model));
+}
+
+/// A writer that was taken over gathers nothing.
+#[test]
+fn a_release_that_comes_too_late_changes_nothing() {
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let first = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+    let model = MemoryDevice::new(SIZE_BYTES);
+    churn(&first, &model, &mut Numbers(8), 60);
+    let second = LogDevice::open(&at(store.clone()), TAKE_OVER).expect("taken over");
+    churn(&second, &model, &mut Numbers(9), 10);
+    let before = objects(&*store);
+    let error = first.release().expect_err("fenced").to_string();
+    assert!(error.contains("another program took the volume over"), "{error}");
+    assert_eq!(objects(&*store), before);
+    assert!(same(&second, &model));
+}
+
 /// The map stays small also where every other block is rewritten.
 #[test]
 fn the_map_is_bounded() {
@@ -253,4 +323,27 @@ fn the_ranges_with_the_most_extents_are_chosen() {
     }
     assert_eq!(crowded(&extents, 50), [(0, WINDOW_BYTES)]);
     assert_eq!(crowded(&extents, 101).len(), 2);
+}
+
+#[test]
+fn a_beginning_is_gathered_as_far_as_it_lies_in_many_objects() {
+    let mut extents = Extents::default();
+    let place = |number| Place::Stored(Object::record(number), 0);
+    for number in 0..8 {
+        extents.insert(number * 8192, 4096, place(number));
+        extents.insert(number * 8192 + 4096, 4096, Place::Stored(Object::record(number), 4096));
+    }
+    extents.insert(NEAR_BYTES / 2, 4096, Place::Zeros);
+    for number in 8..50 {
+        extents.insert(NEAR_BYTES + number * 8192, 4096, place(number));
+    }
+    assert_eq!(scattered_beginning(&extents), None, "the first MiB takes eight requests");
+    extents.insert(NEAR_BYTES / 2, 4096, place(50));
+    assert_eq!(scattered_beginning(&extents), Some((0, 2 * NEAR_BYTES)));
+    extents.insert(2 * NEAR_BYTES - 4096, 8192, place(51));
+    assert_eq!(scattered_beginning(&extents), Some((0, 2 * NEAR_BYTES - 4096)), "it stays whole");
+    for number in 0..4096 {
+        extents.insert(number * 8192, 4096, place(number));
+    }
+    assert_eq!(scattered_beginning(&extents), Some((0, WINDOW_BYTES)));
 }
