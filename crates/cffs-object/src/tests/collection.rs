@@ -151,8 +151,8 @@ fn a_crash_amid_collection_loses_nothing() {
     }
 }
 
-/// A release gathers the beginning of the device. The machine may stop before and after each of its PUTs; what was
-/// synced is there, and so is a version from before, also when what is dead was deleted.
+/// A release gathers the beginning of the device. The machine may stop before and after each of its PUTs;
+/// what was synced is there, and so is a version from before, also when what is dead was deleted.
 #[test]
 fn a_crash_amid_a_release_loses_nothing() {
     let store = Arc::new(FaultStore::new());
