@@ -78,14 +78,14 @@ pub struct Mkfs {
     /// What a mount does when it meets damage, unless -o errors= says otherwise.
     #[arg(long, value_enum, default_value_t = Errors::Default)]
     errors: Errors,
-    /// The size of the stable log, for instance 64M, or none. With a log an fsync takes one write and
+    /// The size of the stable log, for instance 60M, or none. With a log an fsync takes one write and
     /// one flush of the device, and not two or more; programs older than the log cannot use the volume.
     /// By default a disk that turns, as the kernel says, has one of 60 MiB, or a 64th of a volume below
     /// 3.75 GiB; images, disks that do not turn, and volumes below 512 MiB have none.
     #[arg(long, value_name = "SIZE|none", value_parser = size::parse_or_none)]
     log: Option<u64>,
     /// Put the stable log on a device of its own, or in a file, which is made where there is none: 64M of it,
-    /// unless --log says otherwise. Without it the volume alone does not have what was made durable.
+    /// unless --log says otherwise. Until it is unmounted, the volume is complete only together with the log.
     #[arg(long, value_name = "DEVICE")]
     log_device: Option<PathBuf>,
     /// Overwrite what is there.

@@ -31,8 +31,9 @@ Examples:
   cffs path tree.cffs 4711
   cffs path /srv/tree 4711 4712      while it is mounted")]
 pub struct Path {
-    /// An image, a device, or the directory that a volume is mounted on.
-    #[arg(value_name = "IMAGE|DEVICE|DIR")]
+    /// An image, a device, the URL of a volume in an object store, or the directory that a volume is mounted
+    /// on.
+    #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     target: PathBuf,
     /// The numbers of the inodes.
     #[arg(value_name = "INODE", required = true, value_parser = clap::value_parser!(u64).range(1..))]

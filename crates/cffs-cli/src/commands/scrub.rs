@@ -35,8 +35,8 @@ Examples:
   cffs scrub --stop mnt            end it
   cffs scrub --rate 0 tree.cffs    verify an image as fast as it can be read")]
 pub struct Scrub {
-    /// A directory of a mounted volume, an image, or a device.
-    #[arg(value_name = "DIR|IMAGE|DEVICE")]
+    /// A directory of a mounted volume, an image, a device, or the URL of a volume in an object store.
+    #[arg(value_name = "DIR|IMAGE|DEVICE|URL")]
     target: PathBuf,
     /// How much to read per second; 0 for no limit.
     #[arg(long, value_name = "SIZE", default_value = "50M", value_parser = size::parse)]

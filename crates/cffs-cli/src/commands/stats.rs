@@ -51,7 +51,7 @@ Calls of NFS clients are counted under nfs, by procedure.
 
 Requests to the object store that the volume lies in are counted under store, since the mount, by
 what a store charges for: each try, and each page of a listing. cache_hits and cache_misses count
-chunks, up to 1 MiB each, that a cache on a local disk had and did not have (cffs mount --cache);
+chunks, up to 256 KiB each, that a cache on a local disk had and did not have (cffs mount --cache);
 cache_read_bytes and cache_written_bytes what was read of it and added to it. usd is what requests
 cost there. The file of prices has dollars for 1,000 requests of a kind, and for 10^9 bytes; what it
 leaves out is that of Amazon S3 Standard in us-east-1, within the region, by public pages of

@@ -36,7 +36,7 @@ Examples:
   cffs tune --label photos tree.cffs
   cffs tune --uuid random copy.cffs      give a copied image an identity of its own
   cffs tune --reserve 5% /dev/sdb1       keep a twentieth of the space for root
-  cffs tune --log 64M /dev/sdb1          an fsync takes one write and one flush from now on
+  cffs tune --log 60M /dev/sdb1          an fsync takes one write and one flush from now on
   cffs tune --errors remount-ro mnt")]
 pub struct Tune {
     /// An image, a device, or a directory on a mounted volume.

@@ -45,8 +45,8 @@ pub struct Tar {
     /// With --extract: leave owners and groups out, and rights that files have through them.
     #[arg(long, requires = "extract")]
     no_owner: bool,
-    /// The image or the device.
-    #[arg(value_name = "IMAGE|DEVICE")]
+    /// The image or the device, or the URL of a volume in an object store.
+    #[arg(value_name = "IMAGE|DEVICE|URL")]
     image: PathBuf,
     /// The directory or file within the volume.
     #[arg(default_value = "/")]
