@@ -18,17 +18,17 @@ use crate::output::note;
 /// Options of commands that serve a volume.
 #[derive(Debug, Default, Args)]
 pub struct WebOptions {
-    /// Serve a page there, to watch and run the volume by: of this machine alone, unless with a
-    /// certificate. Prints its addresses, with a token that lets run, and with one that lets look.
+    /// Serve a web page at this address, to watch and manage the volume; for this machine only, unless with a
+    /// certificate. Prints the page's address with a token for full control, and with one for viewing.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub web: Option<SocketAddr>,
-    /// Take the page's tokens from this file, which is made if there is none, and print none.
+    /// Read the page's tokens from this file, which is created if it does not exist, and do not print them.
     #[arg(long, value_name = "FILE", requires = "web")]
     web_token: Option<PathBuf>,
-    /// A certificate and its key, in the form PEM, for the page.
+    /// A certificate and its key for the page, in PEM format.
     #[arg(long, value_name = "FILE", requires = "web")]
     web_cert: Option<PathBuf>,
-    /// A name by which browsers may call the page's server, beside localhost and addresses.
+    /// A host name under which browsers may reach the page, besides localhost and addresses.
     #[arg(long, value_name = "NAME", requires = "web")]
     web_name: Vec<String>,
 }

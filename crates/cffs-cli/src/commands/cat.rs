@@ -26,7 +26,7 @@ const SMALL_BYTES: u64 = 256 << 10;
 /// Print files of an image, without mounting it
 ///
 /// Files are printed one after the other, in the order in which they are named. With --files-from they are
-/// read in the order in which they lie, a thousand ahead, which for a long list is many times as fast.
+/// read in device order, a thousand ahead, which for a long list is many times as fast.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -34,10 +34,10 @@ Examples:
   cffs ls -R tree.cffs /logs | grep 2026-11 | cffs cat --files-from - tree.cffs | wc -l
   find . -name '*.txt' -print0 | cffs cat --null --files-from - tree.cffs")]
 pub struct Cat {
-    /// Print the files that are named in this file, a line each, too; - for standard input.
+    /// Also print the files named in this file, one per line; - for standard input.
     #[arg(long, value_name = "FILE")]
     files_from: Option<PathBuf>,
-    /// Names in --files-from end with a zero byte, and not with a line.
+    /// Names in --files-from end with a zero byte instead of a newline.
     #[arg(short = '0', long, requires = "files_from")]
     null: bool,
     /// The image or the device, or the URL of a volume in an object store.

@@ -11,9 +11,9 @@ use super::snapshot::place;
 
 /// Make a volume in an object store that begins as a version of another
 ///
-/// It takes four requests, whatever the size: the clone reads what it shares with its origin where that
-/// is, and writes what it changes to its own place. Both go their own way. What they share is kept until
-/// the clone's objects and the version are removed.
+/// It takes four requests, whatever the size: the clone reads shared data from the objects of its origin, and
+/// writes changes to its own place. Changes to one do not affect the other. Shared data is kept until the
+/// clone's objects and the version are removed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -11,8 +11,8 @@ use crate::output::{self, say};
 
 /// Show where a file on a mounted volume lies, and what a cold read of it costs
 ///
-/// Prints where name, inode and data lie, which segment they belong to, and how many requests a read
-/// takes when nothing of them is cached.
+/// Prints where name, inode and data are stored, which segment they belong to, and how many requests a read
+/// takes when none of them is cached.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  cffs explain mnt/src/main.rs")]
 pub struct Explain {

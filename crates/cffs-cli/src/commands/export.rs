@@ -13,8 +13,8 @@ use crate::image;
 
 /// Copy a tree out of an image, without mounting it
 ///
-/// The counterpart of import. For others than root, who cannot give files away, --no-owner makes
-/// all files theirs.
+/// The counterpart of import. Users other than root, who cannot give files away, use --no-owner to own all
+/// files themselves.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -26,7 +26,7 @@ pub struct Export {
     image: PathBuf,
     /// The file or directory within the volume.
     source: OsString,
-    /// Where to.
+    /// The destination.
     target: PathBuf,
     #[command(flatten)]
     how: CopyFlags,

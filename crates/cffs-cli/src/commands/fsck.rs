@@ -33,9 +33,9 @@ const LOSSES_SHOWN_MAX: usize = 1000;
 
 /// Check a volume and repair it
 ///
-/// Without -p or -y nothing is changed. Ends with 0 if there is no problem, 1 if all were
-/// repaired, 4 if some were not, 8 if the check could not be made, 16 for wrong usage. Each kind
-/// of problem has a code, explained in docs/FSCK.md.
+/// Without -p or -y nothing is changed. Exits with 0 if there is no problem, 1 if all were repaired, 4 if
+/// some were not, 8 if the check could not be made, 16 for wrong usage. Each kind of problem has a code,
+/// explained in docs/FSCK.md.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -52,38 +52,37 @@ pub struct Fsck {
     /// Change nothing.
     #[arg(short, group = "repair")]
     no: bool,
-    /// Repair what a crash leaves behind; with other damage, nothing.
+    /// Repair what a crash leaves behind; if there is other damage, change nothing.
     #[arg(short, visible_short_alias = 'a', group = "repair")]
     preen: bool,
     /// Repair everything.
     #[arg(short, group = "repair")]
     yes: bool,
-    /// Check the whole volume, even if it was left clean or its busy log lists what was in motion at a
-    /// crash.
+    /// Check the whole volume, even if it was left clean, or the busy log lists what a crash interrupted.
     #[arg(short, long)]
     force: bool,
     /// Read the contents of small files, too, and check their checksums.
     #[arg(long)]
     contents: bool,
-    /// Check a mounted volume, a directory of which is given: changes nothing. Calls that make
-    /// changes durable wait until it has finished.
+    /// Check a mounted volume, given by one of its directories, and change nothing. Calls that make changes
+    /// durable wait until the check has finished.
     #[arg(long, conflicts_with_all = ["repair", "salvage"])]
     online: bool,
-    /// Search the whole device for directories that nothing leads to; deleted ones are found, too.
+    /// Search the whole device for directories that nothing refers to; finds deleted ones, too.
     #[arg(long, conflicts_with = "preen")]
     salvage: bool,
-    /// Check and repair it though it is marked as in use by another host, or by a process that no lock
-    /// shows, and take the mark away. Only if that is certainly gone.
+    /// Check and repair the volume even if it is marked as in use by another host, or by a process without a
+    /// lock, and remove the mark. Only if that is certainly gone.
     #[arg(long, requires = "repair", conflicts_with = "no")]
     take_over: bool,
-    /// The device or file that has the stable log of the volume, if none is found that has.
+    /// The device or file with the stable log of the volume, if it is not found by itself.
     #[arg(long, value_name = "DEVICE", conflicts_with = "online")]
     log_device: Option<PathBuf>,
-    /// Check the volume without its stable log, which lies on another device and is lost. What only the log
-    /// had is lost, too; with -y it counts no more from then on, even if it turns up again.
+    /// Check the volume without its stable log, which was on another device and is lost. Changes that only
+    /// the log had are lost, too; after -y the log is ignored, even if it turns up again.
     #[arg(long, conflicts_with_all = ["log_device", "preen", "online"])]
     without_log: bool,
-    /// Show progress with --json, too. Nothing is shown where standard error is no terminal.
+    /// Show progress even with --json. Nothing is shown if standard error is not a terminal.
     #[arg(long)]
     progress: bool,
     /// Accepted, for fsck(8): progress shows by itself.

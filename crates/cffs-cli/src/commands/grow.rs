@@ -15,10 +15,10 @@ use crate::{image, mounts, size};
 
 /// Make a volume larger
 ///
-/// Without a size the volume takes all of its device or image file. With one an image file is extended
-/// first, sparsely; a device has to be made larger before, by the tool for that (lvextend,
-/// losetup -c). A mounted volume is grown by its server and can be used meanwhile. If it is cut short, the
-/// volume has its old size or its new one. Volumes do not shrink.
+/// Without a size, the volume grows to the size of its device or image file. With a size, an image file is
+/// extended first, sparsely; a device has to be made larger beforehand (lvextend, losetup -c). A mounted
+/// volume is grown by its server and can be used meanwhile. If this is interrupted, the volume has its old
+/// size or its new one. Volumes cannot be shrunk.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -29,7 +29,7 @@ pub struct Grow {
     /// An image, a device, or a directory on a mounted volume.
     #[arg(value_name = "IMAGE|DEVICE|DIR")]
     target: PathBuf,
-    /// The size that the volume is to have, or, after a +, by how much it is to grow.
+    /// The new size, or, after a +, the increase.
     #[arg(value_name = "SIZE", value_parser = parse)]
     size: Option<NewSize>,
     /// Print nothing but errors.

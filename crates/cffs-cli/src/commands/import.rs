@@ -19,9 +19,8 @@ use crate::{image, progress, size};
 
 /// Copy a tree into an image, without mounting it
 ///
-/// Copies owners, modes, times, extended attributes and ACLs, hard links and holes, by several
-/// threads. What is in SOURCE comes into TARGET, which is made if it is missing; other files there
-/// stay.
+/// Copies owners, modes, times, extended attributes and ACLs, hard links and holes, with several threads. The
+/// contents of SOURCE are copied into TARGET, which is created if it does not exist; other files there stay.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -35,11 +34,11 @@ pub struct Import {
     image: PathBuf,
     /// The file or directory to copy.
     source: PathBuf,
-    /// Where to, within the volume.
+    /// The destination within the volume.
     #[arg(default_value = "/")]
     target: OsString,
-    /// Change nothing: print what would be copied, what could not be and why, and the space it takes.
-    /// Ends with 1 if something could not be copied or would not fit.
+    /// Change nothing: print what would be copied, what could not be copied and why, and the space needed.
+    /// Exits with 1 if something could not be copied or would not fit.
     #[arg(short = 'n', long)]
     dry_run: bool,
     #[command(flatten)]

@@ -18,7 +18,7 @@ use crate::{image, output};
 
 /// List names in an image, without mounting it
 ///
-/// Names come in the order in which they were made, which is the order in which they lie.
+/// Names are listed in the order of their creation, which is their order on the device.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -37,7 +37,7 @@ pub struct Ls {
     /// Show inode numbers.
     #[arg(short)]
     inode: bool,
-    /// List what is below directories, too, with paths.
+    /// Also list everything below directories, with paths.
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Show a directory itself and not what is in it.

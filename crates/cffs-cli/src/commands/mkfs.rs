@@ -27,9 +27,9 @@ pub const STORE_SECTOR_BYTES: u32 = 4096;
 
 /// Make a volume in an image file or on a block device
 ///
-/// An image is made where there is none. It is a sparse file: it takes space only as the volume
-/// fills. Only the superblock, its copies and the first cylinder group are written, so this takes
-/// the same time for any size.
+/// If the image does not exist, it is created, as a sparse file: it takes space only as the volume fills.
+/// Only the superblock, its copies and the first cylinder group are written, so this takes the same time for
+/// any size.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -37,12 +37,12 @@ Examples:
   cffs mkfs -L photos --reserve 5% /dev/sdb1
   cffs mkfs --size 1T s3://bucket/tree
   cffs mkfs --size 1G --features ^embed,^inline --policy none plain.cffs
-      conventional allocation, to compare with")]
+      conventional allocation, for comparison")]
 pub struct Mkfs {
     /// The image or the device, or a place in an object store: s3://bucket/prefix, file:///directory.
     #[arg(value_name = "IMAGE|DEVICE|URL")]
     target: PathBuf,
-    /// The size of the image, for instance 4G; needed where there is none yet.
+    /// The size of the image, for instance 4G; needed if it does not exist yet.
     #[arg(short, long, value_parser = size::parse)]
     size: Option<u64>,
     /// The volume's name, at most 64 bytes.
@@ -57,13 +57,13 @@ pub struct Mkfs {
     /// Bytes per fragment, the unit of allocation: from 512 to the block size.
     #[arg(long, value_name = "SIZE", default_value = "1k", value_parser = size::parse_u32)]
     fragment_size: u32,
-    /// Bytes per segment, in which neighbours lie together: from the block size to 16M.
+    /// Bytes per segment, in which neighbours are stored together: from the block size to 16M.
     #[arg(long, value_name = "SIZE", default_value = "64k", value_parser = size::parse_u32)]
     segment_size: u32,
-    /// Bytes that the device writes atomically: from 512 to 4k; what the device says by default.
+    /// Bytes that the device writes atomically: from 512 to 4k; by default what the device reports.
     #[arg(long, value_name = "SIZE", value_parser = size::parse_u32)]
     sector_size: Option<u32>,
-    /// The longest contents that lie in the inode, in bytes.
+    /// The longest contents that are stored in the inode, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 512)]
     inline_max: u16,
     /// Features to switch on or, after a ^, off: embed, inline.
@@ -72,27 +72,27 @@ pub struct Mkfs {
     /// How files find their neighbours.
     #[arg(long, value_enum, default_value_t = PolicyName::Directory)]
     policy: PolicyName,
-    /// Space that only root may use, in bytes or as a part of the volume, for instance 1G or 5%.
+    /// Space that only root may use, in bytes or as a percentage of the volume, for instance 1G or 5%.
     #[arg(long, value_name = "SIZE|PERCENT", default_value = "0", value_parser = Portion::parse)]
     reserve: Portion,
     /// What a mount does when it meets damage, unless -o errors= says otherwise.
     #[arg(long, value_enum, default_value_t = Errors::Default)]
     errors: Errors,
-    /// The size of the stable log, for instance 60M, or none. With a log an fsync takes one write and
-    /// one flush of the device, and not two or more; programs older than the log cannot use the volume.
-    /// By default a disk that turns, as the kernel says, has one of 60 MiB, or a 64th of a volume below
-    /// 3.75 GiB; images, disks that do not turn, and volumes below 512 MiB have none.
+    /// The size of the stable log, for instance 60M, or none. With a log an fsync takes one write and one
+    /// flush of the device, instead of two or more; programs older than the log cannot use the volume. By
+    /// default a disk that the kernel reports as rotating gets a log of 60 MiB, or a 64th of a volume below
+    /// 3.75 GiB; images, other disks, and volumes below 512 MiB get none.
     #[arg(long, value_name = "SIZE|none", value_parser = size::parse_or_none)]
     log: Option<u64>,
-    /// Put the stable log on a device of its own, or in a file, which is made where there is none: 64M of it,
+    /// Put the stable log on a device of its own, or in a file, which is created if it does not exist: 64M,
     /// unless --log says otherwise. Until it is unmounted, the volume is complete only together with the log.
     #[arg(long, value_name = "DEVICE")]
     log_device: Option<PathBuf>,
-    /// Overwrite what is there.
+    /// Overwrite existing contents.
     #[arg(short, long, visible_short_alias = 'F')]
     force: bool,
-    /// Overwrite it also where it is a volume that is marked as in use by another host, or by a process
-    /// that no lock shows. Only if that is certainly gone.
+    /// Overwrite even a volume that is marked as in use by another host, or by a process without a lock. Only
+    /// if that is certainly gone.
     #[arg(long)]
     take_over: bool,
     /// Discard the whole device first.
@@ -109,19 +109,19 @@ pub struct Mkfs {
 /// The policies by name.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum PolicyName {
-    /// Files of one directory lie together.
+    /// Files of one directory are stored together.
     Directory,
-    /// Files with one hint lie together.
+    /// Files with the same hint are stored together.
     Hint,
-    /// Conventional allocation: no file lies, or is read, with others.
+    /// Conventional allocation: each file is placed and read by itself.
     None,
-    /// The same, scattered as on a volume that is old, to compare with.
+    /// The same, scattered as on an old volume, for comparison.
     Scattered,
-    /// Files of one owner lie together.
+    /// Files of one owner are stored together.
     Owner,
-    /// Files that were made in one minute lie together.
+    /// Files that were created in the same minute are stored together.
     Time,
-    /// Files that one process made lie together.
+    /// Files that one process created are stored together.
     Process,
 }
 

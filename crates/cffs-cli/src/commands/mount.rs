@@ -39,8 +39,8 @@ mod store;
 /// Mount a volume on a directory
 ///
 /// Returns when the volume can be used, and serves it in the background until it is unmounted. A
-/// volume that was not left clean is recovered first. Everything that an ordinary user needs for
-/// this is fusermount3, of the package fuse3.
+/// volume that was not left clean is recovered first. An ordinary user needs only fusermount3 for
+/// this, from the package fuse3.
 #[derive(Debug, Default, Args)]
 #[command(after_help = "\
 Options for -o, comma-separated:
@@ -50,59 +50,59 @@ Options for -o, comma-separated:
   sync                   every change is durable before its call returns
   [no]discard            discard what was freed, so that an image gives its space back
                          (nodiscard; cffs trim does it once)
-  cache=SIZE             memory for what was read (256M)
+  cache=SIZE             memory for cached data (256M)
   dirty=SIZE             memory for changes, beyond which they are written at once (64M)
   commit=SECONDS         how long changes stay in memory otherwise (5)
   regroup=idle|SECONDS|never
-                         when nobody has used the volume for so long (idle: 60), move scattered
-                         files together, until somebody does (never; cffs regroup does it once)
-  clean=SECONDS|never    how long nothing is changed before the volume is completed and marked
-                         clean, so that a crash leaves nothing to recover (10)
-  clean_share=PERCENT    the most time that this may take (10)
+                         when the volume has not been used for so long (idle: 60), move scattered
+                         files together until it is used again (never; cffs regroup does it once)
+  clean=SECONDS|never    how long after the last change the volume is completed and marked clean,
+                         so that a crash leaves nothing to recover (10)
+  clean_share=PERCENT    the largest share of time that this may take (10)
   errors=continue|remount-ro
-                         at damage, the call that met it fails and all else goes on, or changes
-                         are refused from then on (what the volume says, else continue)
+                         at damage, only the call that met it fails, or all changes are refused
+                         from then on (the volume's own setting, otherwise continue)
   stable=on|off|none     whether an fsync goes through the stable log, if the volume has one
                          (cffs mkfs --log); off writes in phases, with two flushes or more; none
                          does so even if the log's device is missing, if nothing is in the log (on)
   log-device=DEVICE      the device or file that has the log (a file beside the image, with .log
                          added to its name, or the block device with the log's UUID)
-  [no]allow_other        whether other users may enter; root's mounts let them, others' do not
+  [no]allow_other        whether other users have access (for root's mounts yes, otherwise no)
   [no]suid, [no]dev, [no]exec, [no]symfollow
                          as for mount(8); nosymfollow is for root
-  takeover               open the volume though it is marked as in use by another host, or by a
-                         process that no lock shows: only if that is certainly gone
-  remount                change ro, rw, suid, dev, exec and symfollow of a mount that is there
-                         (root); another value of any other option is refused by its name
-  fuseblk=auto|no        whether root's mount stands on a block device, for an image on a loop
+  takeover               open the volume even if it is marked as in use by another host, or by a
+                         process without a lock: only if that is certainly gone
+  remount                change ro, rw, suid, dev, exec and symfollow of an existing mount (root);
+                         a new value of any other option is refused by name
+  fuseblk=auto|no        whether root's mount is on a block device, for an image on a loop
                          device: then sync(2) and syncfs(2) reach the volume (Linux 6.18), and
                          umount(8) returns when the image is complete (auto)
   log=FILE               log to this file instead of the system's log
   stall=SECONDS          how long a request or the device may take before the log says what waits
                          for what (30)
   soft=SECONDS           fail a commit to an object store that has failed for so long; from then on
-                         nothing is written until the volume is mounted again (try for ever)
+                         nothing is written until the volume is mounted again (retry forever)
   follow[=SECONDS]       read-only, show what another program writes to a volume in an object store,
-                         and ask so often for what is new (10)
+                         and poll for changes at this interval (10)
   cache-dir=DIR=SIZE     as --cache
   staging=DIR            as --staging
   transport=auto|rings|dev
-                         how requests arrive: by io_uring where the kernel offers it, always so, or
-                         always by /dev/fuse (auto)
+                         how requests arrive: by io_uring if the kernel supports it, always by
+                         io_uring, or always by /dev/fuse (auto)
 Options for mount(8) and systemd (noauto, nofail, _netdev, x-...) are accepted and ignored.
 
-A mount by root switches io_uring for FUSE on, unless it is with transport=dev:
+A mount by root enables io_uring for FUSE, unless it has transport=dev:
   /sys/module/fuse/parameters/enable_uring
 
 Examples:
   cffs mount tree.cffs mnt
   cffs mount -o ro,noatime,cache=1G /dev/sdb1 /srv/tree
   cffs mount s3://bucket/tree@monday mnt
-                         a version that is kept (cffs snapshot), read-only
+                         a version (cffs snapshot), read-only
   cffs mount -o follow s3://bucket/tree mnt
                          what another machine writes, read-only, a few seconds later
   cffs mount --cache /var/cache/tree=20G s3://bucket/tree mnt
-                         what is read of the store stays on a local disk, for the next mount, too
+                         data read from the store stays on a local disk, also for later mounts
   cffs mount --nfs 127.0.0.1:2049 tree.cffs mnt    also for NFS clients of this machine
   cffs mount --web 127.0.0.1:8080 tree.cffs mnt
 In /etc/fstab:
@@ -121,14 +121,14 @@ pub struct Mount {
     /// Mount options, comma-separated; see below.
     #[arg(short, value_name = "OPTIONS")]
     pub options: Vec<String>,
-    /// Keep what is read of an object store in this directory of a local disk, which is made if there is
-    /// none, SIZE at most (16M or more); mounts can share it.
+    /// Cache data read from an object store in this directory of a local disk, which is created if it does
+    /// not exist, up to SIZE (16M or more); mounts can share it.
     #[arg(long, value_name = "DIR=SIZE")]
     pub cache: Option<String>,
-    /// Of a volume in an object store, let fsync return when what it made durable is in this directory of a
-    /// local disk, which is made if there is none; it is sent to the store after that, in order. A server
-    /// that ends before all is sent goes on when it is mounted with the directory again. Until then nobody
-    /// else sees it, and another program that takes the volume over has it rejected.
+    /// For a volume in an object store, let fsync return when the changes are in this directory of a local
+    /// disk, which is created if it does not exist; they are then sent to the store, in order. If the server
+    /// ends before all are sent, mount again with the same directory to send the rest. Until they are sent
+    /// nobody else sees them, and if another program takes the volume over, they are rejected.
     #[arg(long, value_name = "DIR")]
     pub staging: Option<PathBuf>,
     /// The page.

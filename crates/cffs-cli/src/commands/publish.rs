@@ -35,14 +35,14 @@ const EXIT_CODE: i32 = 130;
 
 /// Make a tree a version of a volume in an object store
 ///
-/// Makes the volume the same as the tree, and keeps that as the version NAME, which any number of
-/// machines can mount. The volume is made if there is none. Only what differs is sent: a file of the
-/// same type, size and time of change counts as the same, and what is gone from the tree is removed
-/// from the volume; versions that are kept have it still. After an interruption the same command goes on
-/// where it was; one that was killed has not released the volume, so the next needs --take-over.
+/// Makes the volume match the tree, and keeps the result as the version NAME, which any number of machines
+/// can mount. The volume is created if it does not exist. Only differences are sent: a file with the same
+/// type, size and modification time counts as unchanged, and files that are gone from the tree are removed
+/// from the volume; kept versions still have them. After an interruption the same command continues where it
+/// was. If it was killed, the volume was not released, so the next run needs --take-over.
 ///
-/// The tree must not be changed meanwhile. A file of which only extended attributes have changed
-/// counts as the same. If a file cannot be read, the version is not made.
+/// The tree must not be changed meanwhile. A file of which only extended attributes have changed counts as
+/// unchanged. If a file cannot be read, the version is not made.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -50,17 +50,17 @@ Examples:
   cffs publish tree.cffs s3://bucket/tree@monday
   cffs mount s3://bucket/builds@4711 mnt       on any machine")]
 pub struct Publish {
-    /// The directory; or an image, a device or the URL of a volume, of which all is published.
+    /// The directory; or an image, a device or the URL of a volume, which is published as a whole.
     #[arg(value_name = "DIR|IMAGE|DEVICE|URL")]
     source: PathBuf,
     /// The volume, and the version's name: up to 128 letters, digits, '-', '_' and '.'.
     #[arg(value_name = "URL@NAME")]
     kept: PathBuf,
-    /// The most that fits into the volume, if it is made.
+    /// The capacity of the volume, if it is created.
     #[arg(long, default_value = "1T", value_parser = size::parse)]
     size: u64,
-    /// Take the volume from a program that has not released it, for instance a publish that was
-    /// killed. That writes no more then.
+    /// Take the volume over from a program that has not released it, for instance a publish that was killed.
+    /// That program can no longer write to it.
     #[arg(long)]
     take_over: bool,
     /// Print nothing but errors.

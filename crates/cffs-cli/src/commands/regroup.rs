@@ -34,13 +34,12 @@ const FILES_AT_ONCE: usize = 3000;
 
 /// Move together what renames, deletions and years of use have scattered
 ///
-/// Files of one directory, and of directories that are read one after the other, are written anew side by
-/// side where that makes reading them at least twice as cheap. Their contents, inode numbers, times and
-/// links stay, and a crash leaves each of them whole. A second run moves nothing. A mounted volume is
-/// regrouped by its server and can be used meanwhile: calls go first, so on a busy disk it takes long.
-/// Interrupting this command does not end that, --stop does. Files of more than 2 MiB stay where they are,
-/// immutable and append-only files too, and all for which no free run is long enough, which takes 1 to
-/// 4 MiB.
+/// Files of one directory, and of directories that are read one after the other, are rewritten side by side
+/// if that makes reading them at least twice as cheap. Their contents, inode numbers, times and links stay
+/// the same, and a crash leaves each of them whole. A second run moves nothing. A mounted volume is regrouped
+/// by its server and can be used meanwhile: other calls have priority, so this takes long on a busy disk.
+/// Interrupting this command does not end the regrouping, --stop does. Not moved are files of more than 2
+/// MiB, immutable and append-only files, and files for which no free run of 1 to 4 MiB is available.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

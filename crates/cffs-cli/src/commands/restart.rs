@@ -11,13 +11,13 @@ use crate::output::say;
 
 /// Replace the program that serves a mounted volume, without unmounting
 ///
-/// For upgrades: the server closes the volume and becomes the program that is installed now, under the
+/// For upgrades: the server closes the volume and is replaced by the program that is now installed under the
 /// name by which it was started. The volume stays mounted and files stay open; programs that use it meanwhile
-/// wait for a moment. NFS clients of the mount (mount --nfs) connect again, and nothing that they have done
-/// is lost or done twice. A directory that was removed while a program is in it is gone afterwards.
+/// wait for a moment. NFS clients of the mount (mount --nfs) reconnect, and nothing that they have done is
+/// lost or done twice. A removed directory that is the working directory of a program is gone afterwards.
 ///
-/// This takes requests that arrive by /dev/fuse (mount -o transport=dev): what is on its way by io_uring
-/// cannot be handed over.
+/// This needs a mount that uses /dev/fuse (mount -o transport=dev): requests in flight over io_uring cannot
+/// be handed over.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  make install && cffs restart /srv/tree")]
 pub struct Restart {

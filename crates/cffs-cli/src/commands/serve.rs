@@ -36,12 +36,12 @@ use crate::{image, privileges, service_manager, udev};
 /// Serve a volume to NFS clients, or a page about it, without a mount
 ///
 /// Returns when clients can be served, and serves them in the background until it is stopped. It speaks
-/// version 3 by TCP, with MOUNT at the same port, and needs no portmapper. What was answered is durable,
-/// but for writes that a client has not committed; handles stay good when the server is started again. A
-/// volume that was not left clean is recovered first.
+/// NFS version 3 over TCP, with MOUNT on the same port, and needs no portmapper. Changes are durable when
+/// they are answered, except writes that a client has not committed; handles stay valid when the server is
+/// restarted. A volume that was not left clean is recovered first.
 ///
-/// Clients are trusted to name their users, as with any NFS server of this version: so only this
-/// machine may call unless an export names addresses, and only from a port that is root's unless it says
+/// As with any NFS server of this version, clients are trusted to name their users. So only this machine
+/// may call unless an export names addresses, and only from a port below 1024 unless the export says
 /// insecure. There are no locks between clients: they mount with nolock.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -68,7 +68,7 @@ Examples:
     group(ArgGroup::new("what").required(true).multiple(true)
         .args(["nfs", "web", "stop", "exports", "export_add", "export_remove"])))]
 pub struct Serve {
-    /// Where to listen.
+    /// The address and port to listen on.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub nfs: Option<SocketAddr>,
     /// A directory of the volume, and its clients and options; see below. By default / for this machine.
@@ -89,13 +89,13 @@ pub struct Serve {
     /// Print what the server of this volume exports, and its clients.
     #[arg(long, conflicts_with_all = ["nfs", "web", "export", "foreground", "stop"])]
     pub exports: bool,
-    /// Have the server of this volume export a directory, too, in the place of an export of the same path.
-    /// That lasts until the server ends: --export at its start makes it last.
+    /// Make the server of this volume export a directory; replaces an export of the same path. This lasts
+    /// until the server ends: to make it permanent, start the server with --export.
     #[arg(long, value_name = "PATH[:OPTIONS]",
           conflicts_with_all = ["nfs", "web", "export", "foreground", "stop"])]
     pub export_add: Vec<Export>,
-    /// Have it end the export of a path: what clients have open by it is stale from then on. The server has
-    /// it again at its next start if that names it.
+    /// Make the server stop exporting a path: handles that clients have through it become stale. If the next
+    /// start names the path with --export, it is exported again.
     #[arg(long, value_name = "PATH",
           conflicts_with_all = ["nfs", "web", "export", "foreground", "stop"])]
     pub export_remove: Vec<String>,

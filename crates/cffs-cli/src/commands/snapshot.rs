@@ -15,9 +15,9 @@ use crate::output::{self, say};
 
 /// Keep versions of a volume in an object store
 ///
-/// A version is the volume as its last sync left it, under a name. It takes one request, whatever the
-/// volume's size, and no room but for what is overwritten later. Nobody has to stop writing for it. Any
-/// number of machines mount a version, read-only and without the right to write: cffs mount URL@NAME.
+/// A version is the volume as of its last sync, under a name. It takes one request, whatever the volume's
+/// size, and space only for data that is overwritten later. Programs can go on writing meanwhile. Any number
+/// of machines can mount a version, read-only and without write access: cffs mount URL@NAME.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

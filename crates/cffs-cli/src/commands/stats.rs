@@ -22,46 +22,45 @@ pub use prometheus::render;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The memory of the server is shown by kind, with the limit that follows from the mount options:
-  blocks                 what was read: cache=SIZE
+  blocks                 cached data: cache=SIZE
   inodes, attributes, extents
-                         what is known of files: together a quarter of cache=SIZE, and twice
-                         dirty=SIZE of those that are changed or being written
-  pages, in flight       what was changed, and what is being written: dirty=SIZE, twice that
-  names                  names that were found lately
-  references             what the kernel remembers: a few bytes for each inode
-  bitmaps                free space of the cylinder groups that were looked at
-  busy log               what is noted for a recovery
-  log                    blocks that the stable log has and that are not yet at their places, 32 MiB
-                         at most
+                         metadata of files: together a quarter of cache=SIZE, and twice dirty=SIZE
+                         for files that are changed or being written
+  pages, in flight       changed data, and data being written: dirty=SIZE, twice that
+  names                  recently found names
+  references             inodes that the kernel remembers: a few bytes each
+  bitmaps                free space of the cylinder groups that were read
+  busy log               the list of changes for a recovery
+  log                    blocks in the stable log that are not yet at their places, 32 MiB at most
 
-Of the stable log of a volume that has one (mkfs --log):
+For a volume with a stable log (mkfs --log):
   state                  on; off with -o stable=off, or if it could not be written and the volume
                          goes on without it; failed if a flush failed: nothing is written then
   records, flushes       a record makes changes durable, with one write and one flush
-  commit_us_p50, _p99    so long took half of the records, and all but one in a hundred, in
-                         microseconds, a quarter too high at most
-  superseded_percent     blocks that a newer record overtook, and that were written to their places
-                         once for several records
+  commit_us_p50, _p99    the time within which half of the records, and 99 in a hundred, were
+                         durable, in microseconds; at most a quarter too high
+  superseded_percent     blocks that a newer record superseded, so that they were written to their
+                         places once for several records
   drains                 how often its blocks were written to their places: because it was full,
                          because of a write beside it (overlap), or at a clean point
-  drain_us               how long that took in all, in microseconds
-  stalled_us             so long, in microseconds, writers waited for the first two of these
+  drain_us               the total time of these, in microseconds
+  stalled_us             how long writers waited for the first two kinds, in microseconds
 
 Calls of NFS clients are counted under nfs, by procedure.
 
-Requests to the object store that the volume lies in are counted under store, since the mount, by
-what a store charges for: each try, and each page of a listing. cache_hits and cache_misses count
-chunks, up to 256 KiB each, that a cache on a local disk had and did not have (cffs mount --cache);
-cache_read_bytes and cache_written_bytes what was read of it and added to it. usd is what requests
-cost there. The file of prices has dollars for 1,000 requests of a kind, and for 10^9 bytes; what it
-leaves out is that of Amazon S3 Standard in us-east-1, within the region, by public pages of
-November 2026 (Amazon's list decides):
+Requests to the object store of the volume are counted under store, since the mount, as a store
+charges for them: each try, and each page of a listing. cache_hits and cache_misses count chunks, up
+to 256 KiB each, that a cache on a local disk had or did not have (cffs mount --cache);
+cache_read_bytes and cache_written_bytes count bytes read from it and added to it. usd is the price
+of the requests. The file of prices has dollars per 1,000 requests of a kind, and per 10^9 bytes;
+for what it leaves out, the prices of Amazon S3 Standard in us-east-1 are used, within the region,
+from public pages of November 2026 (Amazon's list decides):
   {\"puts\": 0.005, \"gets\": 0.0004, \"heads\": 0.0004, \"lists\": 0.005, \"deletes\": 0,
    \"sent_gb\": 0, \"received_gb\": 0}
 
 Syncs that wait on a local disk until they are in the store (cffs mount --staging) are shown under
-staging, as they are now: records, each what one sync made durable, and their bytes. What does not
-come down to 0 while nobody syncs cannot be sent, and the log says why.
+staging, with their present number (one record per sync) and bytes. If these do not fall to 0 while
+nobody syncs, the records cannot be sent, and the log says why.
 
 Examples:
   cffs stats mnt

@@ -9,13 +9,13 @@ use clap::Args;
 
 /// Make everything on a mounted or served volume durable
 ///
-/// On a mount of type fuseblk, as root's are, sync(1) and syncfs(2) do the same (Linux 6.18); a mount of
-/// type fuse they do not reach. Fails if the device failed, and says what is lost. Programs that call
-/// fsync need none of these.
+/// On a mount of type fuseblk, as root's are, sync(1) and syncfs(2) do the same (Linux 6.18); they do not
+/// reach a mount of type fuse. Fails if the device failed, and says what is lost. Programs that call fsync
+/// need none of these.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  cffs sync mnt && echo 'survives a power failure from here'")]
 pub struct Sync {
-    /// The directory, or any file on the volume; the image that cffs serve has.
+    /// The directory, or any file on the volume; or the image that cffs serve serves.
     #[arg(value_name = "DIR|IMAGE", required = true)]
     paths: Vec<PathBuf>,
 }

@@ -18,11 +18,11 @@ use crate::{image, mounts, size};
 /// Give the space that is free back to the device
 ///
 /// The host of an image does not know what is free in the volume: the image keeps the size on disk that
-/// it had when it was fullest. This punches holes into it where nothing is. On an SSD or a thin volume
-/// it discards the free blocks. In an object store it deletes at once what nothing reads any more, and
-/// writes anew what keeps much more than it has; programs that read an older state without a snapshot of
-/// it lose that. A mounted volume is trimmed by its server and can be used meanwhile, and
-/// fstrim(8) does the same; mounting with -o discard does it all the time.
+/// it had when it was fullest. This command punches holes into it where space is free. On an SSD or a thin
+/// volume it discards the free blocks. In an object store it deletes objects that are no longer needed, at
+/// once, and rewrites those that are mostly unused; programs that read an older state without a snapshot
+/// of it lose that state. A mounted volume is trimmed by its server and can be used meanwhile, and
+/// fstrim(8) does the same; mounting with -o discard does it continuously.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

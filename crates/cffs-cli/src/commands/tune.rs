@@ -23,10 +23,10 @@ use crate::{image, mounts, output, signatures, size};
 
 /// Change the label, the UUID, the error policy, the reserve and the log of a volume
 ///
-/// Nothing else is touched, so this takes no time, whatever the size of the volume. A mounted volume is
-/// tuned by its server and can be used meanwhile; only for --log it has to be unmounted. If this is cut
-/// short, all of what was asked for is changed, or nothing. Programs of version 0.1 refuse a volume
-/// whose UUID was changed, or that has a log.
+/// Nothing else is touched, so this takes no time, whatever the size of the volume. A mounted volume is tuned
+/// by its server and can be used meanwhile; only for --log it has to be unmounted. If this is interrupted,
+/// either all requested changes are made, or none. Programs of version 0.1 refuse a volume whose UUID was
+/// changed, or that has a log.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("changes").required(true).multiple(true)
     .args(["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group", "log",
@@ -51,22 +51,22 @@ pub struct Tune {
     /// What a mount does when it meets damage, unless -o errors= says otherwise.
     #[arg(short, long, value_enum)]
     errors: Option<Errors>,
-    /// Space that only root may use, in bytes or as a part of the volume, for instance 1G or 5%.
+    /// Space that only root may use, in bytes or as a percentage of the volume, for instance 1G or 5%.
     #[arg(short, long, value_name = "SIZE|PERCENT", value_parser = Portion::parse)]
     reserve: Option<Portion>,
-    /// The number of a user who may use the reserve, too; 0 for none.
+    /// The UID of a user who may also use the reserve; 0 for none.
     #[arg(long, value_name = "UID")]
     reserve_user: Option<u32>,
-    /// The number of a group whose members may use the reserve, too; 0 for none.
+    /// The GID of a group whose members may also use the reserve; 0 for none.
     #[arg(long, value_name = "GID")]
     reserve_group: Option<u32>,
-    /// Give the volume a stable log of this size, or take it away. The log lies in free space behind the
+    /// Give the volume a stable log of this size, or take it away. The log is placed in free space behind the
     /// head of a cylinder group; nothing is moved to make room for it.
     #[arg(long, value_name = "SIZE|none", value_parser = size::parse_or_none, conflicts_with_all =
           ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group"])]
     log: Option<u64>,
-    /// Give it a stable log on a device of its own, or in a file, which is made where there is none: 64M of
-    /// it, unless --log says otherwise.
+    /// Give it a stable log on a device of its own, or in a file, which is created if it does not exist: 64M,
+    /// unless --log says otherwise.
     #[arg(long, value_name = "DEVICE", conflicts_with_all =
           ["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group"])]
     log_device: Option<PathBuf>,

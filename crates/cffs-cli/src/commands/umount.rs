@@ -35,20 +35,20 @@ const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// Unmount a volume and return when its image is complete
 ///
 /// Fails if a change is lost because the device failed, and if the volume is still in use: through
-/// another mount of it, or in another mount namespace. umount(8) waits as well where the mount is of
-/// type fuseblk, as root's are, but does not know what became of the volume.
+/// another mount of it, or in another mount namespace. For mounts of type fuseblk, as root's are,
+/// umount(8) waits as well, but does not report whether changes were lost.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   cffs umount mnt
   cffs umount tree.cffs   by the name of its image
-  cffs umount -l mnt      take it out of the tree now, though somebody still uses it; the image is
-                          complete when the last file is closed")]
+  cffs umount -l mnt      detach it now, even if it is in use; the image is complete when the last
+                          file is closed")]
 pub struct Umount {
     /// The directory that the volume is mounted on, or its image or device.
     #[arg(value_name = "DIR|IMAGE|DEVICE")]
     target: PathBuf,
-    /// Unmount though somebody has files open; they keep them, and the server ends with the last.
+    /// Detach the mount even if files are open: they stay usable, and the server ends when all are closed.
     #[arg(short, long)]
     lazy: bool,
 }
