@@ -25,8 +25,8 @@ use crate::{image, mounts, output, signatures, size};
 ///
 /// Nothing else is touched, so this takes no time, whatever the size of the volume. A mounted volume is tuned
 /// by its server and can be used meanwhile; only for --log it has to be unmounted. If this is interrupted,
-/// either all requested changes are made, or none. Programs of version 0.1 refuse a volume whose UUID was
-/// changed, or that has a log.
+/// either all requested changes are made, or none. A changed UUID and a log are features of the format:
+/// programs older than these refuse the volume.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("changes").required(true).multiple(true)
     .args(["label", "uuid", "errors", "reserve", "reserve_user", "reserve_group", "log",
