@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// See and mend where files lie on ext4, XFS and btrfs
+/// See and improve where files are stored on ext4, XFS and btrfs
 ///
-/// Small files cost a request to the device each, unless they lie side by side and are read in the order in
-/// which they lie. This shows what a cold read of a directory takes, moves files side by side, and reads
-/// them in the order of the device.
+/// Each small file costs a request to the device, unless the files are stored side by side and are read in
+/// that order. This program shows what a cold read of a directory takes, moves files side by side, and reads
+/// them in device order.
 #[derive(Debug, Parser)]
 #[command(name = "place", version, after_help = EXAMPLES)]
 struct Arguments {

@@ -18,14 +18,13 @@ mod tests;
 
 /// Find out what a disk can do by reading it
 ///
-/// How long a turn of the platter and some seeks take, how fast each zone is read, and how far the
-/// drive reads ahead; in ten seconds, during which nobody else should use it. It only reads, past
-/// the system's caches. A part of a disk, such as a partition, has the seeks of that part.
+/// Measures the rotation, some seeks, the bandwidth of each zone, and the drive's read-ahead, in ten seconds,
+/// during which nobody else should use the disk. It only reads, bypassing the system's caches. A part of a
+/// disk, such as a partition, has the seeks of that part.
 ///
-/// Whether the drive acknowledges writes before they are on the platter is what the kernel takes it
-/// for, unless writes may be tried (--try-writes). These write back what was read there just
-/// before: in twelve places of a device that is not in use, or of bytes that you name and that
-/// nobody uses meanwhile.
+/// Whether the drive acknowledges writes before they are on the platter is what the kernel assumes, unless
+/// test writes are allowed (--try-writes). These write back what was just read from the same place: in twelve
+/// places of a device that is not in use, or of a byte range that you name and that nobody uses meanwhile.
 #[derive(Debug, Args)]
 #[command(name = "disk", after_help = EXAMPLES)]
 pub struct MeasureDisk {

@@ -10,9 +10,9 @@ use cffs_place::shadow::Shadow;
 
 /// Make what place needs to put files into groups
 ///
-/// A directory .place with an empty directory in each group of the volume. It belongs to the user that makes
-/// it,
-/// and serves everything below DIR on the same file system. Calling it again makes what is missing.
+/// Creates a directory .place with an empty directory in each group of the volume. It belongs to the user who
+/// creates it, and serves everything below DIR on the same file system. Running it again creates what is
+/// missing.
 ///
 /// Works on ext4 and XFS. Root reaches all groups of ext4; others most. Files of ext2 and ext3 go where their
 /// kernels like, and btrfs has no groups: there it is refused.

@@ -16,12 +16,12 @@ use crate::Interrupt;
 
 /// Move the contents of files side by side, in place and while they are in use
 ///
-/// The files of each directory below DIR come to lie one behind the other, by name; with --trace those of a
-/// list, in its order. A file keeps its inode, names, times, attributes and contents, and programs that have
-/// it open notice nothing. Directories whose files lie side by side already are left alone.
+/// Stores the files of each directory below DIR one after the other, by name; with --trace those of a list,
+/// in its order. A file keeps its inode, names, times, attributes and contents, and programs that have it
+/// open notice nothing. Directories whose files are already side by side are left alone.
 ///
-/// Nothing is left behind if it is interrupted, at whatever moment. Files to which others write all the time
-/// are named at the end, and the exit status is 1.
+/// If it is interrupted, at any moment, nothing is left behind. Files that others keep writing to are named
+/// at the end, and the exit status is 1.
 ///
 /// On XFS and btrfs, files that share blocks with clones or snapshots stay where they are, since moving them
 /// would take the space twice. XFS needs reflink=1, the default of mkfs.xfs.
@@ -37,7 +37,7 @@ pub struct Pack {
     /// The paths of the list end with a zero byte.
     #[arg(short = '0', long, requires = "trace")]
     null: bool,
-    /// Only say what would be moved.
+    /// Only print what would be moved.
     #[arg(short = 'n', long)]
     dry_run: bool,
     /// Larger files stay where they are.

@@ -16,18 +16,18 @@ use super::{counter, print_unseen};
 
 /// Show how many requests a cold read of a directory takes, and why
 ///
-/// For the directory and each one below it on the same file system: what it takes the device to list it and
-/// to read its files one after the other, by name, with nothing in any cache. Nothing is read but metadata.
-/// The column "ordered" says what is left if they are read in the order of the device (place warm).
+/// For the directory and each one below it on the same file system: the requests for listing it and reading
+/// its files one after the other, by name, with cold caches. Only metadata is read for this. The column
+/// "ordered" shows the requests if the files are read in device order (place warm).
 ///
-/// As root on ext4 it knows where the tables of inodes lie; otherwise it takes them to be as usual.
+/// On ext4, root can read where the inode tables are; otherwise their usual places are assumed.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Show {
     /// The directory.
     #[arg(default_value = ".")]
     directory: PathBuf,
-    /// Show all directories, not only those that take most.
+    /// Show all directories, not only the most expensive ones.
     #[arg(short, long)]
     all: bool,
     /// Print JSON.

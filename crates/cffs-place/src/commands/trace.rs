@@ -17,10 +17,11 @@ use crate::Interrupt;
 
 /// Run a command, and write down which files it opens, in order
 ///
-/// The files on ext4, XFS and btrfs that the command and its descendants open, each once, by their paths. For
-/// place pack --trace, which puts them side by side, and place warm. The exit status is the command's.
+/// Lists the files on ext4, XFS and btrfs that the command and its descendants open, each once, by their
+/// paths. The list is for place pack --trace, which puts them side by side, and for place warm. The exit
+/// status is the command's.
 ///
-/// Needs root. The command runs in a mount namespace of its own; mounts that come later are not watched.
+/// Needs root. The command runs in a mount namespace of its own; later mounts are not watched.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Trace {

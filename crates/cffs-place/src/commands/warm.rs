@@ -12,8 +12,8 @@ use super::{bar, ends, paths, print_unseen, size};
 
 /// Read files into the page cache, in the order of the device
 ///
-/// For the program that comes next, and reads them in another order: tar, rsync, a build, a training job.
-/// Returns when all are on their way.
+/// For a program that then reads them in another order: tar, rsync, a build, a training job. Returns when all
+/// reads have been started.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Warm {
