@@ -3,10 +3,11 @@
 //!
 //! The history since the last completed epoch is known. After recovery each name stands for an
 //! inode that it stood for in that history, each inode has contents that it had, and whatever was
-//! there all the time is there; a check finds nothing; and the volume goes on being used.
+//! there all the time is there; a check finds nothing; and the volume goes on being used. A file that is or
+//! was large is overwritten in place, so it may have sectors of several of its states.
 //! `CFFS_CRASH_RANDOM_SEEDS` says how many seeds are tried, `CFFS_CRASH_RANDOM_SEED` replays one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cffs::clock::TestClock;
@@ -23,6 +24,11 @@ const IMAGES_PER_BARRIER: usize = 4;
 /// Changes per seed.
 const CHANGES: usize = 120;
 const DEVICE_BYTES: u64 = 16 << 20;
+/// A longer file is overwritten in place, and from then on.
+const SMALL_BYTES: usize = 65_536;
+const BLOCK_BYTES: usize = 4096;
+/// What a device writes as a whole.
+const SECTOR_BYTES: usize = 512;
 const ROOT: InodeNo = InodeNo::ROOT;
 
 /// What an inode is: a directory, or a file with these contents.
@@ -67,6 +73,67 @@ fn walk(volume: &Volume) -> Tree {
     tree
 }
 
+/// The states since the last completed epoch, and the files that were large in one of them or before.
+struct History {
+    states: Vec<Tree>,
+    were_large: BTreeSet<InodeNo>,
+}
+
+impl History {
+    fn new(volume: &Volume) -> History {
+        let mut history = History { states: Vec::new(), were_large: BTreeSet::new() };
+        history.note(volume);
+        history
+    }
+
+    /// Adds the state that a volume has.
+    fn note(&mut self, volume: &Volume) {
+        let state = walk(volume);
+        let is_large = |node: &Node| matches!(node, Node::File(bytes) if bytes.len() > SMALL_BYTES);
+        let large = state.inodes.iter().filter(|(_, node)| is_large(node)).map(|(ino, _)| *ino);
+        self.were_large.extend(large);
+        self.states.push(state);
+    }
+
+    /// An epoch ended that began with this state or a later one.
+    fn begin_with(&mut self, first: usize) {
+        self.states.drain(..first);
+        let states = &self.states;
+        self.were_large.retain(|ino| states.iter().any(|state| state.inodes.contains_key(ino)));
+    }
+
+    /// Whether an inode may be found like this after a crash.
+    fn allows(&self, ino: InodeNo, found: &Node) -> bool {
+        let was: Vec<&Node> =
+            self.states.iter().filter_map(|state| state.inodes.get(&ino)).collect();
+        match found {
+            Node::File(found) if self.were_large.contains(&ino) => is_of_sectors(&was, found),
+            _ => was.contains(&found),
+        }
+    }
+}
+
+/// Whether a file has the size of one of its states, and each sector from one of them. The last block of a
+/// state is full of zeros after the end.
+fn is_of_sectors(was: &[&Node], found: &[u8]) -> bool {
+    let states: Vec<&Vec<u8>> = was
+        .iter()
+        .filter_map(|node| if let Node::File(bytes) = node { Some(bytes) } else { None })
+        .collect();
+    let of_size = states.iter().any(|state| state.len() == found.len());
+    let is_of = |state: &[u8], from: usize, sector: &[u8]| {
+        let zeros = state.len()..state.len().next_multiple_of(BLOCK_BYTES);
+        sector.iter().zip(from..).all(|(byte, at)| match state.get(at) {
+            Some(was) => byte == was,
+            None => *byte == 0 && zeros.contains(&at),
+        })
+    };
+    of_size
+        && found.chunks(SECTOR_BYTES).enumerate().all(|(number, sector)| {
+            states.iter().any(|state| is_of(state, number * SECTOR_BYTES, sector))
+        })
+}
+
 struct Random(u64);
 
 impl Random {
@@ -100,7 +167,7 @@ fn find(volume: &Volume, dir: InodeNo, name: &[u8]) -> Option<InodeNo> {
 const DIRS: [&[u8]; 3] = [b"d0", b"d1", b"d2"];
 
 /// A directory, made if it is not there, and a name for a file in it.
-fn pick_place(volume: &Volume, random: &mut Random) -> (InodeNo, Vec<u8>) {
+fn pick_place(volume: &Volume, random: &mut Random, history: &mut History) -> (InodeNo, Vec<u8>) {
     let name = format!("f{}", random.below(6)).into_bytes();
     let dir = random.pick(&[&b""[..], DIRS[0], DIRS[1], DIRS[2]]);
     if dir.is_empty() {
@@ -109,19 +176,21 @@ fn pick_place(volume: &Volume, random: &mut Random) -> (InodeNo, Vec<u8>) {
     let ino = find(volume, ROOT, dir).unwrap_or_else(|| {
         let attr = volume.make(ROOT, dir, &new_file(NewKind::Directory)).expect("make");
         volume.release(attr.ino, 1);
+        history.note(volume);
         attr.ino
     });
     (ino, name)
 }
 
 /// One random change. Some fail, as they do in life: what is asked for is not there.
-fn change(volume: &Volume, random: &mut Random) {
-    let (dir, name) = pick_place(volume, random);
-    let (other_dir, other_name) = pick_place(volume, random);
+fn change(volume: &Volume, random: &mut Random, history: &mut History) {
+    let (dir, name) = pick_place(volume, random, history);
+    let (other_dir, other_name) = pick_place(volume, random, history);
     match random.below(12) {
         0..=3 => {
             let made = volume.make(dir, &name, &new_file(NewKind::Regular));
             let Ok(attr) = made.or_else(|_| volume.lookup(dir, &name)) else { return };
+            history.note(volume);
             let len = random.pick(&[0, 3, 300, 2000, 9000, 70_000]);
             let fill = random.below(255) as u8;
             volume.write(attr.ino, 0, &vec![fill; len]).expect("write");
@@ -171,11 +240,13 @@ fn run(seed: u64, options: &MkfsOptions) -> usize {
     let volume = open(device.clone());
     device.take_images();
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let mut history: Vec<Tree> = vec![walk(&volume)];
+    let mut history = History::new(&volume);
     let mut tried = 0;
     for step in 0..CHANGES {
-        change(&volume, &mut random);
-        history.push(walk(&volume));
+        // An epoch that the change itself needs may begin with any state from here on.
+        let before = history.states.len() - 1;
+        change(&volume, &mut random, &mut history);
+        history.note(&volume);
         let synced = random.below(8) == 0 || step == CHANGES - 1;
         if synced {
             volume.sync().expect("sync");
@@ -189,14 +260,12 @@ fn run(seed: u64, options: &MkfsOptions) -> usize {
             recover_and_compare(image, &history, &context);
             tried += 1;
         }
-        // An epoch that the change itself needed ended before the change was made.
-        let keep = if synced { 1 } else { 2 };
-        history.drain(..history.len() - keep);
+        history.begin_with(if synced { history.states.len() - 1 } else { before });
     }
     tried
 }
 
-fn recover_and_compare(image: Image, history: &[Tree], context: &str) {
+fn recover_and_compare(image: Image, history: &History, context: &str) {
     let device = MemoryDevice::from_image(image);
     let report = check(&device, Repair::Preen, context);
     assert!(report.exit_code() <= 1, "{context}: not recovered: {:?}", report.problems);
@@ -205,23 +274,24 @@ fn recover_and_compare(image: Image, history: &[Tree], context: &str) {
     let device = Arc::new(device);
     let volume = open(device.clone());
     let found = walk(&volume);
+    let states = &history.states;
     for (name, ino) in &found.names {
-        let was = history.iter().any(|tree| tree.names.get(name) == Some(ino));
+        let was = states.iter().any(|tree| tree.names.get(name) == Some(ino));
         assert!(was, "{context}: {} never stood for inode {ino}", shown(name));
     }
     for (ino, node) in &found.inodes {
-        let was = history.iter().any(|tree| tree.inodes.get(ino).is_some_and(|n| like(n, node)));
+        let was = history.allows(*ino, node);
         assert!(was, "{context}: inode {ino} has a state that it never had: {}", sketch(node));
     }
-    for name in history[0].names.keys() {
-        let always = history.iter().all(|tree| tree.names.contains_key(name));
+    for name in states[0].names.keys() {
+        let always = states.iter().all(|tree| tree.names.contains_key(name));
         let there = found.names.contains_key(name);
         assert!(there || !always, "{context}: {} is gone", shown(name));
     }
-    for ino in history[0].inodes.keys() {
-        let always = history.iter().all(|tree| tree.inodes.contains_key(ino));
+    for ino in states[0].inodes.keys() {
+        let always = states.iter().all(|tree| tree.inodes.contains_key(ino));
         let there = found.inodes.contains_key(ino);
-        assert!(there || !always, "{context}: inode {ino} is gone\n{}", path_of(history, *ino));
+        assert!(there || !always, "{context}: inode {ino} is gone\n{}", path_of(states, *ino));
     }
     let after = volume.make(ROOT, b"after the crash", &new_file(NewKind::Regular)).expect("make");
     volume.write(after.ino, 0, &[7; 5000]).expect("write");
@@ -236,15 +306,6 @@ fn path_of(history: &[Tree], ino: InodeNo) -> String {
         tree.names.iter().filter(|(_, i)| **i == ino).map(|(name, _)| shown(name)).collect()
     };
     history.iter().map(|tree| format!("{:?}\n", names(tree))).collect()
-}
-
-/// Whether a state that was found is that of the history. A large file is overwritten in place, so
-/// a crash may leave old and new pages side by side: of such a file only the size is compared.
-fn like(was: &Node, found: &Node) -> bool {
-    match (was, found) {
-        (Node::File(was), Node::File(found)) if found.len() > 65_536 => was.len() == found.len(),
-        _ => was == found,
-    }
 }
 
 fn shown((dir, name): &(InodeNo, Vec<u8>)) -> String {
