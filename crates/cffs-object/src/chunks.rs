@@ -191,7 +191,8 @@ impl Chunks {
                 }
             }
             if !missing.is_empty() {
-                let read = self.fetch(self.runs_of(missing))?;
+                let is_long = keys.len() as u64 > CHUNKS_AFTER;
+                let read = self.fetch(self.runs_of(missing, is_long))?;
                 for (key, chunk) in keys.iter().zip(&mut found) {
                     *chunk = chunk.take().or_else(|| read.get(key).cloned());
                 }
@@ -212,13 +213,13 @@ impl Chunks {
         self.kept.get_value_or_guard(&key, Some(Duration::ZERO))
     }
 
-    /// The runs to ask for, where chunks are missing.
-    fn runs_of<'a>(&'a self, missing: Vec<(Key, Guard<'a>)>) -> Vec<Run<'a>> {
+    /// The runs to ask for, where chunks are missing, of a read that is long or not.
+    fn runs_of<'a>(&'a self, missing: Vec<(Key, Guard<'a>)>, is_long: bool) -> Vec<Run<'a>> {
         let mut runs: Vec<Run<'a>> = Vec::new();
         for ((object, chunk), guard) in missing {
             let mut run = match runs.pop_if(|last| last.object == object && last.end() == chunk) {
                 Some(last) => last,
-                None => self.run_before(object, chunk),
+                None => self.run_before(object, chunk, is_long),
             };
             run.guards.push(guard);
             while run.end() < run.end_wanted
@@ -233,11 +234,17 @@ impl Chunks {
     }
 
     /// The run of a missing chunk, up to that: it begins one chunk earlier, unless that one is at hand or on
-    /// its way. Then the object is read on, and the run is to be long.
-    fn run_before(&self, object: Object, chunk: u64) -> Run<'_> {
+    /// its way. Then the object is read on, and the run is to be long. So is that of an object to whose
+    /// beginning a long read comes.
+    fn run_before(&self, object: Object, chunk: u64, is_long: bool) -> Run<'_> {
         let mut run =
             Run { object, first: chunk, guards: Vec::new(), end_wanted: chunk + CHUNKS_AFTER };
-        let Some(before) = chunk.checked_sub(1) else { return run };
+        let Some(before) = chunk.checked_sub(1) else {
+            if is_long {
+                run.end_wanted = CHUNKS_READ_ON;
+            }
+            return run;
+        };
         match self.claim((object, before)) {
             GuardResult::Value(_) | GuardResult::Timeout => run.end_wanted = chunk + CHUNKS_READ_ON,
             GuardResult::Guard(_) if self.is_on_disk((object, before)) => {}

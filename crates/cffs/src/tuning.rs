@@ -28,6 +28,9 @@ pub const EARLY_BYTES: u64 = 4 * BREAK_EVEN_BYTES;
 /// New contents of one file that an fsync of another takes along: it costs about a seek (007).
 pub const FSYNC_LEAVES_BYTES: u64 = BREAK_EVEN_BYTES;
 
+/// The requests of a stream that are under way at once, where the device answers as many (072).
+const STREAM_REQUESTS_MAX: u64 = 4;
+
 /// What the figures are derived from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
@@ -35,6 +38,8 @@ pub struct Device {
     pub break_even_bytes: u64,
     /// The longest request that it takes whole, if it has a limit.
     pub request_bytes_max: Option<u64>,
+    /// How many reads it answers at once, as long as it takes for one.
+    pub parallel: u32,
     /// The memory for what is on the device too.
     pub cache_bytes: u64,
 }
@@ -67,7 +72,9 @@ pub struct Reading {
     /// Runs in flight at most: what exceeds that is not prefetched (judged).
     pub runs_max: usize,
 
-    /// The longest read-ahead window of a sequential reader: longer ones save nothing (judged).
+    /// The longest read-ahead window of a sequential reader: a request, since longer windows save nothing
+    /// where one is answered after the other (judged), and several where the device answers them at once
+    /// (072).
     pub window_bytes_max: u64,
     /// Sequential readers that are followed at once (judged).
     pub cursors_max: usize,
@@ -213,7 +220,7 @@ impl Tuning {
         let access = device.break_even_bytes.max(1);
         Tuning {
             device,
-            reading: Reading::new(access),
+            reading: Reading::new(access, device.parallel),
             placing: Placing::new(access),
             writing: Writing::new(access),
         }
@@ -221,8 +228,8 @@ impl Tuning {
 
     /// The figures for a disk of today without a limit on requests, and a cache of this size.
     pub fn for_cache(cache_bytes: u64) -> Tuning {
-        let (break_even_bytes, request_bytes_max) = (BREAK_EVEN_BYTES, None);
-        Tuning::new(Device { break_even_bytes, request_bytes_max, cache_bytes })
+        let (break_even_bytes, request_bytes_max, parallel) = (BREAK_EVEN_BYTES, None, 1);
+        Tuning::new(Device { break_even_bytes, request_bytes_max, parallel, cache_bytes })
     }
 
     /// The blocks that the cache holds.
@@ -259,14 +266,15 @@ impl Tuning {
 }
 
 impl Reading {
-    fn new(access: u64) -> Reading {
+    fn new(access: u64, parallel: u32) -> Reading {
+        let request_bytes = 4 * access;
         Reading {
-            request_bytes: 4 * access,
+            request_bytes,
             request_bytes_first: access,
             head_start: Duration::from_micros(200),
             runs_max: 1024,
 
-            window_bytes_max: 4 * access,
+            window_bytes_max: request_bytes * u64::from(parallel).clamp(1, STREAM_REQUESTS_MAX),
             cursors_max: 16,
             marked_bytes: access / 4,
 

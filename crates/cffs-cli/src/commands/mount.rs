@@ -46,7 +46,8 @@ mod store;
 Options for -o, comma-separated:
   ro, rw                 without or with writes
   relatime, strictatime, noatime
-                         when reading a file sets its time of access (relatime)
+                         when reading a file sets its time of access (relatime; noatime for a
+                         volume in an object store)
   sync                   every change is durable before its call returns
   [no]discard            discard what was freed, so that an image gives its space back
                          (nodiscard; cffs trim does it once)

@@ -144,3 +144,19 @@ fn what_is_followed_is_read_only_and_in_a_store() {
     assert!(refused("follow,rw", true).contains("leave 'rw' out"));
     assert!(refused("follow=soon", true).contains("a number of seconds"));
 }
+
+#[test]
+fn a_store_is_not_written_because_something_is_read() {
+    let settled = |list: &str, is_in_store| {
+        let mut options = parsed(list).expect("known");
+        options.settle(is_in_store).expect("they go together");
+        options.open.atime
+    };
+    assert_eq!(settled("", true), AtimeMode::Never);
+    assert_eq!(settled("", false), AtimeMode::Relative);
+    for is_in_store in [false, true] {
+        assert_eq!(settled("relatime", is_in_store), AtimeMode::Relative);
+        assert_eq!(settled("strictatime", is_in_store), AtimeMode::Strict);
+        assert_eq!(settled("noatime", is_in_store), AtimeMode::Never);
+    }
+}

@@ -228,20 +228,9 @@ fn gets_in_a_row(path: &str) -> u64 {
     store.gets_in_a_row() - before
 }
 
-/// A scan by several programs at once brings little more than the contents and the names, also when that is
-/// more than is kept of objects.
-#[test]
-fn requests_of_a_scan() {
-    const READERS: usize = 4;
-    /// Files that a program reads in a row.
+/// So many programs read all files, each some in a row.
+fn scan(files: &Files, readers: usize) {
     const ROW: usize = 200;
-    let config = ThrottleConfig {
-        wait_get_per_call: Duration::from_millis(20),
-        ..ThrottleConfig::default()
-    };
-    let store = Arc::new(ThrottledStore::new(with_many_files(), config));
-    let mut counted = Counted::new(LogDevice::open(&at(store), READ_ONLY).expect("opened"));
-    let files = read_only(counted.device.clone());
     let next = AtomicUsize::new(0);
     let read_rows = || {
         loop {
@@ -255,15 +244,27 @@ fn requests_of_a_scan() {
             }
         }
     };
+    thread::scope(|scope| {
+        for _ in 0..readers {
+            scope.spawn(read_rows);
+        }
+    });
+}
+
+/// A scan by several programs at once brings little more than the contents and the names, also when that is
+/// more than is kept of objects.
+#[test]
+fn requests_of_a_scan() {
+    let config = ThrottleConfig {
+        wait_get_per_call: Duration::from_millis(20),
+        ..ThrottleConfig::default()
+    };
+    let store = Arc::new(ThrottledStore::new(with_many_files(), config));
+    let mut counted = Counted::new(LogDevice::open(&at(store), READ_ONLY).expect("opened"));
+    let files = read_only(counted.device.clone());
     let before = counted.device.requests().received_bytes;
     counted.since();
-    files.volume().with_prefetch(2, || {
-        thread::scope(|scope| {
-            for _ in 0..READERS {
-                scope.spawn(read_rows);
-            }
-        });
-    });
+    files.volume().with_prefetch(2, || scan(&files, 4));
     let read = counted.since();
     let bytes = counted.device.requests().received_bytes - before;
     let contents = (DIRS * FILES * 4096) as u64;
@@ -271,6 +272,34 @@ fn requests_of_a_scan() {
     // How many there are depends on how the readers fall; what they bring hardly does.
     assert!(read.gets <= 42, "{read:?}");
     assert!(bytes * 100 <= contents * 120, "{bytes} bytes for {contents}");
+}
+
+/// Readers in order wait for few requests: while they read, several are under way, of one file and of the
+/// directories of a walk.
+#[test]
+fn requests_in_a_row_of_a_reader_in_order() {
+    const LONG: usize = 64 << 20;
+    let store = with_many_files();
+    let device = LogDevice::open(&at(store.clone()), OpenOptions::default()).expect("opened");
+    let files = as_mounted(Arc::new(device));
+    let long = files.create("/long").expect("created");
+    long.write_all_at(0, &vec![1; LONG]).expect("written");
+    files.close().expect("closed");
+    drop((long, files));
+    let in_a_row = |read: &dyn Fn(&Files)| {
+        let store = Arc::new(FaultStore::over(store.fork()));
+        let device = Arc::new(LogDevice::open(&at(store.clone()), READ_ONLY).expect("opened"));
+        let files = read_only(device);
+        store.set_delay(Duration::from_millis(150));
+        let before = store.gets_in_a_row();
+        files.volume().with_prefetch(2, || read(&files));
+        store.gets_in_a_row() - before
+    };
+    let of_long = in_a_row(&|files| assert_eq!(files.read("/long").expect("there").len(), LONG));
+    let of_walk = in_a_row(&|files| scan(files, 1));
+    println!("in a row: {of_long} of a long file, {of_walk} of a walk");
+    assert!(of_long <= 9, "{of_long} of a long file");
+    assert!(of_walk <= 18, "{of_walk} of a walk");
 }
 
 /// The files of a volume that is only read.

@@ -73,7 +73,7 @@ struct State {
 struct Run {
     first: u64,
     end: u64,
-    /// Whether the next run of a stream is queued when a block of this one is first used.
+    /// Whether a stream goes on when a block of this run is first used.
     triggers: bool,
     class: Class,
     /// The operation that has it read.
@@ -126,7 +126,7 @@ impl RunQueue {
             assert!(at < to && to <= next, "runs in flight do not overlap");
             longest = (longest * 2).min(self.request_blocks);
             state.in_flight.insert(at, to);
-            let triggers = triggers && at == first;
+            let triggers = triggers && (at == first || state.is_parallel);
             let cause = trace::cause();
             state.queue.push_back(Run { first: at, end: to, triggers, class, cause });
             at = to;
@@ -370,8 +370,10 @@ impl BufferCache {
     /// Queues a run for which a reader may wait.
     pub(super) fn queue_run(&self, run: Range<u64>, class: Class) {
         let (short, longest) = (self.short_blocks(), self.queue.request_blocks);
-        // A request that is hardly shorter than the longest would cost one more, and save nothing.
-        let short = if longest >= 2 * short { short } else { longest };
+        // A request that is hardly shorter than the longest would cost one more, and save nothing. Where all
+        // of a run is asked for at once, the first request shares the line with the others.
+        let is_whole = longest < 2 * short || self.tuning.device.parallel > 1;
+        let short = if is_whole { longest } else { short };
         self.queue.push(run, short, false, class);
     }
 

@@ -14,6 +14,8 @@ use crate::tuning::Tuning;
 /// The streams of a cache: each is at the last run that was read. All in blocks.
 pub(super) struct Streams {
     segment_blocks: u64,
+    /// The longest request, if the device answers several at once.
+    slides_by: Option<u64>,
     growth: Growth,
     cursors: Mutex<Cursors<Range<u64>>>,
 }
@@ -31,7 +33,8 @@ impl Streams {
         let most = if whole > 0 { whole } else { part };
         let growth = Growth { factor: 2, least: 2 * segment_blocks, most };
         let cursors = Mutex::new(Cursors::new(reading.cursors_max));
-        Streams { segment_blocks, growth, cursors }
+        let slides_by = (tuning.device.parallel > 1).then_some(request);
+        Streams { segment_blocks, slides_by, growth, cursors }
     }
 
     /// How many blocks a miss may read whose group begins at `first`, in a segment that ends at
@@ -56,12 +59,25 @@ impl Streams {
 
     /// The run that a stream reads next whose last run has this block, up to the `limit` of
     /// what is worth reading. It counts as read.
+    ///
+    /// Where the device answers several requests at once, a window of as many slides: with each one that is
+    /// used, another one is asked for, so that the device always has as many.
     pub(super) fn next_run(&self, block: u64, limit: u64) -> Option<Range<u64>> {
         let mut cursors = self.cursors.lock();
         let stream = cursors.find_to_move(|last| last.contains(&block))?;
         let first = stream.at.end;
-        let next = first..(first + stream.window).min(limit).max(first);
-        stream.advance(next.clone(), self.growth);
-        (!next.is_empty()).then_some(next)
+        let (at, wanted) = match self.slides_by {
+            Some(request) if stream.window > request => {
+                let lacking = (block + stream.window).saturating_sub(first);
+                (block, lacking / request * request)
+            }
+            _ => (first, stream.window),
+        };
+        let next = first..(first + wanted).min(limit).max(first);
+        if next.is_empty() {
+            return None;
+        }
+        stream.advance(at..next.end, self.growth);
+        Some(next)
     }
 }

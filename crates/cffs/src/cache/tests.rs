@@ -95,6 +95,7 @@ fn cache_with(
     let tuning = Tuning::new(tuning::Device {
         break_even_bytes: tuning::BREAK_EVEN_BYTES,
         request_bytes_max: longest_request,
+        parallel: 1,
         cache_bytes: blocks * u64::from(BLOCK),
     });
     cache_tuned(groups, tuning)
@@ -253,6 +254,7 @@ fn a_streams_windows_are_whole_requests() {
         let tuning = Tuning::new(tuning::Device {
             break_even_bytes: tuning::BREAK_EVEN_BYTES,
             request_bytes_max: Some(request * u64::from(BLOCK)),
+            parallel: 1,
             cache_bytes: 4 * BLOCKS * u64::from(BLOCK),
         });
         let streams = Streams::new(&tuning, BLOCK, 16);
@@ -264,6 +266,38 @@ fn a_streams_windows_are_whole_requests() {
         });
         assert_eq!(runs.max(), Some(window), "of {request} blocks");
     }
+}
+
+/// With each request that a reader comes to, another one is asked for: a store has always as many under way,
+/// and none comes twice.
+#[test]
+fn a_streams_window_slides_where_many_requests_are_answered_at_once() {
+    let request = tuning::BREAK_EVEN_BYTES * 4 / u64::from(BLOCK);
+    let tuning = Tuning::new(tuning::Device {
+        break_even_bytes: tuning::BREAK_EVEN_BYTES,
+        request_bytes_max: None,
+        parallel: 16,
+        cache_bytes: 256 << 20,
+    });
+    let window = tuning.reading.window_bytes_max / u64::from(BLOCK);
+    assert_eq!(window, 4 * request);
+    let streams = Streams::new(&tuning, BLOCK, 16);
+    streams.read(0..16);
+    let (mut at, mut end) = (0, 16);
+    while end - at < window - request {
+        let run = streams.next_run(at, u64::MAX).expect("it grows");
+        assert_eq!(run.start, end);
+        (at, end) = (run.start, run.end);
+    }
+    for _ in 0..8 {
+        // A reader may pass over some blocks of a request, and come back to it.
+        let run = streams.next_run(at + 3, u64::MAX).expect("it goes on");
+        assert_eq!(run.start, end);
+        assert_eq!(streams.next_run(at + 4, u64::MAX), None, "what is asked for already");
+        (at, end) = (at + request, run.end);
+        assert!((window - request..=window).contains(&(end - at)), "{at} to {end}");
+    }
+    assert_eq!(streams.next_run(at, end), None, "nothing beyond the limit");
 }
 
 #[test]
@@ -383,7 +417,8 @@ fn a_reader_at_random_is_given_the_region_in_which_it_missed_before() {
 fn another_device_is_given_other_regions() {
     for (break_even_bytes, region) in [(256 << 10, 256), (512 << 10, 512), (1 << 20, 1024)] {
         let cache_bytes = 4 * BLOCKS * u64::from(BLOCK);
-        let device = tuning::Device { break_even_bytes, request_bytes_max: None, cache_bytes };
+        let (request_bytes_max, parallel) = (None, 1);
+        let device = tuning::Device { break_even_bytes, request_bytes_max, parallel, cache_bytes };
         let (_, cache) = cache_tuned(true, Tuning::new(device));
         [100, 200, 20].into_iter().for_each(|number| check(&cache, number));
         let read = (0..BLOCKS).filter(|number| cache.resident(BlockNo(*number))).count();

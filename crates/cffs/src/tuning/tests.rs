@@ -30,7 +30,8 @@ fn a_disk_of_today_has_the_figures_that_were_measured() {
 #[test]
 fn another_device_needs_one_number() {
     let of = |break_even_bytes| {
-        let device = Device { break_even_bytes, request_bytes_max: None, cache_bytes: 4 << 30 };
+        let (request_bytes_max, cache_bytes) = (None, 4 << 30);
+        let device = Device { break_even_bytes, request_bytes_max, parallel: 1, cache_bytes };
         Tuning::new(device)
     };
     let sizes = |t: Tuning| {
@@ -75,8 +76,8 @@ fn another_device_needs_one_number() {
 #[test]
 fn requests_are_as_long_as_the_device_takes() {
     let blocks = |limit: Option<u64>, cache_bytes| {
-        let device =
-            Device { break_even_bytes: BREAK_EVEN_BYTES, request_bytes_max: limit, cache_bytes };
+        let (break_even_bytes, request_bytes_max) = (BREAK_EVEN_BYTES, limit);
+        let device = Device { break_even_bytes, request_bytes_max, parallel: 1, cache_bytes };
         Tuning::new(device).request_blocks(4096)
     };
     assert_eq!(blocks(None, 256 * MIB), 1024);
@@ -85,4 +86,17 @@ fn requests_are_as_long_as_the_device_takes() {
     assert_eq!(blocks(Some(120 << 10), 256 * MIB), 240);
     assert_eq!(blocks(Some(100), 256 * MIB), 256);
     assert_eq!(blocks(None, MIB), 256);
+}
+
+/// A stream of a device that answers many requests at once has several under way: one that is answered
+/// after a delay would else leave the line idle.
+#[test]
+fn streams_have_several_requests_under_way_where_the_device_answers_them_at_once() {
+    let window = |parallel| {
+        let (break_even_bytes, request_bytes_max) = (BREAK_EVEN_BYTES, None);
+        let cache_bytes = 256 * MIB;
+        let device = Device { break_even_bytes, request_bytes_max, parallel, cache_bytes };
+        Tuning::new(device).reading.window_bytes_max
+    };
+    assert_eq!([0, 1, 2, 4, 16].map(|parallel| window(parallel) / MIB), [4, 4, 8, 16, 16]);
 }

@@ -219,6 +219,7 @@ impl Volume {
         let tuning = Tuning::new(tuning::Device {
             break_even_bytes: options.break_even_bytes,
             request_bytes_max: device.longest_request(),
+            parallel: device.parallel(),
             cache_bytes: options.cache_bytes,
         });
         let groups = superblock.policy.groups();
