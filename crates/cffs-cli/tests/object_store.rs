@@ -205,7 +205,7 @@ fn keep_a_cache(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) 
     let second = read(&["-o", &format!("ro,cache-dir={option}")]);
     assert!(second("cache_read_bytes") > 20 << 20 && second("cache_misses") == 0);
     assert!(second("received_bytes") < 1 << 20, "{}", second("received_bytes"));
-    assert!(second("gets") + 10 < first("gets"), "{} {}", second("gets"), first("gets"));
+    assert!(second("gets") + 3 <= first("gets"), "{} {}", second("gets"), first("gets"));
 
     fs::set_permissions(&local, fs::Permissions::from_mode(0o755)).expect("set");
     let refused = fail(32, &mut run(&["mount", "--cache", &option, url, at]));
@@ -444,6 +444,8 @@ fn staging_survives_a_kill() {
         let mut server = run(&mount).spawn().expect("it starts");
         wait_for(|| scratch.is_mounted());
         wait_for(|| waiting() == [0, 0]);
+        // What a change reads has to be at hand.
+        assert!(!directory.join(name).exists(), "{name} is there already");
         gateway.stop();
         fs::write(directory.join(name), name).expect("written");
         fs::File::open(directory.join(name)).expect("there").sync_all().expect("synced");
