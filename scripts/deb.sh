@@ -31,7 +31,9 @@ mkdir -p "$root/var/log/cffs"
 
 documents=$root/usr/share/doc/cffs
 mkdir -p "$documents"
-install -m 644 README.md docs/{OPERATING,SEMANTICS,RELIABILITY,FSCK,FORMAT}.md "$documents"
+# All of them, since they refer to each other.
+install -m 644 README.md "$documents"
+cp -R docs "$documents"
 gzip -9n <CHANGELOG.md >"$documents/changelog.gz"
 {
     cat packaging/debian/copyright

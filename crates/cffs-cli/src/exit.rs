@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use cffs::device::file::OpenError;
 use cffs::error::{Corruption, Error};
 use cffs::files::{CopyCause, CopyError};
+use cffs_object::Location;
 
 use crate::output::note;
 
@@ -155,6 +156,15 @@ fn advice(
         return match source.kind() {
             io::ErrorKind::PermissionDenied if kind == Kind::Mount && File::open(path).is_ok() => {
                 Some("its owner or root may write to it; others mount it read-only: -o ro")
+            }
+            io::ErrorKind::NotFound if path.to_str().is_some_and(Location::is_url) => {
+                Some(match command {
+                    "serve" => "cffs serve takes an image or a device, and no URL",
+                    _ => {
+                        "this command takes a volume in an object store by the directory on which it \
+                         is mounted"
+                    }
+                })
             }
             io::ErrorKind::NotFound => Some("cffs mkfs makes an image"),
             io::ErrorKind::PermissionDenied => Some("its owner or root may open it"),

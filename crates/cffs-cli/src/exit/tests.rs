@@ -20,6 +20,21 @@ fn what_causes_repeat_is_said_once() {
 }
 
 #[test]
+fn a_url_is_no_image_that_is_to_be_made() {
+    let said = |command| {
+        let path = PathBuf::from("s3://bucket/tree");
+        let error = OpenError::Io { path, source: io::ErrorKind::NotFound.into() };
+        message(Kind::Ordinary, command, &anyhow::Error::new(error))
+    };
+    assert_eq!(
+        said("layout"),
+        "s3://bucket/tree: entity not found; this command takes a volume in an object store by the \
+         directory on which it is mounted"
+    );
+    assert!(said("serve").ends_with("takes an image or a device, and no URL"));
+}
+
+#[test]
 fn a_chain_is_told_from_the_place_to_the_cause() {
     let error = Err::<(), _>(Error::NoSpace).context("/a/b").context("import").unwrap_err();
     assert_eq!(message(Kind::Ordinary, "ls", &error), "import: /a/b: no space left on the volume");
