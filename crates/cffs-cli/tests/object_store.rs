@@ -18,6 +18,33 @@ use harness::{Scratch, can_mount, fail, succeed, wait_for};
 use page::Page;
 use store_server::{Line, SECRET, StoreServer};
 
+/// A server in the foreground. Dropping it kills the server, so that a failed test leaves no process behind that
+/// holds the output of the test run open.
+struct Foreground(Child);
+
+impl Foreground {
+    fn start(command: &mut Command) -> Foreground {
+        Foreground(command.spawn().expect("it starts"))
+    }
+
+    fn kill(mut self) {
+        self.0.kill().expect("killed");
+        self.0.wait().expect("it ends");
+    }
+
+    /// Waits until the server exits.
+    fn ends_well(mut self) {
+        assert!(self.0.wait().expect("it ends").success());
+    }
+}
+
+impl Drop for Foreground {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A tree to copy.
 fn source(scratch: &Scratch) -> PathBuf {
     let source = scratch.path().join("source");
@@ -97,7 +124,7 @@ fn mount_a_volume(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command
     let directory = scratch.mountpoint();
     let at = directory.to_str().expect("UTF-8");
     let log = scratch.log_option();
-    let mut server = run(&["mount", "-f", "-o", &log, url, at]).spawn().expect("it starts");
+    let server = Foreground::start(&mut run(&["mount", "-f", "-o", &log, url, at]));
     wait_for(|| scratch.is_mounted());
     fs::write(directory.join("synced"), b"kept").expect("written");
     fs::File::open(directory.join("synced")).expect("there").sync_all().expect("synced");
@@ -109,8 +136,7 @@ fn mount_a_volume(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command
     assert!(refused.contains("has not released it"), "{refused}");
     assert!(refused.contains("cffs fsck -p --take-over"), "{refused}");
 
-    server.kill().expect("killed");
-    server.wait().expect("it ends");
+    server.kill();
     succeed(scratch.cffs(["umount", "-l"]).arg(&directory).env("LC_ALL", "C"));
     let repaired = run(&["fsck", "-p", "--take-over", url]).output().expect("it starts");
     assert!(matches!(repaired.status.code(), Some(0 | 1)), "{repaired:?}");
@@ -160,25 +186,24 @@ fn wake_a_stopped_server(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> 
     let directory = scratch.mountpoint();
     let at = directory.to_str().expect("UTF-8");
     let log = scratch.log_option();
-    let mut server = run(&["mount", "-f", "-o", &log, url, at]).spawn().expect("it starts");
+    let server = Foreground::start(&mut run(&["mount", "-f", "-o", &log, url, at]));
     wait_for(|| scratch.is_mounted());
     fs::write(directory.join("first"), b"first").expect("written");
     let file = fs::File::options().write(true).open(directory.join("first")).expect("there");
     file.sync_all().expect("synced");
-    signal(&server, "-STOP");
+    signal(&server.0, "-STOP");
     let repaired = run(&["fsck", "-p", "--take-over", url]).output().expect("it starts");
     assert!(matches!(repaired.status.code(), Some(0 | 1)), "{repaired:?}");
     let other = scratch.path().join("other");
     succeed(&mut run(&["import", "-q", url, other.to_str().expect("UTF-8"), "/taken"]));
     succeed(&mut run(&["trim", "-q", url]));
-    signal(&server, "-CONT");
+    signal(&server.0, "-CONT");
     std::os::unix::fs::FileExt::write_at(&file, b"never", 0).expect("in memory");
     let error = file.sync_all().expect_err("nothing is acknowledged");
     assert_eq!(error.raw_os_error(), Some(5), "{error}");
     drop(file);
     succeed(scratch.cffs(["umount", "-l"]).arg(&directory).env("LC_ALL", "C"));
-    let _ = server.kill();
-    server.wait().expect("it ends");
+    drop(server);
     assert_eq!(succeed(&mut run(&["cat", url, "/first"])), "first");
     assert_eq!(succeed(&mut run(&["cat", url, "/taken/d/small"])), "later");
     succeed(&mut run(&["fsck", "-n", "-f", "--contents", url]));
@@ -205,6 +230,7 @@ fn keep_a_cache(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) 
     let second = read(&["-o", &format!("ro,cache-dir={option}")]);
     assert!(second("cache_read_bytes") > 20 << 20 && second("cache_misses") == 0);
     assert!(second("received_bytes") < 1 << 20, "{}", second("received_bytes"));
+    // A request brings 7 MiB of these 20 at most.
     assert!(second("gets") + 3 <= first("gets"), "{} {}", second("gets"), first("gets"));
 
     fs::set_permissions(&local, fs::Permissions::from_mode(0o755)).expect("set");
@@ -441,7 +467,7 @@ fn staging_survives_a_kill() {
         ["records", "bytes"].map(|name| stats["staging"][name].as_u64().expect(name))
     };
     let sync_and_die = |name: &str| {
-        let mut server = run(&mount).spawn().expect("it starts");
+        let server = Foreground::start(&mut run(&mount));
         wait_for(|| scratch.is_mounted());
         wait_for(|| waiting() == [0, 0]);
         // What a change reads has to be at hand.
@@ -453,20 +479,20 @@ fn staging_survives_a_kill() {
         assert!(records >= 1 && bytes > 4096, "{records} {bytes}");
         let metrics = succeed(&mut run(&["stats", "--prometheus", at]));
         assert!(metrics.contains("# TYPE cffs_staging_records gauge"), "{metrics}");
-        server.kill().expect("killed");
-        server.wait().expect("it ends");
+        server.kill();
         gateway.start_again();
         succeed(scratch.cffs(["umount", "-l"]).arg(&directory).env("LC_ALL", "C"));
         let seen = run(&["cat", url, &format!("/{name}")]).output().expect("it starts");
         assert!(!seen.status.success(), "the store has it already");
     };
     sync_and_die("sent later");
-    let mut server = run(&mount).spawn().expect("it starts, and need not take the volume over");
+    // It need not take the volume over.
+    let server = Foreground::start(&mut run(&mount));
     wait_for(|| scratch.is_mounted());
     assert_eq!(fs::read_to_string(directory.join("sent later")).expect("there"), "sent later");
     wait_for(|| waiting() == [0, 0]);
     scratch.umount();
-    assert!(server.wait().expect("it ends").success());
+    server.ends_well();
     assert_eq!(succeed(&mut run(&["cat", url, "/sent later"])), "sent later");
 
     sync_and_die("rejected");
@@ -480,11 +506,11 @@ fn staging_survives_a_kill() {
         assert!(refused.contains(part), "{refused}");
     }
     assert!(fs::read_dir(&aside).expect("there").count() > 0);
-    let mut server = run(&mount).spawn().expect("it starts");
+    let server = Foreground::start(&mut run(&mount));
     wait_for(|| scratch.is_mounted());
     assert!(!directory.join("rejected").exists() && directory.join("sent later").exists());
     scratch.umount();
-    assert!(server.wait().expect("it ends").success());
+    server.ends_well();
     succeed(&mut run(&["fsck", "-n", "-f", "--contents", url]));
     let read_only = fail(32, &mut run(&["mount", "-o", "ro", "--staging", waits, url, at]));
     assert!(read_only.contains("'staging' is for a volume in an object store"), "{read_only}");

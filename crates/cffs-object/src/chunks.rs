@@ -141,7 +141,7 @@ impl Chunks {
             .collect();
         keys.sort_unstable();
         keys.dedup();
-        let chunks = self.get(&keys)?;
+        let chunks = self.get(&keys, buf.len() as u64 > REQUEST_BYTES)?;
         for piece in wanted {
             let mut done = 0;
             while done < piece.len {
@@ -166,9 +166,9 @@ impl Chunks {
     }
 
     /// The chunks with these keys, in their order: those that are missing by requests at once, then those
-    /// that other threads have asked for. Nothing is held while others are waited for, so that nobody waits
-    /// in a circle.
-    fn get(&self, keys: &[Key]) -> Result<Vec<Bytes>, Error> {
+    /// that other threads have asked for. No guard is held while waiting for other threads, so that threads
+    /// cannot wait for each other in a circle. `is_long`: the read is longer than one request for a single chunk.
+    fn get(&self, keys: &[Key], is_long: bool) -> Result<Vec<Bytes>, Error> {
         let mut found: Vec<Option<Bytes>> = vec![None; keys.len()];
         loop {
             let mut missing = Vec::new();
@@ -191,7 +191,6 @@ impl Chunks {
                 }
             }
             if !missing.is_empty() {
-                let is_long = keys.len() as u64 > CHUNKS_AFTER;
                 let read = self.fetch(self.runs_of(missing, is_long))?;
                 for (key, chunk) in keys.iter().zip(&mut found) {
                     *chunk = chunk.take().or_else(|| read.get(key).cloned());
@@ -213,7 +212,7 @@ impl Chunks {
         self.kept.get_value_or_guard(&key, Some(Duration::ZERO))
     }
 
-    /// The runs to ask for, where chunks are missing, of a read that is long or not.
+    /// Returns the runs of missing chunks to request.
     fn runs_of<'a>(&'a self, missing: Vec<(Key, Guard<'a>)>, is_long: bool) -> Vec<Run<'a>> {
         let mut runs: Vec<Run<'a>> = Vec::new();
         for ((object, chunk), guard) in missing {

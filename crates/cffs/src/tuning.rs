@@ -44,6 +44,13 @@ pub struct Device {
     pub cache_bytes: u64,
 }
 
+impl Device {
+    /// Whether the device has no arm: requests need no order, and their delays overlap.
+    pub fn is_parallel(&self) -> bool {
+        self.parallel > 1
+    }
+}
+
 /// All figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tuning {

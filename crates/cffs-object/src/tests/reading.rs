@@ -121,3 +121,27 @@ fn what_is_read_ahead_stays_until_it_is_read() {
     let objects = READERS * EACH;
     assert_eq!(cold.asked_for(), (2 * objects, objects * OBJECT_BYTES));
 }
+
+/// A small read that spans many objects fetches no more of each object than a read of a single object does, even
+/// where it touches an object's beginning.
+#[test]
+fn a_small_read_of_many_objects_does_not_read_ahead() {
+    const OBJECTS: u64 = 8;
+    const SHARE_BYTES: u64 = PIECE_BYTES / OBJECTS;
+    let store = InMemory::new();
+    let geometry = Geometry { size_bytes: 1 << 30, ..GEOMETRY };
+    let device = LogDevice::create(&at(Arc::new(store.clone())), geometry).expect("made");
+    for object in 0..OBJECTS {
+        write(&device, object * SHARE_BYTES, &vec![object as u8; SHARE_BYTES as usize]);
+        let rest = vec![object as u8; (OBJECT_BYTES / 2) as usize];
+        write(&device, (object + 1) * OBJECT_BYTES, &rest);
+        device.sync().expect("synced");
+    }
+    drop(device);
+    let cold = Cold::open(&at(Arc::new(store)));
+    let found = read(&cold.device, 0, PIECE_BYTES as usize);
+    let share = |object: u64| vec![object as u8; SHARE_BYTES as usize];
+    assert!(found == (0..OBJECTS).flat_map(share).collect::<Vec<u8>>());
+    let (gets, bytes) = cold.asked_for();
+    assert!(gets <= OBJECTS && bytes <= OBJECTS * (5 << 18), "{gets} requests, {bytes} bytes");
+}

@@ -45,6 +45,8 @@ pub(super) struct RunQueue {
     runs_max: usize,
     /// How long the second of two adjacent runs waits while the device has the first.
     pub(super) head_start: Duration,
+    /// Whether all queued runs are sent to the device at once, in any order.
+    is_parallel: bool,
     /// Threads that serve.
     threads: AtomicUsize,
     /// How many runs are in flight.
@@ -64,8 +66,6 @@ struct State {
     at_device: Vec<(Run, Instant)>,
     /// All runs, from first block to end.
     in_flight: BTreeMap<u64, u64>,
-    /// Whether the device has no arm, so that its requests need no order.
-    is_parallel: bool,
     ended: bool,
 }
 
@@ -97,6 +97,7 @@ impl RunQueue {
             request_blocks: tuning.request_blocks(block_bytes),
             runs_max: tuning.reading.runs_max,
             head_start: tuning.reading.head_start,
+            is_parallel: tuning.device.is_parallel(),
             threads: AtomicUsize::default(),
             count: AtomicUsize::default(),
             state: Mutex::default(),
@@ -126,7 +127,7 @@ impl RunQueue {
             assert!(at < to && to <= next, "runs in flight do not overlap");
             longest = (longest * 2).min(self.request_blocks);
             state.in_flight.insert(at, to);
-            let triggers = triggers && (at == first || state.is_parallel);
+            let triggers = triggers && (at == first || self.is_parallel);
             let cause = trace::cause();
             state.queue.push_back(Run { first: at, end: to, triggers, class, cause });
             at = to;
@@ -168,7 +169,14 @@ impl RunQueue {
                 return None;
             }
             let now = Instant::now();
-            match state.ready(now, self.head_start) {
+            let ready = if !self.is_parallel {
+                state.ready(now, self.head_start)
+            } else if state.queue.is_empty() {
+                Ready::Nothing
+            } else {
+                Ready::Run(0)
+            };
+            match ready {
                 Ready::Run(at) => {
                     let run = state.queue.remove(at)?;
                     state.at_device.push((run, now));
@@ -205,11 +213,8 @@ impl RunQueue {
         self.arrived.notify_all();
     }
 
-    pub(super) fn begin(&self, threads: usize, is_parallel: bool) {
-        let mut state = self.state.lock();
-        state.ended = false;
-        state.is_parallel = is_parallel;
-        drop(state);
+    pub(super) fn begin(&self, threads: usize) {
+        self.state.lock().ended = false;
         self.threads.store(threads, Ordering::Relaxed);
     }
 
@@ -237,13 +242,10 @@ impl Drop for End<'_> {
 }
 
 impl State {
-    /// The first run in the queue that the device may be asked for: not one whose predecessor is still
+    /// The first run in the queue that a device with an arm may be asked for: not one whose predecessor is still
     /// queued, nor the third of adjacent ones. Where the device was asked for the predecessor just now,
     /// the others wait with it: the next one may lie far away.
     fn ready(&self, now: Instant, head_start: Duration) -> Ready {
-        if self.is_parallel {
-            return if self.queue.is_empty() { Ready::Nothing } else { Ready::Run(0) };
-        }
         let mut waiting: Vec<u64> = Vec::new();
         let predecessor =
             |run: &Run| self.at_device.iter().find(|(asked, _)| asked.end == run.first);
@@ -275,11 +277,10 @@ impl BufferCache {
     /// over what it has read. There are as many as the device answers requests at once, if those are more.
     /// One call at a time.
     pub fn with_prefetch<T>(&self, threads: usize, work: impl FnOnce() -> T) -> T {
-        let parallel = self.device.parallel() as usize;
-        let threads = threads.max(parallel);
+        let threads = threads.max(self.tuning.device.parallel as usize);
         thread::scope(|scope| {
             self.device.expect_chosen_reads();
-            self.queue.begin(threads, parallel > 1);
+            self.queue.begin(threads);
             let _end = End(&self.queue);
             for _ in 0..threads {
                 scope.spawn(|| self.serve());
@@ -372,7 +373,7 @@ impl BufferCache {
         let (short, longest) = (self.short_blocks(), self.queue.request_blocks);
         // A request that is hardly shorter than the longest would cost one more, and save nothing. Where all
         // of a run is asked for at once, the first request shares the line with the others.
-        let is_whole = longest < 2 * short || self.tuning.device.parallel > 1;
+        let is_whole = longest < 2 * short || self.queue.is_parallel;
         let short = if is_whole { longest } else { short };
         self.queue.push(run, short, false, class);
     }

@@ -33,7 +33,7 @@ impl Streams {
         let most = if whole > 0 { whole } else { part };
         let growth = Growth { factor: 2, least: 2 * segment_blocks, most };
         let cursors = Mutex::new(Cursors::new(reading.cursors_max));
-        let slides_by = (tuning.device.parallel > 1).then_some(request);
+        let slides_by = tuning.device.is_parallel().then_some(request);
         Streams { segment_blocks, slides_by, growth, cursors }
     }
 

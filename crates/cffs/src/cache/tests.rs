@@ -25,7 +25,7 @@ struct Moody {
     writes: Mutex<Vec<u64>>,
     waits: Arc<Waits>,
     /// How many reads at once it says that it answers.
-    parallel: AtomicU64,
+    parallel: u32,
     /// How many reads it has now, and how many it had at most.
     at_once: Mutex<(u32, u32)>,
 }
@@ -50,7 +50,7 @@ impl BlockDevice for Moody {
             return Err(io::ErrorKind::TimedOut.into());
         }
         self.reads.lock().push((offset, buf.len() as u64));
-        if self.parallel() > 1 {
+        if self.parallel > 1 {
             let mut at_once = self.at_once.lock();
             *at_once = (at_once.0 + 1, at_once.1.max(at_once.0 + 1));
             drop(at_once);
@@ -78,7 +78,7 @@ impl BlockDevice for Moody {
         self.longest_request
     }
     fn parallel(&self) -> u32 {
-        self.parallel.load(Ordering::Relaxed) as u32
+        self.parallel
     }
 }
 
@@ -109,7 +109,7 @@ fn cache_tuned(groups: bool, tuning: Tuning) -> (Arc<Moody>, BufferCache) {
         memory.write_at(offset, &[IoSlice::new(&number.to_le_bytes())]).unwrap();
     }
     let (bad, reads, writes) = (Mutex::default(), Mutex::default(), Mutex::default());
-    let (waits, parallel, at_once) = (Arc::default(), AtomicU64::new(1), Mutex::default());
+    let (waits, parallel, at_once) = (Arc::default(), tuning.device.parallel, Mutex::default());
     let device =
         Arc::new(Moody { memory, longest_request, bad, reads, writes, waits, parallel, at_once });
     let layout = Layout {
@@ -195,8 +195,9 @@ fn a_stream_is_prefetched_and_each_block_read_once() {
 /// A device that answers many requests at once, as a store does, is sent all that is queued.
 #[test]
 fn a_device_without_an_arm_has_many_requests_at_once() {
-    let (device, cache) = cache();
-    device.parallel.store(16, Ordering::Relaxed);
+    let mut tuned = Tuning::for_cache(4 * BLOCKS * u64::from(BLOCK)).device;
+    (tuned.request_bytes_max, tuned.parallel) = (Some(1 << 20), 16);
+    let (device, cache) = cache_tuned(true, Tuning::new(tuned));
     cache.with_prefetch(2, || {
         cache.prefetch_run(0..BLOCKS, Class::Files).unwrap();
         (0..BLOCKS).for_each(|number| check(&cache, number));
@@ -487,7 +488,7 @@ fn the_front_end_learns_of_each_thread_that_waits_for_the_device() {
     writes.put_block(Phase::Change, BlockNo(11), image);
     writes.commit(&cache).unwrap();
     assert_eq!(waits(), 4, "two writes, the barrier between them, and the flush");
-    cache.queue.begin(1, false);
+    cache.queue.begin(1);
     cache.queue.push(2000..2001, 1, false, Class::Files);
     thread::scope(|scope| {
         scope.spawn(|| check(&cache, 2000));

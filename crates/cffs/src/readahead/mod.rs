@@ -155,7 +155,7 @@ impl ReadAhead {
 /// pieces of its sectors come together then, and are not waited for one after the other.
 fn own_runs(survey: &Survey<'_>, vnode: &Vnode) -> Vec<Range<u64>> {
     let cache = &survey.store.cache;
-    if !cache.has_prefetchers() || cache.device().parallel() < 2 {
+    if !cache.has_prefetchers() || !cache.tuning().device.is_parallel() {
         return Vec::new();
     }
     let state = vnode.state.read();
