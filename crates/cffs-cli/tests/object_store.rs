@@ -18,7 +18,7 @@ use harness::{Scratch, can_mount, fail, succeed, wait_for};
 use page::Page;
 use store_server::{Line, SECRET, StoreServer};
 
-/// A server in the foreground. Dropping it kills the server, so that a failed test leaves no process behind that
+/// A server in the foreground. Dropping it kills the server, so that a failed test leaves no process that
 /// holds the output of the test run open.
 struct Foreground(Child);
 

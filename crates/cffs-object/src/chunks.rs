@@ -167,7 +167,7 @@ impl Chunks {
 
     /// The chunks with these keys, in their order: those that are missing by requests at once, then those
     /// that other threads have asked for. No guard is held while waiting for other threads, so that threads
-    /// cannot wait for each other in a circle. `is_long`: the read is longer than one request for a single chunk.
+    /// cannot wait for each other in a circle. `is_long`: the read is longer than a request for one chunk.
     fn get(&self, keys: &[Key], is_long: bool) -> Result<Vec<Bytes>, Error> {
         let mut found: Vec<Option<Bytes>> = vec![None; keys.len()];
         loop {

@@ -122,8 +122,8 @@ fn what_is_read_ahead_stays_until_it_is_read() {
     assert_eq!(cold.asked_for(), (2 * objects, objects * OBJECT_BYTES));
 }
 
-/// A small read that spans many objects fetches no more of each object than a read of a single object does, even
-/// where it touches an object's beginning.
+/// A small read that spans many objects fetches no more of each object than a read of a single object does,
+/// even where it touches an object's beginning.
 #[test]
 fn a_small_read_of_many_objects_does_not_read_ahead() {
     const OBJECTS: u64 = 8;

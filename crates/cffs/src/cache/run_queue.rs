@@ -242,7 +242,7 @@ impl Drop for End<'_> {
 }
 
 impl State {
-    /// The first run in the queue that a device with an arm may be asked for: not one whose predecessor is still
+    /// The first run in the queue that may be sent to a device with an arm: not one whose predecessor is still
     /// queued, nor the third of adjacent ones. Where the device was asked for the predecessor just now,
     /// the others wait with it: the next one may lie far away.
     fn ready(&self, now: Instant, head_start: Duration) -> Ready {
