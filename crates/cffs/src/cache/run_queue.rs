@@ -242,9 +242,9 @@ impl Drop for End<'_> {
 }
 
 impl State {
-    /// The first run in the queue that may be sent to a device with an arm. A run waits while its predecessor is
-    /// queued, and as the third of adjacent runs. Where the predecessor was sent just now, all others wait with
-    /// it, since the next run may lie far away.
+    /// The first run in the queue that may be sent to a device with an arm. A run waits while its predecessor
+    /// is queued, and as the third of adjacent runs. Where the predecessor was sent just now, all others wait
+    /// with it, since the next run may lie far away.
     fn ready(&self, now: Instant, head_start: Duration) -> Ready {
         let mut waiting: Vec<u64> = Vec::new();
         let predecessor =
