@@ -42,8 +42,11 @@ const CG_HEAD_BLOCKS: u64 = 3;
 /// The busy log of a large volume.
 const BUSY_LOG_BYTES_MAX: u32 = 512 << 10;
 
-/// Blocks at the end of the volume that hold the last copy of the superblock and system area.
-const TAIL_BLOCKS: u64 = 2;
+/// The blocks of a copy: the superblock and the system area.
+const COPY_BLOCKS: u64 = 2;
+
+/// Blocks at the end of the volume that hold the last copy.
+const TAIL_BLOCKS: u64 = COPY_BLOCKS;
 
 impl Layout {
     /// The geometry that a checked superblock describes.
@@ -242,11 +245,44 @@ impl Layout {
         BlockNo(self.cg_start(cg).0 + u64::from(self.cg_head_blocks(cg)))
     }
 
-    /// Whether the block holds metadata at a fixed place, so that no file may have it.
+    /// The first run of system blocks that ends after `from`, of a volume in which the groups from
+    /// `cgs_made` on were never used. System blocks hold metadata at fixed places: no file may have them,
+    /// and nothing may discard them. In a group that was never used, the header and the bitmaps do not
+    /// exist yet, so only copies of the superblock and the stable log are system blocks there.
+    pub fn next_system_run(&self, from: BlockNo, cgs_made: u32) -> Range<BlockNo> {
+        let tail = BlockNo(self.blocks - TAIL_BLOCKS)..BlockNo(self.blocks);
+        let cg = self.cg_of(from);
+        // The head of this group may end before `from`.
+        let heads = [cg, CgIndex(cg.0.saturating_add(1))].into_iter();
+        let heads = heads.filter(|cg| cg.0 < cgs_made.min(self.cgs())).map(|cg| self.cg_head(cg));
+        let others = match cgs_made < self.cgs() {
+            true => self.system_runs_of_unused_groups(CgIndex(cgs_made)),
+            false => Vec::new(),
+        };
+        let runs = heads.chain(others).chain([tail.clone()]);
+        runs.filter(|run| run.end > from).min_by_key(|run| run.start).unwrap_or(tail)
+    }
+
+    /// The blocks at the head of a group.
+    fn cg_head(&self, cg: CgIndex) -> Range<BlockNo> {
+        let start = self.cg_start(cg);
+        start..BlockNo(start.0 + u64::from(self.cg_reserved_blocks(cg)))
+    }
+
+    /// The system blocks of the groups from this one on, if they were never used.
+    fn system_runs_of_unused_groups(&self, first: CgIndex) -> Vec<Range<BlockNo>> {
+        let copies = self.superblock_copies();
+        let copies = copies.into_iter().map(|copy| copy..BlockNo(copy.0 + COPY_BLOCKS));
+        let log = self.log_start(self.log_cg);
+        let log = log..BlockNo(log.0 + u64::from(self.log_blocks));
+        let runs = copies.chain((self.log_blocks > 0).then_some(log));
+        runs.filter(|run| self.cg_of(run.start) >= first).collect()
+    }
+
+    /// Whether the block is a system block of a volume whose groups are all in use, so that no file may
+    /// have it.
     pub fn is_reserved(&self, block: BlockNo) -> bool {
-        let cg = self.cg_of(block);
-        block.0 >= self.blocks - TAIL_BLOCKS
-            || block.0 - self.cg_start(cg).0 < self.cg_reserved_blocks(cg).into()
+        self.next_system_run(block, self.cgs()).start <= block
     }
 
     /// Whether a run lies within the volume and within one group, clear of all reserved blocks.

@@ -4,8 +4,9 @@
 //! Offers [`Volume::trim`], which discards all that is free, and what `-o discard` does: the background
 //! discards what epochs have freed.
 //!
-//! Invariant: nothing is discarded that a crash could bring back, or that anybody is about to write.
-//! While the lock of epochs is held, what the bitmaps in memory call free is both: what the open epoch
+//! Invariants: a system block is never discarded, and neither is a block that a crash could bring back or
+//! that is about to be written. [`Layout::next_system_run`](crate::format::Layout::next_system_run) tells
+//! trim, allocator and fsck alike which blocks are system blocks. While the lock of epochs is held, what the bitmaps in memory call free is both: what the open epoch
 //! frees is not in them yet, that of all earlier ones is on the device, and nothing is written to free
 //! space without that lock. So free space is looked up and discarded under one hold of it; holds are
 //! short, because an fsync waits for them.
@@ -87,24 +88,25 @@ impl Volume {
         }
     }
 
-    /// Discards the next piece of the groups that were never used, in which nothing is valid but the
-    /// copies of the superblock and of the system area.
+    /// Discards the next piece of the groups that were never used, up to the next system blocks, and
+    /// returns where to go on.
     fn trim_unused(
         &self,
         part: Range<BlockNo>,
         least: u64,
         trimmed: &mut Trimmed,
     ) -> Result<BlockNo> {
-        let after = |copy: &BlockNo| BlockNo(copy.0 + 2);
-        let copies = self.store().layout.superblock_copies();
-        let next = copies.into_iter().find(|copy| after(copy) > part.start);
-        let end = match next {
-            Some(copy) if copy <= part.start => return Ok(after(&copy)),
-            Some(copy) => copy.min(part.end),
-            None => part.end,
-        };
+        let system = self.next_system_run(part.start);
+        if system.start <= part.start {
+            return Ok(system.end);
+        }
+        let end = system.start.min(part.end);
         self.discard_blocks(part.start..end, least, trimmed)?;
         Ok(end)
+    }
+
+    fn next_system_run(&self, from: BlockNo) -> Range<BlockNo> {
+        self.store().layout.next_system_run(from, self.store().alloc.groups_used())
     }
 
     /// Discards the whole blocks of a run.
@@ -123,6 +125,8 @@ impl Volume {
     ) -> Result<()> {
         let count = blocks.end.0.saturating_sub(blocks.start.0);
         if count >= least.max(1) {
+            let system = self.next_system_run(blocks.start);
+            assert!(blocks.end <= system.start, "{blocks:?} would be discarded with {system:?}");
             self.store().cache.discard(blocks.start, count)?;
             trimmed.bytes += count * u64::from(self.store().layout.block_bytes);
             trimmed.requests += 1;

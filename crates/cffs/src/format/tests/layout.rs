@@ -87,6 +87,34 @@ proptest! {
         prop_assert_eq!(fixed.len(), count);
     }
 
+    /// The system blocks of a volume are those of its groups in use, and of the others only the copies of the
+    /// superblock and the stable log.
+    #[test]
+    fn system_runs_are_the_heads_of_groups_in_use_and_copies_and_log_of_others(
+        layout in layouts(),
+        cgs_made in 1u32..30,
+    ) {
+        let mut system = vec![false; layout.blocks as usize];
+        let mut from = BlockNo(0);
+        while from.0 < layout.blocks {
+            let run = layout.next_system_run(from, cgs_made);
+            prop_assert!(run.end > from && run.end.0 <= layout.blocks, "{run:?}");
+            (run.start.0..run.end.0).for_each(|block| system[block as usize] = true);
+            from = run.end;
+        }
+        let copies = layout.superblock_copies();
+        let log = layout.log_start(layout.log_cg).0;
+        let log = log..log + u64::from(layout.log_blocks);
+        for block in 0..layout.blocks {
+            let is_copy = copies.iter().any(|copy| (copy.0..copy.0 + 2).contains(&block));
+            let expected = match layout.cg_of(BlockNo(block)).0 < cgs_made {
+                true => layout.is_reserved(BlockNo(block)),
+                false => is_copy || log.contains(&block),
+            };
+            prop_assert_eq!(system[block as usize], expected, "block {}", block);
+        }
+    }
+
     #[test]
     fn a_run_is_allocatable_if_each_of_its_fragments_is_in_one_group(
         layout in layouts(),
