@@ -67,7 +67,7 @@ enum Command {
     Library(LibraryArguments),
     /// Run single operations on C-FFS as a library, on warm caches and a device in memory.
     ///
-    /// What the software itself costs; also small and steady enough for a profiler.
+    /// Measures the cost of the software itself; small and steady enough for a profiler.
     Hot {
         /// Operations of each kind.
         #[arg(long, default_value_t = 40_000)]
@@ -141,13 +141,13 @@ struct StoreProxyArguments {
     /// Where to listen; port 0 is any that is free.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// What each request takes beside its transfer, in milliseconds.
+    /// Delay of each request in addition to its transfer, in milliseconds.
     #[arg(long, default_value_t = 30)]
     delay_ms: u64,
-    /// What passes in a second in each direction, in millions of bytes.
+    /// Bandwidth of each direction, in millions of bytes per second.
     #[arg(long, default_value_t = 85, value_parser = clap::value_parser!(u64).range(1..))]
     megabytes_per_second: u64,
-    /// Lose one of so many answers, when the server has done what was asked; 0 for none.
+    /// Lose one of this many answers after the server has carried out the request; 0 for none.
     #[arg(long, default_value_t = 0)]
     lose_one_in: u64,
     /// Which answers are lost.

@@ -18,7 +18,7 @@ use crate::results::{Failure, Results};
 use crate::workload::catalog::{Scale, Workload};
 use crate::workload::{Phase, Session};
 
-/// What is compared.
+/// The peers and workloads of a comparison.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The device.

@@ -40,7 +40,7 @@ mod tests;
 /// Bytes that a large file is written and read with at a time.
 const CHUNK: usize = 1 << 20;
 
-/// What is run.
+/// The workloads of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct LibraryPlan {
     /// The disk.

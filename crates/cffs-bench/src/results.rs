@@ -1,4 +1,4 @@
-//! What a comparison measured, of mounted volumes or of the library: the phases of each workload on
+//! The results of a comparison, of mounted volumes or of the library: the phases of each workload on
 //! each peer, and what failed.
 
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ pub struct Failure {
     pub workload: Workload,
     /// The file system.
     pub peer: Peer,
-    /// What went wrong.
+    /// The cause of the failure.
     pub reason: String,
 }
 

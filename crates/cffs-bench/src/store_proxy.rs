@@ -29,17 +29,18 @@ pub const COUNTS_PATH: &str = "/.counts";
 /// The line to the store.
 #[derive(Clone, Copy, Debug)]
 pub struct Line {
-    /// What each request takes beside its transfer.
+    /// The delay of each request in addition to its transfer.
     pub delay: Duration,
-    /// What all transfers of one direction share.
+    /// The bandwidth that all transfers of one direction share.
     pub bytes_per_second: u64,
-    /// Of so many answers one is lost by chance, when the server has done what was asked; 0 for none.
+    /// One of this many answers is lost at random, after the server has carried out the request;
+    /// 0 for none.
     pub loses_one_in: u64,
     /// Where that chance begins.
     pub seed: u64,
 }
 
-/// What has passed.
+/// The counts of requests and bytes that passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Objects or parts of them that were put, and the requests around parts.
@@ -201,7 +202,7 @@ impl Proxy {
         Ok(sender)
     }
 
-    /// Waits until so many bytes have passed in this direction, after those that were there before.
+    /// Waits until `bytes` more bytes have passed in this direction, after those of earlier callers.
     async fn transfer(&self, direction: Direction, bytes: usize) {
         let takes = Duration::from_secs_f64(bytes as f64 / self.line.bytes_per_second as f64);
         let done_at = {

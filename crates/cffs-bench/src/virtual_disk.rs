@@ -1,8 +1,8 @@
 //! The emulated disk inside the process: a [`BlockDevice`] with a virtual clock.
 //!
 //! A decorator: another device keeps the data, this one adds up how long each request would have
-//! taken. Nobody waits, so a run is instant, and the same run always takes the same virtual time
-//! to the nanosecond. What is measured is the device alone: the processor costs nothing here.
+//! taken. No thread waits, so a run is instant, and the same run always takes the same virtual time
+//! to the nanosecond. Only the device is measured: the processor costs nothing here.
 //!
 //! Requests are served one at a time, each submitted when the one before it has completed, as a
 //! single thread without a queue would.
@@ -29,7 +29,7 @@ pub struct VirtualDisk<D> {
 struct State {
     emulator: Emulator,
     now: Nanos,
-    /// What was counted before the last power cycle.
+    /// The counters before the last power cycle.
     before: Counters,
 }
 
@@ -46,7 +46,7 @@ impl<D: BlockDevice> VirtualDisk<D> {
         self.state.lock().now
     }
 
-    /// What the disk has counted.
+    /// The counters of the disk.
     pub fn counters(&self) -> Counters {
         let mut state = self.state.lock();
         let now = state.now;

@@ -30,7 +30,7 @@ pub struct WebArguments {
     /// Where the report goes; only printed if not given.
     #[arg(long)]
     output: Option<PathBuf>,
-    /// The `cffs` binary; `place` lies beside it.
+    /// The `cffs` binary; `place` is in the same directory.
     #[arg(long, default_value_os_t = find_cffs())]
     cffs: PathBuf,
 }

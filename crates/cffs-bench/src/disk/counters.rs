@@ -1,4 +1,4 @@
-//! What a device counts about itself.
+//! The counters of a device.
 //!
 //! A timing on a shared machine is not evidence by itself; these counts are, since they do not
 //! depend on what else used the processor. They only ever grow; a phase is measured as the
@@ -50,7 +50,7 @@ impl Counters {
         Nanos(self.busy_ns).as_secs()
     }
 
-    /// What was added since `earlier`, a snapshot of the same device.
+    /// The difference to `earlier`, a snapshot of the same device.
     pub fn since(&self, earlier: &Counters) -> Counters {
         Counters {
             reads: self.reads - earlier.reads,

@@ -53,7 +53,7 @@ impl Mechanics {
         &self.geometry
     }
 
-    /// What it would take to transfer `run`, starting at `now`.
+    /// The time that a transfer of `run` would take, starting at `now`.
     pub fn plan(&self, run: Run, write: bool, now: Nanos) -> Access {
         let (seek, moved) = self.reposition(self.head, run.first, write);
         let arrived = now + seek;

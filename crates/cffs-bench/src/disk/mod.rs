@@ -128,7 +128,7 @@ impl Run {
     }
 }
 
-/// What the host asks of the device.
+/// A request of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Read a run.

@@ -61,7 +61,7 @@ pub struct DiskSpec {
     pub seek_average_ms: f64,
     /// Full stroke, in ms.
     pub seek_full_ms: f64,
-    /// What a write needs beyond a read after a movement, in ms.
+    /// Extra settle time of a write after a movement, compared with a read, in ms.
     pub write_settle_ms: f64,
     /// Switch to another surface of the cylinder, in ms.
     pub head_switch_ms: f64,
@@ -77,7 +77,7 @@ pub struct DiskSpec {
     pub queue_depth: usize,
 }
 
-/// What a profile stands for.
+/// The kind of device that a profile describes.
 #[derive(Clone, Debug)]
 pub enum Spec {
     /// A disk with an arm.

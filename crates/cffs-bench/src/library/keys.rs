@@ -17,7 +17,7 @@ use crate::peer::Peer;
 use crate::workload::Phase;
 use crate::workload::random::{Contents, LogNormal, Random};
 
-/// What files can have in common: a directory, an owner, a minute, a process.
+/// Properties that files can share: directory, owner, minute of creation, process.
 pub const COMMON: [&str; 4] = ["directory", "owner", "time", "process"];
 /// How many of each there are.
 pub const VALUES: u64 = 8;
@@ -38,7 +38,7 @@ impl Made {
     }
 }
 
-/// A clock that somebody moves.
+/// A clock that the test sets.
 #[derive(Default)]
 struct Hands(AtomicI64);
 

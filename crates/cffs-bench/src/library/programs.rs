@@ -1,4 +1,4 @@
-//! What developers do with a source tree, in virtual time: check out, compile, search, remove.
+//! The programs of a developer on a source tree, in virtual time: check out, compile, search, remove.
 //!
 //! The programs of the thesis's table 4.3 as the disk sees them: the calls alone, without what the
 //! programs compute between them.
@@ -34,7 +34,7 @@ fn object_bytes(source: &SourceFile) -> u64 {
 }
 
 impl LibraryPlan {
-    /// Runs the programs over a tree of so many files, on a volume that may have others.
+    /// Runs the programs over a tree of `files` files, on a volume that may have others.
     pub fn programs(&self, disk: &Disk, files: u64) -> Result<Vec<Phase>> {
         let tree = self.sources(files);
         let contents = Contents::new(self.seed, SIZE_MAX);

@@ -10,15 +10,16 @@ use crate::workload::Phase;
 use crate::workload::random::{Contents, Random};
 use crate::workload::servers::Kind;
 
-/// What each call of the micro-benchmark reads or writes: a file that fits into an inode of 256 bytes.
+/// Bytes that each call of the micro-benchmark reads or writes: a file that fits into an inode of
+/// 256 bytes.
 pub const TINY: usize = 128;
-/// What a file grows to that no inode holds.
+/// Size of a file that has grown out of its inode, in bytes.
 pub const GROWN: usize = 4096;
 /// Bytes that a request to a server adds to its log.
 const LOG_LINE: usize = 512;
 
 impl LibraryPlan {
-    /// Opens, and reads or writes, each of so many tiny files, as table 1 of the paper.
+    /// Opens, and reads or writes, each of `files` tiny files, as table 1 of the paper.
     pub fn tiny(&self, peer: Peer, files: u64) -> Result<Vec<Phase>> {
         let disk = self.disk(peer)?;
         let contents = Contents::new(self.seed, GROWN);

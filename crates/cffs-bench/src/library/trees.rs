@@ -49,8 +49,8 @@ impl LibraryPlan {
         self.walks_with(peer, tree, directories, 0)
     }
 
-    /// The same with so many threads that read ahead. What they read while the walker reads comes to
-    /// the disk in an order that cannot be predicted; figures differ a little from run to run.
+    /// The same with `threads` threads that read ahead. Their reads reach the disk in an order
+    /// that cannot be predicted, so figures differ a little from run to run.
     pub fn walks_with(
         &self,
         peer: Peer,
@@ -223,7 +223,7 @@ impl Churner<'_> {
     }
 }
 
-/// What a file takes of a volume, about: whole blocks, and an inode.
+/// Approximate space that a file takes of a volume: whole blocks, and an inode.
 fn footprint(size: u64) -> u64 {
     size.div_ceil(4096) * 4096 + 256
 }

@@ -1,6 +1,6 @@
 //! The calls of a client, as far as the workload needs them (RFC 1813, 3.3 and appendix I).
 //!
-//! What a server sends is not trusted: every decoder returns an error rather than what makes no sense.
+//! Answers of a server are not trusted: every decoder returns an error for input that makes no sense.
 
 use anyhow::{Context, Result, bail, ensure};
 use nfs_wire::nfs::{ATTRIBUTES_BYTES, HANDLE_BYTES_MAX, NAME_BYTES_MAX, Stability};
@@ -10,7 +10,7 @@ use nfs_wire::{mount, nfs};
 /// A file, as a server names it.
 pub type Handle = Vec<u8>;
 
-/// What a server returns with WRITE and COMMIT; it changes when unstable writes were lost.
+/// The verifier that a server returns with WRITE and COMMIT; it changes when unstable writes were lost.
 pub type Verifier = [u8; 8];
 
 /// The most bytes of names, and of all results, in a reply to READDIRPLUS: what Linux's client asks for.
@@ -182,7 +182,7 @@ pub fn removed(results: &[u8]) -> Result<()> {
     succeeded(&mut Reader::new(results))
 }
 
-/// What READDIRPLUS returns.
+/// Decodes the results of READDIRPLUS.
 pub fn listed(results: &[u8]) -> Result<Listed> {
     let mut r = Reader::new(results);
     succeeded(&mut r)?;

@@ -16,7 +16,7 @@ use crate::disk::Profile;
 use crate::workload::Phase;
 use crate::workload::catalog::Scale;
 
-/// What is compared.
+/// The servers and workloads of a comparison.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     /// How large the load is.
@@ -27,7 +27,7 @@ pub struct Comparison {
     pub repetitions: u32,
     /// Where the disks' data goes.
     pub scratch: PathBuf,
-    /// What is started.
+    /// The programs to start.
     pub programs: Programs,
 }
 

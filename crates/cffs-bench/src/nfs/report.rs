@@ -1,4 +1,4 @@
-//! What a comparison of servers has shown: medians, bars, and the document.
+//! The results of a comparison of servers: medians, bars, and the document.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -25,7 +25,7 @@ pub struct Cell {
     pub order: usize,
     /// The server.
     pub contender: Contender,
-    /// What it took.
+    /// The measured phase.
     pub phase: Phase,
 }
 
@@ -51,11 +51,11 @@ pub struct Row {
 /// A figure that there is a goal for.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bar {
-    /// What is measured.
+    /// The quantity that the bar limits.
     pub name: String,
-    /// What it is to be: at least, or at most if `is_most`.
+    /// The goal: a minimum, or a maximum if `is_most`.
     pub goal: f64,
-    /// What it is.
+    /// The measured value.
     pub measured: f64,
     /// Whether less is better.
     pub is_most: bool,
@@ -81,7 +81,7 @@ pub struct Report {
     pub versions: Vec<String>,
     /// A row for each phase of each server.
     pub rows: Vec<Row>,
-    /// What was to be reached.
+    /// The goals, with measured values.
     pub bars: Vec<Bar>,
 }
 

@@ -91,7 +91,7 @@ impl Programs {
         command
     }
 
-    /// What nfs-ganesha says of its version.
+    /// The version that nfs-ganesha prints.
     pub fn ganesha_version(&self) -> Result<String> {
         let output = self.ganesha().arg("-v").output().context("start nfs-ganesha")?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,4 +1,4 @@
-//! What is asked of a server, and how fast it answered.
+//! The requests that a workload sends to a server, and the time that the answers take.
 //!
 //! Offers [`run`], which works on any [`Target`]. A server's answers are checked, so that none is fast by
 //! leaving something out: contents that are read are those that were written, a listing has every name with
@@ -42,13 +42,13 @@ pub trait Target {
     /// The handle of the directory that it exports.
     fn root(&mut self) -> Result<Handle>;
 
-    /// Starts the server anew, with no caches filled.
+    /// Restarts the server with empty caches.
     fn chill(&mut self) -> Result<()>;
 
     /// Switches the delays of the device off, or back on.
     fn set_free(&self, free: bool);
 
-    /// What the device has counted.
+    /// The counters of the device.
     fn counters(&self) -> Counters;
 }
 
@@ -249,7 +249,7 @@ impl Run<'_> {
         })
     }
 
-    /// Lists all directories, so many times; its operations are names.
+    /// Lists all directories `rounds` times; its operations are names.
     fn list(&mut self, phase: &str, rounds: u64) -> Result<()> {
         let count = self.load.files;
         self.phase(phase, |client, tree, end| {

@@ -137,7 +137,7 @@ impl Peer {
         self.mkfs_arguments().is_some()
     }
 
-    /// What turns `cffs mkfs` into this variant; nothing for what is not C-FFS.
+    /// The arguments of `cffs mkfs` that make this variant; `None` for other file systems.
     fn mkfs_arguments(self) -> Option<&'static [&'static str]> {
         match self {
             Peer::Cffs => Some(&[]),

@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// What C-FFS and the server that does nothing are mounted with. A comparison has one for both, since
-/// what FUSE alone costs is another figure over each.
+/// The transport of C-FFS and of the server that does nothing. Both use the same one in a
+/// comparison, since the cost of FUSE itself depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
@@ -43,7 +43,7 @@ impl Transport {
         }
     }
 
-    /// What the files of a report over it have in their names.
+    /// The part of file names that marks a report over this transport.
     pub fn suffix(self) -> &'static str {
         match self {
             Transport::Rings => "",

@@ -15,7 +15,7 @@ use crate::serve::media::Media;
 use crate::serve::server::{DiskServer, LoopDevice};
 use crate::workload::Site;
 
-/// What to make.
+/// The volume to make.
 #[derive(Clone, Debug)]
 pub struct VolumeSpec {
     /// The file system.
@@ -120,7 +120,7 @@ impl Volume {
         self.places.path().join("mnt")
     }
 
-    /// What C-FFS counts, if that is what is mounted.
+    /// The statistics of C-FFS; `None` for other file systems.
     fn stats(&self) -> Option<Value> {
         if !self.spec.peer.is_cffs() {
             return None;

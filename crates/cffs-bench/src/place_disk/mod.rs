@@ -25,7 +25,7 @@ pub fn size_of(profile: Profile) -> u64 {
     if profile == Profile::St31200 { 980 << 20 } else { 8 << 30 }
 }
 
-/// What a figure is about.
+/// The quantity that a figure describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Turns in a minute, within 1%.
@@ -43,11 +43,11 @@ pub enum Kind {
 /// One that was found.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// What it is about.
+    /// The quantity.
     pub kind: Kind,
-    /// What was found.
+    /// The value that `place disk` found.
     pub found: f64,
-    /// What it is in truth.
+    /// The true value.
     pub truth: f64,
 }
 
@@ -72,7 +72,7 @@ impl Figure {
     }
 }
 
-/// What is true of a profile.
+/// The true properties of a profile.
 fn truth(profile: Profile) -> Option<DiskSpec> {
     match profile.spec() {
         Spec::Disk(disk) => Some(disk),
@@ -80,7 +80,7 @@ fn truth(profile: Profile) -> Option<DiskSpec> {
     }
 }
 
-/// What was found of a disk beside the truth. Zones are compared as far as there are both.
+/// The values found of a disk, with the true ones. Zones are compared as far as both have them.
 pub fn figures(profile: Profile, disk: &Disk) -> Vec<Figure> {
     let Some(truth) = truth(profile) else { return Vec::new() };
     let mut figures = Vec::new();
@@ -107,7 +107,7 @@ pub fn figures(profile: Profile, disk: &Disk) -> Vec<Figure> {
     figures
 }
 
-/// What is not as it should be, in words.
+/// The values that are out of their bounds, in words.
 pub fn faults(profile: Profile, disk: &Disk) -> Vec<String> {
     let missed = figures(profile, disk).into_iter().filter(|figure| !figure.is_met());
     let mut faults: Vec<String> = missed
@@ -154,12 +154,12 @@ impl Served {
         self.device.path()
     }
 
-    /// What it has counted.
+    /// The counters of the device.
     pub fn counters(&self) -> Counters {
         self.server.pacer().counters()
     }
 
-    /// What `place disk` finds of it, and in how many seconds.
+    /// Runs `place disk`; returns its findings and the seconds that it took.
     ///
     /// # Errors
     ///

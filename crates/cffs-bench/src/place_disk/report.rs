@@ -11,14 +11,14 @@ use crate::disk::Profile;
 pub struct Run {
     /// The disk.
     pub profile: Profile,
-    /// What was found of it.
+    /// The findings about the disk.
     pub disk: Disk,
     /// In how many seconds.
     pub seconds: f64,
 }
 
 impl Run {
-    /// What is not as it should be: its figures, its write cache, its time.
+    /// The faults of the findings: figures, write cache, time.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = faults(self.profile, &self.disk);
         let name = self.profile.name();

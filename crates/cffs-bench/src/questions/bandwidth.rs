@@ -1,4 +1,4 @@
-//! What the size of a file has to do with the bandwidth at which it is read and written.
+//! The relation between the size of a file and the bandwidth at which it is read and written.
 
 use anyhow::{Context, Result};
 
@@ -13,7 +13,7 @@ use crate::workload::Phase;
 /// How full the volume of the second half of table 4.2 is, and is kept.
 const FULL: f64 = 0.7;
 
-/// How fast files of one size are read, beside a large one.
+/// The rate at which files of one size are read, compared with a large file.
 struct Rate {
     peer: Peer,
     size: u64,

@@ -14,7 +14,7 @@ use crate::workload::catalog::Scale;
 /// The directory of the charts, beside the document.
 const CHARTS: &str = "questions";
 
-/// What is said of figures that differ a little.
+/// The remark on figures that differ a little from run to run.
 const NEARLY: &str = "More than the cache holds, and what a full cache drops is chance: these figures\n\
     differ a little from run to run.\n\n";
 
@@ -81,7 +81,7 @@ pub fn write(plan: &Plan, answers: &[(Question, Findings)], directory: &Path) ->
     write(&directory.join("questions.md"), &markdown(plan, answers))
 }
 
-/// What a link to a heading says, by GitHub's rules.
+/// The anchor of a heading, by GitHub's rules.
 fn anchor(title: &str) -> String {
     let kept = title.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
     kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()

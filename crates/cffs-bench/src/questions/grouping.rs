@@ -23,7 +23,7 @@ use crate::workload::{Phase, Session, Site};
 /// How full the volumes are, and are kept.
 const FULL: [f64; 4] = [0.3, 0.5, 0.7, 0.9];
 
-/// What a cold scan takes of volumes that were filled and churned.
+/// Costs of a cold scan of volumes that were filled and churned.
 pub fn aged(plan: &Plan) -> Result<Findings> {
     let header = [
         "full",

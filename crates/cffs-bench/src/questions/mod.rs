@@ -1,4 +1,4 @@
-//! The questions that the papers left open, and their tables: each measured anew, with its answer.
+//! The questions that the papers left open, and their tables: each is measured, with its answer.
 //!
 //! ```text
 //!   Question ──ask──► Findings (tables, charts, words made of the figures) ──► document
@@ -155,14 +155,14 @@ impl Question {
     }
 }
 
-/// What was found.
+/// The answer to a question.
 #[derive(Clone, Debug)]
 pub struct Findings {
-    /// What was done, in a few sentences.
+    /// The method, in a few sentences.
     pub how: String,
     /// The figures.
     pub tables: Vec<Table>,
-    /// What they look like.
+    /// The figures as charts.
     pub charts: Vec<Chart>,
     /// The answer in a word or two.
     pub verdict: String,
@@ -171,7 +171,7 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// What is said where a question cannot be asked.
+    /// The findings of a question that this machine cannot measure.
     fn not_measured(how: String, error: &Error) -> Findings {
         Findings {
             how,
@@ -272,10 +272,10 @@ impl Plan {
     }
 }
 
-/// What the thesis compares: FFS, C-FFS without grouping, and C-FFS.
+/// The variants that the thesis compares: FFS, C-FFS without grouping, and C-FFS.
 const OF_THE_THESIS: [Peer; 3] = [Peer::CffsPlain, Peer::CffsNoGroups, Peer::Cffs];
 
-/// What a variant is called in the document.
+/// The name of a variant in the document.
 fn called(peer: Peer) -> &'static str {
     match peer {
         Peer::Cffs => "C-FFS",

@@ -1,4 +1,4 @@
-//! What programs do with small files: which they open together, and what grouping gives them.
+//! How programs use small files: which they open together, and how much grouping helps.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -16,7 +16,8 @@ use crate::workload::Phase;
 
 /// A small file, in bytes: one that a conventional file system reads with a request of its own.
 const SMALL_BYTES: u64 = 64 << 10;
-/// So many files before, one of the same directory counts as read together with this one.
+/// A file counts as read together with another of its directory if at most this many files were read
+/// between.
 const LATELY: usize = 16;
 
 /// Programs of every day, for a shell.

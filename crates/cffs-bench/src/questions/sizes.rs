@@ -13,7 +13,7 @@ use crate::report::curve::{Chart, Line};
 use crate::report::table::figure;
 use crate::workload::random::{LogNormal, Random};
 
-/// The classes of sizes, each up to so many bytes.
+/// The upper bounds of the size classes, in bytes.
 const CLASSES: [u64; 8] = [128, 1 << 10, 4 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, u64::MAX];
 /// A small file, by the measure of the first paper's figure 3.
 const SMALL_BYTES: u64 = 8 << 10;
@@ -165,7 +165,7 @@ fn value_bytes(line: &str) -> Option<u64> {
     is_option.then_some(value.len() as u64)
 }
 
-/// What the files up to a size have of the whole, where each counts by `weight`.
+/// The share of the files up to a size in the whole, where each counts by `weight`.
 fn share(sizes: &[u64], limit: u64, weight: impl Fn(u64) -> u64) -> f64 {
     let of =
         |sizes: &mut dyn Iterator<Item = &u64>| sizes.map(|size| weight(*size)).sum::<u64>() as f64;
@@ -181,7 +181,7 @@ fn sizes_below(top: &Path) -> Vec<u64> {
     sizes.map(|metadata| metadata.len()).filter(|size| *size > 0).collect()
 }
 
-/// The regular files below a directory, those that nobody may list left out.
+/// The regular files below a directory, without directories that cannot be listed.
 fn files_below(top: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut pending = vec![top.to_owned()];

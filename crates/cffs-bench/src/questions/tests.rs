@@ -29,7 +29,7 @@ fn is_impossible_here(found: &Findings) -> bool {
     found.verdict == "Not measured" && found.answer.contains(reason)
 }
 
-/// What small runs of the library answer. An answer that turns is a change that somebody has to look at.
+/// The answers of small runs of the library. A changed answer needs a review.
 fn expected(question: Question) -> Option<&'static str> {
     Some(match question {
         Question::SmallFilesSlower => "Yes, but not on C-FFS",

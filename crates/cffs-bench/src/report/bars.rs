@@ -7,7 +7,7 @@ use crate::disk::Profile;
 use crate::peer::Peer;
 use crate::workload::catalog::Workload;
 
-/// What a bar is about.
+/// The quantity that a bar limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Figure {
     /// Files per second over the best of ext4, XFS and btrfs.
@@ -102,8 +102,8 @@ const ON_PAPERS_DISKS: &[Bar] = &[
     Bar(W::Thesis, "read", OfLargeFile, 0.95),
 ];
 
-/// What a log is to gain on a disk, of which each write waits for a turn of its own where the drive has no
-/// write cache (`through`).
+/// The goals for a log on a disk whose writes each wait for a turn if the drive has no write cache
+/// (`through`).
 fn with_log(through: bool) -> Vec<Bar> {
     let pick = |cached, written_through| if through { written_through } else { cached };
     let gains = [
@@ -168,15 +168,15 @@ const OF_FUSE_LIMIT: f64 = 0.75;
 /// A bar, and whether it was met.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// What was asked.
+    /// The text of the goal.
     pub bar: String,
     /// The goal, no more than a part of what FUSE allows.
     pub goal: f64,
-    /// What was measured.
+    /// The measured value.
     pub measured: f64,
     /// Whether that is good enough.
     pub met: bool,
-    /// What a FUSE server reached that does nothing and has no device: no other can reach more.
+    /// The value of a FUSE server that does nothing and has no device: an upper bound for all others.
     pub fuse_limit: Option<f64>,
 }
 

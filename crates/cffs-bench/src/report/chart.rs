@@ -19,7 +19,7 @@ pub(super) const HEIGHT: u32 = 380;
 pub(super) const INK: RGBColor = RGBColor(1, 2, 3);
 const INK_TEXT: &str = "#010203";
 
-/// What the stand-in becomes.
+/// The replacement of the stand-in.
 const STYLE: &str = "<style>.i{fill:#24292f}.s{stroke:#24292f}\
 @media(prefers-color-scheme:dark){.i{fill:#d0d7de}.s{stroke:#d0d7de}}</style>";
 

@@ -10,20 +10,20 @@ use super::chart::{HEIGHT, INK, WIDTH, short, themed};
 /// A chart.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// What its file is called.
+    /// The name of its file.
     pub name: String,
-    /// What it shows.
+    /// The title.
     pub title: String,
-    /// What the sizes count.
+    /// The unit of the sizes.
     pub x_label: &'static str,
-    /// What is compared.
+    /// The compared lines.
     pub lines: Vec<Line>,
 }
 
 /// A line of a chart.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// What it is called.
+    /// The label of the line.
     pub name: String,
     /// Sizes, and what is shown of each; all above zero.
     pub points: Vec<(f64, f64)>,

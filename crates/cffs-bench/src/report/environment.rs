@@ -14,7 +14,7 @@ use crate::workload::catalog::Scale;
 /// The circumstances of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Environment {
-    /// What the files of the report are called.
+    /// The common name of the report's files.
     pub name: String,
     /// The emulated device.
     pub profile: Profile,
@@ -163,7 +163,7 @@ fn cpu_model() -> String {
     line.and_then(|l| l.split_once(':')).map_or("unknown", |(_, v)| v.trim()).to_owned()
 }
 
-/// What virtual processors do when they have nothing to do, which every call to a FUSE server feels.
+/// How idle virtual processors wait, which every call to a FUSE server feels.
 fn idle() -> String {
     let text = fs::read_to_string("/sys/module/haltpoll/parameters/guest_halt_poll_ns");
     match text.ok().and_then(|text| text.trim().parse::<u64>().ok()) {
@@ -188,7 +188,8 @@ fn taken() -> f64 {
     if all == 0 { 0.0 } else { 1.0 - idle as f64 / all as f64 }
 }
 
-/// What all processors have spent since they started, and what of it idle, in ticks (proc(5)).
+/// The time that all processors have spent since they started, and the idle part of it, in ticks
+/// (proc(5)).
 fn processor_time() -> (u64, u64) {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = text.lines().next().unwrap_or_default();

@@ -43,7 +43,7 @@ impl Report {
     /// Draws conclusions.
     pub fn new(plan: &Plan, results: &Results) -> Report {
         let summary = Summary::new(results, plan.profile.streaming_rate());
-        // The goals are for the faster transport; a report over the other stands beside it.
+        // The goals apply to the faster transport; the report over the other one is separate.
         let bars = match plan.transport {
             Transport::Rings if plan.has_log() => bars::judge_log(plan.profile, &summary),
             Transport::Rings => bars::judge(plan.profile, &summary),

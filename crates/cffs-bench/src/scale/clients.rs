@@ -14,14 +14,14 @@ use crate::peer::{Peer, Transport, Volume, VolumeSpec};
 use crate::workload::Session;
 use crate::workload::hot::Hot;
 
-/// What is compared.
+/// The compared peers.
 pub const PEERS: [Peer; 3] = [Peer::Cffs, Peer::Null, Peer::Ext4];
 /// The phases of the report.
 pub const PHASES: [&str; 4] = ["create+write", "open+read", "stat", "unlink"];
 /// Has inodes enough for all phases in ext4, too.
 const VOLUME_BYTES: u64 = 4 << 30;
 
-/// Measures so many clients on each peer. A cost is that of `operations` by each client, so that it is
+/// Measures `clients` clients on each peer. A cost is that of `operations` by each client, so that it is
 /// linear where more clients together do no more than one.
 pub fn measure(plan: &Plan, clients: u64, interrupt: &AtomicBool) -> Result<Vec<Sample>> {
     Transport::Rings.prepare()?;
@@ -65,7 +65,7 @@ fn one(plan: &Plan, clients: u64, peer: Peer, interrupt: &AtomicBool) -> Result<
         .collect())
 }
 
-/// What a phase on a peer is called.
+/// The name of a phase on a peer.
 pub fn step(phase: &str, peer: Peer) -> String {
     format!("{phase}, {peer}")
 }

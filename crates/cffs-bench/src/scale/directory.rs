@@ -120,7 +120,7 @@ fn new(kind: NewKind<'_>) -> NewFile<'_> {
     NewFile { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 }
 }
 
-/// What this process has had of processors.
+/// The processor time of this process.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))

@@ -55,7 +55,7 @@ impl Measure {
         }
     }
 
-    /// What a value is divided by for its column.
+    /// The divisor of a value in its column.
     pub fn unit(self) -> f64 {
         match self {
             Measure::Instructions => 1e6,
@@ -74,8 +74,9 @@ impl Measure {
         }
     }
 
-    /// What two measurements of the same may differ by. Counts differ little; times by what else the
-    /// machine does, and by the caches that more memory misses more often.
+    /// The factor by which two measurements of the same quantity may differ. Counts differ
+    /// little; times depend on the load of the machine, and on caches that larger working sets
+    /// miss more often.
     fn tolerance(self) -> f64 {
         match self {
             Measure::Seconds | Measure::CpuSeconds => 1.25,
@@ -84,30 +85,30 @@ impl Measure {
     }
 }
 
-/// What a step of a part cost at one size.
+/// The cost of one step of a part at one size.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sample {
     /// Of which part.
     pub part: Part,
-    /// What was done.
+    /// The step.
     pub step: String,
     /// How large: clients, names, files, or GiB.
     pub size: u64,
     /// Operations of each client, where there are clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work: Option<u64>,
-    /// What it cost.
+    /// Its costs.
     pub costs: Costs,
 }
 
 impl Sample {
-    /// What a step cost.
+    /// The cost of a step.
     pub fn new(part: Part, step: &str, size: u64, costs: Costs) -> Sample {
         Sample { part, step: step.to_owned(), size, work: None, costs }
     }
 }
 
-/// What something cost; a cost that is not there was not measured.
+/// Costs by measure; a missing one was not measured.
 pub type Costs = BTreeMap<Measure, f64>;
 
 /// How a cost grew from one size to the next.
@@ -115,9 +116,9 @@ pub type Costs = BTreeMap<Measure, f64>;
 pub struct Growth {
     /// The cost for each item, over that at the size before: 1 is linear.
     pub factor: f64,
-    /// What n log n comes to, with the tolerance.
+    /// The bound of n log n growth, including the tolerance.
     pub bound: f64,
-    /// What follows.
+    /// The conclusion.
     pub verdict: Verdict,
 }
 

@@ -85,7 +85,7 @@ impl Sizes {
         Sizes { clients: all(), names: all(), files: all(), volumes_gib: all() }.only(&[part])
     }
 
-    /// What only these parts need.
+    /// The sizes that only these parts need.
     pub fn only(self, parts: &[Part]) -> Sizes {
         let pick = |part, sizes| if parts.contains(&part) { sizes } else { Vec::new() };
         Sizes {
@@ -97,7 +97,7 @@ impl Sizes {
     }
 }
 
-/// What to measure.
+/// The parts and sizes to measure.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// How large.
@@ -114,12 +114,12 @@ pub struct Plan {
     pub cffs: PathBuf,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     /// In the order in which they were measured.
     pub samples: Vec<Sample>,
-    /// What could not be measured, and why.
+    /// The parts that could not be measured, with reasons.
     pub failures: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What programs and servers cost, counted from outside: by what the kernel keeps in `/proc`.
+//! The costs of programs and servers, counted from outside: by the kernel's records in `/proc`.
 
 use std::fs;
 use std::io::Read;
@@ -79,7 +79,7 @@ fn joined<T>(worker: thread::ScopedJoinHandle<'_, T>) -> T {
     worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// What a process has cost so far, without its memory.
+/// The costs of a process so far, without its memory.
 fn snapshot(pid: u32) -> Result<Costs> {
     let text = |file: &str| {
         let path = format!("/proc/{pid}/{file}");

@@ -1,4 +1,4 @@
-//! What scale costs: the document, its charts, and the verdicts.
+//! The report on growth: the document, its charts, and the verdicts.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -23,11 +23,11 @@ pub struct Report {
     pub version: String,
     /// How long it took, in seconds.
     pub seconds: f64,
-    /// What each step cost at each size.
+    /// The cost of each step at each size.
     pub samples: Vec<Sample>,
     /// How each cost grows.
     pub curves: Vec<Curve>,
-    /// What could not be measured.
+    /// The steps that could not be measured.
     pub failures: Vec<String>,
 }
 
@@ -151,7 +151,7 @@ impl Report {
         out
     }
 
-    /// What grows too fast, which is what a reader looks for first.
+    /// The steps that grow too fast, which a reader looks for first.
     fn verdicts(&self, out: &mut String) {
         let faster: Vec<_> = self.judged().filter(|c| c.verdict() == Verdict::Faster).collect();
         let judged = self.judged().filter(|c| c.verdict() != Verdict::TooSmall).count();

@@ -12,14 +12,14 @@ use super::growth::{Costs, Measure, Sample};
 use super::program::{self, Mount};
 use super::{Part, Plan, announce, stream};
 
-/// What a file takes of an image with all that belongs to it, generously.
+/// An upper estimate of the space that a file takes of an image, metadata included.
 const BYTES_PER_FILE: u64 = 1500;
 /// The smallest volume.
 const VOLUME_BYTES_MIN: u64 = 1 << 30;
 /// Directories that change before a crash.
 const CHANGED_DIRECTORIES: u64 = 10;
 
-/// Measures a tree of so many files, in an image that is removed again.
+/// Measures a tree of `files` files, in an image that is removed afterwards.
 pub fn measure(plan: &Plan, files: u64) -> Result<Vec<Sample>> {
     announce(&format!("a tree of {files} files"));
     let needed = files * BYTES_PER_FILE;

@@ -19,7 +19,7 @@ const LARGE_SHARE: u64 = 20;
 /// How often the volume is asked for its free space.
 const STATFS_CALLS: u64 = 1000;
 
-/// Measures a volume of so many GiB, in a sparse image that is removed again.
+/// Measures a volume of `gib` GiB, in a sparse image that is removed afterwards.
 pub fn measure(plan: &Plan, gib: u64) -> Result<Vec<Sample>> {
     announce(&format!("a volume of {gib} GiB"));
     let place = TempDir::with_prefix_in("cffs-scale-", &plan.scratch)?;

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::workload::random::Random;
 
-/// What a disk writes whole or not at all, in bytes.
+/// The unit that a disk writes atomically, in bytes.
 const SECTOR_BYTES: u64 = 4096;
 
 /// A write that no flush has covered yet.
@@ -39,7 +39,7 @@ impl Unsynced {
     }
 }
 
-/// What a power cut did.
+/// The effect of a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PowerCut {
     /// Writes that no flush had covered.
@@ -100,15 +100,16 @@ impl Media {
         Ok(())
     }
 
-    /// What was written so far survives a power cut.
+    /// Makes everything written so far survive a power cut.
     pub fn flush(&self) {
         if let Some(unsynced) = &self.unsynced {
             unsynced.lock().clear();
         }
     }
 
-    /// Loses what `seed` chooses of the writes since the last flush: all, none but the first ones,
-    /// a single write, parts of it, or sectors here and there. Nobody may use the disk meanwhile.
+    /// Loses a part of the writes since the last flush, chosen by `seed`: all, all but the first
+    /// ones, a single write, parts of it, or single sectors. The disk must not be in use
+    /// meanwhile.
     pub fn cut_power(&self, seed: u64) -> Result<PowerCut> {
         let unsynced = self.unsynced.as_ref().context("the disk is not volatile")?;
         let writes = std::mem::take(&mut *unsynced.lock());

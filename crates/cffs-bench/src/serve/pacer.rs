@@ -5,10 +5,10 @@
 //! next request begins, in the model, when the previous one ended there, so a loaded machine
 //! distorts what the host sees by its own lateness only, and that does not add up.
 //!
-//! There is no thread of its own. Of the callers that wait, one is the *driver*: it sleeps until
-//! the device's next event, lets it happen, and wakes those whose requests completed. When its own
-//! request is done it passes the role on. So a lone caller is woken by its own timer, and nobody
-//! else is scheduled.
+//! There is no thread of its own. Of the callers that wait, one is the *driver*: it sleeps until the
+//! device's next event, lets it happen, and wakes those whose requests completed. When its own
+//! request is done it passes the role on. So a lone caller is woken by its own timer, and no other
+//! thread is scheduled.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct Pacer {
 struct State {
     emulator: Emulator,
     profile: Profile,
-    /// What earlier emulators counted, before the profile was changed.
+    /// The counters of earlier emulators, before the profile was changed.
     before: Counters,
     /// Requests that were submitted and for which a thread waits, or will.
     in_flight: usize,
@@ -103,7 +103,7 @@ impl Pacer {
         }
     }
 
-    /// What the device has counted since it was made, over all profiles.
+    /// The counters of the device since it was made, over all profiles.
     pub fn counters(&self) -> Counters {
         let mut state = self.state.lock();
         // An unfinished event belongs to the thread that waits for it; only the clock is moved here.

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{FlockOperation, flock};
 
-/// What the kernel sends to a disk at once unless set otherwise, since Linux 6.17.
+/// The longest request that the kernel sends to a disk by default, since Linux 6.17.
 pub const DISK_REQUEST_BYTES: u32 = 4 << 20;
 
 /// How many pages a request may have, in all FUSE file systems that are mounted from then on.
@@ -24,7 +24,7 @@ pub struct RaisedLimit {
 }
 
 impl RaisedLimit {
-    /// Raises it to requests of so many bytes, or as far as the kernel allows.
+    /// Raises the limit to requests of `bytes` bytes, or as far as the kernel allows.
     pub fn to(bytes: u32) -> RaisedLimit {
         let mut limit = RaisedLimit { file: None, before: current(), pages: current() };
         // A user who may not raise it serves shorter requests.

@@ -79,7 +79,7 @@ impl DiskServer {
         &self.pacer
     }
 
-    /// What holds the device's data.
+    /// The memory that holds the device's data.
     pub fn media(&self) -> &Arc<Media> {
         &self.media
     }
@@ -159,7 +159,8 @@ impl LoopDevice {
         &self.path
     }
 
-    /// What a kernel would do for such a disk. A file system behaves accordingly.
+    /// Sets the queue parameters that a kernel would choose for such a disk, since a file system
+    /// depends on them.
     fn tune(&self, profile: Profile, request_bytes: u32) -> Result<()> {
         let (rotational, scheduler) =
             if profile.is_rotational() { ("1", "mq-deadline") } else { ("0", "none") };

@@ -134,8 +134,8 @@ fn a_power_cut_loses_nothing_that_was_flushed_and_whole_sectors_of_the_rest() {
     assert!(steady.cut_power(1).is_err());
 }
 
-/// What a file system takes for durable, and for ordered, is: each barrier and each sync of an image is
-/// a flush of the disk below it, with what was written before.
+/// A file system on the disk relies on barriers and syncs: each barrier and each sync of an image
+/// flushes the disk below it, after the earlier writes.
 #[test]
 fn barriers_and_syncs_of_an_image_reach_the_disk() {
     if std::fs::File::options().read(true).write(true).open("/dev/fuse").is_err() {

@@ -61,7 +61,8 @@ fn the_same_run_takes_the_same_time() {
     assert_eq!(run(), run());
 }
 
-/// Milliseconds that a record of 12 KiB takes with its flush, if so many bytes are left out before each.
+/// Milliseconds that a record of 12 KiB takes with its flush, with a gap of `gap` bytes before each
+/// record.
 fn record_ms(profile: Profile, gap: u64, pause: Nanos) -> f64 {
     const RECORDS: u64 = 100;
     const RECORD: u64 = 12 << 10;

@@ -1,9 +1,9 @@
 //! A web server's reads, by where its files lie and how much memory it has (PLACE, section 4.1).
 //!
-//! A log of visitors is replayed on a site of which only a part fits in memory: on ext4 as the site was
-//! made, made anew in one group of the disk, packed by what was in demand in the week before, and packed with
-//! as much of that read in advance as fits in memory; and on C-FFS as it was made, and regrouped by that
-//! week.
+//! A log of visitors is replayed on a site of which only a part fits in memory: on ext4 as the site
+//! was made, created again in one group of the disk, packed by the demand of the week before, and
+//! packed with as much of that read in advance as fits in memory; and on C-FFS as it was made, and
+//! regrouped by that week.
 //!
 //! - [`site`]: the site and its logs: pure;
 //! - [`memory`]: a limit on what programs and the kernel's caches for them take;
@@ -61,7 +61,7 @@ impl Layout {
         Layout::Regrouped,
     ];
 
-    /// What it is called.
+    /// The name of the variant.
     pub fn name(self) -> &'static str {
         match self {
             Layout::Plain => "ext4, as made",
@@ -81,7 +81,7 @@ impl Layout {
     }
 }
 
-/// What is studied.
+/// The parameters of the study.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The site and its log.
@@ -92,7 +92,7 @@ pub struct Plan {
     pub profile: Profile,
     /// Where backing files go; should be a tmpfs.
     pub scratch: PathBuf,
-    /// The `cffs` binary. `place` lies beside it.
+    /// The `cffs` binary. `place` is in the same directory.
     pub cffs: PathBuf,
 }
 
@@ -111,7 +111,7 @@ pub struct Replay {
     pub seconds: f64,
 }
 
-/// What the study found.
+/// The results of the study.
 #[derive(Clone, Debug, Serialize)]
 pub struct Study {
     /// Pages, files and bytes of the site.
@@ -124,9 +124,9 @@ pub struct Study {
 
 /// Files of paths from the root of the site.
 struct Lists {
-    /// What is replayed.
+    /// The log to replay.
     log: PathBuf,
-    /// What was read in the week before, most often first.
+    /// The files that were read in the week before, most often first.
     demand: PathBuf,
 }
 
@@ -142,7 +142,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// What went wrong first: a study that lacks a layout shows nothing.
+    /// The first failure: a study without one of the layouts is of no use.
     pub fn run(&self, interrupt: &AtomicBool) -> Result<Study> {
         let site = Site::new(self.extent);
         let log = site.log(DAY);

@@ -1,4 +1,4 @@
-//! What the study found: the document and its chart.
+//! The report of the study: the document and its chart.
 
 use std::fmt::Write as _;
 use std::fs;

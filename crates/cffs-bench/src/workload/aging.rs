@@ -35,7 +35,7 @@ pub struct Churn {
     pub directories: u64,
     /// Where randomness starts.
     pub seed: u64,
-    /// What is measured afterwards: this benchmark, or the walks.
+    /// The measurement afterwards: this benchmark, or the walks.
     pub then: Option<SmallFile>,
 }
 
@@ -204,7 +204,7 @@ impl History {
     }
 }
 
-/// What a file takes of a volume, about: whole blocks, and an inode.
+/// Approximate space that a file takes of a volume: whole blocks, and an inode.
 fn footprint(size: u64) -> u64 {
     size.div_ceil(4096) * 4096 + 256
 }

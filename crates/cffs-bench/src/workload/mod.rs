@@ -51,7 +51,7 @@ pub trait Site {
     /// Empties all caches between the root and the device.
     fn chill(&mut self) -> Result<()>;
 
-    /// What the device has counted, if there is a way to know.
+    /// The counters of the device, if they are known.
     fn counters(&self) -> Option<Counters> {
         None
     }
@@ -81,7 +81,7 @@ pub struct Phase {
     pub bytes: u64,
     /// Wall-clock seconds.
     pub seconds: f64,
-    /// What the device counted.
+    /// The counters of the device.
     pub device: Option<Counters>,
     /// Instructions of the program, where it is one that does everything by itself, and where the
     /// machine counts them.

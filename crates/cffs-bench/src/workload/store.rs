@@ -35,7 +35,7 @@ pub struct Collection<'a> {
     pub names: &'a [PathBuf],
     /// Bytes in each of them.
     pub size: usize,
-    /// What is in them.
+    /// Their contents.
     pub contents: &'a Contents,
 }
 

@@ -36,7 +36,7 @@ pub fn attributes(path: &Path) -> io::Result<()> {
     Ok(rustix::fs::lstat(path).map(drop)?)
 }
 
-/// What a walk does at each file.
+/// The action of a walk at each file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visit {
     /// Nothing: names and types only, as find(1) does.

@@ -1,4 +1,4 @@
-//! What `place disk` finds of disks of which the truth is known: in virtual time, and through the
+//! The findings of `place disk` about disks with known properties: in virtual time, and through the
 //! kernel.
 
 use std::io::{self, IoSlice};
@@ -18,8 +18,8 @@ struct Virtual {
     unit: usize,
     /// Where it was written to.
     written: Vec<u64>,
-    /// What else a system does: so many of a thousand requests are late on their way there, and on
-    /// their way back.
+    /// The disturbance by other programs: this many of a thousand requests are late on their way
+    /// to the disk, and on their way back.
     late: u64,
     random: Random,
 }
@@ -72,7 +72,7 @@ fn disk_of(profile: Profile) -> Virtual {
     Virtual { disk, unit: unit as usize, written: Vec::new(), late: 0, random: Random::new(1) }
 }
 
-/// What is found, and in how many seconds.
+/// The findings, and the seconds that they took.
 fn found(profile: Profile) -> (Disk, f64) {
     let mut drive = disk_of(profile);
     let found = measure(&mut drive, &Writable::Disk).expect("measured");
@@ -169,7 +169,7 @@ fn all_that_is_measured_through_the_kernel_reaches_the_disk() {
         let reached = served.counters().since(&before);
         println!("{profile:?} in {:.1} s: {disk:#?}", drive.now());
         assert_eq!((drive.size_bytes(), drive.unit()), (size_of(profile), disk_of(profile).unit));
-        // Somebody else may look at a new device.
+        // Another program (udev) may read a new device.
         assert!(reached.reads >= drive.reads, "{} reads, {reached:?}", drive.reads);
         // Without a turn nothing would show a cache, so that nothing is written.
         let writes = if disk.rotation_ms.is_some() { 24 } else { 0 };

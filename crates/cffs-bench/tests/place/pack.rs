@@ -19,7 +19,7 @@ use crate::trees::{PEERS, bytes, cold_reads, interleaved, turn, volume, write};
 const FILES: u64 = 2000;
 const DIRECTORIES: u64 = 5;
 
-/// What a program can see of each file.
+/// The properties of each file that a program can see.
 fn seen(directory: &Path) -> BTreeMap<PathBuf, (Vec<u8>, [i64; 9])> {
     let look = |entry: std::io::Result<fs::DirEntry>| {
         let path = entry.expect("entry").path();

@@ -1,4 +1,4 @@
-//! What `place show` predicts, beside what a disk counts.
+//! The predictions of `place show`, compared with a disk's counts.
 
 use cffs_place::predict::{Requests, predict};
 use cffs_place::tree;

@@ -1,4 +1,4 @@
-//! What reading in the order of the device saves where nothing is packed.
+//! How much reading in device order saves where nothing is packed.
 
 use std::fs;
 use std::path::Path;

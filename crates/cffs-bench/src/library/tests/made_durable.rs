@@ -5,7 +5,7 @@ use crate::disk::Counters;
 
 const FILE_BYTES: usize = 4096;
 
-/// What clients of a server with so many calls under way share of an epoch.
+/// Number of calls that clients of a server have under way; they share an epoch.
 const AT_ONCE: usize = 16;
 const DIRS: usize = 60;
 const FILES: usize = 6_000;
@@ -62,8 +62,8 @@ fn create(volume: &Volume, dirs: &[InodeNo]) -> Vec<InodeNo> {
     files
 }
 
-/// What a cold reader of all files takes, and one that lists all names with their attributes; `again` has
-/// other files made meanwhile, and all contents written once more.
+/// Costs of reading all files cold, and of listing all names with their attributes. With `again`,
+/// other files are created meanwhile, and all contents are written a second time.
 fn cold(log_bytes: u64, again: bool) -> [(f64, Counters); 2] {
     let plan = LibraryPlan { profile: Profile::Hdd7200, size: 1 << 30, log_bytes, ..plan(1) };
     let disk = plan.disk(Peer::Cffs).unwrap();

@@ -1,4 +1,4 @@
-//! What callers wait for while a volume is regrouped.
+//! How long callers wait while a volume is regrouped.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use cffs::vfs::{IdleRegrouping, RegroupOptions, RegroupProgress, RenameMode, Sca
 use super::super::trees::{files_of, read_all};
 use super::*;
 
-/// Calls that follow each other at once. One of so many is less than a hundredth.
+/// Calls in a burst without pauses. A single one of them is less than a hundredth.
 const BURST: usize = 1000;
-/// What is moved beside calls without pauses, of which there are many meanwhile.
+/// Bytes moved during calls without pauses, of which many happen meanwhile.
 const STEADY_BYTES: u64 = 4 << 20;
 /// The pause before each burst.
 const PAUSE_MS: f64 = 2000.0;
@@ -19,14 +19,14 @@ const PAUSE_MS: f64 = 2000.0;
 /// reads. A step takes a third of a second, most of which is reading.
 const FILE_MS: f64 = 50.0;
 
-/// Somebody who reads files at random, and makes one in ten durable that was changed.
+/// A program that reads files at random; one call in ten changes a file and makes it durable.
 struct Caller<'a> {
     volume: &'a Volume,
     disk: &'a Disk,
     files: Vec<InodeNo>,
     random: Random,
     buffer: Vec<u8>,
-    /// What each call waited for.
+    /// The wait of each call.
     waits: Vec<Nanos>,
 }
 
@@ -50,13 +50,13 @@ impl<'a> Caller<'a> {
         self.waits.push(self.disk.now().since(arrival));
     }
 
-    /// What all but a hundredth of the calls waited for at most, in milliseconds.
+    /// The 99th percentile of the waits, in milliseconds.
     fn p99(&self) -> f64 {
         part_of(&self.waits, 99)
     }
 }
 
-/// What so many percent of the waits are at most, in milliseconds.
+/// The given percentile of the waits, in milliseconds.
 fn part_of(waits: &[Nanos], percent: usize) -> f64 {
     let mut sorted = waits.to_vec();
     sorted.sort();
@@ -117,7 +117,7 @@ fn look(volume: &Volume) {
     volume.release(dir.ino, 1);
 }
 
-/// Regroups until somebody calls; true if there is nothing left to be moved before.
+/// Regroups until a call arrives; true if everything was moved before that.
 fn regroup_until(
     arrival: Nanos,
     idle: &mut IdleRegrouping,
@@ -139,9 +139,9 @@ fn regroup_until(
     false
 }
 
-/// Bursts of calls with pauses between them; returns how many, the 99th percentile of what calls waited for,
-/// and the median of what the first ones did. If so many are not
-/// given, the volume is regrouped in the pauses, and there are as many bursts as that takes.
+/// Bursts of calls with pauses between them; returns their number, the 99th percentile of the waits,
+/// and the median wait of the first calls. Without a given number, the volume is regrouped in the
+/// pauses, and the bursts continue until that is done.
 fn bursts(given: Option<u64>) -> Result<(u64, f64, f64)> {
     let disk = scattered(40, 150)?;
     let volume = opened(&disk)?;
@@ -181,8 +181,8 @@ fn a_regrouping_in_idle_time_keeps_no_hundredth_of_calls_waiting() {
     assert!(first <= plain_first + FILE_MS, "{first} ms, {plain_first} ms without");
 }
 
-/// Calls that follow each other at once; returns how many, and the 99th percentile of what they
-/// waited for. If so many are not given, there are as many as it takes to move some files.
+/// Calls without pauses; returns their number and the 99th percentile of the waits. Without a given
+/// number, the calls continue until some files were moved.
 fn steady(given: Option<usize>) -> Result<(usize, f64)> {
     let disk = scattered(12, 100)?;
     let volume = opened(&disk)?;
