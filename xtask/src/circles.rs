@@ -103,7 +103,7 @@ fn used_by<'a>(
         .collect()
 }
 
-/// What `start` uses, directly or by way of others.
+/// The files that `start` uses, directly or through others.
 fn reachable<'a>(
     start: &Module,
     uses: &BTreeMap<&'a Module, BTreeSet<&'a Module>>,

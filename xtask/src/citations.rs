@@ -1,5 +1,4 @@
-//! What comments and documents cite is there: chapters of the documents, decisions, and the targets
-//! of links.
+//! Cited things must exist: chapters of the documents, decisions, and the targets of links.
 //!
 //! A comment cites a chapter as `(DESIGN: epochs)`, by its title without regard to case and number,
 //! or as `FORMAT chapter 13`, and a decision as `decision 008`.
@@ -63,7 +62,7 @@ impl Prose {
         self.lines.partition_point(|start| *start <= at)
     }
 
-    /// What follows each place where `what` stands, with its line.
+    /// The text after each occurrence of `what`, with its line.
     fn after<'a>(&'a self, what: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
         let places = self.text.match_indices(what);
         places.map(|(at, _)| (self.line_at(at), &self.text[at + what.len()..]))

@@ -1,4 +1,4 @@
-//! The order of the modules of `cffs`, and the check that nobody uses one above itself.
+//! The order of the modules of `cffs`, and the check that no module uses one above itself.
 //!
 //! Test code may use everything: a test of fsck needs a volume to check.
 
@@ -12,11 +12,11 @@ mod tests;
 
 const SOURCE: &str = "crates/cffs/src";
 
-/// What everybody may use, and they each other.
+/// Modules that every module may use, including each other.
 const BASE: [&str; 10] =
     ["units", "error", "caller", "clock", "line", "lock", "runs", "stretch", "tuning", "waiter"];
 
-/// What a module may use besides [`BASE`].
+/// The modules that a module may use in addition to [`BASE`].
 enum Uses {
     /// Everything that stands before it in the table.
     Below,
@@ -124,7 +124,7 @@ fn check_file(path: &Path, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// What `layer` may use, or `None` if there is no such layer.
+/// The modules that `layer` may use, or `None` if there is no such layer.
 fn allowed(layer: &str) -> Option<Vec<&'static str>> {
     if BASE.contains(&layer) {
         return Some(BASE.to_vec());

@@ -21,7 +21,8 @@ const FILE_LINES_MAX: usize = 600;
 /// A file or function that is longer than the limit: the file, the function's name, its lines.
 type Known = (&'static str, &'static str, usize);
 
-/// What is too long, and what is on the list without need. Tests are lists, and may be longer.
+/// Functions and files that are too long, and unnecessary list entries. Tests are lists, and may be
+/// longer.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     check_against(tree, &LONG_FUNCTIONS, &LONG_FILES)
 }

@@ -35,7 +35,7 @@ const CRATES: [(&str, &[&str]); 15] = [
 const KINDS: [&str; 3] = ["dependencies", TESTS, "build-dependencies"];
 const TESTS: &str = "dev-dependencies";
 
-/// What the tests of a crate may use beside that.
+/// The crates that the tests of a crate may use in addition.
 const FOR_TESTS: [(&str, &str); 2] = [
     // The program's tests serve a disk that fails, and call as NFS clients.
     ("cffs-cli", "fuse-ring"),

@@ -1,4 +1,4 @@
-//! What a reader should never have to see: long lines, and things left unfinished.
+//! Long lines, and unfinished work.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ const LINE_CHARS_MAX: usize = 110;
 /// Documents whose texts are those of a table in the source, to the letter.
 const QUOTING: [&str; 1] = ["docs/FSCK.md"];
 
-/// What says that something is not finished. Written in two parts, so that this file is clean.
+/// Markers of unfinished work. Written in two parts, so that this file is clean.
 const UNFINISHED: [&str; 4] = [
     concat!("tod", "o!("),
     concat!("unimplement", "ed!("),

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What holds no source, wherever it is. (`.git` may be a file, too.)
+/// Directories that hold no source. (`.git` may be a file, too.)
 const SKIPPED: [&str; 8] =
     [".git", "target", "mnt", "corpus", "artifacts", "node_modules", "papers", "__pycache__"];
 
@@ -95,7 +95,7 @@ pub struct Finding {
     pub path: PathBuf,
     /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong, and what to do about it.
+    /// The finding, and what to do about it.
     pub message: String,
 }
 

@@ -37,7 +37,7 @@ pub(crate) fn failure(error: &Error) -> i64 {
     -i64::from(errno(error))
 }
 
-/// What a function does, with its outcome as C has it: a number, or a negative errno.
+/// Runs a function and returns its outcome as C expects it: a number, or a negative errno.
 pub(crate) fn counted(work: impl FnOnce() -> Result<i64>) -> i64 {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(count)) => count,

@@ -16,7 +16,7 @@ pub(crate) unsafe fn bytes<'a>(string: *const c_char) -> Result<&'a [u8]> {
     Ok(unsafe { CStr::from_ptr(string) }.to_bytes())
 }
 
-/// What a handle leads to.
+/// The object that a handle refers to.
 ///
 /// # Safety
 /// `handle` is null, or comes from a function of this library and is not closed within `'a`.
@@ -25,10 +25,10 @@ pub(crate) unsafe fn opened<'a, T>(handle: *const T) -> Result<&'a T> {
     unsafe { handle.as_ref() }.ok_or(Error::Invalid("a handle is NULL"))
 }
 
-/// Where a result goes.
+/// The place of a result.
 ///
 /// # Safety
-/// `place` is null, or may be written within `'a`, and nobody else looks at it.
+/// `place` is null, or may be written within `'a` and is not accessed by other code.
 pub(crate) unsafe fn place<'a, T>(place: *mut T) -> Result<&'a mut T> {
     // SAFETY: as above.
     unsafe { place.as_mut() }.ok_or(Error::Invalid("there is no place for the result: NULL"))
@@ -62,10 +62,10 @@ pub(crate) unsafe fn readable<'a>(buffer: *const c_void, count: usize) -> Result
     }
 }
 
-/// The room in a buffer.
+/// A buffer as a slice.
 ///
 /// # Safety
-/// `buffer` is null or writable for `count` bytes within `'a`, and nobody else looks at it.
+/// `buffer` is null or writable for `count` bytes within `'a`, and is not accessed by other code.
 pub(crate) unsafe fn writable<'a>(buffer: *mut c_void, count: usize) -> Result<&'a mut [u8]> {
     match count {
         0 => Ok(&mut []),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// With `UPDATE_HEADER=1` in the environment this writes the header anew.
+/// With `UPDATE_HEADER=1` in the environment this writes the header.
 #[test]
 fn the_header_is_that_of_the_functions() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -23,7 +23,7 @@ fn the_header_is_that_of_the_functions() {
     );
 }
 
-/// A function that the page does not name is found by nobody; one that is gone misleads.
+/// A function that the page does not name cannot be found; one that no longer exists misleads.
 #[test]
 fn the_man_page_names_every_function() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -228,7 +228,7 @@ pub fn index(data: &[u8]) {
     buckets::insert(&mut bytes, 1, SectorIndex(1));
 }
 
-/// An inode with what lies beside it.
+/// An inode with its attributes and linktags.
 pub fn inode(data: &[u8]) {
     let mut input = Input::new(data);
     if input.byte().is_multiple_of(4) {

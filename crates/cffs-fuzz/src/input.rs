@@ -1,6 +1,6 @@
 //! The bytes of a fuzzer, taken apart.
 
-/// What is left of an input. Where it is used up, it goes on with zeros.
+/// The rest of an input. Zeros follow its end.
 pub struct Input<'a>(&'a [u8]);
 
 /// Numbers at which arithmetic goes wrong.

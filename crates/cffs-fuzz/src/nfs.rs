@@ -37,7 +37,7 @@ static VOLUME: LazyLock<Image> = LazyLock::new(|| {
     device.snapshot()
 });
 
-/// What a client has: the server, and the handles that it was given.
+/// A client: the server, and the handles that it received.
 struct Client {
     service: Service,
     peer: Peer,

@@ -104,7 +104,7 @@ fn place(regions: &[damage::Region], input: &mut Input<'_>) -> Vec<u8> {
     (start / unit).to_le_bytes()[..6].to_vec()
 }
 
-/// What is left of an image of which the end is gone: `sixteenths` of it.
+/// An image whose end is cut off: `sixteenths` of it remain.
 fn truncated(image: &Image, sixteenths: u8) -> Image {
     let Geometry { size_bytes, sector_bytes } = image.geometry();
     let size_bytes = (size_bytes / 16 * u64::from(sixteenths)).next_multiple_of(4096);

@@ -24,7 +24,7 @@ use crate::groups::Unit;
 use crate::shadow::Shadow;
 use crate::tree::open_for_reading;
 
-/// How often a directory is made anew that the kernel put into another group.
+/// How often a directory is made again if the kernel puts it into another group.
 const TRIES: u64 = 64;
 
 /// Makes an empty directory in a group, and returns how many it took.
@@ -248,12 +248,13 @@ fn copy(from: &File, to: &File, offset: u64) -> io::Result<u64> {
     }
 }
 
-/// What ext4 counts as small: such files get space that the processor has set aside, wherever that is.
+/// The size below which ext4 takes space that the processor has set aside, wherever that is.
 const SMALL_BYTES: u64 = 64 << 10;
 
-/// ext4: copies contents behind a hole, so that the file does not count as small, and takes the hole away
-/// when they have their place. Nobody may have it open for writing when they get that: then it would lie
-/// where others are writing at the moment. So it is closed in between, and opened again.
+/// ext4: copies contents behind a hole, so that the file does not count as small, and removes the
+/// hole after allocation. The file must not be open for writing when its contents are allocated:
+/// ext4 would then place them where other files are being written. So this closes it in between and
+/// opens it again.
 fn copy_beyond(from: &File, to: File) -> io::Result<File> {
     let link = |file: &File| format!("/proc/self/fd/{}", file.as_raw_fd());
     let reading = File::open(link(&to))?;

@@ -1,4 +1,4 @@
-//! What a disk can do, found by reading it (PLACE, section 4.1, calls this FAST).
+//! The properties of a disk, found by timing reads (PLACE, section 4.1, calls this FAST).
 //!
 //! Only times of requests are looked at, so it works through any driver. A disk cannot be asked for
 //! its geometry; but whatever is between two reads, the platter turns on, so what differs from one
@@ -12,9 +12,8 @@
 //!   their middle.
 //! - *read-ahead*: after a pause, what the drive has read on of its own accord comes at once.
 //!
-//! A pause, or reading many other places, keeps the drive's buffer from answering where the platter
-//! is to. What else the system does makes some requests late, so that no result rests on one of
-//! them.
+//! A pause, or reading many other places, keeps the drive's buffer from answering in place of the
+//! platter. Other programs delay some requests, so no result depends on a single one.
 
 mod drive;
 mod rotation;
@@ -50,24 +49,24 @@ pub enum Writable {
     Nothing,
     /// On the whole disk, which must not be in use.
     Disk,
-    /// Between these bytes, which nobody may use meanwhile, whoever uses the rest.
+    /// Only this byte range, which must be unused; the rest of the disk may be in use.
     Bytes(Range<u64>),
 }
 
-/// What was found.
+/// The measured properties of a disk.
 #[derive(Debug, Serialize)]
 pub struct Disk {
     /// How long it is, in bytes.
     pub size_bytes: u64,
-    /// What a read takes that the drive's buffer answers, in milliseconds.
+    /// Time of a read that the drive's buffer answers, in milliseconds.
     pub command_ms: f64,
-    /// What a read of a place far from the last takes on average, in milliseconds.
+    /// Average time of a read of a place far from the last one, in milliseconds.
     pub access_ms: f64,
     /// A turn of the platter, in milliseconds; none where no turn was found.
     pub rotation_ms: Option<f64>,
     /// Turns in a minute.
     pub rpm: Option<f64>,
-    /// What the arm takes over some distances; nothing without rotation.
+    /// Seek times over some distances; empty without rotation.
     pub seeks: Vec<Seek>,
     /// Where it reads how fast, from its first byte to its last.
     pub zones: Vec<Zone>,
@@ -91,8 +90,8 @@ pub struct Zone {
     pub bytes_per_second: f64,
 }
 
-/// Measures a disk, which nobody else should use meanwhile. Where it is writable, it is tried how
-/// long writes take.
+/// Measures a disk, which must not be used by other programs meanwhile. If it is writable, this also
+/// measures how long writes take.
 ///
 /// # Errors
 ///
@@ -158,7 +157,7 @@ fn median(mut times: Vec<f64>) -> f64 {
     times.get(times.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// What a read takes that the drive's buffer answers: of what it has just read.
+/// The time of a read that the drive's buffer answers: of data that it has just read.
 fn command(drive: &mut impl Drive) -> io::Result<f64> {
     let (unit, offset) = (drive.unit(), drive.aligned(drive.size_bytes() / 2));
     drive.read(offset, unit)?;
@@ -212,7 +211,7 @@ fn zones(drive: &mut impl Drive, rotation: Option<f64>) -> io::Result<Vec<Zone>>
     Ok(zones.into_iter().map(|(zone, _)| zone).collect())
 }
 
-/// What was found beside a place.
+/// The rates of the neighbours of a place.
 fn beside(rates: &[f64], place: usize) -> impl Iterator<Item = f64> {
     let beside = [place.checked_sub(1), Some(place + 1)].into_iter().flatten();
     beside.filter_map(|other| rates.get(other).copied())

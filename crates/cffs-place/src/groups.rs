@@ -19,7 +19,7 @@ use crate::volume::{Kind, Superblock, Volume, node};
 pub struct Groups {
     /// How many groups there are.
     pub count: u64,
-    /// What they are.
+    /// Their kind.
     pub unit: Unit,
     /// The bytes of a group; the last one may be smaller.
     pub group_bytes: u64,
@@ -27,7 +27,7 @@ pub struct Groups {
     numbering: Numbering,
 }
 
-/// What a group is.
+/// The kind of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
@@ -42,7 +42,7 @@ pub enum Unit {
 /// How the number of an inode gives its group.
 #[derive(Clone, Copy, Debug)]
 enum Numbering {
-    /// Counted from 1, so many in each group.
+    /// Counted from 1, this many in each group.
     Counted(u64),
     /// The group in the bits from this one on.
     Bits(u32),
@@ -143,8 +143,8 @@ fn of_ext4(volume: &Volume) -> Result<Groups> {
     })
 }
 
-/// What everybody may know: mkfs gives a group as many blocks as a block has bits, and each group as many
-/// inodes.
+/// A guess that needs no privileges: mkfs gives a group as many blocks as a block has bits, and each
+/// group equally many inodes.
 fn guess_ext4(volume: &Volume) -> Result<(u64, u64, u64, u64)> {
     let attribute = Path::new("/sys/class/block").join(name_of(volume)?).join("size");
     let sectors =

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What ends each path.
+/// The terminator of each path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
     /// A line end: for people and most programs. A name with a line end cannot be listed.

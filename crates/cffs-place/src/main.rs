@@ -1,7 +1,7 @@
 //! `place`: sees and mends where files lie on ext4, XFS and btrfs.
 //!
-//! Thin: each module of [`commands`] defines one command's flags beside what carries it out, and calls
-//! the library.
+//! Thin: each module of [`commands`] defines one command's flags next to the code that carries it
+//! out, and calls the library.
 
 mod commands;
 

@@ -10,8 +10,8 @@
 //! 3. names: the blocks of the directories, and what they are found by;
 //! 4. maps: blocks of extents where a file has more than its inode holds; on btrfs, checksums.
 //!
-//! What two directories share, such as a window of inodes, counts for the first. The tests beside the
-//! emulated disk of this repository hold the sums against what a disk counts.
+//! A shared structure, such as a window of inodes of two directories, counts for the first. Tests on
+//! the emulated disk of this repository compare the sums with the disk's counts.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use crate::extents::{Extent, Kind as Keeping};
 use crate::tree::{Directory, FileEntry};
 use crate::volume::{Inodes, Kind, Tables, Volume};
 
-/// What a cold read takes, by what it is read for.
+/// The requests of a cold read, by purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Requests {
     /// For contents.
@@ -52,7 +52,7 @@ impl Requests {
     }
 }
 
-/// What is said of a directory, its subdirectories apart.
+/// The prediction for a directory, without its subdirectories.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     /// Where it is.
@@ -73,7 +73,7 @@ pub struct Finding {
     pub why: String,
 }
 
-/// What a cold read of some directories takes, in the order in which they are given.
+/// Predicts the requests of a cold read of some directories, in the given order.
 pub fn predict(volume: &Volume, directories: &[Directory]) -> Vec<Finding> {
     let (windows, files) = (BTreeSet::new(), HashSet::new());
     let inode_bytes = inode_items(directories);
@@ -82,7 +82,7 @@ pub fn predict(volume: &Volume, directories: &[Directory]) -> Vec<Finding> {
     directories.iter().map(|directory| reader.read(directory)).collect()
 }
 
-/// What has been read so far.
+/// The reads so far.
 struct Reader<'a> {
     volume: &'a Volume,
     /// The windows of inodes, by the number of the first block or cluster.
@@ -188,7 +188,7 @@ impl Layout {
     }
 }
 
-/// What a program asks for at a time, in pages; more makes no difference.
+/// Pages that a program asks for at a time; more makes no difference.
 const ASKED_PAGES: u64 = 32;
 const PAGE_BYTES: u64 = 4096;
 
@@ -276,8 +276,8 @@ fn btree_blocks(volume: &Volume, file: &FileEntry) -> u64 {
     extents.div_ceil(volume.block_bytes / XFS_EXTENT_BYTES)
 }
 
-/// What a directory of XFS takes that is no longer in its inode: its blocks, and those of the index of hashed
-/// names, which the first look-ups read one by one.
+/// The requests for an XFS directory that is too large for its inode: its blocks, and those of the
+/// index of hashed names, which the first lookups read one by one.
 fn names_of_xfs(volume: &Volume, directory: &Directory) -> u64 {
     let blocks = directory.bytes / volume.block_bytes;
     match blocks {

@@ -196,8 +196,8 @@ impl Shadow {
     }
 }
 
-/// After so many directories in groups that have one already, the others count as out of reach. 64 groups
-/// took at most 1,500 directories.
+/// After this many directories in groups that have one already, the other groups count as
+/// unreachable. 64 groups took at most 1,500 directories.
 const IN_VAIN_MAX: u64 = 1000;
 
 /// Makes a directory that is its owner's alone, unless it is there.

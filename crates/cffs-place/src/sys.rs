@@ -137,7 +137,7 @@ struct DedupeHead {
 
 const _: () = assert!(size_of::<DedupeHead>() == 24 && size_of::<DedupeRange>() == 56);
 
-/// What became of a request to share.
+/// The outcome of a request to share blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dedupe {
     /// As many bytes are shared now.
@@ -207,7 +207,8 @@ pub fn read_ahead(pieces: &[Piece<'_>]) -> io::Result<()> {
     if total == 0 {
         return Ok(());
     }
-    // SAFETY: the kernel chooses where; nothing is behind the mapping, and nobody has its address yet.
+    // SAFETY: the kernel chooses the address; no object lies behind the mapping, and no code has
+    // its address yet.
     let region =
         unsafe { mmap_anonymous(null_mut(), total, ProtFlags::empty(), MapFlags::PRIVATE)? };
     let mut at = 0;

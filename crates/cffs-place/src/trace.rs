@@ -1,8 +1,8 @@
 //! Which files a command opens, in order.
 //!
-//! The kernel's fanotify reports each opening of a file on a mount. The command runs in a mount namespace of
-//! its own, whose mounts nobody else uses: so what is reported is what the command and its descendants
-//! open, and no more. Mounts that come later are not watched.
+//! The kernel's fanotify reports each opening of a file on a mount. The command runs in a mount
+//! namespace of its own, whose mounts no other program uses, so only the files that the command and
+//! its descendants open are reported. Later mounts are not watched.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -23,7 +23,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 #[cfg(test)]
 mod tests;
 
-/// What was seen.
+/// The opened files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Files, each once.

@@ -63,14 +63,14 @@ impl FileEntry {
     }
 }
 
-/// Opens a file that is no link, and waits for nobody.
+/// Opens a file without following links and without blocking.
 pub fn open_for_reading(path: &Path) -> io::Result<File> {
     const NO_WAIT: i32 =
         (rustix::fs::OFlags::NONBLOCK.bits() | rustix::fs::OFlags::NOFOLLOW.bits()) as i32;
     OpenOptions::new().read(true).custom_flags(NO_WAIT).open(path)
 }
 
-/// What a walk could not look at: the path and the reason. The walk goes on.
+/// A path that a walk could not read, and the reason. The walk continues.
 pub type Unseen = (PathBuf, io::Error);
 
 /// The directories from `root` down, on the volume of `root` alone, parents first and in the order of names.

@@ -31,7 +31,7 @@ impl Kind {
     }
 }
 
-/// What is known of a mounted file system.
+/// The properties of a mounted file system.
 #[derive(Clone, Debug)]
 pub struct Volume {
     /// The file system.
@@ -148,7 +148,7 @@ fn read_tables(device: u64) -> Option<Tables> {
     Some(Tables { inodes_per_group, inodes_per_block, window_blocks: 32, starts })
 }
 
-/// What the superblock of ext4 says of its groups.
+/// The fields of ext4's superblock that describe its groups.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Superblock {
     pub block_bytes: u64,

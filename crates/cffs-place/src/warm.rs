@@ -1,9 +1,9 @@
 //! Reading in the order of the device.
 //!
-//! A plain reader goes where the names lead, and waits for each request before it sends the next. This goes
-//! through the inodes in their order first, learns where the contents lie, and asks for these in the order of
-//! the device, without waiting in between: the kernel merges what is adjacent, and the arm moves one way.
-//! What was read stays in the page cache, for the program that comes next.
+//! A plain reader goes where the names lead, and waits for each request before it sends the next.
+//! This module reads the inodes in their order first, learns where the contents lie, and requests
+//! these in device order without waiting in between: the kernel merges adjacent requests, and the
+//! arm moves one way. The contents stay in the page cache for the next program.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +20,7 @@ use crate::tree::{Unseen, open_for_reading};
 /// A file, with its inode.
 pub type ByInode = (u64, PathBuf);
 
-/// What was read.
+/// The files and bytes read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Warmed {
     /// Files.
@@ -95,7 +95,7 @@ struct Piece {
 
 /// Files that are open at once, if the system lets us; more than that are read in several rounds.
 const OPEN_MAX: u64 = 4096;
-/// What is open beside them.
+/// Descriptors that other parts of the program need.
 const OPEN_OTHERS: u64 = 64;
 
 /// Reads files, given with their inodes, up to `bytes_max`. `seen` hears of each file that is on its way.
@@ -177,7 +177,7 @@ fn read(open: &[File], mut pieces: Vec<Piece>) -> u64 {
     runs
 }
 
-/// What is asked for together: more than any device takes as one request.
+/// Bytes requested together: more than any device takes as one request.
 const TOGETHER_BYTES: u64 = 4 << 20;
 const TOGETHER_PIECES: usize = 512;
 

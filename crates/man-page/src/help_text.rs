@@ -18,7 +18,7 @@
 pub struct Block {
     /// The title without its colon; empty for what has none.
     pub title: String,
-    /// What stands below.
+    /// The entries below the heading.
     pub entries: Vec<Entry>,
 }
 

@@ -31,7 +31,7 @@ pub struct Page<'a> {
     pub section: u8,
     /// How the program is called, before its arguments.
     pub invocation: &'a str,
-    /// What it takes. Must have been built.
+    /// Its definition. Must have been built.
     pub command: &'a Command,
     /// Every exit code, and what it says.
     pub statuses: &'a [(u8, &'a str)],
@@ -141,7 +141,7 @@ fn heading(roff: &mut Roff, title: &str) {
     roff.control("SH", [title]);
 }
 
-/// What clap keeps as styled text, without styles.
+/// The plain text of clap's styled text.
 fn shown(text: Option<&clap::builder::StyledStr>) -> String {
     text.map(ToString::to_string).unwrap_or_default()
 }
@@ -296,7 +296,7 @@ fn help(argument: &Arg) -> String {
     sentence(&shown(argument.get_long_help().or_else(|| argument.get_help())))
 }
 
-/// What an argument means, its values and the one that it has by itself.
+/// Writes an argument's meaning, its values and its default.
 fn described(roff: &mut Roff, argument: &Arg) {
     let mut text = help(argument);
     let defaults = argument.get_default_values();

@@ -12,7 +12,7 @@ pub const PATH_BYTES_MAX: u32 = 1024;
 
 const AUTH_SYS: u32 = 1;
 
-/// What can be asked.
+/// The calls of the MOUNT protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call<'a> {
     /// Nothing.
@@ -25,7 +25,7 @@ pub enum Call<'a> {
     Unmount(&'a [u8]),
     /// The caller is done with all.
     UnmountAll,
-    /// What there is to mount.
+    /// Lists the exports.
     Export,
 }
 
@@ -64,7 +64,7 @@ pub fn mounted(w: &mut Writer, result: std::result::Result<&[u8], Status>) {
     }
 }
 
-/// The reply to [`Call::Dump`]: nobody is kept note of.
+/// The reply to [`Call::Dump`]: an empty list, since the server keeps no record of mounts.
 pub fn dumped(w: &mut Writer) {
     w.bool(false);
 }

@@ -128,7 +128,7 @@ impl Time {
     }
 }
 
-/// What a client needs to know whether its cache is still true (`wcc_data`).
+/// Attributes by which a client checks whether its cache is still valid (`wcc_data`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wcc {
     /// Attributes before the call, if nothing but the call changed them since.

@@ -17,7 +17,7 @@ const MACHINE_NAME_BYTES_MAX: u32 = 255;
 /// The caller, by their own account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credentials {
-    /// Nobody in particular.
+    /// No identity.
     None,
     /// A user of a UNIX system.
     Sys {
@@ -110,7 +110,7 @@ fn credentials(reader: &mut Reader<'_>) -> Result<Credentials> {
     }
 }
 
-/// What stands at the head of a reply.
+/// The status at the head of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The results follow.

@@ -22,7 +22,7 @@ pub enum Malformed {
     Trailing(usize),
 }
 
-/// What decoding returns.
+/// The result of decoding.
 pub type Result<T> = std::result::Result<T, Malformed>;
 
 /// Takes values from a message, one after the other.
@@ -87,7 +87,7 @@ impl<'a> Reader<'a> {
         if self.bool()? { value(self).map(Some) } else { Ok(None) }
     }
 
-    /// What has not been taken.
+    /// The bytes that have not been decoded.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }

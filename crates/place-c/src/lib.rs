@@ -1,7 +1,7 @@
 //! `place.h`: placement by group for programs in C.
 //!
-//! What each function does stands in the header. Pointers come from the caller: each function says in its
-//! safety section what they have to be, and refuses null.
+//! The header documents each function. Pointers come from the caller: each function states in its
+//! safety section what they must be, and refuses null.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};

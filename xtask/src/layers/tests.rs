@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What is found in `crates/cffs/src/PATH` if it contains `text`: the lines.
+/// The lines with findings in `crates/cffs/src/PATH` if it contains `text`.
 fn lines(path: &str, text: &str) -> Vec<usize> {
     findings(path, text).iter().map(|finding| finding.line).collect()
 }

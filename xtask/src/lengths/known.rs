@@ -1,4 +1,5 @@
-//! What was longer than the limits when they came. Nothing is added here, and no number grows.
+//! Functions and files that were longer than the limits when these were introduced. No entry is
+//! added, and no number grows.
 
 use super::Known;
 

@@ -113,7 +113,7 @@ fn print(disk: &Disk) {
     println!("writes     {}", writes(disk));
 }
 
-/// What is known of the write cache, from the disk and from the kernel.
+/// The state of the write cache, as the disk's timing and the kernel show it.
 fn writes(disk: &Disk) -> String {
     let place = |cached: bool| match cached {
         true => "acknowledged before they are on the platter",

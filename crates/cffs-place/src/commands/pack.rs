@@ -79,7 +79,7 @@ impl Pack {
         })
     }
 
-    /// What is to lie side by side.
+    /// The files that are to be contiguous, by group.
     fn groups(&self) -> Result<(Volume, Vec<Group>, Vec<Unseen>)> {
         let counter = counter("looking at files:");
         if let Some(directory) = &self.directory {

@@ -63,7 +63,7 @@ impl Warm {
     }
 }
 
-/// What can be had without pushing others out, in bytes.
+/// Memory that can be used without evicting other programs' pages, in bytes.
 pub fn memory_available() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));

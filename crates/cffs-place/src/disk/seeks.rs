@@ -1,4 +1,4 @@
-//! What the arm takes over some distances.
+//! Seek times over some distances.
 
 use std::io;
 
@@ -88,8 +88,8 @@ struct Sample {
 }
 
 impl Sample {
-    /// What it had taken over the distance itself. Seeks of accelerating arms grow by the root of
-    /// the distance (Ruemmler and Wilkes 1994), so that a rough estimate corrects for what was a
+    /// The time over the distance itself. Seeks of accelerating arms grow by the root of the
+    /// distance (Ruemmler and Wilkes 1994), so a rough estimate corrects for reads that were a
     /// little nearer or further.
     fn over_the_distance(&self, rough: f64) -> f64 {
         self.took - rough * self.further / 2.0
@@ -100,7 +100,7 @@ impl Sample {
 struct Arm {
     at: Option<f64>,
     distance: f64,
-    /// What takes less comes from the drive's buffer.
+    /// Reads that take less time come from the drive's buffer.
     buffered: f64,
 }
 
@@ -119,9 +119,9 @@ impl Arm {
     }
 }
 
-/// What is left of the times without the wait for the platter: one waits as likely as another for
-/// any part of a turn, so in their middle they wait for half of one. What else the system does can
-/// only have made some late: of all spans as long as a turn, that with the most of them counts.
+/// The times without the wait for the platter. Every part of a turn is equally likely as a wait, so
+/// the middle of the times contains half a turn. Other programs can only delay reads: of all spans
+/// as long as a turn, the one with the most reads counts.
 fn middle(times: impl Iterator<Item = f64>, turn: f64) -> f64 {
     let mut times: Vec<f64> = times.collect();
     times.sort_by(f64::total_cmp);

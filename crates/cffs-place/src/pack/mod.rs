@@ -33,7 +33,7 @@ use crate::predict::Layout;
 use crate::tree::FileEntry;
 use crate::volume::{Kind, Volume};
 
-/// What is packed, and how.
+/// The files to pack, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Files of more bytes stay where they are: they are read in many requests anyway.
@@ -48,7 +48,7 @@ impl Default for Options {
     }
 }
 
-/// What was done.
+/// The result of packing.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Packed {
     /// Files that were moved, or would be.
@@ -74,7 +74,7 @@ pub struct Left {
     pub why: String,
 }
 
-/// What became of one file.
+/// The outcome for one file.
 #[derive(Debug)]
 enum Outcome {
     Moved,
@@ -85,7 +85,7 @@ enum Outcome {
 /// Files that are to lie side by side, in this order.
 pub type Group = Vec<FileEntry>;
 
-/// What goes into one donor: bounded, so that little contiguous space is needed at a time.
+/// Bytes of one donor: bounded, so that little contiguous space is needed at a time.
 const BATCH_BYTES: u64 = 64 << 20;
 const BATCH_FILES: usize = 2048;
 
@@ -179,7 +179,7 @@ fn chosen(
     movable
 }
 
-/// Of so many files one may lie elsewhere in what still counts as packed.
+/// One of this many files may lie elsewhere in a directory that still counts as packed.
 const LOOSE_OF: u64 = 50;
 
 /// Why a file cannot be moved, or need not be.
@@ -228,7 +228,7 @@ fn batches<'a>(volume: &Volume, files: &'a [FileEntry]) -> Vec<&'a [FileEntry]> 
     batches
 }
 
-/// A file without a name in the directory of `beside`.
+/// Makes a file without a name in the directory of `beside`.
 fn nameless(beside: &Path) -> Result<File> {
     let directory = beside.parent().filter(|path| !path.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
@@ -246,7 +246,7 @@ const TRIES: u32 = 5;
 /// How long its users get to finish what they do, where trying at once does not help.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What an error with one file says of it.
+/// The outcome that an error means for its file.
 fn outcome_of(error: &io::Error) -> Outcome {
     use rustix::io::Errno;
     match Errno::from_io_error(error) {

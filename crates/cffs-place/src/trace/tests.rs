@@ -1,4 +1,4 @@
-//! What is read of mountinfo.
+//! Parsing of mountinfo.
 
 use std::path::Path;
 

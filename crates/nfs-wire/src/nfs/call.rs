@@ -79,7 +79,7 @@ pub enum How {
     Exclusive([u8; 8]),
 }
 
-/// What MKNOD is to make.
+/// The kind of node that MKNOD makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewNode {
     /// A character device, major and minor.
@@ -90,7 +90,7 @@ pub enum NewNode {
     Socket(SetAttributes),
     /// A pipe with a name.
     Fifo(SetAttributes),
-    /// What has a procedure of its own.
+    /// A kind that has a procedure of its own.
     Other,
 }
 

@@ -5,7 +5,7 @@
 use super::{ATTRIBUTES_BYTES, Attributes, Stability, Status, Time, Wcc, post_op};
 use crate::xdr::Writer;
 
-/// What a procedure returns, or why it failed.
+/// The result of a procedure, or the reason of its failure.
 pub type Outcome<T> = Result<T, Status>;
 
 /// Attributes after a call, where they are known.
@@ -93,7 +93,7 @@ pub fn failed(w: &mut Writer, failure: Status, file: PostOp<'_>) {
     post_op(w, file);
 }
 
-/// What WRITE returns.
+/// The results of WRITE.
 #[derive(Clone, Copy, Debug)]
 pub struct Written {
     /// Bytes that were written.
@@ -154,7 +154,7 @@ pub struct Listing<'a> {
 const LISTING_END_BYTES: usize = 8;
 
 impl<'a> Listing<'a> {
-    /// READDIR, with results of at most so many bytes.
+    /// READDIR, with results of at most `bytes_max` bytes.
     pub fn new(w: &'a mut Writer, dir: PostOp<'_>, bytes_max: u32) -> Listing<'a> {
         Listing::start(w, dir, usize::MAX, bytes_max, false)
     }
@@ -237,7 +237,7 @@ pub fn fs_stat(w: &mut Writer, outcome: Outcome<[u64; 6]>, root: PostOp<'_>) {
     }
 }
 
-/// What FSINFO returns.
+/// The results of FSINFO.
 #[derive(Clone, Copy, Debug)]
 pub struct FsInfo {
     /// The most bytes of a READ or a WRITE.

@@ -26,8 +26,8 @@ pub fn libraries(package: &str) -> PathBuf {
     target.join("debug")
 }
 
-/// Compiles a source of the package in whose tests this is, with its header, against a library. A shared one
-/// the program finds beside it, by its SONAME.
+/// Compiles a C source of the package under test, with its header, against a library. The program
+/// finds a shared library in its own directory, by its SONAME.
 pub fn compile(source: &str, library: &Path, to: &Path) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let at = to.parent().expect("the program's directory");
