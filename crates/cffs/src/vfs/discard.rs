@@ -6,10 +6,11 @@
 //!
 //! Invariants: a system block is never discarded, and neither is a block that a crash could bring back or
 //! that is about to be written. [`Layout::next_system_run`](crate::format::Layout::next_system_run) tells
-//! trim, allocator and fsck alike which blocks are system blocks. While the lock of epochs is held, what the bitmaps in memory call free is both: what the open epoch
-//! frees is not in them yet, that of all earlier ones is on the device, and nothing is written to free
-//! space without that lock. So free space is looked up and discarded under one hold of it; holds are
-//! short, because an fsync waits for them.
+//! trim, allocator and fsck alike which blocks are system blocks. While the lock of epochs is held, blocks
+//! that the bitmaps in memory call free are safe to discard: blocks that the open epoch frees are not in the
+//! bitmaps yet, those of all earlier epochs are free on the device, too, and nothing is written to free space
+//! without that lock. So free space is looked up and discarded under one hold of it; holds are short, because
+//! an fsync waits for them.
 
 use std::ops::Range;
 
