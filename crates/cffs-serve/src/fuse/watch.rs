@@ -1,4 +1,4 @@
-//! A watchdog: what has not moved for long is logged, with what everybody waits for.
+//! A watchdog: logs what makes no progress for long, and what waits for it.
 //!
 //! ```text
 //!   requests of the kernel ──┐
@@ -164,7 +164,7 @@ impl Watch {
             ));
         }
         if !is_stuck {
-            let moves = seen.next.take().map(|_| String::from("everything moves again"));
+            let moves = seen.next.take().map(|_| String::from("progress again"));
             return (moves, word);
         }
         let pause = match seen.next {
@@ -174,7 +174,7 @@ impl Watch {
         };
         seen.next = Some((now + pause, pause));
         let waiting = self.describe(&requests, &device, &seen, closing);
-        let line = format!("something has not moved for {}: {waiting}", self.seconds(self.limit));
+        let line = format!("no progress for {}: {waiting}", self.seconds(self.limit));
         (Some(line), word.or(closing.map(|_| waiting)))
     }
 

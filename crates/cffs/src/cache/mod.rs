@@ -31,6 +31,7 @@ mod pages;
 mod run_queue;
 mod step;
 mod streams;
+mod unwritten;
 mod write_set;
 
 use std::collections::BTreeMap;
@@ -61,6 +62,7 @@ use crate::waiter::Waiter;
 use density::Density;
 use run_queue::RunQueue;
 use streams::Streams;
+use unwritten::Unwritten;
 
 /// Locks that keep two readers from reading one segment twice, and a reader from bringing back what
 /// a writer has just replaced.
@@ -153,6 +155,7 @@ pub struct BufferCache {
     /// Whether a miss reads neighbours.
     groups: bool,
     waiter: Arc<dyn Waiter>,
+    unwritten: Unwritten,
     counters: Counters,
 }
 
@@ -183,6 +186,7 @@ impl BufferCache {
             density: Density::new(&tuning, block_bytes),
             queue: RunQueue::new(&tuning, block_bytes),
             layout,
+            unwritten: Unwritten::default(),
             counters: Counters::default(),
         }
     }
@@ -220,6 +224,11 @@ impl BufferCache {
     /// The block if it is in memory.
     pub fn peek(&self, block: BlockNo) -> Option<Arc<Block>> {
         self.clean.get(&block)
+    }
+
+    /// An empty set of writes. What is put into it may not be read from the device before it is written.
+    pub fn write_set(&self) -> WriteSet {
+        WriteSet::expecting(self.unwritten.clone())
     }
 
     /// How much is read, placed and written at once on this device.

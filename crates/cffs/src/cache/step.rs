@@ -38,16 +38,16 @@ impl Step {
     /// The step in words.
     pub fn describe(self) -> &'static str {
         match self {
-            Step::Gate => "an epoch waits for changes under way to end",
-            Step::Preparing => "an epoch is being placed and encoded",
-            Step::Writing(Phase::New) => "an epoch writes what is new",
-            Step::Writing(Phase::Table) => "an epoch writes the table of inodes",
-            Step::Writing(Phase::Change) => "an epoch writes directory sectors",
-            Step::Writing(Phase::Settle) => "an epoch writes deferred changes",
-            Step::Writing(Phase::Derived) => "an epoch writes what is derived",
-            Step::Logging => "an epoch is written to the log",
-            Step::Barrier => "an epoch waits for a barrier of the device",
-            Step::Syncing => "an epoch waits for the device to flush",
+            Step::Gate => "waiting for changes under way to end",
+            Step::Preparing => "placing and encoding an epoch",
+            Step::Writing(Phase::New) => "writing new contents and sectors",
+            Step::Writing(Phase::Table) => "writing the table of inodes",
+            Step::Writing(Phase::Change) => "writing directory sectors",
+            Step::Writing(Phase::Settle) => "writing deferred changes",
+            Step::Writing(Phase::Derived) => "writing derived tables",
+            Step::Logging => "writing an epoch to the log",
+            Step::Barrier => "waiting for a barrier of the device",
+            Step::Syncing => "waiting for the device to complete a flush",
         }
     }
 }

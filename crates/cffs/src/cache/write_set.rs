@@ -9,6 +9,7 @@ use std::mem::take;
 use std::sync::Arc;
 
 use super::step::Step;
+use super::unwritten::{self, Unwritten};
 use super::{Block, BufferCache};
 use crate::error::Result;
 use crate::format::Layout;
@@ -58,11 +59,18 @@ pub struct WriteSet {
     follows: bool,
     /// The operations that changed what is written, by block.
     causes: HashMap<BlockNo, Causes>,
+    unwritten: Unwritten,
 }
 
 impl WriteSet {
+    /// An empty set that notes what it covers.
+    pub(super) fn expecting(unwritten: Unwritten) -> WriteSet {
+        WriteSet { unwritten, ..WriteSet::default() }
+    }
+
     /// Adds a whole block.
     pub fn put_block(&mut self, phase: Phase, number: BlockNo, block: Arc<Block>) {
+        self.unwritten.expect(number, u64::MAX);
         self.phases[phase as usize].insert(number, Image::Whole(block));
     }
 
@@ -80,6 +88,8 @@ impl WriteSet {
             let room = (per_block - first) as usize * fragment_bytes;
             let (piece, after) = rest.split_at(rest.len().min(room));
             let fragments = piece.len().div_ceil(fragment_bytes) as u64;
+            let covers = unwritten::fragments(first, fragments);
+            self.unwritten.expect(number, covers);
             if fragments == per_block && piece.len() == layout.block_bytes as usize {
                 phase.insert(number, Image::Whole(Arc::new(Block::new(piece))));
             } else {
@@ -95,7 +105,7 @@ impl WriteSet {
                     }
                     Image::Part { block, covered, .. } => {
                         block[at..at + piece.len()].copy_from_slice(piece);
-                        *covered |= fragment_mask(fragments) << first;
+                        *covered |= covers;
                     }
                 }
             }
@@ -137,7 +147,9 @@ impl WriteSet {
         let _for = trace::write_for(take(&mut self.causes), cache.layout.block_bytes);
         let [new, rest @ ..] = self.phases;
         debug_assert!(rest.iter().all(BTreeMap::is_empty), "only what is new is written ahead");
-        write_phase(cache, new)
+        write_phase(cache, new)?;
+        self.unwritten.clear();
+        Ok(())
     }
 
     /// Notes that blocks of the first phase were written ahead of the rest.
@@ -149,11 +161,20 @@ impl WriteSet {
     /// block as it is on the device.
     pub fn commit(mut self, cache: &BufferCache) -> Result<()> {
         let _for = trace::write_for(take(&mut self.causes), cache.layout.block_bytes);
+        let written = self.write(cache);
+        // What follows does not wait for the device: a step that stayed here would look like a hang.
+        cache.step.set(None);
+        written?;
+        self.unwritten.clear();
+        Ok(())
+    }
+
+    fn write(&mut self, cache: &BufferCache) -> Result<()> {
         if self.commit_at_once(cache)? {
             return Ok(());
         }
         let mut written = self.follows;
-        for (number, phase) in self.phases.into_iter().enumerate() {
+        for (number, phase) in take(&mut self.phases).into_iter().enumerate() {
             if phase.is_empty() {
                 continue;
             }
@@ -165,8 +186,11 @@ impl WriteSet {
             write_phase(cache, phase)?;
             written = true;
         }
-        cache.step.set(Some(Step::Syncing));
-        if written { cache.sync() } else { Ok(()) }
+        if written {
+            cache.step.set(Some(Step::Syncing));
+            cache.sync()?;
+        }
+        Ok(())
     }
 
     /// Writes the set, or all that is not new, as one record of the device's log, which needs no
@@ -218,10 +242,6 @@ impl WriteSet {
     }
 }
 
-fn fragment_mask(fragments: u64) -> u64 {
-    if fragments >= 64 { u64::MAX } else { (1 << fragments) - 1 }
-}
-
 fn write_phase(cache: &BufferCache, phase: BTreeMap<BlockNo, Image>) -> Result<()> {
     let longest = run_blocks(cache);
     let mut first = BlockNo(0);
@@ -260,7 +280,8 @@ fn complete(cache: &BufferCache, number: BlockNo, image: Image) -> Result<Arc<Bl
     match image {
         Image::Whole(block) => Ok(block),
         Image::Part { block, covered, kept }
-            if kept & !covered & fragment_mask(cache.layout.block_fragments().into()) == 0 =>
+            if kept & !covered & unwritten::fragments(0, cache.layout.block_fragments().into())
+                == 0 =>
         {
             Ok(Arc::new(block))
         }

@@ -1,17 +1,20 @@
-//! The extended attributes of an inode: in memory, or on the device in a block of their own until
-//! somebody asks for them.
+//! The extended attributes of an inode: in memory, or on the device in a block of their own until a
+//! caller asks for them.
 //!
 //! ```text
 //!    beside the inode ──decode──▶ known ◀──load── on the device
 //!                                   └────forget──────▲   (if the device has them as they are)
 //! ```
+//!
+//! Invariant: attributes that an epoch writes to a block of their own stay known until the epoch is on the
+//! device. Until then the block on the device has whatever was there before.
 
 use std::collections::BTreeMap;
 
 use super::{Inode, Locked, Store, VnodeState};
 use crate::error::{Corruption, Result};
 use crate::format::xattr;
-use crate::units::{BlockNo, FragRun};
+use crate::units::{BlockNo, EpochNo, FragRun};
 
 /// What an attribute takes in memory besides name and value, about.
 const HEAD_BYTES: u64 = 96;
@@ -170,9 +173,9 @@ impl Store {
 }
 
 impl VnodeState {
-    /// Drops the attributes from memory if the device has them as they are.
-    pub(super) fn forget_attributes(&mut self) {
-        if !self.changes.xattrs && self.inode.xattr_block.len > 0 {
+    /// Drops the attributes from memory if a device that has all epochs up to `done` has them as they are.
+    pub(super) fn forget_attributes(&mut self, done: EpochNo) {
+        if !self.changes.xattrs && self.inode.xattr_block.len > 0 && self.spilled <= done {
             self.inode.attributes = None;
         }
     }

@@ -12,6 +12,13 @@ use crate::units::{BlockNo, Container, FragNo, FragRun, InodeNo, Key};
 /// More directories than this above a file are a loop.
 const ANCESTORS_MAX: usize = 1 << 20;
 
+/// How an inode is found in the container that the locator table names.
+enum Search {
+    Found(Arc<Vnode>),
+    /// The container does not have it.
+    Missing,
+}
+
 impl Store {
     /// The vnode of an inode by its number.
     ///
@@ -27,28 +34,43 @@ impl Store {
         // The containers above come first, each found in the one above it, from the nearest that
         // is in memory on. The root is always there.
         let mut chain = vec![(ino, self.locate(ino)?)];
-        loop {
+        let mut holder = loop {
             let (_, container) = chain[chain.len() - 1];
-            if self.peek(container.file).is_some() {
-                break;
+            if let Some(vnode) = self.peek(container.file) {
+                break vnode;
             }
             if chain.len() > ANCESTORS_MAX {
                 return Err(Corruption::Loop { ino }.into());
             }
             let above = container.file;
             chain.push((above, self.locate(above)?));
-        }
+        };
         while let Some((ino, container)) = chain.pop() {
-            let vnode = self.get_in(ino, container)?;
-            if chain.is_empty() {
-                return Ok(vnode);
-            }
+            holder = match self.get_in(&holder, ino, container)? {
+                Search::Found(vnode) => vnode,
+                Search::Missing => self.get_moved(ino, container)?,
+            };
         }
-        Err(Error::Stale)
+        Ok(holder)
+    }
+
+    /// The vnode of an inode that the locator table placed in `container`, which did not have it: it moved
+    /// since the table was asked. A thread that moves an inode has its vnode until the table has the new
+    /// place.
+    fn get_moved(&self, ino: InodeNo, container: Container) -> Result<Arc<Vnode>> {
+        match self.peek(ino) {
+            Some(vnode) => Ok(vnode),
+            None if self.locate(ino)? != container => self.get(ino),
+            None => Err(Corruption::LocatorEntry { ino, container }.into()),
+        }
     }
 
     fn locate(&self, ino: InodeNo) -> Result<Container> {
         let container = self.locator_find(ino)?.ok_or(Error::Stale)?;
+        // The number was taken for a file that is being made.
+        if container == self.layout.system_container(InodeNo::ROOT) && ino != InodeNo::ROOT {
+            return Err(Error::Stale);
+        }
         let itself = container.file == ino;
         let system = container.file.is_system()
             && !matches!(container.file, InodeNo::ROOT | InodeNo::EXTERNAL);
@@ -58,20 +80,19 @@ impl Store {
         Ok(container)
     }
 
-    fn get_in(&self, ino: InodeNo, container: Container) -> Result<Arc<Vnode>> {
+    /// The vnode of an inode that lies in `container`, whose vnode is `holder`.
+    fn get_in(&self, holder: &Vnode, ino: InodeNo, container: Container) -> Result<Search> {
         if let Some(vnode) = self.peek(ino) {
-            return Ok(vnode);
+            return Ok(Search::Found(vnode));
         }
-        let file = self.peek(container.file).ok_or(Error::Stale)?;
-        let state = file.state.read();
+        let state = holder.state.read();
         if container.sector.0 >= self.sector_count(&state) {
-            return Err(Corruption::LocatorEntry { ino, container }.into());
+            return Ok(Search::Missing);
         }
         let image = self.sector(&state, container.sector)?;
         match image.get().find_inode(ino).map(|entry| entry.body) {
-            Some(Body::Embedded(record)) => self.adopt(&record, container),
-            // The inode may have moved since the table was asked.
-            _ => self.peek(ino).ok_or(Corruption::LocatorEntry { ino, container }.into()),
+            Some(Body::Embedded(record)) => self.adopt(&record, container).map(Search::Found),
+            _ => Ok(Search::Missing),
         }
     }
 
@@ -153,7 +174,7 @@ impl Store {
                 {
                     return Err(bad("outside of the volume's space for files").into());
                 }
-                let bytes = self.cache.read(block)?;
+                let bytes = self.read_whole(block)?;
                 match Node::decode(&bytes, ino, generation, depth, block, self.checksum)? {
                     Node::Leaf(extents) => {
                         let first = extents.first().ok_or(bad("empty"))?.logical;

@@ -83,7 +83,7 @@ impl Store {
     /// The page as the device has it.
     fn clean_locator_page(&self, table: &Inode, index: u64) -> Result<Option<Arc<Block>>> {
         let Some(number) = self.locator_block(table, index) else { return Ok(None) };
-        let block = self.cache.read(number)?;
+        let block = self.read_whole(number)?;
         block.verify_as(InodeNo::LOCATOR, |bytes| locator::verify(bytes, index, self.checksum))?;
         Ok(Some(block))
     }

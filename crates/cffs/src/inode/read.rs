@@ -15,7 +15,7 @@ use crate::alloc::Kind;
 use crate::cache::Block;
 use crate::error::{Corruption, Error, Result};
 use crate::format::checksum;
-use crate::units::{BlockNo, FileBlock, FileFrag, FragNo};
+use crate::units::{BlockNo, FileBlock, FileFrag, FragNo, FragRun};
 
 /// What is fetched of a file at once: as much as readers of whole files ask for.
 const FETCH_BYTES: u64 = 1 << 20;
@@ -75,8 +75,12 @@ impl Store {
         take: &mut dyn FnMut(&[u8]),
     ) -> Result<()> {
         let block_bytes = u64::from(self.layout.block_bytes);
-        let mut at = start.0 * u64::from(self.layout.fragment_bytes) + skip;
+        let fragment_bytes = u64::from(self.layout.fragment_bytes);
+        let mut at = start.0 * fragment_bytes + skip;
         let end = at + len;
+        let first = FragNo(at / fragment_bytes);
+        let fragments = end.div_ceil(fragment_bytes) - first.0;
+        self.cache.assert_written(&self.layout, FragRun::new(first, fragments as u32));
         let numbers: Range<u64> = at / block_bytes..end.div_ceil(block_bytes);
         let mut gathered = [const { None }; GATHERED_BLOCKS];
         for first in numbers.clone().step_by(GATHERED_BLOCKS) {
@@ -94,6 +98,13 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// A whole block of a file, as the device has it.
+    pub fn read_whole(&self, number: BlockNo) -> Result<Arc<Block>> {
+        let run = FragRun::new(self.layout.block_start(number), self.layout.block_fragments());
+        self.cache.assert_written(&self.layout, run);
+        self.cache.read(number)
     }
 
     /// Reads a part of a file.
@@ -230,7 +241,7 @@ impl Store {
             Content::Inline(_) => return Err(Error::Invalid("contents inline have no pages")),
         };
         if let Some(number) = map.block_at(position, self.layout.block_fragments()) {
-            return self.cache.read(number);
+            return self.read_whole(number);
         }
         let mut block = Block::zeroed(self.layout.block_bytes as usize);
         let first = self.layout.file_offset(position);

@@ -132,7 +132,7 @@ impl Store {
             clock,
             locator: Locator::new(superblock),
             busy: Busy::new(*layout, superblock.checksum(), superblock.generation),
-            vnodes: VnodeTable::new(memory.clone()),
+            vnodes: VnodeTable::new(memory.clone(), EpochNo(superblock.epoch)),
             system: Default::default(),
             memory,
             queue: Mutex::new(Rank::Leaf, Vec::new()),
@@ -326,6 +326,11 @@ impl Store {
         EpochNo(self.epoch.load(Ordering::Acquire))
     }
 
+    /// The device has all epochs up to this one.
+    pub fn epoch_done(&self, epoch: EpochNo) {
+        self.vnodes.epoch_done(epoch);
+    }
+
     /// Opens the next epoch.
     pub fn next_epoch(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
@@ -423,7 +428,7 @@ impl Store {
                 ino: inode.ino,
                 what: "a sector of the container has no whole block",
             })?;
-        let block = self.cache.read(number)?;
+        let block = self.read_whole(number)?;
         block.verify_as(inode.ino, |bytes| {
             let sectors = bytes.chunks_exact(self.layout.sector_bytes as usize);
             (first.0..).zip(sectors).try_for_each(|(index, bytes)| {

@@ -4,7 +4,8 @@
 //! is known of inodes takes more memory than it may, the parts are swept in turn until it takes less
 //! (the clock algorithm): of what loses nothing by being forgotten, that goes which was not used since
 //! the sweep before. What cannot go (it is in use, or waits for an epoch) gives up its attributes if
-//! the device has them.
+//! the device has them. What an epoch in flight writes is not on the device: a sweep needs to know the last
+//! epoch that is.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::line::Line;
 use crate::lock::{Mutex, Rank};
 use crate::memory::Memory;
 use crate::stretch::ByStretch;
-use crate::units::InodeNo;
+use crate::units::{EpochNo, InodeNo};
 
 const PARTS: usize = 64;
 
@@ -24,17 +25,18 @@ const FREED_PART: u64 = 8;
 
 type Part = HashMap<InodeNo, Arc<Vnode>, ByStretch>;
 
-/// Forgets what a part has that is not in use and was not used since the last sweep.
-fn sweep(part: &mut Part) {
+/// Forgets what a part has that is not in use, was not used since the last sweep, and is on a device that has
+/// all epochs up to `done`.
+fn sweep(part: &mut Part, done: EpochNo) {
     part.retain(|ino, vnode| {
         // A thread that works with a vnode holds a second reference to it, as does the queue.
         let is_free = !ino.is_system() && Arc::strong_count(vnode) == 1;
         if !is_free || vnode.used.swap(false, Ordering::Relaxed) {
             return true;
         }
-        let goes = vnode.is_evictable();
+        let goes = vnode.is_evictable(done);
         if !goes {
-            vnode.forget_attributes();
+            vnode.forget_attributes(done);
         }
         !goes
     });
@@ -48,11 +50,14 @@ pub(super) struct VnodeTable {
     rotor: AtomicUsize,
     /// Nothing is swept before the account has come to this: the last sweep left as much.
     sweep_from: AtomicU64,
+    /// The last epoch that is on the device.
+    done: AtomicU64,
 }
 
 impl VnodeTable {
-    /// An empty table, which is swept when inodes take more than they may on this account.
-    pub(super) fn new(memory: Arc<Memory>) -> VnodeTable {
+    /// An empty table, which is swept when inodes take more than they may on this account. The device has all
+    /// epochs up to `done`.
+    pub(super) fn new(memory: Arc<Memory>, done: EpochNo) -> VnodeTable {
         // Files that were made together lie side by side in their parts.
         let part = || Part::with_hasher(ByStretch::new(PARTS as u64));
         VnodeTable {
@@ -60,6 +65,7 @@ impl VnodeTable {
             sweep_from: AtomicU64::new(memory.inode_bytes_max()),
             memory,
             rotor: AtomicUsize::new(0),
+            done: AtomicU64::new(done.0),
         }
     }
 
@@ -74,7 +80,7 @@ impl VnodeTable {
         // The first round takes the marks away, so that the second one spares nothing.
         for _ in 0..2 * PARTS {
             let part = self.rotor.fetch_add(1, Ordering::Relaxed) % PARTS;
-            sweep(&mut self.parts[part].lock());
+            sweep(&mut self.parts[part].lock(), EpochNo(self.done.load(Ordering::Acquire)));
             if self.memory.inode_bytes() <= target {
                 break;
             }
@@ -87,6 +93,12 @@ impl VnodeTable {
     /// Notes that something may be free that was not: the next sweep need not wait for more.
     pub(super) fn look_again(&self) {
         self.sweep_from.store(self.memory.inode_bytes_max(), Ordering::Relaxed);
+    }
+
+    /// The device has all epochs up to this one, so what they wrote may be forgotten.
+    pub(super) fn epoch_done(&self, epoch: EpochNo) {
+        self.done.store(epoch.0, Ordering::Release);
+        self.look_again();
     }
 
     fn part(&self, ino: InodeNo) -> &Mutex<Part> {

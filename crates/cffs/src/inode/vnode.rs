@@ -70,6 +70,9 @@ pub struct VnodeState {
     pub motion: Motion,
     /// What is known of its entries, if it is a directory.
     pub entries: DirState,
+    /// The last epoch that writes attributes or nodes of the extent tree of this inode to blocks of their
+    /// own. Before it is on the device, these are in memory alone.
+    pub(super) spilled: EpochNo,
     /// What the vnode is charged with.
     charge: Charge,
 }
@@ -239,6 +242,7 @@ impl Vnode {
                     promised: Promised::default(),
                     verified: AtomicBool::new(false),
                     entries: DirState::default(),
+                    spilled: EpochNo(0),
                     charge: Charge::default(),
                 },
             ),
@@ -266,12 +270,14 @@ impl Vnode {
         self.queued.load(Ordering::Acquire)
     }
 
-    /// Whether forgetting the vnode loses nothing: it equals the device, and has a name by which it
-    /// is found again.
-    pub(super) fn is_evictable(&self) -> bool {
+    /// Whether forgetting the vnode loses nothing: it equals a device that has all epochs up to `done`, and
+    /// has a name by which it is found again.
+    pub(super) fn is_evictable(&self, done: EpochNo) -> bool {
         let Some(state) = self.state.try_read() else { return false };
-        let equals_device =
-            !state.changes.dirty && state.pages.is_empty() && state.container.is_some();
+        let equals_device = !state.changes.dirty
+            && state.pages.is_empty()
+            && state.spilled <= done
+            && state.container.is_some();
         let goes = !self.is_queued() && equals_device;
         debug_assert!(!goes || !state.promised.is_any(), "inode {}: a promise is lost", self.ino);
         debug_assert!(!goes || state.motion.tags.is_empty(), "inode {}: a tag is lost", self.ino);
@@ -281,11 +287,10 @@ impl Vnode {
 }
 
 impl Vnode {
-    /// Drops the attributes from memory if the device has them as they are, of a vnode that no epoch
-    /// is writing.
-    pub(super) fn forget_attributes(&self) {
+    /// Drops the attributes from memory if a device that has all epochs up to `done` has them as they are.
+    pub(super) fn forget_attributes(&self, done: EpochNo) {
         if let Some(mut state) = self.state.try_write() {
-            state.forget_attributes();
+            state.forget_attributes(done);
             state.weigh();
         }
     }

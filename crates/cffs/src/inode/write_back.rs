@@ -344,6 +344,7 @@ impl Store {
             let goal = last.map(|last| last.run().end());
             let mut writer = NodeWriter { store: self, ino, generation, goal, writes, causes };
             map.write_tree(direct, self.layout.block_bytes, &mut writer)?;
+            file.spilled = self.epoch();
         }
         if waiting > 0 {
             // If there is none to be had, the blocks that are set aside have to do.
@@ -454,6 +455,7 @@ impl Store {
         let bytes =
             xattr::encode_block(list, inode.ino, inode.generation, run.start, total, self.checksum);
         inode.xattr_block = run;
+        file.spilled = self.epoch();
         writes.put_fragments(&self.layout, run.start, &bytes);
         let last = self.layout.block_of(FragNo(run.end().0 - 1));
         for number in self.layout.block_of(run.start).0..=last.0 {

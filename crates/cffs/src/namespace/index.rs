@@ -52,7 +52,7 @@ impl Namespace {
         let what = "missing";
         let missing = crate::error::Corruption::IndexBlock { dir: ino, index: bucket, what };
         let number = dir.map().and_then(|map| map.block_at(position, fragments)).ok_or(missing)?;
-        let block = self.store.cache.read(number)?;
+        let block = self.store.read_whole(number)?;
         block.verify_as(ino, |bytes| {
             index::verify(bytes, ino, generation, bucket, self.store.checksum)
         })?;

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use super::Volume;
 use super::placing::{Placer, Rank, rank, rewritten};
 use super::progress::{InFlight, Progress, finish_writes};
-use crate::cache::WriteSet;
 use crate::error::Result;
 use crate::inode::{Vnode, VnodeState};
 use crate::trace::OpKind;
@@ -79,7 +78,7 @@ impl Volume {
     ) -> Result<usize> {
         let store = self.store();
         let epoch = store.epoch();
-        let mut writes = WriteSet::default();
+        let mut writes = store.cache.write_set();
         let mut in_flight = InFlight::new();
         {
             let _gate = self.gate.write();

@@ -151,6 +151,7 @@ impl Volume {
             *self.superblock.lock() = next;
         }
         finish_writes(in_flight, epoch);
+        store.epoch_done(epoch);
         let freed = store.alloc.epoch_done()?;
         if self.options.discard {
             progress.freed.add(freed);

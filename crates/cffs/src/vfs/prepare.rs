@@ -77,7 +77,7 @@ impl<'a> Preparation<'a> {
         Preparation {
             store,
             epoch: store.epoch(),
-            writes: WriteSet::default(),
+            writes: store.cache.write_set(),
             batch: Batch::default(),
             new_pages: HashMap::new(),
             in_flight: Vec::new(),

@@ -34,7 +34,7 @@ fn a_request_that_stays_is_named_with_what_it_waits_for() {
     assert_eq!(after(&watch, LIMIT - 1, Some("an epoch writes")), None);
     let line = after(&watch, 2, Some("an epoch writes")).expect("it is time");
     for part in [
-        "not moved for 30 s",
+        "no progress for 30 s",
         "an epoch writes, for",
         "the device has not answered: write of 4096 bytes at 8192 for 30 s",
         "requests wait: fsync of inode 7 for 30 s",
@@ -50,7 +50,7 @@ fn it_is_said_again_ever_more_seldom_and_once_when_it_is_over() {
     let said: Vec<u64> = (1..=500).filter(|_| watch.pass(None).0.is_some()).collect();
     assert_eq!(said, [30, 60, 120, 240, 480]);
     watch.answered();
-    assert_eq!(watch.pass(None).0.as_deref(), Some("everything moves again"));
+    assert_eq!(watch.pass(None).0.as_deref(), Some("progress again"));
     assert_eq!(after(&watch, 100, None), None);
 }
 

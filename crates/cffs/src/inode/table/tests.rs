@@ -9,7 +9,7 @@ const CACHE_BYTES: u64 = 4 << 20;
 
 fn table() -> (VnodeTable, Arc<Memory>) {
     let memory = Arc::new(Memory::new(CACHE_BYTES, CACHE_BYTES));
-    (VnodeTable::new(memory.clone()), memory)
+    (VnodeTable::new(memory.clone(), EpochNo(0)), memory)
 }
 
 /// Enters a vnode as the store does.

@@ -1,0 +1,144 @@
+//! Readers and the evictor while an epoch is being written. What is not yet on the device is found in
+//! memory, however little memory there is.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use cffs::clock::TestClock;
+use cffs::device::{HoldDevice, MemoryDevice, RequestKind};
+use cffs::fsck::{self, CheckOptions};
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::units::InodeNo;
+use cffs::vfs::{AllocateMode, NewFile, NewKind, OpenOptions, Volume, XattrMode};
+
+const ROOT: InodeNo = InodeNo::ROOT;
+const PATIENCE: Duration = Duration::from_secs(60);
+const NAME: &[u8] = b"user.large";
+/// Each list of attributes has a block run of its own, and a few of them take more than all inodes may.
+const ATTRIBUTE_BYTES: usize = 60_000;
+const FILES: u8 = 40;
+const BLOCK_BYTES: u64 = 4096;
+
+type Device = HoldDevice<MemoryDevice>;
+
+fn make(volume: &Volume, name: &str) -> InodeNo {
+    let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    volume.make(ROOT, name.as_bytes(), &new).expect("made").ino
+}
+
+fn set(volume: &Volume, ino: InodeNo, fill: u8) {
+    let value = [fill; ATTRIBUTE_BYTES];
+    volume.set_xattr(ino, NAME, &value, XattrMode::Any).expect("set");
+}
+
+/// Makes room for inodes again and again: their attributes go, or the inodes themselves.
+fn evict(volume: &Volume) {
+    let ino = make(volume, "large");
+    for fill in 0..FILES {
+        let other = make(volume, &format!("evicting {fill}"));
+        set(volume, ino, fill);
+        set(volume, other, fill);
+    }
+}
+
+/// Runs `meanwhile` while an epoch that has changes of `change` is at the device.
+fn with_epoch_in_flight(change: impl FnOnce(&Volume), meanwhile: impl FnOnce(&Volume)) {
+    let device = Arc::new(Device::new(MemoryDevice::new(64 << 20)));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("mkfs");
+    let options = OpenOptions { cache_bytes: 1 << 20, ..OpenOptions::default() };
+    let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
+    let volume = volume.expect("open");
+    change(&volume);
+    thread::scope(|scope| {
+        let held = device.hold(RequestKind::Write);
+        let syncing = scope.spawn(|| volume.sync());
+        assert!(device.wait_for_request(PATIENCE), "the epoch has come to the device");
+        meanwhile(&volume);
+        drop(held);
+        syncing.join().expect("no panic").expect("sync");
+    });
+    volume.close().expect("close");
+    let options = CheckOptions { contents: true, force: true, ..CheckOptions::default() };
+    let report = fsck::check(&*device, &options, &()).expect("the check runs");
+    assert_eq!(report.problems, []);
+}
+
+/// Attributes in a block of their own were dropped from memory as soon as an epoch had encoded them. A reader
+/// that came before the epoch was on the device read what lay there before, and reported damage.
+#[test]
+fn attributes_that_an_epoch_writes_are_found_in_memory() {
+    let files = |volume: &Volume| -> Vec<InodeNo> {
+        let ino = |number| volume.lookup(ROOT, format!("{number}").as_bytes()).expect("found").ino;
+        (0..FILES).map(ino).collect()
+    };
+    let change = |volume: &Volume| {
+        (0..FILES).for_each(|number| set(volume, make(volume, &number.to_string()), number));
+    };
+    with_epoch_in_flight(change, |volume| {
+        evict(volume);
+        for (number, ino) in (0..FILES).zip(files(volume)) {
+            let value = volume.xattr(ino, NAME).expect("read");
+            assert!(value == [number; ATTRIBUTE_BYTES], "of file {number}");
+        }
+    });
+}
+
+/// The same with the extents of a file: after a hole was punched, the epoch writes nodes of the extent tree
+/// and no page of the file, so the inode could be forgotten while its tree was being written.
+#[test]
+fn extents_that_an_epoch_writes_are_found_in_memory() {
+    const PIECES: u64 = 600;
+    let expected = |piece: u64| if piece.is_multiple_of(4) { [0; 16] } else { [piece as u8; 16] };
+    let change = |volume: &Volume| {
+        let ino = make(volume, "pieces");
+        for piece in 0..PIECES {
+            let bytes = [piece as u8; BLOCK_BYTES as usize];
+            volume.write(ino, 2 * piece * BLOCK_BYTES, &bytes).expect("written");
+        }
+        volume.sync().expect("synced");
+        for piece in (0..PIECES).step_by(4) {
+            let mode = AllocateMode::PunchHole;
+            volume.allocate(ino, 2 * piece * BLOCK_BYTES, BLOCK_BYTES, mode).expect("punched");
+        }
+        volume.release(ino, 1);
+    };
+    with_epoch_in_flight(change, |volume| {
+        evict(volume);
+        let ino = volume.lookup(ROOT, b"pieces").expect("found").ino;
+        for piece in 0..PIECES {
+            let mut bytes = [1; 16];
+            volume.read(ino, 2 * piece * BLOCK_BYTES, &mut bytes).expect("read");
+            assert_eq!(bytes, expected(piece), "piece {piece}");
+        }
+    });
+}
+
+/// The step of an epoch was noted until the next epoch, also when a clean point had ended it: on an idle
+/// volume the log said that the device hangs.
+#[test]
+fn a_step_is_noted_while_the_device_is_waited_for_and_no_longer() {
+    let device = Arc::new(Device::new(MemoryDevice::new(64 << 20)));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("mkfs");
+    let options = OpenOptions::default();
+    let volume = Volume::open(device.clone(), Arc::new(TestClock::default()), options);
+    let volume = volume.expect("open");
+    let calls: [&(dyn Fn(&Volume) + Sync); 3] = [
+        &|volume| volume.sync().expect("synced"),
+        &|volume| volume.checkpoint().expect("written"),
+        &|volume| assert!(volume.clean_point().expect("written")),
+    ];
+    for (number, call) in calls.iter().enumerate() {
+        make(&volume, &format!("file {number}"));
+        thread::scope(|scope| {
+            let held = device.hold(RequestKind::Sync);
+            let calling = scope.spawn(|| call(&volume));
+            assert!(device.wait_for_request(PATIENCE), "the call has come to the device");
+            let step = volume.step().expect("the device is waited for");
+            assert!(step.contains("flush"), "{step}");
+            drop(held);
+            calling.join().expect("no panic");
+        });
+        assert_eq!(volume.step(), None, "after call {number}");
+    }
+}
