@@ -24,7 +24,7 @@ pub trait Host: Send + Sync + fmt::Debug {
     fn standing(&self, mark: &Holder) -> Standing;
 }
 
-/// What became of the process that left a mark.
+/// The state of the process that left a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// It is this one.
@@ -134,7 +134,7 @@ fn sees_all_processes() -> bool {
 }
 
 struct ProcessStat {
-    /// It has ended, and nobody has asked for its exit code yet.
+    /// It has ended, and its parent has not asked for its exit code yet.
     is_dead: bool,
     /// In clock ticks since the host was booted: the lower 32 bits.
     started: u32,

@@ -17,8 +17,9 @@ use std::time::Duration;
 #[cfg(test)]
 mod tests;
 
-/// What a disk of today streams in the time of a seek and half a turn: 7200 turns per minute,
-/// 160 MB/s (decision 011, which also shows that disks of the 1990s lose by their own, smaller figure).
+/// Bytes that a current disk streams in the time of a seek and half a turn: 7200 turns per minute,
+/// 160 MB/s (decision 011, which also shows that disks of the 1990s lose by their own, smaller
+/// figure).
 pub const BREAK_EVEN_BYTES: u64 = 1 << 20;
 
 /// New contents at which they are written ahead of their epoch: so much that some of it comes in long
@@ -31,10 +32,10 @@ pub const FSYNC_LEAVES_BYTES: u64 = BREAK_EVEN_BYTES;
 /// The requests of a stream that are under way at once, where the device answers as many (072).
 const STREAM_REQUESTS_MAX: u64 = 4;
 
-/// What the figures are derived from.
+/// The properties of the device from which the figures are derived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// What the device streams in the time of an access elsewhere.
+    /// Bytes that the device streams in the time of an access elsewhere.
     pub break_even_bytes: u64,
     /// The longest request that it takes whole, if it has a limit.
     pub request_bytes_max: Option<u64>,
@@ -192,7 +193,7 @@ pub struct Placing {
 
     /// Blocks set aside for metadata: this part of the volume's (judged).
     pub pool_part: u64,
-    /// At least and at most so many (judged).
+    /// Bounds of the metadata pool, in blocks: minimum and maximum (judged).
     pub pool_blocks: (u64, u64),
     /// A file of this many times the small ones counts to its directory's territory (judged).
     pub territory_file_factor: u64,

@@ -84,7 +84,7 @@ impl FileFrag {
     /// All fragments of a file.
     pub const ALL: Range<FileFrag> = FileFrag(0)..FileFrag::END;
 
-    /// The fragment so many after this one.
+    /// The fragment this many after this one.
     pub fn plus(self, fragments: u64) -> FileFrag {
         FileFrag(self.0 + fragments)
     }
@@ -125,7 +125,7 @@ impl fmt::Display for Container {
     }
 }
 
-/// What a block holds, as far as placing and caching it go.
+/// The contents of a block, as far as placement and caching distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// Contents of files.

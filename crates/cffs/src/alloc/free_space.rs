@@ -1,4 +1,4 @@
-//! What is free, for discarding.
+//! Free space, for discarding.
 
 use super::Allocator;
 use super::group::{Among, Group};
@@ -13,9 +13,10 @@ impl Allocator {
         state.cgs_made.max(in_memory)
     }
 
-    /// The first `max` runs of free whole blocks in a run, which lies in one group. What is freed but
-    /// not allocatable yet is not free. A group that nobody needed so far is read for this alone and
-    /// not kept: going through a large volume takes no memory.
+    /// Returns up to `max` runs of free whole blocks within a run, which lies in one group.
+    /// Freed fragments that are not allocatable yet do not count. A group that no allocation has
+    /// needed so far is read for this call only and not kept, so going through a large volume
+    /// takes no memory.
     pub fn free_blocks(&self, within: FragRun, max: usize) -> Result<Vec<FragRun>> {
         let cg = self.layout.cg_of_fragment(within.start);
         let state = self.state.lock();

@@ -112,7 +112,7 @@ impl Group {
         }
     }
 
-    /// What the bitmaps take in memory, in bytes.
+    /// Memory of the bitmaps, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let words =
             self.free_bits.capacity() + self.held_bits.capacity() + self.logged_bits.capacity();
@@ -289,7 +289,7 @@ impl Group {
         (0..self.free_bits.len()).map(whole).sum()
     }
 
-    /// Makes the group so many fragments long; those that it gains are in use.
+    /// Makes the group `len` fragments long; the new fragments are in use.
     pub fn extend(&mut self, len: u32) {
         let words = len.div_ceil(64) as usize;
         for bits in [&mut self.free_bits, &mut self.held_bits, &mut self.logged_bits] {

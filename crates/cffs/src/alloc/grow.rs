@@ -8,8 +8,8 @@ use crate::format::Layout;
 use crate::units::{BlockNo, CgIndex};
 
 impl Allocator {
-    /// Makes the volume so many blocks long, for everybody who shares its layout: what it gains is
-    /// free. For a moment at which no change is under way and nothing waits to be placed.
+    /// Makes the volume `blocks` blocks long, for all users of its layout; the new blocks are
+    /// free. The caller ensures that no change is under way and no contents wait to be placed.
     pub fn grow(&self, blocks: u64) -> Result<()> {
         let mut state = self.state.lock();
         let old: Layout = *self.layout;

@@ -100,7 +100,7 @@ impl Allocator {
         }
     }
 
-    /// Keeps so many fragments for the users that may use the reserve.
+    /// Keeps this many fragments for the users of the reserve.
     pub fn set_reserve(&self, fragments: u64) {
         self.state.lock().kept = fragments;
     }
@@ -110,9 +110,9 @@ impl Allocator {
         self.check_free(&self.state.lock(), self.layout.block_fragments().into(), spender)
     }
 
-    /// Fails unless so many fragments are free that were not promised, and that are not kept from the
-    /// spender. Half of the pool is for blocks that are promised to what may not fit into the sector with
-    /// an inode.
+    /// Fails unless this many fragments are free, not promised, and not kept from the spender.
+    /// Half of the pool is for blocks that are promised to attributes and extents that may not
+    /// fit into their sector.
     fn check_free(&self, state: &State, fragments: u64, spender: Spender) -> Result<()> {
         let beyond_pool = state.spill_blocks.saturating_sub(self.pool_blocks() as u64 / 2);
         let spill = beyond_pool * u64::from(self.layout.block_fragments());
@@ -150,8 +150,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Whether so many whole blocks are free, reservations not counted. They are counted anew at most once
-    /// for each epoch, and only as far as it takes.
+    /// Whether this many whole blocks are free, reservations not counted. They are counted at
+    /// most once per epoch, and only as far as necessary.
     fn has_whole_blocks(&self, state: &mut State, wanted: u64) -> Result<bool> {
         if state.whole.count >= wanted {
             return Ok(true);

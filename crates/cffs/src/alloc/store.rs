@@ -11,12 +11,12 @@ use crate::format::Superblock;
 use crate::format::cylinder_group::{CgHeader, bitmap_checksum};
 use crate::units::{BlockNo, CgIndex, FragRun};
 
-/// What the busy log is to record of space.
+/// Changes of space that the busy log must record.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// Groups that changed, with the fragments that were free at the clean point.
     pub groups: Vec<(CgIndex, u32)>,
-    /// What was in use at the clean point and becomes free.
+    /// Runs that were in use at the clean point and become free.
     pub freed: Vec<FragRun>,
 }
 
@@ -39,7 +39,7 @@ impl Allocator {
         self.state.lock().cgs_made
     }
 
-    /// What the bitmaps in memory take, in bytes.
+    /// Memory of the bitmaps, in bytes.
     pub fn bitmap_bytes(&self) -> u64 {
         self.state.lock().groups.values().map(Group::memory_bytes).sum()
     }

@@ -173,7 +173,7 @@ fn data_that_was_promised_has_its_space_when_blocks_were_placed() {
     }
 }
 
-/// A directory of so many sectors, in blocks: where they lie.
+/// Places the sectors of a directory of `blocks` blocks; returns their runs.
 fn sectors(allocator: &Allocator, key: u64, blocks: usize) -> Vec<FragRun> {
     let mut goal = None;
     let place = |_| {

@@ -43,7 +43,7 @@ impl<P> Cursor<P> {
         self.window = self.next_window(growth);
     }
 
-    /// What it would be given after one more step in order.
+    /// The window after one more step in order.
     pub fn next_window(&self, growth: Growth) -> u64 {
         self.window.saturating_mul(growth.factor).max(growth.least).min(growth.most)
     }

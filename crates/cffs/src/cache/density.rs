@@ -44,8 +44,8 @@ impl Density {
         Density { blocks, cache_blocks, reading, state: Mutex::default() }
     }
 
-    /// Takes note of a miss at random, before which the cache has read so many blocks; returns the
-    /// region around it if that is to be read.
+    /// Records a random miss, before which the cache had read `blocks_read` blocks; returns the
+    /// region around it if that should be read.
     pub(super) fn missed(&self, block: u64, blocks_read: u64) -> Option<Range<u64>> {
         let region = block / self.blocks;
         let State { missed, read } = &mut *self.state.lock();

@@ -1,5 +1,5 @@
-//! Blocks that are kept for somebody who reads many before they are used: the cache may drop the first of
-//! them while the last are read.
+//! Pinned blocks: a caller that reads many blocks before it uses them pins them, since the cache may
+//! evict the first while the last are read.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,7 +34,8 @@ impl BufferCache {
         }
     }
 
-    /// Forgets them: nobody will read them again, and what others read stays in memory instead.
+    /// Drops the pinned blocks from the cache: they will not be read again, and other blocks
+    /// stay instead.
     pub fn let_go(&self, kept: Kept) {
         kept.0.into_iter().for_each(|(block, ..)| self.forget(block));
     }

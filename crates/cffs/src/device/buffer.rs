@@ -1,6 +1,6 @@
 //! Memory for long requests.
 
-/// What the host maps at once where it can.
+/// The size of a huge page of the host.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Memory that a device fills and empties without a detour. It begins with a huge page, and lies in such
@@ -14,7 +14,7 @@ pub struct LongBuffer {
 }
 
 impl LongBuffer {
-    /// So many zeros, which take no memory before somebody writes there.
+    /// A buffer of `len` zeros, which takes no memory until it is written.
     pub fn new(len: usize) -> LongBuffer {
         let whole = len.next_multiple_of(HUGE_PAGE_BYTES);
         let mut memory = vec![0; whole + HUGE_PAGE_BYTES];

@@ -32,8 +32,8 @@ pub struct CrashingDevice {
 }
 
 impl CrashingDevice {
-    /// A device on which `image` is durable. At each barrier and sync it keeps so many images,
-    /// chosen by `seed`.
+    /// A device on which `image` is durable. At each barrier and sync it keeps up to
+    /// `images_per_barrier` images, chosen by `seed`.
     pub fn new(image: Image, images_per_barrier: usize, seed: u64) -> CrashingDevice {
         let state =
             State { chance: Seeded::new(seed), images: Vec::new(), elapsed: Duration::ZERO };

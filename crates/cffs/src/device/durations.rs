@@ -5,8 +5,7 @@ use std::time::Duration;
 #[cfg(test)]
 mod tests;
 
-/// Each power of two of microseconds is divided into so many ranges, so that a figure is at most a
-/// quarter too high.
+/// Ranges per power of two of microseconds; with four, a figure is at most a quarter too high.
 const RANGES_PER_OCTAVE: u32 = 4;
 /// The last range has all that took longer: more than an hour.
 const RANGES: usize = 128;
@@ -31,8 +30,7 @@ impl Durations {
         *count = count.saturating_add(1);
     }
 
-    /// The duration that so many percent of all did not exceed, rounded up by a quarter at most; none
-    /// if there are none.
+    /// The given percentile of the durations, rounded up by at most a quarter; `None` without durations.
     pub fn percentile(&self, percent: u64) -> Option<Duration> {
         let all: u64 = self.counts.iter().copied().map(u64::from).sum();
         let rank = (all * percent).div_ceil(100).max(1);

@@ -72,7 +72,7 @@ pub enum Strike {
     PerMillion(u32),
 }
 
-/// What happens to a request that is struck.
+/// The effect of a fault on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// It fails with this `errno` and does nothing.
@@ -105,7 +105,7 @@ pub struct Fault {
     pub target: Target,
     /// Which of them it strikes.
     pub strike: Strike,
-    /// What happens to those.
+    /// The effect on these requests.
     pub effect: Effect,
 }
 

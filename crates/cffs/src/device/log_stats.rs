@@ -1,4 +1,4 @@
-//! What a log over a device has done: for those who ask the device, and need not know of the log.
+//! Statistics of a log over a device, for callers that do not know the log.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl LogState {
     }
 }
 
-/// What a log did since its volume was opened, and what it holds.
+/// The activity of a log since its volume was opened, and its contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogStats {
     /// Whether it is written.

@@ -1,4 +1,4 @@
-//! A device with another beside it, which has the stable log of its volume.
+//! A device paired with another one that has the stable log of its volume.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub struct PairedDevice<D> {
 }
 
 impl<D: BlockDevice> PairedDevice<D> {
-    /// Puts `log` beside `home`.
+    /// Pairs `home` with `log`.
     pub fn new(home: D, log: Arc<dyn BlockDevice>) -> PairedDevice<D> {
         PairedDevice { home, log }
     }

@@ -61,7 +61,7 @@ impl Counts {
     }
 }
 
-/// What happened between two moments: the later counts minus the earlier ones.
+/// The requests between two moments: the later counts minus the earlier ones.
 impl Sub for Counts {
     type Output = Counts;
 
@@ -93,7 +93,7 @@ pub enum TraceEvent {
     Write {
         /// The first byte.
         offset_bytes: u64,
-        /// What was written.
+        /// The written data.
         data: Arc<[u8]>,
     },
     /// A barrier succeeded.
@@ -165,7 +165,7 @@ impl<D: BlockDevice> TraceDevice<D> {
         &self.inner
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub fn counts(&self) -> Counts {
         self.state.lock().counts
     }

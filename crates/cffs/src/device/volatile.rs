@@ -1,4 +1,4 @@
-//! A device with a write cache, and what a crash may leave of it.
+//! A device with a write cache, and the states in which a crash can leave it.
 //!
 //! What was written since the last sync may be lost. The cache knows the writes of each **phase**,
 //! the time between two barriers:
@@ -72,11 +72,11 @@ impl PendingWrite {
 }
 
 struct State {
-    /// What the program sees.
+    /// The contents that the program sees.
     current: Image,
-    /// What is durable.
+    /// The durable contents.
     durable: Image,
-    /// What lies between the two. The last phase is the one that is being written.
+    /// The writes between the two. The last phase is the one that is being written.
     phases: Vec<Vec<PendingWrite>>,
 }
 
@@ -94,12 +94,12 @@ impl VolatileDevice {
         VolatileDevice { geometry: image.geometry(), state: Mutex::new(state) }
     }
 
-    /// What the program sees: the image after an orderly shutdown.
+    /// The contents that the program sees: the image after an orderly shutdown.
     pub fn current(&self) -> Image {
         self.state.lock().current.clone()
     }
 
-    /// What survives every crash.
+    /// The contents that survive every crash.
     pub fn durable(&self) -> Image {
         self.state.lock().durable.clone()
     }

@@ -23,7 +23,7 @@ use crate::format::xattr::XATTR_VALUE_BYTES_MAX;
 
 /// The longest list of names that the kernel hands out.
 const XATTR_LIST_BYTES_MAX: usize = 64 << 10;
-/// What a new file may be used for until all of it is there.
+/// The mode of a new file until it is complete.
 const OWNER_ALONE: u32 = 0o600;
 
 /// A file of any kind, open.
@@ -61,7 +61,7 @@ impl Entry {
         Ok(Entry { file: self.file.try_clone()?, is_path: self.is_path })
     }
 
-    /// What has a name in this directory.
+    /// The entry with a name in this directory.
     pub fn find(&self, name: &OsStr) -> io::Result<Entry> {
         let found = rustix::fs::statat(&self.file, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let file_type = FileType::from_raw_mode(found.st_mode);
@@ -113,7 +113,7 @@ impl Entry {
         self.file.metadata()
     }
 
-    /// What identifies the file.
+    /// The identity of the file.
     pub fn identity(&self) -> io::Result<Identity> {
         let metadata = self.metadata()?;
         Ok((metadata.dev(), metadata.ino()))
@@ -166,7 +166,7 @@ impl Entry {
         })
     }
 
-    /// Opens what was just made, which somebody may have replaced since.
+    /// Opens a file that was just created, which another program may have replaced since.
     fn made(&self, name: &OsStr, is_it: impl Fn(&Metadata) -> bool) -> io::Result<Entry> {
         let made = open(&self.file, name, OFlags::PATH | OFlags::NOFOLLOW)?;
         let metadata = made.metadata()?;

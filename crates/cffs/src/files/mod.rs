@@ -94,7 +94,7 @@ impl Files {
         Files { volume, image: None }
     }
 
-    /// Opens an image or a block device, alone (or, read-only, beside other readers).
+    /// Opens an image or a block device exclusively (or read-only, together with other readers).
     ///
     /// # Errors
     ///

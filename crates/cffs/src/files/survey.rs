@@ -1,5 +1,5 @@
-//! What an import would do, without doing it: a walk over the tree outside that reads names and
-//! attributes, and contents of nothing.
+//! A dry run of an import: a walk over the tree outside that reads names and attributes, but no
+//! contents.
 //!
 //! The space that the tree will take is reckoned as the format lays it out (FORMAT: sectors): entries
 //! with their inodes packed into sectors in the order of their names, contents rounded up to fragments.
@@ -33,19 +33,19 @@ const DATA_AREA_BYTES: u64 = 32;
 const REFERENCE_BYTES: u64 = 12 + 12;
 /// The header of a sector.
 const SECTOR_HEADER_BYTES: u64 = 40;
-/// What the locator table has of an inode.
+/// Bytes of an inode in the locator table.
 const LOCATOR_BYTES: u64 = 16;
 /// The longest list of names of extended attributes that the kernel hands out.
 const XATTR_LIST_BYTES_MAX: usize = 64 << 10;
 const XATTR_HEADER_BYTES: u64 = 8;
-/// A directory that is larger has an index, with so many bytes for an entry at half load.
+/// A larger directory has an index, whose entries take `INDEX_BYTES` at half load.
 const INDEXED_DIRECTORY_BYTES: u64 = 64 << 10;
 const INDEX_BYTES: u64 = 16;
 
-/// What an import would do.
+/// The result of a dry run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
-    /// What would be copied, and how many files would not be.
+    /// The files to copy, and the number of files that would not be copied.
     pub summary: Summary,
     /// Files that are there already and would give way.
     pub replaced: u64,

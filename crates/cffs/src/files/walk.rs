@@ -8,7 +8,7 @@ use crate::format::inode::FileType;
 use crate::vfs::Volume;
 use crate::vfs::types::Attr;
 
-/// What a walk found.
+/// An entry of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WalkEntry {
     /// The path, beginning with that at which the walk began.

@@ -1,5 +1,4 @@
-//! What blocks of metadata have in common: each begins with a magic number and the checksum of the
-//! whole block.
+//! The common head of metadata blocks: a magic number and the checksum of the whole block.
 
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 

@@ -78,8 +78,8 @@ pub enum Record {
     },
     /// A run that was in use becomes free.
     Freed(FragRun),
-    /// What is derived is written for the next clean point: a bitmap or a block of the locator table
-    /// that is listed may be part old and part new.
+    /// Derived state is being written for the next clean point: a listed bitmap or block of the
+    /// locator table may be part old and part new.
     Settling,
     /// The end of the records of one epoch: records that none follows are of an epoch that changed
     /// nothing yet.

@@ -24,7 +24,7 @@ const ATTRIBUTE_START_BITS: u32 = 48;
 pub const LINK_TAGS_MAX: usize = 8;
 
 bitflags::bitflags! {
-    /// What the inode's other fields mean.
+    /// Flags that give the inode's other fields their meaning.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct InodeFlags: u16 {
         /// The data area is the file's contents; without it, the data area is a list of extents.
@@ -37,7 +37,7 @@ bitflags::bitflags! {
         const IMMUTABLE = 1 << 3;
         /// The contents may grow at their end alone, a directory gain names alone.
         const APPEND_ONLY = 1 << 4;
-        /// What keeps a file from changing.
+        /// The flags that keep a file from changing.
         const PROTECTION = Self::IMMUTABLE.bits() | Self::APPEND_ONLY.bits();
     }
 }
@@ -247,7 +247,7 @@ fn time(seconds: I64, nanoseconds: U32) -> Timestamp {
     Timestamp { seconds: seconds.get(), nanoseconds: nanoseconds.get() }
 }
 
-/// What a linktag records (DESIGN: epochs).
+/// The event that a linktag records (DESIGN: epochs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum LinkTagKind {
@@ -268,12 +268,12 @@ impl LinkTagKind {
         [LinkTagKind::MovedFrom, LinkTagKind::Linked, LinkTagKind::Unlinked, LinkTagKind::Replaced];
 }
 
-/// What stands beside an inode to make an operation over two sectors recoverable.
+/// A record next to an inode that makes an operation on two sectors recoverable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkTag {
     /// The epoch in which the operation was made: only in that epoch the tag counts.
     pub epoch: EpochNo,
-    /// What happened.
+    /// The event.
     pub kind: LinkTagKind,
     /// The other sector of the operation.
     pub place: Container,
@@ -324,7 +324,8 @@ impl LinkTag {
     }
 }
 
-/// An inode with all that lies beside it, borrowed from its sector or about to be put into one.
+/// An inode with its attributes, tags and contents, borrowed from its sector or about to be put into
+/// one.
 #[derive(Clone, Copy)]
 pub struct Record<'a> {
     /// The fixed part. Its `data_len`, `xattr_len` and `tag_count` are those of the parts below.

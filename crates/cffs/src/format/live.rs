@@ -20,8 +20,8 @@ struct Version {
 }
 
 impl LiveLayout {
-    /// Gives the volume so many blocks, for everybody who has the layout. A volume does not shrink:
-    /// less than it has changes nothing.
+    /// Sets the number of blocks, for all users of the layout. A volume does not shrink: a
+    /// smaller number changes nothing.
     pub fn grow(&self, blocks: u64) {
         let mut version = &*self.0;
         while version.layout.blocks < blocks {

@@ -1,7 +1,7 @@
 //! A block of the inode locator table (FORMAT: inode locator table; thesis 2.1.5).
 //!
 //! The table is a file that maps an inode number to the sector that contains the inode. It is
-//! derived: a walk of the directories can write it anew.
+//! derived: a walk of the directories can rebuild it.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -38,7 +38,7 @@ struct DiskEntry {
 const _: () = assert!(size_of::<DiskHeader>() == HEADER_BYTES);
 const _: () = assert!(size_of::<DiskEntry>() == ENTRY_BYTES);
 
-/// What the table knows of an inode number.
+/// An entry of the table for an inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Where the inode lies; `None` if the number is free.

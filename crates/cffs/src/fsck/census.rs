@@ -1,4 +1,4 @@
-//! What the walk has found: inodes, container files, names of external inodes.
+//! The inventory of a walk: inodes, container files, names of external inodes.
 //!
 //! Memory: an inode takes 64 bytes and its number some 20 more, a directory about 150, the name of
 //! an external inode 40; so a million files with a tenth as many directories take about 100 MB.

@@ -1,4 +1,4 @@
-//! What lies apart from the inodes: attribute blocks, and the contents of small files (pass 1).
+//! Data outside of sectors: attribute blocks, and the contents of small files (pass 1).
 
 use super::census::pieces;
 use super::disk::Place as DiskPlace;
@@ -10,7 +10,7 @@ use crate::format::inode::{FileType, InodeFlags, Record};
 use crate::format::{SYMLINK_BYTES_MAX, xattr};
 use crate::units::InodeNo;
 
-/// What is read before any of it is looked at.
+/// Bytes that are read before any of them is checked.
 const BATCH_BYTES: usize = 4 << 20;
 
 impl Checker<'_> {

@@ -25,7 +25,7 @@ pub(super) enum Fix {
     DropIndex(InodeNo),
     /// Gives a file these extents, and only these. Another round.
     SetMap(InodeNo, Vec<Extent>),
-    /// Ends the target of a symbolic link after so many bytes. Another round.
+    /// Cuts the target of a symbolic link to this many bytes. Another round.
     CutTarget(InodeNo, usize),
     /// Gives an inode a new attribute block with this list. Another round.
     SetAttributes(InodeNo, Vec<u8>),
@@ -195,11 +195,11 @@ impl Mend {
 }
 
 impl Checker<'_> {
-    /// Makes the repairs that were noted; true if the truth has to be walked anew.
+    /// Applies the noted repairs; returns true if the truth must be walked again.
     pub(super) fn apply_fixes(&mut self) -> bool {
         let fixes = std::mem::take(&mut self.walk.fixes);
         let mut again = false;
-        // Those that know an entry by its slot come before those that number the slots anew.
+        // Repairs that identify an entry by its slot come before those that renumber the slots.
         let (late, early): (Vec<Fix>, Vec<Fix>) = fixes.into_iter().partition(Fix::needs_round);
         for fix in early {
             self.apply(&fix);

@@ -28,7 +28,7 @@ use crate::units::{CgIndex, Container, FragRun, InodeNo};
 /// More directories than this above another are a loop.
 const ANCESTORS_MAX: usize = 1 << 16;
 
-/// What a fast check looked at.
+/// The extent of a fast check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FastReport {
     /// Sectors of the busy log.
@@ -46,19 +46,19 @@ pub struct FastReport {
 /// A group as it was at the clean point: its header and its bitmap.
 type Group = (CgHeader, Vec<u8>);
 
-/// What is derived, with its place on the device.
+/// Derived state, with its place on the device.
 type Derived = Vec<(u64, Vec<u8>)>;
 
-/// What a fast check knows in all its rounds.
+/// The state of a fast check over all its rounds.
 #[derive(Default)]
 pub(super) struct Fast {
-    /// What is busy; `None` in a full check.
+    /// The scope; `None` in a full check.
     pub scope: Option<Scope>,
     /// Why the busy log does not explain what was found.
     pub doubts: Option<String>,
-    /// What shows that the device lost what was durable.
+    /// Evidence that the device lost durable data.
     pub lapse: Option<Lapse>,
-    /// What repairs freed.
+    /// Runs that repairs freed.
     pub released: Vec<FragRun>,
 }
 

@@ -17,10 +17,10 @@ use crate::format::superblock::{SUPERBLOCK_BYTES, State};
 use crate::format::{Layout, Superblock};
 use crate::units::{Container, InodeNo, SectorIndex};
 
-/// What the device kept, and what it lost.
+/// The evidence of lost writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lapse {
-    /// What shows it.
+    /// The evidence in words.
     pub what: String,
     /// The newest generation that the busy log has.
     pub(super) generation: u64,

@@ -1,4 +1,4 @@
-//! What a repair cannot keep, by path as far as that is known: for people, who know files by names.
+//! Losses that a repair cannot avoid, by path as far as it is known: people know files by names.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -8,7 +8,7 @@ use super::report::{Loss, LossKind, Place};
 use crate::format::inode::FileType;
 use crate::units::{Container, InodeNo};
 
-/// What damage has taken, in all rounds.
+/// The losses of all rounds.
 #[derive(Default)]
 pub(super) struct Losses {
     pub sectors: HashSet<Container>,

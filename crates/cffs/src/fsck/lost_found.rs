@@ -14,7 +14,7 @@ use super::editor::Mend;
 const LOST_FOUND: &[u8] = b"lost+found";
 
 impl Checker<'_> {
-    /// Gives an inode a name in lost+found, and takes the name beside it if it is embedded.
+    /// Gives an inode a name in lost+found; an embedded inode loses its old name.
     pub(super) fn reconnect(&mut self, ino: InodeNo) {
         let Some(found) = self.walk.census.get(ino).copied() else { return };
         self.touched.insert(ino);
@@ -111,8 +111,8 @@ impl Checker<'_> {
         numbers.find(|ino| self.walk.census.get(*ino).is_none()).unwrap_or_default()
     }
 
-    /// Puts a directory's record beside a new name, or into the external table where that is the
-    /// rule.
+    /// Puts a directory's record next to a new name, or into the external table where the rules
+    /// require that.
     pub(super) fn add_directory(
         &mut self,
         dir: InodeNo,

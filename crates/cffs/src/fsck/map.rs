@@ -1,4 +1,4 @@
-//! What a file's extents, extent tree and attribute block claim, and whether they may.
+//! The fragments that a file's extents, extent tree and attribute block claim, and whether they may.
 
 use std::collections::HashSet;
 
@@ -55,7 +55,7 @@ pub(super) struct PendingContents {
     pub extents: Vec<Extent>,
 }
 
-/// What a run is claimed for.
+/// The use for which a run is claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClaimKind {
     /// Blocks that know their own address: they cannot be moved.

@@ -24,7 +24,7 @@ use crate::units::{Container, InodeNo, SectorIndex};
 
 /// Sectors of one directory that are read at once.
 const JOB_BYTES: u32 = 256 << 10;
-/// What is read before any of it is looked at.
+/// Bytes that are read before any of them is checked.
 const BATCH_BYTES: usize = 4 << 20;
 /// The most blocks that a repair puts into the holes of a directory.
 const HOLE_BLOCKS_MAX: u64 = 4096;
@@ -314,7 +314,7 @@ impl Checker<'_> {
         });
     }
 
-    /// Claims the space of a user's file and checks what lies beside its inode.
+    /// Claims the space of a user's file and checks its attributes and tags.
     pub(super) fn claim_record(&mut self, record: &Record<'_>, parent: InodeNo) {
         let ino = record.inode.number();
         let broken = xattr::iter(record.xattrs).find_map(Result::err);

@@ -109,7 +109,7 @@ impl Checker<'_> {
         self.report.consistent = !self.report.problems.iter().any(|p| p.code.is_final());
     }
 
-    /// Before truth is changed: a repair that is cut short is begun anew.
+    /// Called before the truth is changed: an interrupted repair starts over.
     pub(super) fn mark_damaged(&mut self) -> Result<()> {
         let state = std::mem::replace(&mut self.superblock.state, State::Damaged);
         let bytes = self.superblock_block(BlockNo(0));

@@ -1,4 +1,4 @@
-//! Repairs after which the truth has to be walked anew.
+//! Repairs after which the truth must be walked again.
 
 use std::collections::HashMap;
 
@@ -255,7 +255,7 @@ impl Checker<'_> {
         false
     }
 
-    /// What a file's contents say of whether they are its own.
+    /// The evidence of a file's contents that they belong to it.
     fn proof_of(&mut self, ino: InodeNo) -> Proof {
         let Some(record) = self.load_record(ino) else { return Proof::None };
         let inode = &record.inode;
@@ -395,7 +395,7 @@ impl Checker<'_> {
     }
 }
 
-/// What contents say of whether they are their file's, the best first.
+/// Evidence that contents belong to their file, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Proof {
     /// They match its checksum.
@@ -413,7 +413,7 @@ enum Rank {
     Data(Proof),
 }
 
-/// What is left of an extent without the fragments of a run.
+/// The parts of an extent outside of a run.
 fn without(extent: Extent, run: FragRun) -> impl Iterator<Item = Extent> {
     let (first, end) = (extent.start.0, extent.run().end().0);
     let piece = move |from: u64, to: u64| {

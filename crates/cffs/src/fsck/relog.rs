@@ -1,5 +1,5 @@
-//! What recovery adds to the busy log before it writes: whatever another recovery has to know, if this
-//! one is cut short.
+//! Additions of recovery to the busy log before it writes: everything that another recovery must
+//! know if this one is interrupted.
 //!
 //! The new records follow the last epoch that counts. An epoch that was logged in part stays without
 //! effect: its change was never written, and the sectors that are left of it do not follow from the

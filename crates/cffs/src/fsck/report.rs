@@ -1,4 +1,4 @@
-//! What a check found, as a plain struct that front ends print in their own way.
+//! The findings of a check, as a plain struct that front ends print in their own way.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -56,7 +56,7 @@ pub struct Problem {
     pub code: Code,
     /// Where it lies.
     pub place: Place,
-    /// What was found there, in a sentence.
+    /// The finding, in a sentence.
     pub message: String,
     /// Whether it was repaired.
     pub fixed: bool,
@@ -68,7 +68,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What became of a file.
+/// The kind of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LossKind {
     /// It is gone.
@@ -84,7 +84,7 @@ pub enum LossKind {
 /// A file that damage has cost something.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Loss {
-    /// What became of it.
+    /// The kind of the loss.
     pub kind: LossKind,
     /// Its path. Of a file whose name is lost, that of its directory, with a slash at its end; empty
     /// if not even that is known.
@@ -117,8 +117,8 @@ pub struct Report {
     /// A crash ended the use of the volume: what `recovered` counts follows from that. Without, it
     /// follows from the damage that was found.
     pub crashed: bool,
-    /// What the damage has cost, or would cost with a repair: files that are gone, that lost contents
-    /// or attributes, or their names.
+    /// The cost of the damage, now or after a repair: files that are gone, or that lost
+    /// contents, attributes or names.
     pub losses: Vec<Loss>,
     /// Damage that was met while the volume was in use: the reason for a check of everything. If the
     /// check leaves the volume sound, the superblock forgets it.
@@ -127,7 +127,7 @@ pub struct Report {
     pub fast: Option<FastReport>,
     /// Why recovery had to look at everything.
     pub full_because: Option<String>,
-    /// What a crash explains, counted by the problem that it would be otherwise.
+    /// Findings that a crash explains, counted by the problem that each would be otherwise.
     pub recovered: BTreeMap<Code, u64>,
     /// Whether anything was written to the device.
     pub changed: bool,
@@ -151,7 +151,7 @@ pub struct Report {
     pub read_requests: u64,
     /// Bytes read.
     pub read_bytes: u64,
-    /// Sectors of the device that were to be checked, could not be read, and were not written anew.
+    /// Sectors of the device that had to be checked, could not be read, and were not rewritten.
     pub unreadable_sectors: u64,
     /// Requests that wrote.
     pub write_requests: u64,

@@ -1,4 +1,4 @@
-//! What a fast check looks at: what the busy log lists (FORMAT: busy log).
+//! The scope of a fast check: everything that the busy log lists (FORMAT: busy log).
 //!
 //! Offers [`Scope`], read from the log of a volume that was in use. Everything outside of it is as
 //! the last clean point left it, and is not read, but for what leads to a busy directory.
@@ -15,7 +15,7 @@ use crate::units::{Container, FragRun, InodeNo};
 /// How much of the log is read at once.
 const STEP_BYTES: u32 = 64 << 10;
 
-/// What may have changed since the last clean point.
+/// Everything that may have changed since the last clean point.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scope {
     pub directories: BTreeSet<InodeNo>,
@@ -38,7 +38,7 @@ pub(super) struct Scope {
     /// The last epoch before the clean point.
     epoch: u64,
     block_sectors: u32,
-    /// What shows that the device lost a part of the log.
+    /// Evidence that the device lost a part of the log.
     pub lapse: Option<String>,
     /// Sectors of the log.
     pub log_sectors: u32,

@@ -7,7 +7,7 @@ use crate::format::inode::{DiskInode, LinkTag, Record};
 use crate::format::sector::{self, Body, Sector};
 use crate::units::{Container, InodeNo};
 
-/// An inode with what lies beside it, taken out of its sector.
+/// An inode with its attributes and tags, taken out of its sector.
 #[derive(Clone)]
 pub(super) struct OwnedRecord {
     pub inode: DiskInode,

@@ -1,4 +1,4 @@
-//! What must be there once and is there twice: an inode in two places, a name in one directory.
+//! Duplicates: an inode in two places, a name twice in one directory.
 //!
 //! A crash leaves both behind in the middle of a move or a replacement (DESIGN: epochs). Which
 //! one counts:
@@ -255,7 +255,7 @@ impl Checker<'_> {
     }
 
     /// Takes the name from a file that lost it to another. After a crash the file was replaced;
-    /// otherwise it is somebody's and goes to lost+found.
+    /// otherwise it belongs to a user and goes to lost+found.
     fn lose_name(&mut self, container: Container, slot: u16) {
         let Some(entry) = self.load_entry(container, slot) else { return };
         let Some(found) = self.walk.census.get(entry.ino).copied() else { return };

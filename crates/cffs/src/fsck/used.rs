@@ -62,7 +62,7 @@ impl UsedMap {
         });
     }
 
-    /// What was released since this was last asked for.
+    /// The runs released since the last call.
     pub fn take_released(&mut self) -> Vec<FragRun> {
         std::mem::take(&mut self.released)
     }

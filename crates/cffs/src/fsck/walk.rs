@@ -1,5 +1,6 @@
-//! What one round of the check finds. The next round starts with an empty one: what outlives a round
-//! is in [`Losses`](super::loss::Losses), [`Search`](super::search::Search) and the checker.
+//! The findings of one round of the check. The next round starts with empty ones; state that
+//! outlives a round is in [`Losses`](super::loss::Losses), [`Search`](super::search::Search) and the
+//! checker.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -13,7 +14,7 @@ use crate::units::{Container, FragRun};
 /// A sector and the slot of an entry in it.
 pub(super) type EntryPlace = (Container, u16);
 
-/// What one round finds; the next one starts anew.
+/// The findings of one round.
 pub(super) struct Walk {
     pub census: Census,
     pub used: UsedMap,

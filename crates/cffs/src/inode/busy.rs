@@ -46,7 +46,7 @@ struct State {
 /// Notes that are kept in memory at most; with more changes than that in one generation, the log does
 /// not list everything.
 const NOTES_MAX: usize = 1 << 20;
-/// What a note takes in memory, about.
+/// Approximate memory of a note.
 const NOTE_BYTES: u64 = 40;
 
 impl State {
@@ -66,7 +66,7 @@ impl State {
     }
 }
 
-/// What changed since the last clean point.
+/// Changes since the last clean point.
 pub struct Busy {
     layout: Layout,
     checksum: Checksum,
@@ -82,7 +82,7 @@ pub struct Fill {
     pub sectors_max: u32,
     /// The log is incomplete.
     pub incomplete: bool,
-    /// What of it is kept in memory, in notes.
+    /// The number of notes in memory.
     pub notes: usize,
 }
 
@@ -121,7 +121,7 @@ impl Busy {
         }
     }
 
-    /// What the notes take in memory, in bytes, about.
+    /// Approximate memory of the notes, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.state.lock().notes() as u64 * NOTE_BYTES
     }
@@ -177,7 +177,7 @@ impl Busy {
         }
     }
 
-    /// Notes that a file is about to have no name: its space is nobody's after a crash.
+    /// Notes that a file is about to lose its last name: after a crash its space is free.
     pub fn nameless(&self, file: &VnodeState) {
         let space = space_of(file, &self.layout);
         if !space.is_empty() {

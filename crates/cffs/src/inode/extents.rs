@@ -11,7 +11,7 @@ use crate::format::extent::Extent;
 
 /// The longest list.
 const FEW: usize = 8;
-/// What an extent takes in a tree, about, whose nodes are two thirds full.
+/// Approximate memory of an extent in a tree, whose nodes are two thirds full.
 const MANY_BYTES: u64 = 64;
 
 /// An extent, and where it is kept on the device.
@@ -63,7 +63,7 @@ impl Extents {
         }
     }
 
-    /// What they take in memory besides a short list, in bytes, about.
+    /// Approximate memory in addition to a short list, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         match self.form() {
             Form::List(_) => 0,

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::format::extent::{Child, EXTENT_FRAGMENTS_MAX, Extent, Node, node_capacity};
 use crate::units::{BlockNo, FileBlock, FileFrag, FragNo, FragRun};
 
-/// What a fragment of a file is mapped to.
+/// The mapping of a fragment of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapping {
     /// This many fragments from here on lie in one piece at `start`.
@@ -37,7 +37,7 @@ struct Leaf {
     dirty: bool,
 }
 
-/// What a leaf of the tree takes in memory, about.
+/// Approximate memory of a leaf of the tree.
 const LEAF_BYTES: u64 = 48;
 
 /// The extents of a file. Many files are in memory, and few have a tree: it is apart.
@@ -65,7 +65,7 @@ struct Tree {
 
 static NO_TREE: Tree = Tree { leaves: BTreeMap::new(), inner: Vec::new(), root: None, depth: 0 };
 
-/// What writing a tree needs from outside.
+/// The services that writing a tree needs.
 pub trait TreeWriter {
     /// Takes a block into use.
     fn allocate(&mut self) -> Result<BlockNo>;
@@ -148,7 +148,7 @@ impl ExtentMap {
         if written == 0 { 0 } else { written + inner }
     }
 
-    /// What the extents take in memory if they are many, in bytes.
+    /// The memory of many extents, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         let of_tree = |tree: &Tree| {
             let inner = tree.inner.capacity() * size_of::<BlockNo>();

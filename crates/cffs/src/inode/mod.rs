@@ -47,7 +47,7 @@ pub(crate) const DIRECT_EXTENTS_MAX: usize = 6;
 pub(crate) const DIRECT_EXTENTS_MIN: usize =
     crate::format::inode::DATA_AREA_BYTES_MIN / EXTENT_BYTES;
 
-/// What a file contains.
+/// The contents of a file.
 #[derive(Debug)]
 pub enum Content {
     /// The bytes themselves: a tiny file or a short symbolic link.
@@ -58,7 +58,7 @@ pub enum Content {
 
 /// An inode, decoded.
 ///
-/// What a reader of attributes and contents looks at comes first, in as few lines of memory as it takes.
+/// The fields that readers of attributes and contents use come first, in as few cache lines as possible.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Inode {
@@ -255,7 +255,7 @@ impl Inode {
     }
 }
 
-/// An inode with what lies beside it, ready to be put into a sector.
+/// An inode with its attributes and tags, ready to be put into a sector.
 pub struct EncodedInode {
     /// The fixed part.
     pub inode: DiskInode,

@@ -31,7 +31,7 @@ pub struct Scrubber<'s> {
     pieces: VecDeque<(u64, Vec<u8>)>,
     /// Bytes that were read from the device.
     pub read_bytes: u64,
-    /// What is wrong, in the order in which it was found.
+    /// The problems, in the order in which they were found.
     pub problems: Vec<Error>,
 }
 

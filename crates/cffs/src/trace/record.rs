@@ -62,7 +62,7 @@ pub enum Record {
     },
     /// A request has ended.
     Request {
-        /// What was asked for.
+        /// The kind of the request.
         kind: RequestKind,
         /// How it came from its operations.
         way: Way,
@@ -81,7 +81,7 @@ pub enum Record {
     },
     /// How many operations there were, those included that are not recorded one by one.
     Counts(Vec<(OpKind, u64)>),
-    /// So many records found no room.
+    /// This many records found no room.
     Lost(u64),
     /// The name of a process.
     Process {
@@ -258,7 +258,7 @@ pub enum TraceError {
     Damaged {
         /// Where.
         at: u64,
-        /// What is wrong.
+        /// The error.
         what: &'static str,
     },
     /// It ends within a record.

@@ -1,4 +1,4 @@
-//! What was recorded, until somebody takes it.
+//! Recorded data, until a reader fetches it.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -33,8 +33,8 @@ pub(super) type Asked = (RequestKind, u64, u64);
 
 /// Records operations and the requests that they cause, while it is on.
 ///
-/// What is recorded waits in memory, [`Recorder::take`] takes it. Nothing waits for that: what finds no
-/// room is lost, and counted, and after a while the recording ends.
+/// Records wait in memory until [`Recorder::take`] takes them. No caller waits for that: records
+/// that find no room are lost and counted, and after a while the recording ends.
 #[derive(Default)]
 pub struct Recorder {
     /// 0 while nothing is recorded, 1 for [`Detail::Causes`], 2 for [`Detail::All`].
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Recorder {
 #[derive(Default)]
 struct Buffer {
     bytes: Vec<u8>,
-    /// So many of them were taken.
+    /// Bytes taken so far.
     taken_bytes: usize,
     /// Records that found no room since the last that did.
     lost: u64,
@@ -185,7 +185,7 @@ impl Recorder {
         Record::Counts(counts).encode(&mut buffer.bytes);
     }
 
-    /// Takes at most so many bytes of what was recorded; none, if there is nothing more as yet.
+    /// Takes at most `bytes_max` bytes of the recording; none if there is nothing more yet.
     pub fn take(&self, bytes_max: usize) -> Vec<u8> {
         let mut buffer = self.buffer.lock();
         buffer.taken_at = Some(Instant::now());

@@ -45,7 +45,7 @@ impl Disk {
         open(Arc::new(device), Arc::new(TestClock::default()), options).expect("opened")
     }
 
-    /// What `work` has recorded, and what the device counted meanwhile.
+    /// The recording of `work`, and the device's counts meanwhile.
     fn record<T>(&self, detail: Detail, work: impl FnOnce() -> T) -> (Vec<Record>, Counts) {
         let before = self.counted.counts();
         self.recorder.start(detail).expect("started");

@@ -1,4 +1,4 @@
-//! What an epoch takes: the vnodes that were changed, in the order in which files are to lie.
+//! The vnodes of an epoch: those that were changed, in the order in which their files are to lie.
 
 use std::sync::Arc;
 

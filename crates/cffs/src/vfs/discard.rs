@@ -24,7 +24,7 @@ use crate::units::{BlockNo, CgIndex, FragNo, FragRun};
 /// Discards that are sent under one hold of the lock of epochs.
 const BATCH_RUNS: usize = 64;
 
-/// What a trim has discarded.
+/// The result of a trim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trimmed {
     /// Bytes.

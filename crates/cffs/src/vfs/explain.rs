@@ -52,7 +52,7 @@ pub struct Placement {
 const NEIGHBOURS_MAX: usize = 1000;
 
 impl Volume {
-    /// Where a file lies, what lies beside it, and what reading it cold costs.
+    /// The places of a file, its neighbours, and the cost of reading it cold.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What epochs have freed, until it is discarded.
+//! Space that epochs have freed, until it is discarded.
 
 use crate::units::FragRun;
 
@@ -6,7 +6,7 @@ use crate::units::FragRun;
 /// trim: a volume that frees faster than its device discards must not fill the memory.
 const FREED_RUNS_MAX: usize = 1 << 16;
 
-/// What epochs have freed and nobody has discarded yet.
+/// Freed space that has not been discarded yet.
 #[derive(Debug, Default)]
 pub(super) struct Freed {
     pub(super) runs: Vec<FragRun>,

@@ -55,7 +55,7 @@ struct State {
     last: LastGroup,
 }
 
-/// What is durable.
+/// The epochs that are durable.
 #[derive(Default)]
 struct Reached {
     /// The last epoch that is on the device.
@@ -145,7 +145,7 @@ impl Callers {
     }
 }
 
-/// The part of the caller who writes an epoch for all. Dropping it gives it up.
+/// The role of the caller that writes an epoch for all. Dropping it gives the role up.
 struct Lead<'a>(&'a Callers);
 
 impl Drop for Lead<'_> {

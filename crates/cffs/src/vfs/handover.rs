@@ -23,7 +23,7 @@ const DIRECTORY: &[u8] = b".cffs-handover";
 /// The attribute that this directory has, so that no user's own is taken for it.
 const MARK: &[u8] = b"trusted.cffs.handover";
 
-/// What of a volume was in use when it was closed for a successor.
+/// The open files of a volume when it was closed for a successor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Handover {
     /// The inodes with references on them, and how many.

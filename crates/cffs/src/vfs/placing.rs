@@ -35,7 +35,7 @@ pub(super) fn rank(file: &VnodeState) -> Rank {
 /// How many fragments the small files of each key give back that are placed together.
 pub(super) type Rewritten = HashMap<Key, u64>;
 
-/// What these files give back when they are placed, by key.
+/// Per key: fragments that the small files placed in this epoch will free.
 pub(super) fn rewritten<'a>(
     store: &Store,
     files: impl Iterator<Item = &'a Arc<Vnode>>,
@@ -55,7 +55,7 @@ pub(super) fn rewritten<'a>(
     rewritten
 }
 
-/// What is known of a key.
+/// The placement state of a key.
 struct KeyState {
     grown: bool,
     parent: Option<Arc<Vnode>>,

@@ -23,9 +23,9 @@ pub(super) struct Progress {
     pub(super) attempt: Option<Attempt>,
     /// When the volume was opened.
     pub(super) opened: Instant,
-    /// What was written of the open epoch already.
+    /// The part of the open epoch that is already written.
     pub(super) early: Early,
-    /// What is to be discarded.
+    /// Space to be discarded.
     pub(super) freed: Freed,
 }
 
@@ -46,13 +46,12 @@ impl Progress {
     }
 }
 
-/// What an epoch writes of what was changed, and what beside it.
+/// Which changes an epoch writes, and what else.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum EpochKind {
-    /// All that was changed, but for the contents of files that nobody waits for (see `fsync`).
+    /// All changes, except contents of files for which no caller waits (see `fsync`).
     Wanted,
-    /// All that was changed; nothing beside it, unless changed pages of derived state take much
-    /// memory.
+    /// All changes, and nothing else, unless changed pages of derived state take much memory.
     Plain,
     /// The locator table and the indexes too.
     Derived,
@@ -70,7 +69,7 @@ pub(super) struct Attempt {
     pub(super) cost: Duration,
 }
 
-/// What was written ahead of the open epoch.
+/// The part of the open epoch that was written ahead of it.
 #[derive(Default)]
 pub(super) struct Early {
     /// Whether anything was, for which nothing has waited yet.

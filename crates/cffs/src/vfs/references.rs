@@ -22,7 +22,7 @@ const STRETCH: usize = 16;
 #[derive(Default)]
 struct Counts {
     stretches: HashMap<u64, [u8; STRETCH]>,
-    /// What counts have beyond 255.
+    /// The excess of counts over 255.
     beyond: HashMap<InodeNo, u64>,
 }
 
@@ -104,7 +104,7 @@ impl Default for References {
 }
 
 impl References {
-    /// What the references take in memory, in bytes, about.
+    /// Approximate memory of the references, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         let bytes = |shard: &Line<Mutex<Shard>>| {
             let Shard { counts, orphans, .. } = &*shard.lock();
@@ -124,7 +124,7 @@ impl References {
         self.shard(ino).lock().counts.increment(ino);
     }
 
-    /// Takes so many references.
+    /// Takes this many references.
     pub(super) fn take_many(&self, ino: InodeNo, references: u64) {
         let mut shard = self.shard(ino).lock();
         (0..references).for_each(|_| shard.counts.increment(ino));
@@ -153,8 +153,9 @@ impl References {
         shard.counts.decrease(ino, references) == Some(0) && shard.orphans.contains(&ino)
     }
 
-    /// Notes that an inode has no name. It is an orphan until it gets one or is deleted. True if nobody
-    /// uses it; otherwise the last one who does learns of it from [`References::release`].
+    /// Notes that an inode has no name. It is an orphan until it gets one or is deleted. Returns
+    /// true if it has no references; otherwise the last user learns of it from
+    /// [`References::release`].
     pub(super) fn orphan(&self, ino: InodeNo) -> bool {
         let mut shard = self.shard(ino).lock();
         shard.orphans.insert(ino);
@@ -184,13 +185,13 @@ impl References {
         self.shard(ino).lock().orphans.remove(&ino);
     }
 
-    /// Takes an orphan that nobody uses, to delete it: true for one caller only.
+    /// Takes an unreferenced orphan, to delete it; returns true for one caller only.
     pub(super) fn take_unused(&self, ino: InodeNo) -> bool {
         let mut shard = self.shard(ino).lock();
         shard.counts.get(ino) == 0 && shard.orphans.remove(&ino)
     }
 
-    /// Ends all use: the inodes without a name, which nobody uses any more.
+    /// Drops all references and returns the orphans, which can now be deleted.
     pub(super) fn end(&self) -> Vec<InodeNo> {
         let end = |shard: &Line<Mutex<Shard>>| {
             let mut shard = shard.lock();

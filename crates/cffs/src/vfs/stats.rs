@@ -1,4 +1,4 @@
-//! What a volume did and holds in memory, counted.
+//! Counters of a volume's operations and memory.
 
 use super::Volume;
 use crate::device::LogStats;
@@ -7,7 +7,7 @@ use crate::line::Counter;
 use crate::memory::Kind;
 use crate::namespace::Namespace;
 
-/// What a volume did since it was opened, and what it holds in memory.
+/// The activity of a volume since it was opened, and its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Blocks that were asked for and in memory.
@@ -56,19 +56,19 @@ pub struct Stats {
     pub dir_reads: u64,
     /// Calls: fsync and the like.
     pub syncs: u64,
-    /// What the stable log did, if the volume has one.
+    /// The activity of the stable log, if the volume has one.
     pub log: Option<LogStats>,
 }
 
-/// What one kind of data takes in memory.
+/// The memory of one kind of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
-    /// What it takes, in bytes, about.
+    /// Approximate memory in use, in bytes.
     pub bytes: u64,
-    /// What it takes at most; `None` if that follows from the volume or from the kernel. Inodes,
-    /// attributes and extents have one limit together.
+    /// The limit; `None` if it follows from the volume or from the kernel. Inodes, attributes
+    /// and extents share one limit.
     pub bytes_max: Option<u64>,
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Calls {
 }
 
 impl Volume {
-    /// What the volume did since it was opened.
+    /// The activity of the volume since it was opened.
     pub fn stats(&self) -> Stats {
         let cache = self.store().cache.stats();
         Stats {
@@ -140,7 +140,7 @@ impl Volume {
         self.options.cache_bytes
     }
 
-    /// What the volume takes in memory for its callers, by kind.
+    /// The memory that the volume uses for its callers, by kind.
     pub fn memory(&self) -> Vec<MemoryUse> {
         let Namespace { store, .. } = &self.names;
         let account = &store.memory;

@@ -27,7 +27,7 @@ pub(super) struct Throttle {
     taken: Condvar,
     /// The bytes of changed pages at which the background is called to write them ahead of their epoch.
     early_from: AtomicU64,
-    /// What had been read of the device when changes were last taken over.
+    /// Bytes read from the device when changes were last taken over.
     read_before: AtomicU64,
 }
 
@@ -137,7 +137,7 @@ impl Volume {
         self.throttle.let_go();
     }
 
-    /// What was read before counts no more: nothing that was changed waits beside it.
+    /// Forgets earlier reads: no changes wait next to them.
     pub(super) fn forget_reads(&self) {
         let read = self.store().cache.read_bytes();
         self.throttle.read_before.store(read, Ordering::Relaxed);

@@ -24,7 +24,7 @@ const SYSFS_SECTOR_BYTES: u64 = 512;
 /// Loop devices over partitions of loop devices, and so on: more than anybody builds.
 const DEPTH_MAX: usize = 16;
 
-/// What lies directly beneath a block device.
+/// The file or device directly below a block device.
 #[derive(Debug)]
 pub(super) enum Beneath {
     /// Nothing that matters: it is a disk, or the kernel keeps those beneath it away from others.
@@ -57,7 +57,7 @@ impl Backing {
     }
 }
 
-/// What the range of a block device that is open lies on.
+/// Finds the file or device below the range of an open block device.
 pub(super) fn beneath(device: &File, number: u64, span: Span) -> io::Result<Beneath> {
     let sysfs = sysfs(number);
     if let Some(start) = number_in(&sysfs.join("start")) {
@@ -115,7 +115,7 @@ impl Chain {
         Err(io::Error::other("too many loop devices over one another"))
     }
 
-    /// What all of it stands on in the end.
+    /// The file or disk at the bottom.
     pub(super) fn ground(&self) -> Option<(Backing, Span)> {
         let device = || {
             let (device, span) = *self.devices.last()?;

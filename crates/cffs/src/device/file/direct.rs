@@ -17,7 +17,7 @@ use super::{total_len, write_vectored};
 /// Where the kernel does not say, a page suits every device.
 const PAGE_BYTES: u64 = 4096;
 
-/// What the file asks of a direct request.
+/// The alignment that the file requires of direct requests.
 #[derive(Debug)]
 pub(super) struct DirectAlignment {
     offset_bytes: u64,

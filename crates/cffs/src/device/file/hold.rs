@@ -26,12 +26,12 @@ use super::beneath::{self, Backing, Chain, loops_over};
 use super::lock::{self, Process, Span, Use};
 use super::reopen;
 
-/// What keeps others away for as long as it exists.
+/// Locks and claims that keep other programs away as long as this value exists.
 #[derive(Debug, Default)]
 pub(super) struct Hold {
     /// The device's own claim, if it is a block device that is written.
     claim: Mutex<Option<File>>,
-    /// What lies beneath, claimed or locked.
+    /// The files and devices below, claimed or locked.
     beneath: Mutex<Vec<File>>,
     /// Whether all that lies beneath is.
     pub(super) is_whole: bool,
@@ -101,7 +101,7 @@ impl Hold {
             let is_own = |number: u64| own.iter().any(|(device, _)| *device == number);
             let others = loops_over(backing, span).into_iter();
             for (path, _) in others.filter(|(_, number)| !is_own(*number)) {
-                // Let go of at once: it is enough that nobody else has it now.
+                // The claim is released at once: it only has to show that no other program has it now.
                 if claim(|options| options.open(&path)).is_ok_and(|claimed| claimed.is_none()) {
                     return Err(Refusal::InUse(User::Claim(Some(path))));
                 }
@@ -150,7 +150,7 @@ impl Hold {
         claim.iter().chain(beneath.iter()).map(AsRawFd::as_raw_fd).collect()
     }
 
-    /// What a program that was replaced by this one held.
+    /// The hold of a program that this one has replaced.
     pub(super) fn inherited(files: Vec<File>, is_whole: bool) -> Hold {
         Hold { beneath: Mutex::new(files), is_whole, ..Hold::default() }
     }
@@ -162,7 +162,7 @@ impl Hold {
     }
 }
 
-/// Locks a range, or returns who has it.
+/// Locks a range, or returns the process that has locked it.
 fn take(file: &File, span: Span, access: Access) -> Result<(), Refusal> {
     match lock::lock(file, span, access)? {
         None => Ok(()),
@@ -171,7 +171,7 @@ fn take(file: &File, span: Span, access: Access) -> Result<(), Refusal> {
     }
 }
 
-/// Claims a block device; `None` where somebody else has.
+/// Claims a block device; `None` if another program has claimed it.
 fn claim(
     open: impl FnOnce(&std::fs::OpenOptions) -> io::Result<File>,
 ) -> Result<Option<File>, io::Error> {

@@ -53,7 +53,7 @@ impl Span {
     }
 }
 
-/// What another program does with a file that it has locked.
+/// How another program uses a file that it has locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     Reads,

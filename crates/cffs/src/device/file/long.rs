@@ -32,7 +32,7 @@ pub(super) struct LongRequests {
     file: File,
     alignment: DirectAlignment,
     page_bytes: u64,
-    /// What is being written lies here, as the device wants it.
+    /// The data being written, aligned for the device.
     memory: Mutex<LongBuffer>,
 }
 

@@ -1,4 +1,4 @@
-//! What the kernel reports of a loop device, and what sets one up.
+//! The kernel's description of a loop device, and the parameters that set one up.
 
 /// `struct loop_info64` of `linux/loop.h`.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ pub struct LoopInfo {
 const _: () = assert!(size_of::<LoopInfo>() == 232);
 
 impl LoopInfo {
-    /// What sets up a device over the whole of a file.
+    /// The parameters of a device over the whole of a file.
     pub fn whole(flags: u32, file_name: [u8; 64]) -> LoopInfo {
         LoopInfo {
             device: 0,

@@ -1,4 +1,4 @@
-//! Opening: which kind of file it is, its geometry, and that nobody else has it.
+//! Opening a device: the kind of file, its geometry, and the exclusion of other programs.
 
 use std::fs::File;
 use std::io;
@@ -23,14 +23,14 @@ const IMAGE_MODE: u32 = 0o600;
 
 /// How long a program that reads the device is waited for at most.
 const READER_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a block device is waited for at least: somebody who opens another one over the same bytes
-/// claims it for a moment.
+/// How long to wait for a claimed block device at least: a program that opens another device over
+/// the same bytes claims it for a moment.
 const CLAIM_PATIENCE: Duration = Duration::from_millis(200);
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 const RETRY_INTERVAL_MAX: Duration = Duration::from_millis(160);
 
-/// What a device is opened for.
+/// The purpose for which a device is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
     /// Reading. Others may read at the same time.
@@ -43,7 +43,7 @@ pub enum Access {
 /// How to open a device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenOptions {
-    /// What for.
+    /// The purpose.
     pub access: Access,
     /// Whether to bypass the host's page cache (`O_DIRECT`).
     pub direct: bool,
@@ -58,7 +58,7 @@ pub enum OpenError {
     /// Another program has the volume open.
     #[error("{}: {by}", path.display())]
     InUse {
-        /// What was to be opened.
+        /// The path to open.
         path: PathBuf,
         /// The process that has it.
         by: User,
@@ -66,19 +66,19 @@ pub enum OpenError {
     /// The device, or the file system on which the image lies, cannot be written.
     #[error("{}: write-protected", path.display())]
     WriteProtected {
-        /// What was to be opened.
+        /// The path to open.
         path: PathBuf,
     },
     /// The path leads to something other than a file or a block device.
     #[error("{}: neither an image file nor a block device", path.display())]
     NotADevice {
-        /// What was to be opened.
+        /// The path to open.
         path: PathBuf,
     },
     /// The system refused.
     #[error("{}: {source}", path.display())]
     Io {
-        /// What was to be opened.
+        /// The path to open.
         path: PathBuf,
         /// Why it was refused.
         source: io::Error,
@@ -163,8 +163,9 @@ impl OpenOptions {
         })
     }
 
-    /// Tries to open and hold until it works or the time is over. What somebody writes is waited for as
-    /// long as asked; what somebody reads only for a moment, since that may be anybody who may read it.
+    /// Tries to open and hold the device until it works or the time is over. A writer is waited
+    /// for as long as requested; a reader only for a moment, since any user who may read the
+    /// device can hold it.
     fn open_held(&self, path: &Path, is_block_device: bool, create: bool) -> OpenResult {
         let begun = Instant::now();
         let mut interval = RETRY_INTERVAL;
@@ -190,8 +191,8 @@ impl OpenOptions {
         let failed = |source| OpenError::Io { path: path.to_owned(), source };
         let refused = |refusal: Refusal| refusal.at(path);
         let writing = self.access == Access::ReadWrite;
-        // Nothing is opened for writing before it is claimed: udev looks at a block device anew each
-        // time that one who may have written it closes it.
+        // The device is claimed before it is opened for writing: udev reads a block device
+        // again each time a program that may have written it closes it.
         let hold = match is_block_device && writing {
             true => Hold::claim(path).map_err(refused)?,
             false => Hold::default(),

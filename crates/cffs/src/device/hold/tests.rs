@@ -1,4 +1,4 @@
-//! What is held waits, what is not goes on, and all of it is done in the end.
+//! Held requests wait, others continue, and all are completed in the end.
 
 use std::thread;
 

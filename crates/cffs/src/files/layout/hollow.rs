@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::device::{BlockDevice, Geometry};
 
-/// What was read.
+/// Counts of the reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReadCounts {
     pub requests: u64,

@@ -62,7 +62,7 @@ pub struct DirectoryLayout {
     pub read_bytes: u64,
 }
 
-/// Looks at the tree below a directory, on a device that nobody writes meanwhile.
+/// Examines the tree below a directory, on a device that is not written meanwhile.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! What the rehearsal of a scan counts is what a scan takes.
+//! The rehearsal of a scan counts the requests that a scan takes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -83,7 +83,7 @@ pub(crate) fn aged() -> Device {
     device
 }
 
-/// What reading every file below a path takes, on a volume of which nothing is in memory.
+/// The requests and bytes of reading every file below a path, on a volume with an empty cache.
 fn scan(device: &Device, path: &str) -> (u64, u64) {
     let files = open(device, true);
     let before = device.counts();
@@ -159,7 +159,7 @@ fn a_part_of_the_tree_is_looked_at_alone() {
     );
 }
 
-/// A clock that somebody moves.
+/// A clock that the test sets.
 #[derive(Default)]
 struct Hands(AtomicI64);
 

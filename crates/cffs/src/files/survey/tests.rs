@@ -1,4 +1,4 @@
-//! What is said before an import, against what the import then does.
+//! Dry runs, compared with the imports that follow.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
-//! What lies outside of the trees that are copied is neither read nor changed, even while others change
-//! those trees meanwhile.
+//! Files outside of the copied trees are neither read nor changed, even while other programs change
+//! those trees.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
@@ -22,7 +22,7 @@ fn one_thread() -> CopyOptions {
     CopyOptions { threads: NonZeroUsize::new(1), ..CopyOptions::default() }
 }
 
-/// A directory with a file that is nobody's business.
+/// A directory with a file that must not be read.
 fn secret(host: &Path) -> std::path::PathBuf {
     let secret = host.join("secret");
     fs::create_dir(&secret).expect("made");
@@ -122,7 +122,8 @@ fn an_export_does_not_write_through_a_link_that_took_the_place_of_a_directory() 
     assert!(summary.failures >= 1);
 }
 
-/// A directory gets its mode at the end, when somebody may have put another one, or a link, in its place.
+/// A directory gets its mode at the end, when another program may have replaced it by another one,
+/// or a link.
 #[test]
 fn an_export_sets_attributes_of_its_own_directories_alone() {
     let host = tempfile::tempdir().expect("a directory");
@@ -164,7 +165,7 @@ fn a_hard_link_is_made_to_what_was_exported() {
     assert!(!target.join("sub/c").exists());
 }
 
-/// What runs with the rights of its owner must not run with those of another.
+/// A copy without its owner must not keep set-id bits, which would run it with another user's rights.
 #[test]
 fn copies_without_their_owner_give_nobody_rights() {
     let host = tempfile::tempdir().expect("a directory");

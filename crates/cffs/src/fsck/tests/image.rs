@@ -12,7 +12,7 @@ use crate::mkfs::MkfsOptions;
 use crate::units::InodeNo;
 use crate::vfs::{NewKind, Volume, XattrMode};
 
-/// What a path leads to: mode, link count, contents or target, attributes.
+/// The file at a path: mode, link count, contents or target, attributes.
 pub(super) type Seen = (u32, Vec<u8>, Vec<(Vec<u8>, Vec<u8>)>);
 
 /// More than any file of the volume has.

@@ -1,4 +1,5 @@
-//! What a check says is lost: by path, as far as it is known, and the same before and after a repair.
+//! The losses that a check reports: by path, as far as it is known, and the same before and after a
+//! repair.
 //!
 //! Once, a repair that lost 13 files said "1 problem, repaired", with the number of a sector.
 

@@ -21,7 +21,7 @@ fn assert_clean(device: &MemoryDevice) {
     assert!(report.problems.is_empty() && report.consistent, "{:#?}", report.problems);
 }
 
-/// What the volume has at each path below the directories in lost+found.
+/// The files of the volume below the directories in lost+found, by path.
 fn seen_in_lost_found(image: &Image) -> BTreeMap<String, Seen> {
     let volume = open(&image.device);
     let seen = walk(&volume, &mut BTreeMap::new());

@@ -1,4 +1,4 @@
-//! What reading files that lie somewhere costs, in bytes that the device streams meanwhile.
+//! The cost of reading files at given places, in bytes that the device could stream meanwhile.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::runs;
 /// The figures of a device, in blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cost {
-    /// What the device streams in the time of an access elsewhere.
+    /// Bytes that the device streams in the time of an access elsewhere.
     pub access: u64,
     /// The longest gap that is read.
     pub gap: u64,

@@ -1,4 +1,4 @@
-//! Regrouping while nobody uses the volume.
+//! Regrouping while the volume is idle.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use crate::error::{Error, Result};
 use crate::units::InodeNo;
 use crate::vfs::Volume;
 
-/// Regroups a volume by itself, step by step, while nobody calls. A caller waits behind one step at most:
-/// after that in which somebody called there is no next one.
+/// Regroups a volume step by step while no caller uses it. A caller waits for one step at most: no
+/// step follows one during which a call arrived.
 pub struct IdleRegrouping {
-    /// How long nobody must have called.
+    /// The idle time before the first step.
     after: Duration,
     calls: u64,
     since: Instant,
@@ -24,7 +24,7 @@ pub struct IdleRegrouping {
 }
 
 impl IdleRegrouping {
-    /// Waits until nobody has called for so long.
+    /// Waits until no call has arrived for this long.
     pub fn new(after: Duration) -> IdleRegrouping {
         IdleRegrouping {
             after,

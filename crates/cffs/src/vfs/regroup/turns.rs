@@ -1,4 +1,4 @@
-//! Regrouping beside callers, which go first.
+//! Regrouping next to callers, which go first.
 
 use std::time::{Duration, Instant};
 

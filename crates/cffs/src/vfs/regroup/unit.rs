@@ -22,8 +22,7 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// What is known of a file with contents in places of their own; `None` if they are more than one
-    /// unit can have.
+    /// The candidate for a file with contents in places of their own; `None` if they exceed a unit.
     pub fn new(layout: &Layout, file: &VnodeState) -> Option<Candidate> {
         let map = file.inode.map()?;
         let per_block = u64::from(layout.block_fragments());

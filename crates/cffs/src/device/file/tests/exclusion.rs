@@ -1,4 +1,4 @@
-//! Nobody opens a device for writing that another program has, by whatever path.
+//! No program opens a device for writing that another program has open, by whatever path.
 //!
 //! Two loop devices, or an image and a loop device over it, could be mounted at the same time, and what
 //! was written through the one was lost when the other was unmounted.
