@@ -15,6 +15,7 @@ UDEVDIR ?= $(PREFIX)/lib/udev/rules.d
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 MODPROBEDIR ?= $(PREFIX)/lib/modprobe.d
 TMPFILESDIR ?= $(PREFIX)/lib/tmpfiles.d
+MAGICDIR ?= $(PREFIX)/share/cffs
 BASHDIR ?= $(PREFIX)/share/bash-completion/completions
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
@@ -32,10 +33,13 @@ PLACE := $(TARGET)/release/place
 DOC := RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --document-private-items --locked --quiet
 LIBRARYNAMES := libcffs libplace
 LIBRARIES := $(foreach name,$(LIBRARYNAMES),$(TARGET)/release/$(name).so $(TARGET)/release/$(name).a)
+PKGCONFIGNAMES := cffs place
 HEADERS := crates/cffs-c/include/cffs.h crates/place-c/include/place.h
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # The number in the SONAME of the libraries, which their build scripts set.
 SOVERSION = $(firstword $(subst ., ,$(VERSION)))
+# What takes the symbols away from what is installed; STRIP=true keeps them.
+STRIP ?= strip
 # Has the dynamic linker find new libraries, and no longer those removed, where no package is being made.
 LDCONFIG = [ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
 TOOLS := target/tools/bin
@@ -122,11 +126,16 @@ install: ## Install cffs and place, links, man pages and completions below PREFI
 		install -m 644 $(TARGET)/release/$$name.a $(DESTDIR)$(LIBDIR) && \
 		install -m 644 $(TARGET)/release/$$name.so $(DESTDIR)$(LIBDIR)/$$name.so.$(VERSION) && \
 		ln -sf $$name.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$$name.so.$(SOVERSION) && \
-		ln -sf $$name.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/$$name.so || exit; \
+		ln -sf $$name.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/$$name.so && \
+		$(STRIP) --strip-debug $(DESTDIR)$(LIBDIR)/$$name.a && \
+		$(STRIP) --strip-unneeded $(DESTDIR)$(LIBDIR)/$$name.so.$(VERSION) || exit; \
 	done
+	$(STRIP) $(DESTDIR)$(BINDIR)/cffs $(DESTDIR)$(BINDIR)/place
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
-	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
-		packaging/pkgconfig/cffs.pc >$(DESTDIR)$(PKGCONFIGDIR)/cffs.pc
+	for name in $(PKGCONFIGNAMES); do \
+		sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
+			packaging/pkgconfig/$$name.pc >$(DESTDIR)$(PKGCONFIGDIR)/$$name.pc || exit; \
+	done
 	for name in $(SBINNAMES); do ln -sf $(BINDIR)/cffs $(DESTDIR)$(SBINDIR)/$$name || exit; done
 	for name in $(MOUNTNAMES); do ln -sf $(BINDIR)/cffs $(DESTDIR)$(MOUNTDIR)/$$name || exit; done
 	install -m 644 $(GENERATED)/man1/* $(DESTDIR)$(MANDIR)/man1
@@ -143,6 +152,8 @@ install: ## Install cffs and place, links, man pages and completions below PREFI
 	install -m 644 packaging/logrotate/cffs $(DESTDIR)$(SYSCONFDIR)/logrotate.d/cffs
 	install -m 644 packaging/modprobe/cffs.conf $(DESTDIR)$(MODPROBEDIR)/cffs.conf
 	install -m 644 packaging/tmpfiles/cffs.conf $(DESTDIR)$(TMPFILESDIR)/cffs.conf
+	install -d $(DESTDIR)$(MAGICDIR)
+	install -m 644 packaging/magic/cffs $(DESTDIR)$(MAGICDIR)/magic
 	$(LDCONFIG)
 
 uninstall: ## Remove what `make install` with the same PREFIX and DESTDIR has installed
@@ -150,7 +161,7 @@ uninstall: ## Remove what `make install` with the same PREFIX and DESTDIR has in
 	for name in $(LIBRARYNAMES); do \
 		rm -f $(foreach end,a so so.$(SOVERSION) so.$(SOVERSION).*,$(DESTDIR)$(LIBDIR)/$$name.$(end)); \
 	done
-	rm -f $(DESTDIR)$(PKGCONFIGDIR)/cffs.pc
+	rm -f $(PKGCONFIGNAMES:%=$(DESTDIR)$(PKGCONFIGDIR)/%.pc)
 	rm -f $(addprefix $(DESTDIR)$(INCLUDEDIR)/,$(notdir $(HEADERS))) $(DESTDIR)$(MANDIR)/man3/libcffs.3
 	rm -f $(addprefix $(DESTDIR)$(SBINDIR)/,$(SBINNAMES))
 	rm -f $(addprefix $(DESTDIR)$(MOUNTDIR)/,$(MOUNTNAMES))
@@ -162,10 +173,11 @@ uninstall: ## Remove what `make install` with the same PREFIX and DESTDIR has in
 	rm -f $(DESTDIR)$(UDEVDIR)/61-cffs.rules $(DESTDIR)$(UNITDIR)/cffs@.service
 	rm -f $(DESTDIR)$(SYSCONFDIR)/logrotate.d/cffs
 	rm -f $(DESTDIR)$(MODPROBEDIR)/cffs.conf $(DESTDIR)$(TMPFILESDIR)/cffs.conf
-	rmdir $(DESTDIR)$(SYSCONFDIR)/cffs 2>/dev/null || true
+	rm -f $(DESTDIR)$(MAGICDIR)/magic
+	rmdir $(DESTDIR)$(MAGICDIR) $(DESTDIR)$(SYSCONFDIR)/cffs 2>/dev/null || true
 	$(LDCONFIG)
 
-deb: build ## Make a Debian package, target/deb/cffs_VERSION_ARCHITECTURE.deb
+deb: build ## Make Debian packages in target/deb: cffs, libcffs0 and libcffs-dev
 	scripts/setup.sh deb
 	scripts/deb.sh
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Makes a Debian package of what `make install` installs. Prints the package's path.
+# Makes Debian packages of what `make install` installs: cffs (the programs), libcffs0 (the libraries for C)
+# and libcffs-dev (what programs are compiled with). Prints the packages' paths, that of cffs last.
 #
-# usage: scripts/deb.sh      (after make build; DEB_MAINTAINER names who answers for the package)
+# usage: scripts/deb.sh      (after make build; DEB_MAINTAINER names who answers for the packages)
 #
-# The same source gives the same package: times are those of the last commit.
+# The same source gives the same packages: times are those of the last commit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,77 +13,121 @@ work=$target/deb
 root=$work/root
 maintainer=${DEB_MAINTAINER:-The C-FFS authors <cffs@localhost>}
 version=$(sed -nE '/^\[workspace.package\]/,/^\[/s/^version = "(.*)"/\1/p' Cargo.toml)
+soversion=${version%%.*}
 architecture=$(dpkg --print-architecture)
-package=$work/cffs_${version}_$architecture.deb
+# Where libraries of several architectures lie side by side.
+libraries=usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.toml)}
 export SOURCE_DATE_EPOCH
 
-rm -rf "$work"
-mkdir -p "$root"
-umask 022
-# mount(8) looks in /sbin, which is /usr/sbin here.
-make --no-print-directory install "DESTDIR=$root" PREFIX=/usr MOUNTDIR=/usr/sbin >&2
+move() { # PACKAGE PATH...: from what was installed to that package
+    local path to=$work/$1
+    shift
+    for path; do
+        mkdir -p "$to/$(dirname "$path")"
+        mv "$root/$path" "$to/$path"
+    done
+}
 
-strip --strip-unneeded "$root"/usr/bin/{cffs,place} "$root"/usr/lib/lib*.so."$version"
-strip --strip-debug "$root"/usr/lib/lib*.a
-find "$root/usr/share/man" -type f -exec gzip -9n {} +
-find "$root/usr/sbin" -type l -exec ln -sf ../bin/cffs {} \;
-mkdir -p "$root/var/log/cffs"
+documents() { # PACKAGE: what Debian wants beside every package
+    local to=$work/$1/usr/share/doc/$1
+    mkdir -p "$to"
+    gzip -9n <CHANGELOG.md >"$to/changelog.gz"
+    {
+        cat packaging/debian/copyright
+        sed 's/^$/./; s/^/ /' LICENSE-MIT
+        echo " ."
+        sed 's/^$/./; s/^/ /' LICENSE-APACHE
+    } >"$to/copyright"
+}
 
-documents=$root/usr/share/doc/cffs
-mkdir -p "$documents"
-# All of them, since they refer to each other.
-install -m 644 README.md "$documents"
-cp -R docs "$documents"
-gzip -9n <CHANGELOG.md >"$documents/changelog.gz"
-{
-    cat packaging/debian/copyright
-    sed 's/^$/./; s/^/ /' LICENSE-MIT
-    echo " ."
-    sed 's/^$/./; s/^/ /' LICENSE-APACHE
-} >"$documents/copyright"
+needed() { # FILE...: the packages whose libraries these are linked with
+    local depends
+    depends=$(cd "$work/source" && dpkg-shlibdeps -O "$@" 2>/dev/null)
+    echo "${depends#shlibs:Depends=}"
+}
 
-# dpkg-shlibdeps wants to see a source package.
-mkdir -p "$work/source/debian"
-printf 'Source: cffs\n\nPackage: cffs\nArchitecture: any\n' >"$work/source/debian/control"
-depends=$(cd "$work/source" && dpkg-shlibdeps -O "$root"/usr/bin/{cffs,place} \
-    "$root"/usr/lib/lib*.so."$version" 2>/dev/null)
-depends=${depends#shlibs:Depends=}
-
-control=$root/DEBIAN
-mkdir -p "$control"
-cat >"$control/control" <<CONTROL
-Package: cffs
+package() { # PACKAGE SECTION FIELDS: the control file, with the description from standard input
+    local name=$1 root=$work/$1 control=$work/$1/DEBIAN
+    mkdir -p "$control"
+    {
+        cat <<CONTROL
+Package: $name
+Source: cffs
 Version: $version
 Architecture: $architecture
 Maintainer: $maintainer
 Installed-Size: $(du -sk --exclude=DEBIAN "$root" | cut -f1)
-Depends: $depends
-Recommends: fuse3
-Section: admin
+Section: $2
 Priority: optional
+$3
+CONTROL
+        cat
+    } >"$control/control"
+    (
+        cd "$root"
+        find . \( -path ./DEBIAN -o -path ./etc \) -prune -o -type f -printf '%P\0' | sort -z |
+            xargs -0 md5sum
+    ) >"$control/md5sums"
+    find "$root" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
+    dpkg-deb --root-owner-group --build "$root" "$work/${name}_${version}_$architecture.deb" >&2
+    echo "$work/${name}_${version}_$architecture.deb"
+}
+
+rm -rf "$work"
+mkdir -p "$root" "$work/source/debian"
+umask 022
+# mount(8) looks in /sbin, which is /usr/sbin here.
+make --no-print-directory install "DESTDIR=$root" PREFIX=/usr MOUNTDIR=/usr/sbin "LIBDIR=/$libraries" >&2
+find "$root/usr/share/man" -type f -exec gzip -9n {} +
+find "$root/usr/sbin" -type l -exec ln -sf ../bin/cffs {} \;
+# dpkg-shlibdeps wants to see a source package.
+printf 'Source: cffs\n\nPackage: cffs\nArchitecture: any\n' >"$work/source/debian/control"
+
+runtime=libcffs$soversion
+(cd "$root" && printf '%s\n' "$libraries"/lib*.so."$soversion"*) | while read -r path; do
+    move "$runtime" "$path"
+done
+move libcffs-dev usr/include usr/share/man/man3 "$libraries"
+# The rest is the program's.
+mv "$root" "$work/cffs"
+rmdir "$work/cffs/usr/lib/"*-linux-* 2>/dev/null || true
+mkdir -p "$work/cffs/var/log/cffs"
+for name in cffs "$runtime" libcffs-dev; do documents "$name"; done
+# All documents, since they refer to each other.
+install -m 644 README.md "$work/cffs/usr/share/doc/cffs"
+cp -R docs "$work/cffs/usr/share/doc/cffs"
+
+# Packages of programs that are linked with the libraries depend on theirs, and dpkg runs ldconfig.
+mkdir -p "$work/$runtime/DEBIAN" "$work/cffs/DEBIAN"
+for library in "$work/$runtime/$libraries"/lib*.so."$version"; do
+    echo "$(basename "${library%.so.*}") $soversion $runtime (>= $version)"
+done >"$work/$runtime/DEBIAN/shlibs"
+echo "activate-noawait ldconfig" >"$work/$runtime/DEBIAN/triggers"
+echo /etc/logrotate.d/cffs >"$work/cffs/DEBIAN/conffiles"
+install -m 755 packaging/debian/{postinst,postrm} "$work/cffs/DEBIAN"
+
+package "$runtime" libs "Multi-Arch: same
+Depends: $(needed "$work/$runtime/$libraries"/lib*.so."$version")" <<DESCRIPTION
+Description: co-locating fast file system, libraries for C
+ libcffs reads and writes the files in a C-FFS image without mounting it. libplace
+ shows where files lie on ext4 and other file systems, and moves them together.
+DESCRIPTION
+package libcffs-dev libdevel "Multi-Arch: same
+Depends: $runtime (= $version)" <<DESCRIPTION
+Description: co-locating fast file system, development files
+ Headers, static libraries, files for pkg-config and the manual of libcffs and
+ libplace.
+DESCRIPTION
+package cffs admin "Depends: $(needed "$work"/cffs/usr/bin/{cffs,place})
+Recommends: fuse3" <<DESCRIPTION
 Description: co-locating fast file system for millions of small files
  C-FFS puts a file's name, inode and data, and those of its neighbours, side by
  side, and moves them as one request. It runs in user space, mounted by FUSE or
- opened from the command line, behaves as a UNIX file system in every detail,
- survives a crash at any point, and is checked in seconds.
+ opened from the command line, survives a crash at any point, and is checked in
+ seconds.
  .
  This package has the program cffs, which makes, mounts, checks and copies
  volumes, its names for mkfs(8), fsck(8) and mount(8), a rule for udev and a
- unit for systemd. For programs in C it has libcffs, which reads and writes the
- files in an image without mounting it, and libplace, with their headers.
-CONTROL
-echo /etc/logrotate.d/cffs >"$control/conffiles"
-install -m 755 packaging/debian/{postinst,postrm} "$control"
-# Packages of programs that are linked with the libraries depend on this one, and dpkg runs ldconfig.
-for library in "$root"/usr/lib/lib*.so."$version"; do
-    echo "$(basename "${library%.so.*}") ${version%%.*} cffs (>= $version)"
-done >"$control/shlibs"
-echo "activate-noawait ldconfig" >"$control/triggers"
-(
-    cd "$root"
-    find . \( -path ./DEBIAN -o -path ./etc \) -prune -o -type f -printf '%P\0' | sort -z | xargs -0 md5sum
-) >"$control/md5sums"
-find "$root" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
-dpkg-deb --root-owner-group --build "$root" "$package" >&2
-echo "$package"
+ unit for systemd; and the program place, which lays files on ext4 together.
+DESCRIPTION

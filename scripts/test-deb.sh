@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The Debian package in a Debian 12 chroot that has nothing else: installs it with what it depends on,
-# uses it, installs it over itself, and removes it. Ends with one line, "N passed, N failed".
+# The Debian packages in a Debian 12 chroot that has nothing else: installs them with what they depend on,
+# uses them, installs the program over itself, and removes all. Ends with one line, "N passed, N failed".
 #
 # usage: scripts/test-deb.sh      (root, the network, /dev/fuse; after make deb)
 set -euo pipefail
@@ -29,6 +29,7 @@ all_files() { # every path in the chroot but for what package managers write dow
 
 chroot_begin own-devices
 cp "$package" "$chroot_root/tmp/cffs.deb"
+cp "$(dirname "$package")"/libcffs*.deb "$chroot_root/tmp"
 cp crates/cffs-c/examples/cffs.c "$chroot_root/tmp/example.c"
 # What it recommends, and what reads what it installs.
 chroot_sh "apt-get update -q && apt-get install -q -y --no-install-recommends \
@@ -38,7 +39,8 @@ rm -f "$chroot_root"/etc/dpkg/dpkg.cfg.d/*excludes*
 before=$(all_files)
 
 check "installs with what it depends on" \
-    "apt-get install -q -y --no-install-recommends /tmp/cffs.deb && dpkg --verify cffs"
+    "apt-get install -q -y --no-install-recommends /tmp/cffs.deb && dpkg --verify cffs
+     apt-get install -q -y --no-install-recommends /tmp/libcffs[0-9]*.deb /tmp/libcffs-dev*.deb"
 check "makes, mounts by mount(8), unmounts and checks an image" "
     mkdir -p /tmp/m && cd /tmp
     mkfs -t cffs -q -s 256M tree.cffs
@@ -50,7 +52,7 @@ check "makes, mounts by mount(8), unmounts and checks an image" "
     fsck.cffs -f -n /tmp/tree.cffs
     cffs ls /tmp/tree.cffs /doc | grep -q cffs"
 check "mounts by an entry in fstab" "
-    echo '/tmp/tree.cffs /tmp/m cffs noauto,noatime 0 2' >/etc/fstab
+    echo '/tmp/tree.cffs /tmp/m cffs noauto,noatime 0 0' >/etc/fstab
     mount /tmp/m && test -d /tmp/m/doc && cffs umount /tmp/m
     fsck -t cffs -a /tmp/tree.cffs
     : >/etc/fstab"
@@ -83,7 +85,7 @@ check "installs over itself while a volume is mounted" "
     echo after >/tmp/m/after && cat /tmp/m/after
     cffs umount /tmp/m
     fsck.cffs -f -n /tmp/tree.cffs"
-check "is removed without a trace" "apt-get purge -q -y cffs"
+check "is removed without a trace" "apt-get purge -q -y cffs libcffs-dev 'libcffs[0-9]*'"
 left=$(diff <(echo "$before") <(all_files) | grep '^>' || true)
 if [[ -z $left ]]; then
     passed=$((passed + 1))

@@ -35,8 +35,10 @@ typedef struct cffs_file cffs_file;
 // A volume that is open. Another program cannot open it meanwhile, but to read if this one only reads too.
 typedef struct cffs_volume cffs_volume;
 
-// How a volume is opened; all zeros for the defaults.
+// How a volume is opened; all zeros but for size for the defaults. A later version may add fields at the end.
 typedef struct {
+    // sizeof(cffs_options), as CFFS_OPTIONS_INIT sets it. The fields beyond it are taken as zero.
+    size_t size;
     // 1: changes are refused, and other programs may read at the same time.
     uint32_t read_only;
     // 1: reading a file does not set its time of access.
@@ -46,6 +48,9 @@ typedef struct {
     // Bytes of memory for changes, beyond which they are written at once; 0 for 64 MiB.
     uint64_t dirty_bytes;
 } cffs_options;
+
+// The defaults: cffs_options options = CFFS_OPTIONS_INIT; or among other fields, .size = sizeof(cffs_options).
+#define CFFS_OPTIONS_INIT { .size = sizeof(cffs_options) }
 
 // Sizes of a volume, in bytes and inodes.
 typedef struct {
@@ -224,10 +229,6 @@ int64_t cffs_pread(const cffs_file *file, void *buffer, size_t count, uint64_t o
 // Writes `count` bytes at `offset`, all of them or fewer with an error; the file grows as needed. Returns
 // `count`.
 int64_t cffs_pwrite(const cffs_file *file, const void *buffer, size_t count, uint64_t offset);
-
-// Writes `count` bytes at the end of the file, all of them or fewer with an error. What several threads
-// append is never overwritten, and stays in one piece each. Returns `count`.
-int64_t cffs_append(const cffs_file *file, const void *buffer, size_t count);
 
 // Cuts a file off, or makes it longer by a hole.
 int cffs_ftruncate(const cffs_file *file, uint64_t size_bytes);

@@ -18,10 +18,13 @@ pub struct Volume {
     pub(crate) files: Files,
 }
 
-/// How a volume is opened; all zeros for the defaults.
+/// How a volume is opened; all zeros but for `size` for the defaults. A later version of the library may add
+/// fields at the end.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
+    /// sizeof(cffs_options) of the caller. The fields beyond it are taken as zero.
+    pub size: usize,
     /// 1: changes are refused, and other programs may read at the same time.
     pub read_only: u32,
     /// 1: reading a file does not set its time of access.
@@ -31,6 +34,9 @@ pub struct Options {
     /// Bytes of memory for changes, beyond which they are written at once; 0 for 64 MiB.
     pub dirty_bytes: u64,
 }
+
+/// No version has options as long as this: a size beyond it was not set.
+const SIZE_MAX: usize = 4096;
 
 /// Sizes of a volume, in bytes and inodes.
 #[repr(C)]
@@ -85,7 +91,8 @@ pub unsafe extern "C" fn cffs_mkfs(
 /// is recovered first.
 ///
 /// # Safety
-/// `image` is null or a string, `options` null or readable, `volume` null or writable.
+/// `image` is null or a string, `options` null or readable for the bytes that its `size` says, `volume` null
+/// or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cffs_open(
     image: *const c_char,
@@ -94,8 +101,9 @@ pub unsafe extern "C" fn cffs_open(
 ) -> c_int {
     status(|| {
         // SAFETY: the caller's promise.
-        let (image, options, volume) = unsafe { (bytes(image)?, options.as_ref(), place(volume)?) };
-        let options = options.copied().unwrap_or_default().translated();
+        let (image, volume) = unsafe { (bytes(image)?, place(volume)?) };
+        // SAFETY: the caller's promise.
+        let options = unsafe { Options::read(options) }?.translated();
         let files = Files::open_image(Path::new(OsStr::from_bytes(image)), options)?;
         *volume = hand_out(Volume { files });
         Ok(())
@@ -103,6 +111,36 @@ pub unsafe extern "C" fn cffs_open(
 }
 
 impl Options {
+    /// The options of a caller that was compiled with this version, an older or a later one.
+    ///
+    /// # Safety
+    /// `options` is null, or its first field is readable, and so are the bytes that this says.
+    unsafe fn read(options: *const Options) -> Result<Options> {
+        const UNKNOWN: Error =
+            Error::Invalid("cffs_options of a later version, with fields that are unknown here");
+        if options.is_null() {
+            return Ok(Options::default());
+        }
+        // SAFETY: the caller's promise. The size stands first in every version.
+        let size = unsafe { options.cast::<usize>().read() };
+        if !(size_of::<usize>()..=SIZE_MAX).contains(&size) {
+            return Err(Error::Invalid("cffs_options without their size: use CFFS_OPTIONS_INIT"));
+        }
+        // SAFETY: the caller's promise.
+        let given = unsafe { std::slice::from_raw_parts(options.cast::<u8>(), size) };
+        let (known, unknown) = given.split_at(size.min(size_of::<Options>()));
+        if unknown.iter().any(|byte| *byte != 0) {
+            return Err(UNKNOWN);
+        }
+        let mut read = Options::default();
+        // SAFETY: `known` is no longer than `read`, and every pattern of bits is a value of its fields.
+        unsafe {
+            let to = (&raw mut read).cast::<u8>();
+            std::ptr::copy_nonoverlapping(known.as_ptr(), to, known.len());
+        }
+        Ok(read)
+    }
+
     fn translated(self) -> OpenOptions {
         let mut options = OpenOptions { read_only: self.read_only != 0, ..OpenOptions::default() };
         if self.no_atime != 0 {

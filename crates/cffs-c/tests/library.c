@@ -163,45 +163,6 @@ static void contents(cffs_volume *volume)
     cffs_file_close(file);
 }
 
-/* Appends that looked at the size first, and wrote there after, overwrote each other. */
-enum { APPENDERS = 4, LINES = 300, LINE = 3000 };
-
-static void *append_lines(void *data)
-{
-    static const char letters[] = "abcdefgh";
-    cffs_volume *volume = data;
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static size_t started;
-    char line[LINE];
-    cffs_file *file;
-    pthread_mutex_lock(&lock);
-    memset(line, letters[started++ % 8], sizeof line);
-    pthread_mutex_unlock(&lock);
-    line[LINE - 1] = '\n';
-    CHECK(cffs_file_open(volume, "/log", CFFS_CREATE, 0644, &file) == 0);
-    for (int i = 0; i < LINES; i++)
-        CHECK(cffs_append(file, line, sizeof line) == LINE);
-    CHECK(cffs_append(file, NULL, 0) == 0);
-    cffs_file_close(file);
-    return NULL;
-}
-
-static void appending(cffs_volume *volume)
-{
-    pthread_t threads[APPENDERS];
-    uint8_t *log;
-    size_t count;
-    for (int i = 0; i < APPENDERS; i++)
-        CHECK(pthread_create(&threads[i], NULL, append_lines, volume) == 0);
-    for (int i = 0; i < APPENDERS; i++)
-        CHECK(pthread_join(threads[i], NULL) == 0);
-    CHECK(cffs_read_file(volume, "/log", &log, &count) == 0 && count == APPENDERS * LINES * LINE);
-    for (size_t at = 0; at < count; at += LINE)
-        CHECK(log[at + LINE - 1] == '\n' && memcmp(log + at, log + at + 1, LINE - 2) == 0);
-    cffs_free(log, count);
-    CHECK(cffs_unlink(volume, "/log") == 0);
-}
-
 struct seen {
     pthread_mutex_t lock;
     size_t bytes, errors;
@@ -265,6 +226,32 @@ static void *write_files(void *volume)
     return NULL;
 }
 
+#define OPTIONS(...) (cffs_options){.size = sizeof(cffs_options), __VA_ARGS__}
+
+// The options said neither their size nor a version, so that no field could be added.
+static void versions(const char *image)
+{
+    struct {
+        cffs_options known;
+        uint64_t added;
+    } later = {.known = {.size = sizeof later}, .added = 0};
+    struct {
+        size_t size;
+        uint32_t read_only;
+    } earlier = {.size = sizeof earlier, .read_only = 1};
+    cffs_options defaults = CFFS_OPTIONS_INIT;
+    cffs_volume *volume = NULL, *second = NULL;
+    CHECK(cffs_open(image, &(cffs_options){.read_only = 1}, &volume) == -EINVAL);
+    CHECK(strstr(cffs_error(), "CFFS_OPTIONS_INIT") != NULL);
+    CHECK(cffs_open(image, &later.known, &volume) == 0 && cffs_close(volume) == 0);
+    later.added = 1;
+    CHECK(cffs_open(image, &later.known, &volume) == -EINVAL);
+    CHECK(cffs_open(image, (const cffs_options *)&earlier, &volume) == 0);
+    CHECK(cffs_open(image, (const cffs_options *)&earlier, &second) == 0);
+    CHECK(cffs_close(volume) == 0 && cffs_close(second) == 0);
+    CHECK(cffs_open(image, &defaults, &volume) == 0 && cffs_close(volume) == 0);
+}
+
 int main(int argc, char **argv)
 {
     cffs_volume *volume, *second = NULL;
@@ -279,13 +266,12 @@ int main(int argc, char **argv)
     REFUSED(cffs_mkfs(argv[1], 64 << 20, NULL), EEXIST, "file exists");
     CHECK(cffs_open("/missing/image", NULL, &second) == -ENOENT && second == NULL);
     CHECK(cffs_open(NULL, NULL, &second) == -EINVAL && cffs_open(argv[1], NULL, NULL) == -EINVAL);
-    CHECK(cffs_open(argv[1], &(cffs_options){.no_atime = 1, .cache_bytes = 1 << 20}, &volume) == 0);
+    CHECK(cffs_open(argv[1], &OPTIONS(.no_atime = 1, .cache_bytes = 1 << 20), &volume) == 0);
     CHECK(cffs_open(argv[1], NULL, &second) == -EBUSY);
 
     names(volume);
     attributes(volume);
     contents(volume);
-    appending(volume);
     refusals(volume);
     words(volume);
     many(volume);
@@ -306,9 +292,10 @@ int main(int argc, char **argv)
     cffs_closedir(NULL);
     cffs_free(NULL, 0);
 
-    CHECK(cffs_open(argv[1], &(cffs_options){.read_only = 1}, &volume) == 0);
-    CHECK(cffs_open(argv[1], &(cffs_options){.read_only = 1}, &second) == 0);
+    CHECK(cffs_open(argv[1], &OPTIONS(.read_only = 1), &volume) == 0);
+    CHECK(cffs_open(argv[1], &OPTIONS(.read_only = 1), &second) == 0);
     REFUSED(cffs_write_file(volume, "/more", "", 0), EROFS, "the volume is read-only");
     CHECK(cffs_close(second) == 0 && cffs_close(volume) == 0);
+    versions(argv[1]);
     return EXIT_SUCCESS;
 }

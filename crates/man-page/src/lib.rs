@@ -65,7 +65,8 @@ impl Page<'_> {
         heading(&mut roff, "SEE ALSO");
         roff.control("ad", ["l"]);
         roff.text([roman(self.see_also.join(", "))]);
-        roff.render()
+        // In the escape of troff: with LANG=C, man(1) drops the character itself.
+        roff.render().replace(UNBREAKABLE_SPACE, "\\ ")
     }
 
     fn title(&self, roff: &mut Roff) {

@@ -92,3 +92,20 @@ fn a_page_has_every_argument_with_its_value() {
     assert!(section("EXAMPLES").contains(".PP\nIn /etc/fstab:\n"));
     assert_eq!(section("\"SEE ALSO\""), ".ad l\ncffs(1)\n");
 }
+
+/// With LANG=C, man(1) dropped the spaces at which a line is not broken: `cffsmkfs`.
+#[test]
+fn spaces_are_escapes_of_troff() {
+    let command = program();
+    let page = Page {
+        name: "prog",
+        section: 1,
+        invocation: "prog sub",
+        command: &command,
+        statuses: &[(0, "Success.")],
+        see_also: Vec::new(),
+    };
+    let source = page.render();
+    assert!(!source.contains(UNBREAKABLE_SPACE), "{source}");
+    assert!(source.contains("\\ "), "{source}");
+}
