@@ -7,7 +7,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, Parser};
 
 use crate::cli::{Cli, Command};
 use crate::commands::mount_helper::MountHelper;
@@ -53,5 +54,26 @@ fn parse<const N: usize>(
     rest: impl Iterator<Item = OsString>,
 ) -> Result<Command, clap::Error> {
     let arguments = head.into_iter().map(OsString::from).chain(rest);
-    Cli::try_parse_from(arguments).map(|cli| cli.command)
+    Cli::try_parse_from(arguments).map(|cli| cli.command).map_err(without_hidden)
+}
+
+/// A wrong usage that suggests no command that is for programs alone.
+fn without_hidden(mut usage: clap::Error) -> clap::Error {
+    let is_hidden = |name: &String| {
+        let command = Cli::command();
+        command.find_subcommand(name).is_some_and(clap::Command::is_hide_set)
+    };
+    match usage.remove(ContextKind::SuggestedSubcommand) {
+        Some(ContextValue::Strings(mut names)) => {
+            names.retain(|name| !is_hidden(name));
+            if !names.is_empty() {
+                usage.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
+            }
+        }
+        Some(ContextValue::String(name)) if !is_hidden(&name) => {
+            usage.insert(ContextKind::SuggestedSubcommand, ContextValue::String(name));
+        }
+        _ => {}
+    }
+    usage
 }

@@ -91,7 +91,7 @@ fn message(kind: Kind, command: &str, error: &anyhow::Error) -> String {
         let text = cause.to_string();
         match parts.last() {
             Some(last) if last.ends_with(&text) => {}
-            Some(last) if text.starts_with(last.as_str()) => {
+            Some(last) if begins_with(&text, last) => {
                 parts.pop();
                 parts.push(text);
             }
@@ -106,6 +106,12 @@ fn message(kind: Kind, command: &str, error: &anyhow::Error) -> String {
         text = format!("{text}; {advice}");
     }
     text
+}
+
+/// Whether a text repeats another and goes on: not if a name is the beginning of a word by chance.
+fn begins_with(text: &str, beginning: &str) -> bool {
+    let rest = text.strip_prefix(beginning);
+    rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric()))
 }
 
 /// What a command that writes leaves behind on a device that failed, and what to do.

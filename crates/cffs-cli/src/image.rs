@@ -35,6 +35,14 @@ const QUIET: Duration = Duration::from_secs(3);
 /// about to close it or another command is at work: that is waited for, with a note. One that reads it
 /// is not waited for for long, since anybody who may read the image can do that.
 pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
+    if let Some(mounted) = mounts::holding(path) {
+        let (source, directory) = (mounted.source.display(), mounted.directory.display());
+        bail!(
+            "{} is a directory of {source}, which is mounted on {directory}; this command takes a volume \
+             that is not: cffs umount {directory}, then name {source}",
+            path.display()
+        );
+    }
     let user = match FileDevice::open(path, access) {
         Err(OpenError::InUse { by, .. }) => by,
         outcome => return Ok(outcome?),

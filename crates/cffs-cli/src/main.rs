@@ -22,6 +22,7 @@ mod log_device;
 mod mirror;
 mod mount_options;
 mod mounts;
+mod names;
 mod output;
 mod privileges;
 mod progress;
@@ -29,6 +30,7 @@ mod service_manager;
 mod signatures;
 mod size;
 mod successor;
+mod tree;
 mod udev;
 mod web;
 

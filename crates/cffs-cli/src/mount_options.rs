@@ -58,6 +58,10 @@ const FOLLOW: Duration = Duration::from_secs(10);
 /// How long a volume is not used before it counts as idle.
 const IDLE: Duration = Duration::from_secs(60);
 
+/// Less memory than this serves no volume: a number without its unit, most likely.
+const CACHE_BYTES_MIN: u64 = 1 << 20;
+const DIRTY_BYTES_MIN: u64 = 64 << 10;
+
 /// What the kernel watches over, as far as it was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
@@ -191,6 +195,9 @@ impl MountOptions {
             "async" => self.open.sync = false,
             "discard" => self.open.discard = true,
             "nodiscard" => self.open.discard = false,
+            "suid" | "dev" | "nosymfollow" if !self.is_root => bail!(
+                "mount option '{name}' is for root: a mount of an ordinary user cannot have it"
+            ),
             "suid" | "nosuid" => self.flags.suid = Some(name == "suid"),
             "dev" | "nodev" => self.flags.dev = Some(name == "dev"),
             "exec" | "noexec" => self.flags.exec = Some(name == "exec"),
@@ -199,8 +206,8 @@ impl MountOptions {
             "noallow_other" => self.allow_other = false,
             // The kernel always checks permissions here.
             "default_permissions" => {}
-            "cache" => self.open.cache_bytes = bytes(name, needed()?)?,
-            "dirty" => self.open.dirty_bytes_max = bytes(name, needed()?)?,
+            "cache" => self.open.cache_bytes = at_least(CACHE_BYTES_MIN, name, needed()?)?,
+            "dirty" => self.open.dirty_bytes_max = at_least(DIRTY_BYTES_MIN, name, needed()?)?,
             "commit" => self.open.epoch_interval = seconds(name, needed()?)?,
             "stall" => self.stall = seconds(name, needed()?)?,
             "soft" => self.soft = Some(seconds(name, needed()?)?),
@@ -301,6 +308,16 @@ fn stable(value: &str) -> anyhow::Result<StableLog> {
 
 fn bytes(name: &str, value: &str) -> anyhow::Result<u64> {
     size::parse(value).map_err(|why| anyhow!("mount option '{name}': {why}"))
+}
+
+fn at_least(min: u64, name: &str, value: &str) -> anyhow::Result<u64> {
+    match bytes(name, value)? {
+        bytes if bytes < min => bail!(
+            "mount option '{name}' is a size of {} or more, such as 64M, not '{value}'",
+            size::show(min)
+        ),
+        bytes => Ok(bytes),
+    }
 }
 
 fn directory_of_size(name: &str, value: &str) -> anyhow::Result<(PathBuf, u64)> {

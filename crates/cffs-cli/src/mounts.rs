@@ -4,9 +4,12 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::linux::fs::MetadataExt;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use cffs_object::Location;
+use rustix::fs::{major, minor};
 
 #[cfg(test)]
 mod tests;
@@ -74,22 +77,53 @@ pub fn on(directory: &Path) -> anyhow::Result<Mounted> {
     }
 }
 
-/// Where the image or device is mounted, under whichever name it is known: the image itself or a link
-/// to it, the block device, or the loop device that was set up for the mount.
+/// Where a volume is mounted, by any name of what it lies on: an image or a link to it, a block device, a
+/// loop device over the image, or a URL. One that can be written is preferred, then the latest.
 pub fn of_source(source: &Path) -> Option<Mounted> {
-    let source = source.canonicalize().ok()?;
-    let wanted = fs::metadata(&source).ok()?;
-    let same_file = |other: &Path| {
-        fs::metadata(other).is_ok_and(|other| {
-            let number = |data: &fs::Metadata| (data.st_dev(), data.st_ino());
-            let device = |data: &fs::Metadata| data.st_rdev();
-            number(&other) == number(&wanted)
-                || device(&wanted) != 0 && device(&other) == device(&wanted)
-        })
+    let all = all().ok()?.into_iter();
+    if let Some(url) = source.to_str().filter(|text| Location::is_url(text)) {
+        let is_it = |mounted: &Mounted| {
+            let shown = mounted.shown_source.to_str();
+            shown.is_some_and(|shown| shown.trim_end_matches('/') == url.trim_end_matches('/'))
+        };
+        return all.filter(is_it).max_by_key(|mounted| !mounted.is_read_only);
+    }
+    let wanted = things(source);
+    let is_it = |mounted: &Mounted| {
+        let shown = [&mounted.source, &mounted.shown_source];
+        shown.into_iter().flat_map(|path| things(path)).any(|thing| wanted.contains(&thing))
     };
-    all().ok()?.into_iter().rev().find(|mounted| {
-        mounted.source == source || same_file(&mounted.source) || same_file(&mounted.shown_source)
-    })
+    all.filter(is_it).max_by_key(|mounted| !mounted.is_read_only)
+}
+
+/// The mount to which a directory belongs. A file on it may be the image of another volume.
+pub fn holding(directory: &Path) -> Option<Mounted> {
+    let Ok(data) = fs::metadata(directory) else { return on(directory).ok() };
+    if !data.is_dir() {
+        return None;
+    }
+    let device = (major(data.st_dev()), minor(data.st_dev()));
+    all().ok()?.into_iter().rev().find(|mounted| mounted.device == device)
+}
+
+/// What a path leads to, whatever the path: by this, two names of one thing are recognised.
+#[derive(PartialEq, Eq)]
+enum Thing {
+    File { device: u64, inode: u64 },
+    Device(u64),
+}
+
+/// The file or the block device at a path; of a loop device also the image below it.
+fn things(path: &Path) -> Vec<Thing> {
+    let Ok(data) = fs::metadata(path) else { return Vec::new() };
+    if !data.file_type().is_block_device() {
+        return vec![Thing::File { device: data.st_dev(), inode: data.st_ino() }];
+    }
+    let number = data.st_rdev();
+    let below = backing_file((major(number), minor(number))).map(|image| things(&image));
+    let mut things = below.unwrap_or_default();
+    things.push(Thing::Device(number));
+    things
 }
 
 /// A process in another mount namespace that has a volume mounted.
@@ -152,12 +186,17 @@ pub fn users(directory: &Path) -> Vec<User> {
     users
 }
 
-/// The file over which a loop device was set up, if it is one.
+/// The file over which a loop device was set up, if it is one and shows the file from its beginning.
 fn backing_file((major, minor): (u32, u32)) -> Option<PathBuf> {
     if major != LOOP_MAJOR {
         return None;
     }
-    let shown = fs::read(format!("/sys/dev/block/{major}:{minor}/loop/backing_file")).ok()?;
+    let attribute = |name: &str| fs::read(format!("/sys/dev/block/{major}:{minor}/loop/{name}"));
+    // At an offset lies another volume, such as a partition.
+    if attribute("offset").is_ok_and(|offset| offset.trim_ascii() != b"0") {
+        return None;
+    }
+    let shown = attribute("backing_file").ok()?;
     let path = shown.strip_suffix(b"\n").unwrap_or(&shown);
     // What the kernel says of a file that lost its name while it was in use.
     let path = path.strip_suffix(b" (deleted)").unwrap_or(path);

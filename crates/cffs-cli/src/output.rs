@@ -12,6 +12,9 @@ use serde_json::Value;
 
 #[cfg(test)]
 mod tests;
+mod units;
+
+use units::labelled;
 
 /// Standard output, buffered. Errors are returned, a broken pipe among them; the program then ends
 /// quietly.
@@ -121,7 +124,7 @@ pub fn is_watched() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Prints a JSON value for people: a name and a value per line, lists of objects as tables.
+/// Prints a JSON value for people: a name and a value with its unit per line, lists of objects as tables.
 pub fn key_values(value: &Value) -> anyhow::Result<()> {
     let mut rows = table();
     let mut lists = Vec::new();
@@ -146,13 +149,14 @@ fn collect<'v>(
         return;
     };
     for (key, value) in fields {
-        let name = key.replace('_', " ");
-        let name = if prefix.is_empty() { name } else { format!("{prefix} {name}") };
+        let (name, text) = labelled(key, value);
+        let name = [prefix, &name].into_iter().filter(|part| !part.is_empty());
+        let name = name.collect::<Vec<_>>().join(" ");
         match value {
             Value::Null => {}
             Value::Object(_) => collect(&name, value, rows, lists),
             Value::Array(list) if list.iter().any(Value::is_object) => lists.push((name, list)),
-            _ => drop(rows.add_row([name, cell(value)])),
+            _ => drop(rows.add_row([name, text])),
         }
     }
 }
@@ -163,9 +167,13 @@ fn println_list(name: &str, list: &[Value]) -> anyhow::Result<()> {
         Some(Value::Object(fields)) => fields.keys().collect(),
         _ => Vec::new(),
     };
-    rows.set_header(keys.iter().map(|key| key.replace('_', " ")));
+    let label = |key: &str| match labelled(key, &list[0][key]).0 {
+        name if name.is_empty() => key.to_owned(),
+        name => name,
+    };
+    rows.set_header(keys.iter().map(|key| label(key)));
     for item in list {
-        rows.add_row(keys.iter().map(|key| cell(&item[key.as_str()])));
+        rows.add_row(keys.iter().map(|key| labelled(key, &item[key.as_str()]).1));
     }
     let mut out = stdout();
     writeln!(out, "\n{name}:")?;

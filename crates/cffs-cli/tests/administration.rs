@@ -264,6 +264,31 @@ fn a_mounted_volume_is_tuned_and_grown_while_it_is_used() {
     assert!(large.bytes().all(|byte| byte == 7) && large.len() == 400 << 20);
 }
 
+/// Four `grow +30M` at once added 30 MiB together: each asked for the size that it had seen plus its own.
+/// What was refused had the server's log as its reason.
+#[test]
+fn increases_at_the_same_time_add_up_and_a_refusal_has_its_reason() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    scratch.mount("rw");
+    let dir = scratch.mountpoint();
+    let grow = || {
+        let mut grow = scratch.cffs(["grow", "-q"]);
+        grow.arg(&dir).arg("+30M").spawn().expect("it starts")
+    };
+    let growing: Vec<_> = (0..4).map(|_| grow()).collect();
+    for mut child in growing {
+        assert!(child.wait().expect("it ends").success());
+    }
+    assert_eq!(superblock(&scratch, &dir)["size_bytes"], (256 + 4 * 30) * MIB);
+    let said = fail(1, scratch.cffs(["grow"]).arg(&dir).arg("15E"));
+    assert!(!said.contains("log says") && !said.contains("os error"), "{said}");
+    scratch.umount();
+    scratch.assert_clean();
+}
+
 #[test]
 fn only_root_and_the_owner_tune_and_grow_a_mounted_volume() {
     if !can_mount() || !rustix::process::geteuid().is_root() {

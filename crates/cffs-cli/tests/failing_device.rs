@@ -114,7 +114,7 @@ fn table(fault: Fault, options: &str, failure: i32, command: impl Fn(&Volume) ->
         failures += 1;
         assert_eq!(output.status.code(), Some(failure), "{place}");
         let said = text(&output);
-        assert!(said.contains("is lost") && said.contains("cffs fsck"), "{place}");
+        assert!(said.contains(" lost") && said.contains("cffs fsck"), "{place}");
         volume.kill_server_if_mounted();
         if said.contains("no change is lost") {
             assert!(volume.has_file(), "{place}");
@@ -259,14 +259,14 @@ fn a_volume_that_refuses_changes_is_not_synced_and_says_why() {
             let output = run(&[command], volume.dir());
             let said = text(&output);
             assert_eq!(output.status.code(), Some(1), "{command}: {said}");
-            assert!(said.contains("what was changed in the") && said.contains("is lost"), "{said}");
+            assert!(said.contains("changes of the last") && said.contains("are lost"), "{said}");
             // The device recovers, the changes do not.
             volume.disk.heal();
         }
         assert!(!volume.is_mounted());
         assert!(!volume.has_file());
         let log = fs::read_to_string(volume.mountpoint.0.path().join("log")).expect("there");
-        assert!(log.contains("not closed") && log.contains("is lost"), "{log}");
+        assert!(log.contains("not closed") && log.contains(" lost"), "{log}");
     }
 }
 
@@ -291,7 +291,7 @@ fn a_file_made_after_a_clean_point_is_not_lost_without_a_word() {
         fs::write(volume.dir().join("f"), CONTENTS).expect("written to memory");
         let output = run(&["umount"], volume.dir());
         assert_eq!(output.status.code(), Some(1), "{}", text(&output));
-        assert!(text(&output).contains("is lost"), "{}", text(&output));
+        assert!(text(&output).contains(" lost"), "{}", text(&output));
         assert!(!volume.has_file());
     }
 }
@@ -350,14 +350,14 @@ fn a_device_that_hangs_is_named_in_the_log_and_to_those_who_wait() {
         volume.disk.hold(true);
         let sync = start("sync");
         log_says(&[
-            "no progress for 1 s",
+            "no progress for",
             "waiting for",
             "the device has not answered: flush for",
             "requests wait: getxattr of inode",
         ]);
         volume.disk.hold(false);
         assert!(sync.wait_with_output().expect("it ends").status.success());
-        log_says(&["progress again"]);
+        log_says(&["progress resumed after"]);
 
         fs::write(volume.dir().join("g"), CONTENTS).expect("written to memory");
         volume.disk.hold(true);

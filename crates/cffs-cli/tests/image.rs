@@ -144,7 +144,7 @@ fn trim_gives_the_host_its_space_back() {
     assert_eq!(succeed(scratch.cffs(["cat"]).arg(scratch.image()).arg("/in/kept")).len(), 3 << 20);
     scratch.assert_clean();
     let said = fail(1, scratch.cffs(["trim"]).arg(scratch.path()));
-    assert!(said.contains("not on a mounted C-FFS volume"), "{said}");
+    assert!(said.contains("name the image, or the device"), "{said}");
 }
 
 #[test]
@@ -331,6 +331,48 @@ fn an_image_that_was_cut_off_has_a_way_out() {
     assert_eq!(succeed(scratch.cffs(["cat"]).arg(scratch.image()).arg("/tree/file")), "contents");
 }
 
+/// A check without -f read all of a volume that was left clean, which e2fsck passes over.
+#[test]
+fn a_clean_volume_is_passed_over_unless_a_check_is_asked_for() {
+    let scratch = Scratch::with_image();
+    for arguments in [&["fsck"][..], &["fsck", "-p"]] {
+        let said = succeed(scratch.cffs([]).args(arguments).arg(scratch.image()));
+        assert!(said.contains("clean, not checked (-f checks it)"), "{arguments:?}: {said}");
+    }
+    for arguments in [&["fsck", "-f"][..], &["fsck", "-n"], &["fsck", "-y"]] {
+        let said = succeed(scratch.cffs([]).args(arguments).arg(scratch.image()));
+        assert!(said.contains(" inodes, ") && said.ends_with(": clean\n"), "{said}");
+    }
+}
+
+/// `--log 64M`, half a cylinder group, was refused for the 24 KiB of the group's head.
+#[test]
+fn a_log_may_be_half_a_group_and_sizes_are_told_with_units() {
+    let scratch = Scratch::new();
+    let mkfs = |size: &str, log: &str| {
+        let mut mkfs = scratch.cffs(["mkfs", "--force", "--size", size, "--log", log]);
+        mkfs.arg(scratch.image());
+        mkfs
+    };
+    let said = succeed(&mut mkfs("1G", "64M"));
+    assert!(said.contains("a log of 64.0 MiB"), "{said}");
+    scratch.assert_clean();
+    let said = fail(1, &mut mkfs("1G", "65M"));
+    assert!(said.contains("a log of 65 MiB is not possible") && said.contains("KiB"), "{said}");
+    let said = fail(1, &mut mkfs("100k", "none"));
+    assert!(said.contains("100 KiB is too small for a volume; the minimum is"), "{said}");
+}
+
+/// `cffs rm` suggested `resume-version`, a command for programs.
+#[test]
+fn a_wrong_command_suggests_only_what_the_help_lists() {
+    let scratch = Scratch::new();
+    let said = fail(2, &mut scratch.cffs(["rm"]));
+    assert!(!said.contains("resume-version"), "{said}");
+    let said = fail(2, &mut scratch.cffs(["umoun"]));
+    assert!(said.contains("umount"), "{said}");
+}
+
 /// Once, a repair that lost 13 files said "1 problem, repaired", and "recovered after a crash" where
 /// there was none.
 #[test]
@@ -355,7 +397,9 @@ fn a_repair_says_what_was_lost() {
         scratch.cffs(["fsck", "-f", "-y"]).arg(scratch.image()).output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("a file in /tree/") && said.contains(": 5 files lost"), "{said}");
+    assert!(said.contains("a file in /tree/)") && said.contains(": 5 files lost"), "{said}");
+    let first = said.lines().next().unwrap_or_default();
+    assert!(first.contains("problem") && first.contains("5 files lost"), "a summary first: {said}");
     assert!(!said.contains("crash"), "{said}");
     assert!(said.contains("follows from the above"), "{said}");
 }

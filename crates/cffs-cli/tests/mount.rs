@@ -491,8 +491,23 @@ fn what_is_not_mounted_is_named() {
     assert!(said.contains("no C-FFS volume is mounted"), "{said}");
     for command in ["sync", "stats", "explain", "info"] {
         let said = fail(1, scratch.cffs([command]).arg(scratch.mountpoint()));
-        assert!(said.contains("not on a mounted C-FFS volume"), "{command}: {said}");
+        assert!(said.contains("not a C-FFS volume that is mounted"), "{command}: {said}");
     }
+}
+
+/// The mount of a user that failed gave two hints that were wrong, and then the cause.
+#[test]
+fn a_mount_that_fusermount3_refuses_says_why_and_nothing_else() {
+    let has_helper = std::process::Command::new("fusermount3").arg("-V").output().is_ok();
+    if !can_mount() || !has_helper || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    fs::set_permissions(scratch.image(), PermissionsExt::from_mode(0o644)).expect("set");
+    let mut mount = scratch.cffs_by_nobody(["mount", "-o", "ro"]);
+    let said = fail(32, mount.arg(scratch.image()).arg(scratch.mountpoint()));
+    assert!(said.contains("cannot mount on") && said.contains("fusermount3: "), "{said}");
+    assert!(!said.contains("package fuse3") && !said.contains("fuse.conf"), "{said}");
 }
 
 /// Each request of the kernel is a round trip: what it insists on is here, and nothing else.

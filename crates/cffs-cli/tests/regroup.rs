@@ -159,7 +159,7 @@ fn a_trace_says_which_program_caused_which_requests() {
     succeed(scratch.cffs(["trace", "record", "--seconds", "0", "-o"]).arg(&trace).arg(&tree));
     scratch.umount();
     let said = fail(1, scratch.cffs(["trace", "record", "-o", "-"]).arg(&tree));
-    assert!(said.contains("not on a mounted C-FFS volume"), "{said}");
+    assert!(said.contains("not a C-FFS volume that is mounted"), "{said}");
 }
 
 /// The trace goes to another machine, which here is the same.

@@ -298,7 +298,7 @@ fn a_served_image_answers_commands() {
     assert!(twice.contains("is served by process"), "{twice}");
     server.stop();
     let stopped = fail(1, scratch.cffs(["stats"]).arg(scratch.image()));
-    assert!(stopped.contains("nor an image that is being served"), "{stopped}");
+    assert!(stopped.contains("not a C-FFS volume that is mounted or served"), "{stopped}");
 }
 
 /// Nothing of it goes through a mount: the trace comes by the server's socket.

@@ -362,6 +362,9 @@ pub struct FastCheck {
 pub struct CheckProblem {
     /// Its stable code.
     pub code: String,
+    /// Its kind in a few words.
+    #[serde(default)]
+    pub title: String,
     /// Where it lies.
     pub place: String,
     /// What was found there.
@@ -390,6 +393,7 @@ impl CheckReport {
     pub fn new(report: &Report) -> CheckReport {
         let problem = |problem: &cffs::fsck::Problem| CheckProblem {
             code: problem.code.id().to_owned(),
+            title: problem.code.describe().title.to_owned(),
             place: problem.place.to_string(),
             message: problem.message.clone(),
             fixed: problem.fixed,

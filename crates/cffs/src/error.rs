@@ -18,7 +18,7 @@ pub enum Error {
     #[error("device error: {0}")]
     Io(#[from] io::Error),
     /// The volume contradicts its format; it should be checked.
-    #[error("{0}; run cffs fsck on the volume")]
+    #[error("{0}; run cffs fsck -f on the volume")]
     Corruption(#[from] Corruption),
     /// The device does not carry a volume that this program can use.
     #[error("{0}")]
@@ -146,7 +146,7 @@ pub enum Corruption {
         cg: CgIndex,
     },
     /// A sector of a container does not identify itself as that sector.
-    #[error("{container}: {what} (expected {expected}, found {found})")]
+    #[error("{container}: {}", wrong_field(what, *expected, *found))]
     SectorIdentity {
         /// The sector that was read.
         container: Container,
@@ -261,6 +261,14 @@ pub enum Corruption {
         /// A directory on the loop.
         ino: InodeNo,
     },
+}
+
+/// A field of a header that is not as it should be. Magic numbers are known by their hexadecimal digits.
+fn wrong_field(what: &str, expected: u64, found: u64) -> String {
+    match what {
+        "magic" => format!("bad magic ({found:#010x} instead of {expected:#010x})"),
+        _ => format!("wrong {what} ({found} instead of {expected})"),
+    }
 }
 
 impl Corruption {

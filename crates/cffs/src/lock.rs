@@ -12,8 +12,6 @@ use std::ops::{Deref, DerefMut};
 /// The order in which locks are taken: from the top to the foot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
-    /// What is appended to a file in several pieces.
-    Appends,
     /// How far epochs have come: held while one is written.
     Epochs,
     /// Changes hold it for reading, the start of an epoch for writing.

@@ -12,18 +12,18 @@ use std::sync::Mutex;
 
 use anyhow::Context;
 use cffs::error::Result;
-use cffs::files::{File, Files};
+use cffs::files::Files;
 use clap::Args;
 
-use crate::{image, output};
+use crate::output;
+use crate::tree::Tree;
 
-const COPY_BYTES: usize = 1 << 20;
 /// How many files of a list are known ahead, so that they are read in the order of the device.
 const BATCH_FILES: usize = 1024;
 /// A file that is longer is read when its turn comes, a piece at a time.
 const SMALL_BYTES: u64 = 256 << 10;
 
-/// Print files of an image, without mounting it
+/// Print files of a volume, without mounting it
 ///
 /// Files are printed one after the other, in the order in which they are named. With --files-from they are
 /// read in device order, a thousand ahead, which for a long list is many times as fast.
@@ -40,8 +40,9 @@ pub struct Cat {
     /// Names in --files-from end with a zero byte instead of a newline.
     #[arg(short = '0', long, requires = "files_from")]
     null: bool,
-    /// The image or the device, or the URL of a volume in an object store.
-    #[arg(value_name = "IMAGE|DEVICE|URL")]
+    /// The image or the device, or the URL of a volume in an object store. Of a mounted volume the mount is
+    /// read; a directory of it is the root then.
+    #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     image: PathBuf,
     /// The files, by their paths within the volume.
     #[arg(value_name = "PATH", required_unless_present = "files_from")]
@@ -52,20 +53,23 @@ impl Cat {
     /// Prints one file after the other.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let list = self.list()?;
-        let files = image::open_files(&self.image, image::read_only())?;
+        let tree = Tree::open(&self.image)?;
         let mut out = output::stdout();
         for path in &self.paths {
-            print(&files, path.as_bytes(), &mut out)?;
+            print(&tree, path.as_bytes(), &mut out)?;
         }
         let end = if self.null { 0 } else { b'\n' };
         let named: Vec<&[u8]> =
             list.split(|byte| *byte == end).filter(|path| !path.is_empty()).collect();
         for batch in named.chunks(BATCH_FILES) {
-            let mut read = read(&files, batch);
+            let mut read = match &tree {
+                Tree::Image(files) => read(files, batch),
+                Tree::Mount(_) => BTreeMap::new(),
+            };
             for (position, path) in batch.iter().enumerate() {
                 match read.remove(&position) {
                     Some(contents) => out.write_all(&contents.with_context(|| shown(path))?)?,
-                    None => print(&files, path, &mut out)?,
+                    None => print(&tree, path, &mut out)?,
                 }
             }
         }
@@ -105,21 +109,6 @@ fn read(files: &Files, paths: &[&[u8]]) -> BTreeMap<usize, Result<Vec<u8>>> {
     found.into_inner().unwrap_or_default()
 }
 
-fn print(files: &Files, path: &[u8], out: &mut impl Write) -> anyhow::Result<()> {
-    let file = files.open(path).with_context(|| shown(path))?;
-    copy(&file, out).with_context(|| shown(path))
-}
-
-fn copy(file: &File, out: &mut impl Write) -> anyhow::Result<()> {
-    let mut buf = vec![0; COPY_BYTES];
-    let mut at = 0;
-    loop {
-        match file.read_at(at, &mut buf)? {
-            0 => return Ok(()),
-            read => {
-                out.write_all(&buf[..read])?;
-                at += read as u64;
-            }
-        }
-    }
+fn print(tree: &Tree, path: &[u8], out: &mut impl Write) -> anyhow::Result<()> {
+    tree.copy(path, out).with_context(|| shown(path))
 }

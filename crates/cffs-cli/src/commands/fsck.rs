@@ -1,6 +1,6 @@
 //! `cffs fsck`, `fsck.cffs`: checks a volume and repairs it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -15,47 +15,51 @@ use cffs::format::superblock::State;
 use cffs::fsck::{self, CheckOptions, Phase, Progress, Repair, Report};
 use cffs::host::SystemHost;
 use cffs::vfs::{mark, read_superblock};
-use cffs_serve::describe::{self, CheckLoss, CheckProblem, CheckReport};
-use cffs_serve::fuse::control::{self, Request, Stage};
+use cffs_serve::describe::{self, CheckReport};
+use cffs_serve::fuse::control::{self, AskError, Request, Stage};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
 
-use crate::output::{self, counted, say};
-use crate::{image, progress, size};
+use crate::names::{self, OnMount};
+use crate::{image, output, progress};
+
+mod report;
+
+use report::Printed;
 
 /// How often a server is asked how its check stands.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The exit code where problems are left, as fsck(8) has it.
 const PROBLEMS_LEFT: u8 = 4;
-/// Losses that are listed for people; the others are only counted.
-const LOSSES_SHOWN_MAX: usize = 1000;
 
 /// Check a volume and repair it
 ///
-/// Without -p or -y nothing is changed. Exits with 0 if there is no problem, 1 if all were repaired, 4 if
-/// some were not, 8 if the check could not be made, 16 for wrong usage. Each kind of problem has a code,
-/// explained in docs/FSCK.md.
+/// Without -p or -y nothing is changed. Without -f, -n and -y a volume that was left clean is passed over.
+/// One that is mounted is checked by its server, if nothing is to be changed. Exits with 0 if there is no
+/// problem, 1 if all were repaired, 4 if some were not, 8 if the check could not be made, 16 for wrong usage.
+/// Each kind of problem has a code, explained in docs/FSCK.md.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  cffs fsck -n tree.cffs       look, change nothing
+  cffs fsck tree.cffs          pass over a volume that was left clean, otherwise look
+  cffs fsck -n tree.cffs       check all of it, change nothing
   cffs fsck -p tree.cffs       repair what a crash leaves behind; pass over a clean volume
-  cffs fsck -f -y tree.cffs    check in any case, repair everything
+  cffs fsck -y tree.cffs       check all of it, repair everything
   cffs fsck --online mnt       check a volume that is mounted and in use
   cffs fsck --salvage -n DEV   the last resort: list what a search of the whole device finds")]
 pub struct Fsck {
-    /// The image or the device, or the URL of a volume in an object store; with --online, a directory of
-    /// a mounted volume.
+    /// The image or the device, or the URL of a volume in an object store; of a mounted volume also a
+    /// directory of it.
     #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     target: PathBuf,
-    /// Change nothing.
+    /// Check the whole volume and change nothing.
     #[arg(short, group = "repair")]
     no: bool,
     /// Repair what a crash leaves behind; if there is other damage, change nothing.
     #[arg(short, visible_short_alias = 'a', group = "repair")]
     preen: bool,
-    /// Repair everything.
+    /// Check the whole volume and repair everything.
     #[arg(short, group = "repair")]
     yes: bool,
     /// Check the whole volume, even if it was left clean, or the busy log lists what a crash interrupted.
@@ -64,8 +68,8 @@ pub struct Fsck {
     /// Read the contents of small files, too, and check their checksums.
     #[arg(long)]
     contents: bool,
-    /// Check a mounted volume, given by one of its directories, and change nothing. Calls that make changes
-    /// durable wait until the check has finished.
+    /// Check a mounted volume and change nothing; fail if it is not mounted. Calls that make changes durable
+    /// wait until the check has finished.
     #[arg(long, conflicts_with_all = ["repair", "salvage"])]
     online: bool,
     /// Search the whole device for directories that nothing refers to; finds deleted ones, too.
@@ -109,18 +113,29 @@ impl Fsck {
     /// Checks, and prints what was found.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let name = || self.target.display().to_string();
-        let (report, code) = if self.online {
-            let report = self.check_online().with_context(name)?;
-            let code = if report.problem_count > 0 { PROBLEMS_LEFT } else { 0 };
-            (report, code)
-        } else {
-            let report = self.check()?;
-            (CheckReport::new(&report), report.exit_code())
+        let mounted = names::mounted(&self.target)?;
+        if mounted.is_none() && self.online {
+            return Err(AskError::NotMounted).with_context(name);
+        }
+        let found = match mounted {
+            Some(mounted) => self.check_mounted(&mounted).with_context(name)?,
+            None => None,
+        };
+        let online = found.is_some();
+        let (report, code) = match found {
+            Some(report) => {
+                let code = if report.problem_count > 0 { PROBLEMS_LEFT } else { 0 };
+                (report, code)
+            }
+            None => {
+                let report = self.check()?;
+                (CheckReport::new(&report), report.exit_code())
+            }
         };
         if self.json {
             output::json(&json!(report))?;
         } else {
-            self.print(&report)?;
+            Printed { name: &name(), online, report: &report }.print()?;
         }
         Ok(ExitCode::from(code))
     }
@@ -141,7 +156,9 @@ impl Fsck {
         };
         let options = CheckOptions {
             repair,
-            force: self.force || self.salvage || repair == Repair::No,
+            // As e2fsck does. Who says what may be repaired has a reason to look.
+            pass_over_clean: !(self.no || self.yes || self.contents || self.without_log),
+            force: self.force || self.salvage,
             contents: self.contents,
             salvage: self.salvage,
             without_log: self.without_log,
@@ -171,7 +188,7 @@ impl Fsck {
             Err(Error::Corruption(_) | Error::Unsupported(_)) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let is_passed_over = options.repair == Repair::Preen
+        let is_passed_over = options.pass_over_clean
             && !options.force
             && superblock.state == State::Clean
             && superblock.damage.is_none()
@@ -186,12 +203,32 @@ impl Fsck {
         Ok(())
     }
 
+    /// Checks a mounted volume by its server where nothing is to be changed. `None` for one that is mounted
+    /// read-only, whose image can be read beside the mount.
+    fn check_mounted(&self, mounted: &OnMount) -> anyhow::Result<Option<CheckReport>> {
+        let changes = self.preen || self.yes || self.take_over;
+        let is_for_server = !changes && !self.salvage && !self.without_log;
+        if !is_for_server || self.log_device.is_some() {
+            let directory = mounted.mounted.directory.display();
+            bail!(
+                "it is mounted on {directory}; unmount it first (cffs umount {directory}), or check it \
+                 without changes: cffs fsck --online {directory}"
+            );
+        }
+        match self.check_online(&mounted.path) {
+            Err(error) if matches!(error.downcast_ref(), Some(AskError::ReadOnly)) => {
+                if self.online || self.target.is_dir() { Err(error) } else { Ok(None) }
+            }
+            checked => checked.map(Some),
+        }
+    }
+
     /// Has the server of a mounted volume check it, and waits for the report.
-    fn check_online(&self) -> anyhow::Result<CheckReport> {
-        control::request(&self.target, Request::StartCheck { contents: self.contents })?;
+    fn check_online(&self, path: &Path) -> anyhow::Result<CheckReport> {
+        control::request(path, Request::StartCheck { contents: self.contents })?;
         let bars = Bars::new(self.is_quiet());
         loop {
-            let status = control::check_status(&self.target)
+            let status = control::check_status(path)
                 .context("the volume was unmounted before the check was complete")?;
             if status.stage == Stage::Running {
                 bars.show(&status.pass, &status.unit, status.done, status.total);
@@ -209,130 +246,6 @@ impl Fsck {
 
     fn is_quiet(&self) -> bool {
         self.json && !self.progress && self.progress_to.is_none()
-    }
-
-    fn print(&self, report: &CheckReport) -> anyhow::Result<()> {
-        let name = self.target.display();
-        if let Some(damage) = &report.damage_seen {
-            say!("{name}: {damage}: everything is checked")?;
-        }
-        for CheckProblem { code, place, message, fixed, .. } in &report.problems {
-            let outcome = if *fixed { " (repaired)" } else { "" };
-            say!("{name}: {code} {place}: {message}{outcome}")?;
-        }
-        self.print_rest(report)?;
-        if report.skipped {
-            return say!("{name}: clean, not checked");
-        }
-        if let Some(fast) = &report.fast {
-            say!(
-                "{name}: recovered from the busy log: {}, {}; {}, {} read",
-                counted(fast.directories, "directory"),
-                counted(fast.groups, "cylinder group"),
-                counted(report.read_requests, "request"),
-                size::show(report.read_bytes)
-            )?;
-            return Ok(());
-        }
-        if let Some(why) = &report.full_because {
-            say!("{name}: everything was checked: {why}")?;
-        }
-        let used = report.used_fragments * u64::from(report.fragment_bytes);
-        let all =
-            (report.used_fragments + report.free_fragments) * u64::from(report.fragment_bytes);
-        say!(
-            "{name}: {}, {}, {} of {} in use; {}, {} read",
-            counted(report.inodes, "inode"),
-            counted(report.directories, "directory"),
-            size::show(used),
-            size::show(all),
-            counted(report.read_requests, "request"),
-            size::show(report.read_bytes)
-        )?;
-        if report.unreadable_sectors > 0 {
-            say!(
-                "{name}: {} of the device cannot be read; copy what you need to another device",
-                counted(report.unreadable_sectors, "sector")
-            )?;
-        }
-        self.print_losses(report)?;
-        let left = report.problems.iter().filter(|problem| !problem.fixed).count();
-        let is_hopeless = report.problems.iter().any(|p| !p.fixed && !p.repairable);
-        let all = counted(report.problem_count, "problem");
-        let them = if left == 1 { "it" } else { "them" };
-        match (report.problem_count, left) {
-            (0, _) if report.unreadable_sectors > 0 => {
-                say!("{name}: no other problem was found")?;
-            }
-            (0, _) if report.consistent || self.online => say!("{name}: clean")?,
-            (0, _) => say!("{name}: was not left clean; cffs fsck -p {name} completes it")?,
-            (_, 0) => say!("{name}: {all}, repaired")?,
-            _ if self.online => {
-                say!("{name}: {all}; unmount it, and cffs fsck -y repairs {them}")?;
-            }
-            _ if is_hopeless => {
-                say!(
-                    "{name}: {all}, {left} not repaired, and no repair helps; {}",
-                    self.way_out(report)
-                )?;
-            }
-            _ => say!("{name}: {all}, {left} not repaired; cffs fsck -y {name} repairs {them}")?,
-        }
-        Ok(())
-    }
-
-    /// Prints how many problems are not listed: those too many, and those that a crash explains.
-    fn print_rest(&self, report: &CheckReport) -> anyhow::Result<()> {
-        let name = self.target.display();
-        let shown = report.problems.len() as u64;
-        if report.problem_count > shown {
-            say!("{name}: and {} more, in the log", report.problem_count - shown)?;
-        }
-        for (code, count) in &report.recovered {
-            let why = match (self.online, report.crashed) {
-                (true, _) => "explained by files in use",
-                (false, true) => "recovered after a crash",
-                (false, false) => "follows from the above",
-            };
-            say!("{name}: {why}: {code} ({count})")?;
-        }
-        Ok(())
-    }
-
-    /// What to do where a repair does not help.
-    fn way_out(&self, report: &CheckReport) -> String {
-        let name = self.target.display();
-        match report.problems.iter().any(|problem| problem.code == "CF0103") {
-            true => format!(
-                "copy it again in full; if there is no more of it, truncate(1) or a larger device \
-                 brings it to that size, and cffs fsck -y {name} then saves what is left"
-            ),
-            false => String::from(
-                "mount it read-only, or run cffs export, to copy what can be read, and make it anew",
-            ),
-        }
-    }
-
-    /// Lists what the damage has cost, and counts it.
-    fn print_losses(&self, report: &CheckReport) -> anyhow::Result<()> {
-        let name = self.target.display();
-        for CheckLoss { what, path, inode } in report.losses.iter().take(LOSSES_SHOWN_MAX) {
-            let path = output::printable(path.as_bytes());
-            let which = match path.as_str() {
-                "" => format!("inode {inode}, of which no name is known"),
-                path if path.ends_with('/') => format!("inode {inode}, a file in {path}"),
-                path => format!("{path} (inode {inode})"),
-            };
-            say!("{name}: {what}: {which}")?;
-        }
-        let counts: Vec<String> = (report.loss_counts.iter())
-            .map(|(what, count)| format!("{} {what}", counted(*count, "file")))
-            .collect();
-        if !counts.is_empty() {
-            let when = if report.changed { "" } else { "with a repair: " };
-            say!("{name}: {when}{}", counts.join(", "))?;
-        }
-        Ok(())
     }
 }
 

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use cffs::device::file::{Access, FileDevice, OpenError};
+use cffs::device::file::Access;
 use cffs::vfs::types::OpenOptions;
 use cffs_serve::fuse::control::{self, Question, Request};
 use clap::Args;
 use serde_json::json;
 
 use crate::output::{self, say};
-use crate::{image, mounts, size};
+use crate::{image, names, size};
 
 /// Make a volume larger
 ///
@@ -71,25 +71,27 @@ impl Grow {
             output::json(&json!({ "from_bytes": grown.from, "size_bytes": grown.to }))?;
         } else if !self.quiet {
             let (name, to) = (self.target.display(), size::show(grown.to));
-            match grown.to - grown.from {
-                0 => say!("{name}: has {to} already, all that it can have")?,
+            match grown.to.saturating_sub(grown.from) {
+                0 => say!("{name}: already {}", self.limit(&to))?,
                 gained => say!("{name}: {to}, {} more", size::show(gained))?,
             }
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn grow(&self) -> anyhow::Result<Grown> {
-        if self.target.is_dir() {
-            return self.grow_mounted(&self.target);
+    /// What keeps it from growing.
+    fn limit(&self, size: &str) -> String {
+        match self.size {
+            None => format!("fills its image or device ({size})"),
+            Some(_) => format!("has {size}"),
         }
-        let device = match FileDevice::open(&self.target, Access::ReadWrite) {
-            Err(OpenError::InUse { .. }) => match mounts::of_source(&self.target) {
-                Some(mounted) => return self.grow_mounted(&mounted.directory),
-                None => image::open_device(&self.target, Access::ReadWrite)?,
-            },
-            opened => opened?,
-        };
+    }
+
+    fn grow(&self) -> anyhow::Result<Grown> {
+        if let Some(mounted) = names::mounted(&self.target)? {
+            return self.grow_mounted(&mounted.path);
+        }
+        let device = image::open_device(&self.target, Access::ReadWrite)?;
         let volume = image::open_volume(&self.target, device, OpenOptions::default())?;
         let superblock = volume.superblock();
         let from = superblock.blocks * u64::from(superblock.block_bytes);
@@ -104,8 +106,12 @@ impl Grow {
     fn grow_mounted(&self, directory: &Path) -> anyhow::Result<Grown> {
         let from = size_of(directory)?;
         let wanted = self.wanted(from)?;
-        control::request(directory, Request::Grow(wanted))
-            .context("the server's log says what stood in the way")?;
+        // The server adds an increase to the size at that moment: others may have asked for one, too.
+        let request = match self.size {
+            Some(NewSize::By(bytes)) => Request::GrowBy(bytes),
+            _ => Request::Grow(wanted),
+        };
+        control::request(directory, request)?;
         Ok(Grown { from, to: size_of(directory)? })
     }
 

@@ -5,17 +5,17 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use cffs::device::file::Access;
 use cffs::format::Superblock;
 use cffs::format::superblock::SUPERBLOCK_BYTES;
 use cffs_serve::describe;
-use cffs_serve::fuse::control::{self, Question};
+use cffs_serve::fuse::control::{self, AskError, Question};
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::inspect::reader::Reader;
-use crate::{image, mounts, output, udev};
+use crate::{image, names, output, udev};
 
 /// Show what a volume is: sizes, features, state, and which server has it mounted
 #[derive(Debug, Args)]
@@ -62,14 +62,15 @@ impl Info {
     }
 
     fn answer(&self) -> anyhow::Result<Value> {
-        if self.path.is_dir() {
-            return Ok(control::ask(&self.path, Question::Info)?);
+        if let Some(mounted) = names::mounted(&self.path)? {
+            match control::ask(&mounted.path, Question::Info) {
+                // A server that keeps others out, or has died, leaves what its image says.
+                Err(_) if !self.path.is_dir() => {}
+                answer => return Ok(answer?),
+            }
         }
-        // A server that keeps others out, or has died, leaves what its image says.
-        if let Some(mounted) = mounts::of_source(&self.path)
-            && let Ok(answer) = control::ask(&mounted.directory, Question::Info)
-        {
-            return Ok(answer);
+        if self.path.is_dir() {
+            bail!(AskError::NotMounted);
         }
         if let Ok(answer) = control::ask_server_of(&self.path, Question::Info) {
             return Ok(answer);

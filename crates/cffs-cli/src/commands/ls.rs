@@ -8,15 +8,15 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use cffs::clock::Timestamp;
-use cffs::files::{Files, WalkEntry};
 use cffs::format::inode::FileType;
 use cffs::vfs::types::Attr;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::{image, output};
+use crate::output;
+use crate::tree::{Tree, join};
 
-/// List names in an image, without mounting it
+/// List names in a volume, without mounting it
 ///
 /// Names are listed in the order of their creation, which is their order on the device.
 #[derive(Debug, Args)]
@@ -25,8 +25,9 @@ Examples:
   cffs ls -l tree.cffs /src
   cffs ls -R tree.cffs | wc -l")]
 pub struct Ls {
-    /// The image or the device, or the URL of a volume in an object store.
-    #[arg(value_name = "IMAGE|DEVICE|URL")]
+    /// The image or the device, or the URL of a volume in an object store. Of a mounted volume the mount is
+    /// read; a directory of it is the root then.
+    #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     image: PathBuf,
     /// Paths within the volume.
     #[arg(value_name = "PATH", default_value = "/")]
@@ -51,45 +52,41 @@ pub struct Ls {
 impl Ls {
     /// Lists each path.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let files = image::open_files(&self.image, image::read_only())?;
+        let tree = Tree::open(&self.image)?;
         let mut out = output::stdout();
         for path in &self.paths {
-            self.list(&files, path.as_bytes(), &mut out)
+            self.list(&tree, path.as_bytes(), &mut out)
                 .with_context(|| path.display().to_string())?;
         }
         out.flush()?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn list(&self, files: &Files, path: &[u8], out: &mut impl Write) -> anyhow::Result<()> {
-        let attr = files.stat_itself(path)?;
+    fn list(&self, tree: &Tree, path: &[u8], out: &mut impl Write) -> anyhow::Result<()> {
+        let attr = tree.stat_itself(path)?;
         if attr.file_type != FileType::Directory || self.directory {
-            return self.line(files, path, path, &attr, out);
+            return self.line(tree, path, path, &attr, out);
         }
         if self.recursive {
-            for entry in files.walk(path)? {
-                let WalkEntry { path, attr, .. } = entry?;
-                self.line(files, &path, &path, &attr, out)?;
-            }
-            return Ok(());
+            return tree.walk(path, &mut |path, attr| self.line(tree, path, path, attr, out));
         }
-        for item in files.read_dir(path)? {
-            let full = [path, b"/", &item.name].concat();
-            self.line(files, &full, &item.name, &item.attr, out)?;
+        for item in tree.read_dir(path)? {
+            let full = join(path, &item.name);
+            self.line(tree, &full, &item.name, &item.attr, out)?;
         }
         Ok(())
     }
 
     fn line(
         &self,
-        files: &Files,
+        tree: &Tree,
         path: &[u8],
         shown: &[u8],
         attr: &Attr,
         out: &mut impl Write,
     ) -> anyhow::Result<()> {
         let target = match attr.file_type {
-            FileType::Symlink if self.long || self.json => Some(files.read_link(path)?),
+            FileType::Symlink if self.long || self.json => Some(tree.read_link(path)?),
             _ => None,
         };
         if self.json {

@@ -1,6 +1,6 @@
 //! `cffs mount`, `mount.cffs` and the like: mounts a volume and serves it.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use cffs::device::BlockDevice;
 use cffs::device::file::{Access, FileDevice, OpenError};
 use cffs::vfs::Volume;
@@ -51,8 +51,9 @@ Options for -o, comma-separated:
   sync                   every change is durable before its call returns
   [no]discard            discard what was freed, so that an image gives its space back
                          (nodiscard; cffs trim does it once)
-  cache=SIZE             memory for cached data (256M)
-  dirty=SIZE             memory for changes, beyond which they are written at once (64M)
+  cache=SIZE             memory for cached data (256M; 1M or more)
+  dirty=SIZE             memory for changes, beyond which they are written at once (64M; 64k or
+                         more)
   commit=SECONDS         how long changes stay in memory otherwise (5)
   regroup=idle|SECONDS|never
                          when the volume has not been used for so long (idle: 60), move scattered
@@ -63,14 +64,15 @@ Options for -o, comma-separated:
   errors=continue|remount-ro
                          at damage, only the call that met it fails, or all changes are refused
                          from then on (the volume's own setting, otherwise continue)
-  stable=on|off|none     whether an fsync goes through the stable log, if the volume has one
-                         (cffs mkfs --log); off writes in phases, with two flushes or more; none
-                         does so even if the log's device is missing, if nothing is in the log (on)
+  stable=on|off|none     on (the default): an fsync goes through the stable log, if the volume has
+                         one (cffs mkfs --log)
+                         off: it writes in phases, with two flushes or more
+                         none: as off, and the log's device may be missing if the log is empty
   log-device=DEVICE      the device or file that has the log (a file beside the image, with .log
                          added to its name, or the block device with the log's UUID)
   [no]allow_other        whether other users have access (for root's mounts yes, otherwise no)
   [no]suid, [no]dev, [no]exec, [no]symfollow
-                         as for mount(8); nosymfollow is for root
+                         as for mount(8); suid, dev and nosymfollow are for root
   takeover               open the volume even if it is marked as in use by another host, or by a
                          process without a lock: only if that is certainly gone
   remount                change ro, rw, suid, dev, exec and symfollow of an existing mount (root);
@@ -310,7 +312,7 @@ impl Mount {
                 nfs = Some(self.bind_nfs(volume, address, &fuse_options)?);
             }
             let server = Server::mount(Arc::clone(volume), &self.directory, &fuse_options)
-                .with_context(|| no_mount(&self.directory))?;
+                .map_err(|error| no_mount(&self.directory, &error))?;
             Ok(Mounted { fuse_options, server, nfs: Ok(nfs) })
         })();
         if mounted.is_err() {
@@ -507,16 +509,17 @@ fn switch_rings_on(options: &MountOptions) {
     }
 }
 
-fn no_mount(directory: &Path) -> String {
+/// Why the kernel or fusermount3 has not mounted, with a hint only where that is known to help.
+fn no_mount(directory: &Path, error: &io::Error) -> anyhow::Error {
+    let is_root = rustix::process::geteuid().is_root();
     let hint = if !Path::new("/dev/fuse").exists() {
         "; there is no /dev/fuse: load the kernel's module with `modprobe fuse`"
-    } else if !rustix::process::geteuid().is_root() {
-        "; for other users than root this takes fusermount3 (package fuse3), and allow_other takes \
-         user_allow_other in /etc/fuse.conf"
+    } else if !is_root && error.kind() == io::ErrorKind::NotFound {
+        "; ordinary users mount by fusermount3: install the package fuse3"
     } else {
         ""
     };
-    format!("mounting on {}{hint}", directory.display())
+    anyhow!("cannot mount on {}: {error}{hint}", directory.display())
 }
 
 /// At the first signal that asks for it, the mount goes out of the tree and the server ends when

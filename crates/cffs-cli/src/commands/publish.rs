@@ -28,7 +28,7 @@ use super::mkfs::STORE_SECTOR_BYTES;
 use super::snapshot::place;
 use crate::mirror::{Directory, Done, Image, Mirror, Source};
 use crate::output::{self, counted, note, say};
-use crate::{image, progress, size};
+use crate::{image, names, progress, size};
 
 /// Of a program that was interrupted, by the convention of shells.
 const EXIT_CODE: i32 = 130;
@@ -99,6 +99,11 @@ impl Publish {
     }
 
     fn source(&self) -> anyhow::Result<From> {
+        // Of a mounted volume, its mount.
+        let mounted = names::mounted(&self.source)?.filter(|_| !self.source.is_dir());
+        if let Some(mounted) = mounted {
+            return Ok(From::Directory(Directory(mounted.path)));
+        }
         if !Location::is_url(&self.source.to_string_lossy()) {
             let path = self.source.canonicalize();
             let path = path.with_context(|| self.source.display().to_string())?;

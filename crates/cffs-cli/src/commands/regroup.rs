@@ -11,18 +11,18 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use cffs::device::file::{Access, FileDevice, OpenError};
+use cffs::device::file::{Access, FileDevice};
 use cffs::files::Files;
 use cffs::units::InodeNo;
 use cffs::vfs::types::OpenOptions;
 use cffs::vfs::{RegroupOptions, Scattered};
-use cffs_serve::fuse::control::{self, RegroupRequest, RegroupStatus, Request, Stage};
+use cffs_serve::fuse::control::{self, AskError, RegroupRequest, RegroupStatus, Request, Stage};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
 
 use crate::output::{self, counted, note, say};
-use crate::{image, mounts, progress, size};
+use crate::{image, names, progress, size};
 
 #[cfg(test)]
 mod tests;
@@ -48,10 +48,11 @@ Examples:
   cffs regroup tree.cffs                  an image that is not mounted
   cffs regroup --trace opened.txt mnt     the files of a list, in its order, such as those of a boot")]
 pub struct Regroup {
-    /// A directory of a mounted volume, an image, or a device.
-    #[arg(value_name = "DIR|IMAGE|DEVICE")]
+    /// An image, a device, or a directory of a mounted volume. A mounted volume can be given by each of its
+    /// names.
+    #[arg(value_name = "IMAGE|DEVICE|DIR")]
     target: PathBuf,
-    /// The directory in the image; all of it if none is given.
+    /// The directory in the volume, or below DIR; all of it if none is given.
     #[arg(value_name = "PATH")]
     path: Option<PathBuf>,
     /// Bring the files of this list together, in its order: a path on each line, as programs opened
@@ -89,24 +90,17 @@ impl Regroup {
     }
 
     fn regroup(&self) -> anyhow::Result<RegroupStatus> {
+        if let Some(mounted) = names::mounted(&self.target)? {
+            return self.on_server(&mounted.join(self.path.as_deref()));
+        }
         if self.target.is_dir() {
-            if self.path.is_some() {
-                bail!("PATH is for images; give the directory itself");
-            }
-            return self.on_server(&self.target);
+            bail!(AskError::NotMounted);
+        }
+        if self.stop {
+            bail!("the volume is not mounted: there is nothing to stop");
         }
         let access = if self.dry_run { Access::ReadOnly } else { Access::ReadWrite };
-        let device = match FileDevice::open(&self.target, access) {
-            Err(OpenError::InUse { .. }) => match mounts::of_source(&self.target) {
-                Some(mounted) if self.path.is_none() => return self.on_server(&mounted.directory),
-                _ => image::open_device(&self.target, access)?,
-            },
-            opened => opened?,
-        };
-        if self.stop {
-            bail!("not mounted: there is nothing to stop");
-        }
-        self.on_image(device)
+        self.on_image(image::open_device(&self.target, access)?)
     }
 
     fn on_image(&self, device: FileDevice) -> anyhow::Result<RegroupStatus> {

@@ -7,6 +7,7 @@ use anyhow::Context;
 use cffs_serve::fuse::control;
 use clap::Args;
 
+use crate::names;
 use crate::output::say;
 
 /// Replace the program that serves a mounted volume, without unmounting
@@ -21,8 +22,8 @@ use crate::output::say;
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  make install && cffs restart /srv/tree")]
 pub struct Restart {
-    /// The directory, or any file on the volume.
-    #[arg(value_name = "DIR", required = true)]
+    /// The volume, by its image, its device, or any file on it.
+    #[arg(value_name = "IMAGE|DEVICE|DIR", required = true)]
     paths: Vec<PathBuf>,
 }
 
@@ -30,7 +31,7 @@ impl Restart {
     /// Returns when the new program serves.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         for path in &self.paths {
-            control::restart(path).with_context(|| path.display().to_string())?;
+            control::restart(&names::to_ask(path)?).with_context(|| path.display().to_string())?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use cffs_serve::fuse::control::{self, AskError, Pace, Request, ScrubStatus, Stage};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
 
+use crate::names::{self, OnMount};
 use crate::output::{self, counted, say};
 use crate::{image, progress, size};
 
@@ -63,9 +64,18 @@ impl Scrub {
 
     fn scrub(&self) -> anyhow::Result<ScrubStatus> {
         let request = if self.stop { Request::StopScrub } else { Request::StartScrub(self.rate) };
+        if let Some(OnMount { path, .. }) = names::mounted(&self.target)? {
+            match control::request(&path, request.clone()) {
+                // The image of a read-only mount can be read beside it.
+                Err(AskError::ReadOnly) if !self.target.is_dir() && !self.stop => {
+                    return self.scrub_image();
+                }
+                started => started?,
+            }
+            return self.follow(|| control::scrub_status(&path));
+        }
         if self.target.is_dir() {
-            control::request(&self.target, request)?;
-            return self.follow(|| control::scrub_status(&self.target));
+            bail!(AskError::NotMounted);
         }
         match control::request_of_server(&self.target, request) {
             Err(AskError::NotMounted) => self.scrub_image(),

@@ -31,7 +31,7 @@ use crate::ending::{self, Waiting};
 use crate::mount_options::MountOptions;
 use crate::output::{self, note};
 use crate::web::WebOptions;
-use crate::{image, privileges, service_manager, udev};
+use crate::{image, names, privileges, service_manager, udev};
 
 /// Serve a volume to NFS clients, or a page about it, without a mount
 ///
@@ -99,8 +99,8 @@ pub struct Serve {
     #[arg(long, value_name = "PATH",
           conflicts_with_all = ["nfs", "web", "export", "foreground", "stop"])]
     pub export_remove: Vec<String>,
-    /// The image or the device; a block device also by LABEL= or UUID=. To see and change exports, also a
-    /// directory on which it is mounted.
+    /// The image or the device; a block device also by LABEL= or UUID=. To see and change exports of a mount
+    /// also its directory.
     #[arg(value_name = "IMAGE|DEVICE")]
     pub source: PathBuf,
 }
@@ -183,14 +183,18 @@ impl Serve {
     }
 
     /// Removes exports, adds others, and prints what there is then if that is asked for.
-    fn change_exports(&self) -> anyhow::Result<ExitCode> {
-        let place = || self.source.display().to_string();
+    fn change_exports(mut self) -> anyhow::Result<ExitCode> {
+        let named = self.source.display().to_string();
+        let place = || named.clone();
+        let mounted = names::mounted(&self.source)?;
+        let is_mounted = mounted.is_some();
+        self.source = mounted.map_or(self.source, |mounted| mounted.path);
         let remove = self.export_remove.iter();
         let remove = remove.map(|path| (path, Request::RemoveExport(path.clone())));
         let add = self.export_add.iter();
         let add = add.map(|export| (&export.path, Request::AddExport(export.to_string())));
         for (path, request) in remove.chain(add) {
-            let asked = match self.source.is_dir() {
+            let asked = match is_mounted {
                 true => control::request(&self.source, request),
                 false => control::request_of_server(&self.source, request),
             };

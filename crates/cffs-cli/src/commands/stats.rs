@@ -3,15 +3,17 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use cffs_serve::fuse::control::{self, Question};
 use clap::Args;
 use serde_json::Value;
 
+use crate::names;
 use crate::output::{self, say};
 
+mod columns;
 mod prices;
 mod prometheus;
 
@@ -65,14 +67,15 @@ nobody syncs, the records cannot be sent, and the log says why.
 Examples:
   cffs stats mnt
   cffs stats tree.cffs            of an image that is served without a mount
-  cffs stats --watch mnt          what happens each second
+  cffs stats --watch mnt          what happens each second, a line for each
   cffs stats --json mnt | jq .
 For Prometheus, from cron, where its node exporter collects text files:
   cd /var/lib/prometheus/node-exporter && cffs stats --prometheus /srv/tree > tree.new
   mv tree.new tree.prom")]
 pub struct Stats {
-    /// The directory, or any file on the volume; the image that cffs serve has.
-    #[arg(value_name = "DIR|IMAGE")]
+    /// A mounted volume, by its image, its device, its URL, or any file on it; or an image that cffs serve
+    /// serves.
+    #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     path: PathBuf,
     /// Print JSON; with --watch, one object per line.
     #[arg(long)]
@@ -83,7 +86,8 @@ pub struct Stats {
     /// What the requests to an object store cost, instead of what Amazon S3 asks for.
     #[arg(long, value_name = "FILE", conflicts_with = "prometheus")]
     prices: Option<PathBuf>,
-    /// Repeat every so many seconds (1), and show by how much each counter rose.
+    /// Print a line at this interval (1): calls, requests and bytes per second, the share of cache hits,
+    /// and the changes in memory. With --json, by how much each counter rose.
     #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
           default_missing_value = "1", value_parser = clap::value_parser!(u64).range(1..))]
     watch: Option<u64>,
@@ -109,25 +113,29 @@ impl Stats {
             }
             return Ok(ExitCode::SUCCESS);
         };
-        loop {
+        let mut taken = Instant::now();
+        for row in 0_u64.. {
             std::thread::sleep(Duration::from_secs(seconds));
             let next = self.ask(Question::Stats)?;
+            let now = Instant::now();
             let mut rise = rise(&last, &next);
             prices.add_to(&mut rise);
             if self.json {
-                let mut out = output::stdout();
-                writeln!(out, "{rise}")?;
-                out.flush()?;
+                say!("{rise}")?;
             } else {
-                output::key_values(&rise)?;
-                say!("")?;
+                if row % columns::HEADER_EVERY == 0 {
+                    say!("{}", columns::header(&next))?;
+                }
+                say!("{}", columns::row(&rise, &next, now - taken))?;
             }
-            last = next;
+            (last, taken) = (next, now);
         }
+        Ok(ExitCode::SUCCESS)
     }
 
     fn ask(&self, question: Question) -> anyhow::Result<Value> {
-        control::ask(&self.path, question).with_context(|| self.path.display().to_string())
+        let asked = names::to_ask(&self.path)?;
+        control::ask(&asked, question).with_context(|| self.path.display().to_string())
     }
 }
 

@@ -7,6 +7,8 @@ use anyhow::Context;
 use cffs_serve::fuse::control;
 use clap::Args;
 
+use crate::names;
+
 /// Make everything on a mounted or served volume durable
 ///
 /// On a mount of type fuseblk, as root's are, sync(1) and syncfs(2) do the same (Linux 6.18); they do not
@@ -15,8 +17,9 @@ use clap::Args;
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  cffs sync mnt && echo 'survives a power failure from here'")]
 pub struct Sync {
-    /// The directory, or any file on the volume; or the image that cffs serve serves.
-    #[arg(value_name = "DIR|IMAGE", required = true)]
+    /// A mounted volume, by its image, its device, its URL, or any file on it; or an image that cffs serve
+    /// serves.
+    #[arg(value_name = "IMAGE|DEVICE|URL|DIR", required = true)]
     paths: Vec<PathBuf>,
 }
 
@@ -24,7 +27,7 @@ impl Sync {
     /// Returns when all is durable.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         for path in &self.paths {
-            control::sync(path).with_context(|| path.display().to_string())?;
+            control::sync(&names::to_ask(path)?).with_context(|| path.display().to_string())?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use cffs::device::file::{Access, FileDevice, OpenError};
+use cffs::device::file::Access;
 use cffs::vfs::types::OpenOptions;
 use cffs_object::{Location, LogDevice};
 use cffs_serve::fuse::control;
@@ -13,7 +13,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::output::{self, say};
-use crate::{image, mounts, size};
+use crate::{image, names, size};
 
 /// Give the space that is free back to the device
 ///
@@ -59,19 +59,13 @@ impl Trim {
     }
 
     fn trim(&self) -> anyhow::Result<u64> {
+        if let Some(mounted) = names::mounted(&self.target)? {
+            return Ok(control::trim(&mounted.path, self.minimum)?);
+        }
         if let Some(location) = image::location(&self.target)? {
             return self.trim_in_store(&location);
         }
-        if self.target.is_dir() {
-            return Ok(control::trim(&self.target, self.minimum)?);
-        }
-        let device = match FileDevice::open(&self.target, Access::ReadWrite) {
-            Err(OpenError::InUse { .. }) => match mounts::of_source(&self.target) {
-                Some(mounted) => return Ok(control::trim(&mounted.directory, self.minimum)?),
-                None => image::open_device(&self.target, Access::ReadWrite)?,
-            },
-            opened => opened?,
-        };
+        let device = image::open_device(&self.target, Access::ReadWrite)?;
         let volume = image::open_volume(&self.target, device, OpenOptions::default())?;
         let trimmed = volume.trim(0..u64::MAX, self.minimum);
         volume.close()?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use cffs::clock::{Clock, SystemClock};
 use cffs::device::PairedDevice;
-use cffs::device::file::{Access, FileDevice, OpenError};
+use cffs::device::file::Access;
 use cffs::format::superblock::{ErrorsPolicy, Reserve};
 use cffs::host::SystemHost;
 use cffs::vfs::types::{OpenOptions, StableLog};
@@ -18,8 +18,9 @@ use cffs_serve::fuse::control::{self, Question, Request};
 use clap::{ArgGroup, Args, ValueEnum};
 use serde_json::Value;
 
+use crate::names::{self, OnMount};
 use crate::size::Portion;
-use crate::{image, mounts, output, signatures, size};
+use crate::{image, output, signatures, size};
 
 /// Change the label, the UUID, the error policy, the reserve and the log of a volume
 ///
@@ -81,7 +82,7 @@ pub struct Tune {
 /// The error policies by name.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Errors {
-    /// What the program does by itself: it continues.
+    /// The built-in default, which is to continue.
     Default,
     /// The call that met the damage fails, and all else goes on.
     Continue,
@@ -123,16 +124,10 @@ impl Tune {
         if self.log.is_some() || self.log_device.is_some() {
             return self.set_log();
         }
-        if self.target.is_dir() {
-            return self.tune_mounted(&self.target);
+        if let Some(mounted) = names::mounted(&self.target)? {
+            return self.tune_mounted(&mounted.path);
         }
-        let device = match FileDevice::open(&self.target, Access::ReadWrite) {
-            Err(OpenError::InUse { .. }) => match mounts::of_source(&self.target) {
-                Some(mounted) => return self.tune_mounted(&mounted.directory),
-                None => image::open_device(&self.target, Access::ReadWrite)?,
-            },
-            opened => opened?,
-        };
+        let device = image::open_device(&self.target, Access::ReadWrite)?;
         let volume = image::open_volume(&self.target, device, OpenOptions::default())?;
         let changes = self.changes(&describe::superblock(&volume.superblock()));
         let tuned = changes.and_then(|changes| Ok(volume.tune(&changes)?));
@@ -143,9 +138,11 @@ impl Tune {
     }
 
     fn set_log(&self) -> anyhow::Result<Value> {
-        if self.target.is_dir() {
+        if let Some(OnMount { mounted, .. }) = names::mounted(&self.target)? {
+            let (source, directory) = (mounted.source.display(), mounted.directory.display());
             bail!(
-                "a mounted volume keeps its log; unmount it first, and name the image or the device"
+                "a mounted volume keeps its log; unmount it first: cffs umount {directory}, then name \
+                 {source}"
             );
         }
         let device = Arc::new(image::open_device(&self.target, Access::ReadWrite)?);
@@ -173,8 +170,7 @@ impl Tune {
     fn tune_mounted(&self, directory: &Path) -> anyhow::Result<Value> {
         let ask = || control::ask(directory, Question::Info);
         let changes = self.changes(&ask()?["superblock"])?;
-        control::request(directory, Request::Tune(changes))
-            .context("the server's log says what stood in the way")?;
+        control::request(directory, Request::Tune(changes))?;
         Ok(ask()?["superblock"].take())
     }
 

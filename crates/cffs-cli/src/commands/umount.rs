@@ -206,15 +206,15 @@ fn busy(directory: &Path, users: &[mounts::User]) -> anyhow::Error {
         users.iter().take(NAMED_MAX).map(|user| format!("{} (process {})", user.program, user.pid));
     let mut named: Vec<String> = named.collect();
     match users.len() {
-        0 => named.push("somebody whom you may not see".to_owned()),
+        0 => named.push("a process that you may not see".to_owned()),
         count if count > NAMED_MAX => named.push(format!("{} more", count - NAMED_MAX)),
         _ => {}
     }
     let directory = directory.display();
     let named = named.join(", ");
     anyhow!(
-        "{directory} is busy: {named} has files open or a working directory there; cffs umount -l does \
-         not mind"
+        "{directory} is busy: {named} has files open or a working directory there; use cffs umount -l \
+         to detach it anyway"
     )
 }
 

@@ -49,7 +49,7 @@ impl MountOptions {
             time => format!("{name}={}", time.as_secs()),
         };
         let errors = match open.errors {
-            ErrorsPolicy::Default => "what the volume says of errors",
+            ErrorsPolicy::Default => "errors=default",
             ErrorsPolicy::Continue => "errors=continue",
             ErrorsPolicy::RemountReadOnly => "errors=remount-ro",
         };
@@ -60,7 +60,7 @@ impl MountOptions {
         };
         let log_device = match &self.log_device {
             Some(path) => format!("log-device={}", absolute(path)),
-            None => String::from("the device that is found"),
+            None => String::from("log-device=auto"),
         };
         let cache_dir = match &self.cache_dir {
             Some((path, bytes)) => format!("cache-dir={}={}", absolute(path), size::exact(*bytes)),
@@ -77,7 +77,7 @@ impl MountOptions {
         };
         let log = match &self.log {
             Some(path) => format!("log={}", absolute(path)),
-            None => String::from("the system's log"),
+            None => String::from("log=system"),
         };
         let all = [
             ("sync", switch(open.sync, "sync", "async")),
@@ -89,12 +89,12 @@ impl MountOptions {
             ("stall", seconds("stall", self.stall)),
             (
                 "soft",
-                self.soft.map_or_else(|| String::from("no soft"), |time| seconds("soft", time)),
+                self.soft.map_or_else(|| String::from("soft=never"), |time| seconds("soft", time)),
             ),
             (
                 "follow",
                 self.follow
-                    .map_or_else(|| String::from("no follow"), |time| seconds("follow", time)),
+                    .map_or_else(|| String::from("follow=never"), |time| seconds("follow", time)),
             ),
             ("cache-dir", cache_dir),
             ("staging", staging),

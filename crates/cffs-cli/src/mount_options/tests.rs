@@ -57,9 +57,31 @@ fn a_block_device_is_for_root_and_can_be_declined() {
     assert!(parsed("fuseblk=auto").expect("known").block_device);
     assert!(!parsed("fuseblk=no").expect("known").block_device);
     let mut options = MountOptions::for_user(false);
-    options.apply(&[String::from("fuseblk=auto,nosymfollow")], false).expect("known");
+    options.apply(&[String::from("fuseblk=auto")], false).expect("known");
     assert!(!options.block_device);
-    assert_eq!(options.flags.symlink_follow, Some(false));
+}
+
+/// `suid,dev` of an ordinary user was dropped without a word: fusermount3 grants neither.
+#[test]
+fn options_for_root_are_refused_for_others() {
+    for name in ["suid", "dev", "nosymfollow"] {
+        parsed(name).expect("root may");
+        let mut options = MountOptions::for_user(false);
+        let refused = options.apply(&[name.to_owned()], true).expect_err(name).to_string();
+        assert!(refused.contains(&format!("'{name}' is for root")), "{refused}");
+    }
+    let mut options = MountOptions::for_user(false);
+    options.apply(&[String::from("nosuid,nodev,symfollow")], false).expect("as it is anyhow");
+}
+
+/// `cache=1`, one byte, was accepted.
+#[test]
+fn memory_has_a_minimum() {
+    for (list, min) in [("cache=1", "1 MiB"), ("cache=512k", "1 MiB"), ("dirty=16", "64 KiB")] {
+        let refused = parsed(list).expect_err(list).to_string();
+        assert!(refused.contains(&format!("{min} or more")), "{refused}");
+    }
+    assert_eq!(parsed("cache=1M").expect("enough").open.cache_bytes, 1 << 20);
 }
 
 #[test]

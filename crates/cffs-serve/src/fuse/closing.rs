@@ -123,18 +123,17 @@ impl Closing {
 pub(crate) fn failure(volume: &Volume, error: &Error) -> String {
     let why = volume.latched().unwrap_or_else(|| error.to_string());
     let lost = match volume.lost() {
-        Some(since) => format!(
-            "what was changed in the {} before and was not made durable by fsync is lost",
-            in_words(since)
-        ),
+        Some(since) => {
+            format!("changes of the last {} that no fsync covered are lost", in_words(since))
+        }
         None => String::from("no change is lost"),
     };
-    format!("writing to the device failed ({why}); {lost}; see to the device, then: cffs fsck -p")
+    format!("writing to the device failed ({why}); {lost}; fix the device, then run cffs fsck -p")
 }
 
 fn in_words(time: Duration) -> String {
     match time.as_secs() {
-        seconds @ ..120 => format!("{} seconds", seconds + 1),
-        seconds => format!("{} minutes", seconds.div_ceil(60)),
+        seconds @ ..120 => format!("{} s", seconds + 1),
+        seconds => format!("{} min", seconds.div_ceil(60)),
     }
 }

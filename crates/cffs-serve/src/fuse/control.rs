@@ -21,19 +21,22 @@
 //! | `system.cffs.trace.causes`, `.all` | read: starts a recording ([`recording`](super::recording)) |
 //! | `system.cffs.trace.next`, `.stop` | read: fetches what was recorded, ends the recording |
 //! | `system.cffs.export` | read: what is exported by NFS, to which clients; set to `add PATH[:OPTIONS]` or `remove PATH` |
-//! | `system.cffs.grow` | set to a size in bytes, or to `device` |
+//! | `system.cffs.grow` | set to a size in bytes, to `+` and an increase, or to `device` |
 //! | `system.cffs.tune` | set to what is to change |
+//! | `system.cffs.refusals` | read: why requests were refused, of which the kernel passes on a number alone |
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cffs::error::{Error, Result};
 use cffs::units::InodeNo;
-use cffs::vfs::{SetVolume, Volume};
+use cffs::vfs::Volume;
 use fuse_ring::protocol::Opcode;
-use rustix::fs::{Mode, OFlags, XattrFlags, lgetxattr, open, setxattr};
+use rustix::fs::{
+    Mode, OFlags, StatVfs, StatVfsMountFlags, XattrFlags, lgetxattr, open, setxattr, statvfs,
+};
 use rustix::io::Errno;
 use rustix::ioctl;
 use serde::{Deserialize, Serialize};
@@ -41,15 +44,20 @@ use serde::{Deserialize, Serialize};
 use super::farewell::Farewells;
 pub use super::identity::Identity;
 use super::ioctl::FstrimRange;
+use super::refusals::{self, Refusals};
 use super::reporting::{Piece, Reports};
 use super::restart::Restarter;
-use super::tuning;
 use crate::describe;
 use crate::layout::LayoutReport;
 use crate::served::Served;
 pub use crate::served::{CheckStatus, Pace, RegroupRequest, RegroupStatus, ScrubStatus, Stage};
 use crate::shared::Exports;
 use crate::socket::{self, Message, Reply};
+
+mod request;
+
+pub use request::Request;
+use request::{EXPORT_NAME, FSCK_NAME, REGROUP_NAME, SCRUB_NAME};
 
 /// The longest value of an attribute, which is the kernel's.
 pub(super) const VALUE_BYTES_MAX: usize = 64 << 10;
@@ -75,6 +83,8 @@ pub enum Question {
     Sync,
     /// Whether the server's program is replaced, which begins with this: [`Restart`].
     Restart,
+    /// Why the last requests that failed did.
+    Refusals,
 }
 
 /// Whether a server's program is being replaced.
@@ -91,43 +101,8 @@ pub struct Durability {
     pub failure: Option<String>,
 }
 
-/// What the server can be asked to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
-    /// Verify all checksums, at so many bytes per second, 0 for no limit. Does nothing while a
-    /// scrub is under way.
-    StartScrub(u64),
-    /// End the scrub that is under way.
-    StopScrub,
-    /// Check the volume, with the contents of small files if that is wanted. Does nothing while a
-    /// check is under way.
-    StartCheck {
-        /// Whether contents are read, too.
-        contents: bool,
-    },
-    /// Move scattered files together. An error while that is done already.
-    Regroup(RegroupRequest),
-    /// End the regrouping that is under way.
-    StopRegroup,
-    /// Make the volume so many bytes long, or as long as its device.
-    Grow(Option<u64>),
-    /// Change properties of the volume.
-    Tune(SetVolume),
-    /// Export a directory to NFS clients: `PATH[:OPTIONS]`.
-    AddExport(String),
-    /// End the export of this path.
-    RemoveExport(String),
-}
-
-const SCRUB_NAME: &str = "system.cffs.scrub";
-const FSCK_NAME: &str = "system.cffs.fsck";
-const REGROUP_NAME: &str = "system.cffs.regroup";
-const EXPORT_NAME: &str = "system.cffs.export";
-const GROW_NAME: &str = "system.cffs.grow";
-const TUNE_NAME: &str = "system.cffs.tune";
-
 impl Question {
-    const ALL: [Question; 9] = [
+    const ALL: [Question; 10] = [
         Question::Info,
         Question::Stats,
         Question::Explain,
@@ -137,6 +112,7 @@ impl Question {
         Question::Exports,
         Question::Sync,
         Question::Restart,
+        Question::Refusals,
     ];
 
     fn name(self) -> &'static str {
@@ -150,74 +126,8 @@ impl Question {
             Question::Exports => EXPORT_NAME,
             Question::Sync => "system.cffs.sync",
             Question::Restart => "system.cffs.restart",
+            Question::Refusals => "system.cffs.refusals",
         }
-    }
-}
-
-impl Request {
-    fn to_attribute(&self) -> (&'static str, String) {
-        match self {
-            Request::StartScrub(bytes_per_sec) => (SCRUB_NAME, format!("start {bytes_per_sec}")),
-            Request::StopScrub => (SCRUB_NAME, String::from("stop")),
-            Request::StartCheck { contents: false } => (FSCK_NAME, String::from("start")),
-            Request::StartCheck { contents: true } => (FSCK_NAME, String::from("start contents")),
-            Request::Regroup(request) => (REGROUP_NAME, request.to_text()),
-            Request::StopRegroup => (REGROUP_NAME, String::from("stop")),
-            Request::Grow(None) => (GROW_NAME, String::from("device")),
-            Request::Grow(Some(bytes)) => (GROW_NAME, bytes.to_string()),
-            Request::Tune(changes) => (TUNE_NAME, tuning::to_text(changes)),
-            Request::AddExport(export) => (EXPORT_NAME, format!("add {export}")),
-            Request::RemoveExport(path) => (EXPORT_NAME, format!("remove {path}")),
-        }
-    }
-
-    /// The request that setting this attribute to this value makes: an error if the name is one of
-    /// a request and the value makes no sense.
-    pub(crate) fn from_attribute(name: &[u8], value: &[u8]) -> Option<Result<Request>> {
-        let value = std::str::from_utf8(value).unwrap_or_default();
-        if name == FSCK_NAME.as_bytes() {
-            let request = match value {
-                "start" => Some(Request::StartCheck { contents: false }),
-                "start contents" => Some(Request::StartCheck { contents: true }),
-                _ => None,
-            };
-            return Some(request.ok_or(Error::Invalid("neither 'start' nor 'start contents'")));
-        }
-        if name == REGROUP_NAME.as_bytes() {
-            let request = match value {
-                "stop" => Some(Request::StopRegroup),
-                text => RegroupRequest::from_text(text).map(Request::Regroup),
-            };
-            return Some(request.ok_or(Error::Invalid("neither 'move', 'count' nor 'stop'")));
-        }
-        if name == GROW_NAME.as_bytes() {
-            let request = match value {
-                "device" => Some(Request::Grow(None)),
-                bytes => bytes.parse().ok().map(|bytes| Request::Grow(Some(bytes))),
-            };
-            return Some(request.ok_or(Error::Invalid("neither 'device' nor a number of bytes")));
-        }
-        if name == EXPORT_NAME.as_bytes() {
-            let request = match value.split_once(' ') {
-                Some(("add", export)) => Some(Request::AddExport(export.to_owned())),
-                Some(("remove", path)) => Some(Request::RemoveExport(path.to_owned())),
-                _ => None,
-            };
-            return Some(request.ok_or(Error::Invalid("neither 'add EXPORT' nor 'remove PATH'")));
-        }
-        if name == TUNE_NAME.as_bytes() {
-            let request = tuning::from_text(value).map(Request::Tune);
-            return Some(request.ok_or(Error::Invalid("no changes of a volume")));
-        }
-        if name != SCRUB_NAME.as_bytes() {
-            return None;
-        }
-        let rate = || value.strip_prefix("start ").and_then(|rate| rate.parse().ok());
-        let request = match value {
-            "stop" => Some(Request::StopScrub),
-            _ => rate().map(Request::StartScrub),
-        };
-        Some(request.ok_or(Error::Invalid("neither 'start RATE' nor 'stop'")))
     }
 }
 
@@ -243,6 +153,9 @@ pub(crate) struct Control {
     farewells: Arc<Farewells>,
     restarter: Arc<OnceLock<Restarter>>,
     reports: Reports,
+    /// One volume grows once at a time, so that increases add up.
+    growing: Mutex<()>,
+    refusals: Refusals,
 }
 
 impl Control {
@@ -252,7 +165,8 @@ impl Control {
         farewells: Arc<Farewells>,
         restarter: Arc<OnceLock<Restarter>>,
     ) -> Control {
-        Control { served, farewells, restarter, reports: Reports::default() }
+        let (reports, growing, refusals) = Default::default();
+        Control { served, farewells, restarter, reports, growing, refusals }
     }
 
     /// That of a volume that is not mounted.
@@ -295,6 +209,10 @@ impl Control {
                 self.served.exports().map_or(serde_json::Value::Null, |exports| exports.describe())
             }
             Question::Sync => serde_json::json!(Durability { failure: self.served.sync().err() }),
+            Question::Refusals => {
+                check_owner(uid)?;
+                self.refusals.describe()
+            }
             Question::Restart => {
                 check_owner(uid)?;
                 serde_json::json!(Restart { refused: self.begin_restart(volume).err() })
@@ -331,8 +249,9 @@ impl Control {
         Ok(self.farewells.connect(number)?)
     }
 
-    /// Does what the user `uid` asks. Everybody may have a volume synced, as by sync(2); what keeps
-    /// the device busy, or others waiting, is for root and the user who mounted it.
+    /// Does what the user `uid` asks, and keeps the reason if that fails. Every user may have a volume
+    /// synced, as by sync(2); what keeps the device busy, or others waiting, is for root and the user who
+    /// mounted it.
     pub fn carry_out(
         &self,
         volume: &Arc<Volume>,
@@ -341,13 +260,28 @@ impl Control {
         uid: u32,
     ) -> Result<()> {
         check_owner(uid)?;
+        let (name, value) = request.to_attribute();
+        let done = self.try_carry_out(volume, ino, request);
+        done.inspect_err(|error| self.refusals.add(name, &value, error))
+    }
+
+    fn try_carry_out(&self, volume: &Arc<Volume>, ino: InodeNo, request: Request) -> Result<()> {
         match request {
             Request::StartScrub(bytes_per_sec) => self.served.start_scrub(bytes_per_sec),
             Request::StopScrub => self.served.stop_scrub(),
             Request::StartCheck { contents } => self.served.start_check(contents),
             Request::Regroup(request) => self.served.start_regroup(ino, request)?,
             Request::StopRegroup => self.served.stop_regroup(),
-            Request::Grow(size_bytes) => drop(logged("growing", volume.grow(size_bytes))?),
+            Request::Grow(size_bytes) => {
+                let _turn = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+                logged("growing", volume.grow(size_bytes))?;
+            }
+            Request::GrowBy(bytes) => {
+                let _turn = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+                let superblock = volume.superblock();
+                let now = superblock.blocks * u64::from(superblock.block_bytes);
+                logged("growing", volume.grow(Some(now.saturating_add(bytes))))?;
+            }
             Request::Tune(changes) => drop(logged("tuning", volume.tune(&changes))?),
             Request::AddExport(export) => {
                 self.change_exports(|exports| exports.add(&export))?;
@@ -534,7 +468,18 @@ pub fn identity(path: &Path) -> Result<Identity, AskError> {
 /// Has the server do something.
 pub fn request(path: &Path, request: Request) -> Result<(), AskError> {
     let (name, value) = request.to_attribute();
-    setxattr(path, name, value.as_bytes(), XattrFlags::empty()).map_err(AskError::from_errno)
+    let asked = setxattr(path, name, value.as_bytes(), XattrFlags::empty());
+    asked.map_err(|errno| {
+        let is_read_only = |stat: StatVfs| stat.f_flag.contains(StatVfsMountFlags::RDONLY);
+        if errno == Errno::ROFS && statvfs(path).is_ok_and(is_read_only) {
+            // The kernel has not asked the server.
+            return AskError::ReadOnly;
+        }
+        // Of the server's answer, the kernel passes on the number alone.
+        let why = ask(path, Question::Refusals).ok();
+        let why = why.and_then(|said| refusals::reason(&said, name, &value));
+        why.map_or_else(|| AskError::from_errno(errno), AskError::Refused)
+    })
 }
 
 /// How the scrub of the volume to which `path` belongs stands.
@@ -564,12 +509,15 @@ pub fn check_status(path: &Path) -> Result<CheckStatus, AskError> {
 /// Why a question got no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// The path is not on a mounted C-FFS volume.
-    #[error("not on a mounted C-FFS volume, nor an image that is being served")]
+    /// The path is no name of a volume that a server has open.
+    #[error("not a C-FFS volume that is mounted or served")]
     NotMounted,
     /// The kernel lets nothing be asked of a server on a read-only mount.
-    #[error("mounted read-only; use its image, which can be read beside the mount")]
+    #[error("the volume is mounted read-only; remount it read-write first")]
     ReadOnly,
+    /// The server does not do this now.
+    #[error("{0}")]
+    Refused(String),
     /// The device failed, and what was changed is not on it.
     #[error("{0}")]
     NotDurable(String),

@@ -49,6 +49,7 @@ mod interest;
 mod ioctl;
 mod loop_device;
 pub mod recording;
+mod refusals;
 mod reporting;
 pub(crate) mod requests;
 pub mod restart;
@@ -246,7 +247,7 @@ impl Parts {
         failure: Option<String>,
     ) -> Server {
         let transport = describe_transport(session.transport());
-        tracing::info!(transport, mount_type, granted = ?session.granted(), "mounted");
+        tracing::info!(transport, mount_type, "mounted");
         self.caches.fill(session.notifier(), session.unmounter());
         // All are new here, so none can be taken already.
         let _ = self.restarter.set(Restarter {

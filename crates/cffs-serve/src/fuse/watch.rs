@@ -1,4 +1,4 @@
-//! A watchdog: logs what makes no progress for long, and what waits for it.
+//! A watchdog: logs what makes no progress for long, and what it waits for.
 //!
 //! ```text
 //!   requests of the kernel ──┐
@@ -67,8 +67,10 @@ struct Seen {
     device_calls: u64,
     /// Since when both are as they are.
     since: u64,
-    /// When to log next, and how long it was silent before; if something does not move.
+    /// When to log next, and how long it was silent before; if something makes no progress.
     next: Option<(u64, u64)>,
+    /// Since when something makes none.
+    stuck: u64,
     /// Whether the callers of an unmount know what it waits for.
     has_said: bool,
 }
@@ -164,17 +166,22 @@ impl Watch {
             ));
         }
         if !is_stuck {
-            let moves = seen.next.take().map(|_| String::from("progress again"));
-            return (moves, word);
+            let resumed = seen.next.take();
+            let resumed =
+                resumed.map(|_| format!("progress resumed after {}", self.age(seen.stuck)));
+            return (resumed, word);
         }
         let pause = match seen.next {
             Some((next, _)) if now < next => return (None, word),
             Some((_, pause)) => pause * 2,
-            None => self.limit,
+            None => {
+                seen.stuck = now.saturating_sub(self.limit);
+                self.limit
+            }
         };
         seen.next = Some((now + pause, pause));
         let waiting = self.describe(&requests, &device, &seen, closing);
-        let line = format!("no progress for {}: {waiting}", self.seconds(self.limit));
+        let line = format!("no progress for {}: {waiting}", self.age(seen.stuck));
         (Some(line), word.or(closing.map(|_| waiting)))
     }
 

@@ -233,7 +233,9 @@ impl Server {
             }
         });
         pool.end();
-        tracing::info!(calls = ?self.service.calls(), "NFS server ended");
+        let calls = self.service.calls().into_iter();
+        let calls: Vec<String> = calls.map(|(name, count)| format!("{name} {count}")).collect();
+        tracing::info!(calls = calls.join(", "), "NFS server ended");
         if self.service.panicked() {
             return Err(ServeError::Panicked);
         }

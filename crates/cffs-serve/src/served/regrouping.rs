@@ -113,7 +113,9 @@ impl Regrouping {
         {
             let mut status = self.lock();
             if status.stage == Stage::Running {
-                return Err(Error::Invalid("a regrouping is under way"));
+                return Err(Error::Invalid(
+                    "a regrouping is under way; cffs regroup --stop ends it",
+                ));
             }
             *status = RegroupStatus { stage: Stage::Running, ..RegroupStatus::default() };
         }

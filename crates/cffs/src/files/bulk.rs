@@ -56,7 +56,6 @@ impl Files {
             buffer.clear();
             let read = file.read_pieces(&mut |piece| buffer.extend_from_slice(piece));
             visit(position, read.map(|()| &buffer[..]));
-            true
         });
     }
 
@@ -113,14 +112,13 @@ impl Batch {
         self.members.iter().map(|member| (member.position, member.size))
     }
 
-    /// Calls `visit` to read the files, each with its position, once what it lacks was brought into memory.
-    /// `threads` threads call it, each with what `start` has made for it, until it returns false to one of
-    /// them.
+    /// Has `visit` read the files, each with its position, once what it lacks was brought into memory. It is
+    /// called by `threads` threads, each with what `start` has made for it.
     pub fn read<S>(
         &self,
         threads: NonZeroUsize,
         start: impl Fn() -> S + Sync,
-        visit: impl Fn(&mut S, usize, &File) -> bool + Sync,
+        visit: impl Fn(&mut S, usize, &File) + Sync,
     ) {
         // The threads take the files by turns, so that together they go over the device once. What the next
         // ones lack is read in one sweep, for which all of them wait.
@@ -139,9 +137,7 @@ impl Batch {
         let read = || {
             let mut own = start();
             while let Some(member) = take() {
-                if !visit(&mut own, member.position, &member.file) {
-                    turns.lock().next = self.members.len();
-                }
+                visit(&mut own, member.position, &member.file);
             }
         };
         thread::scope(|scope| {

@@ -34,7 +34,6 @@ const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
 /// directory becomes the file `target`, or a file in it if that is a directory.
 ///
 /// What is copied is in memory when it returns: [`Files::close`] makes it durable, or says that it is lost.
-/// An observer can end the copy early; then the summary has what was copied until then.
 ///
 /// # Errors
 ///
@@ -204,8 +203,7 @@ impl Import<'_> {
         let Some(node) = self.make_or_link(path, metadata, dir, name, kind)? else {
             return Ok(None);
         };
-        let bytes =
-            if file_type.is_file() { contents(self.job, found, metadata, &node)? } else { 0 };
+        let bytes = if file_type.is_file() { contents(found, metadata, &node)? } else { 0 };
         let size = file_type.is_file().then_some(metadata.len());
         self.attributes(found, metadata, &node, size)?;
         let count = if file_type.is_file() { Count::Files } else { Count::Special };
@@ -317,12 +315,7 @@ fn make_anew(dir: &Node, name: &[u8], new: &NewFile<'_>) -> Result<Node, Error> 
 }
 
 /// Copies what is not a hole and returns how much that was.
-fn contents(
-    job: &Job<'_>,
-    found: &Entry,
-    metadata: &Metadata,
-    node: &Node,
-) -> Result<u64, CopyCause> {
+fn contents(found: &Entry, metadata: &Metadata, node: &Node) -> Result<u64, CopyCause> {
     if metadata.len() == 0 {
         return Ok(0);
     }
@@ -332,7 +325,6 @@ fn contents(
     for range in host::data_ranges(source, metadata)? {
         let mut at = range.start;
         while at < range.end {
-            job.check_cancelled()?;
             let wanted = buf.len().min((range.end - at) as usize);
             let read = source.read_at(&mut buf[..wanted], at)?;
             if read == 0 {

@@ -96,6 +96,8 @@ pub struct CheckOptions {
     /// Checks the whole of the volume, however it was left. Without it, `Preen` passes over one that
     /// was left clean, and looks only at what is busy on one that was in use.
     pub force: bool,
+    /// Passes over a volume that was left clean, unless `force` is set, whatever may be repaired.
+    pub pass_over_clean: bool,
     /// Reads the contents of small files and checks their checksums.
     pub contents: bool,
     /// Searches the whole device for directories that nothing leads to, deleted ones among them.
@@ -116,6 +118,7 @@ impl Default for CheckOptions {
         CheckOptions {
             repair: Repair::No,
             force: false,
+            pass_over_clean: false,
             contents: false,
             salvage: false,
             settled: false,
@@ -266,7 +269,7 @@ fn check_logged(
     let options = &CheckOptions { contents: options.contents || is_doubted, ..options.clone() };
     if superblock.state == State::Clean
         && report.problems.is_empty()
-        && options.repair == Repair::Preen
+        && (options.repair == Repair::Preen || options.pass_over_clean)
         && !options.force
         && !is_doubted
     {
@@ -467,7 +470,7 @@ impl<'c> Checker<'c> {
             return false;
         }
         if self.is_fast() && !self.walk.contested.is_empty() {
-            self.doubt("fragments are claimed twice");
+            self.doubt("two files claim the same blocks");
             return true;
         }
         if !self.walk.contested.is_empty() || !self.walk.sharers.is_empty() {
@@ -497,12 +500,13 @@ impl<'c> Checker<'c> {
     /// Notes a problem, once in all rounds.
     fn problem(&mut self, code: Code, place: Place, message: impl Into<String>) {
         if self.reported.insert((code, place)) {
-            self.report.problems.push(Problem {
-                code,
-                place,
-                message: message.into(),
-                fixed: false,
-            });
+            let message = message.into();
+            // What was met as corruption names its place itself.
+            let message = match message.strip_prefix(&format!("{place}: ")) {
+                Some(rest) => rest.to_owned(),
+                None => message,
+            };
+            self.report.problems.push(Problem { code, place, message, fixed: false });
         }
     }
 

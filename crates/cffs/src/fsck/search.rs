@@ -92,7 +92,7 @@ impl Checker<'_> {
         if !self.search.resurrected.insert(ino) {
             return;
         }
-        let message = format!("{} blocks of it were found", blocks.len());
+        let message = format!("found {} that no directory entry leads to", in_blocks(blocks.len()));
         self.problem(Code::LostDirectory, Place::Inode(ino), message);
         let extents = self.claim_found(blocks, 0);
         self.walk.fixes.push(Fix::Resurrect { ino, generation, extents });
@@ -124,7 +124,8 @@ impl Checker<'_> {
             count += 1;
         }
         if count > 0 {
-            let message = format!("{count} blocks of it were found that it does not lead to");
+            let message =
+                format!("found {} of it that its inode does not point to", in_blocks(count));
             self.problem(Code::LostBlocks, Place::Inode(ino), message);
             let generation = (generation != file.generation).then_some(generation);
             let mend = Mend { size_min: Some(end), generation, ..Mend::default() };
@@ -447,4 +448,9 @@ impl Checker<'_> {
         let len = (u64::from(run.len) * fragment) as usize;
         DiskPlace { offset: run.start.0 * fragment, len }
     }
+}
+
+/// A count of blocks, for messages.
+fn in_blocks(count: usize) -> String {
+    if count == 1 { String::from("1 block") } else { format!("{count} blocks") }
 }

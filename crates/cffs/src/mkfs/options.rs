@@ -244,12 +244,17 @@ pub(super) fn place_log(superblock: &mut Superblock, bytes: u64, cg: CgIndex) ->
     let head = start.0 - layout.cg_start(cg).0;
     // A group needs room for files, too; a small volume more than a log takes.
     let max = u64::from(layout.cg_len_blocks(cg)).saturating_sub(head) / 2;
-    let blocks = bytes.div_ceil(block_bytes);
+    let mut blocks = bytes.div_ceil(block_bytes);
+    if blocks <= u64::from(layout.cg_len_blocks(cg)) / 2 {
+        // Half a group, a round number, may be asked for: the head of the group takes its part of it.
+        blocks = blocks.min(max);
+    }
     if !(u64::from(LOG_BLOCKS_MIN)..=max).contains(&blocks) {
         return refuse(format!(
-            "a log of {bytes} bytes is not possible on this volume: it may have from {} to {} bytes",
-            u64::from(LOG_BLOCKS_MIN) * block_bytes,
-            max * block_bytes
+            "a log of {} is not possible on this volume: it may have from {} to {}",
+            in_kib(bytes),
+            in_kib(u64::from(LOG_BLOCKS_MIN) * block_bytes),
+            in_kib(max * block_bytes)
         ));
     }
     superblock.incompat |= Incompat::LOG;
@@ -280,10 +285,11 @@ pub(super) fn place_external_log(
     let max = (medium_bytes / block_bytes).min(LOG_BLOCKS_MAX.into());
     if !(u64::from(LOG_BLOCKS_MIN)..=max).contains(&wanted) {
         return refuse(format!(
-            "a log of {} bytes is not possible on a device of {medium_bytes}: it may have from {} to {}",
-            wanted * block_bytes,
-            u64::from(LOG_BLOCKS_MIN) * block_bytes,
-            max * block_bytes
+            "a log of {} is not possible on a device of {}: it may have from {} to {}",
+            in_kib(wanted * block_bytes),
+            in_kib(medium_bytes),
+            in_kib(u64::from(LOG_BLOCKS_MIN) * block_bytes),
+            in_kib(max * block_bytes)
         ));
     }
     superblock.incompat |= Incompat::LOG;
@@ -313,10 +319,22 @@ pub(crate) fn blocks_of(superblock: &Superblock, size_bytes: u64) -> Result<u64>
     };
     let whole_groups = all - all % cg_blocks;
     [all, whole_groups].into_iter().find(|blocks| fits(*blocks)).ok_or_else(|| {
+        let least = (1..=cg_blocks).find(|blocks| fits(*blocks)).unwrap_or(cg_blocks);
         Error::Unsupported(format!(
-            "{size_bytes} bytes leave no room for files with groups of {cg_blocks} blocks"
+            "{} is too small for a volume; the minimum is {}",
+            in_kib(size_bytes),
+            in_kib(least * u64::from(superblock.block_bytes))
         ))
     })
+}
+
+/// A size for messages.
+fn in_kib(bytes: u64) -> String {
+    match (bytes % (1 << 20), bytes % (1 << 10)) {
+        (0, _) if bytes > 0 => format!("{} MiB", bytes >> 20),
+        (_, 0) => format!("{} KiB", bytes >> 10),
+        _ => format!("{bytes} bytes"),
+    }
 }
 
 /// The longest contents for which the entry of a file with the shortest name fits a sector.

@@ -141,7 +141,6 @@ pub struct Volume {
     health: Health,
     damage: DamageRecord,
     calls: Calls,
-    appends: data::Appends,
 }
 
 /// Reads the superblock from the start of a device.
@@ -155,7 +154,7 @@ pub fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     let geometry = device.geometry();
     let len = (geometry.sector_bytes as usize).max(SUPERBLOCK_BYTES);
     if geometry.size_bytes < len as u64 {
-        let what = format!("{} bytes are no C-FFS volume: too few", geometry.size_bytes);
+        let what = format!("not a C-FFS volume (only {} bytes long)", geometry.size_bytes);
         return Err(Error::Unsupported(what));
     }
     let mut bytes = vec![0; len];
@@ -242,7 +241,6 @@ impl Volume {
             callers: fsync::Callers::new(done, tuning.writing.group_commit_wait_max),
             throttle,
             references: References::default(),
-            appends: data::Appends::default(),
             reserve: ReserveUsers::new(reserve),
             readahead: ReadAhead::new(&tuning),
             protects: AtomicBool::new(protects),

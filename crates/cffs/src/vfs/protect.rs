@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Volume;
-use super::data::Start;
 use crate::error::{Error, Result};
 use crate::format::inode::{FileType, InodeFlags};
 use crate::format::superblock::Incompat;
@@ -96,12 +95,9 @@ impl Volume {
     }
 
     /// Fails if contents may not be written there.
-    pub(super) fn check_write(&self, vnode: &Arc<Vnode>, start: Start) -> Result<()> {
+    pub(super) fn check_write(&self, vnode: &Arc<Vnode>, offset: u64) -> Result<()> {
         let protection = self.protection_of(vnode);
-        let is_behind = || match start {
-            Start::At(offset) => offset >= vnode.state.read().inode.size,
-            Start::End => true,
-        };
+        let is_behind = || offset >= vnode.state.read().inode.size;
         refuse_if(protection.immutable || protection.append_only && !is_behind())
     }
 

@@ -50,7 +50,7 @@ impl<'d> Reader<'d> {
     pub fn open(device: &'d dyn BlockDevice) -> anyhow::Result<Reader<'d>> {
         let size = device.geometry().size_bytes;
         if size < SUPERBLOCK_BYTES as u64 {
-            bail!("{size} bytes are no C-FFS volume: too few");
+            bail!("not a C-FFS volume (only {size} bytes long)");
         }
         let superblock = match read_superblock(device, 0) {
             Ok(superblock) => superblock,

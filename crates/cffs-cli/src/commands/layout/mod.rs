@@ -14,7 +14,7 @@ use clap::Args;
 use comfy_table::Row;
 
 use crate::output::{self, counted, say};
-use crate::{image, size};
+use crate::{image, names, size};
 
 mod picture;
 #[cfg(test)]
@@ -39,10 +39,11 @@ Examples:
   cffs layout tree.cffs /src --svg src.svg     a part of it, as a picture
   cffs layout --json mnt | jq .requests        how many requests a cold scan takes")]
 pub struct Layout {
-    /// A directory of a mounted volume, an image, or a device.
-    #[arg(value_name = "DIR|IMAGE|DEVICE")]
+    /// An image, a device, or a directory of a mounted volume. A mounted volume can be given by each of its
+    /// names.
+    #[arg(value_name = "IMAGE|DEVICE|DIR")]
     target: PathBuf,
-    /// The directory in the image; all of it if none is given.
+    /// The directory in the volume, or below DIR; all of it if none is given.
     #[arg(value_name = "PATH")]
     path: Option<PathBuf>,
     /// Write a picture to this file: each directory in a colour, where it lies on the device.
@@ -72,11 +73,11 @@ impl Layout {
     }
 
     fn look(&self) -> anyhow::Result<LayoutReport> {
+        if let Some(mounted) = names::mounted(&self.target)? {
+            return Ok(control::layout(&mounted.join(self.path.as_deref()))?);
+        }
         if self.target.is_dir() {
-            if self.path.is_some() {
-                bail!("PATH is for images; give the directory itself");
-            }
-            return Ok(control::layout(&self.target)?);
+            bail!(control::AskError::NotMounted);
         }
         let device = Arc::new(image::open_device(&self.target, Access::ReadOnly)?);
         let files =

@@ -19,6 +19,7 @@ use cffs_serve::fuse::{control, recording};
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::names;
 use crate::output::{self, note};
 
 /// How often a server is asked that had nothing more.
@@ -44,8 +45,9 @@ pub(super) struct RecordTrace {
     /// End after so many seconds.
     #[arg(long, value_name = "SECONDS", conflicts_with = "command")]
     seconds: Option<u64>,
-    /// A directory of the mounted volume; of one that cffs serve has, its image.
-    #[arg(value_name = "DIR|IMAGE")]
+    /// A mounted volume, by its image, its device, its URL, or any file on it; or an image that cffs serve
+    /// serves.
+    #[arg(value_name = "IMAGE|DEVICE|URL|DIR")]
     volume: PathBuf,
     /// Record while this command runs. When it has ended, everything is made durable, so that what it
     /// has changed is written while that is recorded.
@@ -90,7 +92,8 @@ impl Fetch {
 }
 
 impl RecordTrace {
-    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(mut self) -> anyhow::Result<ExitCode> {
+        self.volume = names::to_ask(&self.volume)?;
         // That it is served is known before anything is made.
         control::identity(&self.volume).with_context(|| self.volume.display().to_string())?;
         let mut out = match (&self.listen, &self.output) {

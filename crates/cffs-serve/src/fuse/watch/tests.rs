@@ -50,7 +50,7 @@ fn it_is_said_again_ever_more_seldom_and_once_when_it_is_over() {
     let said: Vec<u64> = (1..=500).filter(|_| watch.pass(None).0.is_some()).collect();
     assert_eq!(said, [30, 60, 120, 240, 480]);
     watch.answered();
-    assert_eq!(watch.pass(None).0.as_deref(), Some("progress again"));
+    assert_eq!(watch.pass(None).0.as_deref(), Some("progress resumed after 501 s"));
     assert_eq!(after(&watch, 100, None), None);
 }
 

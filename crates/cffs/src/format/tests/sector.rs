@@ -317,6 +317,13 @@ fn each_field_of_the_header_identifies_the_sector() {
     image[2047] ^= 1;
     let found = verify(&image, DIR, GENERATION, checksum());
     assert_eq!(found, Err(Corruption::SectorChecksum { container: DIR }));
+    // As people read it: magics in hexadecimal.
+    let message = |at: usize| {
+        let image = with_file(b"name", |i| i[at] ^= 1);
+        verify(&image, DIR, GENERATION, checksum()).unwrap_err().to_string()
+    };
+    assert!(message(0).contains(": bad magic (0x") && message(0).contains(" instead of 0x"));
+    assert!(message(16).contains(": wrong generation ("), "{}", message(16));
     let found = verify(&image[..39], DIR, GENERATION, checksum());
     assert!(matches!(found, Err(Corruption::SectorIdentity { what: "length", .. })));
 }

@@ -26,6 +26,10 @@ fn check_case(case: &Case) {
     assert_eq!(findings(&report), expected, "{name}: {:#?}", report.problems);
     assert_eq!(report.exit_code(), 4, "{name}");
     assert!(report.write_requests == 0, "{name}: a check writes nothing");
+    for problem in &report.problems {
+        let place = format!("{}: ", problem.place);
+        assert!(!problem.message.starts_with(&place), "{name}: it is named twice: {problem}");
+    }
 
     let is_derived = expected.iter().all(|(code, _)| code.severity() == Severity::Derived);
     if !is_derived {

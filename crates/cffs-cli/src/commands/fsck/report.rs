@@ -1,0 +1,268 @@
+//! The report of a check as people read it: what was found in one line, where it was found, what it costs,
+//! and what to do. Equal findings share a line, and neighbouring numbers a range.
+
+use std::collections::BTreeMap;
+
+use cffs_serve::describe::{CheckLoss, CheckProblem, CheckReport};
+
+use crate::output::{self, counted, say};
+use crate::size;
+
+#[cfg(test)]
+mod tests;
+
+/// Lines that are printed about problems, and about losses; the others are only counted.
+const LINES_MAX: usize = 1000;
+
+/// A report that is printed.
+pub(super) struct Printed<'a> {
+    /// The volume, as the caller named it.
+    pub name: &'a str,
+    /// Whether its server made it.
+    pub online: bool,
+    pub report: &'a CheckReport,
+}
+
+impl Printed<'_> {
+    /// Prints it.
+    pub fn print(&self) -> anyhow::Result<()> {
+        let (name, report) = (self.name, self.report);
+        if let Some(damage) = &report.damage_seen {
+            say!("{name}: {damage}: everything is checked")?;
+        }
+        if report.problem_count > 0 {
+            say!("{name}: {}", summary(report))?;
+        }
+        self.print_lines(&problems(&report.problems))?;
+        self.print_rest()?;
+        if report.skipped {
+            return say!("{name}: clean, not checked (-f checks it)");
+        }
+        if let Some(fast) = &report.fast {
+            return say!(
+                "{name}: recovered from the busy log: {}, {}; {}, {} read",
+                counted(fast.directories, "directory"),
+                counted(fast.groups, "cylinder group"),
+                counted(report.read_requests, "request"),
+                size::show(report.read_bytes)
+            );
+        }
+        if let Some(why) = &report.full_because {
+            say!("{name}: everything was checked: {why}")?;
+        }
+        self.print_counts()?;
+        self.print_lines(&losses(&report.losses))?;
+        let counts = loss_counts(report);
+        if !counts.is_empty() {
+            let when = if report.changed { "" } else { "with a repair: " };
+            say!("{name}: {when}{}", counts.join(", "))?;
+        }
+        self.print_verdict()
+    }
+
+    fn print_lines(&self, lines: &[String]) -> anyhow::Result<()> {
+        for line in lines.iter().take(LINES_MAX) {
+            say!("{}: {line}", self.name)?;
+        }
+        match lines.len().saturating_sub(LINES_MAX) {
+            0 => Ok(()),
+            more => say!("{}: and {more} more like these; --json lists all", self.name),
+        }
+    }
+
+    /// Prints how many problems are not listed: those too many, and those that a crash explains.
+    fn print_rest(&self) -> anyhow::Result<()> {
+        let (name, report) = (self.name, self.report);
+        let shown = report.problems.len() as u64;
+        if report.problem_count > shown {
+            say!("{name}: and {} more, in the log", report.problem_count - shown)?;
+        }
+        for (code, count) in &report.recovered {
+            let why = match (self.online, report.crashed) {
+                (true, _) => "explained by files in use",
+                (false, true) => "recovered after a crash",
+                (false, false) => "follows from the above",
+            };
+            say!("{name}: {why}: {code} ({count})")?;
+        }
+        Ok(())
+    }
+
+    /// Prints the volume's size and what the check read.
+    fn print_counts(&self) -> anyhow::Result<()> {
+        let (name, report) = (self.name, self.report);
+        let bytes = |fragments: u64| size::show(fragments * u64::from(report.fragment_bytes));
+        say!(
+            "{name}: {}, {}, {} of {} in use; {}, {} read",
+            counted(report.inodes, "inode"),
+            counted(report.directories, "directory"),
+            bytes(report.used_fragments),
+            bytes(report.used_fragments + report.free_fragments),
+            counted(report.read_requests, "request"),
+            size::show(report.read_bytes)
+        )?;
+        if report.unreadable_sectors > 0 {
+            say!(
+                "{name}: {} of the device cannot be read; copy what you need to another device",
+                counted(report.unreadable_sectors, "sector")
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Prints in what state the volume is, and what to do about it.
+    fn print_verdict(&self) -> anyhow::Result<()> {
+        let (name, report) = (self.name, self.report);
+        let left = report.problems.iter().filter(|problem| !problem.fixed).count();
+        let is_hopeless = report.problems.iter().any(|p| !p.fixed && !p.repairable);
+        let all = counted(report.problem_count, "problem");
+        let them = if left == 1 { "it" } else { "them" };
+        match (report.problem_count, left) {
+            (0, _) if report.unreadable_sectors > 0 => {
+                say!("{name}: no other problem was found")
+            }
+            (0, _) if report.consistent || self.online => say!("{name}: clean"),
+            (0, _) => say!("{name}: was not left clean; cffs fsck -p {name} completes it"),
+            (_, 0) => say!("{name}: {all}, repaired"),
+            _ if self.online => {
+                say!("{name}: {all}; unmount it, and cffs fsck -y repairs {them}")
+            }
+            _ if is_hopeless => {
+                say!("{name}: {all}, {left} not repaired, and no repair helps; {}", self.way_out())
+            }
+            _ => say!("{name}: {all}, {left} not repaired; cffs fsck -y {name} repairs {them}"),
+        }
+    }
+
+    /// The remedy where a repair does not help.
+    fn way_out(&self) -> String {
+        let name = self.name;
+        match self.report.problems.iter().any(|problem| problem.code == "CF0103") {
+            true => format!(
+                "copy it again in full; if there is no more of it, truncate(1) or a larger device \
+                 brings it to that size, and cffs fsck -y {name} then saves what is left"
+            ),
+            false => String::from(
+                "mount it read-only, or run cffs export, to copy what can be read, and make a new \
+                 volume",
+            ),
+        }
+    }
+}
+
+/// The problems by kind, and their price.
+fn summary(report: &CheckReport) -> String {
+    let mut kinds: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for CheckProblem { code, title, .. } in &report.problems {
+        *kinds.entry((code, title)).or_default() += 1;
+    }
+    let kinds = kinds.iter().map(|((code, title), count)| match title.is_empty() {
+        true => format!("{code} ({count})"),
+        false => format!("{code} {title} ({count})"),
+    });
+    let mut parts = vec![kinds.collect::<Vec<_>>().join(", ")];
+    let losses = loss_counts(report);
+    if !losses.is_empty() {
+        parts.push(losses.join(", "));
+    }
+    format!("{}: {}", counted(report.problem_count, "problem"), parts.join("; "))
+}
+
+fn loss_counts(report: &CheckReport) -> Vec<String> {
+    let counts = report.loss_counts.iter();
+    counts.map(|(what, count)| format!("{} {what}", counted(*count, "file"))).collect()
+}
+
+/// A line for all problems of one kind with one message, in the order in which the first of them was found.
+fn problems(problems: &[CheckProblem]) -> Vec<String> {
+    let key = |problem: &CheckProblem| {
+        (problem.code.clone(), problem.message.clone(), problem.fixed, split(&problem.place).0)
+    };
+    let lines = grouped(problems, key, |problem| split(&problem.place).1);
+    lines
+        .into_iter()
+        .map(|((code, message, fixed, place), numbers)| {
+            let outcome = if fixed { " (repaired)" } else { "" };
+            format!("{code} {}: {message}{outcome}", with_numbers(&place, &numbers))
+        })
+        .collect()
+}
+
+/// A line for each file that damage has cost something; one for all of a directory whose names are lost.
+fn losses(losses: &[CheckLoss]) -> Vec<String> {
+    let is_named = |loss: &CheckLoss| !loss.path.is_empty() && !loss.path.ends_with('/');
+    // Files with a name do not share a line.
+    let key = |loss: &CheckLoss| (loss.what.clone(), loss.path.clone(), is_named(loss));
+    let lines = grouped(losses, key, |loss| Some(loss.inode));
+    lines
+        .into_iter()
+        .map(|((what, path, is_named), inodes)| {
+            let path = output::printable(path.as_bytes());
+            let inodes = with_numbers("inode", &inodes);
+            match (is_named, path.as_str()) {
+                (true, path) => format!("{what}: {path} ({inodes})"),
+                (false, "") => format!("{what}: {inodes} (name unknown)"),
+                (false, path) => format!("{what}: {inodes} (name unknown, a file in {path})"),
+            }
+        })
+        .collect()
+}
+
+/// Puts together what has the same key, in the order in which the keys appear, and collects the numbers.
+fn grouped<T, K: Ord + Clone>(
+    items: &[T],
+    key: impl Fn(&T) -> K,
+    number: impl Fn(&T) -> Option<u64>,
+) -> Vec<(K, Vec<u64>)> {
+    let mut positions = BTreeMap::new();
+    let mut lines: Vec<(K, Vec<u64>)> = Vec::new();
+    for item in items {
+        let key = key(item);
+        let position = *positions.entry(key.clone()).or_insert_with(|| {
+            lines.push((key, Vec::new()));
+            lines.len() - 1
+        });
+        lines[position].1.extend(number(item));
+    }
+    lines
+}
+
+/// A place without the number at its end, and that number: `inode 16 sector 3` is the third of
+/// `inode 16 sector`.
+fn split(place: &str) -> (String, Option<u64>) {
+    let number = place.rsplit_once(' ').and_then(|(head, tail)| Some((head, tail.parse().ok()?)));
+    match number {
+        Some((head, number)) => (head.to_owned(), Some(number)),
+        None => (place.to_owned(), None),
+    }
+}
+
+/// A place with its numbers, the last word in the plural if there are several: `inodes 18-158, 160`.
+fn with_numbers(place: &str, numbers: &[u64]) -> String {
+    let mut numbers = numbers.to_vec();
+    numbers.sort_unstable();
+    numbers.dedup();
+    match numbers.as_slice() {
+        [] => place.to_owned(),
+        [number] => format!("{place} {number}"),
+        several => {
+            let plural = match place.strip_suffix('y') {
+                Some(stem) => format!("{stem}ies"),
+                None => format!("{place}s"),
+            };
+            format!("{plural} {}", ranges(several))
+        }
+    }
+}
+
+/// Numbers that rise, neighbours as a range.
+fn ranges(numbers: &[u64]) -> String {
+    let runs = numbers.chunk_by(|one, next| *next == one + 1);
+    let shown = runs.map(|run| match run {
+        [one] => one.to_string(),
+        [one, two] => format!("{one}, {two}"),
+        [first, .., last] => format!("{first}-{last}"),
+        [] => String::new(),
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,46 @@
+use super::*;
+
+fn problem(code: &str, place: &str, message: &str) -> CheckProblem {
+    let (code, place, message) = (code.to_owned(), place.to_owned(), message.to_owned());
+    CheckProblem { code, title: String::new(), place, message, fixed: false, repairable: true }
+}
+
+fn loss(inode: u64, path: &str) -> CheckLoss {
+    CheckLoss { what: String::from("lost"), path: path.to_owned(), inode }
+}
+
+/// After 160 KiB of damage a check printed 292 lines, 200 of them the number of one lost inode each.
+#[test]
+fn equal_findings_share_a_line_and_neighbours_a_range() {
+    let mut list: Vec<CheckLoss> =
+        (18..=182).filter(|inode| *inode != 159).map(|inode| loss(inode, "")).collect();
+    list.extend([loss(7, "/kept"), loss(201, "/dir/"), loss(200, "/dir/")]);
+    assert_eq!(
+        losses(&list),
+        [
+            "lost: inodes 18-158, 160-182 (name unknown)",
+            "lost: /kept (inode 7)",
+            "lost: inodes 200, 201 (name unknown, a file in /dir/)",
+        ]
+    );
+    let list = [
+        problem("CF0201", "inode 16 sector 0", "checksum mismatch"),
+        problem("CF0306", "inode 30", "found 1 block"),
+        problem("CF0201", "inode 16 sector 1", "checksum mismatch"),
+        problem("CF0201", "inode 16 sector 2", "checksum mismatch"),
+        problem("CF0301", "root sector 4 entry 9", "no inode"),
+        problem("CF0301", "root sector 4 entry 3", "no inode"),
+        problem("CF0502", "cylinder group 4", "bitmap checksum mismatch"),
+        problem("CF0101", "volume", "no superblock"),
+    ];
+    assert_eq!(
+        problems(&list),
+        [
+            "CF0201 inode 16 sectors 0-2: checksum mismatch",
+            "CF0306 inode 30: found 1 block",
+            "CF0301 root sector 4 entries 3, 9: no inode",
+            "CF0502 cylinder group 4: bitmap checksum mismatch",
+            "CF0101 volume: no superblock",
+        ]
+    );
+}

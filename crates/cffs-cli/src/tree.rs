@@ -1,0 +1,204 @@
+//! The files of a volume, mounted or not, for commands that read them by path.
+
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::fs::{self, Metadata};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use anyhow::Context;
+use cffs::clock::Timestamp;
+use cffs::files::{DirItem, Files, WalkEntry};
+use cffs::format::inode::FileType;
+use cffs::units::InodeNo;
+use cffs::vfs::types::Attr;
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2, readlinkat};
+
+use crate::{image, names};
+
+const COPY_BYTES: usize = 1 << 20;
+
+/// The files of a volume.
+pub enum Tree {
+    /// Of one that is not in use.
+    Image(Files),
+    /// Below a directory of a mounted volume, which absolute paths and links begin at.
+    Mount(OwnedFd),
+}
+
+impl Tree {
+    /// Those of the volume with this name.
+    pub fn open(name: &Path) -> anyhow::Result<Tree> {
+        let Some(mounted) = names::mounted(name)? else {
+            return Ok(Tree::Image(image::open_files(name, image::read_only())?));
+        };
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = open(&mounted.path, flags, Mode::empty())
+            .with_context(|| mounted.path.display().to_string())?;
+        Ok(Tree::Mount(root))
+    }
+
+    /// The attributes of what a path names, also if that is a symbolic link.
+    pub fn stat_itself(&self, path: &[u8]) -> anyhow::Result<Attr> {
+        match self {
+            Tree::Image(files) => Ok(files.stat_itself(path)?),
+            Tree::Mount(root) => {
+                let file = fs::File::from(within(root, path, OFlags::PATH | OFlags::NOFOLLOW)?);
+                Ok(attr(&file.metadata()?))
+            }
+        }
+    }
+
+    /// The entries of a directory, in the order in which they were made.
+    pub fn read_dir(&self, path: &[u8]) -> anyhow::Result<Vec<DirItem>> {
+        let root = match self {
+            Tree::Image(files) => return Ok(files.read_dir(path)?),
+            Tree::Mount(root) => root,
+        };
+        let directory = within(root, path, OFlags::DIRECTORY)?;
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&directory)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if name != b"." && name != b".." {
+                names.push(name);
+            }
+        }
+        let item = |name: Vec<u8>| {
+            let itself = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(&directory, &*name, itself, Mode::empty())?;
+            Ok(DirItem { attr: attr(&fs::File::from(file).metadata()?), name })
+        };
+        // What was removed meanwhile is not there.
+        let items = names.into_iter().map(item).filter(|item: &io::Result<DirItem>| {
+            !item.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        });
+        Ok(items.collect::<io::Result<_>>()?)
+    }
+
+    /// Visits everything at and below a directory, each directory before what is in it.
+    pub fn walk(
+        &self,
+        path: &[u8],
+        visit: &mut dyn FnMut(&[u8], &Attr) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        if let Tree::Image(files) = self {
+            for entry in files.walk(path)? {
+                let WalkEntry { path, attr, .. } = entry?;
+                visit(&path, &attr)?;
+            }
+            return Ok(());
+        }
+        let mut pending = VecDeque::from([(path.to_vec(), self.stat_itself(path)?)]);
+        while let Some((path, attr)) = pending.pop_front() {
+            visit(&path, &attr)?;
+            if attr.file_type == FileType::Directory {
+                let items = self.read_dir(&path).with_context(|| shown(&path))?;
+                for DirItem { name, attr } in items.into_iter().rev() {
+                    pending.push_front((join(&path, &name), attr));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The target of a symbolic link.
+    pub fn read_link(&self, path: &[u8]) -> anyhow::Result<Vec<u8>> {
+        match self {
+            Tree::Image(files) => Ok(files.read_link(path)?),
+            Tree::Mount(root) => {
+                let link = within(root, path, OFlags::PATH | OFlags::NOFOLLOW)?;
+                Ok(readlinkat(&link, "", Vec::new())?.into_bytes())
+            }
+        }
+    }
+
+    /// Writes the contents of a file, of which no more than a piece is in memory.
+    pub fn copy(&self, path: &[u8], out: &mut impl Write) -> anyhow::Result<()> {
+        match self {
+            Tree::Image(files) => {
+                let file = files.open(path)?;
+                copy_all(|at, buf| Ok(file.read_at(at, buf)?), out)
+            }
+            Tree::Mount(root) => {
+                let mut file = fs::File::from(within(root, path, OFlags::RDONLY)?);
+                copy_all(|_, buf| Ok(file.read(buf)?), out)
+            }
+        }
+    }
+}
+
+/// Writes what is read, from offset 0 on, until nothing is.
+fn copy_all(
+    mut read: impl FnMut(u64, &mut [u8]) -> anyhow::Result<usize>,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    let mut buf = vec![0; COPY_BYTES];
+    let mut at = 0;
+    loop {
+        match read(at, &mut buf)? {
+            0 => return Ok(()),
+            count => {
+                out.write_all(&buf[..count])?;
+                at += count as u64;
+            }
+        }
+    }
+}
+
+/// Opens what a path leads to, as if the directory were the root of all.
+fn within(root: &OwnedFd, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+    let path = if path.is_empty() { &b"/"[..] } else { path };
+    let flags = flags | OFlags::CLOEXEC;
+    Ok(openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)?)
+}
+
+/// A path one name longer.
+pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let separator: &[u8] = if dir.is_empty() || dir.ends_with(b"/") { b"" } else { b"/" };
+    [dir, separator, name].concat()
+}
+
+fn shown(path: &[u8]) -> String {
+    OsStr::from_bytes(path).display().to_string()
+}
+
+/// What the kernel says of a file, as the library says it.
+fn attr(data: &Metadata) -> Attr {
+    let time = |seconds, nanoseconds: i64| Timestamp { seconds, nanoseconds: nanoseconds as u32 };
+    let device = data.rdev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    Attr {
+        ino: InodeNo(data.ino()),
+        generation: 0,
+        file_type: file_type(data.mode()),
+        permissions: data.mode() & 0o7777,
+        nlink: data.nlink() as u32,
+        uid: data.uid(),
+        gid: data.gid(),
+        device: u64::from(major) << 32 | u64::from(minor),
+        size: data.size(),
+        allocated_bytes: data.blocks() * 512,
+        atime: time(data.atime(), data.atime_nsec()),
+        mtime: time(data.mtime(), data.mtime_nsec()),
+        ctime: time(data.ctime(), data.ctime_nsec()),
+        btime: Timestamp::default(),
+        change: 0,
+        protection: Default::default(),
+    }
+}
+
+fn file_type(mode: u32) -> FileType {
+    let types = [
+        FileType::Directory,
+        FileType::Symlink,
+        FileType::Fifo,
+        FileType::Socket,
+        FileType::CharDevice,
+        FileType::BlockDevice,
+    ];
+    let is_it = |file_type: &FileType| file_type.mode_bits() == mode & 0o170_000;
+    types.into_iter().find(is_it).unwrap_or(FileType::Regular)
+}

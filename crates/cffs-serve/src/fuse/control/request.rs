@@ -1,0 +1,113 @@
+//! The requests of the control interface, as attributes and their values.
+
+use cffs::error::{Error, Result};
+use cffs::vfs::SetVolume;
+
+use crate::fuse::tuning;
+use crate::served::RegroupRequest;
+
+/// What the server can be asked to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Verify all checksums, at so many bytes per second, 0 for no limit. Does nothing while a
+    /// scrub is under way.
+    StartScrub(u64),
+    /// End the scrub that is under way.
+    StopScrub,
+    /// Check the volume, with the contents of small files if that is wanted. Does nothing while a
+    /// check is under way.
+    StartCheck {
+        /// Whether contents are read, too.
+        contents: bool,
+    },
+    /// Move scattered files together. An error while that is done already.
+    Regroup(RegroupRequest),
+    /// End the regrouping that is under way.
+    StopRegroup,
+    /// Make the volume so many bytes long, or as long as its device.
+    Grow(Option<u64>),
+    /// Make it longer by this number of bytes.
+    GrowBy(u64),
+    /// Change properties of the volume.
+    Tune(SetVolume),
+    /// Export a directory to NFS clients: `PATH[:OPTIONS]`.
+    AddExport(String),
+    /// End the export of this path.
+    RemoveExport(String),
+}
+
+pub(super) const SCRUB_NAME: &str = "system.cffs.scrub";
+pub(super) const FSCK_NAME: &str = "system.cffs.fsck";
+pub(super) const REGROUP_NAME: &str = "system.cffs.regroup";
+pub(super) const EXPORT_NAME: &str = "system.cffs.export";
+pub(super) const GROW_NAME: &str = "system.cffs.grow";
+pub(super) const TUNE_NAME: &str = "system.cffs.tune";
+
+impl Request {
+    pub(super) fn to_attribute(&self) -> (&'static str, String) {
+        match self {
+            Request::StartScrub(bytes_per_sec) => (SCRUB_NAME, format!("start {bytes_per_sec}")),
+            Request::StopScrub => (SCRUB_NAME, String::from("stop")),
+            Request::StartCheck { contents: false } => (FSCK_NAME, String::from("start")),
+            Request::StartCheck { contents: true } => (FSCK_NAME, String::from("start contents")),
+            Request::Regroup(request) => (REGROUP_NAME, request.to_text()),
+            Request::StopRegroup => (REGROUP_NAME, String::from("stop")),
+            Request::Grow(None) => (GROW_NAME, String::from("device")),
+            Request::Grow(Some(bytes)) => (GROW_NAME, bytes.to_string()),
+            Request::GrowBy(bytes) => (GROW_NAME, format!("+{bytes}")),
+            Request::Tune(changes) => (TUNE_NAME, tuning::to_text(changes)),
+            Request::AddExport(export) => (EXPORT_NAME, format!("add {export}")),
+            Request::RemoveExport(path) => (EXPORT_NAME, format!("remove {path}")),
+        }
+    }
+
+    /// The request that setting this attribute to this value makes: an error if the name is one of
+    /// a request and the value makes no sense.
+    pub(crate) fn from_attribute(name: &[u8], value: &[u8]) -> Option<Result<Request>> {
+        let value = std::str::from_utf8(value).unwrap_or_default();
+        if name == FSCK_NAME.as_bytes() {
+            let request = match value {
+                "start" => Some(Request::StartCheck { contents: false }),
+                "start contents" => Some(Request::StartCheck { contents: true }),
+                _ => None,
+            };
+            return Some(request.ok_or(Error::Invalid("neither 'start' nor 'start contents'")));
+        }
+        if name == REGROUP_NAME.as_bytes() {
+            let request = match value {
+                "stop" => Some(Request::StopRegroup),
+                text => RegroupRequest::from_text(text).map(Request::Regroup),
+            };
+            return Some(request.ok_or(Error::Invalid("neither 'move', 'count' nor 'stop'")));
+        }
+        if name == GROW_NAME.as_bytes() {
+            let request = match (value, value.strip_prefix('+')) {
+                ("device", _) => Some(Request::Grow(None)),
+                (_, Some(bytes)) => bytes.parse().ok().map(Request::GrowBy),
+                (bytes, None) => bytes.parse().ok().map(|bytes| Request::Grow(Some(bytes))),
+            };
+            return Some(request.ok_or(Error::Invalid("neither 'device' nor a number of bytes")));
+        }
+        if name == EXPORT_NAME.as_bytes() {
+            let request = match value.split_once(' ') {
+                Some(("add", export)) => Some(Request::AddExport(export.to_owned())),
+                Some(("remove", path)) => Some(Request::RemoveExport(path.to_owned())),
+                _ => None,
+            };
+            return Some(request.ok_or(Error::Invalid("neither 'add EXPORT' nor 'remove PATH'")));
+        }
+        if name == TUNE_NAME.as_bytes() {
+            let request = tuning::from_text(value).map(Request::Tune);
+            return Some(request.ok_or(Error::Invalid("no changes of a volume")));
+        }
+        if name != SCRUB_NAME.as_bytes() {
+            return None;
+        }
+        let rate = || value.strip_prefix("start ").and_then(|rate| rate.parse().ok());
+        let request = match value {
+            "stop" => Some(Request::StopScrub),
+            _ => rate().map(Request::StartScrub),
+        };
+        Some(request.ok_or(Error::Invalid("neither 'start RATE' nor 'stop'")))
+    }
+}
