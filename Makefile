@@ -52,6 +52,8 @@ SOAK_CASES ?= 5000
 # How many states after a crash `make soak` tries, and with which seed.
 SOAK_STATES ?= 10000000
 SOAK_SEED ?= 1
+# How many schedules of the core's threads `make soak` tries: a few hours.
+SOAK_SCHEDULES ?= 300000
 # How often `make soak` kills a server with a staging directory.
 SOAK_KILLS ?= 300
 # The seed of `make questions`.
@@ -100,6 +102,7 @@ lint: ## Check formatting, warnings, documentation, the order of the layers, and
 	scripts/setup.sh lint
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy -p cffs --features schedules --test schedules --locked -- -D warnings
 	$(DOC) --workspace --exclude cffs-cli
 	$(DOC) -p cffs-cli
 	$(CARGO) run --quiet --locked -p xtask
@@ -200,6 +203,8 @@ fuzz: ## Fuzz every target for FUZZ_SECONDS, guided by coverage (needs a nightly
 soak: ## Try every property SOAK_CASES times, optimised, and run the tests that need root
 	CFFS_CRASH_STATES=$(SOAK_STATES) CFFS_CRASH_SEED=$(SOAK_SEED) \
 		$(CARGO) test --release --locked -p cffs --test crash -- --nocapture
+	CFFS_SCHEDULES=$(SOAK_SCHEDULES) CFFS_SCHEDULE_FROM=$(SOAK_SEED) $(CARGO) test --locked -p cffs \
+		--features schedules --test schedules every_schedule -- --nocapture
 	PROPTEST_CASES=$(SOAK_CASES) CFFS_CRASH_STATES=200000 \
 		$(CARGO) test --release --locked --workspace -- --include-ignored
 	$(CARGO) build --release --locked -p cffs-cli -p cffs-bench

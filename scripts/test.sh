@@ -18,6 +18,7 @@ if [[ ${1-} == --quick ]]; then
     purpose=test-quick
     export PROPTEST_CASES=${PROPTEST_CASES-16}
     export CFFS_CRASH_STATES=${CFFS_CRASH_STATES-10000}
+    export CFFS_SCHEDULES=${CFFS_SCHEDULES-200}
 fi
 
 log=$(mktemp)
@@ -78,9 +79,18 @@ if ! $quick; then
     release=$!
 fi
 
+# The totals of the tests of crates.
+crate_totals() {
+    sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed;.*/\1 \2/p' "$log" |
+        awk '{ p += $1; f += $2 } END { print p + 0, f + 0 }'
+}
+
 run cargo test --locked --workspace --no-fail-fast
-add "$(sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed;.*/\1 \2/p' "$log" |
-    awk '{ p += $1; f += $2 } END { print p + 0, f + 0 }')"
+add "$(crate_totals)"
+
+# The core once more, with locks whose order a seed decides.
+run cargo test --locked -p cffs --features schedules --test schedules --no-fail-fast
+add "$(crate_totals)"
 
 # The tests of a Python package, with what it is imported from.
 run_python() { # PACKAGE MODULES

@@ -5,9 +5,30 @@
 //! is an assertion that fails, whether or not another thread was there to wait for. Otherwise the locks
 //! are those of `parking_lot` and nothing else.
 //!
-//! A lock that is only tried cannot make anybody wait, so it may be tried out of order.
+//! A lock that is only tried makes no thread wait, so it may be tried out of order.
+//!
+//! With the feature `schedules` the locks, the conditions and the threads of the core go through
+//! [`schedule`], which makes each interleaving repeatable. [`Rule`] says which rules of the table a test can
+//! break.
 
 use std::ops::{Deref, DerefMut};
+use std::time::{Duration, Instant};
+
+#[cfg(not(feature = "schedules"))]
+use parking_lot as raw;
+#[cfg(not(feature = "schedules"))]
+pub use std::thread::scope;
+
+#[cfg(feature = "schedules")]
+use schedule as raw;
+#[cfg(feature = "schedules")]
+pub use schedule::scope;
+
+pub use rules::Rule;
+
+mod rules;
+#[cfg(feature = "schedules")]
+pub mod schedule;
 
 /// The order in which locks are taken: from the top to the foot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,10 +47,16 @@ pub enum Rank {
     Locator,
     /// Numbers of inodes.
     Numbers,
+    /// A segment of the buffer cache, while it is read from the device.
+    Segment,
     /// Free space. A bitmap may be read from the device under it.
     Allocator,
-    /// What is held for a moment, with no other lock taken under it.
+    /// How often blocks of a segment were replaced by a write.
+    Version,
+    /// What is held for a moment, with no other lock taken under it but the next.
     Leaf,
+    /// Why the volume refuses changes, at which callers look who wait for an epoch.
+    Latch,
 }
 
 #[cfg(debug_assertions)]
@@ -131,22 +158,30 @@ impl<G: DerefMut> DerefMut for Guard<G> {
 }
 
 /// What a lock for one gives.
-pub type MutexGuard<'a, T> = Guard<parking_lot::MutexGuard<'a, T>>;
+pub type MutexGuard<'a, T> = Guard<raw::MutexGuard<'a, T>>;
 /// What a lock for many readers gives to one of them.
-pub type ReadGuard<'a, T> = Guard<parking_lot::RwLockReadGuard<'a, T>>;
+pub type ReadGuard<'a, T> = Guard<raw::RwLockReadGuard<'a, T>>;
 /// What it gives to a writer.
-pub type WriteGuard<'a, T> = Guard<parking_lot::RwLockWriteGuard<'a, T>>;
+pub type WriteGuard<'a, T> = Guard<raw::RwLockWriteGuard<'a, T>>;
+
+#[cfg(feature = "schedules")]
+impl<T> WriteGuard<'_, T> {
+    /// Lets others have the lock, and waits for it again: a thread that does not keep a rule.
+    pub fn bump(&mut self) {
+        self.guard.bump();
+    }
+}
 
 /// A lock for one thread at a time.
 pub struct Mutex<T> {
-    lock: parking_lot::Mutex<T>,
+    lock: raw::Mutex<T>,
     rank: Note,
 }
 
 impl<T> Mutex<T> {
     /// A lock of this rank.
     pub fn new(rank: Rank, value: T) -> Mutex<T> {
-        Mutex { lock: parking_lot::Mutex::new(value), rank: Note::new(rank) }
+        Mutex { lock: raw::Mutex::new(value), rank: Note::new(rank) }
     }
 
     /// Waits for the lock.
@@ -165,50 +200,81 @@ impl<T> Mutex<T> {
 
 /// A lock for one writer or many readers.
 pub struct RwLock<T> {
-    lock: parking_lot::RwLock<T>,
+    lock: raw::RwLock<T>,
     rank: Note,
 }
 
 impl<T> RwLock<T> {
     /// A lock of this rank.
     pub fn new(rank: Rank, value: T) -> RwLock<T> {
-        RwLock { lock: parking_lot::RwLock::new(value), rank: Note::new(rank) }
+        RwLock { lock: raw::RwLock::new(value), rank: Note::new(rank) }
     }
 
-    /// Waits until nobody writes.
+    /// Waits until no thread writes.
     #[inline]
     pub fn read(&self) -> ReadGuard<'_, T> {
         self.rank.check();
         Guard { guard: self.lock.read(), _held: self.rank.hold() }
     }
 
-    /// Waits until nobody else is there.
+    /// Waits until no other thread reads or writes.
     #[inline]
     pub fn write(&self) -> WriteGuard<'_, T> {
         self.rank.check();
         Guard { guard: self.lock.write(), _held: self.rank.hold() }
     }
 
-    /// Reads if nobody writes.
+    /// Reads if no thread writes.
     #[inline]
     pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
         Some(Guard { guard: self.lock.try_read()?, _held: self.rank.hold() })
     }
 
-    /// Writes if nobody else is there.
+    /// Writes if no other thread reads or writes.
     #[inline]
     pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
         Some(Guard { guard: self.lock.try_write()?, _held: self.rank.hold() })
     }
 
-    /// Whether somebody writes.
+    /// Whether a thread writes.
     pub fn is_locked_exclusive(&self) -> bool {
         self.lock.is_locked_exclusive()
     }
 
-    /// What is behind the lock, which nobody else can see.
+    /// What is behind the lock, which no other thread can see.
     pub fn get_mut(&mut self) -> &mut T {
         self.lock.get_mut()
+    }
+}
+
+/// A condition that threads wait for, under the lock of what it is about.
+#[derive(Default)]
+pub struct Condvar(raw::Condvar);
+
+impl Condvar {
+    /// Waits until it is notified.
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        self.0.wait(&mut guard.guard);
+    }
+
+    /// Waits until it is notified, or this moment; false at that moment.
+    pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, until: Instant) -> bool {
+        !self.0.wait_until(&mut guard.guard, until).timed_out()
+    }
+
+    /// Waits until it is notified, for this long at most; false after that time.
+    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
+        !self.0.wait_for(&mut guard.guard, timeout).timed_out()
+    }
+
+    /// Wakes one thread that waits.
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    /// Wakes all threads that wait.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
     }
 }
 

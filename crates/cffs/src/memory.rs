@@ -79,6 +79,8 @@ impl Kind {
 
 /// The part of `cache_bytes` that what is known of inodes may take besides.
 const INODES_CACHE_PART: u64 = 4;
+/// What it may take at least. Schedules are explored with inodes that come and go.
+const INODE_BYTES_MIN: u64 = if cfg!(feature = "schedules") { 4 << 10 } else { 1 << 20 };
 /// One file's extents count for at most this part of what changes may take: otherwise each change of
 /// a single file with very many of them would ask for an epoch.
 const EXTENTS_PART: u64 = 16;
@@ -117,7 +119,7 @@ impl Memory {
             charged: Default::default(),
             unwritten: AtomicU64::new(0),
             queued: AtomicU64::new(0),
-            inode_bytes_max: (cache_bytes / INODES_CACHE_PART).max(1 << 20),
+            inode_bytes_max: (cache_bytes / INODES_CACHE_PART).max(INODE_BYTES_MIN),
             unwritten_bytes_max,
         }
     }

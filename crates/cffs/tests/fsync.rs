@@ -480,3 +480,79 @@ fn no_fsync_takes_an_epoch_for_its_own_that_left_its_file_behind() {
         }
     });
 }
+
+/// Making a file whose name another file had given up wrote an epoch first, with a flush, and the fsync of
+/// that other file left the new one out: its epoch was over.
+#[test]
+fn a_new_file_with_a_vacated_name_goes_with_the_fsync_of_the_file_that_had_it() {
+    for (embed, sector_bytes) in [(true, 4096), (true, 512), (false, 4096), (false, 512)] {
+        let options =
+            MkfsOptions { embed, sector_bytes: Some(sector_bytes), ..MkfsOptions::default() };
+        let device = made_device(16 * MIB, &options);
+        let volume = open(device.clone());
+        let dir = volume.make(ROOT, b"dir", &NewFile { kind: NewKind::Directory, ..FILE });
+        let dir = dir.expect("make").ino;
+        let old = make(&volume, "foo", 9 * KIB, 1);
+        for number in 0..20 {
+            make(&volume, &format!("other {number}"), 300, 2);
+        }
+        volume.sync().expect("sync");
+        let forced = volume.stats().epochs_forced;
+        // In its directory, where the entry may stay in its sector or not, and to another one.
+        rename(&volume, "foo", "bar");
+        make(&volume, "foo", 5 * KIB, 3);
+        let long = "bar".repeat(60);
+        rename(&volume, "other 3", &long);
+        make(&volume, "other 3", 100, 4);
+        volume.rename(ROOT, b"other 7", dir, b"moved", RenameMode::Replace).expect("rename");
+        make(&volume, "other 7", 100, 5);
+        assert_eq!(volume.stats().epochs_forced, forced, "a flush for each vacated name");
+        fsync(&volume, old);
+        let after = after_crash(&device);
+        for (name, len, byte) in [
+            ("bar", 9 * KIB, 1),
+            ("foo", 5 * KIB, 3),
+            (&*long, 300, 2),
+            ("other 3", 100, 4),
+            ("other 7", 100, 5),
+        ] {
+            assert_is(&after, name, len, byte);
+        }
+        let moved = after.lookup(dir, b"moved").expect("moved");
+        assert_eq!(moved.size, 300);
+        volume.close().expect("close");
+    }
+}
+
+/// A directory cannot wait for a vacated name to leave the device, since files may move into it: that takes
+/// an epoch. What is made after that epoch goes with the fsync all the same.
+#[test]
+fn a_new_directory_with_a_vacated_name_goes_with_that_fsync_too() {
+    let device = new_device(16 * MIB);
+    let volume = open(device.clone());
+    let old = make(&volume, "foo", KIB, 1);
+    volume.sync().expect("sync");
+    rename(&volume, "foo", "bar");
+    volume.make(ROOT, b"foo", &NewFile { kind: NewKind::Directory, ..FILE }).expect("make");
+    fsync(&volume, old);
+    let after = after_crash(&device);
+    assert_is(&after, "bar", KIB, 1);
+    assert!(after.lookup(ROOT, b"foo").is_ok(), "the new directory is missing");
+}
+
+/// What replaces a file that waits for a vacated name cannot wait itself: it takes an epoch.
+#[test]
+fn a_file_may_replace_one_with_a_vacated_name() {
+    let device = new_device(16 * MIB);
+    let volume = open(device.clone());
+    let old = make(&volume, "foo", KIB, 1);
+    make(&volume, "third", KIB, 3);
+    volume.sync().expect("sync");
+    rename(&volume, "foo", "bar");
+    make(&volume, "foo", KIB, 2);
+    rename(&volume, "third", "foo");
+    fsync(&volume, old);
+    let after = after_crash(&device);
+    assert_is(&after, "bar", KIB, 1);
+    assert_is(&after, "foo", KIB, 3);
+}

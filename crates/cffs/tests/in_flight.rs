@@ -142,3 +142,20 @@ fn a_step_is_noted_while_the_device_is_waited_for_and_no_longer() {
         assert_eq!(volume.step(), None, "after call {number}");
     }
 }
+
+/// A page that was changed and then dropped by a hole kept what was promised to it, and so did one that was
+/// cut off while others of its file were in flight: the volume had less and less space until it was closed.
+#[test]
+fn what_is_promised_to_pages_that_are_dropped_is_given_back() {
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("mkfs");
+    let options = OpenOptions::default();
+    let volume = Volume::open(device, Arc::new(TestClock::default()), options).expect("open");
+    let ino = make(&volume, "page");
+    let available = volume.stat_fs().available_fragments;
+    volume.write(ino, 0, &[1; BLOCK_BYTES as usize]).expect("written");
+    assert!(volume.stat_fs().available_fragments < available, "a place is promised");
+    volume.allocate(ino, 0, BLOCK_BYTES, AllocateMode::PunchHole).expect("punched");
+    assert_eq!(volume.stat_fs().available_fragments, available);
+    volume.close().expect("closed");
+}

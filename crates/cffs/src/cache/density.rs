@@ -13,8 +13,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use parking_lot::Mutex;
-
+use crate::lock::{Mutex, Rank};
 use crate::tuning::{Reading, Tuning};
 
 /// Where readers at random have missed lately.
@@ -41,7 +40,7 @@ impl Density {
         let cache_blocks = tuning.cache_blocks(block_bytes);
         let longest = (reading.region_bytes / u64::from(block_bytes)).max(1);
         let blocks = (cache_blocks / reading.window_cache_part).clamp(1, longest);
-        Density { blocks, cache_blocks, reading, state: Mutex::default() }
+        Density { blocks, cache_blocks, reading, state: Mutex::new(Rank::Leaf, State::default()) }
     }
 
     /// Records a random miss, before which the cache had read `blocks_read` blocks; returns the

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Block, BufferCache, SEGMENT_LOCKS};
+use crate::lock::MutexGuard;
 use crate::units::BlockNo;
 
 /// Blocks as they were in memory, each with the version that its segment had.
@@ -12,7 +13,7 @@ use crate::units::BlockNo;
 pub struct Kept(Vec<(BlockNo, Arc<Block>, u64)>);
 
 impl BufferCache {
-    fn version(&self, block: BlockNo) -> parking_lot::MutexGuard<'_, u64> {
+    fn version(&self, block: BlockNo) -> MutexGuard<'_, u64> {
         self.versions[self.segment_of(block) as usize % SEGMENT_LOCKS].lock()
     }
 

@@ -41,8 +41,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use parking_lot::Mutex;
-
 pub use block::Block;
 pub use cursor::{Cursor, Cursors, Growth};
 pub use kept::Kept;
@@ -54,6 +52,7 @@ use crate::device::BlockDevice;
 use crate::error::Result;
 use crate::format::LiveLayout;
 use crate::line::Counter;
+use crate::lock::{Mutex, Rank, Rule};
 use crate::runs;
 use crate::stretch::ByStretch;
 use crate::tuning::Tuning;
@@ -180,8 +179,8 @@ impl BufferCache {
             step: CurrentStep::default(),
             groups,
             waiter,
-            segments: (0..SEGMENT_LOCKS).map(|_| Mutex::new(())).collect(),
-            versions: (0..SEGMENT_LOCKS).map(|_| Mutex::new(0)).collect(),
+            segments: (0..SEGMENT_LOCKS).map(|_| Mutex::new(Rank::Segment, ())).collect(),
+            versions: (0..SEGMENT_LOCKS).map(|_| Mutex::new(Rank::Version, 0)).collect(),
             streams: Streams::new(&tuning, block_bytes, layout.segment_blocks()),
             density: Density::new(&tuning, block_bytes),
             queue: RunQueue::new(&tuning, block_bytes),
@@ -394,7 +393,9 @@ impl BufferCache {
             let end_of = first_of + u64::from(self.layout.segment_blocks());
             for number in first_of.max(part.start)..end_of.min(part.end) {
                 let at = (number - first.0) as usize * block_bytes;
-                if *now == *before && !self.clean.contains_key(&BlockNo(number)) {
+                if (*now == *before || !Rule::VersionsCompared.holds())
+                    && !self.clean.contains_key(&BlockNo(number))
+                {
                     let image = Block::new(&bytes[at..at + block_bytes]);
                     if number - first.0 < marked {
                         image.mark();

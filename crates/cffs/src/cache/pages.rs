@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Block;
+use crate::lock::Rule;
 use crate::trace::{self, Causes};
 use crate::units::{EpochNo, FileBlock};
 
@@ -227,14 +228,12 @@ impl Pages {
 
     /// Drops a page that the epoch has written, unless it was changed since.
     pub fn finish_write(&mut self, position: FileBlock, epoch: EpochNo) {
-        if self.pages.get(position).is_some_and(|page| page.in_flight == Some(epoch)) {
+        let is_written = |page: &Page| page.in_flight == Some(epoch);
+        if self.pages.get(position).is_some_and(is_written) {
             self.pages.remove(position);
+        } else if !Rule::ChangedPagesStay.holds() {
+            self.remove_range(position..position.next());
         }
-    }
-
-    /// Drops the pages from a position on and returns how many of them were dirty.
-    pub fn truncate(&mut self, from: FileBlock) -> usize {
-        self.remove_range(from..FileBlock::END)
     }
 
     /// Drops the pages of a range and returns how many of them were dirty.

@@ -25,14 +25,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
-
-use super::BufferCache;
+use super::{BufferCache, SEGMENT_LOCKS};
 use crate::device::LongBuffer;
 use crate::error::Result;
+use crate::lock::{self, Condvar, Mutex, Rank, Rule};
 use crate::trace::{self, OpId};
 use crate::tuning::Tuning;
 use crate::units::{BlockNo, Class};
@@ -100,7 +98,7 @@ impl RunQueue {
             is_parallel: tuning.device.is_parallel(),
             threads: AtomicUsize::default(),
             count: AtomicUsize::default(),
-            state: Mutex::default(),
+            state: Mutex::new(Rank::Leaf, State::default()),
             queued: Condvar::default(),
             arrived: Condvar::default(),
         }
@@ -210,7 +208,9 @@ impl RunQueue {
         }
         self.count.store(state.in_flight.len(), Ordering::Relaxed);
         drop(state);
-        self.arrived.notify_all();
+        if Rule::ArrivalsWake.holds() {
+            self.arrived.notify_all();
+        }
     }
 
     pub(super) fn begin(&self, threads: usize) {
@@ -278,7 +278,7 @@ impl BufferCache {
     /// One call at a time.
     pub fn with_prefetch<T>(&self, threads: usize, work: impl FnOnce() -> T) -> T {
         let threads = threads.max(self.tuning.device.parallel as usize);
-        thread::scope(|scope| {
+        lock::scope(|scope| {
             self.device.expect_chosen_reads();
             self.queue.begin(threads);
             let _end = End(&self.queue);
@@ -294,6 +294,9 @@ impl BufferCache {
         let mut buffer = LongBuffer::new(request_bytes);
         while let Some(run) = self.queue.next() {
             let marked = if run.triggers { self.marked_blocks() } else { 0 };
+            let segment = self.segment_of(BlockNo(run.first)) as usize % SEGMENT_LOCKS;
+            let _segment =
+                (!Rule::ServedWithoutSegment.holds()).then(|| self.segments[segment].lock());
             let fetched = {
                 let _for = trace::read_ahead_for(run.cause);
                 self.fetch(BlockNo(run.first), BlockNo(run.end), buffer.bytes())

@@ -22,7 +22,7 @@ pub enum Step {
 }
 
 impl Step {
-    const ALL: [Step; 10] = [
+    const ALL: [Step; 11] = [
         Step::Gate,
         Step::Preparing,
         Step::Logging,
@@ -32,6 +32,7 @@ impl Step {
         Step::Writing(Phase::Table),
         Step::Writing(Phase::Change),
         Step::Writing(Phase::Settle),
+        Step::Writing(Phase::Appear),
         Step::Writing(Phase::Derived),
     ];
 
@@ -44,6 +45,7 @@ impl Step {
             Step::Writing(Phase::Table) => "writing the table of inodes",
             Step::Writing(Phase::Change) => "writing directory sectors",
             Step::Writing(Phase::Settle) => "writing deferred changes",
+            Step::Writing(Phase::Appear) => "writing new files with vacated names",
             Step::Writing(Phase::Derived) => "writing derived tables",
             Step::Logging => "writing an epoch to the log",
             Step::Barrier => "waiting for a barrier of the device",

@@ -6,9 +6,8 @@
 
 use std::ops::Range;
 
-use parking_lot::Mutex;
-
 use super::cursor::{Cursor, Cursors, Growth};
+use crate::lock::{Mutex, Rank};
 use crate::tuning::Tuning;
 
 /// The streams of a cache: each is at the last run that was read. All in blocks.
@@ -32,7 +31,7 @@ impl Streams {
         let whole = part / request * request;
         let most = if whole > 0 { whole } else { part };
         let growth = Growth { factor: 2, least: 2 * segment_blocks, most };
-        let cursors = Mutex::new(Cursors::new(reading.cursors_max));
+        let cursors = Mutex::new(Rank::Leaf, Cursors::new(reading.cursors_max));
         let slides_by = tuning.device.is_parallel().then_some(request);
         Streams { segment_blocks, slides_by, growth, cursors }
     }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+
 use super::*;
 use crate::device::{Geometry, MemoryDevice};
 use crate::format::Layout;

@@ -31,13 +31,15 @@ pub enum Phase {
     Change = 2,
     /// Sectors with the deferred changes.
     Settle = 3,
+    /// Sectors with new files whose names were those of others before.
+    Appear = 4,
     /// Derived state, when everything it is derived from is on the device.
-    Derived = 4,
+    Derived = 5,
 }
 
 impl Phase {
-    const ALL: [Phase; 5] =
-        [Phase::New, Phase::Table, Phase::Change, Phase::Settle, Phase::Derived];
+    const ALL: [Phase; 6] =
+        [Phase::New, Phase::Table, Phase::Change, Phase::Settle, Phase::Appear, Phase::Derived];
 }
 
 enum Image {
@@ -54,7 +56,7 @@ enum Image {
 /// The writes of an epoch.
 #[derive(Default)]
 pub struct WriteSet {
-    phases: [BTreeMap<BlockNo, Image>; 5],
+    phases: [BTreeMap<BlockNo, Image>; 6],
     /// Whether blocks of the first phase were written before, for which nothing has waited.
     follows: bool,
     /// The operations that changed what is written, by block.

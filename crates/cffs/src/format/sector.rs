@@ -10,7 +10,9 @@
 
 mod deferred;
 
-pub use deferred::{before_deferred, defer_reference, defer_removal, settle};
+pub use deferred::{
+    before_appearing, before_deferred, defer_appearance, defer_reference, defer_removal, settle,
+};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -35,6 +37,8 @@ const REFERENCE: u8 = 2;
 /// Flags of entries, in memory only; zero on the device.
 const LEAVING: u8 = 1;
 const BECOMING_REFERENCE: u8 = 2;
+/// The entry is not on the device before the last phase of the epoch.
+const APPEARING: u8 = 4;
 /// Where the sector of the external table is kept while an entry becomes a reference: in the
 /// reserved bytes of its inode.
 const BECOMING_SECTOR_AT: usize = super::inode::DISK_INODE_BYTES - 4;
@@ -177,9 +181,20 @@ impl<'a> Sector<'a> {
         self.header().count.get().into()
     }
 
-    /// Whether changes wait for the last phase of the epoch.
+    /// Whether changes wait for a later phase of the epoch.
     pub fn has_deferred(&self) -> bool {
         self.header().deferred.get() != 0
+    }
+
+    /// Whether changes wait that take something away: an entry that leaves, or an inode that becomes a
+    /// reference.
+    pub fn has_leaving(&self) -> bool {
+        self.has_deferred() && self.raw().any(|raw| raw.header.flags & !APPEARING != 0)
+    }
+
+    /// Whether an entry waits that appears.
+    pub fn has_appearing(&self) -> bool {
+        self.has_deferred() && self.raw().any(|raw| raw.header.flags & APPEARING != 0)
     }
 
     /// The epoch in which the image was last written.
@@ -222,7 +237,7 @@ impl<'a> Sector<'a> {
         // An inode begins with its number; only the entry that has it is decoded.
         let (image, number) = (self.0, ino.0.to_le_bytes());
         self.raw()
-            .filter(|raw| raw.header.kind == EMBEDDED && raw.header.flags == 0)
+            .filter(|raw| raw.header.kind == EMBEDDED && raw.header.flags & !APPEARING == 0)
             .find(|raw| raw.body(image).starts_with(&number))
             .and_then(|raw| raw.decode(image).ok())
     }

@@ -175,7 +175,7 @@ impl Store {
 impl VnodeState {
     /// Drops the attributes from memory if a device that has all epochs up to `done` has them as they are.
     pub(super) fn forget_attributes(&mut self, done: EpochNo) {
-        if !self.changes.xattrs && self.inode.xattr_block.len > 0 && self.spilled <= done {
+        if !self.changes.xattrs && self.inode.xattr_block.len > 0 && self.is_on_device(done) {
             self.inode.attributes = None;
         }
     }

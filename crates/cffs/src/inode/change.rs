@@ -4,6 +4,7 @@
 //! in memory is complete: what it did not change was read first. Bytes after the end of the file
 //! are zero in every page and in every mapped fragment.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Changed, Content, ExtentMap, Locked, Mapping, Store, VnodeState};
@@ -72,7 +73,7 @@ impl Store {
         if let Err(error) = self.own_pages(file, replaced) {
             // Nothing is changed yet: the pages can go again.
             if was_clean {
-                self.drop_pages(file, FileBlock(0));
+                self.drop_pages(file, FileBlock::ALL);
                 file.changes.moves = moves;
             }
             return Err(error);
@@ -110,7 +111,7 @@ impl Store {
             match self.page_mut(file, FileBlock(position), true) {
                 Ok(page) => page[..piece.len()].copy_from_slice(piece),
                 Err(error) => {
-                    self.drop_pages(file, FileBlock(0));
+                    self.drop_pages(file, FileBlock::ALL);
                     file.inode.content = Content::Inline(bytes);
                     return Err(error);
                 }
@@ -158,6 +159,7 @@ impl Store {
             at += len as u64;
             rest = after;
             file.inode.size = file.inode.size.max(at);
+            file.stay();
         }
         Ok(())
     }
@@ -165,7 +167,7 @@ impl Store {
     /// Takes back what a write that failed has put after the end of the file.
     fn shrink_to(&self, file: &mut Locked<'_>, size: u64) {
         let block_bytes = u64::from(self.layout.block_bytes);
-        self.drop_pages(file, self.layout.file_block_from(size));
+        self.drop_pages(file, self.layout.file_block_from(size)..FileBlock::END);
         file.inode.size = size;
         let (last, tail) = (self.layout.file_block(size), (size % block_bytes) as usize);
         if tail > 0
@@ -191,7 +193,7 @@ impl Store {
             if size > 0 {
                 self.promise_spill(file, 2, true)?;
             }
-            self.drop_pages(file, self.layout.file_block_from(size));
+            self.drop_pages(file, self.layout.file_block_from(size)..FileBlock::END);
             self.note_cut(file, size);
             let first = FileFrag(self.layout.fragments_for(size));
             self.unmap(file, first..FileFrag::END);
@@ -224,10 +226,25 @@ impl Store {
         file.inode.map().is_some_and(|map| !is_hole(map))
     }
 
-    /// Drops the pages of a file from a position on.
-    pub(super) fn drop_pages(&self, file: &mut Locked<'_>, from: FileBlock) {
-        self.count_dirty(file, |file| file.pages.truncate(from));
-        if file.pages.is_empty() {
+    /// Drops the pages of a container in a range, with the blocks that were promised to new ones.
+    pub fn drop_blocks(&self, file: &mut Locked<'_>, range: Range<FileBlock>) {
+        let fragments = self.layout.block_fragments();
+        let map = file.inode.map();
+        let is_new = |at: &FileBlock| map.is_some_and(|map| map.block_at(*at, fragments).is_none());
+        let new = file.pages.dirty_in(range.clone()).filter(is_new).count() as u64;
+        let blocks = new.min(file.promised.blocks);
+        if blocks > 0 {
+            file.promised.blocks -= blocks;
+            self.alloc.unreserve_blocks(blocks);
+        }
+        self.drop_pages(file, range);
+    }
+
+    /// Drops the pages of a file in a range. What is in flight has its place: without changed pages nothing
+    /// is promised any more.
+    pub(super) fn drop_pages(&self, file: &mut Locked<'_>, range: Range<FileBlock>) {
+        self.count_dirty(file, |file| file.pages.remove_range(range));
+        if file.pages.dirty_count() == 0 {
             self.settle_promises(file);
         }
     }
@@ -266,7 +283,7 @@ impl Store {
         }
         if first_whole < end_whole {
             self.promise_spill(file, 2, true)?;
-            self.count_dirty(file, |file| file.pages.remove_range(first_whole..end_whole));
+            self.drop_pages(file, first_whole..end_whole);
             self.unmap(file, layout.file_frag(first_whole)..layout.file_frag(end_whole));
         }
         self.mark_dirty(file);

@@ -190,7 +190,7 @@ impl Store {
 
     /// Frees everything that an inode without names and users has.
     pub fn destroy(&self, file: &mut Locked<'_>) -> Result<()> {
-        self.drop_pages(file, FileBlock(0));
+        self.drop_pages(file, FileBlock::ALL);
         self.settle_spill(file);
         self.free_tree(file);
         self.unmap(file, FileFrag::ALL);

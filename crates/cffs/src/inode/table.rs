@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::Vnode;
 use crate::line::Line;
-use crate::lock::{Mutex, Rank};
+use crate::lock::{Mutex, Rank, Rule};
 use crate::memory::Memory;
 use crate::stretch::ByStretch;
 use crate::units::{EpochNo, InodeNo};
@@ -116,7 +116,11 @@ impl VnodeTable {
 
     /// Enters a vnode, unless the inode has one: then that one counts.
     pub(super) fn insert(&self, vnode: Arc<Vnode>) -> Arc<Vnode> {
-        self.part(vnode.ino).lock().entry(vnode.ino).or_insert(vnode).clone()
+        let mut part = self.part(vnode.ino).lock();
+        if !Rule::OneVnode.holds() {
+            part.remove(&vnode.ino);
+        }
+        part.entry(vnode.ino).or_insert(vnode).clone()
     }
 
     /// Forgets a vnode.

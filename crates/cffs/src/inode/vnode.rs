@@ -10,7 +10,7 @@ use super::{Attributes, Content, ExtentMap, Inode};
 use crate::alloc::Spender;
 use crate::cache::Pages;
 use crate::format::inode::LinkTag;
-use crate::lock::{Rank, RwLock, WriteGuard};
+use crate::lock::{Rank, Rule, RwLock, WriteGuard};
 use crate::memory::{Charge, Memory, Weight};
 use crate::trace::Causes;
 use crate::units::{Container, EpochNo, FragRun, InodeNo};
@@ -137,9 +137,9 @@ pub struct DirState {
 }
 
 impl DirState {
-    /// Notes the hash of a name whose entry leaves the device in the last phase of the open epoch, or whose
-    /// file has another name then. Such a name cannot be given again before: the device could have it
-    /// twice.
+    /// Notes the hash of a name whose entry leaves the device in the open epoch, or whose file has another
+    /// name then. Until it has left, no other file may have the name there: the device could have it twice. A
+    /// new file waits for a later phase of the epoch, all others for the next epoch.
     pub fn leave(&mut self, hash: u32) {
         self.leaving.get_or_insert_default().insert(hash);
     }
@@ -195,6 +195,11 @@ impl Promised {
 }
 
 impl VnodeState {
+    /// Whether a device that has all epochs up to `done` has the attributes and extents that lie apart.
+    pub(super) fn is_on_device(&self, done: EpochNo) -> bool {
+        self.spilled <= done || !Rule::SpilledStays.holds()
+    }
+
     /// The inode is in its sector as it is, or goes with its last user.
     pub fn set_encoded(&mut self) {
         self.changes.set_encoded();
@@ -276,10 +281,15 @@ impl Vnode {
         let Some(state) = self.state.try_read() else { return false };
         let equals_device = !state.changes.dirty
             && state.pages.is_empty()
-            && state.spilled <= done
+            && state.is_on_device(done)
             && state.container.is_some();
         let goes = !self.is_queued() && equals_device;
-        debug_assert!(!goes || !state.promised.is_any(), "inode {}: a promise is lost", self.ino);
+        debug_assert!(
+            !goes || !state.promised.is_any(),
+            "inode {}: {:?} is lost",
+            self.ino,
+            state.promised
+        );
         debug_assert!(!goes || state.motion.tags.is_empty(), "inode {}: a tag is lost", self.ino);
         debug_assert!(!goes || state.container == state.durable, "inode {} is not there", self.ino);
         goes
@@ -330,11 +340,22 @@ impl<'a> Locked<'a> {
     /// Waits for the locks of the container that has an inode, and of that, in their order: a
     /// directory comes before its files, the external table after them.
     pub fn with_holder(holder: &'a Arc<Vnode>, vnode: &'a Arc<Vnode>) -> (Locked<'a>, Locked<'a>) {
-        if holder.ino == InodeNo::EXTERNAL {
+        if holder.ino == InodeNo::EXTERNAL || !Rule::DirectoryFirst.holds() {
             let file = Locked::new(vnode);
             return (Locked::new(holder), file);
         }
         (Locked::new(holder), Locked::new(vnode))
+    }
+}
+
+impl Locked<'_> {
+    /// Lets other threads have the lock for a moment, where [`Rule::InodeHeld`] is broken.
+    #[inline(always)]
+    pub fn stay(&mut self) {
+        #[cfg(feature = "schedules")]
+        if !Rule::InodeHeld.holds() {
+            self.state.bump();
+        }
     }
 }
 

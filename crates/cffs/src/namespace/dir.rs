@@ -20,6 +20,9 @@ pub(super) struct NewEntry<'a> {
     pub body: Body<'a>,
     /// Bytes to leave free in the sector for the entry to grow.
     pub slack: usize,
+    /// Whether the entry may come to the device in the last phase of the epoch. It may if it is the only name
+    /// of a new file, since nothing else is lost without it; a directory may not, for what moves into it.
+    pub may_wait: bool,
 }
 
 impl NewEntry<'_> {
@@ -78,17 +81,22 @@ impl Namespace {
         Ok(image.get().find_name(hash, name).map(|entry| Found::new(index, &entry)))
     }
 
-    /// Adds an entry to a directory or to the external table; the name is not there yet.
+    /// Adds an entry to a directory or to the external table; the name is not there yet. If the name leaves
+    /// the device in the open epoch, the entry has to come to it later than that.
     pub(super) fn insert_entry(
         &self,
         dir: &mut Locked<'_>,
         entry: &NewEntry<'_>,
     ) -> Result<(SectorIndex, u16)> {
-        if dir.entries.is_leaving(entry.hash) && !entry.name.is_empty() {
+        let waits = dir.entries.is_leaving(entry.hash) && !entry.name.is_empty();
+        if waits && !entry.may_wait {
             return Err(Error::EpochNeeded);
         }
         let index = self.sector_with_room(dir, entry.len() + entry.slack)?;
         let slot = self.insert_entry_in(dir, index, entry)?.ok_or(Error::NoSpace)?;
+        if waits {
+            sector::defer_appearance(self.store.sector_mut(dir, index)?, slot);
+        }
         Ok((index, slot))
     }
 

@@ -198,7 +198,7 @@ impl Namespace {
     fn drop_index(&self, dir: &mut Locked<'_>) -> Result<()> {
         let layout = &self.store.layout;
         let base = FileBlock(index::index_base(layout.block_bytes));
-        self.store.count_dirty(dir, |dir| dir.pages.truncate(base));
+        self.store.drop_blocks(dir, base..FileBlock::END);
         let first = layout.file_frag(base);
         let runs = dir.inode.map_mut().map(|map| map.remove(first..FileFrag::END));
         runs.into_iter().flatten().for_each(|run| self.store.alloc.free(run));

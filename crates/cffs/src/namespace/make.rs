@@ -80,18 +80,19 @@ impl Namespace {
         if subdir && dir.inode.nlink >= LINKS_MAX {
             return Err(Error::TooManyLinks);
         }
+        let may_wait = !subdir;
         let encoded = self.encode_new(&file);
         let container = if self.store.features.embed {
             let body = Body::Embedded(encoded.record());
             let slack =
                 if file_type == FileType::Regular { dir.entries.inline_len.into() } else { 0 };
-            let entry = NewEntry { name, hash, file_type, body, slack };
+            let entry = NewEntry { name, hash, file_type, body, slack, may_wait };
             let (sector, _) = self.insert_entry(dir, &entry)?;
             Container { file: dir.inode.ino, sector }
         } else {
             let place = self.insert_external(&encoded, file_type)?;
             let body = Body::Reference { ino: file.inode.ino, sector: place.sector };
-            let entry = NewEntry { name, hash, file_type, body, slack: 0 };
+            let entry = NewEntry { name, hash, file_type, body, slack: 0, may_wait };
             if let Err(error) = self.insert_entry(dir, &entry) {
                 self.remove_external(file.inode.ino, place, false)?;
                 return Err(error);
@@ -126,7 +127,7 @@ impl Namespace {
         let mut table = Locked::new(self.store.system(InodeNo::EXTERNAL)?);
         let slack = sector::promised_bytes(encoded.record().link_tags());
         let body = Body::Embedded(encoded.record());
-        let entry = NewEntry { name: b"", hash: 0, file_type, body, slack };
+        let entry = NewEntry { name: b"", hash: 0, file_type, body, slack, may_wait: false };
         let (sector, _) = self.insert_entry(&mut table, &entry)?;
         Ok(Container { file: InodeNo::EXTERNAL, sector })
     }
@@ -341,7 +342,7 @@ impl Namespace {
         let mut file = Locked::new(vnode);
         let file_type = file.inode.file_type;
         let body = Body::Reference { ino: file.inode.ino, sector: place.sector };
-        let entry = NewEntry { name, hash, file_type, body, slack: 0 };
+        let entry = NewEntry { name, hash, file_type, body, slack: 0, may_wait: false };
         self.insert_entry(&mut dir, &entry)?;
         file.inode.nlink += 1;
         let now = self.store.clock.now();

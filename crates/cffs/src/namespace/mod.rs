@@ -31,6 +31,7 @@ use crate::format::NAME_BYTES_MAX;
 use crate::format::checksum::name_hash;
 use crate::format::sector::Body;
 use crate::inode::{Store, Vnode, VnodeState};
+use crate::lock::Rule;
 use crate::units::{Container, EpochNo, InodeNo};
 use recent::RecentNames;
 
@@ -42,24 +43,27 @@ pub struct Namespace {
     /// The inodes that have them.
     pub store: Store,
     recent: RecentNames,
-    /// The last epoch in which a directory was given another name.
-    dir_moved: AtomicU64,
+    /// See [`Namespace::concerns_unchanged`].
+    concerns_unchanged: AtomicU64,
 }
 
 impl Namespace {
     /// The names of the inodes in a store; at most `recent_max` of them are kept at hand.
     pub fn new(store: Store, recent_max: usize) -> Namespace {
-        Namespace { store, recent: RecentNames::new(recent_max), dir_moved: AtomicU64::new(0) }
+        let recent = RecentNames::new(recent_max);
+        Namespace { store, recent, concerns_unchanged: AtomicU64::new(0) }
     }
 
-    /// Whether a directory was given another name in this epoch or a later one. Files below it have
-    /// another path then, and nothing about them changed.
-    pub fn dir_moved_in(&self, epoch: EpochNo) -> bool {
-        self.dir_moved.load(Ordering::Acquire) >= epoch.0
+    /// Whether this epoch or a later one has a change that an fsync of an unchanged file makes durable:
+    /// a directory was given another name, so that files below it have another path; or a name was given that
+    /// another file had before, and that file's new name is in an epoch before.
+    pub fn concerns_unchanged(&self, epoch: EpochNo) -> bool {
+        self.concerns_unchanged.load(Ordering::Acquire) >= epoch.0
     }
 
-    fn note_dir_moved(&self) {
-        self.dir_moved.store(self.store.epoch().0, Ordering::Release);
+    /// Notes that the open epoch has such a change.
+    pub fn note_concerns_unchanged(&self) {
+        self.concerns_unchanged.store(self.store.epoch().0, Ordering::Release);
     }
 
     /// What the names at hand take in memory, and what they take at most, in bytes.
@@ -101,6 +105,8 @@ impl Namespace {
         check_name(name)?;
         let found = self.find_hashed(&state, hash, name)?.ok_or(Error::NotFound)?;
         let vnode = self.vnode_of(&state, &found)?;
+        let _held = Rule::DirectoryHeld.holds().then_some(state);
+        Rule::DirectoryHeld.linger();
         self.recent.note(dir.ino, hash, name, found.ino);
         Ok(vnode)
     }

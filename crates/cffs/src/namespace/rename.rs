@@ -118,7 +118,7 @@ impl Namespace {
         }
         self.move_entry(names, &source, &source_vnode, target.as_ref())?;
         if moves_dir {
-            self.note_dir_moved();
+            self.note_concerns_unchanged();
         }
         let now = self.store.clock.now();
         for vnode in [names.from, names.to] {
@@ -218,7 +218,8 @@ impl Namespace {
         };
         let body = body_of(source, encoded.as_ref())?;
         let file_type = source.file_type;
-        let entry = NewEntry { name: names.new_name, hash, file_type, body, slack: 0 };
+        let name = names.new_name;
+        let entry = NewEntry { name, hash, file_type, body, slack: 0, may_wait: false };
         let sector = match self.put_new_entry(names.to, &entry, target) {
             Ok(sector) => sector,
             Err(error) => {
@@ -291,7 +292,8 @@ impl Namespace {
         };
         let body = body_of(source, encoded.as_ref())?;
         let file_type = source.file_type;
-        let entry = NewEntry { name: names.new_name, hash, file_type, body, slack: 0 };
+        let name = names.new_name;
+        let entry = NewEntry { name, hash, file_type, body, slack: 0, may_wait: false };
         let mut dir = Locked::new(names.from);
         if !self.rename_in_sector(&mut dir, source, &entry)? {
             return Ok(false);
@@ -341,6 +343,10 @@ impl Namespace {
         };
         let on_device = replaced.state.read().durable.is_some();
         let mut dir = Locked::new(to);
+        // What is replaced waits for the name to leave; what replaces it could not.
+        if dir.entries.is_leaving(entry.hash) {
+            return Err(Error::EpochNeeded);
+        }
         let (free, old_len) = {
             let image = self.store.sector(&dir, target.sector)?;
             (image.get().free_bytes(), image.get().entry_len(target.slot))
@@ -391,7 +397,7 @@ impl Namespace {
         ];
         let across = names.from.ino != names.to.ino;
         if [&source, &target].into_iter().any(|found| found.file_type == FileType::Directory) {
-            self.note_dir_moved();
+            self.note_concerns_unchanged();
         }
         for (dir_vnode, own, other, sector, vnode) in ends {
             let mut dir = Locked::new(dir_vnode);

@@ -24,12 +24,11 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
-
 use super::survey::{Candidate, Listed, Survey};
 use super::way::Way;
 use crate::cache::{Cursor, Cursors, Growth};
 use crate::inode::VnodeState;
+use crate::lock::{Mutex, Rank};
 use crate::tuning::Tuning;
 use crate::units::{BlockNo, Container, InodeNo, SectorIndex};
 
@@ -74,7 +73,7 @@ struct Gathered {
 impl Plans {
     pub(super) fn new(tuning: &Tuning) -> Plans {
         let none = || Planned {
-            cursors: Mutex::new(Cursors::new(tuning.reading.cursors_max)),
+            cursors: Mutex::new(Rank::Leaf, Cursors::new(tuning.reading.cursors_max)),
             is_any: AtomicBool::new(false),
         };
         Plans { files: none(), directories: none() }

@@ -10,21 +10,25 @@
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::survey::{Listed, Survey};
 use crate::cache::{Cursor, Growth};
 use crate::format::inode::FileType;
 use crate::format::sector::Body;
 use crate::inode::{Vnode, VnodeState};
+use crate::lock::{Mutex, Rank};
 use crate::namespace::scan;
 use crate::units::{Container, InodeNo, SectorIndex};
 
 /// The walk that the reader seems to be on: it is at the directories that are listed after the last one
 /// of which files were read, and is given so many of them.
-#[derive(Default)]
 pub(super) struct Walk {
     cursor: Mutex<Cursor<Vec<InodeNo>>>,
+}
+
+impl Default for Walk {
+    fn default() -> Walk {
+        Walk { cursor: Mutex::new(Rank::Leaf, Cursor::default()) }
+    }
 }
 
 impl Walk {

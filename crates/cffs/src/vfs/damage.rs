@@ -14,12 +14,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
-
 use super::Volume;
 use crate::error::{Corruption, Error, Result};
 use crate::format::Superblock;
 use crate::format::superblock::{Damage, ErrorsPolicy};
+use crate::lock::{Mutex, Rank};
 use crate::units::InodeNo;
 
 /// The record of damage of an open volume.
@@ -47,7 +46,11 @@ impl DamageRecord {
             policy => policy,
         };
         let state = State { damage: superblock.damage, ..State::default() };
-        DamageRecord { policy, state: Mutex::new(state), refuses_changes: AtomicBool::new(false) }
+        DamageRecord {
+            policy,
+            state: Mutex::new(Rank::Leaf, state),
+            refuses_changes: AtomicBool::new(false),
+        }
     }
 
     /// Damage that was seen since the last full check.

@@ -20,6 +20,7 @@ use super::prepare::{Preparation, Prepared};
 use super::progress::{EpochKind, Progress, finish_writes};
 use crate::cache::{Phase, Step};
 use crate::error::Result;
+use crate::lock::Rule;
 use crate::trace::OpKind;
 use crate::units::BlockNo;
 
@@ -129,7 +130,10 @@ impl Volume {
     /// Writes an epoch that was prepared.
     pub(super) fn complete(&self, progress: &mut Progress, prepared: Prepared) -> Result<()> {
         let store = self.store();
-        let Prepared { epoch, mut writes, in_flight, left, superblock } = prepared;
+        let Prepared { epoch, mut writes, mut in_flight, left, superblock } = prepared;
+        if !Rule::PagesStay.holds() {
+            finish_writes(std::mem::take(&mut in_flight), epoch);
+        }
         if !writes.is_empty() {
             // What the first phase writes is nobody's yet, so the mark may be in motion with it.
             let mark = self.in_use();

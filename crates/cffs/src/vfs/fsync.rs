@@ -19,12 +19,11 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
-
 use super::Volume;
 use super::progress::{EpochKind, Progress};
 use crate::error::Result;
 use crate::inode::{Changed, Store, Vnode, VnodeState};
+use crate::lock::{Condvar, Mutex, Rank, Rule};
 use crate::trace::OpKind;
 use crate::units::{EpochNo, InodeNo};
 
@@ -35,7 +34,6 @@ mod tests;
 pub(super) type Wanted = HashSet<InodeNo>;
 
 /// The threads that wait for a file to be durable. One of them leads: it writes the epoch.
-#[derive(Default)]
 pub(super) struct Callers {
     state: Mutex<State>,
     /// A caller came, for which the leader may be waiting.
@@ -87,8 +85,8 @@ impl Callers {
     /// than `wait_max`.
     pub(super) fn new(done: EpochNo, wait_max: Duration) -> Callers {
         let reached = Reached { done, complete: done, left: HashSet::new() };
-        let state = Mutex::new(State { reached, ..State::default() });
-        Callers { state, wait_max, ..Callers::default() }
+        let state = Mutex::new(Rank::Leaf, State { reached, ..State::default() });
+        Callers { state, came: Condvar::default(), ended: Condvar::default(), wait_max }
     }
 
     /// Takes what all of them wait for.
@@ -108,7 +106,9 @@ impl Callers {
             let callers = served + state.wanted.len();
             state.last = LastGroup { callers, lasted: began.elapsed() };
         }
-        self.ended.notify_all();
+        if Rule::EpochsWake.holds() {
+            self.ended.notify_all();
+        }
     }
 
     /// No epoch will end any more.
@@ -133,9 +133,7 @@ impl Callers {
                 let began = Instant::now();
                 state.led = Some((0, began));
                 let until = began + self.wait_max.min(lasted / 2);
-                while state.wanted.len() < callers
-                    && !self.came.wait_until(&mut state, until).timed_out()
-                {}
+                while state.wanted.len() < callers && self.came.wait_until(&mut state, until) {}
                 state.led = Some((state.wanted.len(), Instant::now()));
                 return Some(Lead(self));
             }
@@ -151,7 +149,9 @@ struct Lead<'a>(&'a Callers);
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
         self.0.state.lock().led = None;
-        self.0.ended.notify_all();
+        if Rule::EpochsWake.holds() {
+            self.0.ended.notify_all();
+        }
     }
 }
 
@@ -255,9 +255,9 @@ impl Volume {
         let (since, is_taken) = {
             let _gate = self.gate.read();
             let since = self.store().epoch();
-            // Names above the file may change without it, but only those of directories.
+            // Names above the file may change without it, and the name that it had before.
             let all_taken = vnodes.iter().all(|vnode| is_taken(vnode, data_only));
-            (since, all_taken && !self.names.dir_moved_in(since))
+            (since, all_taken && !self.names.concerns_unchanged(since))
         };
         if is_taken {
             return self.await_epochs_before(since);
@@ -285,6 +285,7 @@ impl Volume {
     /// meanwhile that began after the call, that one served.
     pub(super) fn commit(&self) -> Result<()> {
         let since = self.store().epoch();
+        let _gate = (!Rule::EpochsBeforeGate.holds()).then(|| self.gate.read());
         let mut progress = self.epochs.lock();
         if progress.complete >= since {
             return Ok(());

@@ -7,10 +7,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::Volume;
 use crate::error::{Error, Result};
+use crate::lock::{Mutex, Rank};
 
 /// Whether a volume serves changes, and what is lost if it does no longer.
 pub(super) struct Health {
@@ -27,9 +26,9 @@ impl Health {
     /// That of a volume that is being opened.
     pub fn new(read_only: bool) -> Health {
         Health {
-            latched: Mutex::new(None),
+            latched: Mutex::new(Rank::Latch, None),
             loses_changes: AtomicBool::new(false),
-            durable_until: Mutex::new(Instant::now()),
+            durable_until: Mutex::new(Rank::Latch, Instant::now()),
             refuses_changes: AtomicBool::new(read_only),
             closed: AtomicBool::new(false),
         }

@@ -73,8 +73,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 pub use conditions::Provided;
 pub use discard::Trimmed;
 pub use errno::errno;
@@ -98,7 +96,7 @@ use crate::format::{Layout, Superblock};
 pub use crate::inode::Fill as BusyLogFill;
 use crate::inode::{Locked, Store, Vnode};
 use crate::line::Line;
-use crate::lock::{self, Rank};
+use crate::lock::{self, Rank, Rule};
 use crate::log;
 use crate::memory::Memory;
 use crate::namespace::Namespace;
@@ -128,7 +126,7 @@ const LETTING_GO_POLL: Duration = Duration::from_millis(1);
 pub struct Volume {
     names: Namespace,
     options: OpenOptions,
-    superblock: Mutex<Superblock>,
+    superblock: lock::Mutex<Superblock>,
     gate: Line<lock::RwLock<()>>,
     epochs: lock::Mutex<progress::Progress>,
     callers: fsync::Callers,
@@ -235,7 +233,7 @@ impl Volume {
             health: Health::new(options.read_only),
             damage: DamageRecord::new(&superblock, options.errors),
             options,
-            superblock: Mutex::new(superblock),
+            superblock: lock::Mutex::new(Rank::Leaf, superblock),
             gate: Line(lock::RwLock::new(Rank::Gate, ())),
             epochs: lock::Mutex::new(Rank::Epochs, progress::Progress::new(done)),
             callers: fsync::Callers::new(done, tuning.writing.group_commit_wait_max),
@@ -297,7 +295,7 @@ impl Volume {
     fn change<T>(&self, change: impl Fn(&Namespace) -> Result<T>) -> Result<T> {
         self.check_changeable()?;
         let run = || {
-            let _gate = self.gate.read();
+            let _gate = Rule::GateForChanges.holds().then(|| self.gate.read());
             change(&self.names)
         };
         let result = self.noted(self.retry(run));
@@ -309,7 +307,9 @@ impl Volume {
     fn change_alone<T>(&self, change: impl Fn(&Namespace) -> Result<T>) -> Result<T> {
         self.check_changeable()?;
         let run = || {
-            let _gate = self.gate.write();
+            let is_alone = Rule::GateAlone.holds();
+            let _alone = is_alone.then(|| self.gate.write());
+            let _shared = (!is_alone).then(|| self.gate.read());
             change(&self.names)
         };
         let result = self.noted(self.retry(run));
@@ -319,12 +319,21 @@ impl Volume {
 
     fn retry<T>(&self, run: impl Fn() -> Result<T>) -> Result<T> {
         let mut hopes = [Volume::may_gain_space, Volume::gains_space_by_removed_files].into_iter();
+        let mut is_after_epoch = false;
         // Other threads may bring about anew what an epoch settled, but not for ever.
         for _ in 0..EPOCHS_FORCED_MAX {
             match run() {
-                Err(Error::EpochNeeded) => self.calls.epochs_forced.count(),
+                Err(Error::EpochNeeded) => {
+                    self.calls.epochs_forced.count();
+                    is_after_epoch = true;
+                }
                 Err(Error::NoSpace) if hopes.any(|is_there| is_there(self)) => {}
-                other => return other,
+                other => {
+                    if is_after_epoch {
+                        self.names.note_concerns_unchanged();
+                    }
+                    return other;
+                }
             }
             self.commit()?;
         }

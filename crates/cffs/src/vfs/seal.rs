@@ -74,25 +74,37 @@ impl Preparation<'_> {
             self.writes.put_block(Phase::New, number, sealed(empty, len, epoch, checksum));
         }
         let Some(page) = self.store.dirty_page(file, position) else { return Ok(()) };
-        let deferred = page.chunks_exact(len).any(|image| Sector::new(image).has_deferred());
-        if deferred && !new {
+        let has = |what: &dyn Fn(Sector<'_>) -> bool| {
+            page.chunks_exact(len).any(|image| what(Sector::new(image)))
+        };
+        let leaves = !new && has(&|sector| sector.has_leaving());
+        let appears = has(&|sector| sector.has_appearing());
+        let first = match (new, waits) {
+            (true, false) => Phase::New,
+            (true, true) => Phase::Change,
+            (false, _) => change,
+        };
+        let phases =
+            [Some(first), leaves.then_some(Phase::Settle), appears.then_some(Phase::Appear)];
+        let mut phases: Vec<Phase> = phases.into_iter().flatten().collect();
+        let last = phases.pop().unwrap_or(first);
+        for phase in phases {
             let mut before = page.clone();
-            before.chunks_exact_mut(len).for_each(sector::before_deferred);
-            self.writes.put_block(change, number, sealed(before, len, epoch, checksum));
+            let undo = match phase {
+                Phase::Settle => sector::before_appearing,
+                _ if new => sector::before_appearing,
+                _ => sector::before_deferred,
+            };
+            before.chunks_exact_mut(len).for_each(undo);
+            self.writes.put_block(phase, number, sealed(before, len, epoch, checksum));
         }
         for image in page.chunks_exact_mut(len) {
             sector::settle(image);
             sector::seal(image, epoch, checksum);
         }
         self.note_causes(file, position, number);
-        let phase = match (new, deferred) {
-            (true, _) if waits => Phase::Change,
-            (true, _) => Phase::New,
-            (false, true) => Phase::Settle,
-            (false, false) => change,
-        };
         if let Some(block) = self.take_page(file, position) {
-            self.writes.put_block(phase, number, block);
+            self.writes.put_block(last, number, block);
         }
         Ok(())
     }

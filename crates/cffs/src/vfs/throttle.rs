@@ -8,15 +8,12 @@
 //! reaches the limit writes the epoch.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex};
 
 use super::Volume;
 use crate::error::Result;
+use crate::lock::{self, Condvar, Mutex, Rank};
 
-#[derive(Default)]
 pub(super) struct Throttle {
     /// Whether the background is called. Kept outside of the lock, since every change looks.
     is_called: AtomicBool,
@@ -34,7 +31,15 @@ pub(super) struct Throttle {
 impl Throttle {
     /// For a volume that has no changes in memory.
     pub(super) fn new(early_bytes: u64) -> Throttle {
-        Throttle { early_from: AtomicU64::new(early_bytes), ..Throttle::default() }
+        Throttle {
+            is_called: AtomicBool::new(false),
+            backgrounds: AtomicUsize::new(0),
+            lock: Mutex::new(Rank::Leaf, ()),
+            called: Condvar::default(),
+            taken: Condvar::default(),
+            early_from: AtomicU64::new(early_bytes),
+            read_before: AtomicU64::new(0),
+        }
     }
 
     /// Waits to be called, at most for `timeout`.
@@ -88,7 +93,7 @@ impl Volume {
         let throttle = &self.throttle;
         let ended = AtomicBool::new(false);
         throttle.backgrounds.fetch_add(1, Ordering::AcqRel);
-        thread::scope(|scope| {
+        lock::scope(|scope| {
             let _end = End { throttle, ended: &ended };
             scope.spawn(|| {
                 loop {
@@ -159,7 +164,7 @@ impl Volume {
         let until = Instant::now() + self.store().cache.tuning().writing.background_wait_max;
         let mut guard = throttle.lock.lock();
         while self.is_full() && self.check_writable().is_ok() {
-            if !self.has_background() || throttle.taken.wait_until(&mut guard, until).timed_out() {
+            if !self.has_background() || !throttle.taken.wait_until(&mut guard, until) {
                 drop(guard);
                 return self.commit();
             }

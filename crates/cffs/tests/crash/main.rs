@@ -165,6 +165,17 @@ fn what_was_found_stays_mended() {
         (2, vec![Rename("d/f", "h", Replace), Rename("h", "e/n", Replace), Sync]),
         (0, vec![Rename("g", "d/h", Replace), Rename("d/h", "e/n", Replace), Sync]),
         (0, vec![Rename("g", "d/h", Replace), Rename("d/h", "h", Replace), Sync]),
+        // A file is made with a name that another file had: until that file's entry has left the device, in
+        // its sector or another, the new one is not there.
+        (0, vec![Rename("d/f", "d/n", Replace), Make("d/f"), Write("d/f", 0, 5000), Sync]),
+        (1, vec![Rename("d/f", "d/n", Replace), Make("d/f"), Write("d/f", 0, 5000), Sync]),
+        (3, vec![Rename("d/f", "d/n", Replace), Make("d/f"), Write("d/f", 0, 5000), Sync]),
+        (1, vec![Rename("g", "e/n", Replace), Make("g"), Write("g", 0, 200), Fsync("e/n")]),
+        (2, vec![Rename("g", "e/n", Replace), Make("g"), Link("g", "d/n"), Sync]),
+        (1, vec![Rename("g", "n", Replace), MakeLink("g", 900), Link("g", "e/n"), Sync]),
+        (1, vec![Rename("h", "e/n", Replace), Make("h"), Rename("h", "d/n", Replace), Sync]),
+        (1, vec![Rename("g", "n", Replace), Make("g"), Unlink("g"), Make("g"), Sync]),
+        (1, vec![Rename("g", "n", Replace), Make("g"), Rename("d/f", "g", Replace), Sync]),
         // A recovery that was interrupted had mended a sector where nothing was busy, with an epoch that the
         // next one did not see.
         (0, vec![Rename("e", "d/s", Replace), Sync]),
@@ -323,6 +334,25 @@ fn every_part_of_an_epoch_is_missed() {
         }
     }
     assert!(survivors.is_empty(), "not missed: {survivors:?}");
+}
+
+/// A new file with a name that another file had comes to the device after that name has left it.
+#[test]
+fn the_phase_of_vacated_names_is_missed() {
+    use Op::*;
+    use RenameMode::Replace;
+    let stories = [
+        vec![Rename("d/f", "d/n", Replace), Make("d/f"), Write("d/f", 0, 5000), Sync],
+        vec![Rename("g", "e/n", Replace), Make("g"), Write("g", 0, 200), Sync],
+    ];
+    for mutant in [Mutant::NoDeferral, Mutant::NoBarrier(2)] {
+        let explorer = explorer_of(mutant);
+        let is_caught =
+            |kind: &u64| stories.iter().any(|calls| explorer.run_calls(*kind, calls).is_err());
+        let caught = (0..KINDS).find(is_caught);
+        println!("{mutant:?} was caught on a volume of kind {caught:?}");
+        assert!(caught.is_some(), "{mutant:?} is not missed");
+    }
 }
 
 /// What is caught is what a mutant lacks, and not that it writes the busy log anew.

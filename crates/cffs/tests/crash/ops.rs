@@ -358,6 +358,9 @@ pub fn all() -> Vec<Op> {
         CleanPoint,
         WriteEarly,
         Regroup,
+        Make("d/f"),
+        Make("g"),
+        MakeLink("h", 900),
     ]);
     ops
 }

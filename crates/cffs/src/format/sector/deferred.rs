@@ -1,7 +1,7 @@
 //! Deferred changes of sectors.
 //!
 //! An image in memory may differ from the one on the device by *deferred changes* (DESIGN:
-//! epochs), which wait for the last phase of an epoch:
+//! epochs), which wait for a later phase of an epoch:
 //!
 //! ```text
 //!            defer_removal                        defer_reference
@@ -9,16 +9,21 @@
 //!                              │ settle                              │ settle
 //!                              ▼                                     ▼
 //!                             gone                               reference
+//!
+//!        defer_appearance              settle
+//!   new ──────────────────▶ appearing ────────▶ present
 //! ```
 //!
 //! A leaving entry is invisible to [`Sector::entries`], and one that becomes a reference is seen as
-//! one. [`before_deferred`] makes the image for the phase before, [`settle`] that for the last.
+//! one. An entry appears when all that leaves has left, since its name may be among that.
+//! [`before_deferred`] makes the image for the phases before, [`before_appearing`] the one in which all has
+//! left, [`settle`] the last one.
 
 use zerocopy::little_endian::U16;
 
 use super::{
-    BECOMING_REFERENCE, BECOMING_SECTOR_AT, EMBEDDED, LEAVING, REFERENCE, REFERENCE_BYTES, Sector,
-    body_start, entry_mut, header_mut, locate, resize,
+    APPEARING, BECOMING_REFERENCE, BECOMING_SECTOR_AT, EMBEDDED, LEAVING, REFERENCE,
+    REFERENCE_BYTES, Sector, body_start, entry_mut, header_mut, locate, remove, resize,
 };
 use crate::units::SectorIndex;
 
@@ -51,8 +56,34 @@ pub fn defer_reference(image: &mut [u8], slot: u16, sector: SectorIndex) {
     }
 }
 
-/// Undoes the deferred changes in a copy of the image: what the phases before the last one write.
+/// Lets an entry that was just added appear on the device in the last phase of the epoch.
+pub fn defer_appearance(image: &mut [u8], slot: u16) {
+    if let Some((at, _)) = locate(image, slot) {
+        let flags = &mut entry_mut(image, at).flags;
+        let first = *flags == 0;
+        *flags |= APPEARING;
+        if first {
+            header_mut(image).deferred += 1;
+        }
+    }
+}
+
+/// Carries out the deferred changes in a copy of the image, but for entries that appear.
+pub fn before_appearing(image: &mut [u8]) {
+    remove_appearing(image);
+    settle(image);
+}
+
+fn remove_appearing(image: &mut [u8]) {
+    let appearing = |raw: &super::RawEntry<'_>| raw.header.flags & APPEARING != 0;
+    let slots: Vec<u16> =
+        Sector::new(image).raw().filter(appearing).map(|raw| raw.header.slot.get()).collect();
+    slots.into_iter().for_each(|slot| remove(image, slot));
+}
+
+/// Undoes the deferred changes in a copy of the image: what the phases before write.
 pub fn before_deferred(image: &mut [u8]) {
+    remove_appearing(image);
     for (at, flags) in deferred_entries(image) {
         if flags & BECOMING_REFERENCE != 0 {
             let body = body_start(image, at);
@@ -71,6 +102,10 @@ pub fn settle(image: &mut [u8]) {
         if flags & LEAVING != 0 {
             resize(image, at + len, len, 0);
             header_mut(image).count -= 1;
+            continue;
+        }
+        if flags & BECOMING_REFERENCE == 0 {
+            entry_mut(image, at).flags = 0;
             continue;
         }
         let body = body_start(image, at);

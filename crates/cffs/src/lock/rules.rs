@@ -1,0 +1,77 @@
+//! Rules of the lock table, and of what is in flight. A test breaks one at a time, and the schedules of
+//! `tests/schedules` have to find that.
+
+/// How many choices a thread lingers.
+#[cfg(feature = "schedules")]
+const LINGER_CHOICES: u32 = 20;
+
+/// A rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Attributes and extents that an epoch writes stay in memory until the epoch is on the device.
+    SpilledStays,
+    /// A page stays in memory until the epoch that writes it is on the device.
+    PagesStay,
+    /// A page that was changed while an epoch wrote it stays.
+    ChangedPagesStay,
+    /// A change holds the gate.
+    GateForChanges,
+    /// A change of two directories holds the gate alone.
+    GateAlone,
+    /// The lock of epochs is taken before the gate.
+    EpochsBeforeGate,
+    /// An inode stays locked until all of a change is made.
+    InodeHeld,
+    /// A directory stays locked between finding a name and noting it among the recent ones.
+    DirectoryHeld,
+    /// A directory is locked before its files.
+    DirectoryFirst,
+    /// An inode has one vnode.
+    OneVnode,
+    /// What was read before a write does not enter the cache after it.
+    VersionsCompared,
+    /// A thread that serves the run queue takes no segment's lock.
+    ServedWithoutSegment,
+    /// Readers of a run in flight are woken when it arrives.
+    ArrivalsWake,
+    /// Callers of an fsync are woken when an epoch ends.
+    EpochsWake,
+}
+
+impl Rule {
+    /// All of them.
+    pub const ALL: [Rule; 14] = [
+        Rule::SpilledStays,
+        Rule::PagesStay,
+        Rule::ChangedPagesStay,
+        Rule::GateForChanges,
+        Rule::GateAlone,
+        Rule::EpochsBeforeGate,
+        Rule::InodeHeld,
+        Rule::DirectoryHeld,
+        Rule::DirectoryFirst,
+        Rule::OneVnode,
+        Rule::VersionsCompared,
+        Rule::ServedWithoutSegment,
+        Rule::ArrivalsWake,
+        Rule::EpochsWake,
+    ];
+
+    /// Whether the rule is kept: always, but in a schedule that breaks it.
+    #[inline(always)]
+    pub fn holds(self) -> bool {
+        #[cfg(feature = "schedules")]
+        return super::schedule::holds(self);
+        #[cfg(not(feature = "schedules"))]
+        true
+    }
+
+    /// Gives other threads time to do what the rule forbids, where it is broken.
+    #[inline(always)]
+    pub fn linger(self) {
+        #[cfg(feature = "schedules")]
+        if !self.holds() {
+            (0..LINGER_CHOICES).for_each(|_| super::schedule::point());
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The model: what a thread knows of a directory in which it alone changes anything.
+
+use std::collections::BTreeMap;
+
+use cffs::error::Error;
+use cffs::units::InodeNo;
+use cffs::vfs::Volume;
+
+/// The contents and the attributes of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct File {
+    pub bytes: Vec<u8>,
+    pub attributes: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// Names and files. Two names of one file have the same number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Files {
+    pub names: BTreeMap<Vec<u8>, InodeNo>,
+    pub files: BTreeMap<InodeNo, File>,
+}
+
+impl Files {
+    /// Takes a name away, and the file with its last one.
+    pub fn unlink(&mut self, name: &[u8]) {
+        let Some(ino) = self.names.remove(name) else { return };
+        if !self.names.values().any(|other| *other == ino) {
+            self.files.remove(&ino);
+        }
+    }
+
+    /// What a volume has of a directory.
+    pub fn of(volume: &Volume, dir: InodeNo) -> Files {
+        let mut found = Files::default();
+        let listed = volume.read_dir(dir, 0, false, &mut |entry| {
+            let before = found.names.insert(entry.name.to_vec(), entry.ino);
+            assert_eq!(before, None, "a name is listed twice");
+            true
+        });
+        listed.expect("listed");
+        for ino in found.names.values() {
+            found.files.insert(*ino, File::of(volume, *ino));
+        }
+        found
+    }
+}
+
+impl File {
+    /// What a volume has of a file.
+    pub fn of(volume: &Volume, ino: InodeNo) -> File {
+        let size = volume.attr(ino).expect("attr").size as usize;
+        let mut bytes = vec![0; size + 1];
+        let len = volume.read(ino, 0, &mut bytes).expect("read");
+        bytes.truncate(len);
+        let names = volume.xattr_names(ino).expect("names of attributes");
+        let value = |name: Vec<u8>| {
+            let value = volume.xattr(ino, &name).expect("an attribute");
+            (name, value)
+        };
+        File { bytes, attributes: names.into_iter().map(value).collect() }
+    }
+}
+
+/// Whether all bytes are the same: those of a file that several threads write whole.
+pub fn is_uniform(bytes: &[u8]) -> bool {
+    bytes.windows(2).all(|pair| pair[0] == pair[1])
+}
+
+/// What may go wrong where other threads change the same names.
+pub fn allow_races<T>(result: Result<T, Error>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(Error::NotFound | Error::Exists | Error::Stale | Error::NoAttribute) => None,
+        Err(Error::EpochNeeded) => None,
+        Err(error) => panic!("{error}"),
+    }
+}

@@ -1,0 +1,225 @@
+//! The schedule explorer: a few threads on one volume, by thousands of interleavings.
+//!
+//! Threads change files of their own, of which they know everything, and files that they share; one brings
+//! changes to the device meanwhile. Memory is so short that nothing stays that may go, and the device is
+//! slow. Each seed has an interleaving of its own (`cffs::lock::schedule`). After it a check finds nothing,
+//! and the volume, opened again, has what the threads know.
+//!
+//! A failure prints its seed, and repeats it by that:
+//!
+//! ```text
+//! CFFS_SCHEDULE_SEED=17 cargo test -p cffs --features schedules --test schedules one -- --nocapture
+//! ```
+//!
+//! `CFFS_SCHEDULES` says how many seeds are tried, `CFFS_SCHEDULE_FROM` which is the first one.
+
+mod device;
+mod files;
+mod work;
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use cffs::clock::TestClock;
+use cffs::device::{Image, MemoryDevice};
+use cffs::format::superblock::Policy;
+use cffs::fsck::{self, CheckOptions};
+use cffs::lock::Rule;
+use cffs::lock::schedule::{self, Body, Ran};
+use cffs::mkfs::{self, MkfsOptions};
+use cffs::units::InodeNo;
+use cffs::vfs::{NewKind, OpenOptions, Volume};
+
+use device::SlowDevice;
+use files::Files;
+
+/// Seeds to try if nothing else is asked for.
+const SCHEDULES: u64 = 1200;
+/// Seeds by which each broken rule has to be found.
+const BROKEN_SCHEDULES: u64 = 6000;
+/// Threads that change files.
+const CHANGERS: usize = 3;
+const DEVICE_BYTES: u64 = 16 << 20;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|value| value.parse().expect("a number"))
+}
+
+/// The kinds of volumes: with inodes in directories or in a table, with small sectors, with and without files
+/// that lie together.
+fn kinds() -> Vec<MkfsOptions> {
+    let mut kinds = Vec::new();
+    for (embed, sector_bytes, policy) in [
+        (true, 4096, Policy::Directory),
+        (true, 512, Policy::Directory),
+        (false, 4096, Policy::Directory),
+        (true, 4096, Policy::None),
+    ] {
+        let default = MkfsOptions::default();
+        kinds.push(MkfsOptions { embed, sector_bytes: Some(sector_bytes), policy, ..default });
+    }
+    kinds
+}
+
+/// The directories of a volume: those that are shared, and those of single threads.
+#[derive(Clone)]
+struct Start {
+    image: Image,
+    shared: [InodeNo; 2],
+    own: Vec<InodeNo>,
+}
+
+fn starts() -> &'static [Start] {
+    static STARTS: OnceLock<Vec<Start>> = OnceLock::new();
+    STARTS.get_or_init(|| kinds().iter().map(start).collect())
+}
+
+fn start(options: &MkfsOptions) -> Start {
+    let device = Arc::new(SlowDevice(MemoryDevice::new(DEVICE_BYTES)));
+    mkfs::make(&*device, options).expect("mkfs");
+    let volume = open(&device, 64 << 10);
+    let make = |name: String| {
+        let new = work::new(NewKind::Directory);
+        volume.make(InodeNo::ROOT, name.as_bytes(), &new).expect("made").ino
+    };
+    let shared = [make("shared".into()), make("shared too".into())];
+    let own = (0..CHANGERS).map(|number| make(format!("own {number}"))).collect();
+    volume.close().expect("closed");
+    Start { image: device.0.snapshot(), shared, own }
+}
+
+fn open(device: &Arc<SlowDevice>, cache_bytes: u64) -> Volume {
+    let options = OpenOptions {
+        cache_bytes,
+        dirty_bytes_max: 64 << 10,
+        early_bytes: 8 << 10,
+        epoch_interval: std::time::Duration::ZERO,
+        clean_after: std::time::Duration::MAX,
+        clean_every: std::time::Duration::MAX,
+        ..OpenOptions::default()
+    };
+    Volume::open(device.clone(), Arc::new(TestClock::default()), options).expect("opened")
+}
+
+/// Runs the schedule of a seed. An error says what is wrong.
+fn run(seed: u64, broken: Option<Rule>) -> Result<Ran, String> {
+    let start = &starts()[(seed % starts().len() as u64) as usize];
+    let device = Arc::new(SlowDevice(MemoryDevice::from_image(start.image.clone())));
+    // With very little memory, nearly all that may go goes at once; with a little more, some of it stays.
+    let volume = open(&device, if seed / 8 % 2 == 1 { 1 << 20 } else { 64 << 10 });
+    let known: Vec<Mutex<Files>> = start.own.iter().map(|_| Mutex::default()).collect();
+    let with_prefetch = seed / 4 % 2 == 1;
+    let mut bodies: Vec<Body<'_>> = Vec::new();
+    for (dir, files) in start.own.iter().zip(&known) {
+        let volume = &volume;
+        bodies.push(Box::new(move || {
+            let mut known = Files::default();
+            work::change(volume, *dir, start.shared, &mut known);
+            *files.lock().expect("no other thread has it") = known;
+        }));
+    }
+    bodies.push(Box::new(|| match with_prefetch {
+        true => volume.with_prefetch(2, || work::take_care(&volume)),
+        false => work::take_care(&volume),
+    }));
+    let ran = schedule::run(seed, broken, bodies)?;
+    let look = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        start.shared.iter().for_each(|dir| work::compare_names(&volume, *dir));
+        volume.close().expect("closed");
+        check(&device, start, &known);
+    }));
+    let text = |panic: Box<dyn std::any::Any + Send>| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        format!("after the schedule: {}", text.unwrap_or_default())
+    };
+    look.map_err(text)?;
+    Ok(ran)
+}
+
+fn check(device: &Arc<SlowDevice>, start: &Start, known: &[Mutex<Files>]) {
+    let options = CheckOptions { contents: true, force: true, ..CheckOptions::default() };
+    let report = fsck::check(&**device, &options, &()).expect("the check runs");
+    assert_eq!(report.problems, [], "fsck finds problems");
+    let volume = open(device, 64 << 10);
+    for (dir, files) in start.own.iter().zip(known) {
+        let found = Files::of(&volume, *dir);
+        assert!(found == *files.lock().expect("no other thread"), "not as its thread left it");
+    }
+    volume.close().expect("closed");
+}
+
+/// A schedule that fails ends its threads by panics, of which the first one alone says anything.
+fn be_quiet() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        if number("CFFS_SCHEDULE_SEED").is_none() {
+            let usual = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |info| {
+                if std::thread::current().name().is_some() && !schedule::is_scheduled() {
+                    usual(info);
+                }
+            }));
+        }
+    });
+}
+
+fn explain(seed: u64, broken: Option<Rule>, why: &str) -> String {
+    let rule = broken.map_or(String::new(), |rule| format!(" with {rule:?} broken"));
+    format!(
+        "seed {seed}{rule}: {why}\n    CFFS_SCHEDULE_SEED={seed} cargo test -p cffs --features schedules \
+         --test schedules one -- --nocapture"
+    )
+}
+
+#[test]
+fn every_schedule_ends_as_the_threads_know_it() {
+    be_quiet();
+    let from = number("CFFS_SCHEDULE_FROM").unwrap_or(0);
+    let schedules = number("CFFS_SCHEDULES").unwrap_or(SCHEDULES);
+    let mut choices = 0;
+    for seed in from..from + schedules {
+        match run(seed, None) {
+            Ok(ran) => choices += ran.choices,
+            Err(why) => panic!("{}", explain(seed, None, &why)),
+        }
+    }
+    println!("{schedules} schedules from seed {from}, {choices} choices");
+}
+
+/// Each rule of the lock table that can be broken by itself, and that of what is in flight, is needed.
+#[test]
+fn every_rule_is_missed() {
+    be_quiet();
+    let mut survivors = Vec::new();
+    for rule in Rule::ALL {
+        let caught = (0..BROKEN_SCHEDULES).find_map(|seed| {
+            let why = run(seed, Some(rule)).err()?;
+            // What fails without that proves nothing.
+            run(seed, None).is_ok().then_some((seed, why))
+        });
+        match caught {
+            Some((seed, why)) => println!("{rule:?} was caught by seed {seed}: {why}"),
+            None => {
+                println!("{rule:?} survived {BROKEN_SCHEDULES} schedules");
+                survivors.push(rule);
+            }
+        }
+    }
+    assert!(survivors.is_empty(), "not missed: {survivors:?}");
+}
+
+#[test]
+fn a_seed_repeats_its_schedule() {
+    be_quiet();
+    for seed in 0..12 {
+        assert_eq!(run(seed, None), run(seed, None), "seed {seed}");
+    }
+}
+
+/// The schedule of `CFFS_SCHEDULE_SEED`.
+#[test]
+fn one() {
+    let Some(seed) = number("CFFS_SCHEDULE_SEED") else { return };
+    let ran = run(seed, None).unwrap_or_else(|why| panic!("{}", explain(seed, None, &why)));
+    println!("{ran:?}");
+}
