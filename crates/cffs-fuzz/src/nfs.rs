@@ -53,7 +53,7 @@ pub fn nfs(data: &[u8]) {
     let exports = vec!["/:insecure,no_root_squash".parse().expect("an export")];
     let service = Service::over(Arc::clone(&volume), exports, Arc::new(NoObserver));
     let service = service.expect("the root can be exported");
-    let peer = Peer::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1000);
+    let peer = Peer { address: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 1000 };
     let mut client = Client { service, peer, handles: Vec::new() };
     let root = head(&mut Input::new(&[]), MOUNT, 1, 0);
     client.call(&[root, opaque(b"/")].concat());

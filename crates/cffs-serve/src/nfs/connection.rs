@@ -175,7 +175,7 @@ pub(super) fn serve(
 ) {
     let Ok(address) = stream.peer_addr() else { return };
     let ip = address.ip().to_canonical();
-    let peer = Peer::new(ip, address.port());
+    let peer = Peer { address: ip, port: address.port() };
     let (writer, to_write) = mpsc::channel();
     let output = Arc::new(Output { stream: Arc::clone(stream), rest: Mutex::default() });
     let replies = Replies { output: Arc::clone(&output), writer };
@@ -187,7 +187,6 @@ pub(super) fn serve(
             Ok(()) => {}
             Err(error) => tracing::debug!(peer = %address, %error, "connection ended"),
         }
-        peer.connection.store(true, Ordering::Release);
         // What is under way is answered; the writer ends with the last reply.
     });
     hang_up(stream);
@@ -228,7 +227,7 @@ fn read_calls(
         let message = record::read(&mut reader, header, RECORD)?;
         let bytes = message.len() + service.reply_bytes_max(&message);
         let permit = Permit::take(underway, bytes);
-        let (service, peer, replies) = (Arc::clone(service), peer.clone(), replies.clone());
+        let (service, peer, replies) = (Arc::clone(service), *peer, replies.clone());
         let job: Job = Box::new(move || {
             let reply = service.answer(&peer, &message);
             replies.send((reply, permit));

@@ -1,14 +1,12 @@
 //! Replies that were sent, for calls that come again: a client that lost its connection before it had
 //! the reply repeats the call, and what must not happen twice happens once.
 //!
-//! A call is the same if address, number, procedure and arguments are, and if it comes by the same
-//! connection or no more calls come by the one it first came by: two clients of one machine may well number
-//! their calls alike.
+//! A call is the same if address, number, procedure and arguments are. The connection does not count: a
+//! client repeats a call on a new one, and the server may learn later, or never, that the old one is gone.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -31,10 +29,6 @@ pub struct Key {
     pub arguments: u64,
 }
 
-/// A connection, for as long as somebody has this; and whether no more calls come by it, though some that
-/// came may be under way.
-pub type Connection = Arc<AtomicBool>;
-
 /// The replies of one server.
 #[derive(Default)]
 pub struct Replies(Mutex<Kept>);
@@ -47,7 +41,6 @@ struct Kept {
 }
 
 struct Slot {
-    connection: Weak<AtomicBool>,
     reply: Mutex<Progress>,
     done: Condvar,
 }
@@ -82,17 +75,22 @@ impl Drop for Ticket {
 impl Replies {
     /// The reply to a call that came before, waited for if that is under way; or a ticket for the first
     /// to come.
-    pub fn get(&self, key: Key, connection: &Connection) -> Result<Vec<u8>, Ticket> {
-        let Some(slot) = self.find(key, connection) else {
-            return Err(self.enter(key, connection));
-        };
-        let mut reply = slot.reply.lock();
-        while matches!(*reply, Progress::Underway) {
-            slot.done.wait(&mut reply);
-        }
-        match &*reply {
-            Progress::Done(bytes) => Ok(bytes.clone()),
-            Progress::Underway | Progress::Abandoned => Err(self.enter(key, connection)),
+    pub fn get(&self, key: Key) -> Result<Vec<u8>, Ticket> {
+        loop {
+            let slot = {
+                let mut kept = self.0.lock();
+                match kept.find(key) {
+                    Some(slot) => slot,
+                    None => return Err(kept.enter(key)),
+                }
+            };
+            let mut reply = slot.reply.lock();
+            while matches!(*reply, Progress::Underway) {
+                slot.done.wait(&mut reply);
+            }
+            if let Progress::Done(bytes) = &*reply {
+                return Ok(bytes.clone());
+            }
         }
     }
 
@@ -118,11 +116,9 @@ impl Replies {
         bytes
     }
 
-    /// The replies of another server. The connections by which the calls came are gone. `None` if that are no
-    /// replies.
+    /// The replies of another server; `None` if the bytes are no replies.
     pub fn from_bytes(mut bytes: &[u8]) -> Option<Replies> {
-        let replies = Replies::default();
-        let gone = Connection::default();
+        let mut kept = Kept::default();
         while !bytes.is_empty() {
             let address = Ipv6Addr::from(*take(&mut bytes)?);
             let key = Key {
@@ -134,34 +130,30 @@ impl Replies {
             let len = u32::from_be_bytes(*take(&mut bytes)?) as usize;
             let (reply, rest) = bytes.split_at_checked(len)?;
             bytes = rest;
-            replies.enter(key, &gone).fill(reply);
+            kept.enter(key).fill(reply);
         }
-        Some(replies)
+        Some(Replies(Mutex::new(kept)))
+    }
+}
+
+impl Kept {
+    /// A call that was carried out, or is being carried out.
+    fn find(&self, key: Key) -> Option<Arc<Slot>> {
+        let slot = self.by_key.get(&key)?;
+        let is_abandoned = matches!(*slot.reply.lock(), Progress::Abandoned);
+        (!is_abandoned).then(|| Arc::clone(slot))
     }
 
-    fn find(&self, key: Key, connection: &Connection) -> Option<Arc<Slot>> {
-        let slot = self.0.lock().by_key.get(&key).cloned()?;
-        let same = slot
-            .connection
-            .upgrade()
-            .is_none_or(|first| Arc::ptr_eq(&first, connection) || first.load(Ordering::Acquire));
-        same.then_some(slot)
-    }
-
-    fn enter(&self, key: Key, connection: &Connection) -> Ticket {
-        let slot = Arc::new(Slot {
-            connection: Arc::downgrade(connection),
-            reply: Mutex::new(Progress::Underway),
-            done: Condvar::new(),
-        });
-        let mut kept = self.0.lock();
-        if kept.by_key.insert(key, Arc::clone(&slot)).is_none() {
-            kept.order.push_back(key);
+    /// Notes a call that is to be carried out.
+    fn enter(&mut self, key: Key) -> Ticket {
+        let slot = Arc::new(Slot { reply: Mutex::new(Progress::Underway), done: Condvar::new() });
+        if self.by_key.insert(key, Arc::clone(&slot)).is_none() {
+            self.order.push_back(key);
         }
-        if kept.order.len() > REPLIES_MAX
-            && let Some(oldest) = kept.order.pop_front()
+        if self.order.len() > REPLIES_MAX
+            && let Some(oldest) = self.order.pop_front()
         {
-            kept.by_key.remove(&oldest);
+            self.by_key.remove(&oldest);
         }
         Ticket(slot)
     }

@@ -8,7 +8,6 @@ use nfs_wire::xdr::Writer;
 
 use super::exported::Exported;
 use super::file::File;
-use super::replies::Connection;
 use super::translate;
 
 /// The most bytes that one READ or WRITE moves, and a listing has.
@@ -17,21 +16,12 @@ pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 pub const HEAD_BYTES_MAX: u32 = 8 << 10;
 
 /// The sender of a call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Peer {
     /// Their address.
     pub address: IpAddr,
     /// Their port.
     pub port: u16,
-    /// The connection, as long as it is there.
-    pub(super) connection: Connection,
-}
-
-impl Peer {
-    /// A peer at an address, with a connection of its own.
-    pub fn new(address: IpAddr, port: u16) -> Peer {
-        Peer { address, port, connection: Connection::default() }
-    }
 }
 
 /// A call of NFS that is being carried out.

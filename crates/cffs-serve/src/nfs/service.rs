@@ -181,7 +181,7 @@ impl Service {
         if !request.must_not_repeat() {
             return run();
         }
-        match self.replies.get(key(peer, call), &peer.connection) {
+        match self.replies.get(key(peer, call)) {
             Ok(reply) => reply,
             Err(ticket) => {
                 let reply = run();

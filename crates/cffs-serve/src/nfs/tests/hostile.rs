@@ -57,6 +57,30 @@ fn what_is_no_call_ends_the_connection_and_no_more() {
     assert_eq!(answer(&served, &call(100_003, 3, 0, b"")), head(Verdict::Success));
 }
 
+/// A client that lost its connection repeats a REMOVE on a new one. As long as the server did not know that
+/// the old one was gone, it carried the REMOVE out again, and said that there is no such file.
+#[test]
+fn a_remove_that_comes_again_gets_the_reply_though_the_old_connection_is_open() {
+    let served = Served::new(&["/:insecure,no_root_squash"]);
+    let root = served.root();
+    let mut admin = served.client(0, 0);
+    let mode = sattr3 { mode: Nfs3Option::Some(0o777), ..sattr3::default() };
+    let set = SETATTR3args { object: root.clone(), new_attributes: mode, guard: Nfs3Option::None };
+    ok(now(admin.setattr(&set)));
+    create(&mut admin, &root, "f", 0o666);
+    let mut arguments = (root.data.len() as u32).to_be_bytes().to_vec();
+    arguments.extend_from_slice(&root.data);
+    arguments.extend_from_slice(&[0, 0, 0, 1, b'f', 0, 0, 0]);
+    let remove = call(100_003, 3, 12, &arguments);
+    let mut first = served.stream();
+    first.write_all(&remove).expect("sent");
+    let again = answer(&served, &remove).expect("answered");
+    assert_eq!(again[24..28], [0; 4], "NFS3_OK");
+    let mut reply = vec![0; 4 + again.len()];
+    first.read_exact(&mut reply).expect("answered");
+    assert_eq!(reply[4..], again);
+}
+
 #[test]
 fn a_peer_that_does_not_read_delays_no_other() {
     let served = Served::new(&["/:insecure,no_root_squash"]);
@@ -193,7 +217,7 @@ fn arguments_of_all(root: &nfs_fh3) -> Vec<(u32, u32, Vec<Vec<u8>>)> {
 fn malformed_arguments_of_each_procedure_are_refused() {
     let served = Served::new(&["/:insecure,no_root_squash"]);
     let root = served.root();
-    let peer = Peer::new("127.0.0.1".parse().expect("an address"), 1);
+    let peer = Peer { address: "127.0.0.1".parse().expect("an address"), port: 1 };
     let ask = |program, procedure, arguments: &[u8]| {
         let message = &call(program, 3, procedure, arguments)[4..];
         let bytes_max = served.service.reply_bytes_max(message);

@@ -106,7 +106,7 @@ fn clients_wait_for_a_server_that_pauses() {
 fn a_server_whose_calls_do_not_end_serves_on() {
     let (device, volume, address, running) = running();
     let service = Arc::clone(&running.service);
-    let peer = Peer::new("127.0.0.1".parse().expect("an address"), 1);
+    let peer = Peer { address: "127.0.0.1".parse().expect("an address"), port: 1 };
     let root = service.exported().first_handle(peer.address, 1, b"/").expect("exported");
     let mut stream = TcpStream::connect(address).expect("connected");
     let everybody = cffs::vfs::types::SetAttr { permissions: Some(0o777), ..Default::default() };
