@@ -1,32 +1,73 @@
 //! Reading a directory, entry after entry, while others change it.
 //!
-//! A reader goes on after a cookie: the sector and the slot of an entry, and how many sectors of the
-//! directory come after it in this reading. That number is fixed when the reading begins, and
-//! travels in the cookies since nothing else does: the kernel does not open directories. So a reader does
-//! not run after what is appended meanwhile, and each entry that stays where it is comes once.
+//! A reader goes on after a cookie, which holds the sector and the slot of the last entry, and the end of
+//! the reading in sectors. The end is fixed when the reading begins. It travels in the cookies, since the
+//! kernel does not open directories. So a reader does not follow what is appended meanwhile, and an entry
+//! that keeps its place is returned once.
+//!
+//! Programs of 32 bits take cookies below 2^31 alone. So a cookie has the first of three forms that has
+//! room for its reading:
 //!
 //! ```text
-//!   63        48 47                            16 15           0
-//!   ┌──────────┬────────────────────────────────┬──────────────┐
-//!   │ to come  │ sector                         │ slot         │
-//!   └──────────┴────────────────────────────────┴──────────────┘
+//!            flag   sector   slot   end
+//!   small    -      11       8      11     exact
+//!   medium   2^30   16       8      6      in units of 1024 sectors, rounded up
+//!   large    2^62   32       16     14     in units of 262,144 sectors, rounded up
 //! ```
+//!
+//! The sector is on top: in one reading, cookies rise. The cookie of the last entry of a reading is
+//! [`LAST`], after which nothing follows. A position below it that was made up leads to the entry that comes
+//! next.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Namespace, check_named};
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
-use crate::format::sector::Body;
+use crate::format::sector::{Body, Entry};
 use crate::inode::{Vnode, VnodeState};
 use crate::units::{Container, InodeNo, SectorIndex};
 
 #[cfg(test)]
 mod tests;
 
-/// With so many sectors to come or more, their number is taken from the directory each time. Cookies
-/// stay below 2^63 with room to spare: to others they are signed, and front ends add some of their own.
-const TO_COME_MAX: u32 = 0x7ffe;
+/// The cookie of the last entry. A front end adds 2 for its own two entries, which makes it 2^31 - 1.
+const LAST: u64 = i32::MAX as u64 - 2;
+
+/// Where a cookie has its parts.
+struct Form {
+    flag: u64,
+    sector_bits: u32,
+    slot_bits: u32,
+    end_bits: u32,
+}
+
+const SMALL: Form = Form { flag: 0, sector_bits: 11, slot_bits: 8, end_bits: 11 };
+const MEDIUM: Form = Form { flag: 1 << 30, sector_bits: 16, slot_bits: 8, end_bits: 6 };
+const LARGE: Form = Form { flag: 1 << 62, sector_bits: 32, slot_bits: 16, end_bits: 14 };
+
+impl Form {
+    /// The smallest form that has room. The largest slot of the smaller forms stays unused, so that no
+    /// entry has the cookie [`LAST`].
+    fn of(slot: u16, end: u32) -> &'static Form {
+        let fits = |form: &&Form| slot < (1 << form.slot_bits) - 1 && end <= 1 << form.sector_bits;
+        [&SMALL, &MEDIUM].into_iter().find(fits).unwrap_or(&LARGE)
+    }
+
+    fn of_cookie(cookie: u64) -> &'static Form {
+        match cookie {
+            _ if cookie & LARGE.flag != 0 => &LARGE,
+            _ if cookie & MEDIUM.flag != 0 => &MEDIUM,
+            _ => &SMALL,
+        }
+    }
+
+    /// The end is kept in units of 2 to the power of this many sectors.
+    fn end_shift(&self) -> u32 {
+        self.sector_bits - self.end_bits
+    }
+}
 
 /// An entry that a directory is read by.
 pub struct Visited<'a> {
@@ -50,23 +91,29 @@ struct Position {
     sector: u32,
     /// The last slot that was seen of the sector.
     slot: u16,
-    /// The end of what is read, if it is known.
-    end: Option<u32>,
+    /// The end of what is read, in sectors; at least 1.
+    end: u32,
 }
 
 impl Position {
+    /// Decodes any number, since a caller may have made it up.
     fn from_cookie(cookie: u64) -> Position {
-        let (to_come, sector) = ((cookie >> 48) as u32, (cookie >> 16) as u32);
-        let has_end = cookie != 0 && to_come < TO_COME_MAX;
-        let end = has_end.then(|| sector.saturating_add(to_come + 1));
-        Position { sector, slot: cookie as u16, end }
+        let form = Form::of_cookie(cookie);
+        let part = |low: u32, bits: u32| cookie >> low & ((1 << bits) - 1);
+        let units = part(0, form.end_bits) + 1;
+        Position {
+            sector: part(form.end_bits + form.slot_bits, form.sector_bits) as u32,
+            slot: part(form.end_bits, form.slot_bits) as u16,
+            end: u32::try_from(units << form.end_shift()).unwrap_or(u32::MAX),
+        }
     }
-}
 
-/// The cookie of the entry with this slot, in a reading that ends before the sector `end`.
-fn cookie(sector: SectorIndex, slot: u16, end: u32) -> u64 {
-    let to_come = (end - sector.0 - 1).min(TO_COME_MAX);
-    u64::from(to_come) << 48 | u64::from(sector.0) << 16 | u64::from(slot)
+    fn cookie(self) -> u64 {
+        let form = Form::of(self.slot, self.end);
+        let units = u64::from(self.end - 1) >> form.end_shift();
+        let place = u64::from(self.sector) << form.slot_bits | u64::from(self.slot);
+        form.flag | place << form.end_bits | units
+    }
 }
 
 impl Namespace {
@@ -80,28 +127,58 @@ impl Namespace {
         if !dir.inode.is_dir() {
             return Err(Error::NotDirectory);
         }
-        let ino = dir.inode.ino;
         let count = self.store.sector_count(dir);
-        let Position { sector, slot: mut after, end } = Position::from_cookie(cookie);
-        let end = end.unwrap_or(count).min(count);
-        for index in (sector..end).map(SectorIndex) {
-            let image = self.store.sector(dir, index)?;
-            for entry in image.get().entries().filter(|entry| entry.slot > after) {
-                let visited = Visited {
-                    name: entry.name,
-                    ino: entry.ino(),
-                    file_type: entry.file_type,
-                    cookie: self::cookie(index, entry.slot, end),
-                    body: entry.body,
-                    container: Container { file: ino, sector: index },
+        if cookie == LAST || count == 0 {
+            return Ok(());
+        }
+        let (mut end, Position { sector, slot: mut after, .. }) =
+            match Position::from_cookie(cookie) {
+                _ if cookie == 0 => (count, Position { sector: 0, slot: 0, end: count }),
+                position => (position.end, position),
+            };
+        let mut next = self.next_sector(dir, sector..end.min(count), after);
+        if next.is_none() && end < count {
+            // The cookie was made up, or all entries that followed are gone.
+            end = count;
+            next = self.next_sector(dir, sector..end, after);
+        }
+        while let Some(index) = next {
+            if index > sector {
+                after = 0;
+            }
+            let image = self.store.sector(dir, SectorIndex(index))?;
+            let mut entries = image.get().entries().filter(|entry| entry.slot > after).peekable();
+            next = None;
+            while let Some(entry) = entries.next() {
+                next = match entries.peek() {
+                    Some(_) => Some(index),
+                    None => self.next_sector(dir, index + 1..end.min(count), 0),
                 };
+                let cookie = match next {
+                    Some(_) => Position { sector: index, slot: entry.slot, end }.cookie(),
+                    None => LAST,
+                };
+                let container = Container { file: dir.inode.ino, sector: SectorIndex(index) };
+                let Entry { name, file_type, body, .. } = entry;
+                let visited =
+                    Visited { name, ino: entry.ino(), file_type, cookie, body, container };
                 if !visit(&visited)? {
                     return Ok(());
                 }
             }
-            after = 0;
         }
         Ok(())
+    }
+
+    /// The first of these sectors that has an entry, with a slot above `after` in the first of them. One
+    /// that cannot be read counts, so that the reader meets the error after the entries before it.
+    fn next_sector(&self, dir: &VnodeState, mut sectors: Range<u32>, after: u16) -> Option<u32> {
+        let first = sectors.start;
+        sectors.find(|index| {
+            let after = if *index == first { after } else { 0 };
+            let image = self.store.sector(dir, SectorIndex(*index));
+            image.map_or(true, |image| image.get().entries().any(|entry| entry.slot > after))
+        })
     }
 
     /// The vnode of the file that a visited entry names. The caller holds the directory.
