@@ -163,12 +163,41 @@ fn a_mounted_volume_is_trimmed_by_fstrim_and_by_its_owner_alone() {
         }
         if rustix::process::geteuid().is_root() {
             succeed(Command::new("fstrim").arg("-v").arg(&dir));
+            // Ranges behind the end and shorter than a block used to be taken.
+            for range in [["-o", "1T"], ["-o", "18446744073709551615"], ["-l", "0"], ["-l", "100"]]
+            {
+                let said = fail(1, Command::new("fstrim").args(range).arg(&dir));
+                assert!(said.contains("Invalid argument"), "{range:?}: {said}");
+            }
             let said = fail(1, scratch.cffs_by_nobody(["trim"]).arg(&dir));
             assert!(said.contains("not permitted"), "{said}");
         }
         scratch.umount();
         scratch.assert_clean();
     }
+}
+
+/// swapon(8) asks where the blocks of a file are, as filefrag(8) does, and the kernel then writes there past
+/// the server.
+#[test]
+fn no_file_of_a_mount_has_places_or_can_be_swapped_to() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    for fuseblk in ["auto", "no"] {
+        scratch.mount(&format!("fuseblk={fuseblk}"));
+        let file = scratch.mountpoint().join("swap");
+        fs::write(&file, vec![1; 4 << 20]).expect("written");
+        fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("set");
+        succeed(scratch.cffs(["sync"]).arg(scratch.mountpoint()));
+        let said = succeed(Command::new("filefrag").arg(&file));
+        assert!(said.contains(" 0 extents"), "{said}");
+        succeed(Command::new("mkswap").arg(&file));
+        fail(255, Command::new("swapon").arg(&file));
+        scratch.umount();
+    }
+    scratch.assert_clean();
 }
 
 #[test]

@@ -74,6 +74,42 @@ fn the_limits_of_names_targets_and_attributes_hold() {
     });
 }
 
+/// The owner, user 7, the group, the mask and the others: tag, permissions, id.
+const ACL_ENTRIES: [[u8; 8]; 5] = [
+    [1, 0, 6, 0, 255, 255, 255, 255],
+    [2, 0, 4, 0, 7, 0, 0, 0],
+    [4, 0, 4, 0, 255, 255, 255, 255],
+    [16, 0, 4, 0, 255, 255, 255, 255],
+    [32, 0, 4, 0, 255, 255, 255, 255],
+];
+
+/// More names than Linux can list used to be taken: then listxattr(2) failed, and cp and rsync with it.
+#[test]
+fn names_of_attributes_are_taken_as_long_as_they_can_be_listed() {
+    let name = |number: usize| format!("user.{number:03}{}", "n".repeat(247)).into_bytes();
+    // Each is listed with a zero byte, and the names of the ACLs have 49 bytes.
+    let most = (65_536 - 49) / 256;
+    let acl = [&2_u32.to_le_bytes()[..], &ACL_ENTRIES.concat()].concat();
+    let set = |volume: &Volume| {
+        let ino = sample::make(volume, ROOT, b"f", NewKind::Regular).unwrap();
+        for number in 0..most {
+            volume.set_xattr(ino, &name(number), b"v", XattrMode::Any).unwrap();
+        }
+        let beyond = volume.set_xattr(ino, &name(most), b"v", XattrMode::Any);
+        assert!(matches!(beyond, Err(Error::NoSpace)), "{beyond:?}");
+        volume.set_xattr(ino, b"system.posix_acl_access", &acl, XattrMode::Any).unwrap();
+        volume.set_xattr(ino, &name(7), b"another value", XattrMode::Any).unwrap();
+        volume.remove_xattr(ino, &name(8)).unwrap();
+        volume.set_xattr(ino, b"user.a", b"v", XattrMode::Any).unwrap();
+    };
+    on_each_kind(set, |volume| {
+        let ino = volume.lookup(ROOT, b"f").unwrap().ino;
+        let names = volume.xattr_names(ino).unwrap();
+        assert_eq!(names.len(), most + 1, "with the ACL");
+        assert!(names.iter().map(|name| name.len() + 1).sum::<usize>() <= 65_536);
+    });
+}
+
 #[test]
 fn times_go_far_beyond_those_of_32_bits() {
     let times = [i64::MIN, -(1 << 40), -1, 1 << 31, 1 << 34, i64::MAX];

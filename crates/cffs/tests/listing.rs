@@ -8,7 +8,7 @@ use cffs::device::MemoryDevice;
 use cffs::error::Error;
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{NewFile, NewKind, OpenOptions, RenameMode, Volume};
+use cffs::vfs::{Access, AtimeMode, NewFile, NewKind, OpenOptions, RenameMode, Volume};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const FILE: NewFile<'static> =
@@ -151,4 +151,75 @@ fn names_that_grow_do_not_keep_a_reader_busy() {
         let gone = volume.lookup(ROOT, b"a000").map(|attr| attr.ino);
         assert!(matches!(gone, Err(Error::NotFound)), "{gone:?}");
     });
+}
+
+/// The cookies of a directory, in the order of its entries.
+fn cookies(volume: &Volume) -> Vec<u64> {
+    let mut cookies = Vec::new();
+    let visit = &mut |entry: &cffs::vfs::DirEntry<'_>| {
+        cookies.push(entry.cookie);
+        true
+    };
+    volume.read_dir(ROOT, 0, false, visit).expect("read");
+    cookies
+}
+
+/// Programs of 32 bits could not list a directory of more than one sector: its cookies were above 2^31.
+#[test]
+fn cookies_rise_and_fit_programs_of_32_bits() {
+    on_volumes_with_files(|volume, files| {
+        let cookies = cookies(volume);
+        assert_eq!(cookies.len(), files.len());
+        assert!(cookies.is_sorted_by(|a, b| a < b), "{cookies:x?}");
+        // Front ends add 2, for the entries `.` and `..`.
+        assert!(cookies.iter().all(|cookie| *cookie <= i32::MAX as u64 - 2), "{cookies:x?}");
+    });
+}
+
+/// A seek to a position that no listing has returned used to read as the end of the directory.
+#[test]
+fn a_position_that_was_made_up_leads_to_an_entry() {
+    on_volumes_with_files(|volume, files| {
+        // Of a directory as it was read, and of one that has grown since.
+        for round in 0..2 {
+            let cookies = cookies(volume);
+            let [.., before_last, _] = cookies[..] else { panic!("two files") };
+            let step = (before_last / 5000).max(1) as usize;
+            for cookie in (0..before_last).step_by(step) {
+                let mut next = None;
+                let visit = &mut |entry: &cffs::vfs::DirEntry<'_>| {
+                    let is_first = next.is_none();
+                    next.get_or_insert(entry.cookie);
+                    is_first
+                };
+                volume.read_dir(ROOT, cookie, false, visit).expect("read");
+                assert!(next.is_some(), "{round}: nothing after {cookie:x} of {cookies:x?}");
+            }
+            for number in 0..files.len() {
+                make(volume, &format!("{round} {number}"));
+            }
+        }
+    });
+}
+
+/// `O_NOATIME` was ignored.
+#[test]
+fn an_access_is_noted_unless_the_reader_asks_otherwise() {
+    let device = MemoryDevice::new(64 << 20);
+    mkfs::make(&device, &MkfsOptions::default()).expect("mkfs");
+    let clock = Arc::new(TestClock::default());
+    let options = OpenOptions { atime: AtimeMode::Strict, ..OpenOptions::default() };
+    let volume = Volume::open(Arc::new(device), clock.clone(), options).expect("open");
+    let file = make(&volume, "file");
+    volume.write(file, 0, b"contents").expect("written");
+    let mut buf = [0; 8];
+    let mut read = |access| {
+        let before = [file, ROOT].map(|ino| volume.attr(ino).expect("attr").atime);
+        assert_eq!(volume.read_with(file, 0, &mut buf, access).expect("read"), 8);
+        volume.read_dir_plus(ROOT, 0, None, access, &mut |_| true).expect("read");
+        [file, ROOT].map(|ino| volume.attr(ino).expect("attr").atime) == before
+    };
+    assert!(read(Access::Unnoted));
+    assert!(!read(Access::Noted));
+    volume.close().expect("close");
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cffs::clock::TestClock;
+use cffs::clock::{TestClock, Timestamp};
 use cffs::device::{BlockDevice, CrashingDevice, MemoryDevice};
 use cffs::error::Error;
 use cffs::format::superblock::Incompat;
@@ -10,8 +10,8 @@ use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{
-    AllocateMode, NewFile, NewKind, OpenOptions, Protection, RenameMode, SetAttr, SetTime, Volume,
-    XattrMode, read_superblock,
+    AllocateMode, NewFile, NewKind, OpenOptions, Protection, RenameMode, SetAttr, SetTime,
+    Unprivileged, Volume, XattrMode, read_superblock,
 };
 
 const ROOT: InodeNo = InodeNo::ROOT;
@@ -105,6 +105,43 @@ fn what_is_protected_stays_as_it_is() {
         volume.unlink(ROOT, name).expect("removed");
         volume.release(ino, 1);
     }
+    volume.close().expect("closed");
+    assert_sound(&*device);
+}
+
+/// touch(1) of an append-only file used to be refused, and so was an append by a user to one that has a
+/// set-id bit. Linux refuses only given times.
+#[test]
+fn an_append_only_file_can_be_touched_and_loses_set_id_bits() {
+    let device = made();
+    let volume = open(&device);
+    let now = Some(SetTime::Now);
+    let past = Some(SetTime::To(Timestamp { seconds: 7, nanoseconds: 0 }));
+    let touch = SetAttr { atime: now, mtime: now, ..SetAttr::default() };
+    let clear_privileges = Some(Unprivileged::Stranger);
+    let program = NewFile { permissions: 0o6755, ..FILE };
+    for (name, new) in [(&b"log"[..], program), (b"logs", DIRECTORY)] {
+        let ino = volume.make(ROOT, name, &new).expect("made").ino;
+        volume.set_attr(ino, &SetAttr { mtime: past, ..touch }).expect("not protected");
+        volume.protect(ino, APPEND_ONLY).expect("protected");
+        for times in [
+            SetAttr { mtime: past, ..touch },
+            SetAttr { atime: past, ..touch },
+            SetAttr { mtime: None, ..touch },
+            SetAttr { atime: None, ..touch },
+            SetAttr { uid: Some(7), ..touch },
+        ] {
+            refused(volume.set_attr(ino, &times), "other changes than a touch");
+        }
+        let touched = volume.set_attr(ino, &touch).expect("touched");
+        assert_ne!(touched.mtime.seconds, 7);
+        let cleared = SetAttr { clear_privileges, ..SetAttr::default() };
+        volume.set_attr(ino, &cleared).expect("as an append does");
+        volume.protect(ino, IMMUTABLE).expect("protected");
+        refused(volume.set_attr(ino, &touch), "a touch of what is immutable");
+        refused(volume.set_attr(ino, &cleared), "a change of what is immutable");
+    }
+    assert_eq!(volume.lookup(ROOT, b"log").expect("found").permissions, 0o755);
     volume.close().expect("closed");
     assert_sound(&*device);
 }

@@ -10,7 +10,8 @@ use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
 use cffs::vfs::{
-    AllocateMode, AsUser, NewFile, NewKind, OpenOptions, SetAttr, SetVolume, Volume, XattrMode,
+    AllocateMode, AsUser, MaySetGid, NewFile, NewKind, OpenOptions, SetAttr, SetVolume, Volume,
+    XattrMode,
 };
 
 const ROOT: InodeNo = InodeNo::ROOT;
@@ -41,7 +42,7 @@ fn close(volume: &Volume, device: &Arc<MemoryDevice>) {
 
 /// Writes a file until there is no space; returns how many bytes it has then.
 fn fill(volume: &Volume, user: AsUser<'_>, name: &str) -> u64 {
-    let ino = match user.make(ROOT, name.as_bytes(), &FILE) {
+    let ino = match user.make(ROOT, name.as_bytes(), &FILE, ANY_GROUP) {
         Ok(attr) => attr.ino,
         Err(Error::NoSpace) => return 0,
         Err(error) => panic!("{error}"),
@@ -59,6 +60,9 @@ fn fill(volume: &Volume, user: AsUser<'_>, name: &str) -> u64 {
     at
 }
 
+/// The user may give every group's rights: files here have no set-group-ID bit.
+const ANY_GROUP: MaySetGid<'static> = &|_| true;
+
 fn is_refused<T: std::fmt::Debug>(result: Result<T, Error>, what: &str) {
     assert!(matches!(result, Err(Error::NoSpace)), "{what}: {result:?}");
 }
@@ -75,10 +79,10 @@ fn users_leave_the_reserve_and_root_uses_it() {
     assert!(bytes(full.free_fragments) >= 16 * MIB, "{full:?}");
 
     // Nothing that takes space.
-    is_refused(user.make(ROOT, b"more", &FILE), "a file");
-    is_refused(user.make_unnamed(ROOT, &FILE), "a file without a name");
+    is_refused(user.make(ROOT, b"more", &FILE, ANY_GROUP), "a file");
+    is_refused(user.make_unnamed(ROOT, &FILE, ANY_GROUP), "a file without a name");
     let long = NewFile { kind: NewKind::Symlink(&[b'x'; 3000]), ..FILE };
-    is_refused(user.make(ROOT, b"link", &long), "a symbolic link");
+    is_refused(user.make(ROOT, b"link", &long, ANY_GROUP), "a symbolic link");
     let ino = volume.lookup(ROOT, b"user").expect("there").ino;
     is_refused(user.allocate(ino, 60 * MIB, MIB, AllocateMode::Reserve), "space ahead");
     is_refused(user.copy((ino, 0), (ino, 60 * MIB), MIB), "a copy");
@@ -96,14 +100,14 @@ fn users_leave_the_reserve_and_root_uses_it() {
     let taken = fill(&volume, root, "root");
     assert!(taken > 14 * MIB, "{taken}");
     assert!(bytes(volume.stat_fs().free_fragments) < 2 * MIB);
-    is_refused(user.make(ROOT, b"more", &FILE), "a file");
+    is_refused(user.make(ROOT, b"more", &FILE, ANY_GROUP), "a file");
     volume.rename(ROOT, b"user", ROOT, b"mine", cffs::vfs::RenameMode::Replace).expect("renamed");
     let size = Some(MIB);
     volume.set_attr(ino, &SetAttr { size, ..SetAttr::default() }).expect("truncated");
     volume.release(ino, 1);
     assert_eq!(user.write(other, 0, &[3; 9000]).expect("there is space again"), 9000);
     volume.unlink(ROOT, b"mine").expect("removed");
-    user.make(ROOT, b"more", &FILE).expect("there is space again");
+    user.make(ROOT, b"more", &FILE, ANY_GROUP).expect("there is space again");
     close(&volume, &device);
 }
 
@@ -112,7 +116,7 @@ fn a_user_and_a_group_may_have_it_too() {
     let (volume, device) = volume(16 * MIB);
     fill(&volume, volume.as_user(USER, GROUP), "user");
     let reserve = volume.superblock().reserve;
-    is_refused(volume.as_user(USER, GROUP).make(ROOT, b"more", &FILE), "a user");
+    is_refused(volume.as_user(USER, GROUP).make(ROOT, b"more", &FILE, ANY_GROUP), "a user");
     for (uid, gid, expected) in
         [(USER, 0, [true, true, false]), (0, GROUP, [true, false, true]), (0, 0, [false; 3])]
     {
@@ -120,7 +124,7 @@ fn a_user_and_a_group_may_have_it_too() {
         volume.tune(&SetVolume { reserve, ..SetVolume::default() }).expect("tuned");
         let users = [(USER, GROUP), (USER, 1), (USER + 1, GROUP)];
         for ((uid, gid), expected) in users.into_iter().zip(expected) {
-            let made = volume.as_user(uid, gid).make(ROOT, b"more", &FILE);
+            let made = volume.as_user(uid, gid).make(ROOT, b"more", &FILE, ANY_GROUP);
             assert_eq!(made.is_ok(), expected, "{uid} {gid}: {made:?}");
             if made.is_ok() {
                 volume.unlink(ROOT, b"more").expect("removed");

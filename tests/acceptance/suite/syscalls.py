@@ -1,7 +1,11 @@
 """System calls that Python does not offer, through libc, with errno as OSError."""
 
 import ctypes
+import fcntl
+import mmap
 import os
+import platform
+import struct
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -15,6 +19,9 @@ F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW = 36, 37, 38
 STATX_BTIME = 0x800
 UTIME_NOW, UTIME_OMIT = (1 << 30) - 1, (1 << 30) - 2
 MAX_HANDLE_SZ = 128
+FS_IOC_GETFLAGS, FS_IOC_SETFLAGS = 0x80086601, 0x40086602
+FS_IMMUTABLE_FL, FS_APPEND_FL = 0x10, 0x20
+CAP_FSETID = 4
 
 
 def call(function, *arguments):
@@ -73,6 +80,55 @@ def name_to_handle(path):
 
 def open_by_handle(mount_fd, handle, flags):
     return call(libc.open_by_handle_at, mount_fd, ctypes.create_string_buffer(handle, len(handle)), flags)
+
+
+def toggle_flag(fd, flag):
+    """What chattr(1) does with one of a file's flags."""
+    flags = struct.unpack("i", fcntl.ioctl(fd, FS_IOC_GETFLAGS, bytes(8))[:4])[0]
+    fcntl.ioctl(fd, FS_IOC_SETFLAGS, struct.pack("ii", flags ^ flag, 0))
+
+
+def drop_capability(number):
+    """Takes a capability from this process's effective set."""
+    header = struct.pack("Ii", 0x20080522, 0)
+    data = ctypes.create_string_buffer(24)
+    call(libc.capget, header, data)
+    low = struct.unpack_from("I", data)[0]
+    struct.pack_into("I", data, 0, low & ~(1 << number))
+    call(libc.capset, header, data)
+
+
+class Getdents32:
+    """getdents64(2) as a program of 32 bits calls it, by interrupt 0x80 of the x86; None elsewhere."""
+
+    SIZE = 1 << 15
+    MAP_32BIT = 0x40
+    # push %rbx; mov %edi,%ebx; mov %esi,%ecx; mov $220,%eax; int $0x80; pop %rbx; ret
+    CODE = bytes.fromhex("53 89fb 89f1 b8dc000000 cd80 5b c3")
+
+    @classmethod
+    def is_possible(cls):
+        return platform.machine() == "x86_64" and os.path.exists("/proc/sys/abi/vsyscall32")
+
+    def __init__(self):
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | self.MAP_32BIT
+        self.memory = mmap.mmap(-1, self.SIZE + 4096, flags=flags,
+                                prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        self.memory[self.SIZE:self.SIZE + len(self.CODE)] = self.CODE
+        self.function = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint] * 3)(self.address + self.SIZE)
+
+    def read(self, fd):
+        """The next entries, as (number, offset, name); none at the end."""
+        length = self.function(fd, self.address, self.SIZE)
+        if length < 0:
+            raise OSError(-length, os.strerror(-length))
+        entries, at = [], 0
+        while at < length:
+            number, offset, size = struct.unpack_from("<QqH", self.memory, at)
+            entries.append((number, offset, bytes(self.memory[at + 19:at + size]).split(b"\0")[0]))
+            at += size
+        return entries
 
 
 class Directory:

@@ -12,29 +12,30 @@ use cffs::caller;
 use cffs::error::Error;
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
-use cffs::vfs::AsUser;
-use cffs::vfs::types::{self, NewKind, Unprivileged};
+use cffs::vfs::types::{self, Access, NewKind, Unprivileged};
+use cffs::vfs::{AsUser, Volume};
 use fuse_ring::protocol::{
     AttrReply, Context, CopyFileRange, Create, Entry, Fallocate, FileHandle, Ioctl, Listing,
     ListingPlus, NodeId, Opcode, Open, OpenFlags, Opened, Read, Release, Rename, SetAttr, SetXattr,
     Statfs, StatxReply, Write,
 };
-use fuse_ring::{CachedData, Errno, Handler};
+use fuse_ring::{Errno, Handler};
 
 use super::caches::KernelCaches;
 use super::closing::Closing;
 use super::control::{self, Control, Request};
 use super::farewell::Farewells;
 use super::follow::View;
-use super::groups;
 use super::guarded::Guarded;
 use super::interest::Interest;
 use super::ioctl;
+use super::privileges::{self, SET_GROUP_ID_BIT, may_set_gid, unprivileged};
 use super::recording::Ask;
 use super::reporting::Piece;
 use super::shown::{Held, Shown};
 use super::translate::{self, errno, ino};
 use super::watch::Watch;
+use crate::shared::{Change, Observer};
 
 /// Cookies of the two entries that the volume does not store. Its own are moved by this many.
 const DOT: u64 = 1;
@@ -43,11 +44,9 @@ const DOT_DOT: u64 = 2;
 const O_EXCL: u32 = 0o200;
 const O_TRUNC: u32 = 0o1000;
 const O_DSYNC: u32 = 0o10_000;
+const O_NOATIME: u32 = 0o1_000_000;
 /// What `O_SYNC` has beside `O_DSYNC`.
 const O_SYNC_ONLY: u32 = 0o4_000_000;
-const SET_ID_BITS: u32 = 0o6000;
-const SET_GROUP_ID_BIT: u32 = 0o2000;
-
 /// Serves one volume.
 pub struct Adapter {
     volume: Shown,
@@ -127,33 +126,33 @@ impl Adapter {
         umask: u32,
     ) -> Result<Entry> {
         let new = translate::new_file(cx, kind, mode, umask);
-        let attr = self.as_user(cx)?.make(ino(parent), name, &new).map_err(errno("create"))?;
-        Ok(self.entry(&attr))
+        let made = self.as_user(cx)?.make(ino(parent), name, &new, &may_set_gid(cx));
+        Ok(self.entry(&made.map_err(errno("create"))?))
     }
 
-    /// Takes set-id bits from a file that somebody unprivileged writes to. The kernel does not ask
-    /// for the mode again after a write, and would go on to honour the bits.
-    fn clear_privileges(&self, cx: &Context<'_>, node: NodeId) -> Result<()> {
-        let attr = self.volume().attr(ino(node)).map_err(errno("write"))?;
-        if attr.permissions & SET_ID_BITS == 0 {
-            return Ok(());
-        }
-        let clear_privileges = Some(unprivileged(cx, &attr));
-        let changes = types::SetAttr { clear_privileges, ..types::SetAttr::default() };
-        self.volume().set_attr(ino(node), &changes).map_err(errno("write"))?;
-        if let Some(notifier) = self.caches.notifier()
-            && let Err(error) = notifier.inval_inode(node, CachedData::Keep)
-        {
-            tracing::warn!(%error, inode = node.0, "the kernel may still show set-id bits");
+    /// Takes set-id bits from a file whose contents change. The kernel does not ask for the mode again after
+    /// that, and would go on to honour the bits.
+    fn clear_privileges(
+        &self,
+        cx: &Context<'_>,
+        node: NodeId,
+        clear: fn(&Volume, &Context<'_>, NodeId) -> Result<bool>,
+    ) -> Result<()> {
+        if clear(&self.volume(), cx, node)? {
+            self.attributes_changed(node);
         }
         Ok(())
     }
+
+    /// The kernel is to ask again for the attributes of a file.
+    fn attributes_changed(&self, node: NodeId) {
+        self.caches.changed(Change::Attributes(ino(node)));
+    }
 }
 
-/// How a caller without privileges stands to the group of a file, as far as it counts.
-fn unprivileged(cx: &Context<'_>, attr: &types::Attr) -> Unprivileged {
-    let is_member = attr.permissions & SET_GROUP_ID_BIT == 0 || groups::has(cx, attr.gid);
-    if is_member { Unprivileged::Member } else { Unprivileged::Stranger }
+/// Whether a read through a file that was opened with these flags sets its access time.
+fn access(flags: u32) -> Access {
+    if flags & O_NOATIME == 0 { Access::Noted } else { Access::Unnoted }
 }
 
 impl Handler for Adapter {
@@ -304,7 +303,7 @@ impl Handler for Adapter {
 
     fn open(&self, cx: &Context<'_>, node: NodeId, open: &Open) -> Result<Opened> {
         if open.kill_suid_sgid {
-            self.clear_privileges(cx, node)?;
+            self.clear_privileges(cx, node, privileges::clear)?;
         }
         let keeps = self.volume.open(ino(node)).map_err(errno("open"))?;
         let flags = if keeps { OpenFlags::KEEP_CACHE } else { OpenFlags::empty() };
@@ -354,17 +353,19 @@ impl Handler for Adapter {
         create: &Create,
     ) -> Result<(Entry, Opened)> {
         let new = translate::new_file(cx, NewKind::Regular, create.mode, create.umask);
-        let attr = self.as_user(cx)?.make_unnamed(ino(parent), &new).map_err(errno("tmpfile"))?;
-        Ok((self.entry(&attr), translate::opened(create)))
+        let made = self.as_user(cx)?.make_unnamed(ino(parent), &new, &may_set_gid(cx));
+        Ok((self.entry(&made.map_err(errno("tmpfile"))?), translate::opened(create)))
     }
 
     fn read(&self, _: &Context<'_>, node: NodeId, read: &Read, buf: &mut [u8]) -> Result<usize> {
-        self.on(node, |view| view.volume.read(ino(node), read.offset, buf)).map_err(errno("read"))
+        let access = access(read.flags);
+        self.on(node, |view| view.volume.read_with(ino(node), read.offset, buf, access))
+            .map_err(errno("read"))
     }
 
     fn write(&self, cx: &Context<'_>, node: NodeId, write: &Write<'_>) -> Result<usize> {
         if write.kill_suid_sgid {
-            self.clear_privileges(cx, node)?;
+            self.clear_privileges(cx, node, privileges::clear)?;
         }
         let written =
             self.as_user(cx)?.write(ino(node), write.offset, write.data).map_err(errno("write"))?;
@@ -402,7 +403,7 @@ impl Handler for Adapter {
         }
         self.on(node, |view| {
             let start = from - DOT_DOT;
-            view.volume.read_dir(ino(node), start, false, &mut |entry| {
+            view.volume.read_dir_plus(ino(node), start, None, access(read.flags), &mut |entry| {
                 let mode = entry.file_type.mode_bits();
                 let cookie = entry.cookie + DOT_DOT;
                 let is_taken = listing.push(entry.ino.0, mode, cookie, entry.name).is_ok();
@@ -435,7 +436,8 @@ impl Handler for Adapter {
             &|entry| entry.file_type == FileType::Directory || interest.wants_inode();
         self.on(node, |view| {
             let start = from - DOT_DOT;
-            view.volume.read_dir_plus(ino(node), start, Some(plus), &mut |entry| {
+            let access = access(read.flags);
+            view.volume.read_dir_plus(ino(node), start, Some(plus), access, &mut |entry| {
                 let cookie = entry.cookie + DOT_DOT;
                 let pushed = match &entry.attr {
                     Some(attr) => listing.push(&self.entry(attr), cookie, entry.name),
@@ -539,10 +541,7 @@ impl Handler for Adapter {
 
     fn fallocate(&self, cx: &Context<'_>, node: NodeId, what: &Fallocate) -> Result<()> {
         let mode = translate::allocate_mode(what.mode)?;
-        // A change of contents, as a write is; but the request carries no flag for that.
-        if cx.uid != 0 {
-            self.clear_privileges(cx, node)?;
-        }
+        self.clear_privileges(cx, node, privileges::clear_unless_kept)?;
         self.as_user(cx)?
             .allocate(ino(node), what.offset, what.length, mode)
             .map_err(errno("fallocate"))
@@ -568,13 +567,15 @@ impl Handler for Adapter {
         buf: &mut [u8],
     ) -> Result<usize> {
         let (is_root, is_owner) = (cx.uid == 0, control::is_owner(cx.uid));
-        ioctl::carry_out(&self.volume(), ino(node), ioctl, is_root, is_owner, buf)
+        let len = ioctl::carry_out(&self.volume(), ino(node), ioctl, is_root, is_owner, buf)?;
+        if ioctl::changes_attributes(ioctl.command) {
+            self.attributes_changed(node);
+        }
+        Ok(len)
     }
 
     fn copy_file_range(&self, cx: &Context<'_>, node: NodeId, copy: &CopyFileRange) -> Result<u64> {
-        if cx.uid != 0 {
-            self.clear_privileges(cx, copy.node_out)?;
-        }
+        self.clear_privileges(cx, copy.node_out, privileges::clear_unless_kept)?;
         let from = (ino(node), copy.offset_in);
         let to = (ino(copy.node_out), copy.offset_out);
         self.as_user(cx)?.copy(from, to, copy.length).map_err(errno("copy_file_range"))

@@ -31,6 +31,11 @@ impl FstrimRange {
         rest.is_empty().then_some(range)
     }
 
+    /// Whether the range begins in the volume and is long enough for a block, as ext4, XFS and btrfs demand.
+    fn has_a_block(self, blocks: u64, block_bytes: u64) -> bool {
+        self.start / block_bytes < blocks && self.len >= block_bytes
+    }
+
     fn to_bytes(self) -> Vec<u8> {
         [self.start, self.len, self.least].iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
@@ -72,6 +77,10 @@ pub(super) fn carry_out(
         FstrimRange::COMMAND if !is_owner => Err(Errno::PERM),
         FstrimRange::COMMAND => {
             let range = FstrimRange::from_bytes(ioctl.data).ok_or(Errno::INVAL)?;
+            let superblock = volume.superblock();
+            if !range.has_a_block(superblock.blocks, superblock.block_bytes.into()) {
+                return Err(Errno::INVAL);
+            }
             let end = range.start.saturating_add(range.len);
             let trimmed = volume.trim(range.start..end, range.least).map_err(errno)?;
             tracing::info!(bytes = trimmed.bytes, requests = trimmed.requests, "trimmed");
@@ -104,6 +113,12 @@ pub(super) fn carry_out(
         }
         _ => Err(Errno::NOTTY),
     }
+}
+
+/// Whether a command changes attributes of the file that the kernel may have cached: here the flags, and
+/// with them the time of change.
+pub(super) fn changes_attributes(command: u32) -> bool {
+    matches!(command, SET_FLAGS | SET_EXTENDED_FLAGS)
 }
 
 fn answer(buf: &mut [u8], answer: &[u8]) -> Result<usize, Errno> {

@@ -168,7 +168,8 @@ impl Request<'_> {
         let volume = &self.exported.volume;
         let failed = translate::status("create");
         let user = volume.as_user(dir.caller.uid, dir.caller.gid);
-        let made = user.make(dir.ino(), name, &new).map_err(&failed)?;
+        let may_set_gid = |gid| dir.caller.is_root() || dir.caller.is_member(gid);
+        let made = user.make(dir.ino(), name, &new, &may_set_gid).map_err(&failed)?;
         dir.changed_name(name);
         let attr = match changes == SetAttr::default() {
             true => Ok(made),

@@ -11,8 +11,8 @@ use crate::trace::OpKind;
 use crate::units::{FileBlock, FileFrag, InodeNo};
 
 const SET_UID: u32 = 0o4000;
-const SET_GID: u32 = 0o2000;
-const GROUP_EXECUTE: u32 = 0o010;
+pub(super) const SET_GID: u32 = 0o2000;
+pub(super) const GROUP_EXECUTE: u32 = 0o010;
 
 impl Volume {
     /// The attributes of a file as of now.
@@ -66,8 +66,9 @@ impl Volume {
     /// # Errors
     ///
     /// Of a size, `EFBIG` above the largest size of a file, `EISDIR` for a directory, `EINVAL` for
-    /// other files that have no contents; `EPERM` if the file is immutable or append-only; those of
-    /// [changes](super#errors). If the size was changed and the rest could not be, the size stays.
+    /// other files that have no contents; `EPERM` if the file is immutable, or append-only and
+    /// more changes than both times to now; those of [changes](super#errors). If the size was
+    /// changed and the rest could not be, the size stays.
     pub fn set_attr(&self, ino: InodeNo, changes: &SetAttr) -> Result<Attr> {
         self.set_attr_if(ino, changes, &|_| Ok(()))
     }
@@ -79,7 +80,7 @@ impl Volume {
         may: MayChange<'_>,
     ) -> Result<Attr> {
         let _op = self.enter(OpKind::SetAttributes, ino);
-        self.check_unprotected(ino)?;
+        self.check_set_attr(ino, changes)?;
         if let Some(size) = changes.size {
             self.truncate(ino, size, may)?;
         }

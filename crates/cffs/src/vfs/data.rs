@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::conditions::MayChange;
-use super::{AllocateMode, AtimeMode, SeekFor, Volume};
+use super::{Access, AllocateMode, AtimeMode, SeekFor, Volume};
 use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
@@ -54,7 +54,22 @@ impl Volume {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn read(&self, ino: InodeNo, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.read_pieces(ino, offset, out.len(), &mut into_slice(out))
+        self.read_with(ino, offset, out, Access::Noted)
+    }
+
+    /// The same; `access` says whether it sets the access time.
+    ///
+    /// # Errors
+    ///
+    /// As of [`read`](Volume::read).
+    pub fn read_with(
+        &self,
+        ino: InodeNo,
+        offset: u64,
+        out: &mut [u8],
+        access: Access,
+    ) -> Result<usize> {
+        self.read_pieces_with(ino, offset, out.len(), access, &mut into_slice(out))
     }
 
     /// Reads up to `len` bytes from a regular file, as [`read`](Volume::read) does, and gives them to `take`
@@ -71,6 +86,17 @@ impl Volume {
         len: usize,
         take: &mut dyn FnMut(&[u8]),
     ) -> Result<usize> {
+        self.read_pieces_with(ino, offset, len, Access::Noted, take)
+    }
+
+    fn read_pieces_with(
+        &self,
+        ino: InodeNo,
+        offset: u64,
+        len: usize,
+        access: Access,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<usize> {
         let _op = self.enter(OpKind::Read, ino);
         self.calls.reads.count();
         let vnode = self.vnode(ino)?;
@@ -79,7 +105,7 @@ impl Volume {
             let state = vnode.state.read();
             check_regular(&state.inode)?;
             let read = self.noted_contents(self.store().read(&state, offset, len, take));
-            (read?, self.wants_atime(&state))
+            (read?, access == Access::Noted && self.wants_atime(&state))
         };
         if stale_atime {
             self.set_atime(ino);

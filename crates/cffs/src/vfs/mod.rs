@@ -80,7 +80,7 @@ pub use explain::{Piece, Placement};
 pub use handover::Handover;
 pub use protect::Protection;
 pub use regroup::{IdleRegrouping, RegroupOptions, RegroupProgress, Scattered, Turns};
-pub use reserve::AsUser;
+pub use reserve::{AsUser, MaySetGid};
 pub use scrub::ScrubProgress;
 pub use stats::{MemoryUse, Stats};
 pub use tune::SetVolume;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::types::Plus;
+use super::attributes::SET_GID;
+use super::types::{Access, Plus};
 use super::{Attr, DirEntry, NewFile, NewKind, RenameMode, Volume, acl, keys};
 use crate::alloc::Spender;
 use crate::caller;
@@ -13,8 +14,6 @@ use crate::inode::{Content, Inode, Locked, Vnode, VnodeState};
 use crate::namespace::{MayTake, Names, Namespace};
 use crate::trace::OpKind;
 use crate::units::InodeNo;
-
-const SET_GID: u32 = 0o2000;
 
 /// How often an exchange is tried if others keep changing the names meanwhile; then it fails with
 /// `EAGAIN`.
@@ -136,17 +135,7 @@ impl Volume {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn make(&self, dir: InodeNo, name: &[u8], new: &NewFile<'_>) -> Result<Attr> {
-        self.make_by(Spender::Privileged, dir, name, new)
-    }
-
-    pub(super) fn make_by(
-        &self,
-        spender: Spender,
-        dir: InodeNo,
-        name: &[u8],
-        new: &NewFile<'_>,
-    ) -> Result<Attr> {
-        self.make_with(spender, dir, name, new, |_| {})
+        self.make_with(Spender::Privileged, dir, name, new, |_| {})
     }
 
     /// Makes a file of which `adjust` sets what it has from the first moment on.
@@ -191,14 +180,16 @@ impl Volume {
     /// `ENOTDIR` if `dir` is no directory; `ENOENT` if it is removed; `EPERM` if it is immutable;
     /// those of [changes](super#errors).
     pub fn make_unnamed(&self, dir: InodeNo, new: &NewFile<'_>) -> Result<Attr> {
-        self.make_unnamed_by(Spender::Privileged, dir, new)
+        self.make_unnamed_with(Spender::Privileged, dir, new, |_| {})
     }
 
-    pub(super) fn make_unnamed_by(
+    /// Makes a file without a name as [`make_with`](Volume::make_with) does one with a name.
+    pub(super) fn make_unnamed_with(
         &self,
         spender: Spender,
         dir: InodeNo,
         new: &NewFile<'_>,
+        adjust: impl Fn(&mut Inode),
     ) -> Result<Attr> {
         let _op = self.enter(OpKind::Create, dir);
         self.calls.creates.count();
@@ -207,7 +198,9 @@ impl Volume {
         let vnode = self.change(|names| {
             names.store.alloc.check_room(spender)?;
             let vnode = names.create_unnamed(&parent, |ino, generation, parent: &Inode| {
-                self.build(ino, generation, parent, new)
+                let mut inode = self.build(ino, generation, parent, new);
+                adjust(&mut inode);
+                inode
             })?;
             self.references.orphan(vnode.ino);
             Ok(vnode)
@@ -510,10 +503,11 @@ impl Volume {
         visit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<()> {
         let all: Plus<'_> = &|_| true;
-        self.read_dir_plus(dir, cookie, plus.then_some(all), visit)
+        self.read_dir_plus(dir, cookie, plus.then_some(all), Access::Noted, visit)
     }
 
-    /// The same with the attributes of those entries alone that `plus` chooses, if of any.
+    /// The same with the attributes of those entries alone that `plus` chooses, if of any. `access` says
+    /// whether it sets the access time.
     ///
     /// # Errors
     ///
@@ -523,11 +517,12 @@ impl Volume {
         dir: InodeNo,
         cookie: u64,
         plus: Option<Plus<'_>>,
+        access: Access,
         visit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<()> {
         let _op = self.enter(OpKind::List, dir);
         self.calls.dir_reads.count();
-        self.list(dir, cookie, plus, visit)
+        self.list(dir, cookie, plus, access, visit)
     }
 
     /// The same for the volume itself.
@@ -536,6 +531,7 @@ impl Volume {
         dir: InodeNo,
         cookie: u64,
         plus: Option<Plus<'_>>,
+        access: Access,
         visit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<()> {
         let vnode = self.vnode(dir)?;
@@ -565,7 +561,7 @@ impl Volume {
             Ok(taken)
         });
         self.noted(listed)?;
-        let stale_atime = self.wants_atime(&state);
+        let stale_atime = access == Access::Noted && self.wants_atime(&state);
         drop(state);
         if stale_atime {
             self.set_atime(dir);

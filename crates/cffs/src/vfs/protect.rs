@@ -7,14 +7,14 @@
 //! | | immutable | append-only |
 //! | --- | --- | --- |
 //! | contents | do not change | grow at their end |
-//! | attributes | do not change | do not change |
+//! | attributes | do not change | do not change, but both times can be set to now |
 //! | its names | none comes, goes or changes | the same |
 //! | names in it (of a directory) | none comes or goes | come, and do not go |
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::Volume;
+use super::{SetAttr, SetTime, Volume};
 use crate::error::{Error, Result};
 use crate::format::inode::{FileType, InodeFlags};
 use crate::format::superblock::Incompat;
@@ -92,6 +92,17 @@ impl Volume {
     /// Fails if nothing of the file may change but what is appended.
     pub(super) fn check_unprotected(&self, ino: InodeNo) -> Result<()> {
         refuse_if(self.protection_of(&self.vnode(ino)?).any())
+    }
+
+    /// Fails if these attributes may not change. An append sets an append-only file's times and takes its
+    /// set-id bits, so a call may do the same without one.
+    pub(super) fn check_set_attr(&self, ino: InodeNo, changes: &SetAttr) -> Result<()> {
+        let protection = self.protection_of(&self.vnode(ino)?);
+        let now = Some(SetTime::Now);
+        let touch = SetAttr { atime: now, mtime: now, ..SetAttr::default() };
+        let clear = SetAttr { clear_privileges: changes.clear_privileges, ..SetAttr::default() };
+        let comes_with_appends = *changes == touch || *changes == clear;
+        refuse_if(protection.immutable || protection.append_only && !comes_with_appends)
     }
 
     /// Fails if contents may not be written there.

@@ -7,12 +7,14 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::attributes::{GROUP_EXECUTE, SET_GID};
 use super::copy::Place;
 use super::{AllocateMode, Attr, NewFile, Volume, XattrMode};
 use crate::alloc::Spender;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::format::superblock::Reserve;
+use crate::inode::Inode;
 use crate::units::InodeNo;
 
 /// A volume as a user has it: they get no space beyond what is kept from them. The functions are those
@@ -50,6 +52,18 @@ impl ReserveUsers {
     }
 }
 
+/// Whether a user may give a program the rights of a group: as a member of it, or by privilege.
+pub type MaySetGid<'a> = &'a dyn Fn(u32) -> bool;
+
+/// Takes the set-group-ID bit as Linux does at open(2) and mknod(2).
+fn clear_set_gid(inode: &mut Inode, new: &NewFile<'_>, may_set_gid: MaySetGid<'_>) {
+    let is_program = !inode.is_dir() && new.permissions & GROUP_EXECUTE != 0;
+    let is_inherited = inode.gid != new.gid;
+    if inode.permissions & SET_GID != 0 && is_program && is_inherited && !may_set_gid(inode.gid) {
+        inode.permissions &= !SET_GID;
+    }
+}
+
 impl Volume {
     /// The volume as this user has it, who belongs to this group.
     pub fn as_user(&self, uid: u32, gid: u32) -> AsUser<'_> {
@@ -60,13 +74,22 @@ impl Volume {
 }
 
 impl AsUser<'_> {
-    /// See [`Volume::make`].
+    /// See [`Volume::make`]. A file that its directory gives a group for which `may_set_gid` is false
+    /// does not become a program with that group's rights: it loses the set-group-ID bit.
     ///
     /// # Errors
     ///
     /// Those of [`Volume::make`]; `ENOSPC` if only the reserve is left.
-    pub fn make(&self, dir: InodeNo, name: &[u8], new: &NewFile<'_>) -> Result<Attr> {
-        self.volume.make_by(self.spender, dir, name, new)
+    pub fn make(
+        &self,
+        dir: InodeNo,
+        name: &[u8],
+        new: &NewFile<'_>,
+        may_set_gid: MaySetGid<'_>,
+    ) -> Result<Attr> {
+        self.volume.make_with(self.spender, dir, name, new, |inode| {
+            clear_set_gid(inode, new, may_set_gid);
+        })
     }
 
     /// As [`make`](AsUser::make), with these times of access and change: no crash shows the file
@@ -88,13 +111,20 @@ impl AsUser<'_> {
         })
     }
 
-    /// See [`Volume::make_unnamed`].
+    /// See [`Volume::make_unnamed`], and [`make`](AsUser::make) for the set-group-ID bit.
     ///
     /// # Errors
     ///
     /// Those of [`Volume::make_unnamed`]; `ENOSPC` if only the reserve is left.
-    pub fn make_unnamed(&self, dir: InodeNo, new: &NewFile<'_>) -> Result<Attr> {
-        self.volume.make_unnamed_by(self.spender, dir, new)
+    pub fn make_unnamed(
+        &self,
+        dir: InodeNo,
+        new: &NewFile<'_>,
+        may_set_gid: MaySetGid<'_>,
+    ) -> Result<Attr> {
+        self.volume.make_unnamed_with(self.spender, dir, new, |inode| {
+            clear_set_gid(inode, new, may_set_gid);
+        })
     }
 
     /// See [`Volume::write`].

@@ -237,6 +237,15 @@ pub enum AtimeMode {
     Never,
 }
 
+/// Whether a read counts as an access, which may set the access time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It does: the volume's [`AtimeMode`] decides.
+    Noted,
+    /// It does not, as with `O_NOATIME`.
+    Unnoted,
+}
+
 impl AtimeMode {
     /// The mount option that asks for it.
     pub fn name(self) -> &'static str {

@@ -15,6 +15,15 @@ pub const HINT: &[u8] = b"user.cffs.key";
 /// The longest name of an attribute in bytes.
 const XATTR_NAME_BYTES_MAX: usize = 255;
 
+/// The names of a file's attributes, each with a zero byte: Linux lists no more (`XATTR_LIST_MAX`). Those of
+/// the two ACLs always have room, since chmod(1) and `cp -p` set an ACL as well.
+const XATTR_NAMES_BYTES_MAX: usize =
+    (64 << 10) - (acl::ACCESS.len() + 1) - (acl::DEFAULT.len() + 1);
+
+fn is_acl(name: &[u8]) -> bool {
+    name == acl::ACCESS || name == acl::DEFAULT
+}
+
 fn check_name(name: &[u8]) -> Result<()> {
     let namespaces: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system."];
     if name.len() > XATTR_NAME_BYTES_MAX {
@@ -22,7 +31,7 @@ fn check_name(name: &[u8]) -> Result<()> {
     }
     let known =
         namespaces.iter().any(|prefix| name.starts_with(prefix) && name.len() > prefix.len());
-    let system = name.starts_with(b"system.") && name != acl::ACCESS && name != acl::DEFAULT;
+    let system = name.starts_with(b"system.") && !is_acl(name);
     if !known || system || name.contains(&0) { Err(Error::NotSupported) } else { Ok(()) }
 }
 
@@ -74,8 +83,8 @@ impl Volume {
     /// `EOPNOTSUPP` for a name outside `user.`, `trusted.`, `security.` and the two POSIX ACLs of
     /// `system.`; `ERANGE` for a name longer than 255 bytes and for a value that is too long;
     /// `EEXIST` and `ENODATA` as `mode` demands; `EINVAL` for a value that is no ACL; `ENOSPC` if
-    /// the file's attributes would take too much together; `EPERM` if the file is immutable or
-    /// append-only, or for a default ACL on anything but a directory; those of
+    /// the file's attributes, or their names, would take too much together; `EPERM` if the file is
+    /// immutable or append-only, or for a default ACL on anything but a directory; those of
     /// [changes](super#errors).
     pub fn set_xattr(
         &self,
@@ -161,9 +170,16 @@ impl Volume {
     }
 }
 
-/// The bytes of all attributes with this one, if that many are allowed.
+/// The bytes of all attributes with this one, if that many are allowed, and their names can be listed.
 fn check_size(inode: &Inode, name: &[u8], value: &[u8]) -> Result<usize> {
     let known = inode.attributes();
+    if !known.has(name) && !is_acl(name) {
+        let others = known.names().filter(|name| !is_acl(name));
+        let listed: usize = others.map(|name| name.len() + 1).sum();
+        if listed + name.len() + 1 > XATTR_NAMES_BYTES_MAX {
+            return Err(Error::NoSpace);
+        }
+    }
     let replaced = known.get(name).map_or(0, |value| xattr::encoded_len(name, value));
     let total = known.encoded_len() - replaced + xattr::encoded_len(name, value);
     if total > XATTR_LIST_BYTES_MAX { Err(Error::NoSpace) } else { Ok(total) }

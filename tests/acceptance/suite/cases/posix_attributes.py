@@ -9,8 +9,9 @@ import subprocess
 import time
 
 from ..posix import GROUP, OTHER, USER, PosixTest, in_child, posix_case
-from ..syscalls import (F_OFD_GETLK, F_OFD_SETLK, FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, UTIME_NOW, UTIME_OMIT,
-                        birth_time, fallocate, utimensat)
+from ..syscalls import (CAP_FSETID, F_OFD_GETLK, F_OFD_SETLK, FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE,
+                        FALLOC_ZERO, FS_APPEND_FL, FS_IMMUTABLE_FL, UTIME_NOW, UTIME_OMIT, birth_time,
+                        drop_capability, fallocate, toggle_flag, utimensat)
 
 PAST = (1_000_000_000, 123_456_789)
 PAST_NS = 1_000_000_000_123_456_789
@@ -45,6 +46,7 @@ class Times(PosixTest):
                 (lambda: os.removexattr(path, "user.a"), {"ctime"}),
                 (lambda: os.posix_fallocate(fd, 0, 9000), {"mtime", "ctime"}),
                 (lambda: fallocate(fd, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, 0, 4096), {"mtime", "ctime"}),
+                (lambda: [toggle_flag(fd, FS_APPEND_FL) for _ in range(2)], {"ctime"}),
                 (lambda: os.stat(path), set()))):
             self.assertEqual(self.moved_by(path, action), expected, f"action {number}")
         self.assertLessEqual(self.moved_by(path, lambda: os.close(os.open(path, os.O_RDONLY))), set())
@@ -70,6 +72,17 @@ class Times(PosixTest):
         os.utime(path, ns=(PAST_NS, PAST_NS + 10))
         self.read(path)
         self.assertGreater(os.stat(path).st_atime_ns, PAST_NS)
+
+    def test_o_noatime_keeps_the_time(self):
+        for flags, moves in ((os.O_NOATIME, False), (0, True)):
+            # New ones each time: the kernel may keep what was read, and ask nobody.
+            path, directory = self.make(f"file{flags}", b"x" * 5000), self.at(f"directory{flags}")
+            os.mkdir(directory)
+            for target, read in ((path, lambda fd: os.read(fd, 100)), (directory, os.listdir)):
+                os.utime(target, ns=(PAST_NS, PAST_NS + 10))
+                fd = self.open(target, os.O_RDONLY | flags)
+                read(fd)
+                self.assertEqual(os.stat(target).st_atime_ns != PAST_NS, moves, target)
 
     def test_noatime(self):
         path = self.make("file", b"x")
@@ -189,6 +202,49 @@ class Permissions(PosixTest):
                 in_child(lambda action=action, path=path: action(path), USER, groups=groups)
                 mode = stat.S_IMODE(os.stat(path).st_mode)
                 self.assertEqual(mode, 0o2666 if kept else 0o666, f"{name} by groups {groups}")
+
+    def test_root_without_the_capability_clears_set_id(self):
+        source = self.open(self.make("source", b"contents"), os.O_RDONLY)
+        actions = {
+            "write": lambda fd: os.write(fd, b"x"), "truncate": lambda fd: os.ftruncate(fd, 3),
+            "fallocate": lambda fd: os.posix_fallocate(fd, 0, 9000),
+            "punch": lambda fd: fallocate(fd, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, 0, 4096),
+            "zero": lambda fd: fallocate(fd, FALLOC_ZERO, 0, 4096),
+            "copy": lambda fd: os.copy_file_range(source, fd, 4, 0),
+        }
+        for name, action in actions.items():
+            for drops, expected in ((True, 0o777), (False, 0o6777)):
+                path = self.make(f"{name}{drops}", b"#!program" * 1000)
+                os.chown(path, 0, GROUP)
+                os.chmod(path, 0o6777)
+
+                def change(path=path, action=action, drops=drops):
+                    if drops:
+                        drop_capability(CAP_FSETID)
+                    fd = os.open(path, os.O_RDWR)
+                    action(fd)
+                    os.close(fd)
+
+                in_child(change)
+                self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), expected, f"{name} {drops}")
+
+    def test_touching_what_is_append_only(self):
+        os.mkdir(self.at("directory"))
+        for path in (self.make("file"), self.at("directory")):
+            fd = self.open(path, os.O_RDONLY)
+            toggle_flag(fd, FS_APPEND_FL)
+            try:
+                os.utime(path)
+                self.refuses(errno.EPERM, os.utime, path, (1, 1))
+                self.refuses(errno.EPERM, utimensat, path, (0, UTIME_OMIT), (0, UTIME_NOW))
+                self.refuses(errno.EPERM, os.chmod, path, 0o700)
+            finally:
+                toggle_flag(fd, FS_APPEND_FL)
+            toggle_flag(fd, FS_IMMUTABLE_FL)
+            try:
+                self.refuses(errno.EPERM, os.utime, path)
+            finally:
+                toggle_flag(fd, FS_IMMUTABLE_FL)
 
     def test_root_keeps_setuid_when_writing(self):
         path = self.make("file")
@@ -329,6 +385,17 @@ class Xattrs(PosixTest):
         self.assertGreater(number, 20)
         for index in range(number):
             self.assertEqual(os.getxattr(path, f"user.many{index}"), b"x" * 100)
+
+    def test_what_is_set_can_be_listed(self):
+        # xfs takes more names than Linux lists.
+        path = self.make("file")
+        names = [f"user.{number:04}" + "n" * 246 for number in range(400)]
+        count = 0
+        with self.assertRaises(OSError) as raised:
+            for count, name in enumerate(names):
+                os.setxattr(path, name, b"v")
+        self.assertEqual(raised.exception.errno, errno.ENOSPC)
+        self.assertEqual(sorted(os.listxattr(path)), names[:count])
 
     def test_namespaces(self):
         path = self.make("file", mode=0o644)

@@ -5,8 +5,8 @@ import os
 import stat
 
 from ..posix import GROUP, OTHER, USER, PosixTest, in_child, posix_case
-from ..syscalls import (RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, Directory, linkat_fd,
-                        name_to_handle, open_by_handle, renameat2)
+from ..syscalls import (RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, Directory, Getdents32,
+                        linkat_fd, name_to_handle, open_by_handle, renameat2)
 
 
 @posix_case("posix-rename")
@@ -281,6 +281,37 @@ class Readdir(PosixTest):
             if name[:5] == b"entry" and int(name[5:]) % 2:
                 directory.seek(place)
                 self.assertEqual(directory.next(), name, "a place has moved with a removal")
+
+    def test_any_position_below_the_last_leads_to_an_entry(self):
+        self.fill(400)
+        directory = Directory(self.base)
+        self.addCleanup(directory.close)
+        places = []
+        while (place := directory.tell(), directory.next())[1] is not None:
+            places.append(place)
+        largest = max(places)
+        for place in range(0, largest, max(1, largest // 1000)):
+            directory.seek(place)
+            self.assertIsNotNone(directory.next(), f"end of directory at {place} of {largest}")
+
+    def test_a_program_of_32_bits_sees_all_entries(self):
+        # It takes numbers below 2^32 and positions below 2^31: the others are EOVERFLOW to its libc.
+        if not Getdents32.is_possible():
+            self.skipTest("no programs of 32 bits")
+        names = self.fill(3000)
+        for number in range(0, 3000, 3):
+            os.unlink(self.at(f"entry{number:05}"))
+        getdents, fd = Getdents32(), self.open(self.base, os.O_RDONLY | os.O_DIRECTORY)
+        seen = []
+        while entries := getdents.read(fd):
+            for number, offset, name in entries:
+                self.assertLess(number, 1 << 32, name)
+                self.assertLess(offset, 1 << 31, name)
+                seen.append(name)
+            # As its libc does that has no room for the next entry.
+            os.lseek(fd, entries[-1][1], os.SEEK_SET)
+        expected = [name for name in names if int(name[5:]) % 3] + [b".", b".."]
+        self.assertEqual(sorted(seen), sorted(expected))
 
     def test_rewinddir_shows_what_is_new(self):
         directory = Directory(self.base)

@@ -14,6 +14,15 @@ fn the_range_is_that_of_linux_fs_h() {
     assert_eq!(FstrimRange::COMMAND, number);
 }
 
+/// fstrim(8) of a range behind the end, or shorter than a block, used to succeed.
+#[test]
+fn a_range_without_a_block_is_no_range() {
+    let has_a_block = |start, len| FstrimRange { start, len, least: 0 }.has_a_block(100, 4096);
+    assert!(has_a_block(0, u64::MAX) && has_a_block(0, 4096) && has_a_block(99 * 4096, 4096));
+    assert!(!has_a_block(100 * 4096, u64::MAX) && !has_a_block(u64::MAX, 1 << 20));
+    assert!(!has_a_block(0, 0) && !has_a_block(0, 4095));
+}
+
 #[test]
 fn protection_has_the_bits_of_statx() {
     let (immutable, append_only) = (0x10, 0x20);

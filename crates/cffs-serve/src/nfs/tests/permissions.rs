@@ -127,6 +127,36 @@ fn a_write_takes_set_id_bits() {
     assert_eq!(attributes(&mut admin, &file).mode, 0o777);
 }
 
+/// CREATE and MKNOD used to leave set-group-ID on a program that the directory gives a group in which its
+/// maker is not; SETATTR and WRITE took it.
+#[test]
+fn a_stranger_makes_no_program_with_the_rights_of_a_directorys_group() {
+    let served = Served::new(&["/:insecure,no_root_squash"]);
+    let root = served.root();
+    let mut admin = served.client(0, 0);
+    let dir = mkdir(&mut admin, &root, "shared", 0o2777);
+    let group = sattr3 { gid: Nfs3Option::Some(60), ..sattr3::default() };
+    let mode = sattr3 { mode: Nfs3Option::Some(0o2777), ..sattr3::default() };
+    for new_attributes in [group, mode] {
+        let set = SETATTR3args { object: dir.clone(), new_attributes, guard: Nfs3Option::None };
+        ok(now(admin.setattr(&set)));
+    }
+    let attributes = sattr3 { mode: Nfs3Option::Some(0o2775), ..sattr3::default() };
+    let cases = [(7, 7, 0o775), (7, 60, 0o2775), (0, 0, 0o2775)];
+    for (number, (uid, gid, expected)) in cases.into_iter().enumerate() {
+        let mut client = served.client(uid, gid);
+        let file = create(&mut client, &dir, &format!("f{number}"), 0o2775);
+        let name = format!("p{number}");
+        let what = mknoddata3::NF3FIFO(attributes.clone());
+        let pipe = some(ok(now(client.mknod(&MKNOD3args { where_: at(&dir, &name), what }))).obj);
+        let below = mkdir(&mut client, &dir, &format!("d{number}"), 0o755);
+        for (made, mode) in [(file, expected), (pipe, expected), (below, 0o2755)] {
+            let made = self::attributes(&mut client, &made);
+            assert_eq!((made.mode, made.gid), (mode, 60), "made by {uid}:{gid}");
+        }
+    }
+}
+
 #[test]
 fn root_is_nobody_unless_told_otherwise() {
     let served = Served::new(&["/:insecure"]);

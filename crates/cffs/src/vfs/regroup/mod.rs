@@ -32,7 +32,7 @@ pub use self::idle::IdleRegrouping;
 pub use self::turns::Turns;
 use self::unit::{Candidate, Unit};
 use super::progress::{EpochKind, finish_writes};
-use super::{Volume, protect::Protection};
+use super::{Access, Volume, protect::Protection};
 use serde::{Deserialize, Serialize};
 
 use crate::alloc::Owner;
@@ -256,7 +256,7 @@ impl Regrouping<'_> {
     /// The regular files and the directories in a directory, in its order.
     fn list(&self, dir: InodeNo) -> Result<(Vec<InodeNo>, Vec<InodeNo>)> {
         let (mut files, mut directories) = (Vec::new(), Vec::new());
-        self.volume.list(dir, 0, None, &mut |entry| {
+        self.volume.list(dir, 0, None, Access::Unnoted, &mut |entry| {
             match entry.file_type {
                 FileType::Regular => files.push(entry.ino),
                 FileType::Directory => directories.push(entry.ino),

@@ -1,0 +1,45 @@
+//! The groups and capabilities of a caller.
+//!
+//! A request carries one group and no capabilities. The others are read from the status of the caller's
+//! process, which waits for the answer meanwhile. A process that cannot be seen, because it is in another
+//! namespace or gone, has none.
+
+use std::fs;
+
+use fuse_ring::protocol::Context;
+
+#[cfg(test)]
+mod tests;
+
+/// `CAP_FSETID`: set-id bits survive changes of the contents by this process.
+const FSETID: u64 = 1 << 4;
+
+/// Whether the caller is in a group.
+pub fn has_group(cx: &Context<'_>, gid: u32) -> bool {
+    cx.gid == gid || status(cx).is_some_and(|status| lists_group(&status, gid))
+}
+
+/// Whether the caller leaves set-id bits on what it changes, as root does if it has not given up this
+/// capability.
+pub fn keeps_set_id(cx: &Context<'_>) -> bool {
+    status(cx).is_some_and(|status| effective(&status) & FSETID != 0)
+}
+
+fn status(cx: &Context<'_>) -> Option<String> {
+    fs::read_to_string(format!("/proc/{}/status", cx.pid)).ok()
+}
+
+/// The words of a line in the status of a process, as `/proc` shows it.
+fn field<'a>(status: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_default().split_whitespace()
+}
+
+fn lists_group(status: &str, gid: u32) -> bool {
+    field(status, "Groups:").any(|group| group.parse() == Ok(gid))
+}
+
+fn effective(status: &str) -> u64 {
+    let set = field(status, "CapEff:").next().and_then(|set| u64::from_str_radix(set, 16).ok());
+    set.unwrap_or(0)
+}

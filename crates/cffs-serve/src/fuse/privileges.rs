@@ -1,0 +1,50 @@
+//! Set-id bits: which a caller may give, and which a change of the contents takes.
+
+use cffs::vfs::Volume;
+use cffs::vfs::types::{Attr, SetAttr, Unprivileged};
+use fuse_ring::Errno;
+use fuse_ring::protocol::{Context, NodeId};
+
+use super::credentials;
+use super::translate::{errno, ino};
+
+const SET_ID_BITS: u32 = 0o6000;
+pub(super) const SET_GROUP_ID_BIT: u32 = 0o2000;
+
+/// Takes set-id bits from a file whose contents somebody unprivileged changes. Returns whether it had any.
+pub(super) fn clear(volume: &Volume, cx: &Context<'_>, node: NodeId) -> Result<bool, Errno> {
+    let attr = volume.attr(ino(node)).map_err(errno("write"))?;
+    if attr.permissions & SET_ID_BITS == 0 {
+        return Ok(false);
+    }
+    let clear_privileges = Some(unprivileged(cx, &attr));
+    let changes = SetAttr { clear_privileges, ..SetAttr::default() };
+    volume.set_attr(ino(node), &changes).map_err(errno("write"))?;
+    Ok(true)
+}
+
+/// The same unless the caller has the capability to leave them on, for requests without a flag by which the
+/// kernel says so.
+pub(super) fn clear_unless_kept(
+    volume: &Volume,
+    cx: &Context<'_>,
+    node: NodeId,
+) -> Result<bool, Errno> {
+    let attr = volume.attr(ino(node)).map_err(errno("write"))?;
+    if attr.permissions & SET_ID_BITS == 0 || credentials::keeps_set_id(cx) {
+        return Ok(false);
+    }
+    clear(volume, cx, node)
+}
+
+/// How a caller without privileges stands to the group of a file, as far as it counts.
+pub(super) fn unprivileged(cx: &Context<'_>, attr: &Attr) -> Unprivileged {
+    let is_member =
+        attr.permissions & SET_GROUP_ID_BIT == 0 || credentials::has_group(cx, attr.gid);
+    if is_member { Unprivileged::Member } else { Unprivileged::Stranger }
+}
+
+/// Whether the caller may give a program the rights of a group. Linux asks this itself from version 6.0 on.
+pub(super) fn may_set_gid(cx: &Context<'_>) -> impl Fn(u32) -> bool {
+    |gid| credentials::has_group(cx, gid) || credentials::keeps_set_id(cx)
+}
