@@ -38,7 +38,7 @@ pub struct Bound(Option<Server>);
 
 impl WebOptions {
     /// Listens, if there is to be a page, and prints where.
-    pub fn bind(&self, target: Target, source: &Path, dir: Option<&Path>) -> anyhow::Result<Bound> {
+    pub fn bind(&self, source: &Path, dir: Option<&Path>) -> anyhow::Result<Bound> {
         let Some(address) = self.web else { return Ok(Bound(None)) };
         let tokens = match &self.web_token {
             Some(file) => Tokens::from_file(file).context("the page's tokens")?,
@@ -61,7 +61,10 @@ impl WebOptions {
             certificate: self.web_cert.clone(),
             tokens: tokens.clone(),
             log: recent,
-            target,
+            target: Target {
+                directory: dir.map(absolute),
+                image: if is_url(source) { source.to_owned() } else { absolute(source) },
+            },
             snapshots: StoredVersions::of(source),
             forms: Forms { picture: layout::draw, metrics: stats::render },
         });
@@ -70,7 +73,7 @@ impl WebOptions {
         match &self.web_token {
             Some(file) => note!("cffs: the page is {url}; its tokens are in {}", file.display()),
             None => note!(
-                "cffs: the page is {url}#{}\ncffs: to look only: {url}#{}",
+                "cffs: the page is {url}#{}\ncffs: view only: {url}#{}",
                 tokens.run,
                 tokens.look
             ),
@@ -80,16 +83,20 @@ impl WebOptions {
 
     /// The same for a program that took the place of another one. That must not fail for a page, and
     /// tokens that were printed are known to nobody any more.
-    pub fn bind_again(&self, target: Target, source: &Path, dir: Option<&Path>) -> Bound {
+    pub fn bind_again(&self, source: &Path, dir: Option<&Path>) -> Bound {
         if self.web.is_some() && self.web_token.is_none() {
             tracing::warn!("there is no page any more: with --web-token it would go on");
             return Bound(None);
         }
-        self.bind(target, source, dir).unwrap_or_else(|error| {
+        self.bind(source, dir).unwrap_or_else(|error| {
             tracing::error!(error = %format!("{error:#}"), "there is no page any more");
             Bound(None)
         })
     }
+}
+
+fn is_url(source: &Path) -> bool {
+    source.to_str().is_some_and(Location::is_url)
 }
 
 /// The versions of a volume in an object store.
@@ -101,7 +108,7 @@ struct StoredVersions {
 impl StoredVersions {
     /// Those of a source, if it is a volume in a store and no version of one.
     fn of(source: &Path) -> Option<Arc<dyn Snapshots>> {
-        let url = source.to_str().filter(|text| Location::is_url(text))?;
+        let url = source.to_str().filter(|_| is_url(source))?;
         let location = Location::parse(url).ok()?;
         let is_volume = location.version().is_none();
         is_volume.then(|| Arc::new(StoredVersions { url: url.to_owned() }) as Arc<dyn Snapshots>)

@@ -101,7 +101,7 @@ function table(heads, rows) {
 // What every snapshot shows.
 
 function showState({ state, volume, server }) {
-  show("label", volume.label || "A volume without a label");
+  show("label", volume.label || "Volume without a label");
   document.title = `${volume.label || "C-FFS"}: ${state.word}`;
   const bad = ["latched", "error seen", "damaged"].includes(state.word);
   get("state").className = `badge ${bad ? "bad" : state.word === "read-only" ? "warn" : "good"}`;
@@ -117,7 +117,7 @@ function showTiles({ volume, stats, now, hour }) {
   const rate = perSecond(now.operations, now.seconds);
   const requests = perSecond(now.device_requests, now.seconds);
   show("now-note", now.operations === 0
-    ? "Nothing is asked of the volume now."
+    ? "Idle."
     : `${counted(Math.round(rate), "operation")} and ${requests.toFixed(1)} requests per second`);
   const used = volume.size_bytes - volume.free_bytes;
   show("space", `${size(volume.free_bytes)} free`);
@@ -137,7 +137,7 @@ function showTiles({ volume, stats, now, hour }) {
   show("slog", stats.log ? stats.log.state : "none");
   show("slog-note", stats.log
     ? `${counted(stats.log.records, "record")}, ${counted(stats.log.flushes, "flush", "flushes")}`
-    : "Each fsync writes in phases. A volume made with cffs mkfs --log has one.");
+    : "Add one with cffs tune --log: an fsync then takes one write.");
   show("memory", size(stats.memory.resident_bytes ?? 0));
   show("memory-note", `${size(stats.memory.dirty_bytes)} to be written`);
 }
@@ -151,7 +151,7 @@ function showTables({ volume, server, stats }) {
   const requests = counts(stats.requests);
   get("t-requests").replaceChildren(requests.length > 0
     ? table(["request", "count"], requests)
-    : element("p", "There were none: it is not mounted, or nobody used it.", { class: "empty" }));
+    : element("p", "None: the volume is not mounted, or was not used.", { class: "empty" }));
   const facts = [["uuid", volume.uuid], ["features", volume.features.join(", ")],
     ["placement", volume.policy], ["state on the device", volume.state],
     ["generation", number(volume.generation)]];
@@ -178,6 +178,7 @@ function showChart() {
   const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
   path.setAttribute("d", seen.map((point, at) => `${at === 0 ? "M" : "L"}${x(point)} ${y(point)}`).join(""));
   chart.replaceChildren(path);
+  chart.removeAttribute("hidden");
   const last = seen.at(-1).requests_per_operation;
   chart.setAttribute("aria-label", `At most ${ratio(most)}, lately ${ratio(last)} requests per operation`);
   show("chart-note", `From 0 to ${ratio(most)}; lately ${ratio(last)}. Lower is better.`);
@@ -189,30 +190,41 @@ let mayRun = false;
 const path = () => get("path").value;
 const isPlain = (word) => /^[\w./+,:@%][\w./+,:@%-]*$/.test(word);
 const quoted = (word) => (isPlain(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+// What commands take for the volume, and its image: their paths for those who may run commands, words for others.
+let isMounted = true;
 let word = "DIR";
+let image = "IMAGE";
 // On an image that is served, commands other than sync and scrub need it alone.
-const alone = (command) => (word === "DIR" ? command : `${command}  # after cffs serve --stop ${word}`);
+const alone = (command) => (isMounted ? command : `${command}  # after cffs serve --stop ${word}`);
+
+// What an action changes. Those that move or discard data ask first.
+const groups = { none: "Change nothing", data: "Move or discard data", settings: "Change settings of the volume" };
 
 const actions = [
-  { name: "sync", title: "Sync", what: "Makes everything durable.", command: () => `cffs sync ${word}` },
-  { name: "fsck", title: "Check", what: "Reads all metadata while the volume is used, and repairs nothing.",
-    command: () => alone(`cffs fsck ${word === "DIR" ? "--online" : "-n"} ${word}`) },
-  { name: "scrub", title: "Scrub", what: "Verifies all checksums, at 50 MiB per second.",
+  { name: "sync", group: "none", title: "Sync", what: "Makes everything durable.", command: () => `cffs sync ${word}` },
+  { name: "fsck", group: "none", title: "Check",
+    what: "Reads all metadata while the volume is used, and repairs nothing.",
+    command: () => alone(`cffs fsck ${isMounted ? "--online" : "-n"} ${word}`) },
+  { name: "scrub", group: "none", title: "Scrub", what: "Verifies all checksums, at 50 MiB per second.",
     command: () => `cffs scrub ${word}`, stop: "scrub-stop" },
-  { name: "regroup", title: "Regroup", what: "Moves scattered files of the whole volume together.",
+  { name: "regroup", group: "data", title: "Regroup", what: "Moves scattered files of the whole volume together.",
+    ask: ["Regroup the whole volume?", "It reads and rewrites scattered files, and keeps the device busy meanwhile. "
+      + "It can be stopped.", "Regroup"],
     command: () => alone(`cffs regroup ${word}`), stop: "regroup-stop" },
-  { name: "trim", title: "Trim", what: "Gives free space back to the device.",
+  { name: "trim", group: "data", title: "Trim", what: "Gives free space back to the device.",
+    ask: ["Trim the free space?", "The device discards what deleted files have left in it: no program can recover "
+      + "that afterwards.", "Trim"],
     command: () => alone(`cffs trim ${word}`) },
-  { name: "label", title: "Set label", what: "Names the volume.", input: "Label",
+  { name: "label", group: "settings", title: "Set label", what: "Names the volume.", input: "Label",
     now: (volume) => volume.label,
     command: (value) => alone(`cffs tune --label ${quoted(value)} ${word}`),
     body: (value) => ({ label: value }) },
-  { name: "errors", title: "Set policy", what: "Decides what a mount does when it meets damage.",
-    input: "When damage is met", now: (volume) => volume.errors, choices: { continue: "go on, and fail that call",
-      "remount-ro": "refuse changes from then on", default: "what cffs does by default" },
+  { name: "errors", group: "settings", title: "Set policy", what: "Decides what a mount does on corruption.",
+    input: "On corruption", now: (volume) => volume.errors, choices: { continue: "continue",
+      "remount-ro": "remount read-only", default: "default (continue)" },
     command: (value) => alone(`cffs tune --errors ${value || "continue"} ${word}`),
     body: (value) => ({ errors: value }) },
-  { name: "reserve", title: "Set reserve", what: "Keeps the last part of the space for root.",
+  { name: "reserve", group: "settings", title: "Set reserve", what: "Keeps the last part of the space for root.",
     input: "Reserve in MiB", kind: "number", now: (volume) => (volume.reserve?.bytes ?? 0) / 2 ** 20,
     command: (value) => alone(`cffs tune --reserve ${reserveBytes(value)} ${word}`),
     body: (value) => ({ reserve_bytes: reserveBytes(value) }) },
@@ -222,7 +234,7 @@ function reserveBytes(value) {
   return Math.round(Math.max(0, Number(value) || 0) * 2 ** 20);
 }
 
-// Begins an action, and returns why it did not begin.
+// Begins an action, and returns why it did not begin, which its caller shows.
 async function act(name, body = {}) {
   const headers = { "Content-Type": "application/json" };
   const options = { method: "POST", headers, body: JSON.stringify(body) };
@@ -231,15 +243,31 @@ async function act(name, body = {}) {
     show("said", `Begun, as by: ${command}`);
     return null;
   } catch (error) {
-    show("said", `Not done: ${error.message}`);
+    show("said", "");
     return error.message;
   }
 }
 
+// The same for an action whose button is in the list of actions.
+async function press(action) {
+  if (action.ask) {
+    const [title, what, yes] = action.ask;
+    if (!(await confirmed(title, what, yes, action.command()))) return;
+  }
+  await actAndSay(action.name, action.body?.(action.field.value), action);
+}
+
+async function actAndSay(name, body, action) {
+  const refused = await act(name, body);
+  if (refused !== null) show("said", `Not done: ${refused}`);
+  else if (action) action.edited = false;
+}
+
 function makeActions() {
-  const items = actions.map((action) => {
-    const item = element("li");
+  const item = (action) => {
+    const item = element("li", undefined, { class: "action", id: `action-${action.name}` });
     const button = element("button", action.title, { type: "button" });
+    if (action.group !== "none") button.classList.add("grave");
     const text = element("div", undefined, { class: "what" });
     text.append(element("span", action.what));
     const code = element("code");
@@ -260,9 +288,7 @@ function makeActions() {
       row.append(element("label", action.input, { for: input.id }), input);
       text.append(row);
     }
-    button.addEventListener("click", async () => {
-      if (await act(action.name, action.body?.(input.value)) === null) action.edited = false;
-    });
+    button.addEventListener("click", () => press(action));
     const how = element("div", undefined, { class: "how" });
     const bar = element("progress", undefined, { "aria-label": `${action.title}: progress` });
     bar.hidden = true;
@@ -273,21 +299,26 @@ function makeActions() {
     if (action.stop) {
       action.stopButton = element("button", "Stop", { type: "button", class: "quiet" });
       action.stopButton.hidden = true;
-      action.stopButton.addEventListener("click", () => act(action.stop));
+      action.stopButton.addEventListener("click", () => actAndSay(action.stop));
       how.append(" ", action.stopButton);
     }
     item.append(button, text, how);
     return item;
-  });
-  get("actions").replaceChildren(...items);
+  };
+  get("actions").replaceChildren(...Object.entries(groups).flatMap(([group, title]) => {
+    const list = element("ul", undefined, { "aria-label": title });
+    list.append(...actions.filter((action) => action.group === group).map(item));
+    return [element("h3", title), list];
+  }));
 }
 
 // Exports and clients of NFS. The list is made again only when it is another, so that the focus stays.
 
 const exportCommand = (option, value) => `cffs serve --export-${option} ${quoted(value)} ${word}`;
 
-function confirmed(title, what, yes, command) {
+function confirmed(title, what, yes, command, no = "Cancel") {
   const dialog = get("confirm");
+  show("confirm-no", no);
   show("confirm-title", title);
   show("confirm-what", what);
   show("confirm-yes", yes);
@@ -302,7 +333,7 @@ function confirmed(title, what, yes, command) {
 async function removeExport(path) {
   const what = "Clients lose what they have open by it; what was answered to them stays durable.";
   const command = exportCommand("remove", path);
-  if (!(await confirmed(`Remove the export ${path}?`, what, "Remove it", command))) return;
+  if (!(await confirmed(`Remove the export ${path}?`, what, "Remove it", command, "Keep it"))) return;
   show("export-error", (await act("export-remove", { path })) ?? "");
   get("export").focus();
 }
@@ -377,15 +408,18 @@ async function changeSnapshots(action, name) {
 
 async function removeSnapshot(name) {
   const what = "What only this version has is deleted from the store.";
-  const command = `cffs snapshot rm URL@${name}`;
-  if (!(await confirmed(`Remove the snapshot ${name}?`, what, "Remove it", command))) return;
+  const command = `cffs snapshot rm ${version(name)}`;
+  if (!(await confirmed(`Remove the snapshot ${name}?`, what, "Remove it", command, "Keep it"))) return;
   await changeSnapshots("snapshot-remove", name);
   get("snapshot").focus();
 }
 
 function showSnapshotCommand() {
-  showLine(get("snapshot-command"), `cffs sync ${word} && cffs snapshot create URL@${get("snapshot").value || "NAME"}`);
+  const name = version(get("snapshot").value || "NAME");
+  showLine(get("snapshot-command"), `cffs sync ${word} && cffs snapshot create ${name}`);
 }
+
+const version = (name) => quoted(`${image}@${name}`);
 
 // How far a job is, as [done, total, words].
 const progress = {
@@ -479,7 +513,7 @@ function drawn(heading, found) {
   }
   box.append(element("p", describe(found.tree)));
   const alt = `Where it lies on the device. ${describe(found.tree)}`;
-  box.append(element("img", undefined, { src: found.url, alt }));
+  box.append(scrolling(`Picture: ${heading}`, element("img", undefined, { src: found.url, alt })));
   const more = element("details");
   more.append(element("summary", "As a table"));
   const rows = found.tree.directories.map((dir) => [dir.path || ".", number(dir.files), size(dir.bytes),
@@ -500,7 +534,7 @@ function showLayout(...boxes) {
 }
 
 async function layoutOnce() {
-  showLayout(element("p", "Looking…", { class: "empty" }));
+  showLayout(element("p", "Analysing…", { class: "empty" }));
   try {
     showLayout(drawn(path(), await lookAt(path())));
   } catch (error) {
@@ -510,7 +544,9 @@ async function layoutOnce() {
 
 async function layoutAroundRegroup() {
   const where = path();
-  showLayout(element("p", "Looking, regrouping, and looking again…", { class: "empty" }));
+  const what = "It reads and rewrites scattered files below this directory, and keeps the device busy meanwhile.";
+  if (!(await confirmed(`Regroup ${where}?`, what, "Regroup", regroupCommand(where)))) return;
+  showLayout(element("p", "Analysing, regrouping, and analysing again…", { class: "empty" }));
   try {
     const before = await lookAt(where);
     if (before.file) throw new Error("regroup takes a directory");
@@ -546,7 +582,8 @@ async function showLog() {
 // Signing in, and the stream of snapshots.
 
 function showSnapshot(snapshot) {
-  word = snapshot.target;
+  isMounted = snapshot.target === "DIR";
+  if (!mayRun) word = snapshot.target;
   for (const action of actions) {
     // What is so now, until somebody writes something else: a press without a change changes nothing.
     const field = action.field;
@@ -606,8 +643,13 @@ async function follow() {
   for (;;) {
     try {
       const first = await askJson("/api/v1/status");
+      const mine = await askJson("/api/v1/role");
+      mayRun = mine.role === "run";
+      if (mayRun) {
+        word = quoted(mine.target);
+        image = mine.image;
+      }
       showSnapshot(first);
-      mayRun = (await askJson("/api/v1/role")).role === "run";
       get("look-only").hidden = mayRun;
       for (const button of get("layout-form").querySelectorAll("button")) button.disabled = !mayRun;
       showJobs(jobs);
@@ -628,11 +670,10 @@ async function follow() {
       }
       await readEvents();
     } catch (error) {
-      if (error.status === 401) return signIn("This token is not of this volume.");
+      if (error.status === 401) return signIn("Wrong token for this volume.");
       show("state", "not reached");
       get("state").className = "badge bad";
-      show("lost", "The server does not answer: it was unmounted or stopped, or the network is away. "
-        + "Trying again.");
+      show("lost", "The server does not answer: it was unmounted or stopped, or the network is down. Trying again.");
       get("lost").hidden = false;
     }
     await new Promise((done) => setTimeout(done, 2000));
@@ -668,10 +709,17 @@ get("layout-form").addEventListener("submit", (event) => { event.preventDefault(
 get("regroup-here").addEventListener("click", layoutAroundRegroup);
 
 function showLayoutCommand() {
-  const at = path().replace(/^\/+|\/+$/g, "");
-  const tree = at === "" ? word : word === "DIR" ? `DIR/${quoted(at)}` : `IMAGE ${quoted(`/${at}`)}`;
-  showLine(get("layout-command"), `cffs layout ${tree} --svg FILE`);
+  showLine(get("layout-command"), `cffs layout ${tree(path())} --svg FILE`);
 }
+
+// A directory of the volume, as commands take it.
+function tree(where) {
+  const at = where.replace(/^\/+|\/+$/g, "");
+  if (at === "") return word;
+  return isMounted ? `${word.replace(/\/$/, "")}/${quoted(at)}` : `${word} ${quoted(`/${at}`)}`;
+}
+
+const regroupCommand = (where) => alone(`cffs regroup ${tree(where)}`);
 
 get("path").addEventListener("input", showLayoutCommand);
 addEventListener("resize", reachScrolling);

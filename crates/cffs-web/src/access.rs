@@ -147,7 +147,7 @@ async fn admit(
         return Refusal::new(StatusCode::UNAUTHORIZED, why).into_response();
     };
     if role < least {
-        let why = "this token lets look, and this takes the one that lets run";
+        let why = "this is a viewing token; the action needs the full-control token";
         return Refusal::new(StatusCode::FORBIDDEN, why).into_response();
     }
     let is_json = |value: &HeaderValue| value.as_bytes().starts_with(b"application/json");

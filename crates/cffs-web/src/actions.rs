@@ -135,7 +135,7 @@ impl Action {
     }
 
     /// The command that does the same. On an image that is served, only some commands work.
-    pub fn command(&self, target: Target) -> String {
+    pub fn command(&self, target: &Target) -> String {
         let command = self.command_alone(target);
         let needs_it_alone = matches!(
             self,
@@ -146,16 +146,17 @@ impl Action {
                 | Action::Errors(_)
                 | Action::Reserve { .. }
         );
-        if target == Target::Image && needs_it_alone {
-            format!("{command}  # after cffs serve --stop IMAGE")
+        if target.directory.is_none() && needs_it_alone {
+            format!("{command}  # after cffs serve --stop {}", quoted(&target.path()))
         } else {
             command
         }
     }
 
-    fn command_alone(&self, target: Target) -> String {
-        let volume = target.word();
-        let check = if target == Target::Mounted { "--online" } else { "-n" };
+    fn command_alone(&self, target: &Target) -> String {
+        let volume = quoted(&target.path());
+        let version = |name: &str| quoted(&format!("{}@{name}", target.image.display()));
+        let check = if target.directory.is_some() { "--online" } else { "-n" };
         match self {
             Action::Sync => format!("cffs sync {volume}"),
             Action::Scrub { bytes_per_second: SCRUB_BYTES_PER_SEC } => {
@@ -170,10 +171,10 @@ impl Action {
             Action::Regroup { path, dry_run } => {
                 let option = if *dry_run { "--dry-run " } else { "" };
                 let path = path.trim_matches('/');
-                let at = match target {
-                    _ if path.is_empty() => volume.to_owned(),
-                    Target::Mounted => format!("{volume}/{}", quoted(path)),
-                    Target::Image => format!("{volume} {}", quoted(&format!("/{path}"))),
+                let at = match target.directory {
+                    _ if path.is_empty() => volume,
+                    Some(_) => format!("{}/{}", volume.trim_end_matches('/'), quoted(path)),
+                    None => format!("{volume} {}", quoted(&format!("/{path}"))),
                 };
                 format!("cffs regroup {option}{at}")
             }
@@ -189,9 +190,9 @@ impl Action {
                 format!("cffs serve --export-remove {} {volume}", quoted(path))
             }
             Action::KeepSnapshot(name) => {
-                format!("cffs sync {volume} && cffs snapshot create URL@{name}")
+                format!("cffs sync {volume} && cffs snapshot create {}", version(name))
             }
-            Action::RemoveSnapshot(name) => format!("cffs snapshot rm URL@{name}"),
+            Action::RemoveSnapshot(name) => format!("cffs snapshot rm {}", version(name)),
         }
     }
 }

@@ -67,7 +67,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .merge(for_runners)
         .layer(from_fn(in_time))
         .merge(events)
-        .fallback(|| async { Refusal::new(StatusCode::NOT_FOUND, "there is nothing here") })
+        .fallback(|| async { Refusal::new(StatusCode::NOT_FOUND, "not found") })
         .method_not_allowed_fallback(|| async {
             let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "not by this method");
             ([(ALLOW, "GET, HEAD, POST")], refusal)
@@ -93,8 +93,18 @@ async fn status(State(shared): State<Arc<Shared>>) -> Response {
     json_text(latest)
 }
 
-async fn role(Extension(role): Extension<Role>) -> Response {
-    Json(json!({ "role": if role == Role::Run { "run" } else { "look" } })).into_response()
+/// What the token lets do. Paths of the host are for those who may run commands.
+async fn role(State(shared): State<Arc<Shared>>, Extension(role): Extension<Role>) -> Response {
+    let target = &shared.options.target;
+    let described = match role {
+        Role::Look => json!({ "role": "look" }),
+        Role::Run => json!({
+            "role": "run",
+            "target": target.path(),
+            "image": target.image.to_string_lossy(),
+        }),
+    };
+    Json(described).into_response()
 }
 
 async fn history(State(shared): State<Arc<Shared>>) -> Response {
@@ -253,7 +263,7 @@ async fn picture_of(
     }
 }
 
-/// Asks the device each time, which may be far away: so it takes the token that lets run.
+/// Asks the device each time, which may be far away: so it takes the full-control token.
 async fn snapshots_of(State(shared): State<Arc<Shared>>) -> Answer {
     let Some(snapshots) = shared.options.snapshots.clone() else {
         let why = "the device of this volume keeps no snapshots";
@@ -273,7 +283,7 @@ async fn act(
 ) -> Answer {
     let Json(body) = body.map_err(|error| Refusal::new(error.status(), error.body_text()))?;
     let action = Action::new(&name, body)?;
-    let command = action.command(shared.options.target);
+    let command = action.command(&shared.options.target);
     let (served, actions) = (shared.samples.served(), Arc::clone(&shared.actions));
     waiting(move || actions.start(&served, &action)).await??;
     tracing::info!(command, "asked for by the page");

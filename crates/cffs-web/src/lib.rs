@@ -9,10 +9,12 @@
 //!   browser ──▶ listener: limits, TLS ──▶ access: Host, Origin, token ──▶ api ──▶ Served
 //! ```
 //!
-//! Invariants: nothing is shown without a token, but for the page itself, which holds no figures; no
-//! answer has a path of the host; no request of another site is carried out; however many browsers look,
-//! the volume is asked once a second. What waits for the device runs in threads of its own, few of them.
+//! Invariants: nothing is shown without a token, but for the page itself, which holds no figures; a path of
+//! the host is in no answer to the viewing token, and for the other in commands alone; no request of another
+//! site is carried out; the volume is asked once a second, for any number of browsers. What waits for the
+//! device runs in threads of its own, few of them.
 
+use std::borrow::Cow;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -68,21 +70,26 @@ pub struct Options {
 }
 
 /// How commands reach a volume that has a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// By the directory on which it is mounted, while it is.
-    Mounted,
-    /// By its image, while it is not served.
-    Image,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The directory on which it is mounted, if it is. Commands take that, and the image otherwise.
+    pub directory: Option<PathBuf>,
+    /// Its image, device or URL.
+    pub image: PathBuf,
 }
 
 impl Target {
-    /// What stands for the volume in the commands that the page shows.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Target::Mounted => "DIR",
-            Target::Image => "IMAGE",
+    /// What stands for the volume where its path is not shown.
+    pub(crate) fn word(&self) -> &'static str {
+        match self.directory {
+            Some(_) => "DIR",
+            None => "IMAGE",
         }
+    }
+
+    /// What commands take for the volume.
+    pub(crate) fn path(&self) -> Cow<'_, str> {
+        self.directory.as_ref().unwrap_or(&self.image).to_string_lossy()
     }
 }
 

@@ -128,13 +128,20 @@ struct Line {
 }
 
 impl Visit for Line {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        // Writing to a string cannot fail.
-        let _ = match field.name() {
-            "message" => write!(self.message, "{value:?}"),
-            name if LEFT_OUT.contains(&name) => Ok(()),
-            name => write!(self.fields, " {name}={value:?}"),
-        };
+        let value = format!("{value:?}");
+        match field.name() {
+            "message" => self.message.push_str(&value),
+            name if LEFT_OUT.contains(&name) => {}
+            // The fields of a structure are for the server's log.
+            _ if value.contains(" { ") => {}
+            // Writing to a string cannot fail.
+            name => drop(write!(self.fields, " {name}={value}")),
+        }
     }
 }
 

@@ -28,12 +28,18 @@ const HOUR_SECS: u64 = 3600;
 /// Problems of a check that the page shows.
 const PROBLEMS_MAX: usize = 20;
 
+/// Fewer operations than this are no measure of the requests that they took.
+const OPERATIONS_MIN: u64 = 10;
+
 /// Figures that rise, at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
     at: u64,
     operations: u64,
     requests: u64,
+    /// Those of the requests that fell into seconds in which a job was at work, which makes many without an
+    /// operation.
+    job_requests: u64,
     hits: u64,
     misses: u64,
     read_bytes: u64,
@@ -51,6 +57,7 @@ impl Sample {
                 + number("device", "writes")
                 + number("device", "syncs"),
             hits: number("cache", "hits"),
+            job_requests: 0,
             misses: number("cache", "misses"),
             read_bytes: number("device", "read_bytes"),
             written_bytes: number("device", "written_bytes"),
@@ -63,12 +70,14 @@ impl Sample {
         let rise = |of: fn(&Sample) -> u64| of(self).saturating_sub(of(earlier));
         let ratio = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
         let (operations, requests) = (rise(|s| s.operations), rise(|s| s.requests));
+        let for_operations = requests.saturating_sub(rise(|s| s.job_requests));
+        let is_measure = operations >= OPERATIONS_MIN;
         let (hits, misses) = (rise(|s| s.hits), rise(|s| s.misses));
         json!({
             "seconds": secs,
             "operations": operations,
             "device_requests": requests,
-            "requests_per_operation": ratio(requests, operations),
+            "requests_per_operation": ratio(for_operations, operations).filter(|_| is_measure),
             "hit_percent": ratio(hits * 100, hits + misses),
             "read_bytes": rise(|s| s.read_bytes),
             "written_bytes": rise(|s| s.written_bytes),
@@ -81,10 +90,21 @@ impl Sample {
 pub(crate) struct History {
     recent: VecDeque<Sample>,
     hour: VecDeque<Sample>,
+    /// The jobs as they were at the last sample.
+    jobs: Value,
 }
 
 impl History {
-    pub fn add(&mut self, sample: Sample) {
+    /// Adds a sample, with the jobs as they are. Where they are at work, or others than before, jobs made the
+    /// requests since the last sample.
+    pub fn add(&mut self, mut sample: Sample, jobs: Value) {
+        let last = self.recent.back().copied().unwrap_or(sample);
+        let is_running = |job: &Value| job["stage"] == "running";
+        let at_work = jobs.as_object().is_some_and(|jobs| jobs.values().any(is_running));
+        let by_jobs = at_work || jobs != self.jobs;
+        let requests = sample.requests.saturating_sub(last.requests);
+        sample.job_requests = last.job_requests + if by_jobs { requests } else { 0 };
+        self.jobs = jobs;
         let is_past = |kept: &VecDeque<Sample>, secs: u64| {
             kept.front().is_some_and(|first| first.at + secs < sample.at)
         };
@@ -146,7 +166,7 @@ impl Samples {
             served: Mutex::new(served),
             history: Mutex::default(),
             log: options.log.clone(),
-            target: options.target,
+            target: options.target.clone(),
             count: AtomicU64::new(0),
             stopping: Mutex::new(false),
             stopped: Condvar::new(),
@@ -209,17 +229,24 @@ impl Shared {
         let served = Arc::clone(&self.served.lock());
         let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
         let stats = served.stats();
-        let (now, hour) = {
-            let mut history = self.history.lock();
-            history.add(Sample::new(at, &stats));
-            history.summary()
-        };
         let info = served.info();
         let mut check = served.check();
         if let Some(report) = &mut check.report {
             report.problems.truncate(PROBLEMS_MAX);
             report.losses.truncate(PROBLEMS_MAX);
         }
+        let jobs = json!({
+            "scrub": served.scrub(),
+            "fsck": check,
+            "regroup": served.regroup(),
+            "sync": self.actions.sync.status(),
+            "trim": self.actions.trim.status(),
+        });
+        let (now, hour) = {
+            let mut history = self.history.lock();
+            history.add(Sample::new(at, &stats), jobs.clone());
+            history.summary()
+        };
         let snapshot = json!({
             "at": at,
             "state": state(&info, &self.log),
@@ -231,13 +258,7 @@ impl Shared {
             "nfs": served.exports().map(|exports| exports.describe()),
             "now": now,
             "hour": hour,
-            "jobs": {
-                "scrub": served.scrub(),
-                "fsck": check,
-                "regroup": served.regroup(),
-                "sync": self.actions.sync.status(),
-                "trim": self.actions.trim.status(),
-            },
+            "jobs": jobs,
             "log_newest": self.log.newest(),
         });
         Bytes::from(snapshot.to_string())

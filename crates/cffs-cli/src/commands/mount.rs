@@ -22,7 +22,6 @@ use cffs_serve::fuse::{
 };
 use cffs_serve::nfs::{self, Export};
 use cffs_serve::shared::Beside;
-use cffs_web::Target;
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -230,8 +229,8 @@ impl Mount {
         let page = {
             let (source, dir) = (&self.source, Some(self.directory.as_path()));
             match is_successor {
-                true => self.web.bind_again(Target::Mounted, source, dir),
-                false => self.web.bind(Target::Mounted, source, dir)?,
+                true => self.web.bind_again(source, dir),
+                false => self.web.bind(source, dir)?,
             }
         };
         let Mounted { fuse_options, mut server, nfs } = match inherited {

@@ -20,7 +20,7 @@ use cffs_serve::nfs::{BindError, Export, ServeError, Server};
 use cffs_serve::served::Served;
 use cffs_serve::shared::{self, NoObserver, Observer};
 use cffs_serve::unmounted::Listeners;
-use cffs_web::{Page, Target};
+use cffs_web::Page;
 use clap::{ArgGroup, Args};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::CapabilitySet;
@@ -128,7 +128,7 @@ impl Serve {
         let source = self.source.canonicalize().map_err(missing)?;
         let access = if options.open.read_only { Access::ReadOnly } else { Access::ReadWrite };
         let device = image::open_device(&source, access)?;
-        let page = self.web.bind(Target::Image, &source, None)?;
+        let page = self.web.bind(&source, None)?;
         let log_device = options.log_device.as_deref();
         let volume = image::open_served_volume(&source, device, log_device, options.open.clone())?;
         let exports = self.export;

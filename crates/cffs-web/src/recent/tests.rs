@@ -1,6 +1,19 @@
 use super::*;
 use tracing_subscriber::prelude::*;
 
+/// Every mount had a line with "granted=Granted { max_write: …" on its page.
+#[test]
+fn fields_are_words_and_no_structures_of_the_program() {
+    let log = RecentLog::default();
+    let subscriber = tracing_subscriber::registry().with(log.clone());
+    tracing::subscriber::with_default(subscriber, || {
+        let granted = "Granted { max_write: 1048576, splice: true }";
+        tracing::info!(transport = "io_uring", granted = %granted, calls = 3, "mounted");
+    });
+    let [message] = &log.messages(0, Level::TRACE, "", 10)[..] else { panic!("not one message") };
+    assert_eq!(message.text, "mounted transport=io_uring calls=3");
+}
+
 #[test]
 fn messages_are_kept_up_to_a_count_and_a_length_and_hide_the_host() {
     let log = RecentLog::default();

@@ -73,5 +73,5 @@ fn a_looker_cannot_press_anything_and_a_stranger_is_asked_for_a_token() {
     assert!(page.contains("<main id=\"sign-in\">"), "{page}");
     assert!(page.contains("<main id=\"main\" tabindex=\"-1\" hidden=\"\">"), "{page}");
     let (page, _) = shown(&scene, "#wrong");
-    assert!(page.contains("This token is not of this volume."), "{page}");
+    assert!(page.contains("Wrong token for this volume."), "{page}");
 }

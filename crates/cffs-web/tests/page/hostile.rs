@@ -163,7 +163,7 @@ fn other_machines_are_served_with_a_certificate_only() {
         certificate,
         tokens: Tokens::new().expect("random"),
         log: RecentLog::default(),
-        target: Target::Mounted,
+        target: Target { directory: None, image: "tree.cffs".into() },
         snapshots: None,
         forms: Forms { picture: |_, _| String::new(), metrics: |_, _| String::new() },
     };

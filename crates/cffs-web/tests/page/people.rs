@@ -80,7 +80,7 @@ fn an_export_is_removed_by_keys_alone_and_not_by_mistake() {
     browser.wait_for(is_open);
     assert_eq!(at(&mut browser), "Keep it", "the harmless one comes first");
     let command = browser.value("document.getElementById('confirm-command').textContent");
-    assert_eq!(command, "cffs serve --export-remove / IMAGE");
+    assert_eq!(command, "cffs serve --export-remove / /srv/secret.cffs");
     browser.press("Escape");
     browser.wait_for(&format!("!{is_open}"));
     assert_eq!(at(&mut browser), "Remove", "the focus comes back");
@@ -140,7 +140,7 @@ fn a_wrong_token_is_refused_in_words_and_the_right_one_opens_the_page() {
     let url = format!("http://{}/#wrong", scene.client.0);
     let Some(mut browser) = Browser::open(&url) else { return };
     let error = "document.getElementById('sign-in-error').textContent";
-    browser.wait_for(&format!("{error} === 'This token is not of this volume.'"));
+    browser.wait_for(&format!("{error} === 'Wrong token for this volume.'"));
     assert_eq!(browser.value("document.getElementById('sign-in-error').role"), "alert");
     assert_eq!(browser.value("document.getElementById('main').hidden"), true);
     assert_eq!(browser.value("document.getElementById('state').textContent"), "locked");
@@ -180,7 +180,7 @@ fn a_screen_reader_gets_names_landmarks_and_what_changes() {
         ("region", "NFS: exports and clients"),
         ("button", "Remove the export /"),
         ("textbox", "Export a directory, with options"),
-        ("combobox", "When damage is met"),
+        ("combobox", "On corruption"),
         ("spinbutton", "Reserve in MiB"),
         ("progressbar", "Space in use"),
         ("status", ""),
@@ -192,6 +192,30 @@ fn a_screen_reader_gets_names_landmarks_and_what_changes() {
             .every((id) => ['status', 'alert'].includes(document.getElementById(id).role))",
     );
     assert_eq!(live, true, "something changes and is not announced");
+}
+
+/// It was one long column for all widths, with eight equal buttons.
+#[test]
+fn a_wide_page_has_two_columns_and_groups_of_actions() {
+    let scene = Scene::new();
+    let Some(mut browser) = open(&scene) else { return };
+    let beside = "(() => {
+        const [first, second] = [...document.querySelectorAll('.column')]
+          .map((one) => one.getBoundingClientRect());
+        return first.right <= second.left && first.top === second.top;
+      })()";
+    for (width, is_beside) in [(1280, true), (390, false)] {
+        browser.resize(width);
+        assert_eq!(browser.value(beside), is_beside, "{width} pixels wide");
+    }
+    let groups = "[...document.querySelectorAll('#actions ul')].map((one) =>
+        [one.getAttribute('aria-label'), [...one.children].map((item) => item.id.slice(7)).join()])";
+    let expected = json!([
+        ["Change nothing", "sync,fsck,scrub"],
+        ["Move or discard data", "regroup,trim"],
+        ["Change settings of the volume", "label,errors,reserve"],
+    ]);
+    assert_eq!(browser.value(groups), expected);
 }
 
 #[test]

@@ -136,7 +136,7 @@ fn without_a_token_with_a_wrong_one_and_with_the_one_for_looking() {
         ));
     };
     submit(&mut browser, "wrong");
-    browser.wait_for(&has_text("sign-in-error", "not of this volume"));
+    browser.wait_for(&has_text("sign-in-error", "Wrong token"));
     audit(&mut browser, "a wrong token");
     submit(&mut browser, LOOK);
     browser.wait_for("!document.getElementById('look-only').hidden");
@@ -160,10 +160,15 @@ fn with_results_errors_and_empty_lists() {
     let press = |browser: &mut Browser, button: &str| {
         browser.value(&format!("document.querySelector('{button}').click()"));
     };
-    for (action, result) in [(2, "no problem."), (3, "no problem."), (4, "none scattered.")] {
-        press(&mut browser, &format!("#actions li:nth-child({action}) button"));
-        browser.wait_for(&has_text("actions", result));
+    for (action, result) in [("fsck", "no problem."), ("scrub", "no problem.")] {
+        press(&mut browser, &format!("#action-{action} button"));
+        browser.wait_for(&has_text(&format!("action-{action}"), result));
     }
+    press(&mut browser, "#action-regroup button");
+    browser.wait_for("document.getElementById('confirm').open");
+    audit(&mut browser, "asked to confirm a regrouping");
+    press(&mut browser, "#confirm-yes");
+    browser.wait_for(&has_text("action-regroup", "none scattered."));
     audit(&mut browser, "with results");
     press(&mut browser, "#exports button");
     browser.wait_for("document.getElementById('confirm').open");
@@ -181,6 +186,8 @@ fn with_results_errors_and_empty_lists() {
     let long = format!("/a-name-that-is-longer-than-the-page-is-wide-{}", "x".repeat(80));
     enter(&mut browser, "export", &long);
     browser.wait_for(&has_text("export-error", "Not exported: "));
+    // It was shown above the actions, too.
+    assert_eq!(browser.value("document.getElementById('said').textContent"), "");
     enter(&mut browser, "snapshot", &"n".repeat(120));
     browser.wait_for("document.querySelector('#snapshot-list li') !== null");
     enter(&mut browser, "snapshot", &"n".repeat(120));

@@ -1,7 +1,8 @@
 //! A picture of where directories lie: the device as rows of cells, each directory in a colour of its own.
 //!
-//! A tree that lies well is a few bands of one colour each, an aged one looks like confetti. Beside the map
-//! stand the directories, those first of which a scan takes most requests.
+//! A tree that lies well is a few bands of one colour each, an aged one looks like confetti. Below the map
+//! stand the directories, those first of which a scan takes most requests. The picture is as wide as the map,
+//! so that its texts can be read where it is one of two columns, and dark for viewers who prefer that.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -16,15 +17,19 @@ const ROWS_MAX: u64 = 56;
 const CELL: u64 = 8;
 /// The least that a cell stands for: a block.
 const CELL_BYTES_MIN: u64 = 4096;
-/// Directories in the list beside the map.
+/// Directories in the list below the map.
 const LISTED_MAX: usize = 24;
 const LIST_ROW: u64 = 20;
 const MARGIN: u64 = 24;
 const HEAD: u64 = 92;
-/// The length of the longest bar.
-const BAR: u64 = 120;
-/// What of the tree's names lies in a cell has this colour.
+/// The length of the longest bar, and where bars begin.
+const BAR: u64 = 240;
+const BARS_AT: u64 = 290;
+/// What of the tree's names lies in a cell has this colour, which is that of texts.
 const NAMES: &str = "#222222";
+/// The colours of the ground, the map, texts, names, and texts of less weight, where the viewer prefers dark.
+const DARK: &str = "@media (prefers-color-scheme: dark) { .ground { fill: #1e2428 } .map { fill: #2d363c } \
+    text, .names { fill: #e8ecef } .soft { fill: #a5b0b8 } }";
 
 /// What of a cell the directories have, each with its number and bytes, and the names of all.
 #[derive(Clone, Default)]
@@ -33,23 +38,26 @@ struct Cell {
     names: u64,
 }
 
+/// How texts of less weight look.
+const SOFT: &str = "class=\"soft\" fill=\"#666666\"";
+
 /// Draws a tree.
 pub fn draw(report: &LayoutReport, title: &str) -> String {
     let map = Map::new(report);
     let order = by_requests(report);
     let listed = order.len().min(LISTED_MAX);
-    let map_height = map.rows() * CELL;
-    let list_height = (listed as u64 + 2) * LIST_ROW;
-    let width = 3 * MARGIN + COLUMNS * CELL + 420;
-    let height = HEAD + map_height.max(list_height) + 2 * MARGIN;
+    let list_at = HEAD + map.rows() * CELL + MARGIN;
+    let width = 2 * MARGIN + COLUMNS * CELL;
+    let height = list_at + (listed as u64 + 1) * LIST_ROW + MARGIN;
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
          viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\">\n\
-         <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
+         <style>{DARK}</style>\n\
+         <rect class=\"ground\" width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
     );
     draw_head(&mut out, report, title, map.cell_bytes);
     map.draw(&mut out);
-    draw_list(&mut out, report, &order[..listed]);
+    draw_list(&mut out, report, &order[..listed], list_at);
     out.push_str("</svg>\n");
     out
 }
@@ -106,7 +114,8 @@ impl Map {
         let (width, height) = (COLUMNS * CELL, self.rows() * CELL);
         let _ = writeln!(
             out,
-            "<rect x=\"{MARGIN}\" y=\"{HEAD}\" width=\"{width}\" height=\"{height}\" fill=\"#f1f1f1\"/>"
+            "<rect class=\"map\" x=\"{MARGIN}\" y=\"{HEAD}\" width=\"{width}\" height=\"{height}\" \
+             fill=\"#f1f1f1\"/>"
         );
         for (index, cell) in (0..).zip(&self.cells) {
             let (x, y) = (MARGIN + index % COLUMNS * CELL, HEAD + index / COLUMNS * CELL);
@@ -116,16 +125,17 @@ impl Map {
 
     /// A cell with a stripe for each directory in it, as high as its share.
     fn draw_cell(&self, out: &mut String, cell: &Cell, x: u64, y: u64) {
-        let contents = cell.contents.iter().map(|(number, bytes)| (colour(*number), *bytes));
-        let names = (cell.names > 0).then(|| (NAMES.to_owned(), cell.names));
+        let contents = cell.contents.iter().map(|(number, bytes)| ("", colour(*number), *bytes));
+        let names = (cell.names > 0).then(|| ("class=\"names\" ", NAMES.to_owned(), cell.names));
         let used: u64 = cell.names + cell.contents.iter().map(|(_, bytes)| bytes).sum::<u64>();
         let whole = used.max(self.cell_bytes / 2) as f64;
         let mut top = y as f64;
-        for (fill, bytes) in contents.chain(names) {
+        for (class, fill, bytes) in contents.chain(names) {
             let height = bytes as f64 / whole * CELL as f64;
             let _ = writeln!(
                 out,
-                "<rect x=\"{x}\" y=\"{top:.2}\" width=\"{CELL}\" height=\"{height:.2}\" fill=\"{fill}\"/>"
+                "<rect {class}x=\"{x}\" y=\"{top:.2}\" width=\"{CELL}\" height=\"{height:.2}\" \
+                 fill=\"{fill}\"/>"
             );
             top += height;
         }
@@ -143,13 +153,13 @@ fn draw_head(out: &mut String, report: &LayoutReport, title: &str, cell_bytes: u
         size::show(report.read_bytes)
     );
     let key = format!(
-        "Each cell is {} of the device, each row {}; a colour is a directory, black the names and inodes.",
+        "Each cell is {} of the device, each row {}; a colour is a directory, and names and inodes have the colour of texts.",
         size::show(cell_bytes),
         size::show(cell_bytes * COLUMNS)
     );
     text(out, (MARGIN, 34), 20, title, "font-weight=\"bold\"");
     text(out, (MARGIN, 58), 15, &summary, "");
-    text(out, (MARGIN, 78), 12, &key, "fill=\"#666666\"");
+    text(out, (MARGIN, 78), 12, &key, SOFT);
 }
 
 /// The numbers of the directories with files, those first of which a scan takes most requests.
@@ -163,20 +173,20 @@ fn by_requests(report: &LayoutReport) -> Vec<usize> {
     order
 }
 
-fn draw_list(out: &mut String, report: &LayoutReport, listed: &[usize]) {
-    let x = 2 * MARGIN + COLUMNS * CELL;
+fn draw_list(out: &mut String, report: &LayoutReport, listed: &[usize], top: u64) {
+    let x = MARGIN;
     let all = report.directories.iter().filter(|dir| dir.files > 0).count();
     let heading = if listed.len() < all {
         format!("The {} of {all} directories with most requests", listed.len())
     } else {
         String::from("Requests of the scan, by directory")
     };
-    text(out, (x, HEAD + 12), 13, &heading, "font-weight=\"bold\"");
+    text(out, (x, top + 12), 13, &heading, "font-weight=\"bold\"");
     let most = listed.iter().map(|number| report.directories[*number].requests).max();
     let most = most.unwrap_or(0).max(1);
     for (row, number) in (1..).zip(listed) {
         let dir = &report.directories[*number];
-        let y = HEAD + 8 + row * LIST_ROW;
+        let y = top + 4 + row * LIST_ROW;
         let fill = colour(*number);
         let bar = dir.requests * BAR / most;
         let path = if dir.path.is_empty() { "." } else { &dir.path };
@@ -184,7 +194,7 @@ fn draw_list(out: &mut String, report: &LayoutReport, listed: &[usize]) {
             out,
             "<rect x=\"{x}\" y=\"{y}\" width=\"12\" height=\"12\" fill=\"{fill}\"/>\n\
              <rect x=\"{}\" y=\"{y}\" width=\"{bar}\" height=\"12\" fill=\"{fill}\"/>",
-            x + 150
+            x + BARS_AT
         );
         text(out, (x + 18, y + 11), 12, &shortened(path), "");
         let requests = match dir.requests {
@@ -192,13 +202,13 @@ fn draw_list(out: &mut String, report: &LayoutReport, listed: &[usize]) {
             requests => requests.to_string(),
         };
         let figures = format!("{requests} in {}", counted(dir.places, "place"));
-        text(out, (x + 156 + bar, y + 11), 12, &figures, "fill=\"#666666\"");
+        text(out, (x + BARS_AT + 6 + bar, y + 11), 12, &figures, SOFT);
     }
 }
 
 /// The end of a path that is too long for the list.
 fn shortened(path: &str) -> String {
-    const CHARS_MAX: usize = 18;
+    const CHARS_MAX: usize = 36;
     let count = path.chars().count();
     if count <= CHARS_MAX {
         return path.to_owned();

@@ -36,6 +36,27 @@ fn a_volume_of_any_size_fits_the_picture() {
     }
 }
 
+/// On a dark page it was a white sheet, and its texts were too small for a column of the page.
+#[test]
+fn the_picture_is_dark_for_those_who_prefer_that_and_no_wider_than_its_map() {
+    let dir = DirectoryReport {
+        contents: vec![0..4096, 4096..8192],
+        names: vec![8192..12288, 16384..20480],
+        files: 1,
+        requests: 1,
+        ..Default::default()
+    };
+    let drawn = picture::draw(&report(vec![dir]), "dark");
+    let (_, style) = drawn.split_once("@media (prefers-color-scheme: dark) {").expect("a style");
+    let (style, shapes) = style.split_once("</style>").expect("its end");
+    for class in ["ground", "map", "names", "soft"] {
+        assert!(style.contains(&format!(".{class} {{ fill: #")), "{class}: {style}");
+        assert!(shapes.contains(&format!("class=\"{class}\"")), "nothing is {class}: {shapes}");
+    }
+    assert!(style.contains("text, .names {"), "{style}");
+    assert!(drawn.contains(" viewBox=\"0 0 816 "), "{drawn}");
+}
+
 #[test]
 fn names_are_text_and_not_markup() {
     let path = String::from("<script>&\u{1b}[2J");
