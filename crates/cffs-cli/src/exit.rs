@@ -189,10 +189,16 @@ fn advice(
     }
     if let Some(cffs_object::Error::Claimed { .. }) = cause.downcast_ref() {
         return Some(match kind {
-            Kind::Mount => "-o takeover; or mount it read-only: -o ro",
-            Kind::Fsck => "--take-over; cffs fsck -n only looks",
-            Kind::Ordinary if command == "publish" => "--take-over",
-            Kind::Ordinary => "cffs fsck -p --take-over",
+            Kind::Mount => {
+                "if that program is gone, or is to stop: -o takeover; to read only: -o ro"
+            }
+            Kind::Fsck => {
+                "if that program is gone, or is to stop: --take-over; to check only: cffs fsck -n"
+            }
+            Kind::Ordinary if command == "publish" => {
+                "if that program is gone, or is to stop: --take-over"
+            }
+            Kind::Ordinary => "if that program is gone, or is to stop: cffs fsck -p --take-over",
         });
     }
     match cause.downcast_ref::<Error>()? {

@@ -15,7 +15,7 @@ use cffs::log;
 use cffs::trace::{RecordedDevice, Recorder};
 use cffs::vfs::types::OpenOptions;
 use cffs::vfs::{Volume, mark, read_superblock};
-use cffs_object::{Location, LogDevice};
+use cffs_object::{COMMAND_PATIENCE, Location, LogDevice};
 use cffs_serve::fuse::control;
 
 use crate::log_device;
@@ -90,6 +90,16 @@ pub fn open(
     open_with_log(target, access, take_over, None)
 }
 
+/// How a command opens a volume in a store that it writes: it does not wait for the end of an outage.
+pub fn command_options(take_over: bool) -> cffs_object::OpenOptions {
+    cffs_object::OpenOptions {
+        take_over,
+        patience: Some(COMMAND_PATIENCE),
+        note: Some(|what| note!("cffs: {what}")),
+        ..Default::default()
+    }
+}
+
 /// The same with a device for its log that is named, if it has one of its own.
 pub fn open_with_log(
     target: &Path,
@@ -102,7 +112,7 @@ pub fn open_with_log(
         return beside(target, device, access, log_device);
     };
     let read_only = access == Access::ReadOnly;
-    let options = cffs_object::OpenOptions { read_only, take_over, ..Default::default() };
+    let options = cffs_object::OpenOptions { read_only, ..command_options(take_over) };
     let device =
         LogDevice::open(&location, options).with_context(|| target.display().to_string())?;
     Ok(Arc::new(device))

@@ -222,7 +222,7 @@ fn use_a_volume(cloud: Cloud, url: &str, key: [(&str, &str); 2]) {
     };
     let run = |arguments: &[&str]| run_as(key, arguments);
     let missing = fail(1, &mut run(&["ls", url]));
-    assert!(missing.contains("there is no volume"), "{missing}");
+    assert!(missing.contains("no volume at"), "{missing}");
     let tree = scratch.path().join("tree");
     std::fs::create_dir_all(tree.join("d")).expect("made");
     std::fs::write(tree.join("d/small"), b"contents").expect("written");

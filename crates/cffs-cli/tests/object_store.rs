@@ -133,7 +133,8 @@ fn mount_a_volume(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command
     let source = scratch.path().join("source");
     let import = ["import", "-q", url, source.to_str().expect("UTF-8"), "/more"];
     let refused = fail(1, &mut run(&import));
-    assert!(refused.contains("has not released it"), "{refused}");
+    let opened = format!("open for writing on this host (process {}, since ", server.0.id());
+    assert!(refused.contains(&opened), "{refused}");
     assert!(refused.contains("cffs fsck -p --take-over"), "{refused}");
 
     server.kill();
@@ -202,7 +203,14 @@ fn wake_a_stopped_server(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> 
     let error = file.sync_all().expect_err("nothing is acknowledged");
     assert_eq!(error.raw_os_error(), Some(5), "{error}");
     drop(file);
-    succeed(scratch.cffs(["umount", "-l"]).arg(&directory).env("LC_ALL", "C"));
+    // Once it said that the device had failed, and to run fsck, which would have claimed the volume.
+    let said = fail(1, scratch.cffs(["umount"]).arg(&directory).env("LC_ALL", "C"));
+    assert!(said.contains("another program took the volume over"), "{said}");
+    assert!(
+        said.contains("are lost; when that program has closed the volume: cffs mount"),
+        "{said}"
+    );
+    assert!(!said.contains("device") && !said.contains("fsck"), "{said}");
     drop(server);
     assert_eq!(succeed(&mut run(&["cat", url, "/first"])), "first");
     assert_eq!(succeed(&mut run(&["cat", url, "/taken/d/small"])), "later");
@@ -266,7 +274,7 @@ fn lose_the_bucket(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Comman
     assert_eq!(error.raw_os_error(), Some(5), "{error}");
     drop(file);
     let logged = fs::read_to_string(scratch.path().join("log")).expect("logged");
-    assert!(logged.contains("there is no such bucket"), "{logged}");
+    assert!(logged.contains("bucket bucket does not exist"), "{logged}");
     succeed(scratch.cffs(["umount", "-l"]).arg(&directory).env("LC_ALL", "C"));
 }
 
@@ -319,7 +327,7 @@ fn a_volume_in_a_directory() {
         command
     };
     let missing = fail(1, &mut run(&["ls", &url]));
-    assert!(missing.contains("there is no volume") && missing.contains("cffs mkfs"), "{missing}");
+    assert!(missing.contains("no volume at file:") && missing.contains("cffs mkfs"), "{missing}");
     let unsized_one = fail(1, &mut run(&["mkfs", &url]));
     assert!(unsized_one.contains("--size"), "{unsized_one}");
     use_a_volume(&scratch, &url, run);
@@ -341,7 +349,23 @@ fn a_volume_in_s3() {
     keep_a_version(&scratch, "s3://bucket/tree", run);
 
     let none = fail(1, &mut run(&["mkfs", "--size", "1G", "s3://nothing/tree"]));
-    assert!(none.contains("there is no such bucket"), "{none}");
+    is_clear(&none, &["bucket nothing does not exist; create it first"]);
+    let none = fail(1, &mut run(&["ls", "s3://nothing/tree"]));
+    is_clear(&none, &["bucket nothing does not exist"]);
+    let none = fail(1, &mut run(&["ls", "s3://bucket/nothing"]));
+    is_clear(
+        &none,
+        &["no volume at s3://bucket/nothing (create one with cffs mkfs; the bucket must exist)"],
+    );
+    let mut unknown = run(&["ls", "s3://bucket/tree"]);
+    let unknown = fail(1, unknown.env("AWS_ACCESS_KEY_ID", "nobody"));
+    is_clear(&unknown, &["the store does not know these credentials: check AWS_ACCESS_KEY_ID"]);
+    let mut away = run(&["ls", "s3://bucket/tree"]);
+    let away = fail(1, away.env("AWS_ENDPOINT_URL", "http://127.0.0.1:1"));
+    is_clear(
+        &away,
+        &["the store at http://127.0.0.1:1 cannot be reached", "check AWS_ENDPOINT_URL"],
+    );
     let wrong =
         |arguments: &[&str]| fail(1, &mut gateway.cffs(&scratch, "another secret", arguments));
     for said in

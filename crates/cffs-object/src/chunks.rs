@@ -17,6 +17,7 @@ use object_store::path::Path;
 use quick_cache::sync::{Cache, DefaultLifecycle, GuardResult, PlaceholderGuard};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
+use crate::answer;
 use crate::cache::Key;
 use crate::error::Error;
 use crate::format::{CHUNK_BYTES, Format, Object, REQUEST_BYTES};
@@ -133,7 +134,7 @@ impl Chunks {
     /// # Errors
     ///
     /// [`Error::Collected`] if an object is not there any more; [`Error::Damaged`] if it is too short; those
-    /// of the store.
+    /// of the store and of the staging directory.
     pub fn read(&self, wanted: &[Wanted], buf: &mut [u8]) -> Result<(), Error> {
         let mut keys: Vec<Key> = wanted
             .iter()
@@ -180,7 +181,7 @@ impl Chunks {
                 match self.claim(*key) {
                     GuardResult::Value(chunk) => found[index] = Some(chunk),
                     GuardResult::Timeout => awaited = awaited.or(Some(index)),
-                    GuardResult::Guard(guard) => match self.kept_here(*key) {
+                    GuardResult::Guard(guard) => match self.kept_here(*key)? {
                         Some(chunk) => {
                             // Only what was removed meanwhile is refused, here and below.
                             let _ = guard.insert(chunk.clone());
@@ -282,15 +283,16 @@ impl Chunks {
     }
 
     /// A chunk that a local disk has.
-    fn kept_here(&self, key: Key) -> Option<Bytes> {
-        self.staged(key).or_else(|| self.kept_on_disk(key))
+    fn kept_here(&self, key: Key) -> Result<Option<Bytes>, Error> {
+        Ok(self.staged(key)?.or_else(|| self.kept_on_disk(key)))
     }
 
     /// A chunk of a record that is not in the store yet.
-    fn staged(&self, (object, chunk): Key) -> Option<Bytes> {
-        let slot = object.slot().filter(|_| object.origin() == 0)?;
-        let bytes = self.store.staging()?.read(slot, chunk * CHUNK_BYTES, CHUNK_BYTES)?;
-        Some(Bytes::from(bytes))
+    fn staged(&self, (object, chunk): Key) -> Result<Option<Bytes>, Error> {
+        let slot = object.slot().filter(|_| object.origin() == 0);
+        let (Some(slot), Some(staging)) = (slot, self.store.staging()) else { return Ok(None) };
+        let read = staging.read(slot, chunk * CHUNK_BYTES, CHUNK_BYTES);
+        Ok(read.map_err(staging.failed())?.map(Bytes::from))
     }
 
     /// A chunk that the cache on a local disk has.
@@ -323,7 +325,7 @@ impl Chunks {
     /// What a volume reads is there, unless it went on and collected it.
     fn collected(&self, error: Error) -> Error {
         match error {
-            Error::Store { object, cause: cause @ object_store::Error::NotFound { .. } } => {
+            Error::Store { object, cause, .. } if answer::lacks_object(&cause) => {
                 self.has_lost.store(true, Ordering::Relaxed);
                 Error::Collected { object, cause }
             }

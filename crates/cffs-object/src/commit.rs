@@ -7,6 +7,16 @@
 //!     └── wait ◀─────┘ free, or unknown: the same bytes again
 //! ```
 //!
+//! A writer that commits without pause has its next record in the slot before another program, which has to
+//! read the last one first, can claim it. So that one asks: it puts the object `takeover`. A writer looks for
+//! that after so many records, and lets the other go first, for a while: what fences it is still the claim.
+//!
+//! ```text
+//!   another:  claim ─lost─▶ PUT takeover, read on ─▶ claim ─▶ … ─▶ its claim is there ─▶ DELETE takeover
+//!   writer:   … record, record ─▶ GET takeover ─ there ─▶ wait for a record in the next slot ─▶ fenced
+//!                                    └─ none ─▶ record       └─ none comes: DELETE takeover ─▶ record
+//! ```
+//!
 //! Invariant: for one slot a writer ever sends one sequence of bytes, so that a request that is late, or
 //! arrives twice, changes nothing.
 
@@ -18,6 +28,14 @@ use crate::format;
 use crate::history;
 use crate::store::Store;
 
+/// The object by which a program asks the writer to let it go first.
+const REQUEST: &str = "takeover";
+/// A writer looks for that once in so many records.
+pub const RECORDS_PER_LOOK: u32 = 32;
+/// How long a writer waits for the program that asked: longer than reading on in the log takes.
+const GIVE_WAY_FOR: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
+/// How often it looks whether that one has its claim.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
@@ -28,6 +46,68 @@ pub enum Owner {
     Ours,
     /// That of another writer.
     Another,
+}
+
+/// A writer's records, one after the other.
+#[derive(Default)]
+pub struct Turns {
+    since_look: u32,
+}
+
+impl Turns {
+    /// As [`settle`]; before that, lets a program go first that asked to take the volume over.
+    ///
+    /// # Errors
+    ///
+    /// As of [`settle`].
+    pub fn settle(
+        &mut self,
+        store: &Store,
+        slot: u64,
+        nonce: [u8; 16],
+        bytes: &bytes::Bytes,
+        patience: Option<Duration>,
+    ) -> Result<Owner, Error> {
+        self.since_look += 1;
+        if self.since_look >= RECORDS_PER_LOOK {
+            self.since_look = 0;
+            give_way(store, slot);
+        }
+        settle(store, slot, nonce, bytes, patience)
+    }
+}
+
+/// Waits until the slot is taken if a program asked for that, but not for ever: it may be gone by now.
+fn give_way(store: &Store, slot: u64) {
+    if store.get(REQUEST, Some(0..1)).is_err() {
+        return;
+    }
+    tracing::warn!("another program asks to take the volume over, and may go first");
+    let began = Instant::now();
+    while began.elapsed() < GIVE_WAY_FOR {
+        if history::read_record(store, slot).is_ok() {
+            return;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    tracing::warn!("it did not take the volume over; this program goes on");
+    withdraw(store);
+}
+
+/// Asks the writer of the volume to let this program go first.
+///
+/// # Errors
+///
+/// Those of the store.
+pub fn ask_for_way(store: &Store) -> Result<(), Error> {
+    store.put(REQUEST, vec![1])
+}
+
+/// Takes that back. If it fails, a busy writer waits once in vain.
+pub fn withdraw(store: &Store) {
+    if let Err(error) = store.delete(&[REQUEST.to_owned()]) {
+        tracing::warn!(%error, "the request to take the volume over stays");
+    }
 }
 
 /// Creates the record with this nonce in its slot, and returns when it is known whose is there.
@@ -64,10 +144,15 @@ pub fn put(
     again(name, patience, || store.put(name, bytes.clone()))
 }
 
-fn again<T>(
+/// Does something until it succeeds, fails for good, or has failed for longer than `patience`.
+///
+/// # Errors
+///
+/// The last one.
+pub fn again<T>(
     name: &str,
     patience: Option<Duration>,
-    attempt: impl Fn() -> Result<T, Error>,
+    mut attempt: impl FnMut() -> Result<T, Error>,
 ) -> Result<T, Error> {
     let began = Instant::now();
     let mut wait = FIRST_WAIT;

@@ -5,14 +5,19 @@
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use cffs::device::{BlockDevice, Geometry};
+use cffs::clock::Timestamp;
+use cffs::device::{BlockDevice, Geometry, Patient};
+use cffs::host::{Host, Standing, SystemHost};
+use cffs::vfs::read_superblock;
 use parking_lot::{Mutex, RwLock};
 use uuid::Uuid;
 
-use crate::chunks::Chunks;
+use crate::chunks::{Chunks, Wanted};
 use crate::collect::Swept;
+use crate::commit;
 use crate::error::Error;
 use crate::format::Format;
 use crate::history::{self, History};
@@ -23,6 +28,8 @@ use crate::store::{PARALLEL, Store};
 use crate::upload;
 use crate::writer::{self, Claimed, OpenOptions, Writer};
 
+/// How long a program that makes a volume, and a command that changes one, repeats a request that fails.
+pub const COMMAND_PATIENCE: Duration = Duration::from_secs(60);
 /// So many programs try to create one object at once when a volume is made.
 const PROBES: usize = 16;
 
@@ -32,6 +39,8 @@ pub struct LogDevice {
     chunks: Arc<Chunks>,
     sector_bytes: u32,
     state: Arc<RwLock<State>>,
+    /// How this program writes the volume, if it does.
+    writing: Option<OpenOptions>,
     /// Held while something is sent.
     writer: Mutex<Role>,
 }
@@ -43,11 +52,12 @@ enum Role {
     /// Write.
     Writer(Box<Writer>),
     /// Read; why it writes no more.
-    Failed(String),
+    Failed(io::ErrorKind, String),
 }
 
 impl LogDevice {
-    /// Makes an empty device of that size at a place where there is none, and claims it.
+    /// Makes an empty device of that size at a place where there is none, and claims it. What is written to it
+    /// fails after a minute's outage ([`COMMAND_PATIENCE`]).
     ///
     /// # Errors
     ///
@@ -64,12 +74,12 @@ impl LogDevice {
             let is_ours = history::read_format(&store).is_ok_and(|there| there == format);
             if !is_ours {
                 return Err(match error.is_taken() {
-                    true => Error::Exists { prefix: store.prefix() },
+                    true => Error::Exists { url: store.url() },
                     false => error,
                 });
             }
         }
-        let options = OpenOptions::default();
+        let options = OpenOptions { patience: Some(COMMAND_PATIENCE), ..OpenOptions::default() };
         let history = History::empty(format, geometry.size_bytes);
         let claimed = writer::claim(&store, history, &options)?;
         Self::to_write(store, geometry.sector_bytes, claimed, options)
@@ -94,8 +104,12 @@ impl LogDevice {
         };
         let sector_bytes = history.format.sector_bytes;
         if !options.read_only {
-            let claimed = writer::claim(&store, history, &options)?;
-            return Self::to_write(store, sector_bytes, claimed, options);
+            return match writer::claim(&store, history, &options) {
+                Err(Error::Claimed { term, is_staging, .. }) => {
+                    Err(Error::Claimed { term, by: who_writes(store), is_staging })
+                }
+                claimed => Self::to_write(store, sector_bytes, claimed?, options),
+            };
         }
         let store = Arc::new(store);
         let chunks = Arc::new(Chunks::new(Arc::clone(&store), &history.format));
@@ -106,7 +120,8 @@ impl LogDevice {
     pub(crate) fn to_read(store: Arc<Store>, chunks: Arc<Chunks>, history: History) -> LogDevice {
         let sector_bytes = history.format.sector_bytes;
         let state = Arc::new(RwLock::new(State::new(history)));
-        LogDevice { store, chunks, sector_bytes, state, writer: Mutex::new(Role::Reader) }
+        let writer = Mutex::new(Role::Reader);
+        LogDevice { store, chunks, sector_bytes, state, writing: None, writer }
     }
 
     fn to_write(
@@ -120,7 +135,7 @@ impl LogDevice {
         let (writer, state) =
             claimed.into_writer(Arc::clone(&store), Arc::clone(&chunks), options)?;
         let writer = Mutex::new(Role::Writer(Box::new(writer)));
-        Ok(LogDevice { store, chunks, sector_bytes, state, writer })
+        Ok(LogDevice { store, chunks, sector_bytes, state, writing: Some(options), writer })
     }
 
     /// How many requests the store was sent.
@@ -147,7 +162,7 @@ impl LogDevice {
     pub fn release(&self) -> Result<(), Error> {
         match std::mem::replace(&mut *self.writer.lock(), Role::Reader) {
             Role::Writer(writer) => writer.release(),
-            Role::Reader | Role::Failed(_) => Ok(()),
+            Role::Reader | Role::Failed(..) => Ok(()),
         }
     }
 
@@ -172,18 +187,60 @@ impl LogDevice {
         let mut role = self.writer.lock();
         match &mut *role {
             Role::Reader => Err(read_only()),
-            Role::Failed(why) => Err(io::Error::other(why.clone())),
+            Role::Failed(kind, why) => Err(io::Error::new(*kind, why.clone())),
             Role::Writer(writer) => act(writer).map_err(|error| {
-                *role = Role::Failed(error.to_string());
-                error.into()
+                let error = error.of_device();
+                *role = Role::Failed(error.kind(), error.to_string());
+                error
             }),
         }
+    }
+
+    /// Reads what lies in objects, for an epoch with the patience of a commit.
+    fn fetch(&self, wanted: &[Wanted], buf: &mut [u8]) -> io::Result<()> {
+        let read = match self.writing.filter(|_| Patient::is_begun()) {
+            Some(OpenOptions { patience, .. }) => {
+                commit::again("for an epoch", patience, || self.chunks.read(wanted, buf))
+            }
+            None => self.chunks.read(wanted, buf),
+        };
+        read.map_err(|error| match error {
+            // Only its writer collects a volume.
+            Error::Collected { object, .. } if self.writing.is_some() => {
+                let why = String::from("it is missing, although the volume has data in it");
+                Error::Damaged { object, why }.of_device()
+            }
+            error => error.of_device(),
+        })
     }
 
     fn put_pending(&self, offset: u64, len: u64, piece: Piece) -> io::Result<()> {
         let is_much = self.state.write().put(offset, len, piece);
         if is_much { self.as_writer(Writer::send_ahead) } else { Ok(()) }
     }
+}
+
+/// Who has a volume open for writing, by the mark in its superblock; none if there is no mark.
+fn who_writes(store: Store) -> Option<String> {
+    let history = History::read(&store).ok()?;
+    let store = Arc::new(store);
+    let chunks = Arc::new(Chunks::new(Arc::clone(&store), &history.format));
+    let holder = read_superblock(&LogDevice::to_read(store, chunks, history)).ok()?.holder?;
+    let since = Timestamp { seconds: holder.started.cast_signed(), nanoseconds: 0 };
+    let (pid, name) = (holder.pid, holder.name.escape_ascii());
+    Some(match SystemHost.standing(&holder) {
+        Standing::Gone => format!(
+            "process {pid} of this host had the volume open for writing since {since} UTC, and ended without \
+             closing it"
+        ),
+        Standing::Foreign => format!(
+            "the volume is open for writing on host {name} (process {pid}, since {since} UTC), or that went \
+             down without closing it"
+        ),
+        _ => format!(
+            "the volume is open for writing on this host (process {pid}, since {since} UTC)"
+        ),
+    })
 }
 
 /// Whether two programs that create one object at once are kept apart, which a volume stands on.
@@ -216,7 +273,7 @@ impl BlockDevice for LogDevice {
         self.geometry().check(offset, len)?;
         let view = self.state.read().view(offset, len);
         buf.fill(0);
-        self.chunks.read(&view.stored, buf)?;
+        self.fetch(&view.stored, buf)?;
         for (start, len, piece) in view.newer {
             let target = &mut buf[(start - offset) as usize..(start - offset + len) as usize];
             match piece {
@@ -259,7 +316,7 @@ impl BlockDevice for LogDevice {
     }
 
     fn give_back(&self) -> io::Result<()> {
-        Ok(self.release()?)
+        self.release().map_err(Error::of_device)
     }
 
     fn grow(&self, size_bytes: u64) -> io::Result<()> {

@@ -4,6 +4,9 @@ use std::io;
 
 use object_store::Error as StoreError;
 
+use crate::answer::{self, Place};
+use crate::keys::Keys;
+
 /// Why a volume in a store cannot be made, opened or committed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -16,39 +19,36 @@ pub enum Error {
         why: String,
     },
     /// A request failed.
-    #[error("{object}: {}", explain(cause))]
+    #[error("{object}: {}", answer::explain(cause, place))]
     Store {
         /// The object that was asked for.
         object: String,
+        /// Where it was asked for.
+        place: Box<Place>,
         /// What the store or its client answered.
         cause: StoreError,
     },
     /// The bucket is gone, or never was.
-    #[error(
-        "{object}: there is no such bucket; make it first, or if it was there before, restore it: what was \
-         not synced is lost"
-    )]
+    #[error("bucket {bucket} does not exist; create it first, or restore it if it was removed")]
     NoBucket {
-        /// The object that was to be put.
-        object: String,
+        /// The bucket.
+        bucket: String,
         /// What the store answered.
         cause: StoreError,
     },
     /// There is no volume at the prefix.
-    #[error(
-        "there is no volume at {prefix}; cffs mkfs makes one, and a bucket must exist before that"
-    )]
+    #[error("no volume at {url} (create one with cffs mkfs{})", bucket_first(url))]
     NoVolume {
-        /// The prefix.
-        prefix: String,
+        /// The place, as a URL.
+        url: String,
     },
     /// There is one already.
     #[error(
-        "there is a volume at {prefix} already; choose another prefix, or remove its objects first"
+        "there is a volume at {url} already; choose another place, or remove its objects first"
     )]
     Exists {
-        /// The prefix.
-        prefix: String,
+        /// The place, as a URL.
+        url: String,
     },
     /// An object is not what it should be.
     #[error("{object}: {why}")]
@@ -59,25 +59,31 @@ pub enum Error {
         why: String,
     },
     /// The last writer has not released the volume.
-    #[error(
-        "the program that claimed the volume in slot {term} has not released it; if it is certainly \
-         gone, or is to be stopped, take the volume over{}",
-        staged_elsewhere(*is_staging)
-    )]
+    #[error("{}{}", claimed_by(*term, by.as_deref()), staged_elsewhere(*is_staging))]
     Claimed {
         /// The slot of its claim.
         term: u64,
+        /// Who has it open, as a sentence about the volume, if its superblock says so.
+        by: Option<String>,
         /// Whether it has a staging directory.
         is_staging: bool,
     },
     /// Another writer has taken the volume over.
     #[error(
-        "another program took the volume over (slot {slot} of the log is not ours); nothing is \
-         written any more, and what was not synced is lost"
+        "another program took the volume over (slot {slot} of its log has that program's record)"
     )]
     Fenced {
         /// The slot.
         slot: u64,
+    },
+    /// The last writer goes on writing, and does not give way.
+    #[error(
+        "the program that has the volume open commits faster than it can be taken over, and did not give way \
+         in {seconds} s: stop that program, or take away its right to write to the store"
+    )]
+    Busy {
+        /// How long it was tried.
+        seconds: u64,
     },
     /// The store lets two programs create one object.
     #[error(
@@ -90,10 +96,10 @@ pub enum Error {
         tried: usize,
     },
     /// There is no version of that name.
-    #[error("{prefix} has no version {name}; cffs snapshot ls shows which there are")]
+    #[error("{url} has no version {name}; cffs snapshot ls lists its versions")]
     NoVersion {
-        /// The prefix.
-        prefix: String,
+        /// The volume, as a URL.
+        url: String,
         /// The name.
         name: String,
     },
@@ -172,9 +178,9 @@ pub enum Error {
     },
     /// Another program took the volume over before all that was staged was in the store.
     #[error(
-        "another program took the volume over (slot {slot} of the log is not ours) before {records} \
-         staged records were sent; their syncs were acknowledged, and they are no part of the volume: \
-         they are kept in {directory}"
+        "another program took the volume over (slot {slot} of its log has that program's record) before \
+         {records} staged records were sent; their syncs were acknowledged, and they are no part of the \
+         volume: they are kept in {directory}"
     )]
     Rejected {
         /// Where they are.
@@ -192,7 +198,7 @@ pub enum Error {
 impl Error {
     /// Whether the store has no such object.
     pub(crate) fn is_not_found(&self) -> bool {
-        matches!(self, Error::Store { cause: StoreError::NotFound { .. }, .. })
+        matches!(self, Error::Store { cause, .. } if answer::lacks_object(cause))
     }
 
     /// Whether there is an object of this name already.
@@ -200,22 +206,79 @@ impl Error {
         matches!(self, Error::Store { cause: StoreError::AlreadyExists { .. }, .. })
     }
 
+    /// Whether the store does not know the keys, or no longer.
+    pub(crate) fn is_about_keys(&self) -> bool {
+        matches!(self, Error::Store { cause, .. } if answer::is_about_keys(cause))
+    }
+
     /// Whether to ask again is of no use.
     pub(crate) fn is_final(&self) -> bool {
-        let is_full = matches!(self, Error::Store { cause, .. } if is_full(cause));
-        is_full
-            || !matches!(
-                self,
-                Error::Store {
-                    cause: StoreError::Generic { .. }
-                        | StoreError::JoinError { .. }
-                        | StoreError::AlreadyExists { .. }
-                        | StoreError::Precondition { .. }
-                        | StoreError::NotFound { .. },
-                    ..
-                }
-            )
+        let Error::Store { cause, place, .. } = self else { return true };
+        if answer::is_about_keys(cause) {
+            match place.keys {
+                Keys::Environment => return true,
+                Keys::Renewed(_) => return false,
+                Keys::Client => {}
+            }
+        }
+        let may_succeed = matches!(
+            cause,
+            StoreError::Generic { .. }
+                | StoreError::JoinError { .. }
+                | StoreError::AlreadyExists { .. }
+                | StoreError::Precondition { .. }
+                | StoreError::NotFound { .. }
+        );
+        answer::is_full(cause) || !may_succeed
     }
+
+    /// What this is to a caller who knows errors of the system alone.
+    fn kind(&self) -> io::ErrorKind {
+        match self {
+            Error::Store {
+                cause: StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. },
+                ..
+            } => io::ErrorKind::PermissionDenied,
+            Error::Store { cause, .. } if answer::is_full(cause) => io::ErrorKind::StorageFull,
+            Error::Store { .. } | Error::NoBucket { .. } | Error::Staging { .. } => {
+                io::ErrorKind::HostUnreachable
+            }
+            Error::NoVolume { .. } | Error::NoVersion { .. } => io::ErrorKind::NotFound,
+            Error::Exists { .. } => io::ErrorKind::AlreadyExists,
+            Error::Claimed { .. } => io::ErrorKind::ResourceBusy,
+            Error::Damaged { .. } => io::ErrorKind::InvalidData,
+            Error::Fenced { .. } | Error::Rejected { .. } | Error::Collected { .. } => {
+                io::ErrorKind::StaleNetworkFileHandle
+            }
+            _ => io::ErrorKind::Other,
+        }
+    }
+
+    /// The error of a request to the device that this volume is. To its callers a right that is missing in the
+    /// store is no right of theirs: the device cannot be reached ([`Failure`](cffs::device::Failure)).
+    pub(crate) fn of_device(self) -> io::Error {
+        let kind = match self.kind() {
+            io::ErrorKind::PermissionDenied => io::ErrorKind::HostUnreachable,
+            kind => kind,
+        };
+        io::Error::new(kind, self)
+    }
+}
+
+fn claimed_by(term: u64, by: Option<&str>) -> String {
+    by.map_or_else(
+        || {
+            format!(
+                "a program that did not leave its name has the volume open for writing, or ended without \
+                 closing it (its claim is slot {term} of the log)"
+            )
+        },
+        str::to_owned,
+    )
+}
+
+fn bucket_first(url: &str) -> &'static str {
+    if url.starts_with("file:") { "" } else { "; the bucket must exist" }
 }
 
 /// What to know before a program with a staging directory is taken over.
@@ -231,62 +294,6 @@ fn staged_elsewhere(is_staging: bool) -> &'static str {
 
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
-        let kind = match &error {
-            Error::Store { cause: StoreError::PermissionDenied { .. }, .. }
-            | Error::Store { cause: StoreError::Unauthenticated { .. }, .. } => {
-                io::ErrorKind::PermissionDenied
-            }
-            Error::NoVolume { .. } | Error::NoVersion { .. } => io::ErrorKind::NotFound,
-            Error::Exists { .. } => io::ErrorKind::AlreadyExists,
-            Error::Claimed { .. } => io::ErrorKind::ResourceBusy,
-            Error::Damaged { .. } => io::ErrorKind::InvalidData,
-            Error::Store { cause, .. } if is_full(cause) => io::ErrorKind::StorageFull,
-            _ => io::ErrorKind::Other,
-        };
-        io::Error::new(kind, error)
+        io::Error::new(error.kind(), error)
     }
-}
-
-const UNKNOWN_CREDENTIALS: &str = "the store does not know these credentials: check AWS_ACCESS_KEY_ID and \
-     AWS_SECRET_ACCESS_KEY or the profile in ~/.aws, for gs:// GOOGLE_APPLICATION_CREDENTIALS, for az:// \
-     AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY";
-
-/// Codes of answers to requests of which the keys or the token are not known.
-const OF_CREDENTIALS: [&str; 4] =
-    ["SignatureDoesNotMatch", "InvalidAccessKeyId", "InvalidToken", "ExpiredToken"];
-
-/// What the store answered, in one line, with what to do about it.
-fn explain(error: &StoreError) -> String {
-    let text = error.to_string();
-    let part = |tag: &str| {
-        let (_, rest) = text.split_once(&format!("<{tag}>"))?;
-        Some(rest.split_once(&format!("</{tag}>"))?.0)
-    };
-    let code = part("Code").unwrap_or_default();
-    let said = match part("Message") {
-        Some(message) => format!("the store answers {code}: {}", message.trim_end_matches('.')),
-        None => text.clone(),
-    };
-    let advice = match error {
-        _ if code == "RequestTimeTooSkewed" => "set the clock of this machine",
-        _ if is_full(error) => "make room in the store, or have its quota raised",
-        StoreError::Unauthenticated { .. } => UNKNOWN_CREDENTIALS,
-        _ if OF_CREDENTIALS.contains(&code) => UNKNOWN_CREDENTIALS,
-        StoreError::PermissionDenied { .. } => {
-            "these credentials may not do that: a writer needs to get, put, list and delete, a reader to get \
-             and list"
-        }
-        StoreError::NotImplemented { .. } | StoreError::NotSupported { .. } => {
-            "the store lacks a request that a volume needs (a conditional PUT, with If-None-Match)"
-        }
-        _ => return said,
-    };
-    format!("{said}; {advice}")
-}
-
-/// Whether the store has no room: waiting makes none.
-fn is_full(error: &StoreError) -> bool {
-    let text = error.to_string();
-    let signs = ["507 Insufficient Storage", "<Code>QuotaExceeded<", "<Code>XMinioStorageFull<"];
-    signs.iter().any(|sign| text.contains(sign))
 }

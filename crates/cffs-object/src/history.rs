@@ -105,7 +105,7 @@ impl History {
         let format = read_format(store)?;
         let object = format::snapshot_name(name);
         let bytes = store.get(&object, None).map_err(|error| match error.is_not_found() {
-            true => Error::NoVersion { prefix: store.prefix(), name: name.to_owned() },
+            true => Error::NoVersion { url: store.url(), name: name.to_owned() },
             false => error,
         })?;
         Self::from_map(&format, &bytes).map_err(damaged(store, &object))
@@ -257,7 +257,7 @@ fn read_records(store: &Store, slots: &[u64]) -> Result<Vec<(Record, u32)>, Erro
 /// What the volume is.
 pub fn read_format(store: &Store) -> Result<Format, Error> {
     let bytes = store.get("format", None).map_err(|error| match error.is_not_found() {
-        true => Error::NoVolume { prefix: store.prefix() },
+        true => Error::NoVolume { url: store.url() },
         false => error,
     })?;
     Format::decode(&bytes).map_err(damaged(store, "format"))

@@ -8,6 +8,8 @@
 //! | --- | --- |
 //! | `location` | URLs, and the clients that belong to them |
 //! | `profile` | credentials as Amazon's own tools keep them |
+//! | `keys` | credentials that change while a volume is open |
+//! | `answer` | what a store answered in words, and what to do about it |
 //! | `requests` | counting requests, where they are charged for |
 //! | `store` | requests that wait, and what failed of them in words |
 //! | `extents` | a map from ranges of the device to where their bytes lie |
@@ -32,6 +34,7 @@
 //! - A slot of the log is created once. A writer that finds another's record in its slot writes no more.
 //! - Objects other than the hint never change, so nothing that is read of them grows old.
 
+mod answer;
 mod cache;
 mod chunks;
 mod collect;
@@ -42,6 +45,7 @@ mod extents;
 mod follow;
 mod format;
 mod history;
+mod keys;
 mod local;
 mod location;
 mod profile;
@@ -58,7 +62,7 @@ mod tests;
 
 pub use cache::DiskCache;
 pub use collect::{Collection, Swept};
-pub use device::LogDevice;
+pub use device::{COMMAND_PATIENCE, LogDevice};
 pub use error::Error;
 pub use follow::Follower;
 pub use location::Location;

@@ -1,9 +1,21 @@
 //! Directories of a local disk that have contents of files.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
+
+/// Makes a file or a directory durable. Tests see which one, by its inode number.
+///
+/// # Errors
+///
+/// Those of the disk.
+pub fn sync(file: &File) -> io::Result<()> {
+    file.sync_all()?;
+    #[cfg(test)]
+    synced::note(file.metadata()?.ino());
+    Ok(())
+}
 
 /// Makes a directory for this user alone, or looks whether the one that is there is such.
 ///
@@ -30,4 +42,23 @@ pub fn private_directory(directory: &Path) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// What this thread has made durable.
+#[cfg(test)]
+pub mod synced {
+    use std::cell::RefCell;
+
+    thread_local! {
+        static INODES: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub fn note(inode: u64) {
+        INODES.with_borrow_mut(|inodes| inodes.push(inode));
+    }
+
+    /// The inode numbers since the last call, in order.
+    pub fn take() -> Vec<u64> {
+        INODES.take()
+    }
 }

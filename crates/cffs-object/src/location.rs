@@ -12,8 +12,10 @@ use object_store::path::Path;
 use object_store::{ObjectStore, RetryConfig};
 use url::Url;
 
+use crate::answer::Place;
 use crate::cache::DiskCache;
 use crate::error::Error;
+use crate::keys::Keys;
 use crate::profile;
 use crate::requests::{Counter, CountingConnector};
 use crate::staging::Staging;
@@ -22,8 +24,16 @@ use crate::store::{Client, Store};
 /// How long the client itself repeats a request; after that it is for the protocol to look what came of it.
 const RETRY_FOR: Duration = Duration::from_secs(20);
 
+/// A client.
+struct Built {
+    store: Arc<dyn ObjectStore>,
+    /// The server, if it was named.
+    endpoint: Option<String>,
+    keys: Keys,
+}
+
 /// A client, or what is wrong with the environment or the profile.
-type Built = Result<Arc<dyn ObjectStore>, String>;
+type Outcome = Result<Built, String>;
 
 /// Where a volume lies: a store and a prefix in it.
 #[derive(Clone)]
@@ -84,7 +94,8 @@ impl Location {
         let (prefix, version) = split_version(prefix);
         let version = version.map(str::to_owned);
         let (name, root) = (name.to_owned(), name.to_owned());
-        Location { name, root, client: uncounted(store), prefix: Path::from(prefix), version }
+        let client = uncounted(store, &name, &name);
+        Location { name, root, client, prefix: Path::from(prefix), version }
     }
 
     /// Whether a place is in the same store.
@@ -94,7 +105,9 @@ impl Location {
 
     /// The volume with another prefix in the same store.
     pub(crate) fn beside(&self, prefix: &str) -> Location {
-        Location { prefix: Path::from(prefix), version: None, ..self.clone() }
+        let mut location = Location { prefix: Path::from(prefix), version: None, ..self.clone() };
+        location.client.place.url = format!("{}/{prefix}", self.root);
+        location
     }
 
     /// The volume, of which this may name a version.
@@ -123,7 +136,7 @@ impl Location {
         let prefix = Path::from(prefix);
         let root = parent.display().to_string();
         let name = text.to_owned();
-        let client = uncounted(Arc::new(store));
+        let client = uncounted(Arc::new(store), &name, &root);
         Ok(Location { name, root, client, prefix, version: None })
     }
 
@@ -134,16 +147,17 @@ impl Location {
         // One that is installed already will do.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let counter = Counter::default();
-        let store = match scheme {
+        let built = match scheme {
             "gs" => google(bucket, &counter),
             "az" => azure(bucket, &counter),
             _ => s3(bucket, &counter),
         };
-        let store = store.map_err(|why| wrong(text, why))?;
+        let Built { store, endpoint, keys } = built.map_err(|why| wrong(text, why))?;
         let prefix =
             Path::from_url_path(url.path()).map_err(|error| wrong(text, error.to_string()))?;
         let (name, root) = (text.to_owned(), format!("{scheme}://{bucket}"));
-        let client = Client { store, counter, counts: true, cache: None, staging: None };
+        let place = Place { url: name.clone(), bucket: bucket.to_owned(), endpoint, keys };
+        let client = Client { store, counter, counts: true, cache: None, staging: None, place };
         Ok(Location { name, root, client, prefix, version: None })
     }
 
@@ -175,23 +189,26 @@ fn retry() -> RetryConfig {
     RetryConfig { retry_timeout: RETRY_FOR, ..RetryConfig::default() }
 }
 
-fn s3(bucket: &str, counter: &Counter) -> Built {
-    let store = profile::s3_builder()?
+fn s3(bucket: &str, counter: &Counter) -> Outcome {
+    let (builder, endpoint, keys) = profile::s3_builder()?;
+    let store = builder
         .with_bucket_name(bucket)
         .with_http_connector(CountingConnector(counter.clone()))
         .with_retry(retry());
-    Ok(Arc::new(store.build().map_err(|error| error.to_string())?))
+    let store = Arc::new(store.build().map_err(|error| error.to_string())?);
+    Ok(Built { store, endpoint, keys })
 }
 
-fn google(bucket: &str, counter: &Counter) -> Built {
+fn google(bucket: &str, counter: &Counter) -> Outcome {
     let store = GoogleCloudStorageBuilder::from_env()
         .with_bucket_name(bucket)
         .with_http_connector(CountingConnector(counter.clone()))
         .with_retry(retry());
-    Ok(Arc::new(store.build().map_err(|error| error.to_string())?))
+    let store = Arc::new(store.build().map_err(|error| error.to_string())?);
+    Ok(Built { store, endpoint: None, keys: Keys::Client })
 }
 
-fn azure(container: &str, counter: &Counter) -> Built {
+fn azure(container: &str, counter: &Counter) -> Outcome {
     let mut store = MicrosoftAzureBuilder::from_env()
         .with_container_name(container)
         .with_http_connector(CountingConnector(counter.clone()))
@@ -205,12 +222,16 @@ fn azure(container: &str, counter: &Counter) -> Built {
             store = store.with_config(key, value);
         }
     }
-    Ok(Arc::new(store.build().map_err(|error| error.to_string())?))
+    let store = Arc::new(store.build().map_err(|error| error.to_string())?);
+    Ok(Built { store, endpoint: None, keys: Keys::Client })
 }
 
-/// A client that does not count its requests.
-fn uncounted(store: Arc<dyn ObjectStore>) -> Client {
-    Client { store, counter: Counter::default(), counts: false, cache: None, staging: None }
+/// A client of a store that is not reached by HTTP, which does not count its requests.
+fn uncounted(store: Arc<dyn ObjectStore>, url: &str, bucket: &str) -> Client {
+    let (url, bucket) = (url.to_owned(), bucket.to_owned());
+    let place = Place { url, bucket, endpoint: None, keys: Keys::Client };
+    let counter = Counter::default();
+    Client { store, counter, counts: false, cache: None, staging: None, place }
 }
 
 /// What comes after an `@` in the last part of a path.

@@ -6,23 +6,29 @@
 //! | `~/.aws/config` | `AWS_CONFIG_FILE` | `[default]`, `[profile NAME]`, `[services NAME]` |
 //!
 //! The profile is the one that `AWS_PROFILE` names, else `default`. The environment goes before both files,
-//! and the first before the second.
+//! and the first before the second. A profile has its keys, or names a program that prints them
+//! (`credential_process`).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
 use std::{env, fmt, fs, io};
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 
-/// Ways of a profile to get credentials that would take other services or programs.
-const ELSEWHERE: [&str; 5] =
-    ["credential_process", "credential_source", "role_arn", "sso_session", "sso_start_url"];
+use crate::keys::{Keys, ProfileKeys};
+
+/// Ways of a profile to get credentials that would take other services.
+const ELSEWHERE: [&str; 4] = ["credential_source", "role_arn", "sso_session", "sso_start_url"];
 
 /// What a profile says. It is not printed, since it has a secret.
 #[derive(Default, PartialEq, Eq)]
 pub struct Profile {
     /// Access key, secret, and the token of a session if there is one.
     pub key: Option<(String, String, Option<String>)>,
+    /// The program that prints them.
+    pub process: Option<String>,
     /// The region.
     pub region: Option<String>,
     /// The URL of the server.
@@ -31,27 +37,29 @@ pub struct Profile {
 
 impl fmt::Debug for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Profile { key, region, endpoint } = self;
+        let Profile { key, process, region, endpoint } = self;
         let mut shown = f.debug_struct("Profile");
-        shown.field("has_key", &key.is_some()).field("region", region);
+        shown.field("has_key", &key.is_some()).field("has_process", &process.is_some());
+        shown.field("region", region);
         shown.field("endpoint", endpoint).finish()
     }
 }
 
-/// A client for S3 with what the environment says and, where it says nothing, the profile.
+/// A client for S3 with what the environment says and, where it says nothing, the profile; the server, if it
+/// is named; and where the keys come from.
 ///
 /// # Errors
 ///
 /// What is wrong with the profile, in words.
-pub fn s3_builder() -> Result<AmazonS3Builder, String> {
+pub fn s3_builder() -> Result<(AmazonS3Builder, Option<String>, Keys), String> {
     let mut builder = AmazonS3Builder::from_env();
     let has_key = builder.get_config_value(&AmazonS3ConfigKey::AccessKeyId).is_some();
-    let profile = Profile::of_user(has_key)?;
-    if let Some((id, secret, token)) = profile.key.filter(|_| !has_key) {
-        builder = builder.with_access_key_id(id).with_secret_access_key(secret);
-        if let Some(token) = token {
-            builder = builder.with_token(token);
-        }
+    let files = Files::of_user();
+    let profile = files.profile(has_key)?;
+    let mut keys = if has_key { Keys::Environment } else { Keys::Client };
+    if !has_key && let Some((of_profile, renewal)) = ProfileKeys::of(files, &profile)? {
+        builder = builder.with_credentials(Arc::new(of_profile));
+        keys = Keys::Renewed(renewal);
     }
     let has_region =
         ["AWS_REGION", "AWS_DEFAULT_REGION"].map(env::var_os).iter().any(Option::is_some);
@@ -61,34 +69,68 @@ pub fn s3_builder() -> Result<AmazonS3Builder, String> {
     let is_ignored = env::var("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS").is_ok_and(|is| is == "true");
     let named = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
     let endpoint = named.iter().find_map(|name| env::var(name).ok());
-    if let Some(endpoint) = endpoint.or(profile.endpoint.filter(|_| !is_ignored)) {
+    let endpoint = endpoint.or(profile.endpoint.filter(|_| !is_ignored));
+    if let Some(endpoint) = &endpoint {
         builder = builder.with_endpoint(endpoint);
     }
-    Ok(builder)
+    Ok((builder, endpoint, keys))
 }
 
-impl Profile {
-    /// The user's; whose credentials come from elsewhere only if there are others.
-    fn of_user(has_key: bool) -> Result<Profile, String> {
+/// Where a profile is kept.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// Its name, if it is named.
+    name: Option<String>,
+    credentials: Option<PathBuf>,
+    config: Option<PathBuf>,
+}
+
+/// What changes when a file of a profile does: when each was written, and how long it is.
+pub type Stamp = [Option<(SystemTime, u64)>; 2];
+
+impl Files {
+    /// The files that the environment names, or those of the user.
+    pub fn of_user() -> Files {
         let named = ["AWS_PROFILE", "AWS_DEFAULT_PROFILE"];
         let name =
             named.iter().find_map(|name| env::var(name).ok().filter(|name| !name.is_empty()));
         let file = |variable: &str, usual: &str| {
             let home = env::var_os("HOME").map(PathBuf::from);
             let path = env::var_os(variable).map(PathBuf::from);
-            let Some(path) = path.or(home.map(|home| home.join(".aws").join(usual))) else {
-                return Ok(String::new());
-            };
-            match fs::read_to_string(&path) {
+            path.or(home.map(|home| home.join(".aws").join(usual)))
+        };
+        let credentials = file("AWS_SHARED_CREDENTIALS_FILE", "credentials");
+        Files { name, credentials, config: file("AWS_CONFIG_FILE", "config") }
+    }
+
+    #[cfg(test)]
+    pub fn named(name: Option<String>, credentials: PathBuf, config: PathBuf) -> Files {
+        Files { name, credentials: Some(credentials), config: Some(config) }
+    }
+
+    /// What tells this state of the files from others.
+    pub fn stamp(&self) -> Stamp {
+        [&self.credentials, &self.config].map(|path| {
+            let there = fs::metadata(path.as_deref()?).ok()?;
+            Some((there.modified().ok()?, there.len()))
+        })
+    }
+
+    /// Reads the profile. One whose keys come from elsewhere is refused unless there are others.
+    pub fn profile(&self, has_key: bool) -> Result<Profile, String> {
+        let read = |path: &Option<PathBuf>| {
+            let Some(path) = path else { return Ok(String::new()) };
+            match fs::read_to_string(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
                 read => read.map_err(|error| format!("{}: {error}", path.display())),
             }
         };
-        let credentials = file("AWS_SHARED_CREDENTIALS_FILE", "credentials")?;
-        let config = file("AWS_CONFIG_FILE", "config")?;
-        Profile::of_files(name.as_deref(), &credentials, &config, has_key)
+        let (credentials, config) = (read(&self.credentials)?, read(&self.config)?);
+        Profile::of_files(self.name.as_deref(), &credentials, &config, has_key)
     }
+}
 
+impl Profile {
     /// The profile of that name, or the one that needs no name, as the two files have it.
     fn of_files(
         name: Option<&str>,
@@ -117,8 +159,10 @@ impl Profile {
                 ));
             }
         };
+        let process = value("credential_process");
+        let has_key = has_key || key.is_some() || process.is_some();
         let elsewhere = ELSEWHERE.into_iter().find(|key| value(key).is_some());
-        if let Some(elsewhere) = elsewhere.filter(|_| key.is_none() && !has_key) {
+        if let Some(elsewhere) = elsewhere.filter(|_| !has_key) {
             return Err(format!(
                 "the profile {shown} gets its credentials by {elsewhere}, which cffs does not do; put them \
                  into the environment: eval \"$(aws configure export-credentials --profile {shown} --format \
@@ -128,7 +172,7 @@ impl Profile {
         let services = value("services").and_then(|name| config.get(&format!("services {name}")));
         let of_s3 = services.and_then(|services| services.get("s3.endpoint_url")).cloned();
         let endpoint = of_s3.or_else(|| value("endpoint_url"));
-        Ok(Profile { key, region: value("region"), endpoint })
+        Ok(Profile { key, process, region: value("region"), endpoint })
     }
 }
 

@@ -26,7 +26,7 @@ use uuid::Uuid;
 
 use crate::error::Error;
 use crate::format;
-use crate::local::private_directory;
+use crate::local::{self, private_directory};
 
 const REJECTED: &str = "rejected";
 const CHECKSUM_BYTES: usize = 4;
@@ -91,7 +91,7 @@ impl Staging {
             let new = self.directory.join("claim.new");
             let mut file = File::create(&new)?;
             file.write_all(&format::encode_staging_claim(uuid, term))?;
-            file.sync_all()?;
+            local::sync(&file)?;
             fs::rename(new, self.directory.join("claim"))?;
             self.sync_directory()
         };
@@ -108,7 +108,7 @@ impl Staging {
             let mut file = File::create(self.path(slot))?;
             file.write_all(record)?;
             file.write_all(&crc32c::crc32c(record).to_le_bytes())?;
-            file.sync_all()?;
+            local::sync(&file)?;
             self.sync_directory()
         };
         let written = write();
@@ -130,16 +130,27 @@ impl Staging {
         Ok(is_whole.then(|| Bytes::from(bytes)))
     }
 
-    /// Up to `len` bytes of a record that waits.
-    pub fn read(&self, slot: u64, at: u64, len: u64) -> Option<Vec<u8>> {
+    /// Reads up to `len` bytes of a record that waits; none if it does not wait any more.
+    ///
+    /// # Errors
+    ///
+    /// Those of the disk: the bytes are nowhere else.
+    pub fn read(&self, slot: u64, at: u64, len: u64) -> io::Result<Option<Vec<u8>>> {
         if !self.waiting.lock().contains_key(&slot) {
-            return None;
+            return Ok(None);
         }
-        let file = File::open(self.path(slot)).ok()?;
-        let record_bytes = file.metadata().ok()?.len().checked_sub(CHECKSUM_BYTES as u64)?;
-        let mut bytes = vec![0; record_bytes.saturating_sub(at).min(len) as usize];
-        file.read_exact_at(&mut bytes, at).ok()?;
-        Some(bytes)
+        let read = || -> io::Result<Vec<u8>> {
+            let file = File::open(self.path(slot))?;
+            let record_bytes = file.metadata()?.len().saturating_sub(CHECKSUM_BYTES as u64);
+            let mut bytes = vec![0; record_bytes.saturating_sub(at).min(len) as usize];
+            file.read_exact_at(&mut bytes, at)?;
+            Ok(bytes)
+        };
+        match read() {
+            // It was sent meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            bytes => bytes.map(Some),
+        }
     }
 
     /// Takes a record out that is in the store. If the machine stops before that is on the disk, it is found
@@ -163,7 +174,7 @@ impl Staging {
                 fs::rename(self.path(*slot), aside.join(name))?;
                 self.waiting.lock().remove(slot);
             }
-            File::open(&aside)?.sync_all()?;
+            local::sync(&File::open(&aside)?)?;
             self.sync_directory()
         };
         match set_aside() {
@@ -220,7 +231,7 @@ impl Staging {
     }
 
     fn sync_directory(&self) -> io::Result<()> {
-        File::open(&self.directory)?.sync_all()
+        local::sync(&File::open(&self.directory)?)
     }
 }
 

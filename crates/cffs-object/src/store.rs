@@ -11,6 +11,7 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, PutMode, PutOptions, PutPayload};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::answer::{self, Place};
 use crate::cache::DiskCache;
 use crate::error::Error;
 use crate::requests::{Counter, Kind};
@@ -46,6 +47,8 @@ pub struct Client {
     pub cache: Option<Arc<DiskCache>>,
     /// Where records wait on a local disk.
     pub staging: Option<Arc<Staging>>,
+    /// Where it sends requests.
+    pub place: Place,
 }
 
 /// So many ranges are asked for at once: more than fill the line of one machine.
@@ -65,6 +68,11 @@ impl Store {
             .build()
             .map_err(Error::Runtime)?;
         Ok(Store { client, prefix, runtime })
+    }
+
+    /// The volume, as the user names it.
+    pub fn url(&self) -> String {
+        self.client.place.url.clone()
     }
 
     /// The prefix.
@@ -115,8 +123,11 @@ impl Store {
         }
         let path = self.path(name);
         let options = PutOptions { mode, ..PutOptions::default() };
-        let outcome = self.runtime.block_on(self.client.store.put_opts(&path, payload, options));
-        outcome.map(|_| ()).map_err(of_put(&path))
+        let ask = || async {
+            let asked = self.client.store.put_opts(&path, payload.clone(), options.clone());
+            asked.await.map(|_| ()).map_err(self.failed(&path))
+        };
+        self.runtime.block_on(self.with_new_keys(ask))
     }
 
     /// Has so many requests at once create the object; how many succeed.
@@ -132,7 +143,7 @@ impl Store {
             match outcome {
                 Ok(_) => created += 1,
                 Err(object_store::Error::AlreadyExists { .. }) => {}
-                Err(error) => return Err(of_put(&path)(error)),
+                Err(error) => return Err(self.failed(&path)(error)),
             }
         }
         Ok(created)
@@ -148,7 +159,7 @@ impl Store {
                 while let Some(outcome) = deleted.next().await {
                     match outcome {
                         Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
-                        Err(error) => return Err(of(&self.prefix)(error)),
+                        Err(error) => return Err(self.failed(&self.prefix)(error)),
                     }
                 }
                 Ok(())
@@ -172,8 +183,12 @@ impl Store {
     async fn fetch(&self, path: Path, range: Option<Range<u64>>) -> Result<Bytes, Error> {
         self.count(Kind::Get, 1);
         let options = GetOptions { range: range.map(GetRange::Bounded), ..GetOptions::default() };
-        let answer = self.client.store.get_opts(&path, options).await.map_err(of(&path))?;
-        let bytes = answer.bytes().await.map_err(of(&path))?;
+        let ask = || async {
+            let asked = self.client.store.get_opts(&path, options.clone());
+            let answer = asked.await.map_err(self.failed(&path))?;
+            answer.bytes().await.map_err(self.failed(&path))
+        };
+        let bytes = self.with_new_keys(ask).await?;
         if let Some(counter) = self.uncounted() {
             counter.received(bytes.len() as u64);
         }
@@ -203,7 +218,7 @@ impl Store {
                 None => self.client.store.list(Some(&folder)),
             };
             while let Some(meta) = listing.next().await {
-                let meta = meta.map_err(of(&folder))?;
+                let meta = meta.map_err(self.failed(&folder))?;
                 let Some(parts) = meta.location.prefix_match(&self.prefix) else { continue };
                 let name = Path::from_iter(parts).to_string();
                 // A server that does not know where to begin lists all.
@@ -217,6 +232,29 @@ impl Store {
         self.runtime.block_on(listing)
     }
 
+    /// Asks, and once more if the store refuses keys in whose place there may be new ones.
+    async fn with_new_keys<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        ask: impl Fn() -> F,
+    ) -> Result<T, Error> {
+        match ask().await {
+            Err(error) if error.is_about_keys() && self.client.place.keys.renew() => ask().await,
+            outcome => outcome,
+        }
+    }
+
+    /// What the client says of a request for an object, as an error of this crate.
+    fn failed(&self, object: &Path) -> impl Fn(object_store::Error) -> Error + '_ {
+        let object = object.to_string();
+        move |cause| {
+            let (object, place) = (object.clone(), self.client.place.clone());
+            match answer::lacks_bucket(&cause) {
+                true => Error::NoBucket { bucket: place.bucket, cause },
+                false => Error::Store { object, place: Box::new(place), cause },
+            }
+        }
+    }
+
     /// The path of an object of this volume.
     pub fn path(&self, name: &str) -> Path {
         below(&self.prefix, name)
@@ -226,18 +264,4 @@ impl Store {
 /// The path of an object below a prefix.
 pub fn below(prefix: &Path, name: &str) -> Path {
     Path::from_iter(prefix.parts().chain(Path::from(name).parts()))
-}
-
-fn of(path: &Path) -> impl Fn(object_store::Error) -> Error + use<> {
-    let object = path.to_string();
-    move |cause| Error::Store { object: object.clone(), cause }
-}
-
-/// A PUT needs nothing that could be missing but the bucket.
-fn of_put(path: &Path) -> impl Fn(object_store::Error) -> Error + use<> {
-    let object = path.to_string();
-    move |cause| match cause {
-        object_store::Error::NotFound { .. } => Error::NoBucket { object: object.clone(), cause },
-        cause => Error::Store { object: object.clone(), cause },
-    }
 }

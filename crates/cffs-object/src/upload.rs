@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 
-use crate::commit::{self, Owner};
+use crate::commit::{self, Owner, Turns};
 use crate::error::Error;
 use crate::format::Record;
 use crate::history::{self, History};
@@ -226,8 +226,9 @@ impl Drop for Uploader {
 
 impl Shared {
     fn run(&self) {
+        let mut turns = Turns::default();
         while let Some(first) = self.next() {
-            let failure = match self.send(first) {
+            let failure = match self.send(&mut turns, first) {
                 Ok(Owner::Ours) => {
                     self.staging.remove(first.slot);
                     self.queue.lock().waiting.pop_front();
@@ -251,11 +252,15 @@ impl Shared {
         queue.waiting.front().copied()
     }
 
-    fn send(&self, Waiting { slot, nonce, .. }: Waiting) -> Result<Owner, Error> {
+    fn send(
+        &self,
+        turns: &mut Turns,
+        Waiting { slot, nonce, .. }: Waiting,
+    ) -> Result<Owner, Error> {
         let record = self.staging.load(slot).map_err(self.staging.failed())?;
         let why = || io_error("a record that was staged is damaged");
         let record = record.ok_or_else(why).map_err(self.staging.failed())?;
-        commit::settle(&self.store, slot, nonce, &record, self.patience)
+        turns.settle(&self.store, slot, nonce, &record, self.patience)
     }
 
     /// From now on no sync succeeds. Without an error of the store, another's record is in the slot.

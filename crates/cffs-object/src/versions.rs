@@ -88,7 +88,7 @@ pub fn list(location: &Location) -> Result<Vec<Version>, Error> {
     Ok(versions)
 }
 
-/// Keeps a version no longer, nor what is kept of it for clones that are gone.
+/// Deletes a version, and objects kept only for deleted clones of it.
 ///
 /// # Errors
 ///
@@ -118,7 +118,7 @@ pub fn remove(location: &Location) -> Result<(), Error> {
     match store.get(&object, Some(0..1)) {
         Err(error) if error.is_not_found() && is_any => return Ok(()),
         Err(error) if error.is_not_found() => {
-            return Err(Error::NoVersion { prefix: store.prefix(), name: name.to_owned() });
+            return Err(Error::NoVersion { url: store.url(), name: name.to_owned() });
         }
         there => there?,
     };
@@ -155,7 +155,7 @@ pub fn clone(from: &Location, to: &Location) -> Result<(), Error> {
         if !is_ours {
             parent.delete(&[kept])?;
             return Err(match error.is_taken() {
-                true => Error::Exists { prefix: store.prefix() },
+                true => Error::Exists { url: store.url() },
                 false => error,
             });
         }

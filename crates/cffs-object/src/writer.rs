@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::chunks::{Chunks, Wanted};
 use crate::collect::{self, Collection, Mark, Swept, WINDOW_BYTES};
-use crate::commit::{self, Owner};
+use crate::commit::{self, Owner, Turns};
 use crate::error::Error;
 use crate::extents::Extents;
 use crate::format::{self, Format, Kind, Object, Place, Record};
@@ -28,6 +28,8 @@ const SHARE_UNTIL_SWEEP: u64 = 8;
 /// What a volume is rewritten by, of what it has, until a sweep that is still under way is waited for. So a
 /// store that lists and deletes more slowly than it takes writes does not fill up.
 const SHARE_UNTIL_WAIT: u64 = 2;
+/// How long a program tries to take a volume over from a writer that goes on.
+const TAKE_OVER_FOR: Duration = Duration::from_secs(120);
 /// So many objects are on their way at once: while one passes the line, others are answered for.
 const AHEAD_MAX: usize = 4;
 
@@ -42,6 +44,8 @@ pub struct OpenOptions {
     pub patience: Option<Duration>,
     /// When dead objects are deleted.
     pub collection: Collection,
+    /// Told what an opening waits for, to show it to the user.
+    pub note: Option<fn(&str)>,
 }
 
 /// Where the log goes on.
@@ -53,6 +57,8 @@ pub struct Writer {
     options: OpenOptions,
     /// What sends records that were staged, if they are.
     uploader: Option<Uploader>,
+    /// Its own records.
+    turns: Turns,
     term: u64,
     /// The last slot that is taken.
     slot: u64,
@@ -89,14 +95,16 @@ pub struct Claimed {
 ///
 /// # Errors
 ///
-/// [`Error::Claimed`]; those of the store.
+/// [`Error::Claimed`]; [`Error::Busy`]; those of the store.
 pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Result<Claimed, Error> {
+    let began = Instant::now();
+    let mut lost = 0;
     loop {
         let (uuid, term) = (&history.format.uuid, history.term);
         let was_here = || store.staging().is_some_and(|staging| staging.has_claimed(uuid, term));
         let is_anothers = !history.is_released && !was_here();
         if is_anothers && !options.take_over {
-            return Err(Error::Claimed { term, is_staging: history.is_staging });
+            return Err(Error::Claimed { term, by: None, is_staging: history.is_staging });
         }
         let slot = history.slot + 1;
         let claim = Record {
@@ -114,11 +122,18 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
         match commit::settle(store, slot, claim.nonce, &bytes.into(), options.patience)? {
             // Its writer was quicker. What it committed is part of what is claimed.
             Owner::Another => {
+                lost += 1;
+                if lost > 1 {
+                    outrun(store, lost, began, options)?;
+                }
                 if history.read_on(store).is_err() {
                     history = History::read(store)?;
                 }
             }
             Owner::Ours if store.list_after("log", &format::record_name(slot))?.is_empty() => {
+                if lost > 1 {
+                    commit::withdraw(store);
+                }
                 if is_anothers && history.is_staging {
                     tracing::warn!(
                         "the volume was taken from a program with a staging directory: what waits there is \
@@ -130,6 +145,19 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
             Owner::Ours => history = History::read(store)?,
         }
     }
+}
+
+/// Has a writer that was quicker once more be asked to let this program go first; ends where it does not.
+fn outrun(store: &Store, lost: u32, began: Instant, options: &OpenOptions) -> Result<(), Error> {
+    if began.elapsed() >= TAKE_OVER_FOR {
+        commit::withdraw(store);
+        return Err(Error::Busy { seconds: TAKE_OVER_FOR.as_secs() });
+    }
+    tracing::warn!(lost, "the writer of the volume goes on; it is asked to give way");
+    if let Some(note) = options.note.filter(|_| lost == 2) {
+        note("the program that has the volume open goes on writing; it is asked to give way");
+    }
+    commit::ask_for_way(store)
 }
 
 impl Claimed {
@@ -167,6 +195,7 @@ impl Claimed {
             format,
             options,
             uploader,
+            turns: Turns::default(),
             term: slot,
             slot,
             checksum,
@@ -295,7 +324,7 @@ impl Writer {
         let patience = self.options.patience;
         match self.uploader.as_ref().filter(|_| kind == Kind::Epoch) {
             Some(uploader) => uploader.put(slot, record.nonce, &bytes)?,
-            None => match commit::settle(&self.store, slot, record.nonce, &bytes, patience)? {
+            None => match self.turns.settle(&self.store, slot, record.nonce, &bytes, patience)? {
                 Owner::Another => return Err(Error::Fenced { slot }),
                 Owner::Ours => {}
             },

@@ -122,8 +122,7 @@ impl Publish {
             }
             Ok(_) => {
                 let take_over = self.take_over;
-                let options = cffs_object::OpenOptions { take_over, ..Default::default() };
-                LogDevice::open(volume, options)?
+                LogDevice::open(volume, image::command_options(take_over))?
             }
             Err(cffs_object::Error::NoVolume { .. }) => self.make(volume)?,
             Err(error) => return Err(error.into()),

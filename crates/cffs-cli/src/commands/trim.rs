@@ -74,7 +74,7 @@ impl Trim {
 
     /// Trims a volume in a store; how long the objects were that were deleted.
     fn trim_in_store(&self, location: &Location) -> anyhow::Result<u64> {
-        let device = Arc::new(LogDevice::open(location, cffs_object::OpenOptions::default())?);
+        let device = Arc::new(LogDevice::open(location, image::command_options(false))?);
         let options = OpenOptions::default();
         let volume = image::open_volume(&self.target, Arc::clone(&device), options)?;
         let trimmed = volume.trim(0..u64::MAX, self.minimum);

@@ -4,7 +4,7 @@ use object_store::throttle::{ThrottleConfig, ThrottledStore};
 
 use super::*;
 use crate::collect::{
-    self, DEAD_BYTES_MIN, NEAR_BYTES, WINDOW_BYTES, crowded, scattered_beginning,
+    self, DEAD_BYTES_MIN, Mark, NEAR_BYTES, WINDOW_BYTES, crowded, scattered_beginning,
 };
 use crate::extents::Extents;
 use crate::format::{Object, Place, Record};
@@ -16,6 +16,7 @@ const AT_ONCE: OpenOptions = OpenOptions {
     take_over: true,
     patience: Some(Duration::ZERO),
     collection: Collection { grace: Duration::ZERO, after_bytes: 1 << 20, extents_max: 1 << 20 },
+    note: None,
 };
 
 /// The names and lengths of all objects.
@@ -346,4 +347,31 @@ fn a_beginning_is_gathered_as_far_as_it_lies_in_many_objects() {
         extents.insert(number * 8192, 4096, place(number));
     }
     assert_eq!(scattered_beginning(&extents), Some((0, WINDOW_BYTES)));
+}
+
+/// A collection deletes what is older than its map, and nothing else: not the last record, on which the next
+/// one stands, and not contents that went ahead of a record that is yet to come.
+#[test]
+fn a_collection_spares_what_its_map_cannot_know() {
+    let store = Arc::new(InMemory::new());
+    let volume = at(store.clone()).connect().expect("connected");
+    let (slot, term, data_count) = (7, 5, 3);
+    let covered = [Object::record(6), Object::data(5, 2), Object::data(4, 9)];
+    let spared = [
+        Object::record(7),
+        Object::record(8),
+        Object::data(5, 3),
+        Object::data(5, 4),
+        Object::data(6, 0),
+    ];
+    for object in covered.iter().chain(&spared) {
+        volume.put(&object.name(), vec![1; 4096]).expect("put");
+    }
+    let mark = Mark { slot, term, data_count, live: Default::default() };
+    assert_eq!(collect::sweep(&volume, &mark).expect("swept").objects, covered.len() as u64);
+    let mut left: Vec<String> = objects(&*store).into_iter().map(|(name, _)| name).collect();
+    let mut expected = spared.map(|object| format!("bucket/volume/{}", object.name())).to_vec();
+    left.sort();
+    expected.sort();
+    assert_eq!(left, expected);
 }

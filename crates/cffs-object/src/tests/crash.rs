@@ -318,7 +318,7 @@ fn check_trees(image: &InMemory, found: &Tree, expected: &Expected) {
             (Err(error), Beside::Acknowledged(_)) => panic!("{name} is lost: {error}"),
             (Err(error), Beside::UnderWay(_)) => {
                 let text = error.to_string();
-                let parts = ["has no version", "there is no volume", "was not completed"];
+                let parts = ["has no version", "no volume at", "was not completed"];
                 assert!(parts.iter().any(|part| text.contains(part)), "{name}: {text}");
             }
         }

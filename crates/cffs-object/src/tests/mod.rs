@@ -21,12 +21,14 @@ mod crash;
 mod faults;
 mod follow;
 mod model;
+mod outage;
 mod paused;
 mod reading;
 mod requests;
 mod staging;
 mod staging_model;
 mod store;
+mod taking_over;
 mod two_writers;
 mod versions;
 
@@ -41,9 +43,10 @@ const TAKE_OVER: OpenOptions = OpenOptions {
     read_only: false,
     patience: Some(Duration::ZERO),
     collection: LATER,
+    note: None,
 };
 const READ_ONLY: OpenOptions =
-    OpenOptions { read_only: true, take_over: false, patience: None, collection: LATER };
+    OpenOptions { read_only: true, take_over: false, patience: None, ..TAKE_OVER };
 
 fn at(store: Arc<dyn ObjectStore>) -> Location {
     Location::new("test", store, "bucket/volume")

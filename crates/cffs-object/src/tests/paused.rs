@@ -132,8 +132,22 @@ fn at_each_request<T: Send + 'static>(
     act: fn(&Location) -> T,
     check: impl Fn(T, &Arc<InMemory>, &LogDevice),
 ) -> usize {
+    at_each_request_beside(version, act, |_| (), check)
+}
+
+/// The same, where something else is done, too, while the program is paused; with the version `KEPT` of the
+/// volume if that is named.
+fn at_each_request_beside<T: Send + 'static>(
+    version: &str,
+    act: fn(&Location) -> T,
+    meanwhile: impl Fn(&Arc<InMemory>),
+    check: impl Fn(T, &Arc<InMemory>, &LogDevice),
+) -> usize {
     for request in 1.. {
         let (store, writer) = begun();
+        if version == KEPT {
+            versions::create(&kept(&store)).expect("kept");
+        }
         let (reached, is_paused) = mpsc::channel();
         let (let_go, go_on) = mpsc::channel();
         let paused = Arc::new(PausedStore {
@@ -150,6 +164,7 @@ fn at_each_request<T: Send + 'static>(
         });
         let is_paused = is_paused.recv().expect("it pauses or ends");
         if is_paused {
+            meanwhile(&store);
             for number in 6..10 {
                 if writer.sync().is_ok() {
                     write(&writer, 0, &u64::to_le_bytes(number));
@@ -213,4 +228,67 @@ fn a_snapshot_that_was_paused() {
         assert!((5..=10).contains(&seen), "{seen}");
     });
     assert!(requests >= 6, "{requests}");
+}
+
+/// The version that is removed and cloned.
+const KEPT: &str = "@kept";
+
+fn kept(store: &Arc<InMemory>) -> Location {
+    Location::new("test", store.clone(), "bucket/volume@kept")
+}
+
+fn clone_of_it(store: Arc<dyn ObjectStore>) -> Location {
+    Location::new("test", store, "bucket/clone")
+}
+
+/// A clone that was made has all that it shares, however often the volume is collected.
+fn is_whole(store: &Arc<InMemory>, writer: &LogDevice) {
+    for number in 11..14 {
+        put(writer, number);
+    }
+    writer.collect().expect("collected");
+    let clone = LogDevice::open(&clone_of_it(store.clone()), READ_ONLY).expect("opened");
+    assert_eq!(number(&clone).expect("all of it is there"), 5);
+}
+
+/// The version is removed while it is cloned: either the clone is whole, or cloning fails.
+#[test]
+fn a_clone_that_was_paused() {
+    let clone = |from: &Location| versions::clone(from, &from.beside("bucket/clone"));
+    let remove = |store: &Arc<InMemory>| {
+        // It may say that clones keep it.
+        let _ = versions::remove(&kept(store));
+    };
+    let made = std::cell::Cell::new((0, 0));
+    let requests = at_each_request_beside(KEPT, clone, remove, |cloned, store, writer| {
+        let (whole, failed) = made.get();
+        match cloned {
+            Ok(()) => {
+                is_whole(store, writer);
+                made.set((whole + 1, failed));
+            }
+            Err(error) => {
+                assert!(!matches!(error, Error::Damaged { .. }), "{error}");
+                made.set((whole, failed + 1));
+            }
+        }
+    });
+    let (whole, failed) = made.get();
+    assert!(requests >= 6 && whole > 1 && failed > 1, "{requests} {whole} {failed}");
+}
+
+/// The version is cloned while it is removed, which looks first whether a clone needs it.
+#[test]
+fn a_removal_that_was_paused() {
+    let clones = |store: &Arc<InMemory>| {
+        let _ = versions::clone(&kept(store), &clone_of_it(store.clone()));
+    };
+    let clones_in_part = std::cell::Cell::new(0);
+    let requests = at_each_request_beside(KEPT, versions::remove, clones, |_, store, writer| {
+        if LogDevice::open(&clone_of_it(store.clone()), READ_ONLY).is_ok() {
+            is_whole(store, writer);
+            clones_in_part.set(clones_in_part.get() + 1);
+        }
+    });
+    assert!(requests >= 3 && clones_in_part.get() > 0, "{requests} {clones_in_part:?}");
 }

@@ -131,6 +131,10 @@ pub struct FaultStore {
     /// The longest row of GETs of which each began when the one before it was answered.
     gets_in_a_row: AtomicU64,
     conditions: Conditions,
+    /// What becomes of all GETs, and how many met that.
+    gets_fail: Mutex<(Option<Fault>, u64)>,
+    /// The object of which that many more PUTs are lost.
+    lost_puts: Mutex<Option<(String, u64)>>,
 }
 
 impl FaultStore {
@@ -151,6 +155,8 @@ impl FaultStore {
             delay: Mutex::default(),
             gets_in_a_row: AtomicU64::default(),
             conditions: Conditions::Kept,
+            gets_fail: Mutex::default(),
+            lost_puts: Mutex::default(),
         }
     }
 
@@ -167,6 +173,32 @@ impl FaultStore {
     /// Sets what happens to the next PUTs, in order.
     pub fn set_faults(&self, faults: impl DoubleEndedIterator<Item = Option<Fault>>) {
         *self.faults.lock().expect("faults") = faults.rev().collect();
+    }
+
+    /// From now on all GETs meet this fault, or none does. Returns how many did until now.
+    pub fn fail_gets(&self, fault: Option<Fault>) -> u64 {
+        let (_, failed) = std::mem::replace(&mut *self.gets_fail.lock().expect("GETs"), (fault, 0));
+        failed
+    }
+
+    /// How many GETs have failed since the last call of `fail_gets`.
+    pub fn failed_gets(&self) -> u64 {
+        self.gets_fail.lock().expect("GETs").1
+    }
+
+    /// Loses the next PUTs of one object.
+    pub fn lose_puts(&self, name: &str, count: u64) {
+        *self.lost_puts.lock().expect("PUTs") = Some((format!("bucket/volume/{name}"), count));
+    }
+
+    fn is_lost(&self, at: &Path) -> bool {
+        match &mut *self.lost_puts.lock().expect("PUTs") {
+            Some((name, left)) if *left > 0 && *name == at.to_string() => {
+                *left -= 1;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// From now on so many of 100 requests meet a fault.
@@ -390,6 +422,7 @@ impl ObjectStore for FaultStore {
         mut how: PutOptions,
     ) -> Result<PutResult> {
         let planned = self.faults.lock().expect("faults").pop();
+        let planned = if self.is_lost(at) { Some(Some(Fault::RequestLost)) } else { planned };
         let fault = planned.unwrap_or_else(|| self.next(&OF_PUTS));
         let path = at.to_string();
         match self.conditions {
@@ -447,8 +480,17 @@ impl ObjectStore for FaultStore {
     }
 
     async fn get_opts(&self, at: &Path, how: GetOptions) -> Result<GetResult> {
-        let fault = self.next(&OF_GETS);
+        let always = {
+            let (fault, failed) = &mut *self.gets_fail.lock().expect("GETs");
+            *failed += u64::from(fault.is_some());
+            *fault
+        };
+        let fault = always.or_else(|| self.next(&OF_GETS));
         match fault {
+            Some(Fault::Forbidden) => {
+                let path = at.to_string();
+                return Err(Error::PermissionDenied { path, source: "403".into() });
+            }
             Some(Fault::RequestLost) => return Err(failed("500 Internal Error")),
             Some(Fault::Slow) => tokio::time::sleep(Duration::from_millis(3)).await,
             _ => {}

@@ -1,5 +1,7 @@
 //! Two programs that write one volume, and answers that do not arrive.
 
+use cffs::device::Failure;
+
 use super::*;
 
 fn made(store: &Arc<FaultStore>) -> LogDevice {
@@ -11,7 +13,10 @@ fn a_volume_that_is_claimed_is_refused() {
     let store = Arc::new(FaultStore::new());
     let first = made(&store);
     let refused = LogDevice::open(&at(store.clone()), OpenOptions::default()).map(|_| ());
-    assert!(matches!(refused, Err(Error::Claimed { term: 1, is_staging: false })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::Claimed { term: 1, by: None, is_staging: false })),
+        "{refused:?}"
+    );
     assert!(LogDevice::open(&at(store.clone()), READ_ONLY).is_ok());
     drop(first);
     assert!(LogDevice::open(&at(store), OpenOptions::default()).is_ok());
@@ -138,7 +143,11 @@ fn a_sync_that_fails_is_the_last() {
     write(&device, 0, b"x");
     store.set_faults([Some(Fault::Forbidden)].into_iter());
     let error = device.sync().expect_err("not allowed");
-    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+    assert_eq!(
+        Failure::of(&error),
+        Failure::Unreachable,
+        "a right in the store is none of the caller's"
+    );
     assert!(error.to_string().contains("a writer needs to get, put, list and delete"), "{error}");
     write(&device, 0, b"y");
     assert!(device.sync().is_err());
@@ -155,7 +164,7 @@ fn a_sync_without_a_bucket_fails() {
     write(&device, 0, b"x");
     store.set_faults([Some(Fault::NoBucket)].into_iter());
     let error = device.sync().expect_err("no bucket").to_string();
-    assert!(error.contains("there is no such bucket"), "{error}");
+    assert!(error.contains("does not exist; create it first"), "{error}");
 }
 
 /// With a limit to its patience, a sync that cannot be told from an outage fails after it.

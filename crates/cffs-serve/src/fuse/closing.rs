@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
+use cffs::device::Failure;
 use cffs::device::file::FileDevice;
 use cffs::error::Error;
 use cffs::vfs::Volume;
@@ -119,7 +120,8 @@ impl Closing {
     }
 }
 
-/// Why the volume could not be written, and what that means for its changes.
+/// Why the volume could not be written, what that means for its changes, and what to do: a command, after which
+/// the volume's name is to follow.
 pub(crate) fn failure(volume: &Volume, error: &Error) -> String {
     let why = volume.latched().unwrap_or_else(|| error.to_string());
     let lost = match volume.lost() {
@@ -128,7 +130,23 @@ pub(crate) fn failure(volume: &Volume, error: &Error) -> String {
         }
         None => String::from("no change is lost"),
     };
-    format!("writing to the device failed ({why}); {lost}; fix the device, then run cffs fsck -p")
+    let failure = volume.latched_by().or(match error {
+        Error::Io(error) => Some(Failure::of(error)),
+        _ => None,
+    });
+    let cause = why.trim_start_matches("device error: ");
+    match failure {
+        Some(Failure::TakenOver) => {
+            format!("{cause}; {lost}; when that program has closed the volume: cffs mount")
+        }
+        Some(Failure::Unreachable) => format!(
+            "the volume could not be written ({cause}); {lost}; when it can be reached again, run cffs \
+             fsck -p"
+        ),
+        Some(Failure::Medium) | None => format!(
+            "writing to the device failed ({cause}); {lost}; fix the device, then run cffs fsck -p"
+        ),
+    }
 }
 
 fn in_words(time: Duration) -> String {

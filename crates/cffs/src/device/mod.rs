@@ -24,6 +24,7 @@
 //! - After a failed [`barrier`](BlockDevice::barrier) or [`sync`](BlockDevice::sync) nothing is
 //!   known about the writes before it, and a later success does not cover them: Linux reports a
 //!   lost write once. A caller that needs those writes must stop.
+//! - An error says by its kind whether the device failed or could not be asked ([`Failure`]).
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -34,6 +35,7 @@ use rustix::time::{ClockId, clock_gettime};
 mod buffer;
 pub mod crashing;
 mod durations;
+mod failure;
 pub mod fault;
 pub mod file;
 pub mod hold;
@@ -51,6 +53,7 @@ mod tests;
 pub use buffer::LongBuffer;
 pub use crashing::CrashingDevice;
 pub use durations::Durations;
+pub use failure::{Failure, Patient};
 pub use fault::FaultDevice;
 pub use file::{Access, FileDevice, OpenError, OpenOptions};
 pub use hold::HoldDevice;

@@ -5,15 +5,17 @@
 //! to the device only with [`Disk::commit`]. Stands on `device`.
 //!
 //! Invariants: a failed request is repeated sector by sector, so that it costs only the sectors
-//! that cannot be read; those read as zeros, which no codec accepts, and are remembered.
+//! that cannot be read; those read as zeros, which no codec accepts, and are remembered. Once the device
+//! could not be asked, nothing more is read or written, and [`Disk::check_reached`] fails: sectors that
+//! nobody read are not lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::device::BlockDevice;
+use crate::device::{BlockDevice, Failure};
 use crate::format::superblock::SUPERBLOCK_BYTES;
 
 /// The grain of the overlay: the smallest sector.
@@ -53,6 +55,8 @@ pub(super) struct Disk<'d> {
     first: BTreeSet<u64>,
     last: BTreeSet<u64>,
     unreadable: BTreeSet<u64>,
+    /// Why the device could not be asked.
+    unreachable: Option<io::Error>,
     counts: DiskCounts,
 }
 
@@ -65,6 +69,7 @@ impl<'d> Disk<'d> {
             first: BTreeSet::new(),
             last: BTreeSet::new(),
             unreadable: BTreeSet::new(),
+            unreachable: None,
             counts: DiskCounts::default(),
         }
     }
@@ -139,6 +144,9 @@ impl<'d> Disk<'d> {
     }
 
     fn read_spans(&mut self, spans: &[Place]) -> Vec<Vec<u8>> {
+        if self.unreachable.is_some() {
+            return spans.iter().map(|span| vec![0; span.len]).collect();
+        }
         self.counts.read_requests += spans.len() as u64;
         self.counts.read_bytes += spans.iter().map(|span| span.len as u64).sum::<u64>();
         let mut blobs: Vec<io::Result<Vec<u8>>> = if spans.len() < 2 || self.threads < 2 {
@@ -151,7 +159,7 @@ impl<'d> Disk<'d> {
             .zip(&mut blobs)
             .map(|(span, blob)| {
                 let blob = std::mem::replace(blob, Ok(Vec::new()));
-                let mut bytes = blob.unwrap_or_else(|_| self.read_sectors(*span));
+                let mut bytes = blob.unwrap_or_else(|error| self.read_again(*span, error));
                 self.overlay_onto(*span, &mut bytes);
                 bytes
             })
@@ -162,11 +170,18 @@ impl<'d> Disk<'d> {
         let next = AtomicUsize::new(0);
         let results = Mutex::new(Vec::with_capacity(spans.len()));
         let device = self.device;
+        let is_reached = AtomicBool::new(true);
         std::thread::scope(|scope| {
             for _ in 0..self.threads.min(spans.len()) {
                 scope.spawn(|| {
                     while let Some(span) = spans.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let blob = read_span(device, *span);
+                        let blob = match is_reached.load(Ordering::Relaxed) {
+                            true => read_span(device, *span),
+                            false => Err(io::ErrorKind::HostUnreachable.into()),
+                        };
+                        if blob.as_ref().is_err_and(is_unreachable) {
+                            is_reached.store(false, Ordering::Relaxed);
+                        }
                         results.lock().push((span.offset, blob));
                     }
                 });
@@ -183,9 +198,28 @@ impl<'d> Disk<'d> {
         self.device.read_at(0, &mut [0; SUPERBLOCK_BYTES])
     }
 
-    /// Reads sector by sector what could not be read at once.
-    fn read_sectors(&mut self, span: Place) -> Vec<u8> {
+    /// Fails if the device could not be asked at any time since this `Disk` was made. Whatever was concluded
+    /// from what it read is then void.
+    pub fn check_reached(&self) -> io::Result<()> {
+        match &self.unreachable {
+            Some(error) => Err(io::Error::new(error.kind(), error.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads what could not be read at once: sector by sector, unless the device cannot be asked.
+    fn read_again(&mut self, span: Place, error: io::Error) -> Vec<u8> {
         let mut bytes = vec![0; span.len];
+        match is_unreachable(&error) {
+            true => {
+                self.unreachable.get_or_insert(error);
+            }
+            false => self.read_sectors(span, &mut bytes),
+        }
+        bytes
+    }
+
+    fn read_sectors(&mut self, span: Place, bytes: &mut [u8]) {
         let sector = self.sector_bytes();
         let mut offset = span.offset;
         while offset < span.end() {
@@ -193,13 +227,16 @@ impl<'d> Disk<'d> {
             let from = (offset - span.offset) as usize;
             let to = (end - span.offset) as usize;
             self.counts.read_requests += 1;
-            if self.device.read_at(offset, &mut bytes[from..to]).is_err() {
+            if let Err(error) = self.device.read_at(offset, &mut bytes[from..to]) {
                 bytes[from..to].fill(0);
+                if is_unreachable(&error) {
+                    self.unreachable.get_or_insert(error);
+                    return;
+                }
                 self.unreadable.insert(offset);
             }
             offset = end;
         }
-        bytes
     }
 
     fn overlay_onto(&self, span: Place, bytes: &mut [u8]) {
@@ -238,6 +275,7 @@ impl<'d> Disk<'d> {
     /// Writes all changes to the device in three steps with a barrier after each, so that a repair
     /// that is cut short loses nothing.
     pub fn commit(&mut self) -> io::Result<()> {
+        self.check_reached()?;
         let (mut first, mut middle, mut last) = (Vec::new(), Vec::new(), Vec::new());
         for (at, piece) in std::mem::take(&mut self.overlay) {
             let step = match (self.first.contains(&at), self.last.contains(&at)) {
@@ -279,6 +317,7 @@ impl<'d> Disk<'d> {
 
     /// Writes to the device at once.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.check_reached()?;
         self.counts.write_requests += 1;
         self.counts.write_bytes += bytes.len() as u64;
         self.device.write_at(offset, &[IoSlice::new(bytes)])?;
@@ -300,6 +339,10 @@ impl<'d> Disk<'d> {
 /// The pieces of the overlay that a place has.
 fn pieces_of(place: Place) -> impl Iterator<Item = u64> {
     (place.offset..place.end()).step_by(PIECE_BYTES)
+}
+
+fn is_unreachable(error: &io::Error) -> bool {
+    Failure::of(error) != Failure::Medium
 }
 
 fn read_span(device: &dyn BlockDevice, span: Place) -> io::Result<Vec<u8>> {

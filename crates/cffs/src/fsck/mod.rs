@@ -162,7 +162,7 @@ const ROUNDS_MAX: u32 = 12;
 /// Checks the volume on the device and repairs it as far as the options allow.
 ///
 /// The device must not change meanwhile. Fails only if the check could not be made: there is no
-/// superblock to be found, the format is not known, or a write failed.
+/// superblock to be found, the format is not known, the device could not be asked, or a write failed.
 pub fn check(
     device: &dyn BlockDevice,
     options: &CheckOptions,
@@ -170,7 +170,9 @@ pub fn check(
 ) -> Result<Report> {
     let mut disk = Disk::new(device, options.threads);
     let mut report = Report::default();
-    let mut superblock = pass0::find_superblock(&mut disk, &mut report, options.salvage)?;
+    let found = pass0::find_superblock(&mut disk, &mut report, options.salvage);
+    disk.check_reached()?;
+    let mut superblock = found?;
     if !log::has_log(&superblock) || device.atomic_bytes_max() > 0 {
         return check_logged(device, superblock, options, progress, report);
     }
@@ -265,6 +267,7 @@ fn check_logged(
         superblock.generation = superblock.generation.max(lapse.generation);
         report.problems.push(lapse.problem());
     }
+    disk.check_reached()?;
     // What was seen may be in the contents.
     let options = &CheckOptions { contents: options.contents || is_doubted, ..options.clone() };
     if superblock.state == State::Clean
@@ -291,6 +294,7 @@ fn check_logged(
     }
     let mut checker = Checker::new(disk, superblock, options, progress, report);
     checker.run()?;
+    checker.disk.check_reached()?;
     Ok(checker.into_report())
 }
 
@@ -304,7 +308,10 @@ struct Doubt {
 /// Fails if a device that was left clean shows that it lost what it had acknowledged as durable:
 /// opening such a volume would hide it.
 pub(crate) fn check_kept(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
-    match lapse::find(&mut Disk::new(device, 1), superblock) {
+    let mut disk = Disk::new(device, 1);
+    let lapse = lapse::find(&mut disk, superblock);
+    disk.check_reached()?;
+    match lapse {
         Some(lapse) => Err(Error::Unsupported(format!(
             "{}; run cffs fsck -y on the volume, or mount it read-only",
             lapse.problem()
@@ -321,7 +328,9 @@ fn fast_check(
     progress: &dyn Progress,
 ) -> Result<std::result::Result<Report, Doubt>> {
     let mut disk = Disk::new(device, options.threads);
-    let scope = match Scope::read(&mut disk, superblock) {
+    let scope = Scope::read(&mut disk, superblock);
+    disk.check_reached()?;
+    let scope = match scope {
         Ok(scope) => scope,
         Err(why) => return Ok(Err(Doubt { why: why.into(), lapse: None })),
     };
@@ -331,6 +340,7 @@ fn fast_check(
     }
     checker.fast.scope = Some(scope);
     checker.run_fast()?;
+    checker.disk.check_reached()?;
     Ok(match checker.reason_for_doubt() {
         Some(why) => Err(Doubt { why, lapse: checker.fast.lapse.take() }),
         None => Ok(checker.into_report()),

@@ -24,7 +24,7 @@ use super::discard::Trimmed;
 use super::prepare::Prepared;
 use super::progress::{Attempt, EpochKind, Progress};
 use crate::cache::{Block, Phase, WriteSet};
-use crate::device::BlockDevice;
+use crate::device::{BlockDevice, Patient};
 use crate::error::{Error, Result};
 use crate::format::Superblock;
 use crate::format::superblock::{LogFlags, State};
@@ -75,6 +75,7 @@ impl Volume {
         self.latch_if_overtaken()?;
         // What cannot be deleted keeps the volume from being clean, and nothing from being written.
         let deleted: Vec<_> = self.references.end().iter().map(|ino| self.delete(*ino)).collect();
+        let _patient = Patient::begin();
         let mut progress = self.epochs.lock();
         self.run_epoch(&mut progress, EpochKind::Derived)?;
         deleted.into_iter().collect::<Result<()>>()?;
@@ -131,6 +132,7 @@ impl Volume {
 
     /// With the gate closed, writes everything; the volume stays in use if it is.
     fn settle(&self, progress: &mut Progress) -> Result<()> {
+        let _patient = Patient::begin();
         self.write_all(progress)?;
         let mut next = self.superblock();
         let mut writes = WriteSet::default();
@@ -195,6 +197,7 @@ impl Volume {
     }
 
     pub(super) fn reach_clean_point(&self, progress: &mut Progress) -> Result<bool> {
+        let _patient = Patient::begin();
         let started = Instant::now();
         self.latch_if_overtaken()?;
         self.run_epoch(progress, EpochKind::Derived)?;
@@ -306,6 +309,7 @@ impl Volume {
     }
 
     pub(super) fn write_superblock(&self, superblock: &Superblock, copies: bool) -> Result<()> {
+        let _patient = Patient::begin();
         self.check_mark()?;
         let store = self.store();
         let block = self.superblock_block(superblock);

@@ -3,18 +3,21 @@
 //!
 //! ```text
 //!   a call meets a contradiction,
-//!   or metadata cannot be read ───┐
+//!   or the device fails to read
+//!   metadata ─────────────────────┐
 //!   a scrub or a check finds one ─┴▶ the record ──▶ superblock: within a second, at each clean
 //!                                        │          point, and when the volume is closed
 //!                                        └────────▶ errors=remount-ro: no more changes
 //! ```
 //!
+//! A device that cannot be asked, such as a store during an outage, is not damaged ([`Failure`]).
 //! A volume that is open read-only keeps the record in memory alone. Only a check of the whole volume
 //! that leaves it sound clears the record.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Volume;
+use crate::device::Failure;
 use crate::error::{Corruption, Error, Result};
 use crate::format::Superblock;
 use crate::format::superblock::{Damage, ErrorsPolicy};
@@ -90,8 +93,8 @@ fn may_be_damage(error: &Error) -> bool {
 }
 
 impl Volume {
-    /// Passes a result on; damage that it reports is remembered. So is metadata that the device failed
-    /// to read: nobody knows what else it has lost.
+    /// Passes a result on, and remembers the damage that it reports. Metadata that the device failed to
+    /// read counts as damage: the device may have lost more. An answer that did not come does not.
     #[inline]
     pub(super) fn noted<T>(&self, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| {
@@ -114,6 +117,7 @@ impl Volume {
     #[cold]
     fn note_error(&self, error: &Error) {
         if let Error::Io(error) = error
+            && Failure::of(error) == Failure::Medium
             && self.latched().is_none()
         {
             let what = format!("the device failed a read of metadata: {error}");

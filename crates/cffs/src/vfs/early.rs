@@ -15,6 +15,7 @@ use std::sync::Arc;
 use super::Volume;
 use super::placing::{Placer, Rank, rank, rewritten};
 use super::progress::{InFlight, Progress, finish_writes};
+use crate::device::Patient;
 use crate::error::Result;
 use crate::inode::{Vnode, VnodeState};
 use crate::trace::OpKind;
@@ -44,6 +45,7 @@ impl Volume {
     }
 
     pub(super) fn run_early(&self, progress: &mut Progress) -> Result<u64> {
+        let _patient = Patient::begin();
         let result = self.try_early(progress);
         if let Err(error) = &result {
             self.latch(error);

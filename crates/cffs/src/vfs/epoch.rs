@@ -19,6 +19,7 @@ use super::fsync::Choice;
 use super::prepare::{Preparation, Prepared};
 use super::progress::{EpochKind, Progress, finish_writes};
 use crate::cache::{Phase, Step};
+use crate::device::Patient;
 use crate::error::Result;
 use crate::lock::Rule;
 use crate::trace::OpKind;
@@ -71,6 +72,7 @@ impl Volume {
     }
 
     pub(super) fn run_epoch(&self, progress: &mut Progress, kind: EpochKind) -> Result<()> {
+        let _patient = Patient::begin();
         let started = Instant::now();
         let has_changes = self.store().queue_len() > 0;
         let result = self.try_epoch(progress, kind);
@@ -110,6 +112,7 @@ impl Volume {
 
     /// With the gate closed, writes an epoch with everything that is derived.
     pub(super) fn write_all(&self, progress: &mut Progress) -> Result<()> {
+        let _patient = Patient::begin();
         progress.waited_from = Instant::now();
         let prepared = self.prepare(progress, EpochKind::Derived)?;
         self.complete(progress, prepared)

@@ -11,6 +11,7 @@
 
 use super::Volume;
 use super::progress::{EpochKind, Progress};
+use crate::device::Patient;
 use crate::error::{Error, Result};
 use crate::format::superblock::Incompat;
 use crate::format::{Layout, Superblock};
@@ -58,6 +59,7 @@ impl Volume {
             )));
         }
         let mut progress = self.epochs.lock();
+        let _patient = Patient::begin();
         let grown = self.try_grow(&mut progress, wanted);
         if let Err(error) = &grown
             && !matches!(error, Error::Unsupported(_) | Error::EpochNeeded)

@@ -8,18 +8,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::Volume;
+use crate::device::Failure;
 use crate::error::{Error, Result};
 use crate::lock::{Mutex, Rank};
 
 /// Whether a volume serves changes, and what is lost if it does no longer.
 pub(super) struct Health {
-    latched: Mutex<Option<String>>,
+    latched: Mutex<Option<Latched>>,
     /// Whether the epoch that failed had changes in it.
     loses_changes: AtomicBool,
     /// The device has everything that was changed before.
     durable_until: Mutex<Instant>,
     refuses_changes: AtomicBool,
     closed: AtomicBool,
+}
+
+/// Why a volume is latched.
+#[derive(Clone)]
+struct Latched {
+    why: String,
+    failure: Failure,
 }
 
 impl Health {
@@ -58,7 +66,12 @@ impl Health {
 impl Volume {
     /// Why the volume refuses changes, if a failed write is the reason.
     pub fn latched(&self) -> Option<String> {
-        self.health.latched.lock().clone()
+        self.health.latched.lock().as_ref().map(|latched| latched.why.clone())
+    }
+
+    /// What the failed write says about the device, if a failed write is why the volume refuses changes.
+    pub fn latched_by(&self) -> Option<Failure> {
+        self.health.latched.lock().as_ref().map(|latched| latched.failure)
     }
 
     /// If changes are lost because a write failed, how old the oldest of them may be: what was changed
@@ -81,7 +94,12 @@ impl Volume {
         let mut latched = self.health.latched.lock();
         if latched.is_none() {
             tracing::error!("{error}; the volume is read-only from now on");
-            *latched = Some(error.to_string());
+            let failure = match error {
+                Error::Io(error) => Failure::of(error),
+                Error::InUse(_) => Failure::TakenOver,
+                _ => Failure::Medium,
+            };
+            *latched = Some(Latched { why: error.to_string(), failure });
         }
         drop(latched);
         if let Error::Corruption(corruption) = error {
@@ -106,7 +124,7 @@ impl Volume {
             return Ok(());
         }
         match &*self.health.latched.lock() {
-            Some(why) => Err(Error::Latched(why.clone())),
+            Some(latched) => Err(Error::Latched(latched.why.clone())),
             None => Err(Error::ReadOnly),
         }
     }

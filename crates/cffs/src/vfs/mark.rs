@@ -16,7 +16,7 @@
 
 use super::{Volume, read_superblock};
 use crate::clock::Timestamp;
-use crate::device::BlockDevice;
+use crate::device::{BlockDevice, Patient};
 use crate::error::{Error, Result};
 use crate::format::Superblock;
 use crate::format::superblock::Holder;
@@ -98,6 +98,7 @@ pub fn user(superblock: &Superblock, host: &dyn Host, is_exclusive: bool) -> Opt
 impl Volume {
     /// Before much is written: stops the volume for good if another process has taken it over.
     pub(super) fn latch_if_overtaken(&self) -> Result<()> {
+        let _patient = Patient::begin();
         let checked = self.check_mark();
         if let Err(error) = &checked {
             self.latch(error);

@@ -4,6 +4,7 @@
 use std::ops::ControlFlow;
 
 use super::Volume;
+use crate::device::Failure;
 use crate::error::{Error, Result};
 use crate::inode::Scrubber;
 use crate::trace::OpKind;
@@ -37,8 +38,8 @@ impl Volume {
     /// # Errors
     ///
     /// `ESTALE` once the volume is closed; those of [reading](super#errors) where not even the
-    /// tables that lead to the inodes can be read. Damage of a file is no error but a problem that
-    /// the result lists.
+    /// tables that lead to the inodes can be read, or where the device cannot be asked. Damage of a file
+    /// is no error but a problem that the result lists.
     pub fn scrub(
         &self,
         watch: &mut dyn FnMut(&ScrubProgress) -> ControlFlow<()>,
@@ -55,8 +56,11 @@ impl Volume {
             scrubber.superblock();
         }
         for cg in (0..store.alloc.groups_made()).map(CgIndex) {
-            let _epochs = self.epochs.lock();
-            scrubber.group(cg);
+            {
+                let _epochs = self.epochs.lock();
+                scrubber.group(cg);
+            }
+            progress.take(self, &mut scrubber)?;
         }
         for ino in [InodeNo::SYSTEM, InodeNo::ROOT, InodeNo::LOCATOR, InodeNo::EXTERNAL] {
             self.scrub_inode(ino, &mut scrubber)?;
@@ -70,13 +74,13 @@ impl Volume {
             for ino in scrubber.numbers(block).into_iter().filter(|ino| !ino.is_system()) {
                 self.scrub_inode(ino, &mut scrubber)?;
                 progress.inodes += 1;
-                progress.take(self, &mut scrubber);
+                progress.take(self, &mut scrubber)?;
                 if watch(&progress).is_break() {
                     return Ok(progress);
                 }
             }
         }
-        progress.take(self, &mut scrubber);
+        progress.take(self, &mut scrubber)?;
         let _ = watch(&progress);
         Ok(progress)
     }
@@ -111,9 +115,19 @@ impl Volume {
 }
 
 impl ScrubProgress {
-    fn take(&mut self, volume: &Volume, scrubber: &mut Scrubber<'_>) {
+    /// Takes the problems that were found since the last call.
+    ///
+    /// # Errors
+    ///
+    /// That of a device that could not be asked: what it has was not verified.
+    fn take(&mut self, volume: &Volume, scrubber: &mut Scrubber<'_>) -> Result<()> {
         self.read_bytes = scrubber.read_bytes;
         for problem in scrubber.problems.drain(..) {
+            if let Error::Io(error) = &problem
+                && Failure::of(error) != Failure::Medium
+            {
+                return Err(problem);
+            }
             let text = problem.to_string();
             // What lies in a bad sector is met again with every inode in it.
             if self.problems.contains(&text) {
@@ -128,5 +142,6 @@ impl ScrubProgress {
                 self.problems.push(text);
             }
         }
+        Ok(())
     }
 }

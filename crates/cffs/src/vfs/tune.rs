@@ -5,6 +5,7 @@
 //! halfway is not changed. Metadata stays as it is under a new UUID, since its checksums keep their seed.
 
 use super::Volume;
+use crate::device::Patient;
 use crate::error::{Error, Result};
 use crate::format::Superblock;
 use crate::format::superblock::{ErrorsPolicy, Incompat, Reserve};
@@ -75,6 +76,7 @@ impl Volume {
         change: impl FnOnce(&mut Superblock) -> Result<()>,
     ) -> Result<Superblock> {
         self.check_writable()?;
+        let _patient = Patient::begin();
         let _epochs = self.epochs.lock();
         let mut next = self.superblock();
         change(&mut next)?;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{Mount, Mounted, fuse_options, open_served, switch_rings_on};
 use crate::following::NewerVersion;
 use crate::mount_options::MountOptions;
+use crate::output::note;
 
 impl Mount {
     /// Mounts a volume in a store. It has no file that another program could go on with.
@@ -36,6 +37,7 @@ impl Mount {
             read_only: options.open.read_only,
             take_over: options.open.take_over,
             patience: options.soft,
+            note: Some(|what| note!("cffs: {what}")),
             ..Default::default()
         };
         let device =

@@ -37,6 +37,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::alloc::Owner;
 use crate::cache::{Kept, WriteSet};
+use crate::device::{Failure, Patient};
 use crate::error::{Error, Result};
 use crate::format::inode::FileType;
 use crate::inode::{Locked, Neighbours, Vnode, VnodeState};
@@ -349,6 +350,9 @@ impl Regrouping<'_> {
             match volume.fetch(file.ino).and_then(|()| volume.vnode(file.ino)) {
                 Ok(vnode) => vnodes.push((file.rank, vnode)),
                 Err(Error::Stale) => {}
+                Err(Error::Io(error)) if Failure::of(&error) != Failure::Medium => {
+                    return Err(error.into());
+                }
                 Err(_) => lost += 1,
             }
             file.blocks.iter().for_each(|run| cache.keep(run.clone(), &mut kept));
@@ -394,6 +398,7 @@ impl Volume {
         vnodes: impl Iterator<Item = Arc<Vnode>>,
         fragments: u32,
     ) -> Result<Option<Moved>> {
+        let _patient = Patient::begin();
         let mut progress = self.epochs.lock();
         self.check_writable()?;
         let store = self.store();

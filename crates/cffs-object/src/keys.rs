@@ -1,0 +1,163 @@
+//! Keys for S3 that change while a volume is open.
+//!
+//! ```text
+//!   a request ─▶ have the files of the profile changed, or did the store refuse the keys? ── no ─▶ as before
+//!                      └─ yes ─▶ read the files, run credential_process ─▶ the new keys
+//!                                      └─ fails: logged, and the old keys are used
+//! ```
+//!
+//! Keys from the environment of a process cannot change. Those that machines, containers and the other clouds
+//! give are renewed by the client.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use object_store::CredentialProvider;
+use object_store::aws::AwsCredential;
+use tokio::sync::Mutex;
+
+use crate::profile::{Files, Profile, Stamp};
+
+/// How long a program that gives keys may take.
+const PROCESS_TIME_MAX: Duration = Duration::from_secs(60);
+const PROCESS_LOOK: Duration = Duration::from_millis(10);
+
+/// Where keys come from.
+#[derive(Clone, Debug)]
+pub enum Keys {
+    /// The environment of this process: they never change.
+    Environment,
+    /// A profile in `~/.aws`.
+    Renewed(Renewal),
+    /// The client has them, and renews them if they expire.
+    Client,
+}
+
+impl Keys {
+    /// Has the next request look for other keys, since the store refuses these; whether there may be others.
+    pub fn renew(&self) -> bool {
+        if let Keys::Renewed(Renewal(is_due)) = self {
+            is_due.store(true, Ordering::Release);
+        }
+        matches!(self, Keys::Renewed(_))
+    }
+}
+
+/// Whether the keys of a profile are to be looked for again.
+#[derive(Clone, Debug, Default)]
+pub struct Renewal(Arc<AtomicBool>);
+
+/// The keys of a profile.
+#[derive(Debug)]
+pub struct ProfileKeys {
+    files: Files,
+    renewal: Renewal,
+    /// Locked while keys are looked for, so that requests at once wait for the same keys.
+    current: Mutex<(Stamp, Arc<AwsCredential>)>,
+}
+
+impl ProfileKeys {
+    /// The keys of a profile that was read from these files, if it has any.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the program that gives them, in words.
+    pub fn of(files: Files, profile: &Profile) -> Result<Option<(ProfileKeys, Renewal)>, String> {
+        let stamp = files.stamp();
+        let Some(keys) = keys_of(profile)? else { return Ok(None) };
+        let renewal = Renewal::default();
+        let current = Mutex::new((stamp, Arc::new(keys)));
+        Ok(Some((ProfileKeys { files, renewal: renewal.clone(), current }, renewal)))
+    }
+}
+
+#[async_trait]
+impl CredentialProvider for ProfileKeys {
+    type Credential = AwsCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
+        let mut current = self.current.lock().await;
+        let stamp = self.files.stamp();
+        let is_due = self.renewal.0.swap(false, Ordering::AcqRel);
+        if is_due || stamp != current.0 {
+            let files = self.files.clone();
+            let reading = tokio::task::spawn_blocking(move || {
+                keys_of(&files.profile(false)?)?
+                    .ok_or_else(|| String::from("the profile has no keys"))
+            });
+            // Files that cannot be used now are read again when they change once more.
+            current.0 = stamp;
+            match reading.await? {
+                Ok(keys) => {
+                    tracing::info!("read the keys of the profile again");
+                    current.1 = Arc::new(keys);
+                }
+                Err(why) => tracing::warn!(why, "the keys of the profile stay as they were"),
+            }
+        }
+        Ok(Arc::clone(&current.1))
+    }
+}
+
+/// The keys that a profile has, or that its program gives.
+fn keys_of(profile: &Profile) -> Result<Option<AwsCredential>, String> {
+    match (&profile.key, &profile.process) {
+        (Some((id, secret, token)), _) => Ok(Some(AwsCredential {
+            key_id: id.clone(),
+            secret_key: secret.clone(),
+            token: token.clone(),
+        })),
+        (None, Some(program)) => {
+            let given = run(program).map_err(|why| format!("credential_process: {why}"))?;
+            Ok(Some(given))
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+/// Runs the program of a profile, whose output is JSON as Amazon's own tools expect it.
+fn run(program: &str) -> Result<AwsCredential, String> {
+    let failed = |error: std::io::Error| error.to_string();
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", program]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(failed)?;
+    let output = child.stdout.take().map(|mut output| {
+        thread::spawn(move || {
+            let mut text = String::new();
+            output.read_to_string(&mut text).map(|_| text)
+        })
+    });
+    let began = Instant::now();
+    let status = loop {
+        match child.try_wait().map_err(failed)? {
+            Some(status) => break status,
+            None if began.elapsed() < PROCESS_TIME_MAX => thread::sleep(PROCESS_LOOK),
+            None => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("no keys after {} s", PROCESS_TIME_MAX.as_secs()));
+            }
+        }
+    };
+    if !status.success() {
+        return Err(format!("the program ended with {status}"));
+    }
+    let text = output.and_then(|reading| reading.join().ok()).transpose().map_err(failed)?;
+    let given: serde_json::Value = serde_json::from_str(&text.unwrap_or_default())
+        .map_err(|error| format!("its output is not JSON: {error}"))?;
+    let value = |name: &str| given[name].as_str().map(str::to_owned);
+    match (value("AccessKeyId"), value("SecretAccessKey")) {
+        (Some(key_id), Some(secret_key)) => {
+            Ok(AwsCredential { key_id, secret_key, token: value("SessionToken") })
+        }
+        _ => Err(String::from("its output has no AccessKeyId or no SecretAccessKey")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

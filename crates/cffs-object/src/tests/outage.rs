@@ -1,0 +1,106 @@
+//! What a store that gives no answer, or refuses one, does to a volume.
+
+use cffs::device::{Failure, Patient};
+use cffs::error;
+use cffs::units::InodeNo;
+use cffs::vfs::types::{ErrorsPolicy, OpenOptions as OpenVolume};
+use cffs::vfs::{Volume, errno, read_superblock};
+
+use super::*;
+
+const EIO: i32 = 5;
+
+fn opened(store: &Arc<FaultStore>) -> (Arc<LogDevice>, Volume) {
+    let device = LogDevice::open(&at(store.clone()), OpenOptions::default()).expect("released");
+    let device = Arc::new(device);
+    let errors = ErrorsPolicy::RemountReadOnly;
+    let options = OpenVolume { errors, ..OpenVolume::default() };
+    (device.clone(), cffs::open(device, Arc::new(SystemClock), options).expect("opened"))
+}
+
+/// A volume with so much in it that an opening does not bring it all.
+fn made(store: &Arc<FaultStore>) {
+    let device = Arc::new(LogDevice::create(&at(store.clone()), GEOMETRY).expect("made"));
+    mkfs::make(&*device, &MkfsOptions::default()).expect("made");
+    let files = files_on(device);
+    for directory in 0..3 {
+        files.make_dir(format!("/{directory}")).expect("made");
+        for number in 0..40 {
+            let file = files.create(&format!("/{directory}/{number}")).expect("created");
+            file.write_all_at(0, &vec![number; 100_000]).expect("written");
+        }
+    }
+    files.close().expect("closed");
+}
+
+/// An outage met by a read of metadata was recorded as damage: with `errors=remount-ro` every change failed
+/// from then on, though nothing was damaged. A single GET that was refused did the same, and read(2) returned
+/// EACCES.
+#[test]
+fn a_store_that_does_not_answer_is_not_damaged() {
+    for fault in [Fault::RequestLost, Fault::Forbidden] {
+        let store = Arc::new(FaultStore::new());
+        made(&store);
+        let (device, volume) = opened(&store);
+        store.fail_gets(Some(fault));
+        let look = || -> error::Result<()> {
+            for directory in 0..3 {
+                let directory = volume.lookup(InodeNo::ROOT, format!("{directory}").as_bytes())?;
+                for number in 0..40 {
+                    let file = volume.lookup(directory.ino, format!("{number}").as_bytes())?;
+                    volume.read(file.ino, 0, &mut [0; 100_000])?;
+                }
+            }
+            Ok(())
+        };
+        let failed = look().expect_err("the store does not answer");
+        assert_eq!(errno(&failed), EIO, "{failed}");
+        assert!(store.fail_gets(None) > 0);
+        assert_eq!(volume.superblock().damage, None);
+        look().expect("as before");
+        let files = Files::new(Arc::new(volume));
+        files.create("/after").expect("changes go on").write_all_at(0, b"x").expect("written");
+        files.close().expect("closed");
+        assert_eq!(read_superblock(&*device).expect("read").damage, None);
+    }
+}
+
+/// A caller's read fails after a while, and the caller may try again. A read for an epoch that failed cost the
+/// changes of all callers, where a commit would have waited.
+#[test]
+fn a_read_for_an_epoch_waits_for_the_end_of_an_outage() {
+    let store = Arc::new(FaultStore::new());
+    drop(LogDevice::create(&at(store.clone()), GEOMETRY).map(|device| {
+        write(&device, 0, &[7; 4096]);
+        device.sync().expect("synced");
+    }));
+    let device = LogDevice::open(&at(store.clone()), OpenOptions::default()).expect("released");
+    store.fail_gets(Some(Fault::RequestLost));
+    let error = device.read_at(0, &mut [0; 4096]).expect_err("no answer");
+    assert_eq!(Failure::of(&error), Failure::Unreachable, "{error}");
+    assert_eq!(store.failed_gets(), 1, "that one is not repeated here");
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            let _patient = Patient::begin();
+            read(&device, 0, 4096)
+        });
+        while store.failed_gets() < 3 && !reading.is_finished() {
+            std::thread::yield_now();
+        }
+        store.fail_gets(None);
+        assert_eq!(reading.join().expect("it waits for the answer"), [7; 4096]);
+    });
+}
+
+/// An object that is gone is damage to the program that writes the volume: nothing else may delete it.
+#[test]
+fn an_object_that_is_gone_is_damage() {
+    let store = Arc::new(FaultStore::new());
+    let device = LogDevice::create(&at(store.clone()), GEOMETRY).expect("made");
+    write(&device, 0, &vec![7; 2 << 20]);
+    device.sync().expect("synced");
+    store.remove(&format!("bucket/volume/{}", crate::format::record_name(2)).into());
+    let error = device.read_at(0, &mut [0; 4096]).expect_err("gone");
+    assert_eq!(Failure::of(&error), Failure::Medium, "{error}");
+    assert!(error.to_string().contains("it is missing"), "{error}");
+}

@@ -1,0 +1,86 @@
+//! What a failed request says about its device.
+//!
+//! A sector that a disk cannot read may be lost, and others with it. A request that got no answer says nothing
+//! about the data: the same request may succeed later. Whoever calls a volume damaged has to know which of the
+//! two it was.
+
+use std::cell::Cell;
+use std::io;
+use std::marker::PhantomData;
+
+use rustix::io::Errno;
+
+/// What a failed request says about its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The device tried and failed: data may be lost.
+    Medium,
+    /// The device could not be asked, or refused the caller: nothing is known about its data.
+    Unreachable,
+    /// Another program has the device now: this one's view of it is out of date.
+    TakenOver,
+}
+
+impl Failure {
+    /// Classifies an error of a request.
+    pub fn of(error: &io::Error) -> Failure {
+        use io::ErrorKind as Kind;
+        let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+        if let Some(Errno::STALE | Errno::NODEV | Errno::NXIO | Errno::NOLINK | Errno::SHUTDOWN) =
+            errno
+        {
+            return Failure::Unreachable;
+        }
+        match error.kind() {
+            // The system's own ESTALE, of an image on a network file system, is dealt with above.
+            Kind::StaleNetworkFileHandle => Failure::TakenOver,
+            Kind::ConnectionAborted
+            | Kind::ConnectionRefused
+            | Kind::ConnectionReset
+            | Kind::HostUnreachable
+            | Kind::Interrupted
+            | Kind::NetworkDown
+            | Kind::NetworkUnreachable
+            | Kind::NotConnected
+            | Kind::OutOfMemory
+            | Kind::PermissionDenied
+            | Kind::TimedOut
+            | Kind::WouldBlock => Failure::Unreachable,
+            _ => Failure::Medium,
+        }
+    }
+}
+
+thread_local! {
+    static IS_PATIENT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While it exists, reads by this thread have the patience of writes.
+///
+/// A caller's read that gets no answer fails after a while, and the caller may try again. A read for an epoch
+/// cannot fail without the changes of all callers, so it waits for the device as long as a write would.
+#[must_use]
+#[derive(Debug)]
+pub struct Patient {
+    was_patient: bool,
+    /// It belongs to the thread.
+    thread: PhantomData<*const ()>,
+}
+
+impl Patient {
+    /// Makes this thread patient.
+    pub fn begin() -> Patient {
+        Patient { was_patient: IS_PATIENT.replace(true), thread: PhantomData }
+    }
+
+    /// Whether this thread is patient.
+    pub fn is_begun() -> bool {
+        IS_PATIENT.get()
+    }
+}
+
+impl Drop for Patient {
+    fn drop(&mut self) {
+        IS_PATIENT.set(self.was_patient);
+    }
+}
