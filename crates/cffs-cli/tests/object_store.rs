@@ -577,8 +577,19 @@ fn a_profile_and_its_secrets() {
         let at = directory.to_str().expect("UTF-8");
         succeed(&mut cffs("tests", &["mount", "-o", &scratch.log_option(), url, at]));
         fs::write(directory.join("file"), b"contents").expect("written");
+        // Keys that the store refuses are looked for again: once they were read at the mount alone, and a
+        // commit was repeated for ever.
+        let logged = || fs::read_to_string(scratch.path().join("log")).expect("logged");
+        keys("another secret");
+        std::thread::scope(|scope| {
+            let file = fs::File::open(directory.join("file")).expect("there");
+            let syncing = scope.spawn(move || file.sync_all());
+            wait_for(|| logged().contains("asking the store again") || syncing.is_finished());
+            keys(SECRET);
+            syncing.join().expect("no panic").expect("it waits for keys that are known");
+        });
         scratch.umount();
-        let logged = fs::read_to_string(scratch.path().join("log")).expect("logged");
+        let logged = logged();
         assert!(logged.contains("TRACE"), "the level that logs most: {logged}");
         is_silent(&logged);
     }

@@ -25,7 +25,7 @@ pub struct Place {
 }
 
 /// Codes that say that the keys or the token are not known, or no longer.
-const OF_KEYS: [&str; 7] = [
+const OF_KEYS: [&str; 8] = [
     "AuthFailure",
     "ExpiredToken",
     "InvalidAccessKeyId",
@@ -33,6 +33,7 @@ const OF_KEYS: [&str; 7] = [
     "NoSuchUser",
     "SignatureDoesNotMatch",
     "TokenRefreshRequired",
+    "XAdminUserNotFound",
 ];
 /// Codes that say that there is no such bucket.
 const OF_BUCKETS: [&str; 2] = ["NoSuchBucket", "ContainerNotFound"];
@@ -107,7 +108,7 @@ pub fn explain(error: &StoreError, place: &Place) -> String {
         StoreError::NotImplemented { .. } | StoreError::NotSupported { .. } => String::from(
             "the store lacks a request that a volume needs (a conditional PUT, with If-None-Match)",
         ),
-        StoreError::NotFound { .. } if !lacks_object(error) => {
+        StoreError::NotFound { .. } if code.is_empty() && !lacks_object(error) => {
             format!("check that {} is an object store", server(&text, place))
         }
         _ => return said,

@@ -39,7 +39,8 @@ pub enum Keys {
 }
 
 impl Keys {
-    /// Has the next request look for other keys, since the store refuses these; whether there may be others.
+    /// Makes the next request look for other keys, since the store refuses these. Returns false if there cannot
+    /// be others.
     pub fn renew(&self) -> bool {
         if let Keys::Renewed(Renewal(is_due)) = self {
             is_due.store(true, Ordering::Release);

@@ -147,7 +147,7 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
     }
 }
 
-/// Has a writer that was quicker once more be asked to let this program go first; ends where it does not.
+/// Asks a writer that was quicker once more to let this program go first. Gives up after a while.
 fn outrun(store: &Store, lost: u32, began: Instant, options: &OpenOptions) -> Result<(), Error> {
     if began.elapsed() >= TAKE_OVER_FOR {
         commit::withdraw(store);

@@ -202,7 +202,15 @@ impl LoopDevice {
 }
 
 impl Drop for LoopDevice {
+    /// Detaches the device. The kernel keeps its queue's settings for the next user, and with "write through"
+    /// that one's flushes would be dropped: what lies in the page cache would be lost in a power cut.
     fn drop(&mut self) {
+        if let Err(error) = self.set("write_cache", "write back") {
+            eprintln!(
+                "{error:#}; the kernel will drop the flushes of the next user of {}: write \"write back\" there",
+                self.path.display()
+            );
+        }
         let _ = Command::new("losetup").arg("--detach").arg(&self.path).output();
     }
 }

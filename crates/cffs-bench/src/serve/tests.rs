@@ -8,7 +8,7 @@ use cffs::device::{BlockDevice, file};
 
 use super::media::Media;
 use super::pacer::Pacer;
-use super::server::DiskServer;
+use super::server::{DiskServer, LoopDevice};
 use crate::disk::{Profile, Request, Run, Stroke};
 
 fn read(at: u64) -> Request {
@@ -175,4 +175,22 @@ fn barriers_and_syncs_of_an_image_reach_the_disk() {
 enum FileCall {
     Barrier,
     Sync,
+}
+
+/// A benchmark left loop devices without a write cache. The kernel keeps that setting when a device is detached,
+/// and drops the flushes of its next user.
+#[test]
+fn a_loop_device_is_left_with_a_write_cache() {
+    let backing = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).expect("made");
+    backing.as_file().set_len(16 << 20).expect("room");
+    let device = match LoopDevice::attach(backing.path(), Profile::Net500, 1 << 20) {
+        Ok(device) => device,
+        Err(error) => return eprintln!("not run: no loop device: {error:#}"),
+    };
+    let name = device.path().file_name().expect("a name").to_owned();
+    let setting = std::path::Path::new("/sys/block").join(name).join("queue/write_cache");
+    let cache = || std::fs::read_to_string(&setting).expect("readable");
+    assert_eq!(cache().trim(), "write through", "the profile has no write cache");
+    drop(device);
+    assert_eq!(cache().trim(), "write back");
 }

@@ -1,8 +1,8 @@
 //! What a failed request says about its device.
 //!
 //! A sector that a disk cannot read may be lost, and others with it. A request that got no answer says nothing
-//! about the data: the same request may succeed later. Whoever calls a volume damaged has to know which of the
-//! two it was.
+//! about the data: the same request may succeed later. A caller that records damage has to
+//! know which of the two it was.
 
 use std::cell::Cell;
 use std::io;

@@ -7,7 +7,7 @@
 //! Invariants: a failed request is repeated sector by sector, so that it costs only the sectors
 //! that cannot be read; those read as zeros, which no codec accepts, and are remembered. Once the device
 //! could not be asked, nothing more is read or written, and [`Disk::check_reached`] fails: sectors that
-//! nobody read are not lost.
+//! were not read are not lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
