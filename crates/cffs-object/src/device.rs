@@ -56,8 +56,8 @@ enum Role {
 }
 
 impl LogDevice {
-    /// Makes an empty device of that size at a place where there is none, and claims it. What is written to it
-    /// fails after a minute's outage ([`COMMAND_PATIENCE`]).
+    /// Makes an empty device of that size at a place where there is none, and claims it. What is written to
+    /// it fails after a minute's outage ([`COMMAND_PATIENCE`]).
     ///
     /// # Errors
     ///

@@ -254,8 +254,8 @@ impl Error {
         }
     }
 
-    /// The error of a request to the device that this volume is. To its callers a right that is missing in the
-    /// store is no right of theirs: the device cannot be reached ([`Failure`](cffs::device::Failure)).
+    /// The error of a request to the device that this volume is. To its callers a right that is missing in
+    /// the store is no right of theirs: the device cannot be reached ([`Failure`](cffs::device::Failure)).
     pub(crate) fn of_device(self) -> io::Error {
         let kind = match self.kind() {
             io::ErrorKind::PermissionDenied => io::ErrorKind::HostUnreachable,

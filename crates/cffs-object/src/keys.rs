@@ -9,6 +9,7 @@
 //! Keys from the environment of a process cannot change. Those that machines, containers and the other clouds
 //! give are renewed by the client.
 
+use std::env;
 use std::io::Read;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use object_store::CredentialProvider;
-use object_store::aws::AwsCredential;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential};
 use tokio::sync::Mutex;
 
 use crate::profile::{Files, Profile, Stamp};
@@ -39,14 +40,45 @@ pub enum Keys {
 }
 
 impl Keys {
-    /// Makes the next request look for other keys, since the store refuses these. Returns false if there cannot
-    /// be others.
+    /// Makes the next request look for other keys, since the store refuses these. Returns false if there
+    /// cannot be others.
     pub fn renew(&self) -> bool {
         if let Keys::Renewed(Renewal(is_due)) = self {
             is_due.store(true, Ordering::Release);
         }
         matches!(self, Keys::Renewed(_))
     }
+}
+
+/// A client for S3 with what the environment says and, where it says nothing, the profile; the server, if it
+/// is named; and where the keys come from.
+///
+/// # Errors
+///
+/// What is wrong with the profile, in words.
+pub fn s3_builder() -> Result<(AmazonS3Builder, Option<String>, Keys), String> {
+    let mut builder = AmazonS3Builder::from_env();
+    let has_key = builder.get_config_value(&AmazonS3ConfigKey::AccessKeyId).is_some();
+    let files = Files::of_user();
+    let profile = files.profile(has_key)?;
+    let mut keys = if has_key { Keys::Environment } else { Keys::Client };
+    if !has_key && let Some((of_profile, renewal)) = ProfileKeys::of(files, &profile)? {
+        builder = builder.with_credentials(Arc::new(of_profile));
+        keys = Keys::Renewed(renewal);
+    }
+    let has_region =
+        ["AWS_REGION", "AWS_DEFAULT_REGION"].map(env::var_os).iter().any(Option::is_some);
+    if let Some(region) = profile.region.filter(|_| !has_region) {
+        builder = builder.with_region(region);
+    }
+    let is_ignored = env::var("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS").is_ok_and(|is| is == "true");
+    let named = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
+    let endpoint = named.iter().find_map(|name| env::var(name).ok());
+    let endpoint = endpoint.or(profile.endpoint.filter(|_| !is_ignored));
+    if let Some(endpoint) = &endpoint {
+        builder = builder.with_endpoint(endpoint);
+    }
+    Ok((builder, endpoint, keys))
 }
 
 /// Whether the keys of a profile are to be looked for again.

@@ -15,8 +15,7 @@ use url::Url;
 use crate::answer::Place;
 use crate::cache::DiskCache;
 use crate::error::Error;
-use crate::keys::Keys;
-use crate::profile;
+use crate::keys::{self, Keys};
 use crate::requests::{Counter, CountingConnector};
 use crate::staging::Staging;
 use crate::store::{Client, Store};
@@ -190,7 +189,7 @@ fn retry() -> RetryConfig {
 }
 
 fn s3(bucket: &str, counter: &Counter) -> Outcome {
-    let (builder, endpoint, keys) = profile::s3_builder()?;
+    let (builder, endpoint, keys) = keys::s3_builder()?;
     let store = builder
         .with_bucket_name(bucket)
         .with_http_connector(CountingConnector(counter.clone()))

@@ -11,13 +11,8 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::SystemTime;
 use std::{env, fmt, fs, io};
-
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
-
-use crate::keys::{Keys, ProfileKeys};
 
 /// Ways of a profile to get credentials that would take other services.
 const ELSEWHERE: [&str; 4] = ["credential_source", "role_arn", "sso_session", "sso_start_url"];
@@ -43,37 +38,6 @@ impl fmt::Debug for Profile {
         shown.field("region", region);
         shown.field("endpoint", endpoint).finish()
     }
-}
-
-/// A client for S3 with what the environment says and, where it says nothing, the profile; the server, if it
-/// is named; and where the keys come from.
-///
-/// # Errors
-///
-/// What is wrong with the profile, in words.
-pub fn s3_builder() -> Result<(AmazonS3Builder, Option<String>, Keys), String> {
-    let mut builder = AmazonS3Builder::from_env();
-    let has_key = builder.get_config_value(&AmazonS3ConfigKey::AccessKeyId).is_some();
-    let files = Files::of_user();
-    let profile = files.profile(has_key)?;
-    let mut keys = if has_key { Keys::Environment } else { Keys::Client };
-    if !has_key && let Some((of_profile, renewal)) = ProfileKeys::of(files, &profile)? {
-        builder = builder.with_credentials(Arc::new(of_profile));
-        keys = Keys::Renewed(renewal);
-    }
-    let has_region =
-        ["AWS_REGION", "AWS_DEFAULT_REGION"].map(env::var_os).iter().any(Option::is_some);
-    if let Some(region) = profile.region.filter(|_| !has_region) {
-        builder = builder.with_region(region);
-    }
-    let is_ignored = env::var("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS").is_ok_and(|is| is == "true");
-    let named = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
-    let endpoint = named.iter().find_map(|name| env::var(name).ok());
-    let endpoint = endpoint.or(profile.endpoint.filter(|_| !is_ignored));
-    if let Some(endpoint) = &endpoint {
-        builder = builder.with_endpoint(endpoint);
-    }
-    Ok((builder, endpoint, keys))
 }
 
 /// Where a profile is kept.

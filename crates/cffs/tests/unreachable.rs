@@ -1,7 +1,7 @@
 //! A device that cannot be asked, as a store is during an outage, is not damaged.
 //!
-//! Once, a read of metadata that got no answer was recorded as damage, and with `errors=remount-ro` all changes
-//! failed from then on. A repair during a short outage took what it could not read for lost.
+//! Once, a read of metadata that got no answer was recorded as damage, and with `errors=remount-ro` all
+//! changes failed from then on. A repair during a short outage took what it could not read for lost.
 
 use std::io::{self, IoSlice};
 use std::ops::ControlFlow;
@@ -23,8 +23,8 @@ const FILES: u8 = 60;
 /// More requests than a read takes that is repeated sector by sector.
 const OUTAGE: i64 = 400;
 
-/// A device that gives no answer to some reads. Those of a patient thread wait for the end of the outage: they
-/// succeed here, and are counted.
+/// A device that gives no answer to some reads. Those of a patient thread wait for the end of the outage:
+/// they succeed here, and are counted.
 struct Away {
     inner: Arc<MemoryDevice>,
     /// Reads until the outage begins; below zero, it has begun.
@@ -156,7 +156,8 @@ fn a_scrub_ends_when_there_is_no_answer() {
     volume.close().expect("closed");
 }
 
-/// A check, whenever an outage begins, and though it is over before the check is: it fails and changes nothing.
+/// A check, whenever an outage begins, and though it is over before the check is: it fails and changes
+/// nothing.
 #[test]
 fn a_repair_takes_nothing_for_lost_that_it_could_not_read() {
     let healthy = sample();

@@ -207,7 +207,8 @@ impl Drop for LoopDevice {
     fn drop(&mut self) {
         if let Err(error) = self.set("write_cache", "write back") {
             eprintln!(
-                "{error:#}; the kernel will drop the flushes of the next user of {}: write \"write back\" there",
+                "{error:#}; the kernel will drop the flushes of the next user of {}: write \"write \
+                 back\" there",
                 self.path.display()
             );
         }

@@ -177,8 +177,8 @@ enum FileCall {
     Sync,
 }
 
-/// A benchmark left loop devices without a write cache. The kernel keeps that setting when a device is detached,
-/// and drops the flushes of its next user.
+/// A benchmark left loop devices without a write cache. The kernel keeps that setting when a device is
+/// detached, and drops the flushes of its next user.
 #[test]
 fn a_loop_device_is_left_with_a_write_cache() {
     let backing = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).expect("made");

@@ -97,8 +97,8 @@ fn a_server_that_cannot_be_reached_is_named() {
     let named = explain(&error, &place("s3://b/t", Some("http://127.0.0.1:1"), Keys::Client));
     assert_eq!(
         named,
-        "the store at http://127.0.0.1:1 cannot be reached (connection refused); check AWS_ENDPOINT_URL, that \
-         the store runs, and the network"
+        "the store at http://127.0.0.1:1 cannot be reached (connection refused); check AWS_ENDPOINT_URL, \
+         that the store runs, and the network"
     );
     let unnamed = explain(&error, &place("gs://b/t", None, Keys::Client));
     assert!(

@@ -26,7 +26,7 @@ fn made(store: &Arc<FaultStore>) {
     for directory in 0..3 {
         files.make_dir(format!("/{directory}")).expect("made");
         for number in 0..40 {
-            let file = files.create(&format!("/{directory}/{number}")).expect("created");
+            let file = files.create(format!("/{directory}/{number}")).expect("created");
             file.write_all_at(0, &vec![number; 100_000]).expect("written");
         }
     }
@@ -65,8 +65,8 @@ fn a_store_that_does_not_answer_is_not_damaged() {
     }
 }
 
-/// A caller's read fails after a while, and the caller may try again. A read for an epoch that failed cost the
-/// changes of all callers, where a commit would have waited.
+/// A caller's read fails after a while, and the caller may try again. A read for an epoch that failed cost
+/// the changes of all callers, where a commit would have waited.
 #[test]
 fn a_read_for_an_epoch_waits_for_the_end_of_an_outage() {
     let store = Arc::new(FaultStore::new());

@@ -411,8 +411,8 @@ fn a_directory_belongs_to_one_program_of_one_user() {
     assert!(error.contains("chmod 700"), "{error}");
 }
 
-/// A local disk that had become full: the next sync went to the store at once, before what was staged. Had the
-/// program ended then, the log would have had a gap.
+/// A local disk that had become full: the next sync went to the store at once, before what was staged. Had
+/// the program ended then, the log would have had a gap.
 #[test]
 fn a_full_local_disk_keeps_the_order() {
     let scratch = tempfile::tempdir().expect("made");

@@ -103,7 +103,8 @@ impl ObjectStore for Lane {
     }
 }
 
-/// Syncs each time that the other program is about to put its claim; how often that succeeded, and why it ended.
+/// Syncs each time that the other program is about to put its claim; how often that succeeded, and why it
+/// ended.
 fn sync_on(writer: &LogDevice, race: &Race) -> (u64, Option<std::io::Error>) {
     let mut outcome = (0, None);
     while outcome.0 < SYNCS_MAX {
@@ -126,7 +127,8 @@ fn sync_on(writer: &LogDevice, race: &Race) -> (u64, Option<std::io::Error>) {
 }
 
 /// A writer that synced without pause had its next record in the slot before another program could claim it,
-/// which read the last record first: `-o takeover` waited for ever. It matters where a writer must be stopped.
+/// which read the last record first: `-o takeover` waited for ever. It matters where a writer must be
+/// stopped.
 #[test]
 fn a_writer_that_syncs_without_pause_is_taken_over() {
     for is_staging in [false, true] {

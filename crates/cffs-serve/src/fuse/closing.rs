@@ -120,8 +120,8 @@ impl Closing {
     }
 }
 
-/// Why the volume could not be written, what that means for its changes, and what to do: a command, after which
-/// the volume's name is to follow.
+/// Why the volume could not be written, what that means for its changes, and what to do: a command, after
+/// which the volume's name is to follow.
 pub(crate) fn failure(volume: &Volume, error: &Error) -> String {
     let why = volume.latched().unwrap_or_else(|| error.to_string());
     let lost = match volume.lost() {

@@ -1,7 +1,7 @@
 //! What a failed request says about its device.
 //!
-//! A sector that a disk cannot read may be lost, and others with it. A request that got no answer says nothing
-//! about the data: the same request may succeed later. A caller that records damage has to
+//! A sector that a disk cannot read may be lost, and others with it. A request that got no answer says
+//! nothing about the data: the same request may succeed later. A caller that records damage has to
 //! know which of the two it was.
 
 use std::cell::Cell;
