@@ -51,6 +51,8 @@ pub enum Rank {
     Segment,
     /// Free space. A bitmap may be read from the device under it.
     Allocator,
+    /// The stable log, while it is written or drained.
+    Log,
     /// How often blocks of a segment were replaced by a write.
     Version,
     /// What is held for a moment, with no other lock taken under it but the next.

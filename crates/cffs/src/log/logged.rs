@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
 use super::area::{Area, Images};
 use super::gaps::Gaps;
@@ -16,6 +16,7 @@ use crate::error::Corruption;
 use crate::format::Superblock;
 use crate::format::log::{Entry, Header, Place, Record, image_checksum};
 use crate::format::superblock::{LogFlags, SUPERBLOCK_BYTES, State};
+use crate::lock::{self, Rank};
 use crate::units::BlockNo;
 
 /// So much of the log is in memory at most: more is drained.
@@ -32,13 +33,13 @@ pub struct LoggedDevice<D> {
     /// What the log has that is not at home yet. Never waited for with I/O under way.
     live: RwLock<Images>,
     /// Held while the log is written or drained.
-    writer: Mutex<Writer>,
+    writer: lock::Mutex<Writer>,
     /// Whether something was written past the log that is not known to be durable.
     is_unsynced: AtomicBool,
     /// Whether the superblock says that nothing in the log counts.
     is_unused: AtomicBool,
     /// Whether the log is written, and what it did. Never waited for with I/O under way.
-    stats: Mutex<LogStats>,
+    stats: parking_lot::Mutex<LogStats>,
 }
 
 /// Where the log goes on.
@@ -101,16 +102,19 @@ impl<D: BlockDevice> LoggedDevice<D> {
             area,
             volume_blocks: AtomicU64::new(superblock.blocks),
             live: RwLock::new(loaded.images),
-            writer: Mutex::new(Writer {
-                header,
-                has_begun: is_clean && !is_unused && loaded.is_twice,
-                space: Space::new(&area),
-                place: Place { era: header.era, sequence: 0, previous: 0 },
-                gaps: Gaps::new(area.gap_max),
-            }),
+            writer: lock::Mutex::new(
+                Rank::Log,
+                Writer {
+                    header,
+                    has_begun: is_clean && !is_unused && loaded.is_twice,
+                    space: Space::new(&area),
+                    place: Place { era: header.era, sequence: 0, previous: 0 },
+                    gaps: Gaps::new(area.gap_max),
+                },
+            ),
             is_unsynced: AtomicBool::new(true),
             is_unused: AtomicBool::new(is_unused),
-            stats: Mutex::new(stats),
+            stats: parking_lot::Mutex::new(stats),
         };
         (device, doubt)
     }

@@ -39,23 +39,25 @@ const BROKEN_SCHEDULES: u64 = 6000;
 /// Threads that change files.
 const CHANGERS: usize = 3;
 const DEVICE_BYTES: u64 = 16 << 20;
+const LOG_BYTES: u64 = 40 * 4096;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|value| value.parse().expect("a number"))
 }
 
 /// The kinds of volumes: with inodes in directories or in a table, with small sectors, with and without files
-/// that lie together.
+/// that lie together, with a log that is full again and again.
 fn kinds() -> Vec<MkfsOptions> {
     let mut kinds = Vec::new();
-    for (embed, sector_bytes, policy) in [
-        (true, 4096, Policy::Directory),
-        (true, 512, Policy::Directory),
-        (false, 4096, Policy::Directory),
-        (true, 4096, Policy::None),
+    for (embed, sector_bytes, policy, log_bytes) in [
+        (true, 4096, Policy::Directory, 0),
+        (true, 512, Policy::Directory, 0),
+        (false, 4096, Policy::Directory, 0),
+        (true, 4096, Policy::None, 0),
+        (true, 4096, Policy::Directory, LOG_BYTES),
     ] {
-        let default = MkfsOptions::default();
-        kinds.push(MkfsOptions { embed, sector_bytes: Some(sector_bytes), policy, ..default });
+        let (sector_bytes, default) = (Some(sector_bytes), MkfsOptions::default());
+        kinds.push(MkfsOptions { embed, sector_bytes, policy, log_bytes, ..default });
     }
     kinds
 }
@@ -102,12 +104,13 @@ fn open(device: &Arc<SlowDevice>, cache_bytes: u64) -> Volume {
 
 /// Runs the schedule of a seed. An error says what is wrong.
 fn run(seed: u64, broken: Option<Rule>) -> Result<Ran, String> {
-    let start = &starts()[(seed % starts().len() as u64) as usize];
+    let kinds = starts().len() as u64;
+    let start = &starts()[(seed % kinds) as usize];
     let device = Arc::new(SlowDevice(MemoryDevice::from_image(start.image.clone())));
     // With very little memory, nearly all that may go goes at once; with a little more, some of it stays.
-    let volume = open(&device, if seed / 8 % 2 == 1 { 1 << 20 } else { 64 << 10 });
+    let volume = open(&device, if seed / kinds / 2 % 2 == 1 { 1 << 20 } else { 64 << 10 });
     let known: Vec<Mutex<Files>> = start.own.iter().map(|_| Mutex::default()).collect();
-    let with_prefetch = seed / 4 % 2 == 1;
+    let with_prefetch = seed / kinds % 2 == 1;
     let mut bodies: Vec<Body<'_>> = Vec::new();
     for (dir, files) in start.own.iter().zip(&known) {
         let volume = &volume;
