@@ -155,6 +155,30 @@ fetch_guest_kernel() {
     fi
 }
 
+# A kernel with FUSE over io_uring, for guests that mount volumes: the newest 6.18 of Debian's backports, which
+# are asked apart from this machine's own sources.
+fetch_server_kernel() {
+    local place=$PWD/target/tools/guest-rings package apt=target/tools/apt
+    [[ ! -d $place/boot ]] || return 0
+    mkdir -p $apt/lists/partial $apt/cache/archives/partial "$place.new"
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]" \
+        "http://deb.debian.org/debian trixie-backports main" >$apt/sources.list
+    local options=(-o Dir::Etc::sourcelist="$PWD/$apt/sources.list" -o Dir::Etc::sourceparts=-
+        -o Dir::State::lists="$PWD/$apt/lists" -o Dir::Cache="$PWD/$apt/cache")
+    package=$(apt-get "${options[@]}" -qq update >&2 &&
+        apt-cache "${options[@]}" search --names-only '^linux-image-6\.18\..*[0-9]-cloud-amd64$' |
+        cut -d ' ' -f 1 | sort -V | tail -n 1) || true
+    if [[ -n $package ]] && (cd "$place.new" && apt-get "${options[@]}" download -q "$package" &&
+        dpkg-deb --fsys-tarfile ./*.deb | tar -x --wildcards './boot/vmlinuz-*' '*/loop.ko*'); then
+        rm -r "$place.new"/*.deb
+        mv "$place.new" "$place"
+    else
+        rm -r "$place.new"
+        echo "not run: the test that kills servers in a guest: no kernel can be downloaded from trixie-backports"
+    fi
+    rm -r $apt
+}
+
 # The library of libnfs and its headers, for a client that is compiled against it: unpacked, not installed.
 fetch_libnfs() {
     unpack_packages target/tools/libnfs libnfs-dev ||
@@ -259,6 +283,7 @@ if [[ $purpose == test ]]; then
     add_user
     install_test_programs
     fetch_guest_kernel
+    fetch_server_kernel
     fetch_libnfs
     install_store_server
     install_python_tools

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
+use cffs::device::file::keep_descriptors_from_children;
 use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -55,6 +56,8 @@ fn role() -> Role {
 
 /// Starts this command again in another role, its standard output a pipe.
 fn again(role: &str) -> anyhow::Result<Child> {
+    // A lock of the caller would be held, and a pipe kept open, for as long as the volume is served.
+    keep_descriptors_from_children().context("closing the caller's descriptors")?;
     let program = std::env::current_exe().context("finding the program itself")?;
     let mut arguments = std::env::args_os();
     let mut command = Command::new(program);

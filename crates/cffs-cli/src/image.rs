@@ -1,6 +1,6 @@
 //! Opening an image or a device that others may have in use, or a volume in a store.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,9 +31,9 @@ const QUIET: Duration = Duration::from_secs(3);
 
 /// Opens an image or a device, alone (or, to read, beside other readers).
 ///
-/// Where it is mounted, this fails at once and says where. Where it is written otherwise, the server is
-/// about to close it or another command is at work: that is waited for, with a note. One that reads it
-/// is not waited for for long, since anybody who may read the image can do that.
+/// Where it is mounted, in whichever mount namespace, this fails at once and says where. Where it is written
+/// otherwise, the server is about to close it or another command is at work: that is waited for, with a note.
+/// One that reads it is not waited for for long, since anybody who may read the image can do that.
 pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
     if let Some(mounted) = mounts::holding(path) {
         let (source, directory) = (mounted.source.display(), mounted.directory.display());
@@ -56,6 +56,15 @@ pub fn open_device(path: &Path, access: Access) -> anyhow::Result<FileDevice> {
                 .map(|process| format!(" by process {}", process.pid))
                 .unwrap_or_default(),
             mounted.directory.display(),
+        );
+    }
+    if let Some((process, mounted)) = mounted_elsewhere(&user) {
+        bail!(
+            "{path} is {user}, which has it mounted on {directory} in its mount namespace; unmount it there \
+             first: nsenter -m -t {pid} cffs umount {directory}",
+            path = path.display(),
+            directory = mounted.inside(process.pid).display(),
+            pid = process.pid,
         );
     }
     if let Ok(server) = control::identity_of_server(path) {
@@ -151,11 +160,29 @@ fn process(user: &User) -> Option<&Process> {
 
 /// The mount that a process serves, perhaps from an image that has another path.
 fn served_by(user: &User) -> Option<Mounted> {
-    let pid = process(user)?.pid;
+    mount_of_server(process(user)?, mounts::all().ok()?)
+}
+
+/// The same in the mount namespace of that process.
+fn mounted_elsewhere(user: &User) -> Option<(&Process, Mounted)> {
+    let process = process(user)?;
+    Some((process, mount_of_server(process, mounts::of_process(process.pid))?))
+}
+
+fn mount_of_server(process: &Process, mounts: Vec<Mounted>) -> Option<Mounted> {
+    let pid = mounts::pid_inside(process.pid);
     let serves = |mounted: &Mounted| {
         control::identity(&mounted.directory).is_ok_and(|identity| identity.pid == pid)
     };
-    mounts::all().ok()?.into_iter().find(serves)
+    mounts.into_iter().find(serves)
+}
+
+/// Where the volume on an image can be asked that a program has mounted in another mount namespace.
+pub fn directory_elsewhere(path: &Path) -> Option<PathBuf> {
+    match FileDevice::open(path, Access::ReadOnly) {
+        Err(OpenError::InUse { by, .. }) => Some(mounted_elsewhere(&by)?.1.directory),
+        _ => None,
+    }
 }
 
 /// Opens the volume on a device.

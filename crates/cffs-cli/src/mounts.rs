@@ -43,6 +43,13 @@ impl Mounted {
         backing_file(self.device).is_some_and(|image| image != self.source)
     }
 
+    /// The directory as it is seen in the mount namespace of a process, of which this is a mount.
+    pub fn inside(&self, pid: u32) -> PathBuf {
+        let root = Path::new("/proc").join(pid.to_string()).join("root");
+        let below_root = self.directory.strip_prefix(root);
+        below_root.map_or_else(|_| self.directory.clone(), |below| Path::new("/").join(below))
+    }
+
     /// Whether this mount has an option.
     pub fn has(&self, option: &str) -> bool {
         self.options.iter().any(|has| has == option)
@@ -53,6 +60,18 @@ impl Mounted {
 pub fn all() -> anyhow::Result<Vec<Mounted>> {
     let table = fs::read("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
     Ok(parse(&table))
+}
+
+/// The C-FFS volumes that are mounted in the mount namespace of a process, as far as the caller may look. The
+/// directories are as they are seen from here.
+pub fn of_process(pid: u32) -> Vec<Mounted> {
+    let process = Path::new("/proc").join(pid.to_string());
+    let mut found = parse(&fs::read(process.join("mountinfo")).unwrap_or_default());
+    for mounted in &mut found {
+        let below_root = mounted.directory.strip_prefix("/").unwrap_or(&mounted.directory);
+        mounted.directory = process.join("root").join(below_root);
+    }
+    found
 }
 
 fn parse(table: &[u8]) -> Vec<Mounted> {
@@ -124,6 +143,14 @@ fn things(path: &Path) -> Vec<Thing> {
     let mut things = below.unwrap_or_default();
     things.push(Thing::Device(number));
     things
+}
+
+/// The number that a process has in its own PID namespace, the same as here if that cannot be known.
+pub fn pid_inside(pid: u32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let inside = numbers.and_then(|numbers| numbers.split_ascii_whitespace().last()?.parse().ok());
+    inside.unwrap_or(pid)
 }
 
 /// A process in another mount namespace that has a volume mounted.

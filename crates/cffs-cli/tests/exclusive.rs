@@ -4,7 +4,7 @@
 mod harness;
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -93,6 +93,41 @@ fn no_path_to_a_mounted_image_leads_to_a_second_writer() {
     scratch.assert_clean();
     let names = succeed(scratch.cffs(["ls"]).arg(&over_first.0));
     assert_eq!(names, "f\n");
+}
+
+// cffs info of an image that was mounted in a container waited for a minute, and failed.
+#[test]
+fn a_volume_that_is_mounted_in_another_namespace_answers_to_the_name_of_its_image() {
+    let _turn = TURN.lock();
+    if !can_mount() || !is_root() {
+        return;
+    }
+    for pid_namespace in [&[][..], &["-p", "-f", "--mount-proc"]] {
+        let scratch = Scratch::with_image();
+        let script =
+            "\"$0\" mount -o \"$1\" \"$2\" \"$3\" && echo && read line; \"$0\" umount \"$3\"";
+        let mut container = Command::new("unshare");
+        container.args(["-m", "--propagation", "private"]).args(pid_namespace);
+        container.args(["sh", "-c", script, CFFS]).arg(scratch.log_option());
+        container.arg(scratch.image()).arg(scratch.mountpoint());
+        let mut container =
+            container.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("started");
+        let mut line = [0];
+        let ready = container.stdout.take().map(|mut out| out.read_exact(&mut line));
+        ready.expect("a pipe").expect("it is mounted");
+
+        let info = succeed(scratch.cffs(["info", "--json"]).arg(scratch.image()));
+        let info: serde_json::Value = serde_json::from_str(&info).expect("JSON");
+        assert_eq!(info["server"]["directory"], *scratch.mountpoint().to_string_lossy(), "{info}");
+        let said = fail(8, scratch.cffs(["fsck", "-y"]).arg(scratch.image()));
+        let there = format!("mounted on {} in its", scratch.mountpoint().display());
+        assert!(said.contains(&there) && said.contains("nsenter -m -t"), "{said}");
+        assert!(!said.contains("waiting"), "{said}");
+
+        drop(container.stdin.take());
+        assert!(container.wait().expect("ended").success());
+        scratch.assert_clean();
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
 
+use crate::apart;
 use crate::protocol::{
     Attr, AttrReply, Dialect, Entry, Frame, NodeId, Opcode, Operation, Request, encode,
 };
@@ -38,8 +39,8 @@ impl FirstOpen {
         FirstOpen { name, is_there: AtomicBool::new(false) }
     }
 
-    /// Opens the file below `root`, on a thread of its own, since others have to serve it meanwhile;
-    /// then, or if that fails, calls `done`.
+    /// Opens the file below `root`, on a thread [apart], since others have to serve it meanwhile; then, or
+    /// if that fails, calls `done`.
     pub(crate) fn run(
         self: Arc<Self>,
         root: PathBuf,
@@ -47,9 +48,11 @@ impl FirstOpen {
     ) -> io::Result<()> {
         self.is_there.store(true, Ordering::Release);
         let open = move || {
+            let path = root.join(&self.name);
+            let opened = apart::run("first-open-apart", move || File::open(path).map(drop));
             // It changes nothing but speed. What keeps a program out, the mode of the root directory for
             // one, may keep this one out as well.
-            if let Err(error) = File::open(root.join(&self.name)) {
+            if let Err(error) = opened {
                 tracing::debug!(%error, "the kernel learns from a program that opening is elided");
             }
             self.is_there.store(false, Ordering::Release);

@@ -73,6 +73,7 @@
 //! Everything is synchronous, with a fixed number of threads, and nothing is allocated per
 //! request.
 
+mod apart;
 mod dispatch;
 mod first_open;
 mod handler;
@@ -84,7 +85,7 @@ mod session;
 mod transport;
 
 pub use handler::Handler;
-pub use mount::{MountOptions, Unmount};
+pub use mount::{MountOptions, Unmount, sees_all_processes};
 pub use notify::{CachedData, CachedName, Notifier};
 pub use rustix::io::Errno;
 pub use serving::current_request;

@@ -5,6 +5,7 @@
 
 mod direct;
 mod fusermount;
+mod namespace;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -13,6 +14,9 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
+pub use namespace::sees_all_processes;
+
+use crate::apart;
 use crate::transport::device::Device;
 
 /// How to mount.
@@ -22,9 +26,11 @@ pub struct MountOptions {
     pub fsname: OsString,
     /// The type shows up as `fuse.SUBTYPE`, or as `fuseblk.SUBTYPE`; without the point if this is empty.
     pub subtype: String,
-    /// Whether `fsname` is the path of a block device on which the file system lies; root only. The
-    /// kernel claims the device for as long as it is mounted, passes sync(2) and syncfs(2) on (Linux
-    /// 6.18), and unmounting waits until [`Handler::destroy`](crate::Handler::destroy) has returned.
+    /// Whether `fsname` is the path of a block device on which the file system lies; root only, and only
+    /// in the mount namespace of the machine, for the kernel hangs where such a mount ends with the process
+    /// that serves it. The kernel claims the device for as long as it is mounted, passes sync(2) and
+    /// syncfs(2) on (Linux 6.18), and unmounting waits until
+    /// [`Handler::destroy`](crate::Handler::destroy) has returned.
     pub block_device: bool,
     /// The kernel checks permissions by mode and owner. Without it the server has to.
     pub default_permissions: bool,
@@ -96,9 +102,25 @@ pub(crate) fn unmount(path: &Path, how: Unmount) -> io::Result<()> {
         Unmount::Lazy => UnmountFlags::DETACH,
         Unmount::Force => UnmountFlags::FORCE | UnmountFlags::DETACH,
     } | UnmountFlags::NOFOLLOW;
-    match rustix::mount::unmount(path, flags) {
-        Err(Errno::PERM) if how != Unmount::Force => fusermount::unmount(path, how),
-        result => Ok(result?),
+    match unmount_apart(path, flags) {
+        Err(error) if is_refused(&error) && how != Unmount::Force => fusermount::unmount(path, how),
+        result => result,
+    }
+}
+
+fn is_refused(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::PERM.raw_os_error())
+}
+
+/// The unmount of a block device waits until the server has answered, which is this process as a rule.
+fn unmount_apart(path: &Path, flags: UnmountFlags) -> io::Result<()> {
+    let target = path.to_owned();
+    let unmount = move || Ok(rustix::mount::unmount(&target, flags)?);
+    match apart::run("unmount", unmount) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+            Ok(rustix::mount::unmount(path, flags)?)
+        }
+        result => result,
     }
 }
 

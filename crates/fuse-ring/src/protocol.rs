@@ -31,7 +31,7 @@ pub use listing::{Full, Listing, ListingPlus};
 pub use opcode::Opcode;
 pub use request::{
     Context, CopyFileRange, Create, Fallocate, Forgets, Ioctl, Open, Operation, Read, Release,
-    Rename, Request, SetAttr, SetXattr, Write,
+    Rename, Request, SetAttr, SetXattr, UNKNOWN_ID, Write,
 };
 pub use values::{
     Attr, AttrReply, Entry, FileHandle, LockOwner, NodeId, Opened, SetTime, Statfs, StatxReply,

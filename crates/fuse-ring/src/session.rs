@@ -36,6 +36,7 @@ use crate::transport::lane::{self, Lane};
 use crate::transport::readers::Readers;
 use crate::transport::seats;
 use crate::transport::uring::Worker;
+use crate::transport::waiting::Waiting;
 use crate::{Handler, MountOptions, Notifier, Unmount, mount};
 
 /// What to negotiate, and how to serve.
@@ -53,6 +54,10 @@ pub struct Config {
     /// take the places of those that [wait](will_wait); and on io_uring each core has its part of
     /// [`RING_THREADS_MIN`], but no fewer than [`THREADS_PER_CORE_MIN`].
     pub threads: Option<NonZeroUsize>,
+    /// Requests may wait for long, as for a network, and callers that are killed meanwhile are to end. That
+    /// takes `/dev/fuse`: over io_uring, only the thread that serves a request can answer it.
+    /// [`TransportChoice::Auto`] is `/dev/fuse` then.
+    pub waits_long: bool,
 }
 
 /// How many threads read `/dev/fuse`, at least, if the configuration does not say.
@@ -305,24 +310,30 @@ impl<H: Handler> Session<H> {
 
     fn serve_dev(&self, threads: usize) -> io::Result<()> {
         let payload_len = self.dispatcher.granted.payload_len();
-        let mut clones = Vec::new();
+        let mut devices = vec![Arc::clone(&self.device)];
         for _ in 1..threads {
-            clones.push(self.device.try_clone()?);
+            devices.push(Arc::new(self.device.try_clone()?));
         }
-        let (seats, lane) = (&self.suspension.seats, &Lane::default());
+        let (seats, lane, waiting) =
+            (&self.suspension.seats, &Lane::default(), &Waiting::default());
         let reading = &Readers::new()?;
-        let readers = std::iter::once(&*self.device).chain(&clones).map(Some);
-        let waiters = std::iter::repeat_n(None, lane::THREADS);
-        let work = readers.chain(waiters).map(|reads| {
-            move || match reads {
-                Some(device) => {
+        let readers = devices.into_iter().map(Part::Reads);
+        let waiters = std::iter::repeat_with(|| Part::Waits).take(lane::THREADS);
+        let work = readers.chain(waiters).chain([Part::Watches]).map(|part| {
+            move || match part {
+                Part::Reads(device) => {
                     let mut buffers = Buffers::new(payload_len)?;
                     let _reader = reading.enter();
-                    let served = dev::serve(&self.dispatcher, device, &mut buffers, seats, lane);
+                    let (dispatcher, buffers) = (&self.dispatcher, &mut buffers);
+                    let served = dev::serve(dispatcher, &device, buffers, seats, waiting, lane);
                     seats.end();
                     served
                 }
-                None => lane.serve(&self.dispatcher),
+                Part::Waits => lane.serve(&self.dispatcher, waiting),
+                Part::Watches => {
+                    waiting.watch();
+                    Ok(())
+                }
             }
         });
         let give_up = || {
@@ -334,6 +345,7 @@ impl<H: Handler> Session<H> {
             seats.wait_for_end();
             reading.recall();
             lane.end();
+            waiting.end();
         };
         run_all("fuse-dev", work, give_up, end)
     }
@@ -360,6 +372,16 @@ impl<H: Handler> Session<H> {
         });
         run_all("fuse-ring", work, || signal(&stop), || ())
     }
+}
+
+/// The part of a thread in serving `/dev/fuse`.
+enum Part {
+    /// Reads requests and serves them.
+    Reads(Arc<Device>),
+    /// Serves those that are there to wait for a disk.
+    Waits,
+    /// Looks at the callers of those that wait.
+    Watches,
 }
 
 /// Runs each piece of work on a thread of its own until all are done. When one fails, or cannot be

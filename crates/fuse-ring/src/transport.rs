@@ -5,6 +5,7 @@
 //! - [`seats`]: which threads read it, and which are spares.
 //! - [`readers`]: how they are called back from the kernel.
 //! - [`lane`]: beside it, threads for requests that wait for the device.
+//! - [`waiting`]: which requests wait, and callers that are killed meanwhile.
 //! - [`uring`]: a queue per core, on io_uring.
 //! - [`device`]: the device itself, which both need.
 //! - [`memory`]: their buffers.
@@ -20,3 +21,4 @@ pub(crate) mod memory;
 pub(crate) mod readers;
 pub(crate) mod seats;
 pub(crate) mod uring;
+pub(crate) mod waiting;

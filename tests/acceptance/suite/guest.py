@@ -1,13 +1,15 @@
 """A virtual machine with a Linux kernel of its own: a client of the network that shares nothing with the
-server, not even its page cache.
+server, not even its page cache; or a machine that a case may bring to a standstill.
 
-The processor is emulated, so the machine needs no rights and runs wherever QEMU does. Its disk is an
+The processor is emulated, so the machine needs no rights and runs wherever QEMU does. A guest's disk is an
 archive that the kernel unpacks into memory: busybox, the kernel's modules, and those of the host's
 programs that a script names, with their libraries. It reaches ports of the host's loopback address
 at 10.0.2.2.
 """
 
+import dataclasses
 import glob
+import lzma
 import os
 import re
 import stat
@@ -16,9 +18,27 @@ import subprocess
 from . import volume
 from .case import Skip
 
-DIRECTORY = os.path.join(volume.REPOSITORY, "target", "tools", "guest")
+TOOLS = os.path.join(volume.REPOSITORY, "target", "tools")
 SCRIPTS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "guest")
-MODULES = ("virtio_pci", "virtio_net", "nfsv3")
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """A kernel, and how it runs."""
+
+    # Where scripts/setup.sh has unpacked the kernel.
+    directory: str
+    modules: tuple
+    emulator_options: tuple
+    memory_mib: int = 768
+
+
+# A client of the network; its first argument is the port of the export that it mounts.
+CLIENT = Machine(os.path.join(TOOLS, "guest"), ("virtio_pci", "virtio_net", "nfsv3"),
+                 ("-accel", "tcg", "-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"))
+# A machine that mounts volumes itself, by a kernel that has FUSE over io_uring.
+SERVER = Machine(os.path.join(TOOLS, "guest-rings"), ("fuse", "loop"),
+                 ("-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"), 1536)
 # The last thing that a guest prints; it may follow a line that did not end.
 VERDICT = re.compile(r"guest: status (\d+)\s*$", re.M)
 
@@ -67,13 +87,14 @@ def write_entry(file, number, name, mode, contents, device):
 
 def modules_in_order(directory, names):
     """Paths of modules and of all that they need, in an order in which they can be loaded."""
-    paths = {os.path.basename(path)[:-3].replace("-", "_"): path
-             for path in glob.glob(f"{directory}/lib/modules/*/kernel/**/*.ko", recursive=True)}
+    paths = {os.path.basename(path).split(".")[0].replace("-", "_"): path
+             for path in glob.glob(f"{directory}/**/lib/modules/*/kernel/**/*.ko*", recursive=True)}
     found = []
 
     def need(name):
-        with open(paths[name], "rb") as module:
-            depends = re.search(rb"\0depends=([^\0]*)\0", module.read())
+        if name not in paths:
+            return  # The kernel has it built in, or the guest's first process says that it is missing.
+        depends = re.search(rb"\0depends=([^\0]*)\0", module_contents(paths[name]))
         for other in filter(None, depends[1].decode().split(",")):
             need(other.replace("-", "_"))
         if paths[name] not in found:
@@ -84,14 +105,20 @@ def modules_in_order(directory, names):
     return found
 
 
-def run(trial, script, arguments="", programs=(), files=(), timeout=None):
+def module_contents(path):
+    """The bytes of a module, which may be compressed."""
+    with (lzma.open(path) if path.endswith(".xz") else open(path, "rb")) as module:
+        return module.read()
+
+
+def run(trial, script, arguments="", programs=(), files=(), timeout=None, machine=CLIENT):
     """Boots a guest that runs a script of the directory beside the suite, and raises unless it succeeds.
     `arguments` are those of guest/init; `files` are pairs of a text's name and contents. Returns what
     was printed."""
     emulator = trial.program("qemu-system-x86_64", "apt-get install qemu-system-x86")
-    kernels = glob.glob(f"{DIRECTORY}/boot/vmlinuz-*")
+    kernels = glob.glob(f"{machine.directory}/boot/vmlinuz-*")
     if not kernels:
-        raise Skip(f"no kernel in {DIRECTORY}: scripts/setup.sh fetches it")
+        raise Skip(f"no kernel in {machine.directory}: scripts/setup.sh fetches it")
     archive = Archive()
     archive.add("dev/console", stat.S_IFCHR | 0o600, device=os.makedev(5, 1))
     archive.add_program(trial.program("busybox", "apt-get install busybox-static"))
@@ -101,14 +128,13 @@ def run(trial, script, arguments="", programs=(), files=(), timeout=None):
         archive.add_program(program)
     for name, contents in files:
         archive.add(name, stat.S_IFREG | 0o644, contents.encode())
-    for number, module in enumerate(modules_in_order(DIRECTORY, MODULES)):
-        archive.add_host_file(module, f"modules/{number:02}.ko")
+    for number, module in enumerate(modules_in_order(machine.directory, machine.modules)):
+        archive.add(f"modules/{number:02}.ko", stat.S_IFREG | 0o644, module_contents(module))
     image = trial.beside("initrd")
     archive.write(image)
-    command = [emulator, "-accel", "tcg", "-machine", "q35", "-m", "768", "-nographic", "-no-reboot",
-               "-nodefaults", "-serial", "stdio", "-kernel", kernels[0], "-initrd", image,
-               "-append", f"console=ttyS0 quiet panic=-1 -- {arguments}",
-               "-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"]
+    command = [emulator, *machine.emulator_options, "-machine", "q35", "-m", str(machine.memory_mib),
+               "-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio", "-kernel", kernels[0],
+               "-initrd", image, "-append", f"console=ttyS0 quiet panic=-1 -- {arguments}"]
     print("$ " + " ".join(command), flush=True)
     try:
         ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

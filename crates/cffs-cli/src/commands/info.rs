@@ -75,6 +75,11 @@ impl Info {
         if let Ok(answer) = control::ask_server_of(&self.path, Question::Info) {
             return Ok(answer);
         }
+        if let Some(directory) = image::directory_elsewhere(&self.path)
+            && let Ok(answer) = control::ask(&directory, Question::Info)
+        {
+            return Ok(answer);
+        }
         let device = image::open(&self.path, Access::ReadOnly, false)?;
         let reader = Reader::open(&device)?;
         Ok(json!({ "superblock": describe::superblock(reader.superblock()) }))

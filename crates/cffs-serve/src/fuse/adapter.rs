@@ -12,8 +12,8 @@ use cffs::caller;
 use cffs::error::Error;
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
+use cffs::vfs::Volume;
 use cffs::vfs::types::{self, Access, NewKind, Unprivileged};
-use cffs::vfs::{AsUser, Volume};
 use fuse_ring::protocol::{
     AttrReply, Context, CopyFileRange, Create, Entry, Fallocate, FileHandle, Ioctl, Listing,
     ListingPlus, NodeId, Opcode, Open, OpenFlags, Opened, Read, Release, Rename, SetAttr, SetXattr,
@@ -24,6 +24,7 @@ use fuse_ring::{Errno, Handler};
 use super::caches::KernelCaches;
 use super::closing::Closing;
 use super::control::{self, Control, Request};
+use super::credentials;
 use super::farewell::Farewells;
 use super::follow::View;
 use super::guarded::Guarded;
@@ -47,6 +48,9 @@ const O_DSYNC: u32 = 0o10_000;
 const O_NOATIME: u32 = 0o1_000_000;
 /// What `O_SYNC` has beside `O_DSYNC`.
 const O_SYNC_ONLY: u32 = 0o4_000_000;
+
+mod spending;
+
 /// Serves one volume.
 pub struct Adapter {
     volume: Shown,
@@ -96,13 +100,6 @@ impl Adapter {
         AttrReply { attr: translate::attr(attr, self.block_bytes), ttl: self.ttl }
     }
 
-    /// The volume as the caller has it. What the kernel writes back of a mapped file is root's, wherever
-    /// it comes from: no caller could learn that there is no space for it.
-    fn as_user(&self, cx: &Context<'_>) -> Result<Guarded<'_, AsUser<'_>>> {
-        let volume = self.volume.to_write().ok_or(Errno::ROFS)?;
-        Ok(Guarded::new(volume.as_user(cx.uid, cx.gid), &self.closing))
-    }
-
     fn volume(&self) -> Guarded<'_, Held<'_>> {
         Guarded::new(self.volume.hold(), &self.closing)
     }
@@ -126,8 +123,10 @@ impl Adapter {
         umask: u32,
     ) -> Result<Entry> {
         let new = translate::new_file(cx, kind, mode, umask);
-        let made = self.as_user(cx)?.make(ino(parent), name, &new, &may_set_gid(cx));
-        Ok(self.entry(&made.map_err(errno("create"))?))
+        let made = self.as_caller(cx, "create", |volume| {
+            volume.make(ino(parent), name, &new, &may_set_gid(cx))
+        });
+        Ok(self.entry(&made?))
     }
 
     /// Takes set-id bits from a file whose contents change. The kernel does not ask for the mode again after
@@ -144,7 +143,7 @@ impl Adapter {
         Ok(())
     }
 
-    /// The kernel is to ask again for the attributes of a file.
+    /// Makes the kernel ask again.
     fn attributes_changed(&self, node: NodeId) {
         self.caches.changed(Change::Attributes(ino(node)));
     }
@@ -224,7 +223,7 @@ impl Handler for Adapter {
             // A change of owner says so for every caller, root too.
             let changes_owner = change.uid.is_some() || change.gid.is_some();
             let attr = self.volume().attr(ino(node)).map_err(errno("setattr"))?;
-            if cx.uid != 0 || !changes_owner {
+            if !changes_owner || credentials::uid(cx) != 0 {
                 caller = unprivileged(cx, &attr);
             }
         }
@@ -353,8 +352,10 @@ impl Handler for Adapter {
         create: &Create,
     ) -> Result<(Entry, Opened)> {
         let new = translate::new_file(cx, NewKind::Regular, create.mode, create.umask);
-        let made = self.as_user(cx)?.make_unnamed(ino(parent), &new, &may_set_gid(cx));
-        Ok((self.entry(&made.map_err(errno("tmpfile"))?), translate::opened(create)))
+        let made = self.as_caller(cx, "tmpfile", |volume| {
+            volume.make_unnamed(ino(parent), &new, &may_set_gid(cx))
+        });
+        Ok((self.entry(&made?), translate::opened(create)))
     }
 
     fn read(&self, _: &Context<'_>, node: NodeId, read: &Read, buf: &mut [u8]) -> Result<usize> {
@@ -367,8 +368,8 @@ impl Handler for Adapter {
         if write.kill_suid_sgid {
             self.clear_privileges(cx, node, privileges::clear)?;
         }
-        let written =
-            self.as_user(cx)?.write(ino(node), write.offset, write.data).map_err(errno("write"))?;
+        let written = self
+            .as_caller(cx, "write", |volume| volume.write(ino(node), write.offset, write.data))?;
         // Through the page cache, one call of a program may take many requests, and the kernel sends an
         // `FSYNC` after the last of them. Past it, it sends none.
         if write.handle == translate::UNCACHED && write.flags & O_DSYNC != 0 {
@@ -475,14 +476,15 @@ impl Handler for Adapter {
 
     fn setxattr(&self, cx: &Context<'_>, node: NodeId, set: &SetXattr<'_>) -> Result<()> {
         if let Some(request) = Request::from_attribute(set.name, set.value) {
-            let carry_out =
-                |request| self.control.carry_out(&self.volume(), ino(node), request, cx.uid);
+            let carry_out = |request| {
+                self.control.carry_out(&self.volume(), ino(node), request, credentials::uid(cx))
+            };
             return request.and_then(carry_out).map_err(errno("control"));
         }
         let mode = translate::xattr_mode(set.flags)?;
-        self.as_user(cx)?
-            .set_xattr(ino(node), set.name, set.value, mode)
-            .map_err(errno("setxattr"))?;
+        self.as_caller(cx, "setxattr", |volume| {
+            volume.set_xattr(ino(node), set.name, set.value, mode)
+        })?;
         if set.kill_sgid {
             let attr = self.volume().attr(ino(node)).map_err(errno("setxattr"))?;
             let permissions = Some(attr.permissions & !SET_GROUP_ID_BIT);
@@ -500,15 +502,21 @@ impl Handler for Adapter {
         buf: &mut [u8],
     ) -> Result<usize> {
         if let Some(number) = Farewells::number(name) {
-            let promised = self.control.promise_farewell(number, cx.uid);
+            let promised = self.control.promise_farewell(number, credentials::uid(cx));
             return promised.map(|()| 0).map_err(errno("control"));
         }
         if let Some(ask) = Ask::made_by(name) {
-            return ask.carry_out(&self.volume(), cx.uid, buf).map_err(errno("control"));
+            return ask
+                .carry_out(&self.volume(), credentials::uid(cx), buf)
+                .map_err(errno("control"));
         }
         let value = match (Control::question(name), Piece::asked_by(name)) {
-            (Some(question), _) => self.control.answer(&self.volume(), ino(node), question, cx.uid),
-            (_, Some(piece)) => self.control.report(&self.volume(), ino(node), piece, cx.uid),
+            (Some(question), _) => {
+                self.control.answer(&self.volume(), ino(node), question, credentials::uid(cx))
+            }
+            (_, Some(piece)) => {
+                self.control.report(&self.volume(), ino(node), piece, credentials::uid(cx))
+            }
             _ => self.on(node, |view| view.volume.xattr(ino(node), name)),
         };
         let value = value.map_err(errno("getxattr"))?;
@@ -523,7 +531,7 @@ impl Handler for Adapter {
         let names = self.on(node, |view| view.volume.xattr_names(ino(node)));
         for name in names.map_err(errno("listxattr"))? {
             // The kernel hides the values of these names from users, but not the names.
-            if cx.uid != 0 && name.starts_with(b"trusted.") {
+            if name.starts_with(b"trusted.") && credentials::uid(cx) != 0 {
                 continue;
             }
             list.extend_from_slice(&name);
@@ -542,9 +550,9 @@ impl Handler for Adapter {
     fn fallocate(&self, cx: &Context<'_>, node: NodeId, what: &Fallocate) -> Result<()> {
         let mode = translate::allocate_mode(what.mode)?;
         self.clear_privileges(cx, node, privileges::clear_unless_kept)?;
-        self.as_user(cx)?
-            .allocate(ino(node), what.offset, what.length, mode)
-            .map_err(errno("fallocate"))
+        self.as_caller(cx, "fallocate", |volume| {
+            volume.allocate(ino(node), what.offset, what.length, mode)
+        })
     }
 
     fn lseek(
@@ -566,8 +574,9 @@ impl Handler for Adapter {
         ioctl: &Ioctl<'_>,
         buf: &mut [u8],
     ) -> Result<usize> {
-        let (is_root, is_owner) = (cx.uid == 0, control::is_owner(cx.uid));
-        let len = ioctl::carry_out(&self.volume(), ino(node), ioctl, is_root, is_owner, buf)?;
+        let uid = credentials::uid(cx);
+        let (root, owner) = (uid == 0, control::is_owner(uid));
+        let len = ioctl::carry_out(&self.volume(), ino(node), ioctl, root, owner, buf)?;
         if ioctl::changes_attributes(ioctl.command) {
             self.attributes_changed(node);
         }
@@ -578,7 +587,7 @@ impl Handler for Adapter {
         self.clear_privileges(cx, copy.node_out, privileges::clear_unless_kept)?;
         let from = (ino(node), copy.offset_in);
         let to = (ino(copy.node_out), copy.offset_out);
-        self.as_user(cx)?.copy(from, to, copy.length).map_err(errno("copy_file_range"))
+        self.as_caller(cx, "copy_file_range", |volume| volume.copy(from, to, copy.length))
     }
 }
 

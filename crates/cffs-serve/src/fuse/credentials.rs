@@ -1,12 +1,13 @@
-//! The groups and capabilities of a caller.
+//! The user, the groups and the capabilities of a caller.
 //!
-//! A request carries one group and no capabilities. The others are read from the status of the caller's
-//! process, which waits for the answer meanwhile. A process that cannot be seen, because it is in another
-//! namespace or gone, has none.
+//! A request carries the user and one group, on a mount that allows id-mapped mounts only if it creates a file,
+//! and no capabilities. The others are read from the status of the caller's process, which waits for the
+//! answer meanwhile. That takes longer than most requests, so it is done only where the answer depends on it. A
+//! process that cannot be seen, because it is in another namespace or gone, has none.
 
 use std::fs;
 
-use fuse_ring::protocol::Context;
+use fuse_ring::protocol::{Context, UNKNOWN_ID};
 
 #[cfg(test)]
 mod tests;
@@ -14,9 +15,26 @@ mod tests;
 /// `CAP_FSETID`: set-id bits survive changes of the contents by this process.
 const FSETID: u64 = 1 << 4;
 
+/// The caller's user; [`UNKNOWN_ID`], which is no user, if it cannot be known.
+pub fn uid(cx: &Context<'_>) -> u32 {
+    known_or_shown(cx.uid, cx, "Uid:")
+}
+
+/// The caller's group, in the same way.
+pub fn gid(cx: &Context<'_>) -> u32 {
+    known_or_shown(cx.gid, cx, "Gid:")
+}
+
+fn known_or_shown(id: u32, cx: &Context<'_>, name: &str) -> u32 {
+    match id {
+        UNKNOWN_ID => status(cx).and_then(|status| id_for_files(&status, name)).unwrap_or(id),
+        known => known,
+    }
+}
+
 /// Whether the caller is in a group.
 pub fn has_group(cx: &Context<'_>, gid: u32) -> bool {
-    cx.gid == gid || status(cx).is_some_and(|status| lists_group(&status, gid))
+    self::gid(cx) == gid || status(cx).is_some_and(|status| lists_group(&status, gid))
 }
 
 /// Whether the caller leaves set-id bits on what it changes, as root does if it has not given up this
@@ -33,6 +51,12 @@ fn status(cx: &Context<'_>) -> Option<String> {
 fn field<'a>(status: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     line.unwrap_or_default().split_whitespace()
+}
+
+/// The fourth of the numbers in a line: real, effective, saved, and that for files.
+fn id_for_files(status: &str, name: &str) -> Option<u32> {
+    const FOR_FILES: usize = 3;
+    field(status, name).nth(FOR_FILES)?.parse().ok()
 }
 
 fn lists_group(status: &str, gid: u32) -> bool {

@@ -513,16 +513,22 @@ fn mount_options(options: &Options, block_device: Option<&Path>) -> MountOptions
 
 fn config(options: &Options) -> Config {
     let defaults = Wishes::default();
+    let mut features = defaults.features
+        | Features::EXPORT_SUPPORT
+        | Features::DONT_MASK
+        | Features::POSIX_ACL
+        | Features::HANDLE_KILLPRIV_V2;
+    // Only root can make id-mapped mounts, and the user of a caller has to be found by its process.
+    let finds_users = rustix::process::geteuid().is_root() && fuse_ring::sees_all_processes();
+    features.set(Features::ALLOW_IDMAP, finds_users);
     let wishes = Wishes {
-        features: defaults.features
-            | Features::EXPORT_SUPPORT
-            | Features::DONT_MASK
-            | Features::POSIX_ACL
-            | Features::HANDLE_KILLPRIV_V2,
+        features,
         // What the kernel has cached of a file may be old when it is opened, and listings are not cached.
         elide_open: options.follow.is_none(),
         elide_opendir: options.follow.is_none(),
         ..defaults
     };
-    Config { wishes, transport: options.transport, ..Config::default() }
+    // A volume in an object store has no device here.
+    let waits_long = options.device.is_none();
+    Config { wishes, transport: options.transport, waits_long, ..Config::default() }
 }

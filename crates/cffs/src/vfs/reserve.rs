@@ -74,6 +74,11 @@ impl Volume {
 }
 
 impl AsUser<'_> {
+    /// Whether this user may have the last part of the space.
+    pub fn has_reserve(&self) -> bool {
+        self.spender == Spender::Privileged
+    }
+
     /// See [`Volume::make`]. A file that its directory gives a group for which `may_set_gid` is false
     /// does not become a program with that group's rights: it loses the set-group-ID bit.
     ///

@@ -8,10 +8,13 @@ use std::path::Path;
 
 use rustix::mount::MountFlags;
 
-use super::{MountOptions, data_options, join};
+use super::{MountOptions, data_options, join, namespace};
 use crate::transport::device::Device;
 
 pub(super) fn mount(path: &Path, options: &MountOptions) -> io::Result<Device> {
+    if options.block_device {
+        namespace::check_outlives_us()?;
+    }
     let device = Device::open()?;
     // The type of the root goes into the options because the kernel needs it before it can ask.
     let file_type = rustix::fs::stat(path)?.st_mode & 0o170_000;

@@ -71,6 +71,11 @@ bitflags! {
         const DIRECT_IO_ALLOW_MMAP = 1 << 36;
         /// File handles are never to be decoded.
         const NO_EXPORT_SUPPORT = 1 << 38;
+        /// Parts of the tree may be mounted with other owners (id-mapped mounts, Linux 6.12), which takes
+        /// [`default_permissions`](crate::MountOptions::default_permissions). Only requests that create then
+        /// carry the caller's user and group, as they are on that mount; all others carry
+        /// [`UNKNOWN_ID`](super::UNKNOWN_ID).
+        const ALLOW_IDMAP = 1 << 40;
         /// Requests may come over io_uring. Set by the transport, not by the user.
         const OVER_IO_URING = 1 << 41;
         /// Bits that this crate does not know; the kernel offers some.
@@ -111,6 +116,7 @@ impl Features {
         .union(Features::HAS_EXPIRE_ONLY)
         .union(Features::DIRECT_IO_ALLOW_MMAP)
         .union(Features::NO_EXPORT_SUPPORT)
+        .union(Features::ALLOW_IDMAP)
         .union(Features::OVER_IO_URING);
 }
 

@@ -17,14 +17,19 @@ pub struct Request<'a> {
     pub operation: Operation<'a>,
 }
 
+/// The user and the group of a caller whom the kernel does not name (`FUSE_INVALID_UIDGID`). No user has
+/// this number.
+pub const UNKNOWN_ID: u32 = u32::MAX;
+
 /// The caller, from the header of every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context<'a> {
     /// The number of the request.
     pub unique: Unique,
-    /// The caller's user.
+    /// The caller's user; with [`ALLOW_IDMAP`](super::Features::ALLOW_IDMAP), [`UNKNOWN_ID`] in most
+    /// requests.
     pub uid: u32,
-    /// The caller's group.
+    /// The caller's group, in the same way.
     pub gid: u32,
     /// The caller's process; zero for the kernel itself and for other pid namespaces.
     pub pid: u32,

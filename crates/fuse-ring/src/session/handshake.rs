@@ -119,6 +119,9 @@ fn rings(
     if config.transport == TransportChoice::Dev {
         return Err(String::from("not asked for"));
     }
+    if config.transport == TransportChoice::Auto && config.waits_long {
+        return Err(String::from("programs that wait for long can be killed on /dev/fuse only"));
+    }
     if let Some(obstacle) = uring::obstacle() {
         return Err(obstacle);
     }

@@ -30,7 +30,7 @@ pub(super) fn reply<H: Handler>(
     };
     let header = encode::header(frame.unique().0, result);
     match device.send(&header, &payload[..result.unwrap_or(0)]) {
-        // `ENOENT`: the caller was killed and the request withdrawn. `ENODEV`: the session ends,
+        // `ENOENT`: the caller was killed, and the request withdrawn or answered. `ENODEV`: the session ends,
         // which the next read will say too.
         Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::NOTCONN) => Ok(()),
         Err(errno) => {

@@ -18,6 +18,7 @@ use super::device::{Device, Received};
 use super::lane::Lane;
 use super::memory::Pages;
 use super::seats::Seats;
+use super::waiting::Waiting;
 use crate::Handler;
 use crate::dispatch::Dispatcher;
 
@@ -53,22 +54,27 @@ impl Buffers {
 
 /// Serves requests until the connection ends, while the thread has a seat. Requests that are there to
 /// wait for a disk are left to the lane.
-pub(crate) fn serve<'d, H: Handler>(
+pub(crate) fn serve<H: Handler>(
     dispatcher: &Dispatcher<H>,
-    device: &'d Device,
+    device: &Arc<Device>,
     buffers: &mut Buffers,
     seats: &Arc<Seats>,
-    lane: &Lane<'d>,
+    waiting: &Waiting,
+    lane: &Lane,
 ) -> io::Result<()> {
+    let place = waiting.enter(device);
     while seats.take() {
         match device.receive(buffers.message())? {
             Received::Message(len) => {
                 let message = &buffers.message[PAGE - HEAD_LEN..][..len];
                 let frame = cut(dispatcher, message)?;
                 if Lane::is_for(frame.opcode()) {
-                    lane.put(device, message);
+                    lane.put(device, waiting, &frame, message);
                 } else {
-                    reply(dispatcher, device, &frame, &mut buffers.payload)?;
+                    waiting.begin(&place, &frame);
+                    let replied = reply(dispatcher, device, &frame, &mut buffers.payload);
+                    place.end();
+                    replied?;
                 }
             }
             Received::Nothing => {}

@@ -6,45 +6,55 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::answer::{cut, reply};
 use super::device::Device;
+use super::waiting::{Place, Waiting};
 use crate::Handler;
 use crate::dispatch::Dispatcher;
-use crate::protocol::Opcode;
+use crate::protocol::{Frame, Opcode};
 
 /// Callers that can wait at once; more of them queue.
 pub(crate) const THREADS: usize = 32;
 
-struct Job<'d> {
+struct Job {
     /// Where the request was read, and must be answered.
-    device: &'d Device,
+    device: Arc<Device>,
+    place: Arc<Place>,
     message: Vec<u8>,
 }
 
 #[derive(Default)]
-struct State<'d> {
-    jobs: VecDeque<Job<'d>>,
+struct State {
+    jobs: VecDeque<Job>,
     ended: bool,
 }
 
 /// The requests that wait to be served.
 #[derive(Default)]
-pub(crate) struct Lane<'d> {
-    state: Mutex<State<'d>>,
+pub(crate) struct Lane {
+    state: Mutex<State>,
     changed: Condvar,
 }
 
-impl<'d> Lane<'d> {
+impl Lane {
     /// Whether a request belongs here.
     pub(crate) fn is_for(opcode: Option<Opcode>) -> bool {
         matches!(opcode, Some(Opcode::Fsync | Opcode::FsyncDir | Opcode::SyncFs))
     }
 
     /// Leaves a request to the lane.
-    pub(crate) fn put(&self, device: &'d Device, message: &[u8]) {
-        let job = Job { device, message: message.to_vec() };
+    pub(crate) fn put(
+        &self,
+        device: &Arc<Device>,
+        waiting: &Waiting,
+        frame: &Frame<'_>,
+        message: &[u8],
+    ) {
+        let place = waiting.enter(device);
+        waiting.begin(&place, frame);
+        let job = Job { device: Arc::clone(device), place, message: message.to_vec() };
         self.state.lock().unwrap_or_else(PoisonError::into_inner).jobs.push_back(job);
         self.changed.notify_one();
     }
@@ -56,16 +66,22 @@ impl<'d> Lane<'d> {
     }
 
     /// Serves what comes until the end.
-    pub(crate) fn serve<H: Handler>(&self, dispatcher: &Dispatcher<H>) -> io::Result<()> {
+    pub(crate) fn serve<H: Handler>(
+        &self,
+        dispatcher: &Dispatcher<H>,
+        waiting: &Waiting,
+    ) -> io::Result<()> {
         while let Some(job) = self.next() {
             let frame = cut(dispatcher, &job.message)?;
             // These answers are a header and nothing else.
-            reply(dispatcher, job.device, &frame, &mut [])?;
+            let replied = reply(dispatcher, &job.device, &frame, &mut []);
+            waiting.leave(&job.place);
+            replied?;
         }
         Ok(())
     }
 
-    fn next(&self) -> Option<Job<'d>> {
+    fn next(&self) -> Option<Job> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(job) = state.jobs.pop_front() {

@@ -9,6 +9,7 @@ mod tree;
 mod ends;
 mod files;
 mod harness;
+mod killed;
 mod notices;
 mod requests;
 mod unasked;

@@ -4,8 +4,9 @@ import errno
 import os
 import pwd
 import subprocess
+import time
 
-from .. import trees
+from .. import syscalls, trees
 from ..case import MIB, GIB, Skip, case
 from ..volume import cffs_binary
 from .scale import expect
@@ -142,6 +143,82 @@ def ordinary_user(t):
     run(program, "mount", "image", "mnt")
     run("sh", "-ec", "test $(cat mnt/d/file) = contents; fusermount3 -u mnt")
     run(program, "fsck", "-f", "-n", "image")
+
+
+@case("owners-by-mount", size=64 * MIB)
+def owners_by_mount(t):
+    """An id-mapped mount, as containers with a user namespace use them, failed with EINVAL. It shows the
+    owners of a namespace, stores those of the volume, and the mount itself still knows its callers: only
+    root may have what only root may have."""
+    base = t.subdir("base")
+    with open(t.path("base", "file"), "wb"):
+        pass
+    os.chown(t.path("base", "file"), 1000, 1001)
+    # Nobody can write to a directory whose owner has no number in the namespace.
+    os.chown(base, 1000, 1000)
+    os.chmod(base, 0o777)
+    shown = t.beside("shown")
+    os.mkdir(shown)
+    holder = subprocess.Popen(["unshare", "--user", "sleep", "1000"])
+    try:
+        for name in ("uid_map", "gid_map"):
+            write_when_unshared(holder.pid, name, "1000 5000 10\n")
+        with open(f"/proc/{holder.pid}/ns/user", encoding="ascii") as namespace:
+            try:
+                syscalls.bind_with_owners(base, shown, namespace)
+            except OSError as error:
+                if error.errno == errno.EINVAL and not has_owners_by_mount(t):
+                    raise Skip("the kernel has no id-mapped mounts for FUSE (Linux 6.12)") from error
+                raise
+        try:
+            found = os.stat(os.path.join(shown, "file"))
+            assert_is("owner shown", (found.st_uid, found.st_gid), (5000, 5001))
+            for command, name in (("mkdir", "directory"), ("touch", "new"), ("mkfifo", "fifo")):
+                t.run(command, os.path.join(shown, name),
+                      preexec_fn=lambda: (os.setgid(5002), os.setuid(5003)))
+                stored = os.stat(t.path("base", name))
+                assert_is(f"owner stored by {command}", (stored.st_uid, stored.st_gid), (1003, 1002))
+            os.chown(os.path.join(shown, "new"), 5004, 5005)
+            stored = os.stat(t.path("base", "new"))
+            assert_is("owner changed", (stored.st_uid, stored.st_gid), (1004, 1005))
+        finally:
+            t.run("umount", shown)
+    finally:
+        holder.kill()
+        holder.wait()
+    # Requests do not carry the caller any more; what depends on it is as before.
+    os.setxattr(t.path("base", "file"), "trusted.of-root", b"1")
+    assert "trusted.of-root" in os.listxattr(t.path("base", "file"))
+    names = t.output("getfattr", "-m", "-", t.path("base", "file"), user="nobody")
+    assert b"trusted" not in names, names
+    program = t.path("base", "program")
+    with open(program, "wb"):
+        pass
+    for user, kept in (("root", 0o4777), ("nobody", 0o777)):
+        os.chmod(program, 0o4777)
+        t.run("fallocate", "-l", "4096", program, user=user)
+        assert_is(f"mode after fallocate by {user}", os.stat(program).st_mode & 0o7777, kept)
+
+
+def assert_is(what, found, expected):
+    assert found == expected, f"{what}: {found}, not {expected}"
+
+
+def has_owners_by_mount(t):
+    """Whether the kernel is one that should allow id-mapped mounts of this kind of file system."""
+    release = tuple(int(part) for part in os.uname().release.split(".")[:2])
+    return t.volume.name != "cffs" or release >= (6, 12)
+
+
+def write_when_unshared(pid, name, text):
+    """Writes to the map of a process that is about to have a user namespace of its own."""
+    own = os.stat("/proc/self/ns/user").st_ino
+    deadline = time.monotonic() + 30
+    while os.stat(f"/proc/{pid}/ns/user").st_ino == own:
+        assert time.monotonic() < deadline, "the process has no namespace of its own"
+        time.sleep(0.01)
+    with open(f"/proc/{pid}/{name}", "w", encoding="ascii") as file:
+        file.write(text)
 
 
 @case("failed-mount", size=64 * MIB, only_on="cffs")

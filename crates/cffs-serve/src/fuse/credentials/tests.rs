@@ -17,3 +17,11 @@ fn capabilities_are_read_from_the_effective_set() {
     assert_eq!(effective(&status("none")), 0);
     assert_eq!(effective("Name:\tcat\n"), 0);
 }
+
+#[test]
+fn the_user_is_the_one_by_whom_files_are_accessed() {
+    let status = "Name:\tcat\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9\n";
+    assert_eq!(id_for_files(status, "Uid:"), Some(4));
+    assert_eq!(id_for_files(status, "Gid:"), Some(8));
+    assert_eq!(id_for_files("", "Uid:"), None);
+}

@@ -87,3 +87,22 @@ pub fn inherited_descriptor(number: RawFd) -> io::Result<OwnedFd> {
     fcntl_setfd(&descriptor, flags | FdFlags::CLOEXEC)?;
     Ok(descriptor)
 }
+
+/// Keeps the programs that this one starts from inheriting its descriptors, but for standard input, output
+/// and error. Those that it was started with itself are inherited otherwise, with the locks on their files.
+///
+/// # Errors
+///
+/// Those of reading `/proc/self/fd`.
+pub fn keep_descriptors_from_children() -> io::Result<()> {
+    const STANDARD_ERROR: RawFd = 2;
+    let entries = std::fs::read_dir("/proc/self/fd")?;
+    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    for number in numbers.filter(|number: &RawFd| *number > STANDARD_ERROR) {
+        // SAFETY: the number is not -1, and the kernel is only asked to set a flag. If the descriptor was
+        // closed meanwhile, that fails.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+        let _ = fcntl_setfd(descriptor, FdFlags::CLOEXEC);
+    }
+    Ok(())
+}

@@ -40,7 +40,7 @@ mod tests;
 use direct::DirectAlignment;
 use hold::Hold;
 pub use hold::User;
-pub use inherit::{Inheritance, inherited_descriptor};
+pub use inherit::{Inheritance, inherited_descriptor, keep_descriptors_from_children};
 pub use lock::Process;
 use lock::Span;
 use long::LongRequests;

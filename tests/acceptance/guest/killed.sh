@@ -1,0 +1,189 @@
+# Kills servers at every moment, over each transport, in each order, and looks whether the machine goes on:
+# the processes end, the mount says that its server has gone, and sync(1) and df(1) return.
+# Argument: how many servers to kill, at least.
+
+rounds=$1
+# What takes longer than this hangs; in seconds.
+patience=20
+
+mount -t tmpfs -o size=400m tmpfs /tmp
+cd /tmp
+mkdir mnt
+truncate -s 48M image
+cffs mkfs -q image
+if [ -e /sys/module/fuse/parameters/enable_uring ]; then
+    transports="rings dev"
+else
+    transports=dev
+fi
+
+# Waits for a condition; 1 if it does not come true.
+wait_until() { # COMMAND...
+    local end=$(($(date +%s) + patience))
+    until "$@"; do
+        [ "$(date +%s)" -lt $end ] || return 1
+        usleep 5000
+    done
+}
+
+# All threads have ended. The first one of a process stays until the others have, and is a zombie then.
+gone() { # PIDS...
+    local pid task
+    for pid in "$@"; do
+        for task in /proc/$pid/task/*/status; do
+            ! grep -q '^State:.[^Z]' "$task" 2>/dev/null || return 1
+        done
+    done
+}
+
+stuck() { # WHAT
+    echo "FAILED: $1 (round $round: $what)"
+    for task in /proc/[0-9]*/task/*; do
+        if grep -q '^State:.D' "$task/status" 2>/dev/null; then
+            echo "$task $(cat "$task/comm")"
+            cat "$task/stack" || true
+        fi
+    done
+    exit 1
+}
+
+# The machine goes on without the servers.
+check_machine() { # PIDS of servers and what was killed with them
+    wait_until gone "$@" || stuck "a killed process does not end"
+    sync & local sync=$!
+    wait_until gone $sync || stuck "sync(2) hangs"
+    df >/tmp/df 2>/dev/null & local df=$!
+    wait_until gone $df || stuck "df hangs"
+    wait $sync || stuck "sync(1) fails"
+    wait $df || true
+}
+
+is_mounted() {
+    grep -q ' /tmp/mnt fuse' /proc/self/mounts
+}
+
+# In the machine's namespace the mount stays, and fails every call.
+check_mount() {
+    is_mounted || return 0
+    local said
+    said=$(stat -f mnt/f 2>&1) && stuck "the mount answers though its server is dead"
+    case $said in
+        *"not connected"*) ;;
+        *) stuck "the mount says '$said'" ;;
+    esac
+    umount -l mnt
+}
+
+work() { # DIRECTORY: reads, writes, makes durable, lists and looks at the space
+    (cd "$1" && while :; do echo x >"f$((RANDOM % 50))"; done) 2>/dev/null &
+    (cd "$1" && while :; do cat f* >/dev/null; ls -l >/dev/null; done) 2>/dev/null &
+    (cd "$1" && while :; do dd if=/dev/zero of=big bs=64k count=8 conv=fsync; rm big; done) 2>/dev/null &
+    (cd "$1" && while :; do stat -f . >/dev/null; sync -f .; done) 2>/dev/null &
+}
+
+pause() { # MILLISECONDS: up to so many
+    usleep $((RANDOM * $1 / 33))
+}
+
+servers() {
+    pidof cffs || true
+}
+
+# The server is killed as soon as the kernel has the mount, or a few milliseconds later.
+kill_at_mount() { # OPTIONS
+    cffs mount -f -o "$1" image mnt >/dev/null 2>&1 &
+    local server=$!
+    until is_mounted; do
+        kill -0 $server 2>/dev/null || break
+    done
+    [ $((round % 3)) = 0 ] || pause 15
+    kill -9 $server 2>/dev/null || true
+    check_machine $server
+    check_mount
+}
+
+# A server with its users, in the machine's namespace.
+kill_in_use() { # OPTIONS ORDER
+    cffs mount -o "$1" image mnt >/dev/null 2>&1 || stuck "it does not mount"
+    setsid sh -c ". /script.functions; work mnt; wait" &
+    local users=$! all
+    pause 200
+    all=$(servers)
+    kill_in_order "$2" "$all" "$users"
+    check_machine $all
+    kill -9 -- -$users 2>/dev/null || true
+    check_mount
+}
+
+# A server in a mount namespace that ends with it.
+kill_namespace() { # OPTIONS ORDER
+    setsid unshare -m --propagation private sh -c "
+        . /script.functions
+        cffs mount -o $1 image mnt >/dev/null 2>&1
+        touch /tmp/ready
+        work mnt
+        wait" &
+    local users=$! all
+    wait_until [ -e /tmp/ready ] || stuck "it does not mount"
+    rm /tmp/ready
+    pause 200
+    all=$(servers)
+    kill_in_order "$2" "$all" "$users"
+    check_machine $all
+    kill -9 -- -$users 2>/dev/null || true
+}
+
+# A container, with processes of its own, whose first one is killed, and with it all others.
+kill_container() { # OPTIONS ORDER
+    setsid unshare -m -p -f --propagation private sh -c "
+        . /script.functions
+        mount -t proc proc /proc
+        cffs mount -o $1 image mnt >/dev/null 2>&1
+        touch /tmp/ready
+        work mnt
+        wait" &
+    local outside=$! all first
+    wait_until [ -e /tmp/ready ] || stuck "it does not mount"
+    rm /tmp/ready
+    pause 200
+    all=$(servers)
+    first=$(cat /proc/$outside/task/$outside/children)
+    kill -9 $first
+    check_machine $all $first
+}
+
+kill_in_order() { # ORDER SERVERS GROUP
+    case $1 in
+        servers-first) kill -9 $2; pause 300; kill -9 -- -$3 ;;
+        users-first) kill -9 -- -$3; pause 300; kill -9 $2 ;;
+        at-once) kill -9 $2 -$3 ;;
+        all-of-them) kill -9 -1 ;;
+        server-stopped) kill -STOP $2; pause 100; kill -9 $2; kill -9 -- -$3 ;;
+    esac 2>/dev/null || true
+}
+
+# What the processes of a round share with this one.
+sed -n '/^work() {/,/^}/p' /script >/script.functions
+
+round=0
+while [ $round -lt "$rounds" ]; do
+    for transport in $transports; do
+        for type in auto no; do
+            options=transport=$transport,fuseblk=$type
+            for moment in at_mount at_mount at_mount in_use namespace container; do
+                case $moment in
+                    at_mount) orders=server ;;
+                    container) orders=first ;;
+                    *) orders="servers-first users-first at-once all-of-them server-stopped" ;;
+                esac
+                for order in $orders; do
+                    round=$((round + 1))
+                    what="$options $moment $order"
+                    echo "$round: $what"
+                    kill_$moment "$options" "$order"
+                done
+            done
+        done
+    done
+done
+echo "killed $round servers"
