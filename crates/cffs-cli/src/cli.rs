@@ -87,6 +87,8 @@ pub enum Command {
     #[command(hide = true)]
     ResumeVersion(restart::ResumeVersion),
     #[command(hide = true)]
+    FillRequests(restart::FillRequests),
+    #[command(hide = true)]
     Generate(generate::Generate),
 }
 
@@ -100,6 +102,7 @@ impl Command {
             Command::Serve(_) => "serve",
             Command::Restart(_) => "restart",
             Command::ResumeVersion(_) => "resume-version",
+            Command::FillRequests(_) => "fill-requests",
             Command::Sync(_) => "sync",
             Command::Fsck(_) => "fsck",
             Command::Scrub(_) => "scrub",
@@ -144,6 +147,7 @@ impl Command {
             Command::Serve(command) => command.run(),
             Command::Restart(command) => command.run(),
             Command::ResumeVersion(command) => command.run(),
+            Command::FillRequests(command) => command.run(),
             Command::Sync(command) => command.run(),
             Command::Fsck(command) => command.run(),
             Command::Scrub(command) => command.run(),

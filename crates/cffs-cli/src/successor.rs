@@ -1,7 +1,7 @@
 //! Becoming another program in the same process while a volume stays mounted, and being that program.
 //!
 //! What is handed over lies in a file in memory, whose descriptor's number is in the environment: a line of
-//! JSON, and behind it the replies that NFS clients may ask for again.
+//! JSON, and behind it requests that wait, and the replies that NFS clients may ask for again.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -28,6 +28,9 @@ struct Estate {
     hold: Vec<RawFd>,
     is_whole: bool,
     state: State,
+    /// The length of the requests that wait.
+    #[serde(default)]
+    requests_bytes: usize,
     /// What serves NFS clients beside the mount.
     nfs: Option<nfs::State>,
 }
@@ -59,13 +62,15 @@ pub fn inherited(access: Access) -> anyhow::Result<Option<Inherited>> {
     file.rewind()?;
     file.read_to_end(&mut bytes)?;
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
-    let (line, replies) = bytes.split_at(end);
+    let (line, rest) = bytes.split_at(end);
     let estate: Estate = serde_json::from_slice(line).context("what was handed over")?;
-    let Estate { source, file, hold, is_whole, state, nfs } = estate;
+    let Estate { source, file, hold, is_whole, state, requests_bytes, nfs } = estate;
     let device = FileDevice::inherit(&Inheritance { file, hold, is_whole }, access)?;
-    let replies = replies.strip_prefix(b"\n").unwrap_or_default().to_vec();
-    let nfs = nfs.map(|state| nfs::Handover::from_state(state, replies));
-    Ok(Some(Inherited { source, device, suspended: Suspended::from_state(state)?, nfs }))
+    let rest = rest.strip_prefix(b"\n").unwrap_or_default();
+    let (requests, replies) = rest.split_at_checked(requests_bytes).context("it is cut off")?;
+    let nfs = nfs.map(|state| nfs::Handover::from_state(state, replies.to_vec()));
+    let suspended = Suspended::from_state(state, requests)?;
+    Ok(Some(Inherited { source, device, suspended, nfs }))
 }
 
 /// Becomes `program`, with this one's arguments. Returns only if that fails.
@@ -98,11 +103,14 @@ fn try_become(
     let Inheritance { file, hold, is_whole } = device.outlive_exec(true)?;
     suspended.outlive_exec(true)?;
     nfs.map_or(Ok(()), |nfs| nfs.outlive_exec(true))?;
-    let (source, state) = (source.to_owned(), suspended.state());
-    let estate = Estate { source, file, hold, is_whole, state, nfs: nfs.map(nfs::Handover::state) };
+    let (state, requests) = suspended.state();
+    let (source, requests_bytes) = (source.to_owned(), requests.len());
+    let served = nfs.map(nfs::Handover::state);
+    let estate = Estate { source, file, hold, is_whole, state, requests_bytes, nfs: served };
     let mut memory = File::from(memfd_create(c"cffs-succeeds", MemfdFlags::CLOEXEC)?);
     memory.write_all(&serde_json::to_vec(&estate)?)?;
     memory.write_all(b"\n")?;
+    memory.write_all(&requests)?;
     memory.write_all(nfs.map_or(&[], nfs::Handover::replies))?;
     fcntl_setfd(&memory, FdFlags::empty())?;
     let mut arguments = std::env::args_os();

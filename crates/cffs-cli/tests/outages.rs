@@ -14,9 +14,10 @@ use store_server::{SECRET, StoreServer};
 
 const URL: &str = "s3://bucket/tree";
 
-fn state(process: &Child) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", process.id())).ok()?;
-    stat.rsplit_once(')')?.1.trim_start().chars().next()
+/// Whether a process waits for the answer of a server.
+fn waits(process: &Child) -> bool {
+    let place = fs::read_to_string(format!("/proc/{}/wchan", process.id()));
+    place.is_ok_and(|place| place == "request_wait_answer")
 }
 
 // A program that waited for a commit to a store stayed until the store answered, also after SIGKILL.
@@ -48,7 +49,7 @@ fn programs_that_wait_for_a_store_can_be_killed() {
         start("dd", &["if=/dev/zero", &format!("of={}", path("large")), "bs=1M", "count=100"]),
     ];
     for process in &waiting {
-        wait_for(|| state(process) == Some('D') || state(process).is_none());
+        wait_for(|| waits(process));
     }
     for process in &mut waiting {
         assert!(process.try_wait().expect("a child").is_none(), "it does not wait for the store");

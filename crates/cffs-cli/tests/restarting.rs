@@ -26,11 +26,15 @@ fn restart(scratch: &Scratch) {
 
 #[test]
 fn files_stay_open_and_nothing_is_lost() {
-    if !can_mount() {
-        return;
+    if can_mount() {
+        keep_files_open("auto");
+        keep_files_open("dev");
     }
+}
+
+fn keep_files_open(transport: &str) {
     let scratch = Scratch::with_image();
-    scratch.mount("transport=dev,commit=3600");
+    scratch.mount(&format!("transport={transport},commit=3600"));
     let dir = scratch.mountpoint();
     fs::create_dir(dir.join("d")).expect("made");
     fs::write(dir.join("d/kept"), "kept").expect("written");
@@ -107,11 +111,15 @@ fn a_log_in_a_file_is_used_after_a_restart() {
 /// Four programs make, read and remove files without a pause; none of their calls may fail.
 #[test]
 fn callers_only_wait() {
-    if !can_mount() {
-        return;
+    if can_mount() {
+        restart_under_callers("auto");
+        restart_under_callers("dev");
     }
+}
+
+fn restart_under_callers(transport: &str) {
     let scratch = Scratch::with_image();
-    scratch.mount("transport=dev");
+    scratch.mount(&format!("transport={transport}"));
     let (dir, done) = (&scratch.mountpoint(), &AtomicBool::new(false));
     std::thread::scope(|scope| {
         let callers: Vec<_> = (0..4)
@@ -149,7 +157,7 @@ fn nobody_gets_the_image_meanwhile() {
         return;
     }
     let scratch = Scratch::with_image();
-    scratch.mount("transport=dev");
+    scratch.mount("rw");
     for _ in 0..3 {
         restart(&scratch);
         fail(8, scratch.cffs(["fsck", "-y"]).arg(scratch.image()));
@@ -158,19 +166,69 @@ fn nobody_gets_the_image_meanwhile() {
     scratch.assert_clean();
 }
 
+// A mount over io_uring, which is the default, could not be restarted.
 #[test]
-fn rings_are_refused_and_serve_on() {
+fn requests_over_rings_are_handed_over() {
     if !can_mount() || !rustix::process::geteuid().is_root() {
         return;
     }
     let scratch = Scratch::with_image();
     scratch.mount("rw");
+    let transport = || info(&scratch)["server"]["transport"].clone();
+    let before = transport();
+    if !before.as_str().expect("text").starts_with("io_uring") {
+        println!("SKIPPED: {before}");
+        return;
+    }
+    // Nobody uses it, and then large requests are under way.
+    restart(&scratch);
+    let (dir, done) = (&scratch.mountpoint(), &AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let callers: Vec<_> =
+            (0..4).map(|caller| scope.spawn(move || write_and_read(dir, caller, done))).collect();
+        for _ in 0..8 {
+            restart(&scratch);
+        }
+        done.store(true, Ordering::Relaxed);
+        callers.into_iter().for_each(|caller| assert!(caller.join().expect("no call failed") > 0));
+    });
+    assert_eq!(transport(), before);
+    scratch.umount();
+    scratch.assert_clean();
+}
+
+fn write_and_read(dir: &Path, caller: u8, done: &AtomicBool) -> usize {
+    let path = dir.join(format!("large{caller}"));
+    let mut rounds = 0;
+    while !done.load(Ordering::Relaxed) {
+        let contents = vec![caller ^ rounds as u8; 3 << 20];
+        fs::write(&path, &contents).expect("written");
+        let file = File::open(&path).expect("opened");
+        file.sync_all().expect("durable");
+        // What the kernel has of it, it does not ask for.
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advised");
+        assert!(fs::read(&path).expect("read") == contents);
+        rounds += 1;
+    }
+    rounds
+}
+
+/// Requests of the other cores could not be held.
+#[test]
+fn a_server_on_a_part_of_the_cores_says_that_it_cannot_hand_over() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::with_image();
+    let mut mount = Command::new("taskset");
+    mount.args(["-c", "0", CFFS, "mount", "-o", &scratch.log_option()]);
+    succeed(mount.arg(scratch.image()).arg(scratch.mountpoint()));
     let transport = info(&scratch)["server"]["transport"].as_str().expect("text").to_owned();
-    if !transport.starts_with("io_uring") {
-        println!("SKIPPED: {transport}");
-    } else {
+    if transport.starts_with("io_uring")
+        && std::thread::available_parallelism().is_ok_and(|n| n.get() > 1)
+    {
         let said = fail(1, scratch.cffs(["restart"]).arg(scratch.mountpoint()));
-        assert!(said.contains("io_uring") && said.contains("transport=dev"), "{said}");
+        assert!(said.contains("core 1") && said.contains("transport=dev"), "{said}");
         fs::write(scratch.mountpoint().join("f"), "served").expect("written");
     }
     scratch.umount();

@@ -90,7 +90,8 @@ pub use notify::{CachedData, CachedName, Notifier};
 pub use rustix::io::Errno;
 pub use serving::current_request;
 pub use session::{
-    Config, Connection, Ended, READERS_MIN, RING_THREADS_MIN, SPARES, Session, Suspender,
+    Config, Connection, Ended, READERS_MIN, RING_THREADS_MIN, Rings, SPARES, Session, Suspender,
     THREADS_PER_CORE_MIN, Transport, TransportChoice, Unmounter, will_wait,
 };
-pub use transport::uring::switch_rings_on;
+pub use transport::fill::make_requests;
+pub use transport::uring::{HeldEntry, switch_rings_on};

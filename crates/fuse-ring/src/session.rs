@@ -25,7 +25,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use connection::Suspension;
-pub use connection::{Connection, Ended, Suspender};
+pub use connection::{Connection, Ended, Rings, Suspender};
 use handshake::Agreed;
 
 use crate::dispatch::Dispatcher;
@@ -130,7 +130,7 @@ pub struct Session<H: Handler> {
     /// Whether the connection is one that no session has served before.
     is_new: bool,
     /// What serves the rings, made beforehand; none on the classic transport.
-    workers: Vec<Worker>,
+    workers: io::Result<Vec<Worker>>,
 }
 
 /// The mount, shared with everything that may end it.
@@ -204,10 +204,21 @@ impl<H: Handler> Session<H> {
 
     /// Goes on with a connection that another session has left [suspended](Ended::Suspended), and with
     /// what that one agreed on with the kernel. Of `config`, only the number of threads counts.
+    ///
+    /// If there is not enough for its rings, serving fails.
     pub fn resume(handler: H, connection: Connection, config: &Config) -> Session<H> {
-        let Connection { device, path, granted } = connection;
+        let Connection { device, path, granted, rings } = connection;
         let mounted = Mounted { path, ended: AtomicBool::new(false) };
-        Session::new(handler, device, mounted, handshake::resume(granted, config), false)
+        match handshake::resume(granted, rings, config) {
+            Ok(agreed) => Session::new(handler, device, mounted, agreed, false),
+            Err(error) => {
+                let transport = Transport::Uring { cores: 0, threads_per_core: 0 };
+                let agreed = Agreed { granted, transport, workers: Vec::new() };
+                let mut session = Session::new(handler, device, mounted, agreed, false);
+                session.workers = Err(error);
+                session
+            }
+        }
     }
 
     fn new(
@@ -222,10 +233,10 @@ impl<H: Handler> Session<H> {
             dispatcher: Dispatcher::new(handler, agreed.granted),
             device: Arc::new(device),
             mounted: Arc::new(mounted),
-            suspension: Arc::new(Suspension::new(&agreed.transport)),
+            suspension: Arc::new(Suspension::new(&agreed.transport, &agreed.workers)),
             transport: agreed.transport,
             is_new,
-            workers: agreed.workers,
+            workers: Ok(agreed.workers),
         }
     }
 
@@ -254,13 +265,9 @@ impl<H: Handler> Session<H> {
         Unmounter(Arc::downgrade(&self.mounted))
     }
 
-    /// The means to suspend the session from elsewhere; `None` on io_uring, where that would lose
-    /// requests.
-    pub fn suspender(&self) -> Option<Suspender> {
-        match self.transport {
-            Transport::Dev { .. } => Some(Suspender::new(&self.suspension)),
-            Transport::Uring { .. } => None,
-        }
+    /// The means to suspend the session from elsewhere.
+    pub fn suspender(&self) -> Suspender {
+        Suspender::new(&self.suspension)
     }
 
     /// The means to notify the kernel of changes.
@@ -287,18 +294,21 @@ impl<H: Handler> Session<H> {
         } else {
             ready();
         }
-        let workers = std::mem::take(&mut self.workers);
+        let workers = std::mem::replace(&mut self.workers, Ok(Vec::new()));
         let result = match self.transport {
             Transport::Dev { threads, .. } => self.serve_dev(threads),
-            Transport::Uring { .. } => self.serve_uring(workers),
+            Transport::Uring { .. } => workers.and_then(|workers| self.serve_uring(workers)),
         };
         if result.is_ok() {
             self.mounted.ended.store(true, Ordering::Release);
-            if self.suspension.is_asked() && !self.dispatcher.panicked() {
+            if let Some(rings) = self.suspension.outcome()
+                && !self.dispatcher.panicked()
+            {
                 return Ok(Ended::Suspended(Connection {
                     device: self.device.try_clone()?,
                     path: self.mounted.path.clone(),
                     granted: self.dispatcher.granted,
+                    rings,
                 }));
             }
         }
@@ -351,6 +361,8 @@ impl<H: Handler> Session<H> {
     }
 
     fn serve_uring(&self, workers: Vec<Worker>) -> io::Result<()> {
+        let hold = self.suspension.hold.as_ref().ok_or(Errno::MFILE)?;
+        let threads = workers.len();
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let payload_len = self.dispatcher.granted.payload_len();
         self.device.set_nonblocking()?;
@@ -363,14 +375,28 @@ impl<H: Handler> Session<H> {
             };
             let stop = stop.as_fd();
             Some(move || match (worker, reader) {
-                (Some(worker), _) => worker.serve(&self.dispatcher, &self.device, stop),
+                (Some(worker), _) => {
+                    let served = worker.serve(&self.dispatcher, &self.device, stop, hold);
+                    hold.thread_ended();
+                    served
+                }
                 (None, Some(mut buffers)) => {
                     dev::serve_beside(&self.dispatcher, &self.device, &mut buffers, stop)
                 }
                 (None, None) => Ok(()),
             })
         });
-        run_all("fuse-ring", work, || signal(&stop), || ())
+        let give_up = || {
+            hold.end();
+            signal(&stop);
+        };
+        // What comes beside the rings is served until they are held.
+        let coordinate = || {
+            if hold.coordinate(threads) {
+                signal(&stop);
+            }
+        };
+        run_all("fuse-ring", work, give_up, coordinate)
     }
 }
 

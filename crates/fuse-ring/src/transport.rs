@@ -7,6 +7,7 @@
 //! - [`lane`]: beside it, threads for requests that wait for the device.
 //! - [`waiting`]: which requests wait, and callers that are killed meanwhile.
 //! - [`uring`]: a queue per core, on io_uring.
+//! - [`hold`]: how requests in them outlive the session; [`fill`]: requests that are there for that.
 //! - [`device`]: the device itself, which both need.
 //! - [`memory`]: their buffers.
 //!
@@ -16,6 +17,8 @@
 mod answer;
 pub(crate) mod dev;
 pub(crate) mod device;
+pub(crate) mod fill;
+pub(crate) mod hold;
 pub(crate) mod lane;
 pub(crate) mod memory;
 pub(crate) mod readers;

@@ -78,7 +78,8 @@ Options for -o, comma-separated:
                          a new value of any other option is refused by name
   fuseblk=auto|no        whether root's mount is on a block device, for an image on a loop
                          device: then sync(2) and syncfs(2) reach the volume (Linux 6.18), and
-                         umount(8) returns when the image is complete (auto)
+                         umount(8) returns when the image is complete; in a container the mount
+                         is not on a block device (auto)
   log=FILE               log to this file instead of the system's log
   stall=SECONDS          how long a request or the device may take before the log says what waits
                          for what (30)
@@ -90,7 +91,8 @@ Options for -o, comma-separated:
   staging=DIR            as --staging
   transport=auto|rings|dev
                          how requests arrive: by io_uring if the kernel supports it, always by
-                         io_uring, or always by /dev/fuse (auto)
+                         io_uring, or always by /dev/fuse (auto; for a volume in an object store
+                         that is /dev/fuse, where programs that wait for the store can be killed)
 Options for mount(8) and systemd (noauto, nofail, _netdev, x-...) are accepted and ignored.
 
 A mount by root enables io_uring for FUSE, unless it has transport=dev:

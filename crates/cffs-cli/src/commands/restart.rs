@@ -1,10 +1,12 @@
 //! `cffs restart`: replaces the program that serves a mounted volume.
 
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::Context;
-use cffs_serve::fuse::control;
+use cffs_serve::fuse::restart::FILL_COMMAND;
+use cffs_serve::fuse::{self, control};
 use clap::Args;
 
 use crate::names;
@@ -17,8 +19,8 @@ use crate::output::say;
 /// wait for a moment. NFS clients of the mount (mount --nfs) reconnect, and nothing that they have done is
 /// lost or done twice. A removed directory that is the working directory of a program is gone afterwards.
 ///
-/// This needs a mount that uses /dev/fuse (mount -o transport=dev): requests in flight over io_uring cannot
-/// be handed over.
+/// A mount over io_uring whose server may not run on all cores cannot be restarted (mount -o transport=dev
+/// can).
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  make install && cffs restart /srv/tree")]
 pub struct Restart {
@@ -45,6 +47,45 @@ impl ResumeVersion {
     /// Prints it.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         say!("{}", cffs_serve::fuse::restart::VERSION)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Make requests that a server over io_uring needs to hand its mount over
+///
+/// Returns at once and leaves a process behind, which makes the requests when standard input ends, and ends
+/// when they were answered.
+#[derive(Debug, Args)]
+pub struct FillRequests {
+    /// Be that process.
+    #[arg(long)]
+    now: bool,
+    /// Where the volume is mounted.
+    directory: PathBuf,
+    /// How many requests on which core.
+    #[arg(value_name = "CORE:COUNT", value_parser = core_and_count)]
+    cores: Vec<(usize, usize)>,
+}
+
+fn core_and_count(text: &str) -> Result<(usize, usize), String> {
+    let parsed = text
+        .split_once(':')
+        .and_then(|(core, count)| Some((core.parse().ok()?, count.parse().ok()?)));
+    parsed.ok_or_else(|| format!("'{text}' is not CORE:COUNT"))
+}
+
+impl FillRequests {
+    /// Makes them.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        if self.now {
+            std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
+            fuse::make_requests(&self.directory, &self.cores)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(FILL_COMMAND).arg("--now").arg(&self.directory);
+        command.args(self.cores.iter().map(|(core, count)| format!("{core}:{count}")));
+        command.process_group(0).spawn()?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -46,7 +46,7 @@ pub use super::identity::Identity;
 use super::ioctl::FstrimRange;
 use super::refusals::{self, Refusals};
 use super::reporting::{Piece, Reports};
-use super::restart::Restarter;
+use super::restart::{Restarter, WentOn};
 use crate::describe;
 use crate::layout::LayoutReport;
 use crate::served::Served;
@@ -196,7 +196,11 @@ impl Control {
             Question::Info => {
                 let nfs_failure = self.served.nfs_failure.get().cloned();
                 let identity = self.served.identity().map(|identity| identity.shown_to(uid));
-                let identity = identity.map(|identity| Identity { nfs_failure, ..identity });
+                let mut identity = identity.map(|identity| Identity { nfs_failure, ..identity });
+                let went_on = self.restarter.get().and_then(Restarter::went_on);
+                if let (Some(identity), Some(WentOn { at, why })) = (&mut identity, went_on) {
+                    (identity.started, identity.restart_failure) = (at, Some(why));
+                }
                 describe::mounted(volume, identity.as_ref())
             }
             Question::Stats => self.served.stats(),

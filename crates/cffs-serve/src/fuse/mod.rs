@@ -69,7 +69,7 @@ pub use device::WatchedDevice;
 use farewell::Farewells;
 use follow::Following;
 pub use follow::{Follow, Newer};
-pub use fuse_ring::{TransportChoice, switch_rings_on};
+pub use fuse_ring::{TransportChoice, make_requests, switch_rings_on};
 pub use identity::Identity;
 use loop_device::LoopDevice;
 pub use requests::current_request;
@@ -254,7 +254,9 @@ impl Parts {
         let _ = self.restarter.set(Restarter {
             program: options.program.clone(),
             suspender: session.suspender(),
+            directory: session.path().to_owned(),
             closing: Arc::clone(&self.closing),
+            went_on: Arc::default(),
         });
         let _ = self.served.identity.set(Identity {
             image: Some(options.source.to_string_lossy().into_owned()),

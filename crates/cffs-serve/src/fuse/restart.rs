@@ -12,19 +12,20 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cffs::device::file::inherited_descriptor;
 use cffs::units::InodeNo;
 use cffs::vfs::{Handover, Volume};
 use fuse_ring::protocol::{Features, Granted};
-use fuse_ring::{Connection, Suspender};
+use fuse_ring::{Connection, HeldEntry, Rings, Suspender};
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
 
 use super::closing::Closing;
+use super::identity::Identity;
 
 /// The version of [`State`], and of what a front end beside the mount leaves, that this program writes and
 /// understands.
@@ -33,12 +34,16 @@ pub const VERSION: u32 = 2;
 /// The argument with which a program is asked for the version that it understands.
 pub const VERSION_COMMAND: &str = "resume-version";
 
+/// The argument with which a program makes the requests that the session of a mount needs to be suspended.
+pub const FILL_COMMAND: &str = "fill-requests";
+
 /// A mount without a server, and what was in use of its volume.
 #[derive(Debug)]
 pub struct Suspended {
     device: OwnedFd,
     directory: PathBuf,
     granted: Granted,
+    rings: Option<Rings>,
     handover: Handover,
     mount_type: String,
 }
@@ -57,12 +62,32 @@ pub struct State {
     references: Vec<(u64, u64)>,
     has_nameless: bool,
     mount_type: String,
+    /// The entries of its rings, if it has some. Programs that do not know them do not know [`FILL_COMMAND`]
+    /// either.
+    #[serde(default)]
+    rings: Option<Vec<RingEntry>>,
+}
+
+/// An entry of a ring, whose request goes beside this.
+#[derive(Debug, Serialize, Deserialize)]
+struct RingEntry {
+    core: usize,
+    thread: usize,
+    queue: u16,
+    address: usize,
+    len: usize,
+    request_len: usize,
 }
 
 impl Suspended {
-    pub(super) fn new(connection: Connection, handover: Handover, mount_type: String) -> Suspended {
+    pub(super) fn new(
+        mut connection: Connection,
+        handover: Handover,
+        mount_type: String,
+    ) -> Suspended {
+        let rings = connection.take_rings();
         let (device, directory, granted) = connection.into_parts();
-        Suspended { device, directory, granted, handover, mount_type }
+        Suspended { device, directory, granted, rings, handover, mount_type }
     }
 
     /// Has the connection outlive an `exec`, or no longer do so.
@@ -77,13 +102,19 @@ impl Suspended {
 
     pub(super) fn into_parts(self) -> (Connection, Handover, String) {
         let connection = Connection::from_parts(self.device, self.directory, self.granted);
+        let connection = connection.with_rings(self.rings);
         (connection, self.handover, self.mount_type)
     }
 
-    /// What the program needs that takes this one's place.
-    pub fn state(&self) -> State {
+    /// What the program needs that takes this one's place, and requests that wait for it.
+    pub fn state(&self) -> (State, Vec<u8>) {
         let references = self.handover.references.iter();
-        State {
+        let mut requests = Vec::new();
+        let rings = self.rings.as_ref().map(|rings| {
+            let entries = rings.to_entries().into_iter();
+            entries.map(|entry| RingEntry::of(&entry, &mut requests)).collect()
+        });
+        let state = State {
             device: self.device.as_raw_fd(),
             directory: self.directory.as_os_str().as_bytes().to_vec(),
             minor: self.granted.minor,
@@ -95,16 +126,22 @@ impl Suspended {
             references: references.map(|(ino, count)| (ino.0, *count)).collect(),
             has_nameless: self.handover.has_nameless,
             mount_type: self.mount_type.clone(),
-        }
+            rings,
+        };
+        (state, requests)
     }
 
     /// What the program before this one left.
     ///
     /// # Errors
     ///
-    /// `EBADF` if the descriptor is not open.
-    pub fn from_state(state: State) -> io::Result<Suspended> {
+    /// `EBADF` if the descriptor is not open, and those of putting the requests where they were in memory.
+    pub fn from_state(state: State, mut requests: &[u8]) -> io::Result<Suspended> {
         let references = state.references.iter();
+        let rings = state.rings.map(|entries| {
+            let entries = entries.into_iter().map(|entry| entry.with_request(&mut requests));
+            Rings::from_entries(entries.collect::<io::Result<_>>()?)
+        });
         Ok(Suspended {
             device: inherited_descriptor(state.device)?,
             directory: std::ffi::OsString::from_vec(state.directory).into(),
@@ -121,7 +158,24 @@ impl Suspended {
                 has_nameless: state.has_nameless,
             },
             mount_type: state.mount_type,
+            rings: rings.transpose()?,
         })
+    }
+}
+
+impl RingEntry {
+    /// An entry, whose request is added to the others.
+    fn of(entry: &HeldEntry, requests: &mut Vec<u8>) -> RingEntry {
+        let HeldEntry { core, thread, queue, address, len, ref request } = *entry;
+        requests.extend_from_slice(request);
+        RingEntry { core, thread, queue, address, len, request_len: request.len() }
+    }
+
+    /// The entry, whose request is taken from the front of the others.
+    fn with_request(self, requests: &mut &[u8]) -> io::Result<HeldEntry> {
+        let RingEntry { core, thread, queue, address, len, request_len } = self;
+        let request = requests.split_off(..request_len).ok_or(io::ErrorKind::InvalidData)?.to_vec();
+        Ok(HeldEntry { core, thread, queue, address, len, request })
     }
 }
 
@@ -129,10 +183,23 @@ impl Suspended {
 pub(super) struct Restarter {
     /// The program that takes over; none where this one cannot be replaced.
     pub(super) program: Option<PathBuf>,
-    /// None over io_uring.
-    pub(super) suspender: Option<Suspender>,
+    pub(super) suspender: Suspender,
+    /// Where the volume is mounted.
+    pub(super) directory: PathBuf,
     /// What serves the volume beside the mount, and has to pause before.
     pub(super) closing: Arc<Closing>,
+    pub(super) went_on: Arc<Mutex<Option<WentOn>>>,
+}
+
+/// The pipe that keeps requests back, if there are to be some.
+type Fill = Option<ChildStdin>;
+
+/// An attempt after which the server went on without having stopped.
+#[derive(Clone, Debug)]
+pub(super) struct WentOn {
+    /// When, as [`Identity::started`] says it.
+    pub(super) at: u64,
+    pub(super) why: String,
 }
 
 impl Restarter {
@@ -142,29 +209,65 @@ impl Restarter {
         let program = self.program.as_ref().ok_or(
             "the volume lies in an object store, where no other program can take it over; unmount and mount",
         )?;
-        let suspender = self.suspender.as_ref().ok_or(
-            "requests arrive by io_uring, which no other program can take over; unmount and mount, \
-             or use -o transport=dev where this matters",
-        )?;
+        if let Some(obstacle) = self.suspender.obstacle() {
+            return Err(format!(
+                "requests that arrive by io_uring cannot be handed over: {obstacle}; unmount and mount, or \
+                 use -o transport=dev where this matters"
+            ));
+        }
         check_writable(volume)?;
         let shown = program.display();
+        let failed = |error| format!("{shown}: {error}");
         let answer = Command::new(program)
             .arg(VERSION_COMMAND)
             .stdin(Stdio::null())
             .stderr(Stdio::null())
             .output()
-            .map_err(|error| format!("{shown}: {error}"))?;
+            .map_err(failed)?;
         if answer.stdout.trim_ascii() != VERSION.to_string().as_bytes() {
             return Err(format!("{shown} cannot take over from this version"));
         }
+        let fill = self.prepare_fill(program).map_err(failed)?;
+        let fill = fill.ok_or_else(|| {
+            format!("{shown} cannot take over requests that arrive by io_uring; unmount and mount")
+        })?;
         // Its threads may wait for programs whose requests the mount has to answer.
         self.closing.pause_beside()?;
         if let Err(why) = check_writable(volume) {
             self.closing.beside_goes_on();
             return Err(why);
         }
-        suspender.suspend();
+        let (closing, went_on) = (Arc::clone(&self.closing), Arc::clone(&self.went_on));
+        self.suspender.suspend_or(move |why| {
+            tracing::error!(why, "the program was not replaced");
+            closing.beside_goes_on();
+            let at = Identity::now();
+            *went_on.lock().unwrap_or_else(PoisonError::into_inner) = Some(WentOn { at, why });
+        });
+        drop(fill);
         Ok(())
+    }
+
+    /// Starts a process that makes the requests which the session needs, if it needs some, once the pipe is
+    /// closed. It is no child of this one, since it waits for the next program. `None` if the program cannot.
+    fn prepare_fill(&self, program: &Path) -> io::Result<Option<Fill>> {
+        let cores = self.suspender.fill();
+        if cores.is_empty() {
+            return Ok(Some(None));
+        }
+        let mut command = Command::new(program);
+        command.arg(FILL_COMMAND).arg(&self.directory);
+        command.args(cores.iter().map(|(core, count)| format!("{core}:{count}")));
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut starter = command.spawn()?;
+        // Kept open over the wait.
+        let pipe = starter.stdin.take();
+        Ok(starter.wait()?.success().then_some(pipe))
+    }
+
+    /// The last attempt, if the server went on after it.
+    pub(super) fn went_on(&self) -> Option<WentOn> {
+        self.went_on.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -6,20 +6,23 @@
 //!
 //! No request is lost: what was not read stays in the kernel's queue, in its order. Threads that wait in
 //! the kernel for a request are called back, so that a file system that nobody uses is suspended, too.
-//!
-//! Sessions on io_uring cannot be suspended. Until a ring has gone, the kernel puts requests into its
-//! entries, and nothing takes an entry out of its hands before that; what is in them when the ring goes
-//! fails with `ECANCELED`.
+//! On io_uring, requests are [held](crate::transport::hold) in the rings' entries.
 
+use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use rustix::thread::{CpuSet, sched_getaffinity};
+
 use super::Transport;
 use crate::protocol::Granted;
 use crate::transport::device::Device;
+use crate::transport::hold::Hold;
 use crate::transport::seats::Seats;
+use crate::transport::uring::{Held, HeldEntry, Worker, is_online};
 
 /// How a session ended.
 #[derive(Debug)]
@@ -36,12 +39,44 @@ pub struct Connection {
     pub(super) device: Device,
     pub(super) path: PathBuf,
     pub(super) granted: Granted,
+    pub(super) rings: Option<Rings>,
+}
+
+/// What the entries of a session's rings hold: requests that wait for an answer. It goes with its
+/// [`Connection`].
+#[derive(Debug)]
+pub struct Rings(pub(super) Vec<Held>);
+
+impl Rings {
+    /// The entries, for another program in this process.
+    pub fn to_entries(&self) -> Vec<HeldEntry> {
+        Held::to_entries(&self.0)
+    }
+
+    /// The same in that program.
+    ///
+    /// # Errors
+    ///
+    /// Where something is in the way in memory.
+    pub fn from_entries(entries: Vec<HeldEntry>) -> io::Result<Rings> {
+        Held::from_entries(entries).map(Rings)
+    }
 }
 
 impl Connection {
     /// A connection from its parts, which another process has taken apart.
     pub fn from_parts(device: OwnedFd, path: PathBuf, granted: Granted) -> Connection {
-        Connection { device: Device::from_fd(device), path, granted }
+        Connection { device: Device::from_fd(device), path, granted, rings: None }
+    }
+
+    /// The same connection with what its rings hold.
+    pub fn with_rings(self, rings: Option<Rings>) -> Connection {
+        Connection { rings, ..self }
+    }
+
+    /// What its rings hold, if it had some.
+    pub fn take_rings(&mut self) -> Option<Rings> {
+        self.rings.take()
     }
 
     /// The descriptor of `/dev/fuse`, the directory, and what was agreed on with the kernel.
@@ -63,31 +98,91 @@ impl Suspender {
     /// From here on threads stop once they have answered what they have. Does nothing if the session
     /// is over.
     pub fn suspend(&self) {
-        if let Some(suspension) = self.0.upgrade() {
+        self.suspend_or(|_| ());
+    }
+
+    /// Does the same. On io_uring it may fail, since it takes [requests](Suspender::fill) on all cores: then
+    /// the session goes on, and `failed` learns why.
+    pub fn suspend_or(&self, failed: impl FnOnce(String) + Send + 'static) {
+        let Some(suspension) = self.0.upgrade() else { return };
+        if let Some(hold) = &suspension.hold {
+            hold.begin(Box::new(failed));
+        } else {
             suspension.asked.store(true, Ordering::Release);
             suspension.seats.end();
         }
     }
+
+    /// The requests that somebody has to make once a session on io_uring is to be suspended: how many on
+    /// which core. [`make_requests`](crate::make_requests) does that, in a process that does not end
+    /// with this one, since it waits for the session that comes next. None are needed on `/dev/fuse`.
+    pub fn fill(&self) -> Vec<(usize, usize)> {
+        let mut cores = BTreeMap::new();
+        for queue in self.queues_in_use() {
+            *cores.entry(usize::from(queue)).or_insert(0) += 1;
+        }
+        cores.into_iter().collect()
+    }
+
+    /// Why the session cannot be suspended, if that is known.
+    pub fn obstacle(&self) -> Option<String> {
+        let suspension = self.0.upgrade()?;
+        if !suspension.is_placed {
+            return Some(String::from("no other program can have its memory at the same place"));
+        }
+        let usable = |queue: &u16| suspension.usable.is_set(usize::from(*queue));
+        let other = self.queues_in_use().find(|queue| !usable(queue))?;
+        Some(format!("its requests come from core {other}, too, on which it may not run"))
+    }
+
+    fn queues_in_use(&self) -> impl Iterator<Item = u16> {
+        let queues = self.0.upgrade().map(|suspension| suspension.queues.clone());
+        queues.unwrap_or_default().into_iter().filter(|queue| is_online(*queue))
+    }
 }
 
-/// How the threads of a session that read `/dev/fuse` learn that it ends.
-#[derive(Debug)]
+/// How the threads of a session learn that it ends.
 pub(super) struct Suspension {
     asked: AtomicBool,
+    /// Those that read `/dev/fuse`.
     pub(super) seats: Arc<Seats>,
+    /// Those that serve rings; the queues of their entries.
+    pub(super) hold: Option<Hold>,
+    queues: Vec<u16>,
+    is_placed: bool,
+    /// The cores on which the session may run; each of its threads is bound to one.
+    usable: CpuSet,
+}
+
+impl std::fmt::Debug for Suspension {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Suspension").field("asked", &self.asked).finish_non_exhaustive()
+    }
 }
 
 impl Suspension {
-    pub(super) fn new(transport: &Transport) -> Suspension {
-        let readers = match transport {
-            Transport::Dev { readers, .. } => *readers,
-            Transport::Uring { .. } => 0,
+    pub(super) fn new(transport: &Transport, workers: &[Worker]) -> Suspension {
+        let (readers, hold) = match transport {
+            Transport::Dev { readers, .. } => (*readers, None),
+            Transport::Uring { .. } => (0, Hold::new().ok()),
         };
-        Suspension { asked: AtomicBool::new(false), seats: Seats::new(readers) }
+        Suspension {
+            asked: AtomicBool::new(false),
+            seats: Seats::new(readers),
+            hold,
+            queues: workers.iter().flat_map(Worker::queues).collect(),
+            is_placed: workers.iter().all(Worker::is_placed),
+            usable: sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new()),
+        }
     }
 
-    /// Whether the session ends because it is suspended.
-    pub(super) fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Acquire)
+    /// Whether the session ends because it is suspended, and what its rings hold then.
+    pub(super) fn outcome(&self) -> Option<Option<Rings>> {
+        match &self.hold {
+            Some(hold) => {
+                Some(hold.take()).filter(|held| !held.is_empty()).map(|held| Some(Rings(held)))
+            }
+            None => self.asked.load(Ordering::Acquire).then_some(None),
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The start of a session: `INIT`, and with it the choice of the transport.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::num::NonZeroUsize;
 use std::thread;
@@ -7,6 +8,7 @@ use std::thread;
 use rustix::io::Errno;
 use rustix::param::page_size;
 
+use super::connection::Rings;
 use super::{
     Config, READERS_MIN, RING_THREADS_MIN, SPARES, THREADS_PER_CORE_MIN, Transport, TransportChoice,
 };
@@ -17,7 +19,7 @@ use crate::protocol::{
 };
 use crate::transport::dev::Buffers;
 use crate::transport::device::{Device, Received};
-use crate::transport::uring::{self, Worker};
+use crate::transport::uring::{self, Held, Worker};
 
 /// What came of it.
 pub(super) struct Agreed {
@@ -73,9 +75,19 @@ fn receive_init(device: &Device, buffers: &mut Buffers) -> io::Result<(u64, Init
     }
 }
 
-/// What serves a connection that a session on `/dev/fuse` has left.
-pub(super) fn resume(granted: Granted, config: &Config) -> Agreed {
-    on_dev(granted, config, String::from("a server on /dev/fuse was replaced"))
+/// What serves a connection that a session has left, in the same way as before.
+pub(super) fn resume(
+    granted: Granted,
+    rings: Option<Rings>,
+    config: &Config,
+) -> io::Result<Agreed> {
+    let Some(Rings(held)) = rings else {
+        return Ok(on_dev(granted, config, String::from("a server on /dev/fuse was replaced")));
+    };
+    let cores = held.iter().map(Held::core).collect::<BTreeSet<_>>().len();
+    let transport = Transport::Uring { cores, threads_per_core: held.len() / cores.max(1) };
+    let workers = held.into_iter().map(Worker::resume).collect::<io::Result<_>>()?;
+    Ok(Agreed { granted, transport, workers })
 }
 
 /// Settles on a transport. All that io_uring needs is made here: once the kernel has read that we

@@ -23,6 +23,7 @@
 //! - The `io-uring` crate has no way to set the length of a command, without which the kernel
 //!   refuses to register: see [`register`].
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -33,6 +34,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::device::Device;
+use super::hold::Hold;
 use super::memory::{Iovec, Pages};
 use crate::Handler;
 use crate::dispatch::{Dispatcher, Outcome};
@@ -50,8 +52,14 @@ const HEAD_LEN: usize = 4096;
 /// Payloads up to this length are names, and move aside to make room for the answer.
 const NAMES_LEN_MAX: usize = 512;
 
-/// Distinguishes the completion of the poll for the end from those of entries.
+/// Distinguish the completions of polls from those of entries: for the end, for the beginning of an attempt
+/// to hold requests, and for its end.
 const STOP: u64 = u64::MAX;
+const BEGUN: u64 = u64::MAX - 1;
+const DECIDED: u64 = u64::MAX - 2;
+
+/// How many polls may be under way or about to be pushed, beside one command for each entry.
+const POLLS: usize = 3;
 
 type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
 
@@ -127,35 +135,59 @@ pub(crate) struct Worker {
 impl Worker {
     /// Makes everything that can fail to be made. The ring is disabled until a thread adopts it.
     pub(crate) fn new(core: usize, queues: &[u16], payload_len: usize) -> io::Result<Worker> {
+        let entry = |&queue| Entry::new(queue, Pages::placed(HEAD_LEN + payload_len)?);
+        Worker::with(core, queues.iter().map(entry).collect::<io::Result<_>>()?)
+    }
+
+    /// The same with entries that another session has left, and the requests in them.
+    pub(crate) fn resume(held: Held) -> io::Result<Worker> {
+        let Held { core, mut entries } = held;
+        for entry in &mut entries {
+            // The others went with their ring.
+            entry.is_registered = entry.has_request;
+        }
+        Worker::with(core, entries)
+    }
+
+    fn with(core: usize, entries: Vec<Entry>) -> io::Result<Worker> {
         let ring = IoUring::builder()
             .setup_r_disabled()
             .setup_single_issuer()
             // Requests are copied in by this thread, when it asks for them; so no interrupt is
             // needed to make it do so.
             .setup_defer_taskrun()
-            .build((queues.len() + 1).next_power_of_two() as u32)?;
-        let entries =
-            queues.iter().map(|&queue| Entry::new(queue, payload_len)).collect::<Result<_, _>>()?;
+            .build((entries.len() + POLLS).next_power_of_two() as u32)?;
         Ok(Worker { ring, entries, core })
     }
 
-    /// Serves requests until the connection ends or `stop` becomes readable.
+    /// The queues of its entries, one for each.
+    pub(crate) fn queues(&self) -> impl Iterator<Item = u16> {
+        self.entries.iter().map(|entry| entry.queue)
+    }
+
+    /// Whether the next program in this process can have its memory.
+    pub(crate) fn is_placed(&self) -> bool {
+        self.entries.iter().all(|entry| entry.buffers.is_placed())
+    }
+
+    /// Serves requests until the connection ends, `stop` becomes readable, or all are held for the next
+    /// session.
     pub(crate) fn serve<H: Handler>(
         mut self,
         dispatcher: &Dispatcher<H>,
         device: &Device,
         stop: BorrowedFd<'_>,
+        hold: &Hold,
     ) -> io::Result<()> {
         pin(self.core);
         self.ring.submitter().register_enable_rings()?;
         let fd = types::Fd(device.as_fd().as_raw_fd());
-        for (index, entry) in self.entries.iter_mut().enumerate() {
-            push(&mut self.ring, register(fd, entry, index as u64))?;
-        }
-        let poll =
-            opcode::PollAdd::new(types::Fd(stop.as_raw_fd()), u32::from(PollFlags::IN.bits()));
-        push(&mut self.ring, poll.build().user_data(STOP).into())?;
+        self.poll(stop, STOP)?;
+        let mut attempt = hold.attempt();
+        self.poll(attempt.begun(), BEGUN)?;
         let mut live = self.entries.len();
+        self.release(dispatcher, fd)?;
+        let (mut is_asked, mut is_full) = (false, false);
         while live > 0 {
             match self.ring.submit_and_wait(1) {
                 Ok(_) => {}
@@ -165,22 +197,135 @@ impl Worker {
             // One at a time, so that no answer waits for the handling of another request. With
             // more completions at hand the next call does not sleep.
             let Some(completion) = self.ring.completion().next() else { continue };
-            if completion.user_data() == STOP {
-                return Ok(());
+            match completion.user_data() {
+                STOP => return Ok(()),
+                BEGUN => {
+                    self.entries
+                        .iter_mut()
+                        .for_each(|entry| entry.is_idle = !is_online(entry.queue));
+                    self.poll(attempt.decided(), DECIDED)?;
+                    is_asked = true;
+                }
+                DECIDED if attempt.is_over() => {
+                    hold.leave(Held { core: self.core, entries: self.entries });
+                    return Ok(());
+                }
+                DECIDED => {
+                    attempt = hold.attempt();
+                    (is_asked, is_full) = (false, false);
+                    self.poll(attempt.begun(), BEGUN)?;
+                    self.release(dispatcher, fd)?;
+                }
+                index => {
+                    let Some(entry) = self.entries.get_mut(index as usize) else { continue };
+                    match errno_of(completion.result()) {
+                        None if attempt.has_begun() => entry.has_request = true,
+                        None => {
+                            entry.serve(dispatcher)?;
+                            push(&mut self.ring, commit(fd, entry, index))?;
+                        }
+                        Some(Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED) => live -= 1,
+                        Some(errno) => return Err(errno.into()),
+                    }
+                }
             }
-            let index = completion.user_data();
-            let Some(entry) = self.entries.get_mut(index as usize) else { continue };
-            if completion.result() >= 0 {
-                entry.serve(dispatcher)?;
-                push(&mut self.ring, commit(fd, entry, index))?;
-                continue;
-            }
-            match Errno::from_raw_os_error(-completion.result()) {
-                Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED => live -= 1,
-                errno => return Err(errno.into()),
+            if is_asked && !is_full && self.is_full() {
+                is_full = true;
+                hold.full(&attempt);
             }
         }
         Ok(())
+    }
+
+    /// Gives all entries to the kernel that it does not have, with answers where they have requests.
+    fn release<H: Handler>(&mut self, dispatcher: &Dispatcher<H>, fd: types::Fd) -> io::Result<()> {
+        for (index, entry) in self.entries.iter_mut().enumerate() {
+            if std::mem::take(&mut entry.has_request) {
+                entry.serve(dispatcher)?;
+                push(&mut self.ring, commit(fd, entry, index as u64))?;
+            } else if !std::mem::replace(&mut entry.is_registered, true) {
+                push(&mut self.ring, register(fd, entry, index as u64))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether each entry has a request that is held.
+    fn is_full(&self) -> bool {
+        self.entries.iter().all(|entry| entry.has_request || entry.is_idle)
+    }
+
+    fn poll(&mut self, fd: BorrowedFd<'_>, name: u64) -> io::Result<()> {
+        let flags = u32::from(PollFlags::IN.bits());
+        let poll = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), flags);
+        push(&mut self.ring, poll.build().user_data(name).into())
+    }
+}
+
+/// What a completion says of an entry's command: none if a request has arrived.
+fn errno_of(result: i32) -> Option<Errno> {
+    (result < 0).then(|| Errno::from_raw_os_error(-result))
+}
+
+/// What a thread leaves to the next session: its entries, all with a request but those of cores that are
+/// off, which go with the ring.
+pub(crate) struct Held {
+    core: usize,
+    entries: Vec<Entry>,
+}
+
+/// An entry outside of this program: whose memory has to be where, and what has to be in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldEntry {
+    /// The core of the thread that serves it.
+    pub core: usize,
+    /// The number of that thread.
+    pub thread: usize,
+    /// The queue of the kernel that it belongs to.
+    pub queue: u16,
+    /// Where its memory begins.
+    pub address: usize,
+    /// How long that is, in bytes.
+    pub len: usize,
+    /// The request that it has; empty if it has none.
+    pub request: Vec<u8>,
+}
+
+impl Held {
+    /// The entries of several threads, for another program.
+    pub(crate) fn to_entries(all: &[Held]) -> Vec<HeldEntry> {
+        let threads = all.iter().enumerate();
+        let entries = threads.flat_map(|(thread, held)| {
+            held.entries.iter().map(move |entry| entry.to_held(held.core, thread))
+        });
+        entries.collect()
+    }
+
+    /// The same in that program.
+    ///
+    /// # Errors
+    ///
+    /// Where something is in the way in memory.
+    pub(crate) fn from_entries(entries: Vec<HeldEntry>) -> io::Result<Vec<Held>> {
+        let mut all = BTreeMap::new();
+        for held in entries {
+            let (thread, core) = (held.thread, held.core);
+            let thread = all.entry(thread).or_insert_with(|| Held { core, entries: Vec::new() });
+            thread.entries.push(Entry::from_held(&held)?);
+        }
+        Ok(all.into_values().collect())
+    }
+}
+
+impl Held {
+    pub(crate) fn core(&self) -> usize {
+        self.core
+    }
+}
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Held").field("core", &self.core).finish_non_exhaustive()
     }
 }
 
@@ -195,13 +340,56 @@ struct Entry {
     iovecs: [Iovec; 2],
     commit_id: u64,
     names: Box<[u8; NAMES_LEN_MAX]>,
+    /// Whether the kernel knows it.
+    is_registered: bool,
+    /// Whether it has a request that was not served.
+    has_request: bool,
+    /// Whether no request is to be held, since the core of the queue is off.
+    is_idle: bool,
 }
 
 impl Entry {
-    fn new(queue: u16, payload_len: usize) -> io::Result<Entry> {
-        let mut buffers = Pages::new(HEAD_LEN + payload_len)?;
+    fn new(queue: u16, mut buffers: Pages) -> io::Result<Entry> {
         let iovecs = buffers.iovecs(size_of::<UringReqHeader>(), HEAD_LEN);
-        Ok(Entry { queue, buffers, iovecs, commit_id: 0, names: Box::new([0; NAMES_LEN_MAX]) })
+        Ok(Entry {
+            queue,
+            buffers,
+            iovecs,
+            commit_id: 0,
+            names: Box::new([0; NAMES_LEN_MAX]),
+            is_registered: false,
+            has_request: false,
+            is_idle: false,
+        })
+    }
+
+    fn to_held(&self, core: usize, thread: usize) -> HeldEntry {
+        let mut request = Vec::new();
+        if self.has_request {
+            let (head, payload) = self.buffers.split_at(HEAD_LEN);
+            let header = &head[..size_of::<UringReqHeader>()];
+            let len = UringReqHeader::read_from_bytes(header)
+                .map_or(0, |header| header.ring_ent_in_out.payload_sz as usize);
+            request.extend_from_slice(header);
+            request.extend_from_slice(&payload[..len.min(payload.len())]);
+        }
+        let (queue, address, len) = (self.queue, self.buffers.address(), self.buffers.len());
+        HeldEntry { core, thread, queue, address, len, request }
+    }
+
+    fn from_held(held: &HeldEntry) -> io::Result<Entry> {
+        let mut buffers = Pages::at(held.address, held.len)?;
+        let has_request = !held.request.is_empty();
+        if has_request {
+            let invalid = || io::Error::from(io::ErrorKind::InvalidData);
+            let split = held.request.split_at_checked(size_of::<UringReqHeader>());
+            let (header, payload) = split.ok_or_else(invalid)?;
+            let (head, room) = buffers.split_at_mut_checked(HEAD_LEN).ok_or_else(invalid)?;
+            head[..header.len()].copy_from_slice(header);
+            room.get_mut(..payload.len()).ok_or_else(invalid)?.copy_from_slice(payload);
+        }
+        let entry = Entry::new(held.queue, buffers)?;
+        Ok(Entry { has_request, is_registered: has_request, ..entry })
     }
 
     /// Serves the request in the buffers, and puts the answer in its place.
@@ -288,6 +476,16 @@ fn push(ring: &mut Ring, entry: squeue::Entry128) -> io::Result<()> {
     // SAFETY: what the entry points to, an `Entry`'s buffers, lives in the `Worker` beside the
     // ring and is dropped after it.
     unsafe { ring.submission().push(&entry) }.map_err(io::Error::other)
+}
+
+/// Whether programs can run on a core, so that they make requests there. The first core can hardly be off, and
+/// may have no file that says so.
+pub(crate) fn is_online(core: u16) -> bool {
+    let directory = format!("/sys/devices/system/cpu/cpu{core}");
+    match std::fs::read_to_string(format!("{directory}/online")) {
+        Ok(online) => online.trim() != "0",
+        Err(_) => std::path::Path::new(&directory).exists(),
+    }
 }
 
 /// A thread that runs elsewhere is slower, not wrong; a container may forbid the choice.

@@ -5,15 +5,19 @@ use std::io::Read;
 use std::num::NonZeroUsize;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fuse_ring::protocol::{Attr, AttrReply, Context, Entry, FileHandle, NodeId};
-use fuse_ring::{Connection, Ended, Errno, Handler, MountOptions, Session, Unmount};
+use fuse_ring::{
+    Connection, Ended, Errno, Handler, MountOptions, Rings, Session, Suspender, Unmount,
+    make_requests,
+};
 
-use crate::harness::{Setup, eventually, is_mounted, on_dev, on_uring};
+use crate::harness::{Setup, eventually, is_mounted, on_uring};
 use crate::on_both_transports;
 use crate::tree::Tree;
 
@@ -24,6 +28,8 @@ on_both_transports! {
     a_session_that_is_not_served_leaves_nothing
     callers_wait_for_the_server
     a_panic_is_an_error_of_the_session
+    a_suspended_session_is_resumed
+    a_session_without_callers_is_suspended
 }
 
 fn unmounting_from_outside_ends_the_session(setup: Setup) {
@@ -145,39 +151,56 @@ fn a_panic_is_an_error_of_the_session(setup: Setup) {
     assert_eq!(mounted.join().unwrap_err().to_string(), "the handler panicked");
 }
 
-/// Sessions serve one mount in a row. A file stays open over that, and callers that come between two
-/// sessions wait for the second.
-#[test]
-fn a_suspended_session_is_resumed() {
-    on_dev(suspend_and_resume);
+/// Suspends a session, with the requests that this takes. They end with the next session.
+fn suspend(suspender: &Suspender, path: &Path) -> std::thread::JoinHandle<std::io::Result<()>> {
+    let (path, cores) = (path.to_owned(), suspender.fill());
+    assert_eq!(suspender.obstacle(), None);
+    suspender.suspend();
+    std::thread::spawn(move || make_requests(&path, &cores))
 }
 
-fn suspend_and_resume(setup: Setup) {
+fn suspended(server: std::thread::JoinHandle<std::io::Result<Ended>>) -> Connection {
+    eventually(|| server.is_finished());
+    let Ended::Suspended(connection) = server.join().unwrap().unwrap() else {
+        panic!("the session was not suspended");
+    };
+    connection
+}
+
+/// Takes a connection apart and puts it together, as another program does.
+fn handed_over(mut connection: Connection) -> Connection {
+    let entries = connection.take_rings().map(|rings| rings.to_entries());
+    let (device, path, granted) = connection.into_parts();
+    let rings = entries.map(|entries| Rings::from_entries(entries).unwrap());
+    Connection::from_parts(device, path, granted).with_rings(rings)
+}
+
+/// Sessions serve one mount in a row. A file stays open over that, and callers that come between two
+/// sessions wait for the second.
+fn a_suspended_session_is_resumed(setup: Setup) {
     let tree = Tree::default();
     let (_directory, mut session) = setup.session(tree.clone());
     let path = session.path().to_owned();
-    let (mut file, mut waiting) = (None, Vec::new());
-    for round in 0..3 {
-        let suspender = session.suspender().unwrap();
+    let (mut file, mut waiting, mut fills) = (None, Vec::new(), Vec::new());
+    for round in 0..6 {
+        let suspender = session.suspender();
         let server = std::thread::spawn(move || session.serve());
         let file = file.get_or_insert_with(|| File::create_new(path.join("file")).unwrap());
         file.write_all_at(&[round], round.into()).unwrap();
-        suspender.suspend();
         // The session has answered some of them when it ends; the others wait.
-        let callers: Vec<_> = (0..20)
-            .map(|caller| {
-                let name = path.join(format!("{round}-{caller}"));
-                std::thread::spawn(move || fs::write(name, "late"))
-            })
-            .collect();
-        eventually(|| server.is_finished());
-        let Ended::Suspended(connection) = server.join().unwrap().unwrap() else {
-            panic!("the session was not suspended");
+        let start = |caller| {
+            let name = path.join(format!("{round}-{caller}"));
+            std::thread::spawn(move || fs::write(name, [7; 100_000]))
         };
+        let mut callers: Vec<_> = (0..20).map(start).collect();
+        fills.push(suspend(&suspender, &path));
+        callers.extend((20..40).map(start));
+        let connection = suspended(server);
         assert!(is_mounted(&path));
+        callers.push(start(40));
         assert!(callers.iter().any(|caller| !caller.is_finished()));
-        let (device, path, granted) = connection.into_parts();
-        let connection = Connection::from_parts(device, path, granted);
+        // What another program gets, and what this one goes on with if there is none.
+        let connection = if round % 2 == 0 { handed_over(connection) } else { connection };
         session = Session::resume(tree.clone(), connection, &setup.config);
         waiting.extend(callers);
     }
@@ -187,7 +210,11 @@ fn suspend_and_resume(setup: Setup) {
         eventually(|| caller.is_finished());
         caller.join().unwrap().unwrap();
     }
-    assert_eq!(fs::read(path.join("file")).unwrap(), [0, 1, 2]);
+    fills.into_iter().for_each(|fill| fill.join().unwrap().unwrap());
+    assert_eq!(fs::read(path.join("file")).unwrap(), [0, 1, 2, 3, 4, 5]);
+    for name in (0..6).flat_map(|round| (0..41).map(move |caller| format!("{round}-{caller}"))) {
+        assert!(fs::read(path.join(&name)).unwrap() == [7; 100_000], "{name}");
+    }
     drop(file);
     eventually(|| unmounter.unmount(Unmount::Now).is_ok());
     assert!(matches!(server.join().unwrap().unwrap(), Ended::Unmounted));
@@ -195,40 +222,55 @@ fn suspend_and_resume(setup: Setup) {
 }
 
 /// Its threads wait in the kernel for a request; here nobody has any.
-#[test]
-fn a_session_without_callers_is_suspended() {
-    on_dev(|mut setup| {
-        for threads in [1, 2, 40] {
-            setup.config.threads = NonZeroUsize::new(threads);
-            let tree = Tree::default();
-            let (_directory, mut session) = setup.session(tree.clone());
-            let path = session.path().to_owned();
-            for _ in 0..3 {
-                let suspender = session.suspender().unwrap();
-                let server = std::thread::spawn(move || session.serve());
-                fs::write(path.join("file"), "x").unwrap();
-                // Each is back in the kernel.
-                std::thread::sleep(Duration::from_millis(50));
-                suspender.suspend();
-                eventually(|| server.is_finished());
-                let Ended::Suspended(connection) = server.join().unwrap().unwrap() else {
-                    panic!("the session was not suspended");
-                };
-                session = Session::resume(tree.clone(), connection, &setup.config);
-            }
-            let unmounter = session.unmounter();
+fn a_session_without_callers_is_suspended(mut setup: Setup) {
+    for threads in [1, 2, 40] {
+        setup.config.threads = NonZeroUsize::new(threads);
+        let tree = Tree::default();
+        let (_directory, mut session) = setup.session(tree.clone());
+        let path = session.path().to_owned();
+        for _ in 0..3 {
+            let suspender = session.suspender();
             let server = std::thread::spawn(move || session.serve());
-            assert_eq!(fs::read(path.join("file")).unwrap(), b"x");
-            eventually(|| unmounter.unmount(Unmount::Now).is_ok());
-            assert!(matches!(server.join().unwrap().unwrap(), Ended::Unmounted));
+            fs::write(path.join("file"), "x").unwrap();
+            // Each is back in the kernel.
+            std::thread::sleep(Duration::from_millis(50));
+            suspend(&suspender, &path);
+            session = Session::resume(tree.clone(), suspended(server), &setup.config);
         }
-    });
+        let unmounter = session.unmounter();
+        let server = std::thread::spawn(move || session.serve());
+        assert_eq!(fs::read(path.join("file")).unwrap(), b"x");
+        eventually(|| unmounter.unmount(Unmount::Now).is_ok());
+        assert!(matches!(server.join().unwrap().unwrap(), Ended::Unmounted));
+    }
 }
 
+/// Without the requests that fill all entries, a session on rings goes on, says so, and loses nothing.
 #[test]
-fn a_session_on_rings_cannot_be_suspended() {
+fn a_session_whose_requests_cannot_be_held_goes_on() {
     on_uring(|setup| {
-        let (_directory, session) = setup.session(Tree::default());
-        assert!(session.suspender().is_none());
+        let tree = Tree::default();
+        let (_directory, session) = setup.session(tree.clone());
+        let path = session.path().to_owned();
+        let suspender = session.suspender();
+        let server = std::thread::spawn(move || session.serve());
+        for round in 0..2 {
+            let (failed, failure) = std::sync::mpsc::channel();
+            suspender.suspend_or(move |why| failed.send(why).unwrap());
+            let name = path.join(format!("{round}"));
+            let caller = std::thread::spawn(move || fs::write(name, "held for a while"));
+            let why = failure.recv_timeout(Duration::from_secs(20)).unwrap();
+            assert!(why.contains("could not be held"), "{why}");
+            eventually(|| caller.is_finished());
+            caller.join().unwrap().unwrap();
+        }
+        let fill = suspend(&suspender, &path);
+        let session = Session::resume(tree, suspended(server), &setup.config);
+        let unmounter = session.unmounter();
+        let server = std::thread::spawn(move || session.serve());
+        fill.join().unwrap().unwrap();
+        assert_eq!(fs::read(path.join("1")).unwrap(), b"held for a while");
+        eventually(|| unmounter.unmount(Unmount::Now).is_ok());
+        assert!(matches!(server.join().unwrap().unwrap(), Ended::Unmounted));
     });
 }

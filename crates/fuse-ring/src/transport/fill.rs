@@ -1,0 +1,31 @@
+//! Requests that fill the entries of rings, so that a session can be suspended
+//! ([`hold`](super::hold)).
+
+use std::io;
+use std::path::Path;
+use std::thread;
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// Makes requests to the file system that is mounted on a directory: so many on each core, at once. Returns
+/// when all were answered, by the session that comes after the one that is suspended.
+///
+/// # Errors
+///
+/// Those of starting threads. Other errors are nobody's concern: the session goes on without.
+pub fn make_requests(directory: &Path, cores: &[(usize, usize)]) -> io::Result<()> {
+    let request = |core: usize| {
+        let mut set = CpuSet::new();
+        set.set(core);
+        // The kernel passes this on every time, and gives it to the queue of this core.
+        let _ = sched_setaffinity(None, &set).and_then(|()| rustix::fs::statfs(directory));
+    };
+    thread::scope(|scope| {
+        for (core, count) in cores {
+            for _ in 0..*count {
+                thread::Builder::new().spawn_scoped(scope, move || request(*core))?;
+            }
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,192 @@
+//! Holding requests in the rings, so that another session can answer them.
+//!
+//! No command takes an entry back from the kernel. While an entry is there, the kernel may put a request
+//! into it at any moment, and loses the request with the ring. But an entry that has a request stays with us
+//! until we answer; and requests that find no free entry wait in the kernel, where nothing is lost. So a
+//! session that is suspended keeps each request that arrives, until every entry has one. Then no command is
+//! under way, the rings can go, and whoever has the entries' memory at the same addresses can answer
+//! the requests on rings of its own.
+//!
+//! Where nobody uses the file system nothing arrives. So the session's owner makes as many requests on each
+//! core as that has entries, by a process of its own, which waits for the next session
+//! ([`make_requests`](crate::make_requests)).
+//!
+//! ```text
+//!   serving ──begin()──▶ holding: keeps what arrives ──all entries have a request──▶ over: Rings
+//!      ▲                    │
+//!      └── not in time ─────┘
+//! ```
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::uring::Held;
+
+/// How long entries may take to be filled. Callers whose requests are held wait meanwhile.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a session learns whose requests could not be held: why it goes on.
+pub(crate) type Failed = Box<dyn FnOnce(String) + Send>;
+
+/// The common knowledge of the threads that serve rings, and of what suspends them.
+pub(crate) struct Hold {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    attempt: Arc<Attempt>,
+    /// Set while an attempt is under way.
+    failed: Option<Failed>,
+    /// Threads whose entries all have a request.
+    full: usize,
+    /// What threads have left to the next session.
+    held: Vec<Held>,
+    /// Serving ends, or has not begun with all threads.
+    ended: bool,
+}
+
+/// One try to hold requests. Its descriptors are readable from a certain moment on.
+pub(crate) struct Attempt {
+    has_begun: AtomicBool,
+    begun: OwnedFd,
+    is_over: AtomicBool,
+    decided: OwnedFd,
+}
+
+impl Attempt {
+    fn new() -> io::Result<Arc<Attempt>> {
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        Ok(Arc::new(Attempt {
+            has_begun: AtomicBool::new(false),
+            begun: event()?,
+            is_over: AtomicBool::new(false),
+            decided: event()?,
+        }))
+    }
+
+    /// Whether requests that arrive are to be kept.
+    pub(super) fn has_begun(&self) -> bool {
+        self.has_begun.load(Ordering::Acquire)
+    }
+
+    /// Readable once it has begun.
+    pub(super) fn begun(&self) -> BorrowedFd<'_> {
+        self.begun.as_fd()
+    }
+
+    /// Readable once it is known whether the session is over, or goes on.
+    pub(super) fn decided(&self) -> BorrowedFd<'_> {
+        self.decided.as_fd()
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+}
+
+impl Hold {
+    pub(crate) fn new() -> io::Result<Hold> {
+        let attempt = Attempt::new()?;
+        let state = State { attempt, failed: None, full: 0, held: Vec::new(), ended: false };
+        Ok(Hold { state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    /// From here on, requests are kept. `failed` learns why the session goes on, if it does.
+    pub(crate) fn begin(&self, failed: Failed) {
+        let mut state = self.lock();
+        if state.failed.is_some() || state.ended {
+            return;
+        }
+        state.failed = Some(failed);
+        state.attempt.has_begun.store(true, Ordering::Release);
+        signal(&state.attempt.begun);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Waits until `threads` threads hold a request in each of their entries, or until serving ends. Where
+    /// that takes too long, has them go on. Returns whether they have left.
+    pub(crate) fn coordinate(&self, threads: usize) -> bool {
+        let mut state = self.lock();
+        while !state.ended {
+            if state.failed.is_none() {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let is_under_way = |state: &mut State| state.full < threads && !state.ended;
+            let waited = self.changed.wait_timeout_while(state, PATIENCE, is_under_way);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if state.full >= threads {
+                state.attempt.is_over.store(true, Ordering::Release);
+                signal(&state.attempt.decided);
+                while state.held.len() < threads && !state.ended {
+                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+                return state.held.len() == threads;
+            }
+            if let Some(failed) = state.failed.take() {
+                failed(String::from("requests in flight could not be held"));
+            }
+            state.full = 0;
+            match Attempt::new() {
+                Ok(next) => signal(&std::mem::replace(&mut state.attempt, next).decided),
+                Err(error) => tracing::error!(%error, "the mount cannot go on"),
+            }
+        }
+        false
+    }
+
+    /// The attempt that is under way, or comes next.
+    pub(super) fn attempt(&self) -> Arc<Attempt> {
+        Arc::clone(&self.lock().attempt)
+    }
+
+    /// All entries of a thread have a request. That may be too late for the attempt, and is nothing to the next.
+    pub(super) fn full(&self, attempt: &Arc<Attempt>) {
+        let mut state = self.lock();
+        if Arc::ptr_eq(attempt, &state.attempt) {
+            state.full += 1;
+            self.changed.notify_all();
+        }
+    }
+
+    /// A thread leaves its entries to the next session.
+    pub(super) fn leave(&self, held: Held) {
+        self.lock().held.push(held);
+        self.changed.notify_all();
+    }
+
+    /// A thread has ended. If it has left nothing, the others will not either.
+    pub(crate) fn thread_ended(&self) {
+        let is_over = self.lock().attempt.is_over();
+        if !is_over {
+            self.end();
+        }
+    }
+
+    /// No thread will hold anything any more.
+    pub(crate) fn end(&self) {
+        self.lock().ended = true;
+        self.changed.notify_all();
+    }
+
+    /// What all threads have left.
+    pub(crate) fn take(&self) -> Vec<Held> {
+        std::mem::take(&mut self.lock().held)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Makes a descriptor readable for good, since nobody reads it.
+fn signal(event: &OwnedFd) {
+    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+}
