@@ -155,8 +155,8 @@ fetch_guest_kernel() {
     fi
 }
 
-# A kernel with FUSE over io_uring, for guests that mount volumes: the newest 6.18 of Debian's backports, which
-# are asked apart from this machine's own sources.
+# A kernel with FUSE over io_uring, for guests that mount volumes: the newest 6.18 of Debian's backports,
+# which are asked apart from this machine's own sources.
 fetch_server_kernel() {
     local place=$PWD/target/tools/guest-rings package apt=target/tools/apt
     [[ ! -d $place/boot ]] || return 0

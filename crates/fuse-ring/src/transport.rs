@@ -7,6 +7,7 @@
 //! - [`lane`]: beside it, threads for requests that wait for the device.
 //! - [`waiting`]: which requests wait, and callers that are killed meanwhile.
 //! - [`uring`]: a queue per core, on io_uring.
+//! - [`entry`]: the buffers of its requests.
 //! - [`hold`]: how requests in them outlive the session; [`fill`]: requests that are there for that.
 //! - [`device`]: the device itself, which both need.
 //! - [`memory`]: their buffers.
@@ -17,6 +18,7 @@
 mod answer;
 pub(crate) mod dev;
 pub(crate) mod device;
+pub(crate) mod entry;
 pub(crate) mod fill;
 pub(crate) mod hold;
 pub(crate) mod lane;

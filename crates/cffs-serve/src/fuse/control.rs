@@ -46,7 +46,7 @@ pub use super::identity::Identity;
 use super::ioctl::FstrimRange;
 use super::refusals::{self, Refusals};
 use super::reporting::{Piece, Reports};
-use super::restart::{Restarter, WentOn};
+use super::restart::{self, Restarter};
 use crate::describe;
 use crate::layout::LayoutReport;
 use crate::served::Served;
@@ -196,11 +196,8 @@ impl Control {
             Question::Info => {
                 let nfs_failure = self.served.nfs_failure.get().cloned();
                 let identity = self.served.identity().map(|identity| identity.shown_to(uid));
-                let mut identity = identity.map(|identity| Identity { nfs_failure, ..identity });
-                let went_on = self.restarter.get().and_then(Restarter::went_on);
-                if let (Some(identity), Some(WentOn { at, why })) = (&mut identity, went_on) {
-                    (identity.started, identity.restart_failure) = (at, Some(why));
-                }
+                let identity = identity.map(|identity| Identity { nfs_failure, ..identity });
+                let identity = identity.map(|identity| restart::show(&self.restarter, identity));
                 describe::mounted(volume, identity.as_ref())
             }
             Question::Stats => self.served.stats(),

@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cffs::device::file::inherited_descriptor;
 use cffs::units::InodeNo;
@@ -264,11 +264,14 @@ impl Restarter {
         let pipe = starter.stdin.take();
         Ok(starter.wait()?.success().then_some(pipe))
     }
+}
 
-    /// The last attempt, if the server went on after it.
-    pub(super) fn went_on(&self) -> Option<WentOn> {
-        self.went_on.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
+/// What a server says of itself, with the last attempt to replace it if it went on after that.
+pub(super) fn show(restarter: &OnceLock<Restarter>, identity: Identity) -> Identity {
+    let Some(restarter) = restarter.get() else { return identity };
+    let went_on = restarter.went_on.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let Some(WentOn { at, why }) = went_on else { return identity };
+    Identity { started: at, restart_failure: Some(why), ..identity }
 }
 
 fn check_writable(volume: &Volume) -> Result<(), String> {

@@ -20,9 +20,10 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use super::Transport;
 use crate::protocol::Granted;
 use crate::transport::device::Device;
+use crate::transport::entry::{Held, HeldEntry, is_online};
 use crate::transport::hold::Hold;
 use crate::transport::seats::Seats;
-use crate::transport::uring::{Held, HeldEntry, Worker, is_online};
+use crate::transport::uring::Worker;
 
 /// How a session ended.
 #[derive(Debug)]

@@ -19,7 +19,8 @@ use crate::protocol::{
 };
 use crate::transport::dev::Buffers;
 use crate::transport::device::{Device, Received};
-use crate::transport::uring::{self, Held, Worker};
+use crate::transport::entry::Held;
+use crate::transport::uring::{self, Worker};
 
 /// What came of it.
 pub(super) struct Agreed {

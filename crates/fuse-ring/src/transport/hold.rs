@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::uring::Held;
+use super::entry::Held;
 
 /// How long entries may take to be filled. Callers whose requests are held wait meanwhile.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -147,7 +147,8 @@ impl Hold {
         Arc::clone(&self.lock().attempt)
     }
 
-    /// All entries of a thread have a request. That may be too late for the attempt, and is nothing to the next.
+    /// All entries of a thread have a request. That may be too late for the attempt, and does not count for
+    /// the next.
     pub(super) fn full(&self, attempt: &Arc<Attempt>) {
         let mut state = self.lock();
         if Arc::ptr_eq(attempt, &state.attempt) {

@@ -23,7 +23,6 @@
 //! - The `io-uring` crate has no way to set the length of a command, without which the kernel
 //!   refuses to register: see [`register`].
 
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -31,26 +30,20 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use super::device::Device;
+use super::entry::{Entry, HEAD_LEN, Held, is_online};
 use super::hold::Hold;
-use super::memory::{Iovec, Pages};
+use super::memory::Pages;
 use crate::Handler;
-use crate::dispatch::{Dispatcher, Outcome};
-use crate::protocol::wire::{UringCmdReq, UringReqHeader};
-use crate::protocol::{Dialect, Frame, encode};
+use crate::dispatch::Dispatcher;
+use crate::protocol::wire::UringCmdReq;
 
 /// `FUSE_IO_URING_CMD_REGISTER`: hands an entry's buffers over and waits for a request.
 const REGISTER: u32 = 1;
 /// `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`: answers a request and waits for the next.
 const COMMIT_AND_FETCH: u32 = 2;
-
-/// The headers have a page of their own before the payload, which keeps the payload aligned.
-const HEAD_LEN: usize = 4096;
-
-/// Payloads up to this length are names, and move aside to make room for the answer.
-const NAMES_LEN_MAX: usize = 512;
 
 /// Distinguish the completions of polls from those of entries: for the end, for the beginning of an attempt
 /// to hold requests, and for its end.
@@ -267,182 +260,6 @@ fn errno_of(result: i32) -> Option<Errno> {
     (result < 0).then(|| Errno::from_raw_os_error(-result))
 }
 
-/// What a thread leaves to the next session: its entries, all with a request but those of cores that are
-/// off, which go with the ring.
-pub(crate) struct Held {
-    core: usize,
-    entries: Vec<Entry>,
-}
-
-/// An entry outside of this program: whose memory has to be where, and what has to be in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldEntry {
-    /// The core of the thread that serves it.
-    pub core: usize,
-    /// The number of that thread.
-    pub thread: usize,
-    /// The queue of the kernel that it belongs to.
-    pub queue: u16,
-    /// Where its memory begins.
-    pub address: usize,
-    /// How long that is, in bytes.
-    pub len: usize,
-    /// The request that it has; empty if it has none.
-    pub request: Vec<u8>,
-}
-
-impl Held {
-    /// The entries of several threads, for another program.
-    pub(crate) fn to_entries(all: &[Held]) -> Vec<HeldEntry> {
-        let threads = all.iter().enumerate();
-        let entries = threads.flat_map(|(thread, held)| {
-            held.entries.iter().map(move |entry| entry.to_held(held.core, thread))
-        });
-        entries.collect()
-    }
-
-    /// The same in that program.
-    ///
-    /// # Errors
-    ///
-    /// Where something is in the way in memory.
-    pub(crate) fn from_entries(entries: Vec<HeldEntry>) -> io::Result<Vec<Held>> {
-        let mut all = BTreeMap::new();
-        for held in entries {
-            let (thread, core) = (held.thread, held.core);
-            let thread = all.entry(thread).or_insert_with(|| Held { core, entries: Vec::new() });
-            thread.entries.push(Entry::from_held(&held)?);
-        }
-        Ok(all.into_values().collect())
-    }
-}
-
-impl Held {
-    pub(crate) fn core(&self) -> usize {
-        self.core
-    }
-}
-
-impl std::fmt::Debug for Held {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Held").field("core", &self.core).finish_non_exhaustive()
-    }
-}
-
-/// A pair of buffers that goes back and forth between the kernel and us.
-///
-/// The kernel writes to them only on behalf of this entry's commands, in this thread, while it
-/// waits in the kernel; so no borrow of them is alive at that time.
-struct Entry {
-    queue: u16,
-    buffers: Pages,
-    /// Read by the kernel when the entry is registered.
-    iovecs: [Iovec; 2],
-    commit_id: u64,
-    names: Box<[u8; NAMES_LEN_MAX]>,
-    /// Whether the kernel knows it.
-    is_registered: bool,
-    /// Whether it has a request that was not served.
-    has_request: bool,
-    /// Whether no request is to be held, since the core of the queue is off.
-    is_idle: bool,
-}
-
-impl Entry {
-    fn new(queue: u16, mut buffers: Pages) -> io::Result<Entry> {
-        let iovecs = buffers.iovecs(size_of::<UringReqHeader>(), HEAD_LEN);
-        Ok(Entry {
-            queue,
-            buffers,
-            iovecs,
-            commit_id: 0,
-            names: Box::new([0; NAMES_LEN_MAX]),
-            is_registered: false,
-            has_request: false,
-            is_idle: false,
-        })
-    }
-
-    fn to_held(&self, core: usize, thread: usize) -> HeldEntry {
-        let mut request = Vec::new();
-        if self.has_request {
-            let (head, payload) = self.buffers.split_at(HEAD_LEN);
-            let header = &head[..size_of::<UringReqHeader>()];
-            let len = UringReqHeader::read_from_bytes(header)
-                .map_or(0, |header| header.ring_ent_in_out.payload_sz as usize);
-            request.extend_from_slice(header);
-            request.extend_from_slice(&payload[..len.min(payload.len())]);
-        }
-        let (queue, address, len) = (self.queue, self.buffers.address(), self.buffers.len());
-        HeldEntry { core, thread, queue, address, len, request }
-    }
-
-    fn from_held(held: &HeldEntry) -> io::Result<Entry> {
-        let mut buffers = Pages::at(held.address, held.len)?;
-        let has_request = !held.request.is_empty();
-        if has_request {
-            let invalid = || io::Error::from(io::ErrorKind::InvalidData);
-            let split = held.request.split_at_checked(size_of::<UringReqHeader>());
-            let (header, payload) = split.ok_or_else(invalid)?;
-            let (head, room) = buffers.split_at_mut_checked(HEAD_LEN).ok_or_else(invalid)?;
-            head[..header.len()].copy_from_slice(header);
-            room.get_mut(..payload.len()).ok_or_else(invalid)?.copy_from_slice(payload);
-        }
-        let entry = Entry::new(held.queue, buffers)?;
-        Ok(Entry { has_request, is_registered: has_request, ..entry })
-    }
-
-    /// Serves the request in the buffers, and puts the answer in its place.
-    ///
-    /// The answer goes to where the request's payload is. Requests with a long payload (writes,
-    /// values of xattrs, targets of symbolic links) have answers of fixed length, which are made
-    /// beside and copied in. Short payloads are names, and step aside themselves, since the answer
-    /// may be long (the value of an xattr).
-    fn serve<H: Handler>(&mut self, dispatcher: &Dispatcher<H>) -> io::Result<()> {
-        let (head, payload) = self.buffers.split_at_mut(HEAD_LEN);
-        let (head, _) = UringReqHeader::mut_from_prefix(head)
-            .map_err(|_| io::Error::other("the ring's headers are misplaced"))?;
-        self.commit_id = head.ring_ent_in_out.commit_id;
-        let len = head.ring_ent_in_out.payload_sz as usize;
-        let dialect = dispatcher.dialect();
-        let (header, argument) = (&head.in_out[..], &head.op_in[..]);
-        let outcome = if let Some(names) = self.names.get_mut(..len) {
-            names.copy_from_slice(&payload[..len]);
-            answer(dispatcher, header, argument, names, dialect, payload)?
-        } else {
-            let request = payload
-                .get(..len)
-                .ok_or_else(|| io::Error::other("a request is longer than its buffer"))?;
-            let mut fixed = [0; encode::FIXED_LEN_MAX];
-            let outcome = answer(dispatcher, header, argument, request, dialect, &mut fixed)?;
-            payload[..fixed.len()].copy_from_slice(&fixed);
-            outcome
-        };
-        let (unique, result) = outcome;
-        head.in_out[..16].copy_from_slice(&encode::header(unique, result));
-        head.ring_ent_in_out.payload_sz = result.unwrap_or(0) as u32;
-        Ok(())
-    }
-}
-
-fn answer<H: Handler>(
-    dispatcher: &Dispatcher<H>,
-    header: &[u8],
-    argument: &[u8],
-    payload: &[u8],
-    dialect: Dialect,
-    out: &mut [u8],
-) -> io::Result<(u64, Result<usize, Errno>)> {
-    let frame = Frame::split(header, argument, payload, dialect)
-        .map_err(|malformed| io::Error::new(io::ErrorKind::InvalidData, malformed))?;
-    let result = match dispatcher.serve(&frame, out) {
-        Outcome::Reply(result) => result,
-        // Nothing that needs no answer comes this way, but the entry has to go back.
-        Outcome::Silent => Ok(0),
-    };
-    Ok((frame.unique().0, result))
-}
-
 /// The command that registers an entry.
 ///
 /// The kernel wants the number of buffers in the length of the command, which the builder leaves
@@ -476,16 +293,6 @@ fn push(ring: &mut Ring, entry: squeue::Entry128) -> io::Result<()> {
     // SAFETY: what the entry points to, an `Entry`'s buffers, lives in the `Worker` beside the
     // ring and is dropped after it.
     unsafe { ring.submission().push(&entry) }.map_err(io::Error::other)
-}
-
-/// Whether programs can run on a core, so that they make requests there. The first core can hardly be off, and
-/// may have no file that says so.
-pub(crate) fn is_online(core: u16) -> bool {
-    let directory = format!("/sys/devices/system/cpu/cpu{core}");
-    match std::fs::read_to_string(format!("{directory}/online")) {
-        Ok(online) => online.trim() != "0",
-        Err(_) => std::path::Path::new(&directory).exists(),
-    }
 }
 
 /// A thread that runs elsewhere is slower, not wrong; a container may forbid the choice.
