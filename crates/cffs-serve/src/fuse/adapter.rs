@@ -36,7 +36,6 @@ use super::reporting::Piece;
 use super::shown::{Held, Shown};
 use super::translate::{self, errno, ino};
 use super::watch::Watch;
-use crate::shared::{Change, Observer};
 
 /// Cookies of the two entries that the volume does not store. Its own are moved by this many.
 const DOT: u64 = 1;
@@ -49,7 +48,7 @@ const O_NOATIME: u32 = 0o1_000_000;
 /// What `O_SYNC` has beside `O_DSYNC`.
 const O_SYNC_ONLY: u32 = 0o4_000_000;
 
-mod spending;
+mod changes;
 
 /// Serves one volume.
 pub struct Adapter {
@@ -141,11 +140,6 @@ impl Adapter {
             self.attributes_changed(node);
         }
         Ok(())
-    }
-
-    /// Makes the kernel ask again.
-    fn attributes_changed(&self, node: NodeId) {
-        self.caches.changed(Change::Attributes(ino(node)));
     }
 }
 

@@ -1,14 +1,15 @@
-//! Changes that take space, the last of which is kept for some users.
+//! Changes: of whom, since the last part of the space is kept for some users, and what the kernel learns.
 
 use cffs::error::Error;
 use cffs::vfs::AsUser;
 use fuse_ring::Errno;
-use fuse_ring::protocol::{Context, UNKNOWN_ID};
+use fuse_ring::protocol::{Context, NodeId, UNKNOWN_ID};
 
 use super::{Adapter, Result};
 use crate::fuse::credentials;
 use crate::fuse::guarded::Guarded;
-use crate::fuse::translate::errno;
+use crate::fuse::translate::{errno, ino};
+use crate::shared::{Change, Observer};
 
 impl Adapter {
     /// Changes the volume as the caller, who may have a part in the reserve. What the kernel writes back of a
@@ -30,5 +31,10 @@ impl Adapter {
             done => done,
         };
         done.map_err(errno(what))
+    }
+
+    /// The kernel is to ask again for the attributes of a file.
+    pub(super) fn attributes_changed(&self, node: NodeId) {
+        self.caches.changed(Change::Attributes(ino(node)));
     }
 }
