@@ -82,6 +82,15 @@ const EXT4_MAGIC: u64 = 0xEF53;
 const XFS_MAGIC: u64 = 0x5846_5342;
 const BTRFS_MAGIC: u64 = 0x9123_683E;
 
+/// The type of the file system with this device number, as the kernel lists it among the mounts.
+fn type_name(device: u64) -> Option<String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let line = table.lines().find(|line| line.split(' ').nth(2) == Some(&*number))?;
+    let (_, shown) = line.split_once(" - ")?;
+    shown.split(' ').next().map(str::to_owned)
+}
+
 impl Volume {
     /// The volume that a path is on.
     pub fn of(path: &Path) -> Result<Volume> {
@@ -93,9 +102,9 @@ impl Volume {
             XFS_MAGIC => Kind::Xfs,
             BTRFS_MAGIC => Kind::Btrfs,
             other => bail!(
-                "{}: a file system that place does not know (type {other:#x}); it works on ext4, XFS \
-                 and btrfs",
-                at()
+                "{}: unsupported file system ({}); place works on ext4, XFS and btrfs",
+                at(),
+                type_name(device).unwrap_or_else(|| format!("type {other:#x}"))
             ),
         };
         let block_bytes = status.f_bsize as u64;

@@ -198,11 +198,15 @@ fn losses(losses: &[CheckLoss]) -> Vec<String> {
         .into_iter()
         .map(|((what, path, is_named), inodes)| {
             let path = output::printable(path.as_bytes());
+            let (names, files) = match inodes.len() {
+                1 => ("name", "a file"),
+                _ => ("names", "files"),
+            };
             let inodes = with_numbers("inode", &inodes);
             match (is_named, path.as_str()) {
                 (true, path) => format!("{what}: {path} ({inodes})"),
-                (false, "") => format!("{what}: {inodes} (name unknown)"),
-                (false, path) => format!("{what}: {inodes} (name unknown, a file in {path})"),
+                (false, "") => format!("{what}: {inodes} ({names} unknown)"),
+                (false, path) => format!("{what}: {inodes} ({names} unknown, {files} in {path})"),
             }
         })
         .collect()

@@ -15,12 +15,14 @@ fn equal_findings_share_a_line_and_neighbours_a_range() {
     let mut list: Vec<CheckLoss> =
         (18..=182).filter(|inode| *inode != 159).map(|inode| loss(inode, "")).collect();
     list.extend([loss(7, "/kept"), loss(201, "/dir/"), loss(200, "/dir/")]);
+    list.push(loss(9, "/other/"));
     assert_eq!(
         losses(&list),
         [
-            "lost: inodes 18-158, 160-182 (name unknown)",
+            "lost: inodes 18-158, 160-182 (names unknown)",
             "lost: /kept (inode 7)",
-            "lost: inodes 200, 201 (name unknown, a file in /dir/)",
+            "lost: inodes 200, 201 (names unknown, files in /dir/)",
+            "lost: inode 9 (name unknown, a file in /other/)",
         ]
     );
     let list = [
