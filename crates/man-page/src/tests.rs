@@ -78,7 +78,7 @@ fn a_page_has_every_argument_with_its_value() {
     };
     assert_eq!(section("NAME"), "cffs\\-prog \\- make a thing");
     let synopsis = section("SYNOPSIS").replace("\\fR", "").replace("\\fB", "").replace("\\fI", "");
-    let expected = ".SY \"cffs prog\"\n[\\-n|\\-y]\n[\\-s\u{a0}SIZE]\n\\-\\-how\u{a0}HOW\n\
+    let expected = ".SY \"cffs prog\"\n[\\-n|\\-y]\n[\\-s\\ SIZE]\n\\-\\-how\\ HOW\n\
                     [\\-\\-watch[=WATCH]]\nIMAGE\n[PATH...]\n.YS";
     assert_eq!(synopsis, expected);
     assert_eq!(section("DESCRIPTION"), "First words.\n.PP\nMore words.");

@@ -182,7 +182,7 @@ class Errors(WithVolume):
     def test_of_volumes(self):
         fails = self.assert_raises
         fails(errno.EEXIST, "file exists", [self.image], pycffs.mkfs, self.image, 128 << 20)
-        with self.assertRaisesRegex(OSError, "4096 bytes leave no room") as caught:
+        with self.assertRaisesRegex(OSError, "4 KiB is too small for a volume") as caught:
             pycffs.mkfs(self.scratch / "small", 4096)
         self.assertEqual(caught.exception.errno, errno.EOPNOTSUPP)
         missing = self.scratch / "missing"
