@@ -15,14 +15,15 @@ def with_log(file, sb, seed, is_clean):
         return file
     if sb.log_flags & EXTERNAL_LOG:
         raise Bad("what was changed last is in a log on another device")
-    return LoggedFile(file, sb, seed)
+    return LoggedFile(file, sb, seed, is_clean)
 
 
 class LoggedFile:
     """The file with a volume, on which each block reads as the log has it."""
 
-    def __init__(self, file, sb, seed):
+    def __init__(self, file, sb, seed, is_clean):
         self.file, self.block_bytes, self.at = file, sb.block_bytes, 0
+        self.noted = 0 if is_clean else sb.log_sequence
         self.start, self.blocks, self.seed = sb.log_start, sb.log_blocks, seed
         self.images = self.load()
 
@@ -54,7 +55,10 @@ class LoggedFile:
                 headers.append(header)
         if not headers:
             raise Bad("the log has no valid header")
-        return max(headers, key=lambda header: header.sequence).era
+        header = max(headers, key=lambda header: header.sequence)
+        if self.noted and header.sequence not in (self.noted, self.noted + 1):
+            raise Bad(f"the log and the volume are of different times: header {header.sequence}, noted {self.noted}")
+        return header.era
 
     def load(self):
         """The last image of each block that a record has."""

@@ -158,6 +158,17 @@ fn a_volume_with_its_log_in_a_file_is_mounted_and_checked() {
     fs::rename(&found, &log).expect("moved");
     fail(8, scratch.cffs(["fsck", "-n"]).arg(&image));
     succeed(scratch.cffs(["fsck", "-n", "--log-device"]).arg(&log).arg(&image));
+    // A check that is refused once marked the volume as its own all the same.
+    let (other, foreign) = (scratch.path().join("other"), scratch.path().join("foreign"));
+    let options = ["mkfs", "-q", "--size", "64M", "--log", "4M", "--log-device"];
+    succeed(scratch.cffs(options).arg(&foreign).arg(&other));
+    let before = fs::read(&image).expect("read");
+    for repair in ["-p", "-y"] {
+        let said =
+            fail(8, scratch.cffs(["fsck", repair, "--log-device"]).arg(&foreign).arg(&image));
+        assert!(said.contains("of another volume") && said.contains("--without-log"), "{said}");
+        assert!(fs::read(&image).expect("read") == before, "fsck {repair} changed the volume");
+    }
     succeed(
         Command::new("sh")
             .args(["-c", "\"$0\" fsck -y --without-log \"$1\"; test $? -eq 1", CFFS])

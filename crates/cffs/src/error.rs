@@ -120,16 +120,38 @@ pub enum Corruption {
         value: u64,
     },
     /// No header of the stable log is valid.
-    #[error("log at block {block}: neither of its headers is valid; cffs fsck -y makes it anew")]
+    #[error("log at block {block}: neither of its headers is valid")]
     LogHeader {
         /// The first block of the log.
         block: BlockNo,
     },
     /// A record of the stable log is bad, and later ones are there.
-    #[error("log: the record in block {block} is bad and others follow it; run cffs fsck")]
+    #[error("log: the record in block {block} is bad and others follow it")]
     LogRecord {
         /// The record's first block.
         block: BlockNo,
+    },
+    /// The stable log is older than the superblock.
+    #[error(
+        "log: it is an older copy of the volume's log (its header has number {sequence}, the superblock \
+         knows number {noted})"
+    )]
+    LogOlder {
+        /// The number of the log's header.
+        sequence: u64,
+        /// The number that the superblock has noted.
+        noted: u64,
+    },
+    /// The stable log is newer than the superblock.
+    #[error(
+        "log: it is newer than the volume, which is an older copy of itself (the log's header has number \
+         {sequence}, the superblock knows number {noted})"
+    )]
+    LogNewer {
+        /// The number of the log's header.
+        sequence: u64,
+        /// The number that the superblock has noted.
+        noted: u64,
     },
     /// A cylinder group's header does not identify itself or has a wrong checksum.
     #[error("cylinder group {cg}: bad header ({what})")]
@@ -279,7 +301,9 @@ impl Corruption {
             | Corruption::SuperblockChecksum { .. }
             | Corruption::SuperblockField { .. } => 101,
             Corruption::LogHeader { .. } => 107,
-            Corruption::LogRecord { .. } => 108,
+            Corruption::LogRecord { .. }
+            | Corruption::LogOlder { .. }
+            | Corruption::LogNewer { .. } => 108,
             Corruption::SectorIdentity { container, .. }
             | Corruption::SectorChecksum { container } => match container.file {
                 InodeNo::SYSTEM => 104,
@@ -309,6 +333,8 @@ impl Corruption {
             | Corruption::SuperblockField { .. }
             | Corruption::LogHeader { .. }
             | Corruption::LogRecord { .. }
+            | Corruption::LogOlder { .. }
+            | Corruption::LogNewer { .. }
             | Corruption::CgHeader { .. }
             | Corruption::CgBitmap { .. } => InodeNo::default(),
             Corruption::SectorIdentity { container, .. }

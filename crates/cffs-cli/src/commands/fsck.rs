@@ -82,9 +82,10 @@ pub struct Fsck {
     /// The device or file with the stable log of the volume, if it is not found by itself.
     #[arg(long, value_name = "DEVICE", conflicts_with = "online")]
     log_device: Option<PathBuf>,
-    /// Check the volume without its stable log, which was on another device and is lost. Changes that only
-    /// the log had are lost, too; after -y the log is ignored, even if it turns up again.
-    #[arg(long, conflicts_with_all = ["log_device", "preen", "online"])]
+    /// Go on although the stable log is lost, damaged or an older copy, and the volume was not left clean.
+    /// Changes that only the log had are lost, although fsync had reported them as durable. What precedes
+    /// damage in the log is still used; after -y the rest is ignored, even if it turns up again.
+    #[arg(long, conflicts_with_all = ["preen", "online"])]
     without_log: bool,
     /// Show progress even with --json. Nothing is shown if standard error is not a terminal.
     #[arg(long)]
@@ -147,12 +148,10 @@ impl Fsck {
             _ => Repair::No,
         };
         let access = if repair == Repair::No { Access::ReadOnly } else { Access::ReadWrite };
-        let device = match self.without_log {
+        let log_device = self.log_device.as_deref();
+        let device = match self.without_log && log_device.is_none() {
             true => Arc::new(image::open_device(&self.target, access)?),
-            false => {
-                let log_device = self.log_device.as_deref();
-                image::open_with_log(&self.target, access, self.take_over, log_device)?
-            }
+            false => image::open_with_log(&self.target, access, self.take_over, log_device)?,
         };
         let options = CheckOptions {
             repair,
@@ -165,9 +164,9 @@ impl Fsck {
             threads: self.threads.max(1),
             ..CheckOptions::default()
         };
-        self.claim(&*device, &options).with_context(|| self.target.display().to_string())?;
         let bars = Bars::new(self.is_quiet());
-        let report = fsck::check(&*device, &options, &bars);
+        let claim = || self.claim(&*device, &options);
+        let report = fsck::check_claimed(&*device, &options, &bars, &claim);
         bars.finish();
         if repair != Repair::No && report.is_ok() {
             // A superblock that is still damaged, or of a volume that was cut off, has no mark that

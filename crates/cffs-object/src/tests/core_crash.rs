@@ -4,8 +4,9 @@
 //! The workloads, what is promised of each, and `CFFS_CRASH`, `CFFS_CRASH_SEED` and `CFFS_CRASH_STATES` are
 //! those of the core's own (`crates/cffs/tests/crash`).
 
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock};
 
 use super::*;
 
@@ -13,6 +14,8 @@ use super::*;
 mod case;
 #[path = "../../../cffs/tests/crash/explorer.rs"]
 mod explorer;
+#[path = "../../../cffs/tests/crash/matrix.rs"]
+mod matrix;
 #[path = "../../../cffs/tests/crash/ops.rs"]
 mod ops;
 #[path = "../../../cffs/tests/crash/random.rs"]
@@ -20,7 +23,7 @@ mod random;
 #[path = "../../../cffs/tests/crash/tree.rs"]
 mod tree;
 
-use case::{DEVICE_BYTES, Medium, Opener, Record};
+use case::{DEVICE_BYTES, FULL, HOLES, Medium, Opener, ROOMY, Record};
 use explorer::{Explorer, KINDS, Workload};
 use random::Random;
 
@@ -59,8 +62,8 @@ impl Clone for Left {
     }
 }
 
-static STARTS: [OnceLock<Left>; (AHEAD + KINDS) as usize] =
-    [const { OnceLock::new() }; (AHEAD + KINDS) as usize];
+/// The volumes that were made so far, by their kinds.
+static STARTS: Mutex<BTreeMap<u64, Left>> = Mutex::new(BTreeMap::new());
 
 impl Medium for Stores {
     type Left = Left;
@@ -68,7 +71,7 @@ impl Medium for Stores {
     const AGAIN: &'static str = "cargo test -p cffs-object --lib core_crash::one";
 
     fn start(&self, kind: u64) -> Left {
-        STARTS[kind as usize].get_or_init(|| start(kind)).clone()
+        STARTS.lock().expect("held").entry(kind).or_insert_with(|| start(kind)).clone()
     }
 
     fn sound(&self) -> Stores {
@@ -105,6 +108,10 @@ fn start(kind: u64) -> Left {
     let geometry = Geometry { size_bytes: DEVICE_BYTES, sector_bytes: case::sector_bytes(kind) };
     let device = LogDevice::create(&at(store.clone()), geometry).expect("made");
     case::make(Arc::new(device), kind, 0);
+    if kind & (ROOMY | HOLES | FULL) != 0 {
+        let device = open(&at(store.clone()), false).expect("opened");
+        case::shape(Arc::new(device), kind);
+    }
     Left { store: store.fork(), is_ahead: kind & AHEAD != 0 }
 }
 
@@ -244,6 +251,11 @@ fn nth(nth: u64, calls: u64) -> Workload {
 #[test]
 fn every_crash_of_a_volume_in_a_store_leaves_a_state_that_was() {
     Explorer::new(Stores::default()).explore(nth, STATES);
+}
+
+#[test]
+fn every_online_operation_on_every_kind_of_volume_in_a_store() {
+    matrix::explore(&Explorer::new(Stores::default()), &[("in a store", 0)]);
 }
 
 /// A sync that is acknowledged before its PUT is found, and so is what comes in another order.

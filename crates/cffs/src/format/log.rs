@@ -18,6 +18,8 @@ pub const LOG_BLOCKS_MAX: u32 = 1 << 20;
 pub const LOG_BLOCKS_MIN: u32 = 16;
 /// The longest gap between two records, in bytes, where the log is long enough.
 pub const GAP_BYTES_MAX: u32 = 512 << 10;
+/// The highest number of a header: another one must be able to follow it.
+pub const SEQUENCE_MAX: u64 = u64::MAX - 1;
 /// The bytes of a header that have a meaning.
 pub const HEADER_BYTES: usize = 64;
 /// The bytes of a record before its entries.
@@ -94,8 +96,9 @@ impl Header {
             return None;
         }
         let (sequence, era) = (disk.sequence.get(), disk.era.get());
-        // Another header must be able to follow.
-        sequence.checked_add(1)?;
+        if sequence > SEQUENCE_MAX {
+            return None;
+        }
         Some(Header { sequence, era, blocks: disk.blocks.get(), uuid: disk.uuid })
     }
 }

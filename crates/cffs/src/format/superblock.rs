@@ -252,7 +252,9 @@ struct DiskSuperblock {
     log_uuid: [u8; 16],
     object_id: [u8; 16],
     busy_log_blocks: U32,
-    reserved: [u8; 92],
+    pad: [u8; 4],
+    log_sequence: U64,
+    reserved: [u8; 80],
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -270,7 +272,8 @@ const _: () = assert!(size_of::<DiskSuperblock>() == SUPERBLOCK_BYTES);
 const _: () = assert!(std::mem::offset_of!(DiskSuperblock, checksum) == CHECKSUM_AT);
 const _: () = assert!(std::mem::offset_of!(DiskSuperblock, checksum_seed) == 224);
 const _: () = assert!(std::mem::offset_of!(DiskSuperblock, errors_policy) == 320);
-const _: () = assert!(std::mem::offset_of!(DiskSuperblock, reserved) == 420);
+const _: () = assert!(std::mem::offset_of!(DiskSuperblock, log_sequence) == 424);
+const _: () = assert!(std::mem::offset_of!(DiskSuperblock, reserved) == 432);
 
 impl Superblock {
     /// Decodes the superblock that was read from byte `offset` of the device.
@@ -341,6 +344,7 @@ impl Superblock {
                 blocks: disk.log_blocks.get(),
                 flags: LogFlags::from_bits_retain(disk.log_flags.get()),
                 uuid: disk.log_uuid,
+                sequence: disk.log_sequence.get(),
             },
             object_id: disk.object_id,
             busy_log_blocks: disk.busy_log_blocks.get(),
@@ -403,7 +407,9 @@ impl Superblock {
             log_uuid: self.log.uuid,
             object_id: self.object_id,
             busy_log_blocks: self.busy_log_blocks.into(),
-            reserved: [0; 92],
+            pad: [0; 4],
+            log_sequence: self.log.sequence.into(),
+            reserved: [0; 80],
         };
         let mut bytes = [0; SUPERBLOCK_BYTES];
         bytes.copy_from_slice(disk.as_bytes());
@@ -503,6 +509,9 @@ impl Superblock {
         let field = |field, value| Err(Corruption::SuperblockField { field, value });
         if LogFlags::from_bits(self.log.flags.bits()).is_none() {
             return field("log_flags", self.log.flags.bits().into());
+        }
+        if self.log.sequence > log::SEQUENCE_MAX {
+            return field("log_sequence", self.log.sequence);
         }
         if self.log.flags.contains(LogFlags::EXTERNAL) {
             return match self.log.blocks {

@@ -78,6 +78,7 @@ fn superblock() -> Superblock {
             blocks: 2048,
             flags: LogFlags::from_bits_retain(0x0a0b),
             uuid: *b"UUID of some log",
+            sequence: 0x8182_8384,
         },
         object_id: *b"a heap of object",
         busy_log_blocks: 0x0c0d,

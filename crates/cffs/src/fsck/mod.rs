@@ -49,6 +49,7 @@ mod salvage;
 mod scope;
 mod search;
 mod sectors;
+mod stable_log;
 mod twins;
 mod used;
 mod walk;
@@ -57,7 +58,6 @@ mod walk;
 mod tests;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::io::IoSlice;
 
 use self::disk::Disk;
 use self::fast::Fast;
@@ -68,12 +68,12 @@ pub use self::problems::{Code, Severity};
 pub use self::report::{Loss, LossKind, Place, Problem, Report};
 use self::scope::Scope;
 use self::search::Search;
+use self::stable_log::Source;
 use self::walk::Walk;
 use crate::device::BlockDevice;
-use crate::error::{Corruption, Error, Result};
-use crate::format::superblock::{Damage, LogFlags, State};
+use crate::error::{Error, Result};
+use crate::format::superblock::State;
 use crate::format::{Checksum, Layout, Superblock};
-use crate::log::{self, LoggedDevice};
 use crate::units::{BlockNo, CgIndex, FragRun, InodeNo};
 
 /// What may be repaired.
@@ -106,8 +106,9 @@ pub struct CheckOptions {
     /// The volume is in use, and its user has written everything that is derived and keeps
     /// still: what is derived has to be right. Only with [`Repair::No`].
     pub settled: bool,
-    /// The volume is checked without its stable log, which is lost: what only that had is, too. With
-    /// [`Repair::Yes`] the log counts no more from then on.
+    /// The check goes on if the stable log is lost or damaged, and the volume was in use: changes that were
+    /// reported as durable are lost then. Of a damaged log, what comes before the damage is used. With
+    /// [`Repair::Yes`], what the log has does not count from then on.
     pub without_log: bool,
     /// Threads that read.
     pub threads: usize,
@@ -162,91 +163,58 @@ const ROUNDS_MAX: u32 = 12;
 /// Checks the volume on the device and repairs it as far as the options allow.
 ///
 /// The device must not change meanwhile. Fails only if the check could not be made: there is no
-/// superblock to be found, the format is not known, the device could not be asked, or a write failed.
+/// superblock to be found, the format is not known, changes may be lost with the stable log and the
+/// options do not accept that, the device could not be asked, or a write failed.
 pub fn check(
     device: &dyn BlockDevice,
     options: &CheckOptions,
     progress: &dyn Progress,
 ) -> Result<Report> {
+    let begun = Begun::new(device, options)?;
+    begun.source.check(begun.superblock, options, progress, begun.report)
+}
+
+/// Checks the volume as [`check`] does, and calls `claim` before anything is written, once it is certain
+/// that the check can be made: `claim` may change who has the volume open, in the superblock, and fails
+/// if somebody else has.
+pub fn check_claimed(
+    device: &dyn BlockDevice,
+    options: &CheckOptions,
+    progress: &dyn Progress,
+    claim: &dyn Fn() -> Result<()>,
+) -> Result<Report> {
+    let begun = Begun::new(device, options)?;
+    claim()?;
+    // What was claimed is in the superblock. The log stays as it is.
+    let (superblock, report) = find_superblock(device, options)?;
+    begun.source.check(superblock, options, progress, report)
+}
+
+/// A check that can be made.
+struct Begun<'d> {
+    superblock: Superblock,
+    report: Report,
+    source: Source<'d>,
+}
+
+impl<'d> Begun<'d> {
+    fn new(device: &'d dyn BlockDevice, options: &CheckOptions) -> Result<Begun<'d>> {
+        let (superblock, report) = find_superblock(device, options)?;
+        let is_copy = !report.problems.is_empty();
+        let source = Source::find(device, &superblock, is_copy, options)?;
+        Ok(Begun { superblock, report, source })
+    }
+}
+
+fn find_superblock(
+    device: &dyn BlockDevice,
+    options: &CheckOptions,
+) -> Result<(Superblock, Report)> {
     let mut disk = Disk::new(device, options.threads);
     let mut report = Report::default();
     let found = pass0::find_superblock(&mut disk, &mut report, options.salvage);
     disk.check_reached()?;
-    let mut superblock = found?;
-    if !log::has_log(&superblock) || device.atomic_bytes_max() > 0 {
-        return check_logged(device, superblock, options, progress, report);
-    }
-    let medium = match log::medium(device, &superblock) {
-        _ if options.without_log => {
-            return check_without_log(device, superblock, options, progress, report);
-        }
-        // Nothing is in the log. A copy of the superblock does not know that.
-        Err(_) if log::is_empty(&superblock) && report.problems.is_empty() => {
-            return check_logged(device, superblock, options, progress, report);
-        }
-        medium => medium?,
-    };
-    let (logged, doubt) = LoggedDevice::open_with(device, medium.clone(), &superblock);
-    if let Some(doubt) = doubt {
-        report.problems.push(log_problem(&superblock, &doubt));
-        if options.repair == Repair::Yes && superblock.writable() {
-            remember(device, &mut superblock, &doubt)?;
-        }
-    }
-    let report = check_logged(&logged, superblock.clone(), options, progress, report)?;
-    let is_log = |code| matches!(code, Code::LogHeader | Code::LogLost);
-    if report.problems.iter().any(|problem| is_log(problem.code) && problem.fixed) {
-        log::erase(medium.as_deref().unwrap_or(device), &superblock)?;
-    }
-    Ok(report)
-}
-
-/// Checks what lies at its place, and has a repair leave the log out for good.
-fn check_without_log(
-    device: &dyn BlockDevice,
-    mut superblock: Superblock,
-    options: &CheckOptions,
-    progress: &dyn Progress,
-    mut report: Report,
-) -> Result<Report> {
-    superblock.log.flags |= LogFlags::UNUSED;
-    let message = String::from("the volume is checked without its log, as asked");
-    report.problems.push(Problem {
-        code: Code::LogLost,
-        place: Place::Volume,
-        message,
-        fixed: false,
-    });
-    if options.repair == Repair::Yes && superblock.writable() {
-        // Before anything else is written: a log that turns up again later must not count.
-        let lost = Corruption::LogHeader { block: BlockNo(superblock.log.start) };
-        remember(device, &mut superblock, &lost)?;
-    }
-    check_logged(device, superblock, options, progress, report)
-}
-
-/// A log that is damaged. Where the volume was left clean, there was nothing in it.
-fn log_problem(superblock: &Superblock, doubt: &Corruption) -> Problem {
-    let code = match superblock.state {
-        State::Clean => Code::LogHeader,
-        State::InUse | State::Damaged => Code::LogLost,
-    };
-    Problem { code, place: Place::Volume, message: doubt.to_string(), fixed: false }
-}
-
-/// Notes the damage in the superblock: a repair takes what is left of the log home, and one that is cut
-/// short then must not be taken for a crash that the busy log explains.
-fn remember(
-    device: &dyn BlockDevice,
-    superblock: &mut Superblock,
-    doubt: &Corruption,
-) -> Result<()> {
-    let (code, ino, now) = (doubt.code(), doubt.ino(), superblock.mounted_at);
-    superblock.damage = Some(Damage::met_again(superblock.damage, code, ino, now));
-    let mut sector = superblock.encode().to_vec();
-    sector.resize(sector.len().max(device.geometry().sector_bytes as usize), 0);
-    device.write_at(0, &[IoSlice::new(&sector)])?;
-    Ok(device.sync()?)
+    Ok((found?, report))
 }
 
 /// Checks a volume whose log, if it has one, is part of the device.

@@ -91,12 +91,12 @@ problems! {
         "It is made anew, empty; what it contained is searched.";
     LogHeader "CF0107" Derived
         "header of the log bad"
-        "Neither header of the stable log is valid. The volume was left clean, so there was nothing in the log."
-        "The log is made anew, empty.";
+        "Neither header of the stable log is valid. The volume was left clean, so nothing was in the log."
+        "A new, empty log is written.";
     LogLost "CF0108" Loss
         "log lost while it was in use"
-        "The headers of the stable log, or a record in it that others follow, do not match their checksums, or a block of it that may have been a record cannot be read, and the volume was not left clean; or it lies on another device, and the check is made without it, as asked. Changes that were durable are lost, and what lies at its place may not fit together."
-        "The records before the bad one are used, the volume is checked as a whole, and the log made anew, empty; one that is left out counts no more.";
+        "The volume was not left clean, and its stable log is lost in whole or in part: its headers, or a record that others follow, do not match their checksums, a block of it cannot be read, it is an older copy of the log or the volume is an older copy than its log, or the device that had it is lost. Changes that were reported as durable are lost, and what lies at its place may not fit together."
+        "None without --without-log, which accepts the loss: -p and -y refuse, and change nothing. With it, the records before the damage are used, the volume is checked as a whole, and a new, empty log is written; a log that is left out does not count if it turns up again.";
     WritesLost "CF0109" Loss
         "acknowledged writes lost"
         "What is on the device shows that something older than it, which the device had acknowledged with a flush, is not there: a superblock, a part of the busy log, or what a clean point wrote. What else is missing cannot be known."

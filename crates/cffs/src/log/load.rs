@@ -20,6 +20,8 @@ pub(super) struct Loaded {
     pub header: Option<Header>,
     /// Whether both places have the header.
     pub is_twice: bool,
+    /// How many records it has.
+    pub records: u64,
     /// The newest image of each block.
     pub images: Images,
     /// Damage: what comes after it is not among the images.
@@ -55,8 +57,29 @@ pub(super) fn load(device: &dyn BlockDevice, area: &Area, has_records: bool) -> 
         let block = BlockNo(area.start + u64::from(end));
         loaded.doubt = Some(Corruption::LogRecord { block });
     }
+    loaded.records = records;
     loaded.images = scan.images.into_iter().map(|(at, (_, image))| (at, image)).collect();
     loaded
+}
+
+impl Loaded {
+    /// Drops the log if it and the volume are of different times. `noted` is the number of the header that
+    /// the superblock knows, 0 if it knows none.
+    ///
+    /// The superblock notes each header after that is durable, and before the record after the next is
+    /// written: so a log of the same time has the noted header or the one after it. On another device, a
+    /// record waits until the note is durable, so the header after the noted one has no records.
+    pub fn drop_if_of_another_time(&mut self, noted: u64, is_external: bool) {
+        let Some(Header { sequence, .. }) = self.header else { return };
+        let doubt = match sequence.checked_sub(noted) {
+            _ if noted == 0 => return,
+            Some(0) => return,
+            Some(1) if !is_external || self.records == 0 => return,
+            Some(_) => Corruption::LogNewer { sequence, noted },
+            None => Corruption::LogOlder { sequence, noted },
+        };
+        *self = Loaded { doubt: Some(doubt), ..Loaded::default() };
+    }
 }
 
 /// The first block of a record, as it was found.

@@ -47,6 +47,8 @@ struct Writer {
     header: Header,
     /// Whether the header is on the device, and so records may follow it.
     has_begun: bool,
+    /// Whether the device has an older header, of a copy of the log in which nothing counts.
+    has_old_header: bool,
     space: Space,
     place: Place,
     gaps: Gaps,
@@ -56,7 +58,7 @@ impl Writer {
     /// Begins a new era with this header.
     fn begin(&mut self, header: Header) {
         self.header = header;
-        self.has_begun = true;
+        (self.has_begun, self.has_old_header) = (true, false);
         self.place = Place { era: header.era, sequence: 0, previous: 0 };
         self.space.clear();
     }
@@ -82,9 +84,13 @@ impl<D: BlockDevice> LoggedDevice<D> {
         let is_unused = superblock.log.flags.contains(LogFlags::UNUSED);
         // The log of a clean volume was made empty, and nothing followed, not even in part: no record is
         // written before the volume is marked as in use.
-        let is_clean = is_clean(&inner);
+        let (is_clean, noted) = own_state(&inner);
         let log = medium.as_deref().unwrap_or(&inner);
-        let loaded = load::load(log, &area, !is_clean && !is_unused);
+        let has_records = !is_clean && !is_unused;
+        let mut loaded = load::load(log, &area, has_records);
+        if has_records {
+            loaded.drop_if_of_another_time(noted, medium.is_some());
+        }
         // Without a header nothing says which eras there were, so no record can be distinguished from one
         // of long ago.
         let state = match loaded.header {
@@ -95,7 +101,10 @@ impl<D: BlockDevice> LoggedDevice<D> {
         let live_bytes = (loaded.images.len() * area.block_bytes) as u64;
         let stats =
             LogStats { state, live_bytes, live_bytes_max: live_bytes, ..LogStats::default() };
-        let header = loaded.header.unwrap_or(area.header(0));
+        // A log in which nothing counts may be of any time. No number is used twice.
+        let found = loaded.header.map_or(0, |header| header.sequence);
+        let header = area.header(found.max(noted));
+        let (is_noted, has_old_header) = (noted == 0 || found == noted, found < noted);
         let device = LoggedDevice {
             inner,
             medium,
@@ -106,7 +115,8 @@ impl<D: BlockDevice> LoggedDevice<D> {
                 Rank::Log,
                 Writer {
                     header,
-                    has_begun: is_clean && !is_unused && loaded.is_twice,
+                    has_begun: is_clean && !is_unused && loaded.is_twice && is_noted,
+                    has_old_header,
                     space: Space::new(&area),
                     place: Place { era: header.era, sequence: 0, previous: 0 },
                     gaps: Gaps::new(area.gap_max),
@@ -138,8 +148,24 @@ impl<D: BlockDevice> LoggedDevice<D> {
         self.medium.as_deref().unwrap_or(&self.inner)
     }
 
-    /// Brings everything home, and makes the log empty.
+    /// Brings everything home, makes the log empty, and notes its new header in the superblock.
     fn drain(&self, writer: &mut Writer) -> io::Result<()> {
+        self.empty(writer)?;
+        if self.is_unused.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let sequence = writer.header.sequence;
+        self.change_superblock(|superblock| superblock.log.sequence = sequence)?;
+        // On the same device, the note becomes durable with the next record. On another one, that would be
+        // newer than the volume.
+        if self.medium.is_some() {
+            self.is_unsynced.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Brings everything home, and makes the log empty.
+    fn empty(&self, writer: &mut Writer) -> io::Result<()> {
         let began = self.inner.elapsed();
         self.bring_home()?;
         match self.begin_era(writer) {
@@ -204,18 +230,25 @@ impl<D: BlockDevice> LoggedDevice<D> {
     /// no longer be made empty.
     fn give_up(&self, why: &io::Error) -> io::Result<()> {
         tracing::warn!("the log cannot be made empty ({why}); the volume goes on without it");
-        let mut sector = vec![0; SUPERBLOCK_BYTES.max(self.geometry().sector_bytes as usize)];
-        self.inner.read_at(0, &mut sector)?;
-        let mut superblock = Superblock::decode(&sector, 0).map_err(io::Error::other)?;
-        superblock.log.flags |= LogFlags::UNUSED;
-        sector[..SUPERBLOCK_BYTES].copy_from_slice(&superblock.encode());
-        self.inner.write_at(0, &[IoSlice::new(&sector)])?;
+        self.change_superblock(|superblock| superblock.log.flags |= LogFlags::UNUSED)?;
         self.flush()?;
         self.is_unused.store(true, Ordering::Release);
         let mut stats = self.stats.lock();
         stats.failures += 1;
         stats.state = LogState::Off;
         Ok(())
+    }
+
+    /// Changes the superblock on the device, whatever this host remembers of it: another program may have
+    /// taken the volume over.
+    fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) -> io::Result<()> {
+        let mut sector = vec![0; SUPERBLOCK_BYTES.max(self.geometry().sector_bytes as usize)];
+        self.inner.drop_cached(0, sector.len() as u64);
+        self.inner.read_at(0, &mut sector)?;
+        let mut superblock = Superblock::decode(&sector, 0).map_err(io::Error::other)?;
+        change(&mut superblock);
+        sector[..SUPERBLOCK_BYTES].copy_from_slice(&superblock.encode());
+        self.inner.write_at(0, &[IoSlice::new(&sector)])
     }
 
     /// How many of the images at the head of the list lie side by side, and make one request.
@@ -286,11 +319,11 @@ impl<D: BlockDevice> LoggedDevice<D> {
     fn write_superblock(&self, block: &[u8], mut superblock: Superblock) -> io::Result<()> {
         let writer = &mut *self.writer.lock();
         if !self.live.read().is_empty() {
-            self.drain(writer)?;
+            self.empty(writer)?;
         }
         // The log counts again from this superblock on.
         if self.state() == LogState::On
-            && self.is_unused.load(Ordering::Acquire)
+            && (self.is_unused.load(Ordering::Acquire) || writer.has_old_header)
             && let Err(error) = self.begin_era(writer)
         {
             tracing::warn!("the log cannot be written ({error}); the volume goes on without it");
@@ -298,6 +331,7 @@ impl<D: BlockDevice> LoggedDevice<D> {
         }
         let is_unused = self.state() != LogState::On;
         superblock.log.flags.set(LogFlags::UNUSED, is_unused);
+        superblock.log.sequence = writer.header.sequence;
         let encoded = superblock.encode();
         let rest = IoSlice::new(&block[encoded.len()..]);
         let result = self.inner.write_at(0, &[IoSlice::new(&encoded), rest]);
@@ -536,11 +570,14 @@ impl<D: BlockDevice> BlockDevice for LoggedDevice<D> {
     }
 }
 
-/// Whether the volume is clean by its own superblock: a copy does not know.
-fn is_clean(device: &dyn BlockDevice) -> bool {
+/// Whether the volume is clean by its own superblock, and which header that has noted: a copy does not
+/// know.
+pub(super) fn own_state(device: &dyn BlockDevice) -> (bool, u64) {
     let mut sector = vec![0; SUPERBLOCK_BYTES.max(device.geometry().sector_bytes as usize)];
-    device.read_at(0, &mut sector).is_ok()
-        && Superblock::decode(&sector, 0).is_ok_and(|superblock| superblock.state == State::Clean)
+    match device.read_at(0, &mut sector).map(|()| Superblock::decode(&sector, 0)) {
+        Ok(Ok(superblock)) => (superblock.state == State::Clean, superblock.log.sequence),
+        _ => (false, 0),
+    }
 }
 
 fn after_failed_sync() -> io::Error {

@@ -9,7 +9,7 @@
 //!
 //! ```text
 //!   log:   header │ header again │ gap │ record 0 of its era │ gap │ record 1 │ what is left of eras before
-//!   drain: images go home ─ sync ─ next header, in both places ─ sync: the log is empty
+//!   drain: images go home ─ sync ─ next header, in both places ─ sync: the log is empty ─ superblock
 //! ```
 //!
 //! Rules, by which a volume may be read with the log's images over it after any crash:
@@ -20,6 +20,8 @@
 //! 3. The log is made empty only when what it had is durable at home.
 //! 4. Block 0, the superblock, is in no record, and writing it drains first: so a volume that is
 //!    clean has an empty log.
+//! 5. After the next header, the superblock notes its number, on another device than the log durably before
+//!    the first record: so an older copy of the log, or of the volume, is found out.
 //!
 //! A log that can no longer be made empty is given up: the superblock says that nothing in it counts, before
 //! anything else is written at home. So it does where a volume is used without its log. Records are
@@ -31,7 +33,7 @@ use std::sync::Arc;
 
 use self::area::Area;
 use crate::device::BlockDevice;
-use crate::error::{Error, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::format::Superblock;
 use crate::format::log::{HEADER_BLOCKS, Header};
 use crate::format::superblock::{Incompat, LogFlags, SUPERBLOCK_BYTES, State};
@@ -74,8 +76,14 @@ pub fn is_empty(superblock: &Superblock) -> bool {
     superblock.state == State::Clean || superblock.log.flags.contains(LogFlags::UNUSED)
 }
 
-/// Makes the log of a volume empty, whatever lies there, on the device that has the log. All its blocks are
-/// written, so that those of an image are allocated by the file system below once and for all.
+/// The number of the log's header that the superblock in block 0 has noted; 0 if it cannot be read.
+pub fn noted_header(device: &dyn BlockDevice) -> u64 {
+    logged::own_state(device).1
+}
+
+/// Makes the log of a volume empty, whatever lies there, on the device that has the log, with the header
+/// after the one that the superblock has noted. All its blocks are written, so that those of an image are
+/// allocated by the file system below once and for all.
 ///
 /// # Errors
 ///
@@ -91,7 +99,7 @@ pub fn erase(device: &dyn BlockDevice, superblock: &Superblock) -> io::Result<()
     }
     // A header that is there before the zeros are could lead to records that were there before them.
     device.sync()?;
-    area.write_headers(device, area.header(1))?;
+    area.write_headers(device, area.header(superblock.log.sequence + 1))?;
     device.sync()
 }
 
@@ -143,9 +151,26 @@ pub fn medium(
 fn refuse<T>(why: String) -> Result<T> {
     Err(Error::Unsupported(format!(
         "{why}; name the right device with log-device=DEVICE. If that is lost: a volume that was left \
-         clean can be mounted with -o stable=none, any other is checked without its log by cffs fsck \
-         --without-log -y, and cffs tune --log none takes the log away"
+         clean can be mounted with -o stable=none, any other loses the changes that only the log has, with \
+         cffs fsck -y --without-log; cffs tune --log none takes the log away"
     )))
+}
+
+/// What is wrong with the log of a volume in use, and what that puts at stake.
+pub fn stake(doubt: &Corruption) -> String {
+    format!(
+        "{doubt}; the volume was not left clean, so changes that were reported as durable may have been in \
+         the log alone"
+    )
+}
+
+/// The error where the log of a volume in use is lost, or a part of it.
+pub fn lost(doubt: &Corruption) -> Error {
+    Error::Unsupported(format!(
+        "{}. Restore the log, if you can, or name the right device with log-device=DEVICE. To give up those \
+         changes and repair the rest, run cffs fsck -y --without-log",
+        stake(doubt)
+    ))
 }
 
 /// The device with the volume's log over it, if the volume has one and the device is not such a one
@@ -154,8 +179,8 @@ fn refuse<T>(why: String) -> Result<T> {
 ///
 /// # Errors
 ///
-/// Those of the device and of [`medium`]; [`Corruption::LogHeader`](crate::error::Corruption::LogHeader)
-/// and [`Corruption::LogRecord`](crate::error::Corruption::LogRecord).
+/// Those of the device and of [`medium`]; [`Corruption::LogHeader`] of a log in which nothing is;
+/// [`lost`] of any other.
 pub fn attach(device: Arc<dyn BlockDevice>, is_optional: bool) -> Result<Arc<dyn BlockDevice>> {
     if device.atomic_bytes_max() > 0 {
         return Ok(device);
@@ -177,6 +202,7 @@ pub fn attach(device: Arc<dyn BlockDevice>, is_optional: bool) -> Result<Arc<dyn
     match LoggedDevice::open_with(Arc::clone(&device), medium, &superblock) {
         (logged, None) => Ok(Arc::new(logged)),
         (_, Some(_)) if is_optional => Ok(device),
-        (_, Some(doubt)) => Err(doubt.into()),
+        (_, Some(doubt)) if is_empty(&superblock) => Err(doubt.into()),
+        (_, Some(doubt)) => Err(lost(&doubt)),
     }
 }

@@ -298,6 +298,7 @@ pub(super) fn place_external_log(
         blocks: wanted as u32,
         flags: LogFlags::EXTERNAL | LogFlags::GAPS | LogFlags::LAPS,
         uuid: uuid::Uuid::new_v4().into_bytes(),
+        ..LogArea::default()
     };
     Ok(())
 }

@@ -9,7 +9,7 @@ use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::tuning::BREAK_EVEN_BYTES;
 use cffs::units::InodeNo;
-use cffs::vfs::{AllocateMode, NewKind, OpenOptions, Volume, read_superblock};
+use cffs::vfs::{AllocateMode, NewKind, OpenOptions, StableLog, Volume, read_superblock};
 
 use super::ops::{self, Op, Promise};
 use super::random::Random;
@@ -34,6 +34,23 @@ const SCATTERED_FILES: u8 = 14;
 const SCATTERED_FILE_BYTES: usize = 9000;
 /// The blocks of each run of free space, and of what lies between two of them.
 const SCATTERED_RUN_BLOCKS: u64 = 11;
+
+/// Added to a kind: the device has room for the volume to grow.
+pub const ROOMY: u64 = 64;
+/// Added to a roomy kind: the volume has grown.
+pub const GROWN: u64 = 128;
+/// Added to a kind: free space lies in runs of [`HOLE_BLOCKS`].
+pub const HOLES: u64 = 256;
+/// Added to a kind: nearly all space is taken.
+pub const FULL: u64 = 512;
+/// Added to a kind with a log: the log is not used, until a crash.
+pub const STOPPED: u64 = 1024;
+/// The blocks of a hole.
+const HOLE_BLOCKS: u64 = 3;
+/// The blocks that a full volume has left: less than some of the calls take.
+const FULL_LEFT_BLOCKS: u64 = 40;
+/// What a volume that has grown has gained.
+pub const GROWN_BYTES: u64 = 1 << 20;
 
 /// What was tried.
 #[derive(Clone, Copy, Debug, Default)]
@@ -120,24 +137,58 @@ pub fn make(device: Arc<dyn BlockDevice>, kind: u64, log_bytes: u64) {
 /// Makes files with gaps between them, and takes two of three runs of what is free then.
 fn scatter_files(volume: &Volume) {
     let dir = ops::make(volume, InodeNo::ROOT, b"scattered", NewKind::Directory).expect("made");
-    let make = |name: String| ops::make(volume, dir, name.as_bytes(), NewKind::Regular);
-    // Beyond its end, so that nobody reads it.
-    let reserve = |file, blocks: u64| {
-        let bytes = blocks * BLOCK_BYTES as u64;
-        volume.allocate(file, 0, bytes, AllocateMode::ReserveKeepSize)
-    };
     for number in 0..SCATTERED_FILES {
-        let file = make(format!("file {number}")).expect("made");
+        let name = format!("file {number}");
+        let file = ops::make(volume, dir, name.as_bytes(), NewKind::Regular).expect("made");
         volume.write(file, 0, &[number; SCATTERED_FILE_BYTES]).expect("written");
         volume.sync().expect("durable");
-        reserve(make(format!("gap {number}")).expect("made"), 1).expect("room");
+        reserve(volume, dir, &format!("gap {number}"), 1).expect("room");
     }
-    let run = |number: &u64| reserve(make(format!("run {number}"))?, SCATTERED_RUN_BLOCKS).ok();
+    leave_holes(volume, dir, SCATTERED_RUN_BLOCKS);
+}
+
+/// Makes a volume that was made what its kind says of its size and its free space, and closes it.
+pub fn shape(device: Arc<dyn BlockDevice>, kind: u64) {
+    let volume = open(device, kind).expect("a volume");
+    if kind & GROWN != 0 {
+        let size_bytes = DEVICE_BYTES + GROWN_BYTES;
+        assert_eq!(volume.grow(Some(size_bytes)).expect("grown"), size_bytes);
+    }
+    let dir = ops::make(&volume, InodeNo::ROOT, b"shape", NewKind::Directory).expect("made");
+    if kind & HOLES != 0 {
+        leave_holes(&volume, dir, HOLE_BLOCKS);
+    }
+    if kind & FULL != 0 {
+        let left = reserve(&volume, dir, "left", FULL_LEFT_BLOCKS);
+        assert!(left.is_some(), "no room");
+        while reserve(&volume, dir, "filler", 1).is_some() {}
+        volume.unlink(dir, b"left").expect("removed");
+    }
+    volume.close().expect("close");
+}
+
+/// Takes all space in runs of so many blocks, and gives each third of these back.
+fn leave_holes(volume: &Volume, dir: InodeNo, run_blocks: u64) {
+    let run = |number: &u64| reserve(volume, dir, &format!("run {number}"), run_blocks);
     let runs = (0..).take_while(|number| run(number).is_some()).count() as u64;
     assert!(runs > 8, "{runs} runs of free space");
     for number in (0..runs).step_by(3) {
         volume.unlink(dir, format!("run {number}").as_bytes()).expect("removed");
     }
+}
+
+/// Gives a file so many blocks more, beyond its end, so that nobody reads them.
+fn reserve(volume: &Volume, dir: InodeNo, name: &str, blocks: u64) -> Option<()> {
+    let file = match volume.lookup(dir, name.as_bytes()) {
+        Ok(found) => {
+            volume.release(found.ino, 1);
+            found.ino
+        }
+        Err(_) => ops::make(volume, dir, name.as_bytes(), NewKind::Regular)?,
+    };
+    let from = volume.attr(file).ok()?.allocated_bytes;
+    let bytes = blocks * BLOCK_BYTES as u64;
+    volume.allocate(file, from, bytes, AllocateMode::ReserveKeepSize).ok()
 }
 
 /// Opens a volume of a kind.
@@ -153,6 +204,10 @@ pub fn open(device: Arc<dyn BlockDevice>, kind: u64) -> Result<Volume, String> {
             _ => BREAK_EVEN_SCATTERED_BYTES,
         },
         discard: true,
+        stable: match kind & STOPPED {
+            0 => StableLog::On,
+            _ => StableLog::Off,
+        },
         ..OpenOptions::default()
     };
     Volume::open(device, Arc::new(TestClock::default()), options)
@@ -269,7 +324,8 @@ impl<M: Medium> Run<'_, M> {
         let device = opener()?;
         recover(&device)?;
         check(&device, "after recovery")?;
-        let volume = open(device.clone(), self.kind)?;
+        // A log that was not used is used again.
+        let volume = open(device.clone(), self.kind & !STOPPED)?;
         let found = Tree::of(&volume)?;
         self.history.refuse(&found)?;
         self.tried.moments += u64::from(self.history.is_moment(&found));

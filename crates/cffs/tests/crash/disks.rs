@@ -1,7 +1,8 @@
 //! Volumes on disks that keep the order of what is written, and what a crash leaves of these.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::IoSlice;
+use std::sync::{Arc, Mutex};
 
 use cffs::device::{BlockDevice, Geometry, Image, MemoryDevice};
 use cffs::format::sector::{Body, Sector};
@@ -9,12 +10,14 @@ use cffs::format::{Layout, locator};
 use cffs::units::InodeNo;
 use cffs::vfs::{AllocateMode, NewKind, Volume, XattrMode, read_superblock};
 
-use crate::case::{self, BLOCK_BYTES, DEVICE_BYTES, Medium, Opener, Record, SCATTERED};
-use crate::explorer::KINDS;
+use crate::case::{
+    self, BLOCK_BYTES, DEVICE_BYTES, FULL, GROWN_BYTES, HOLES, Medium, Opener, ROOMY, Record,
+    STOPPED,
+};
 use crate::mutants::Mutant;
 use crate::ops;
 use crate::random::Random;
-use crate::record::{self, Disk, Event, Timeline};
+use crate::record::{self, Disk, Event, HOME, Timeline};
 use crate::states::Crashes;
 
 /// Added to a kind: many files more, and a table of inodes that lies in more pieces than its inode has
@@ -23,10 +26,11 @@ use crate::states::Crashes;
 pub const IN_PIECES: u64 = 4;
 /// Pieces that the table lies in then: one too many, with a large attribute in the same sector.
 const PIECES: usize = 3;
-/// Of so many blocks in a row one is free, so that no two blocks of the table lie side by side.
-const HOLES_EVERY: usize = 3;
 /// Inodes that stay: the table grows while half of it is in use.
 const INODES_LEFT: u64 = 400;
+
+/// Of so many blocks in a row one is free, so that no two blocks of the table lie side by side.
+const HOLES_EVERY: usize = 3;
 
 /// Added to a kind: a stable log, so small that it is full again and again.
 pub const LOGGED: u64 = 8;
@@ -44,8 +48,10 @@ pub struct Disks {
 /// What a crash leaves: of each disk an image.
 type Images = Vec<Image>;
 
-static STARTS: [OnceLock<Images>; (SCATTERED + LOGGED + KINDS) as usize] =
-    [const { OnceLock::new() }; (SCATTERED + LOGGED + KINDS) as usize];
+/// The volumes that were made so far, by their kinds.
+static STARTS: Mutex<BTreeMap<u64, Images>> = Mutex::new(BTreeMap::new());
+/// What a device has room for beyond a volume that is to grow.
+const ROOM_BYTES: u64 = GROWN_BYTES + 4 * ops::GAIN_BYTES;
 
 impl Medium for Disks {
     type Left = Images;
@@ -53,7 +59,8 @@ impl Medium for Disks {
     const AGAIN: &'static str = "cargo test -p cffs --test crash one";
 
     fn start(&self, kind: u64) -> Images {
-        STARTS[kind as usize].get_or_init(|| start(kind)).clone()
+        let kind = kind & !STOPPED;
+        STARTS.lock().unwrap().entry(kind).or_insert_with(|| start(kind)).clone()
     }
 
     fn sound(&self) -> Disks {
@@ -122,12 +129,32 @@ fn start(kind: u64) -> Images {
         break_table(&device, kind);
         assert!(is_table_in_pieces(&*device), "kind {kind}");
     }
+    if kind & ROOMY != 0 {
+        disks[HOME] = enlarged(&disks[HOME].snapshot());
+    }
+    if kind & (ROOMY | HOLES | FULL) != 0 {
+        let each = disks.iter().map(|disk| disk.clone() as Arc<dyn BlockDevice>);
+        case::shape(record::joined(each.collect()), kind);
+    }
     disks.iter().map(|disk| disk.snapshot()).collect()
+}
+
+/// A larger disk that begins with what another has.
+fn enlarged(image: &Image) -> Arc<MemoryDevice> {
+    let old = image.geometry();
+    let mut bytes = vec![0; old.size_bytes as usize];
+    image.read(0, &mut bytes).expect("read");
+    let geometry = Geometry { size_bytes: old.size_bytes + ROOM_BYTES, ..old };
+    let disk = Arc::new(MemoryDevice::with_geometry(geometry));
+    disk.write_at(0, &[IoSlice::new(&bytes)]).expect("written");
+    disk
 }
 
 /// Leaves free space in single blocks, and has each mount fill a block of the table.
 fn break_table(device: &Arc<dyn BlockDevice>, kind: u64) {
-    scatter_free_space(&case::open(device.clone(), kind).expect("a volume"));
+    let volume = case::open(device.clone(), kind).expect("a volume");
+    scatter_free_space(&volume);
+    volume.close().expect("close");
     let per_block = u64::from(locator::entries_per_block(BLOCK_BYTES as u32));
     let mut made = Vec::new();
     for piece in 0..PIECES {
@@ -169,7 +196,6 @@ fn scatter_free_space(volume: &Volume) {
     for hole in (0..blocks).step_by(HOLES_EVERY) {
         volume.allocate(filler, hole * block, block, AllocateMode::PunchHole).expect("punched");
     }
-    volume.close().expect("close");
 }
 
 /// Whether the table of inodes has an extent tree.

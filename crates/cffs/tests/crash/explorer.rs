@@ -1,8 +1,8 @@
 //! Workloads by their names, and the explorer that runs them on some medium.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
 use super::case::{self, Medium, Tried};
@@ -15,8 +15,9 @@ pub const KINDS: u64 = 4;
 /// calls are about, or one of a new file, which leaves behind what the first call wrote. Last, both
 /// calls stand before such an fsync.
 pub const BETWEEN: u64 = 5;
-/// Stands there where files are moved after each of the two calls.
-pub const MOVED: u64 = BETWEEN;
+/// The numbers from this one on stand for the operations of [`ops::MAINTENANCE`], after each of the two
+/// calls.
+const MAINTAINED: u64 = BETWEEN;
 /// Failures after which no more are looked for.
 const FAILURES_MAX: usize = 20;
 /// Each seed begins so many workloads after the one before it.
@@ -74,6 +75,16 @@ impl Workload {
         Some(Workload::Pair { kind, first: first.parse().ok()?, between, second })
     }
 
+    /// The same pair with an operation of [`ops::MAINTENANCE`] after each of the two calls.
+    pub fn with_maintenance(self, nth: usize) -> Workload {
+        match self {
+            Workload::Pair { kind, first, second, .. } => {
+                Workload::Pair { kind, first, between: MAINTAINED + nth as u64, second }
+            }
+            long => long,
+        }
+    }
+
     pub fn name(&self) -> String {
         match self {
             Workload::Pair { kind, first, between, second } => {
@@ -99,7 +110,10 @@ impl Workload {
                     1 => (vec![Op::Sync], vec![]),
                     2 => (vec![Op::Fsync("d/f")], vec![]),
                     3 => (other.to_vec(), vec![]),
-                    MOVED => (vec![Op::Regroup], vec![Op::Regroup]),
+                    MAINTAINED.. => {
+                        let (_, op) = &ops::MAINTENANCE[(between - MAINTAINED) as usize];
+                        (vec![op.clone()], vec![op.clone()])
+                    }
                     _ => (vec![], other.to_vec()),
                 };
                 [vec![first], between, vec![second], after, vec![Op::Sync]].concat()
@@ -138,6 +152,15 @@ impl std::fmt::Display for Failure {
     }
 }
 
+fn on_all_processors(work: impl Fn() + Sync) {
+    let threads = std::thread::available_parallelism().map_or(2, |count| count.get());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(&work);
+        }
+    });
+}
+
 /// The explorer of a medium, with the calls that workloads are made of.
 pub struct Explorer<M> {
     pub medium: M,
@@ -169,7 +192,8 @@ impl<M: Medium> Explorer<M> {
     }
 
     pub fn run_calls(&self, kind: u64, calls: &[Op]) -> Result<Tried, String> {
-        let run = || case::run(&self.medium, kind, &self.all, calls, self.seed);
+        let going_on = ops::all_with_maintenance();
+        let run = || case::run(&self.medium, kind, &going_on, calls, self.seed);
         std::panic::catch_unwind(AssertUnwindSafe(run))
             .unwrap_or_else(|_| Err("the program panicked".into()))
     }
@@ -214,13 +238,24 @@ impl<M: Medium> Explorer<M> {
                 }
             }
         };
-        let threads = std::thread::available_parallelism().map_or(2, |count| count.get());
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(work);
-            }
-        });
+        on_all_processors(work);
         done.into_inner().unwrap()
+    }
+
+    /// Runs these workloads on all processors, and returns what became of each.
+    pub fn run_each(&self, workloads: &[Workload]) -> Vec<Result<Tried, Failure>> {
+        let next = AtomicU64::new(0);
+        let results: Vec<OnceLock<Result<Tried, Failure>>> =
+            workloads.iter().map(|_| OnceLock::new()).collect();
+        let work = || {
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed) as usize;
+                let Some(workload) = workloads.get(at) else { return };
+                let _ = results[at].set(self.run(*workload));
+            }
+        };
+        on_all_processors(work);
+        results.into_iter().map(|result| result.into_inner().expect("it was run")).collect()
     }
 
     /// Tries as many states as are asked for, or as are usual, and fails if one is wrong.

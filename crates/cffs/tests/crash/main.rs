@@ -6,10 +6,10 @@
 //! while they recover; a full check finds nothing; what is there is held against what may be there
 //! ([`tree`]); the volume goes on being changed, is closed, and checked again.
 //!
-//! Workloads: each pair of system calls, with and without a sync between ([`ops`]), and with
-//! `CFFS_CRASH_LONG=1` long random ones instead. A workload has a name, `KIND.FIRST.BETWEEN.SECOND` or
-//! `KIND.rSEED`, and a seed that decides on the crashes. A failure prints the command that repeats
-//! it:
+//! Workloads: each pair of system calls, with and without a sync between ([`ops`]), each operation on a
+//! volume in use, after such calls, on each kind of volume ([`matrix`]), and with `CFFS_CRASH_LONG=1` long
+//! random ones instead of pairs. A workload has a name, `KIND.FIRST.BETWEEN.SECOND` or `KIND.rSEED`, and a
+//! seed that decides on the crashes. A failure prints the command that repeats it:
 //!
 //! ```text
 //! CFFS_CRASH=0.12.1.40 CFFS_CRASH_SEED=1 cargo test -p cffs --test crash one -- --nocapture
@@ -23,6 +23,7 @@
 mod case;
 mod disks;
 mod explorer;
+mod matrix;
 mod mutants;
 mod ops;
 mod random;
@@ -30,10 +31,10 @@ mod record;
 mod states;
 mod tree;
 
-use case::{Medium, SCATTERED, Tried, UNIT_BYTES_MAX};
+use case::{Medium, SCATTERED, STOPPED, Tried, UNIT_BYTES_MAX};
 use cffs::vfs::RenameMode;
 use disks::{Disks, IN_PIECES, LOGGED, LOGGED_ELSEWHERE};
-use explorer::{BETWEEN, Explorer, KINDS, MOVED, Workload, number};
+use explorer::{BETWEEN, Explorer, KINDS, Workload, number};
 use mutants::Mutant;
 use ops::Op;
 use record::{HOME, LOG};
@@ -46,6 +47,16 @@ const LOGGED_STATES: u64 = 50_000;
 const LOGGED_ELSEWHERE_STATES: u64 = 20_000;
 /// States of pairs after each of which files are moved.
 const MOVED_STATES: u64 = 10_000;
+/// Where moving files is among the operations on a volume in use.
+const REGROUP: usize = 0;
+/// Where a volume has its log, and whether it is used.
+const PLACES: [(&str, u64); 5] = [
+    ("no log", 0),
+    ("log inside", LOGGED),
+    ("log outside", LOGGED_ELSEWHERE),
+    ("log inside, off", LOGGED | STOPPED),
+    ("log outside, off", LOGGED_ELSEWHERE | STOPPED),
+];
 /// Workloads in which a mutant must be caught.
 const MUTANT_WORKLOADS: usize = 400;
 /// Workloads in which a harmless one must not be.
@@ -77,6 +88,11 @@ fn every_crash_leaves_a_state_that_was() {
 #[test]
 fn every_crash_of_a_volume_with_a_log_leaves_a_state_that_was() {
     explore(LOGGED, LOGGED_STATES);
+}
+
+#[test]
+fn every_online_operation_on_every_kind_of_volume() {
+    matrix::explore(&explorer(), &PLACES);
 }
 
 /// Of two disks a crash may leave each in any of its states, whatever it leaves of the other.
@@ -272,12 +288,7 @@ fn files_that_are_moved_are_there_after_any_crash() {
 fn nth_moved(nth: u64, calls: u64) -> Workload {
     let bases = [0, SCATTERED, LOGGED, SCATTERED + LOGGED];
     let base = bases[(nth / KINDS % bases.len() as u64) as usize];
-    match Workload::nth_pair(nth, calls).of_kinds_from(base) {
-        Workload::Pair { kind, first, second, .. } => {
-            Workload::Pair { kind, first, between: MOVED, second }
-        }
-        long => long,
-    }
+    Workload::nth_pair(nth, calls).of_kinds_from(base).with_maintenance(REGROUP)
 }
 
 /// Of what is moved on a scattered volume, no unit has room as a whole.

@@ -5,10 +5,12 @@
 
 use std::ops::ControlFlow;
 
+use cffs::check_in_use;
+use cffs::format::superblock::ErrorsPolicy;
 use cffs::units::InodeNo;
 use cffs::vfs::{
     AllocateMode, NewFile, NewKind, RegroupOptions, RegroupProgress, RenameMode, Scattered,
-    SetAttr, Volume, XattrMode,
+    SetAttr, SetVolume, Volume, XattrMode,
 };
 
 use super::random::Random;
@@ -57,6 +59,20 @@ pub enum Op {
     CleanPoint,
     /// Moves all files that can be moved, whether they are scattered or not.
     Regroup,
+    /// Discards all free space.
+    Trim,
+    /// Discards what was freed, as the option `discard` does.
+    Discard,
+    /// Makes the volume larger by [`GAIN_BYTES`], if the device has room.
+    Grow,
+    /// Verifies all checksums.
+    Scrub,
+    /// Changes the name, the UUID and what happens at damage.
+    Tune,
+    /// Checks the volume while it is in use.
+    Check,
+    /// Writes all that is derived.
+    Checkpoint,
 }
 
 /// What a call promised when it returned.
@@ -67,6 +83,8 @@ pub enum Promise {
 }
 
 pub const XATTR: &[u8] = b"user.note";
+/// What a volume gains when it grows.
+pub const GAIN_BYTES: u64 = 256 << 10;
 /// No workload has as many inodes.
 const INODES_MAX: u64 = 1000;
 
@@ -231,6 +249,26 @@ impl Op {
                 volume.clean_point().expect("clean point");
                 return Some(Promise::Everything);
             }
+            Op::Trim => {
+                volume.trim(0..u64::MAX, 0).expect("trimmed");
+                return Some(Promise::Everything);
+            }
+            Op::Discard => volume.discard_freed().map(drop).expect("discarded"),
+            Op::Grow => return grow(volume),
+            Op::Scrub => {
+                let found = volume.scrub(&mut |_| ControlFlow::Continue(())).expect("scrubbed");
+                assert!(found.problems.is_empty(), "{:?}", found.problems);
+            }
+            Op::Tune => tune(volume, serial),
+            Op::Check => {
+                let report = check_in_use(volume, true, &()).expect("checked");
+                assert!(report.problems.is_empty(), "{:?}", report.problems);
+                return Some(Promise::Everything);
+            }
+            Op::Checkpoint => {
+                volume.checkpoint().expect("checkpoint");
+                return Some(Promise::Everything);
+            }
         }
         Some(Promise::Nothing)
     }
@@ -241,6 +279,26 @@ pub fn regroup(volume: &Volume) -> Option<RegroupProgress> {
     let all = RegroupOptions { gain: 0, ..RegroupOptions::default() };
     let go_on = &mut |_: &RegroupProgress| ControlFlow::Continue(());
     volume.regroup(Scattered::Tree(InodeNo::ROOT), &all, go_on).ok()
+}
+
+/// Makes the volume larger, which writes all that was changed. A device without room, or an end of the volume
+/// at which a group would be too short, leaves it as it is.
+fn grow(volume: &Volume) -> Option<Promise> {
+    let superblock = volume.superblock();
+    let size_bytes = superblock.blocks * u64::from(superblock.block_bytes);
+    let grown = volume.grow(Some(size_bytes + GAIN_BYTES)).ok()?;
+    (grown > size_bytes).then_some(Promise::Everything)
+}
+
+fn tune(volume: &Volume, serial: u8) {
+    let errors = [ErrorsPolicy::Continue, ErrorsPolicy::RemountReadOnly];
+    let changes = SetVolume {
+        label: Some(vec![b'a' + serial % 26; 5]),
+        uuid: Some([serial | 1; 16]),
+        errors: Some(errors[usize::from(serial % 2)]),
+        reserve: None,
+    };
+    volume.tune(&changes).expect("tuned");
 }
 
 fn set(volume: &Volume, path: Path, changes: SetAttr) -> Option<()> {
@@ -365,6 +423,25 @@ pub fn all() -> Vec<Op> {
     ops
 }
 
+/// Every operation on a volume in use that is no call of a program, with its name.
+pub const MAINTENANCE: [(&str, Op); 10] = [
+    ("regroup", Op::Regroup),
+    ("trim", Op::Trim),
+    ("discard", Op::Discard),
+    ("grow", Op::Grow),
+    ("scrub", Op::Scrub),
+    ("tune", Op::Tune),
+    ("check", Op::Check),
+    ("sync", Op::Sync),
+    ("clean point", Op::CleanPoint),
+    ("checkpoint", Op::Checkpoint),
+];
+
+/// Every call, and every operation on a volume in use.
+pub fn all_with_maintenance() -> Vec<Op> {
+    all().into_iter().chain(MAINTENANCE.map(|(_, op)| op)).collect()
+}
+
 /// A call for a long random workload.
 pub fn random(ops: &[Op], random: &mut Random) -> Op {
     let names = ["n", "d/n", "e/n", "d/f", "g", "h", "d/h", "big", "l", "e/g", "d/g"];
@@ -373,7 +450,7 @@ pub fn random(ops: &[Op], random: &mut Random) -> Op {
     let (one, two) = (pick(&names, random), pick(&names, random));
     let (dir, other_dir) = (pick(&dirs, random), pick(&dirs, random));
     let len = [0, 3, 300, 2000, 9000, 70_000][random.below(6) as usize];
-    match random.below(20) {
+    match random.below(21) {
         0..=3 => match ops[random.below(ops.len() as u64) as usize].clone() {
             Op::Rename(from, to, RenameMode::Exchange) => Op::Rename(from, to, RenameMode::Replace),
             op => op,
@@ -389,6 +466,7 @@ pub fn random(ops: &[Op], random: &mut Random) -> Op {
         14 => Op::RemoveDir(dir),
         15 | 16 => Op::Fsync(one),
         17 | 18 => Op::WriteEarly,
+        19 => MAINTENANCE[random.below(MAINTENANCE.len() as u64) as usize].1.clone(),
         _ => Op::Truncate(one, random.below(12_000)),
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use cffs::fsck::Code;
 use cffs_serve::describe::{CheckLoss, CheckProblem, CheckReport};
 
 use crate::output::{self, counted, say};
@@ -130,7 +131,21 @@ impl Printed<'_> {
             _ if is_hopeless => {
                 say!("{name}: {all}, {left} not repaired, and no repair helps; {}", self.way_out())
             }
-            _ => say!("{name}: {all}, {left} not repaired; cffs fsck -y {name} repairs {them}"),
+            _ => {
+                let option = self.repair_option();
+                say!(
+                    "{name}: {all}, {left} not repaired; cffs fsck -y{option} {name} repairs {them}"
+                )
+            }
+        }
+    }
+
+    /// The option that a repair needs in addition to -y: the loss of the log has to be accepted.
+    fn repair_option(&self) -> &'static str {
+        let is_log_lost = |p: &CheckProblem| !p.fixed && p.code == Code::LogLost.id();
+        match self.report.problems.iter().any(is_log_lost) {
+            true => " --without-log",
+            false => "",
         }
     }
 

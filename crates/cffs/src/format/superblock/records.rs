@@ -139,4 +139,6 @@ pub struct LogArea {
     pub flags: LogFlags,
     /// The UUID of a log on another device; else zeros.
     pub uuid: [u8; 16],
+    /// The number of the header that the log had when the superblock was written; 0 if it is not known.
+    pub sequence: u64,
 }

@@ -168,6 +168,7 @@ fn superblock_sample() -> Sample {
         .bytes("log_uuid", &s.log.uuid)
         .bytes("object_id", &s.object_id)
         .number("busy_log_blocks", s.busy_log_blocks.into())
+        .number("log_sequence", s.log.sequence)
 }
 
 fn busy_log_sample() -> Sample {

@@ -72,6 +72,7 @@ fn a_log_at_an_impossible_place_is_refused() {
         (LogArea { start: start + 1, ..log }, "log_start"),
         (LogArea { start: 1_000_000, ..log }, "log_start"),
         (LogArea { start: u64::MAX, ..log }, "log_start"),
+        (LogArea { sequence: u64::MAX, ..log }, "log_sequence"),
     ] {
         assert!(
             matches!(corruption(&with(log).encode()),

@@ -40,6 +40,8 @@ fn what_a_call_meets_has_a_code_of_the_table() {
         (Corruption::SuperblockField { field: "", value: 0 }, Code::SuperblockLost),
         (Corruption::LogHeader { block }, Code::LogHeader),
         (Corruption::LogRecord { block }, Code::LogLost),
+        (Corruption::LogOlder { sequence: 1, noted: 2 }, Code::LogLost),
+        (Corruption::LogNewer { sequence: 3, noted: 1 }, Code::LogLost),
         (Corruption::SectorChecksum { container: container(ino) }, Code::SectorLost),
         (Corruption::SectorChecksum { container: container(InodeNo::SYSTEM) }, Code::SystemArea),
         (
