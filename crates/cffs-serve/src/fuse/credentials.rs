@@ -1,9 +1,9 @@
 //! The user, the groups and the capabilities of a caller.
 //!
-//! A request carries the user and one group, on a mount that allows id-mapped mounts only if it creates a file,
-//! and no capabilities. The others are read from the status of the caller's process, which waits for the
-//! answer meanwhile. That takes longer than most requests, so it is done only where the answer depends on it. A
-//! process that cannot be seen, because it is in another namespace or gone, has none.
+//! A request carries the user and one group, on a mount that allows id-mapped mounts only if it creates a
+//! file, and no capabilities. The others are read from the status of the caller's process, which waits for
+//! the answer meanwhile. That takes longer than most requests, so it is done only where the answer depends on
+//! it. A process that cannot be seen, because it is in another namespace or gone, has none.
 
 use std::fs;
 
