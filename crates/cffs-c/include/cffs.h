@@ -35,9 +35,10 @@ typedef struct cffs_file cffs_file;
 // A volume that is open. Another program cannot open it meanwhile, but to read if this one only reads too.
 typedef struct cffs_volume cffs_volume;
 
-// How a volume is opened; all zeros but for size for the defaults. A later version may add fields at the end.
+// How a volume is opened; all zeros but for `size` for the defaults. A later version of the library may add
+// fields at the end.
 typedef struct {
-    // sizeof(cffs_options), as CFFS_OPTIONS_INIT sets it. The fields beyond it are taken as zero.
+    // sizeof(cffs_options) of the caller. The fields beyond it are taken as zero.
     size_t size;
     // 1: changes are refused, and other programs may read at the same time.
     uint32_t read_only;
@@ -48,9 +49,6 @@ typedef struct {
     // Bytes of memory for changes, beyond which they are written at once; 0 for 64 MiB.
     uint64_t dirty_bytes;
 } cffs_options;
-
-// The defaults: cffs_options options = CFFS_OPTIONS_INIT; or among other fields, .size = sizeof(cffs_options).
-#define CFFS_OPTIONS_INIT { .size = sizeof(cffs_options) }
 
 // Sizes of a volume, in bytes and inodes.
 typedef struct {
@@ -269,3 +267,6 @@ int cffs_read_many(const cffs_volume *volume,
 #endif  // __cplusplus
 
 #endif  /* CFFS_H */
+
+// The defaults: cffs_options options = CFFS_OPTIONS_INIT; or, with other fields, .size = sizeof(cffs_options).
+#define CFFS_OPTIONS_INIT { .size = sizeof(cffs_options) }
