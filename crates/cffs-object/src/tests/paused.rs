@@ -277,18 +277,75 @@ fn a_clone_that_was_paused() {
     assert!(requests >= 6 && whole > 1 && failed > 1, "{requests} {whole} {failed}");
 }
 
-/// The version is cloned while it is removed, which looks first whether a clone needs it.
+/// A program on a store that waits before the request of that number.
+struct Started<T> {
+    thread: std::thread::JoinHandle<T>,
+    is_paused: bool,
+    let_go: mpsc::Sender<()>,
+}
+
+impl<T: Send + 'static> Started<T> {
+    /// Runs it until it waits, or to its end.
+    fn run(
+        store: &Arc<InMemory>,
+        request: usize,
+        act: fn(Arc<dyn ObjectStore>) -> T,
+    ) -> Started<T> {
+        let (paused, is_paused, let_go) = PausedStore::new(store.clone());
+        paused.left.store(request, Ordering::SeqCst);
+        let ended = paused.reached.lock().expect("open").clone();
+        let thread = std::thread::spawn(move || {
+            let outcome = act(Arc::new(paused));
+            let _ = ended.send(false);
+            outcome
+        });
+        Started { thread, is_paused: is_paused.recv().expect("it pauses or ends"), let_go }
+    }
+
+    fn end(self) -> T {
+        let _ = self.let_go.send(());
+        self.thread.join().expect("no panic")
+    }
+}
+
+/// The version is removed while it is cloned, each paused before each of its requests: the clone looks
+/// whether what it needs is still kept, and the removal whether a clone was completed meanwhile.
 #[test]
-fn a_removal_that_was_paused() {
-    let clones = |store: &Arc<InMemory>| {
-        let _ = versions::clone(&kept(store), &clone_of_it(store.clone()));
-    };
-    let clones_in_part = std::cell::Cell::new(0);
-    let requests = at_each_request_beside(KEPT, versions::remove, clones, |_, store, writer| {
-        if LogDevice::open(&clone_of_it(store.clone()), READ_ONLY).is_ok() {
-            is_whole(store, writer);
-            clones_in_part.set(clones_in_part.get() + 1);
+fn a_removal_that_was_paused_amid_a_clone() {
+    fn kept_in(store: Arc<dyn ObjectStore>) -> Location {
+        Location::new("test", store, "bucket/volume@kept")
+    }
+    let clone: fn(Arc<dyn ObjectStore>) -> _ =
+        |store| versions::clone(&kept_in(store.clone()), &clone_of_it(store));
+    let remove: fn(Arc<dyn ObjectStore>) -> _ = |store| versions::remove(&kept_in(store));
+    let mut whole = 0;
+    let is_last = |first: usize, second: usize, whole: &mut u32| {
+        let (store, writer) = begun();
+        versions::create(&kept(&store)).expect("kept");
+        let cloning = Started::run(&store, first, clone);
+        let removing = Started::run(&store, second, remove);
+        let is_last = (!cloning.is_paused, !removing.is_paused);
+        let cloned = cloning.end();
+        // It may say that a clone keeps the version.
+        let _ = removing.end();
+        if cloned.is_ok() {
+            is_whole(&store, &writer);
+            *whole += 1;
         }
-    });
-    assert!(requests >= 3 && clones_in_part.get() > 0, "{requests} {clones_in_part:?}");
+        is_last
+    };
+    for first in 1.. {
+        let mut is_last_of_clone = false;
+        for second in 1.. {
+            let (of_clone, of_removal) = is_last(first, second, &mut whole);
+            is_last_of_clone |= of_clone;
+            if of_removal {
+                break;
+            }
+        }
+        if is_last_of_clone {
+            break;
+        }
+    }
+    assert!(whole > 3, "{whole}");
 }
