@@ -1,5 +1,5 @@
-//! What a crash leaves: random changes on a device that loses what was not synced, a crash at every
-//! barrier, recovery, and a look at what is there.
+//! What a crash leaves: random changes, and operations on a volume in use between them, on a device that
+//! loses what was not synced, a crash at every barrier, recovery, and a look at what is there.
 //!
 //! The history since the last completed epoch is known. After recovery each name stands for an
 //! inode that it stood for in that history, each inode has contents that it had, and whatever was
@@ -8,6 +8,7 @@
 //! `CFFS_CRASH_RANDOM_SEEDS` says how many seeds are tried, `CFFS_CRASH_RANDOM_SEED` replays one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use cffs::clock::TestClock;
@@ -17,13 +18,21 @@ use cffs::format::superblock::Policy;
 use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::units::InodeNo;
-use cffs::vfs::{NewFile, NewKind, OpenOptions, RenameMode, SetAttr, Volume};
+use cffs::vfs::{
+    NewFile, NewKind, OpenOptions, RegroupOptions, RegroupProgress, RenameMode, Scattered, SetAttr,
+    SetVolume, Volume,
+};
 
 /// Crash images taken at each barrier and sync.
 const IMAGES_PER_BARRIER: usize = 4;
 /// Changes per seed.
 const CHANGES: usize = 120;
 const DEVICE_BYTES: u64 = 16 << 20;
+/// Of so many changes, an operation on the volume in use comes after one.
+const MAINTENANCE_EVERY: u64 = 6;
+/// The blocks of a cylinder group, of which most are never used, and the bytes of a log in one of these.
+const CG_BLOCKS: u32 = 512;
+const LOG_BYTES: u64 = 64 * 4096;
 /// A longer file is overwritten in place, and from then on.
 const SMALL_BYTES: usize = 65_536;
 const BLOCK_BYTES: usize = 4096;
@@ -223,6 +232,46 @@ fn change(volume: &Volume, random: &mut Random, history: &mut History) {
     }
 }
 
+/// An operation on a volume in use, which changes nothing that a program sees. Returns whether it makes durable
+/// what was changed before.
+fn maintain(volume: &Volume, random: &mut Random) -> bool {
+    match random.below(8) {
+        0 | 1 => {
+            volume.trim(0..u64::MAX, 0).expect("trimmed");
+            true
+        }
+        2 => {
+            volume.discard_freed().expect("discarded");
+            false
+        }
+        3 => {
+            let all = RegroupOptions { gain: 0, ..RegroupOptions::default() };
+            let go_on = &mut |_: &RegroupProgress| ControlFlow::Continue(());
+            // Some volumes were made not to group files.
+            volume.regroup(Scattered::Tree(ROOT), &all, go_on).is_ok()
+        }
+        4 => {
+            let found = volume.scrub(&mut |_| ControlFlow::Continue(())).expect("scrubbed");
+            assert!(found.problems.is_empty(), "{:?}", found.problems);
+            false
+        }
+        5 => {
+            let label = Some(format!("name {}", random.below(100)).into_bytes());
+            volume.tune(&SetVolume { label, ..SetVolume::default() }).expect("tuned");
+            false
+        }
+        6 => {
+            let report = cffs::check_in_use(volume, true, &()).expect("checked");
+            assert!(report.problems.is_empty(), "{:?}", report.problems);
+            true
+        }
+        _ => {
+            volume.clean_point().expect("clean point");
+            true
+        }
+    }
+}
+
 fn check(image: &MemoryDevice, repair: Repair, context: &str) -> fsck::Report {
     let options =
         CheckOptions { repair, force: true, contents: true, threads: 1, ..CheckOptions::default() };
@@ -251,16 +300,25 @@ fn run(seed: u64, options: &MkfsOptions) -> usize {
         if synced {
             volume.sync().expect("sync");
         }
-        let images = device.take_images();
-        if images.is_empty() {
-            continue;
+        let mut judge = |history: &History, when: &str| {
+            let images = device.take_images();
+            for (number, image) in images.iter().enumerate() {
+                let context = format!("seed {seed} step {step}{when} image {number}");
+                recover_and_compare(image.clone(), history, &context);
+            }
+            tried += images.len();
+            !images.is_empty()
+        };
+        if judge(&history, "") {
+            history.begin_with(if synced { history.states.len() - 1 } else { before });
         }
-        for (number, image) in images.into_iter().enumerate() {
-            let context = format!("seed {seed} step {step} image {number}");
-            recover_and_compare(image, &history, &context);
-            tried += 1;
+        if random.below(MAINTENANCE_EVERY) == 0 {
+            let is_durable = maintain(&volume, &mut random);
+            judge(&history, " maintenance");
+            if is_durable {
+                history.begin_with(history.states.len() - 1);
+            }
         }
-        history.begin_with(if synced { history.states.len() - 1 } else { before });
     }
     tried
 }
@@ -334,7 +392,18 @@ fn every_crash_leaves_a_state_that_was() {
         let embed = !seed.is_multiple_of(4);
         let sector_bytes = Some(if seed.is_multiple_of(3) { 512 } else { 4096 });
         let policy = Policy::ALL[seed as usize % Policy::ALL.len()];
-        let options = MkfsOptions { embed, sector_bytes, policy, ..MkfsOptions::default() };
+        let (cg_blocks, log_bytes) = match seed % 2 {
+            0 => (MkfsOptions::default().cg_blocks, 0),
+            _ => (CG_BLOCKS, LOG_BYTES),
+        };
+        let options = MkfsOptions {
+            embed,
+            sector_bytes,
+            policy,
+            cg_blocks,
+            log_bytes,
+            ..MkfsOptions::default()
+        };
         tried += run(seed, &options);
     }
     println!("{tried} states after a crash, all recovered");
