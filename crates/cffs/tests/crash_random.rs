@@ -232,8 +232,8 @@ fn change(volume: &Volume, random: &mut Random, history: &mut History) {
     }
 }
 
-/// An operation on a volume in use, which changes nothing that a program sees. Returns whether it makes durable
-/// what was changed before.
+/// An operation on a volume in use, which changes nothing that a program sees. Returns whether it makes
+/// durable what was changed before.
 fn maintain(volume: &Volume, random: &mut Random) -> bool {
     match random.below(8) {
         0 | 1 => {
