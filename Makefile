@@ -56,6 +56,8 @@ SOAK_SEED ?= 1
 SOAK_SCHEDULES ?= 300000
 # How often `make soak` kills a server with a staging directory.
 SOAK_KILLS ?= 300
+# How many rounds of its stress `make soak` runs over each transport and in a store, 30 s and a check each.
+SOAK_ROUNDS ?= 60
 # The seed of `make questions`.
 QUESTIONS_SEED ?= 1
 
@@ -211,6 +213,10 @@ soak: ## Try every property SOAK_CASES times, optimised, and run the tests that 
 	CFFS_STAGING_KILLS=$(SOAK_KILLS) CFFS_STAGING_SEED=$(SOAK_SEED) \
 		$(CARGO) test --release --locked -p cffs-cli --test staging -- --nocapture
 	tests/acceptance/run --full --only killed-server --only power-cut --only nfs-killed --only nfs-power-cut
+	for kind in "--mount-options transport=auto --only nfs-stress" "--mount-options transport=dev" \
+		"--fs cffs-store"; do \
+		SEED=$(SOAK_SEED) STRESS_ROUNDS=$(SOAK_ROUNDS) tests/acceptance/run --full --only stress $$kind || exit 1; \
+	done
 
 fsck-scale: ## Compare a full check of a million files with e2fsck's (needs root and 6 GB)
 	scripts/fsck-scale.sh

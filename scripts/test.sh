@@ -124,7 +124,7 @@ if ! $quick; then
         run tests/acceptance/run --mount-options transport=dev --except nfs-
         add "$(totals)"
         # On a volume in an object store the suites of others pass, too.
-        run tests/acceptance/run --fs cffs-store --only fsx --only pjdfstest
+        run tests/acceptance/run --fs cffs-store --only fsx --only pjdfstest --only stress
         add "$(totals)"
     fi
     run tests/packaging/run

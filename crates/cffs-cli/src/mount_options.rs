@@ -208,7 +208,7 @@ impl MountOptions {
             "default_permissions" => {}
             "cache" => self.open.cache_bytes = at_least(CACHE_BYTES_MIN, name, needed()?)?,
             "dirty" => self.open.dirty_bytes_max = at_least(DIRTY_BYTES_MIN, name, needed()?)?,
-            "commit" => self.open.epoch_interval = seconds(name, needed()?)?,
+            "commit" => self.open.epoch_interval = fraction(name, needed()?)?,
             "stall" => self.stall = seconds(name, needed()?)?,
             "soft" => self.soft = Some(seconds(name, needed()?)?),
             "follow" => self.follow = Some(value.map_or(Ok(FOLLOW), |value| seconds(name, value))?),
@@ -334,6 +334,16 @@ fn seconds(name: &str, value: &str) -> anyhow::Result<Duration> {
     match value.parse() {
         Ok(seconds @ 1..=3600) => Ok(Duration::from_secs(seconds)),
         _ => bail!("mount option '{name}' is a number of seconds from 1 to 3600, not '{value}'"),
+    }
+}
+
+/// Seconds with a fraction, down to a millisecond: tests of epochs that follow each other closely need it.
+fn fraction(name: &str, value: &str) -> anyhow::Result<Duration> {
+    match value.parse() {
+        Ok(seconds @ 0.001..=3600.0) => Ok(Duration::from_secs_f64(seconds)),
+        _ => {
+            bail!("mount option '{name}' is a number of seconds from 0.001 to 3600, not '{value}'")
+        }
     }
 }
 

@@ -53,7 +53,7 @@ Options for -o, comma-separated:
   cache=SIZE             memory for cached data (256M; 1M or more)
   dirty=SIZE             memory for changes, beyond which they are written at once (64M; 64k or
                          more)
-  commit=SECONDS         how long changes stay in memory otherwise (5)
+  commit=SECONDS         how long changes stay in memory otherwise, from 0.001 (5)
   regroup=idle|SECONDS|never
                          when the volume has not been used for so long (idle: 60), move scattered
                          files together until it is used again (never; cffs regroup does it once)

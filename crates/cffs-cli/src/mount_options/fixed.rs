@@ -46,7 +46,7 @@ impl MountOptions {
         let switch = |is_on, on: &str, off: &str| String::from(if is_on { on } else { off });
         let seconds = |name: &str, time: Duration| match time {
             Duration::MAX => format!("{name}=never"),
-            time => format!("{name}={}", time.as_secs()),
+            time => format!("{name}={}", time.as_secs_f64()),
         };
         let errors = match open.errors {
             ErrorsPolicy::Default => "errors=default",

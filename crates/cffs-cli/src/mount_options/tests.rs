@@ -96,6 +96,8 @@ fn unknown_options_and_values_are_named() {
         ("cache=much", "'much'"),
         ("cache", "'cache'"),
         ("commit=0", "'0'"),
+        ("commit=0.0009", "'0.0009'"),
+        ("commit=nan", "'nan'"),
         ("clean=often", "'often'"),
         ("clean_share=101", "'101'"),
         ("transport=pigeon", "'pigeon'"),

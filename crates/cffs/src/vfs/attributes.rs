@@ -169,7 +169,7 @@ fn apply(store: &Store, file: &mut Locked<'_>, changes: &SetAttr) {
         has_acl = acl::follow_mode(inode);
     }
     if let Some(caller) = changes.clear_privileges
-        && inode.file_type == FileType::Regular
+        && inode.file_type != FileType::Directory
     {
         inode.permissions &= !SET_UID;
         if inode.permissions & GROUP_EXECUTE != 0 || caller == Unprivileged::Stranger {

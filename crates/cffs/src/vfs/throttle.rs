@@ -82,8 +82,9 @@ impl Drop for End<'_> {
 }
 
 impl Volume {
-    /// Does `work` with a thread beside it that calls [`Volume::background`] every `interval`, and
-    /// whenever changes take much memory. `observe` learns how each call went.
+    /// Does `work` with a thread beside it that calls [`Volume::background`] every `interval`, or as often
+    /// as epochs are due if that is more often, and whenever changes take much memory. `observe` learns how
+    /// each call went.
     pub fn with_background<T>(
         &self,
         interval: Duration,
@@ -91,6 +92,7 @@ impl Volume {
         work: impl FnOnce() -> T,
     ) -> T {
         let throttle = &self.throttle;
+        let interval = interval.min(self.options.epoch_interval);
         let ended = AtomicBool::new(false);
         throttle.backgrounds.fetch_add(1, Ordering::AcqRel);
         lock::scope(|scope| {

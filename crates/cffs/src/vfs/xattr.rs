@@ -40,7 +40,7 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// `ENODATA` if the file does not have it; those of [reading](super#errors).
+    /// `ENODATA` if the file does not have it and it is not an ACL; those of [reading](super#errors).
     pub fn xattr(&self, ino: InodeNo, name: &[u8]) -> Result<Vec<u8>> {
         let _op = self.enter(OpKind::Xattr, ino);
         self.look_at_attributes(ino, |known| known.get(name).cloned())?.ok_or(Error::NoAttribute)
@@ -148,7 +148,9 @@ impl Volume {
         let _op = self.enter(OpKind::Xattr, ino);
         check_name(name)?;
         self.check_unprotected(ino)?;
-        if self.drop_xattr(ino, name)? { Ok(()) } else { Err(Error::NoAttribute) }
+        // An ACL that says no more than the mode is not kept, and Linux removes it all the same.
+        let is_acl = name == acl::ACCESS || name == acl::DEFAULT;
+        if self.drop_xattr(ino, name)? || is_acl { Ok(()) } else { Err(Error::NoAttribute) }
     }
 
     /// Removes an attribute; false if there is none of this name.

@@ -1,0 +1,103 @@
+"""Many processes at once, all operations, the least memory and an epoch every few milliseconds."""
+
+import contextlib
+import os
+import subprocess
+
+from .. import stress as workers
+from ..case import GIB, case
+from ..volume import Ext4, cffs_binary
+from . import killing, network
+
+# The caches are so small that every list of attributes and every block is dropped and read again while
+# epochs are under way.
+OPTIONS = "cache=4M,dirty=2M,commit=0.005"
+WORKERS = 4
+# What the server says in its log about damage that it meets.
+DAMAGE = ("damage", "EUCLEAN", "contradict", "panicked")
+
+
+@contextlib.contextmanager
+def reference(t):
+    """An ext4 that is there during the case, and can hold large attributes."""
+    t.program("mkfs.ext4", "apt-get install e2fsprogs")
+    model = Ext4(t.beside())
+    model.make(GIB, 50_000)
+    model.mount()
+    try:
+        yield model.dir
+    finally:
+        model.tear_down()
+
+
+def rounds(t, count, seconds, options, kills):
+    """Each round is a mount: workers, a comparison after the next mount, and a check of the image."""
+    rng = killing.seeded()
+    log = t.beside("server.log")
+    is_cffs = t.volume.name.startswith("cffs")
+    options = f"{options},log={log}" if is_cffs else None
+    with reference(t) as model:
+        t.remount(options)
+        for number in range(count):
+            seed = rng.randrange(1_000_000)
+            t.subdir("shared")
+            workers.together(workers.in_lock_step(seed, WORKERS, t.dir, model), seconds)
+            if kills and is_cffs and number % 3 == 2:
+                killing.kill_server(t)
+                subprocess.run(["umount", "-l", t.dir], check=True)
+                t.mount(options)
+            else:
+                t.remount(options)
+                workers.compare_all(t.dir, model)
+            t.unmount()
+            t.volume.check()
+            t.mount(options)
+            workers.clear(t.dir, model)
+            check_log(log)
+
+
+def check_log(log):
+    """Fails if the server met damage, which the check of the image may not show."""
+    if os.path.exists(log):
+        with open(log, encoding="utf-8", errors="replace") as lines:
+            found = [line for line in lines if any(word in line for word in DAMAGE)]
+        assert not found, found[:5]
+
+
+def setting(name, default):
+    """A number from the environment."""
+    return float(os.environ.get(name, default))
+
+
+@case("stress", size=4 * GIB, timeout=300)
+def stress(t):
+    """Four processes in lock step with ext4, and in one directory together. STRESS_ROUNDS and STRESS_SECONDS
+    change how often and how long, SEED repeats the operations."""
+    count, seconds = setting("STRESS_ROUNDS", t.pick(2, 60)), setting("STRESS_SECONDS", t.pick(5, 30))
+    rounds(t, int(count), seconds, OPTIONS, kills=t.full)
+
+
+@case("nfs-stress", size=4 * GIB, only_on="cffs", timeout=300)
+def nfs_stress(t):
+    """Two such processes on a mount, and two clients of NFS on the same volume, in one directory together."""
+    rng = killing.seeded()
+    log = t.beside("server.log")
+    if t.volume.is_mounted():
+        t.unmount()
+    with reference(t) as model:
+        for _ in range(int(setting("STRESS_ROUNDS", t.pick(1, 60)))):
+            seed, port = rng.randrange(1_000_000), network.unused_port()
+            t.run(cffs_binary(), "mount", "-o", f"{OPTIONS},log={log}", "--nfs", f"127.0.0.1:{port}", "--export",
+                  "/:insecure,no_root_squash", t.volume.image, t.dir)
+            t.subdir("shared")
+            clients = [t.subdir(f"client{number}") for number in range(2)]
+            makers = list(workers.in_lock_step(seed, 2, t.dir, model))
+            makers += [lambda own=seed * 1000 + 500 + number, name=os.path.basename(name): workers.NfsWorker(
+                own, port, name, "shared") for number, name in enumerate(clients)]
+            workers.together(makers, setting("STRESS_SECONDS", t.pick(5, 30)))
+            t.remount()
+            workers.compare_all(t.dir, model)
+            workers.clear(t.dir, model)
+            t.unmount()
+            t.volume.check()
+            check_log(log)
