@@ -229,6 +229,12 @@ impl std::fmt::Display for Reported {
 
 impl std::error::Error for Reported {}
 
+/// The outcome of printing a result that the exit code states as well: a reader that has closed the pipe, as
+/// head(1) does, changes nothing about it.
+pub fn unless_unread(printed: anyhow::Result<()>) -> anyhow::Result<()> {
+    printed.or_else(|error| if is_broken_pipe(&error) { Ok(()) } else { Err(error) })
+}
+
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)

@@ -3,13 +3,19 @@
 //! Thin: each module of [`commands`] defines one command's flags next to the code that carries it
 //! out, and calls the library.
 
+// They panic where they cannot write: see `output`.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod commands;
+mod output;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::output::note;
 
 /// See and improve where files are stored on ext4, XFS and btrfs
 ///
@@ -95,7 +101,7 @@ fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         if !is_broken_pipe(&error) {
-            eprintln!("place: {error:#}");
+            note!("place: {error:#}");
         }
         ExitCode::FAILURE
     })

@@ -130,3 +130,45 @@ fn what_is_no_disk_is_refused_with_the_reason() {
         assert!(output.stdout.is_empty());
     }
 }
+
+/// `place show | head` and others ended with a panic and a backtrace.
+#[test]
+fn a_reader_that_goes_is_no_panic() {
+    let Some((directory, path)) = tree() else { return };
+    let other = directory.path().join("other").display().to_string();
+    let trace = directory.path().join("trace").display().to_string();
+    let commands: [(&str, &[&str]); 12] = [
+        ("show", &[&path]),
+        ("pack", &["-nv", "--max-size", "6000", &path]),
+        ("warm", &[&path]),
+        ("cat", &[&path]),
+        ("trace", &["-o", &trace, "--", "true"]),
+        ("init", &[&path]),
+        ("groups", &[&path]),
+        ("disk", &[&path]),
+        ("mkdir", &["--group", "0", &other]),
+        ("create", &["--group", "0", &other]),
+        ("cp", &["--group", "0", &path, &other]),
+        ("mv", &["--group", "0", &path, &other]),
+    ];
+    let help = text(&place(&["--help"], b"").stdout);
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let listed: Vec<&str> = listed
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
+        .filter(|name| !name.is_empty() && *name != "help")
+        .collect();
+    assert_eq!(listed, commands.map(|(name, _)| name), "each command is called here");
+    for (name, arguments) in commands {
+        for json in [None, Some("--json")] {
+            let (reader, writer) = std::io::pipe().expect("a pipe");
+            drop(reader);
+            let mut command = Command::new(env!("CARGO_BIN_EXE_place"));
+            command.arg(name).args(json).args(arguments).stdin(Stdio::null()).stdout(writer);
+            let output = command.output().expect("place");
+            let said = text(&output.stderr);
+            assert!(!said.contains("panicked"), "{name}: {said}");
+            assert!(matches!(output.status.code(), Some(0..=2)), "{name}: {said}");
+        }
+    }
+}

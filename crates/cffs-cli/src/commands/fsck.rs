@@ -22,7 +22,7 @@ use indicatif::ProgressBar;
 use serde_json::json;
 
 use crate::names::{self, OnMount};
-use crate::{image, output, progress};
+use crate::{exit, image, output, progress};
 
 mod report;
 
@@ -133,11 +133,10 @@ impl Fsck {
                 (CheckReport::new(&report), report.exit_code())
             }
         };
-        if self.json {
-            output::json(&json!(report))?;
-        } else {
-            Printed { name: &name(), online, report: &report }.print()?;
-        }
+        exit::unless_unread(match self.json {
+            true => output::json(&json!(report)),
+            false => Printed { name: &name(), online, report: &report }.print(),
+        })?;
         Ok(ExitCode::from(code))
     }
 

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::names::{self, OnMount};
 use crate::output::{self, counted, say};
-use crate::{image, progress, size};
+use crate::{exit, image, progress, size};
 
 /// How often a server is asked how its scrub stands.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -54,11 +54,10 @@ impl Scrub {
     /// Scrubs, and prints what was found.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let status = self.scrub().with_context(|| self.target.display().to_string())?;
-        if self.json {
-            output::json(&json!(status))?;
-        } else {
-            self.print(&status)?;
-        }
+        exit::unless_unread(match self.json {
+            true => output::json(&json!(status)),
+            false => self.print(&status),
+        })?;
         Ok(if status.problem_count > 0 { ExitCode::from(PROBLEMS) } else { ExitCode::SUCCESS })
     }
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 
+use crate::output::note;
 use cffs_place::controlled;
 use cffs_place::shadow::Shadow;
 
@@ -119,10 +120,7 @@ impl Cp {
             let left_out = controlled::copy_file(shadow, &self.from, to, group)?;
             if !left_out.is_empty() {
                 let to = to.display();
-                eprintln!(
-                    "place: {to}: left out, since only root may set it: {}",
-                    left_out.join(", ")
-                );
+                note!("place: {to}: left out, since only root may set it: {}", left_out.join(", "));
             }
             Ok(())
         })

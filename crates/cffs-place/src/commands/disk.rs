@@ -11,6 +11,7 @@ use clap::Args;
 use rustix::io::Errno;
 
 use super::size;
+use crate::output::{self, say};
 
 mod picture;
 #[cfg(test)]
@@ -66,8 +67,8 @@ impl MeasureDisk {
             fs::write(file, picture::of(&found)).with_context(|| file.display().to_string())?;
         }
         match self.json {
-            true => println!("{}", serde_json::to_string_pretty(&found)?),
-            false => print(&found),
+            true => output::json(&found)?,
+            false => print(&found)?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -85,32 +86,33 @@ fn advised(error: std::io::Error, writable: &Writable) -> anyhow::Error {
     anyhow::Error::from(error).context(advice)
 }
 
-fn print(disk: &Disk) {
+fn print(disk: &Disk) -> Result<()> {
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
     match (disk.rotation_ms, disk.rpm) {
-        (Some(turn), Some(rpm)) => println!("rotation   {turn:.2} ms, {rpm:.0} turns a minute"),
-        _ => println!("rotation   none found: no disk with an arm, or a cache that answers for it"),
-    }
+        (Some(turn), Some(rpm)) => say!("rotation   {turn:.2} ms, {rpm:.0} turns a minute"),
+        _ => say!("rotation   none found: no disk with an arm, or a cache that answers for it"),
+    }?;
     for (number, seek) in disk.seeks.iter().enumerate() {
         let name = if number == 0 { "seeks" } else { "" };
-        println!("{name:<10} {:.2} ms over {:.1}% of the disk", seek.ms, 100.0 * seek.distance);
+        say!("{name:<10} {:.2} ms over {:.1}% of the disk", seek.ms, 100.0 * seek.distance)?;
     }
     for (number, zone) in disk.zones.iter().enumerate() {
         let name = if number == 0 { "bandwidth" } else { "" };
         let (rate, first) = (zone.bytes_per_second / 1e6, megabytes(zone.first_byte));
-        println!("{name:<10} {rate:.1} MB/s from {first:.0} to {:.0} MB", megabytes(zone.end_byte));
+        say!("{name:<10} {rate:.1} MB/s from {first:.0} to {:.0} MB", megabytes(zone.end_byte))?;
     }
-    println!(
+    say!(
         "access     {:.2} ms on average, {:.2} ms from the buffer",
-        disk.access_ms, disk.command_ms
-    );
+        disk.access_ms,
+        disk.command_ms
+    )?;
     if disk.rotation_ms.is_some() {
         match disk.read_ahead_bytes {
-            0 => println!("read-ahead none"),
-            bytes => println!("read-ahead {} to {} KiB", bytes >> 10, bytes >> 9),
-        }
+            0 => say!("read-ahead none"),
+            bytes => say!("read-ahead {} to {} KiB", bytes >> 10, bytes >> 9),
+        }?;
     }
-    println!("writes     {}", writes(disk));
+    say!("writes     {}", writes(disk))
 }
 
 /// The state of the write cache, as the disk's timing and the kernel show it.

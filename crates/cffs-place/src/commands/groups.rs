@@ -8,6 +8,7 @@ use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
+use crate::output::{self, say};
 use cffs_place::groups::{Groups, Unit};
 use cffs_place::shadow::Shadow;
 
@@ -61,14 +62,14 @@ impl ShowGroups {
         let emptiest = each.iter().rev().max_by_key(|each| each.free_bytes);
         let shown = Shown { emptiest: emptiest.map_or(0, |each| each.group), groups, each };
         match self.json {
-            true => println!("{}", serde_json::to_string_pretty(&shown)?),
-            false => print(&shown),
+            true => output::json(&shown)?,
+            false => print(&shown)?,
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn print(shown: &Shown) {
+fn print(shown: &Shown) -> Result<()> {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(["group", "free MiB", "used", "place init"]);
     for column in table.column_iter_mut().take(3) {
@@ -84,16 +85,16 @@ fn print(shown: &Shown) {
             String::from(if each.can_be_placed_in { "reached" } else { "" }),
         ]);
     }
-    println!("{table}");
+    say!("{table}")?;
     let unit = match shown.groups.unit {
         Unit::BlockGroup => String::from("block groups"),
         Unit::FlexGroup(groups) => format!("flex groups of {groups} block groups"),
         Unit::AllocationGroup => String::from("allocation groups"),
     };
-    println!(
+    say!(
         "{} {unit} of {} MiB; the emptiest is {}",
         shown.groups.count,
         shown.groups.group_bytes >> 20,
         shown.emptiest
-    );
+    )
 }

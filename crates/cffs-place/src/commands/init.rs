@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 
+use crate::output::say;
 use cffs_place::shadow::Shadow;
 
 /// Make what place needs to put files into groups
@@ -33,10 +34,11 @@ impl Init {
     pub fn run(self) -> Result<ExitCode> {
         let (shadow, made) = Shadow::init(&self.directory)?;
         let count = shadow.groups().count;
-        println!(
+        say!(
             "{} of {count} groups can be placed in ({} directories made)",
-            made.reached, made.tries
-        );
+            made.reached,
+            made.tries
+        )?;
         Ok(if made.reached == count { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

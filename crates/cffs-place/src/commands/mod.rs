@@ -18,6 +18,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::output::note;
 use cffs_place::list::{self, Ends};
 use cffs_place::tree::Unseen;
 
@@ -67,7 +68,7 @@ pub fn counter(what: &'static str) -> ProgressBar {
 /// Names what could not be looked at; true if there was anything.
 pub fn print_unseen(unseen: &[Unseen]) -> bool {
     for (path, error) in unseen {
-        eprintln!("place: {}: {error}", path.display());
+        note!("place: {}: {error}", path.display());
     }
     !unseen.is_empty()
 }

@@ -13,6 +13,7 @@ use cffs_place::volume::Volume;
 
 use super::{bar, counter, ends, paths_in, print_unseen, size};
 use crate::Interrupt;
+use crate::output::{self, note, say};
 
 /// Move the contents of files side by side, in place and while they are in use
 ///
@@ -68,8 +69,8 @@ impl Pack {
         let packed = pack(&volume, groups, &options, &seen, &|| interrupt.is_set())?;
         progress.finish_and_clear();
         match self.json {
-            true => println!("{}", serde_json::to_string_pretty(&packed)?),
-            false => self.print(&packed),
+            true => output::json(&packed)?,
+            false => self.print(&packed)?,
         }
         let is_unseen = print_unseen(&unseen);
         Ok(match () {
@@ -113,33 +114,31 @@ impl Pack {
         Ok((volume, vec![group], unseen))
     }
 
-    fn print(&self, packed: &Packed) {
+    fn print(&self, packed: &Packed) -> Result<()> {
         let verb = if self.dry_run { "would be moved" } else { "moved" };
-        println!(
+        say!(
             "{} files {verb} ({} KiB), {} lay side by side already, {} stay where they are",
             packed.moved,
             packed.moved_bytes >> 10,
             packed.in_place,
             packed.left.len() + packed.busy.len(),
-        );
+        )?;
         let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
         for left in &packed.left {
             *reasons.entry(&left.why).or_default() += 1;
             if self.verbose {
-                println!("{}: {}", left.path.display(), left.why);
+                say!("{}: {}", left.path.display(), left.why)?;
             }
         }
         for (why, files) in reasons {
-            println!("  {files}: {why}");
+            say!("  {files}: {why}")?;
         }
         for path in &packed.busy {
-            eprintln!(
-                "place: {}: busy: others write to it all the time; try again",
-                path.display()
-            );
+            note!("place: {}: busy: others write to it all the time; try again", path.display());
         }
         if packed.interrupted {
-            eprintln!("place: interrupted; what was moved stays, and the rest can be packed later");
+            note!("place: interrupted; what was moved stays, and the rest can be packed later");
         }
+        Ok(())
     }
 }

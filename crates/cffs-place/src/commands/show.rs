@@ -13,6 +13,7 @@ use cffs_place::tree;
 use cffs_place::volume::{Kind, Volume};
 
 use super::{counter, print_unseen};
+use crate::output::{self, say};
 
 /// Show how many requests a cold read of a directory takes, and why
 ///
@@ -72,8 +73,8 @@ impl Show {
             directories: findings,
         };
         match self.json {
-            true => println!("{}", serde_json::to_string_pretty(&shown)?),
-            false => print(&shown, if self.all { usize::MAX } else { SHOWN }),
+            true => output::json(&shown)?,
+            false => print(&shown, if self.all { usize::MAX } else { SHOWN })?,
         }
         Ok(if print_unseen(&unseen) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
@@ -82,7 +83,7 @@ impl Show {
 const HEADERS: [&str; 9] =
     ["requests", "contents", "inodes", "names", "maps", "ordered", "files", "directory", "why"];
 
-fn print(shown: &Shown, most: usize) {
+fn print(shown: &Shown, most: usize) -> Result<()> {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(HEADERS);
     for column in table.column_iter_mut().take(7) {
@@ -106,16 +107,16 @@ fn print(shown: &Shown, most: usize) {
         row.extend([finding.path.display().to_string(), finding.why.clone()]);
         table.add_row(row);
     }
-    println!("{table}");
+    say!("{table}")?;
     if order.len() > most {
-        println!("and {} other directories (--all)", order.len() - most);
+        say!("and {} other directories (--all)", order.len() - most)?;
     }
     let per_file = shown.total as f64 / shown.files.max(1) as f64;
-    println!(
+    say!(
         "{} requests for {} files in {} directories on {}: {per_file:.2} for a file",
         shown.total,
         shown.files,
         shown.directories.len(),
         shown.file_system.name(),
-    );
+    )
 }

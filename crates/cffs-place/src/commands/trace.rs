@@ -14,6 +14,7 @@ use cffs_place::trace::trace;
 
 use super::ends;
 use crate::Interrupt;
+use crate::output::note;
 
 /// Run a command, and write down which files it opens, in order
 ///
@@ -54,10 +55,10 @@ impl Trace {
         })?;
         output.flush().with_context(at)?;
         if untold > 0 {
-            eprintln!("place: {untold} names have a line end and are left out; -0 keeps them");
+            note!("place: {untold} names have a line end and are left out; -0 keeps them");
         }
         if seen.overflowed {
-            eprintln!("place: the kernel lost reports: files are missing from {}", at());
+            note!("place: the kernel lost reports: files are missing from {}", at());
             return Ok(ExitCode::FAILURE);
         }
         // 128 and more for signals, as shells say it.

@@ -9,6 +9,7 @@ use clap::Args;
 use cffs_place::warm::{files_below, warm};
 
 use super::{bar, ends, paths, print_unseen, size};
+use crate::output::{self, note, say};
 
 /// Read files into the page cache, in the order of the device
 ///
@@ -48,16 +49,16 @@ impl Warm {
         progress.finish_and_clear();
         unseen.extend(more);
         match self.json {
-            true => println!("{}", serde_json::to_string_pretty(&warmed)?),
-            false => println!(
+            true => output::json(&warmed)?,
+            false => say!(
                 "{} files ({} KiB) in {} runs on the device",
                 warmed.files,
                 warmed.bytes >> 10,
                 warmed.runs
-            ),
+            )?,
         }
         if warmed.left_out > 0 {
-            eprintln!("place: {} files are more than --limit lets in", warmed.left_out);
+            note!("place: {} files are more than --limit lets in", warmed.left_out);
         }
         Ok(if print_unseen(&unseen) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }

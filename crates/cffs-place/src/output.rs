@@ -1,0 +1,35 @@
+//! Standard output and standard error. A reader that has closed the pipe is no reason to panic: a line that
+//! cannot be printed is an error, with which the program ends quietly, and a note that cannot be is dropped.
+
+use std::fmt::Arguments;
+use std::io::{self, Write};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// Prints a line on standard output, formatted as by `format!`.
+macro_rules! say {
+    ($($format:tt)+) => { $crate::output::line(format_args!($($format)+)) };
+}
+
+/// Prints a line on standard error, formatted as by `format!`.
+macro_rules! note {
+    ($($format:tt)+) => { $crate::output::note_line(format_args!($($format)+)) };
+}
+
+pub(crate) use {note, say};
+
+/// Prints the line of [`say!`].
+pub fn line(text: Arguments<'_>) -> Result<()> {
+    writeln!(io::stdout().lock(), "{text}").context("standard output")
+}
+
+/// Prints the line of [`note!`].
+pub fn note_line(text: Arguments<'_>) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Prints a value as JSON.
+pub fn json(value: &impl Serialize) -> Result<()> {
+    say!("{}", serde_json::to_string_pretty(value)?)
+}
