@@ -98,3 +98,95 @@ fn a_file_that_could_not_be_copied_makes_the_command_fail() {
     assert!(said.contains("target/f3: ") && said.contains("1 file could not"), "{said}");
     assert_eq!(fs::read_dir(&target).expect("there").count(), 20);
 }
+
+/// Files of /proc report a size of 0, and those of /sys that of a page: the first came as empty files, with
+/// success, and the second not at all.
+#[test]
+fn files_whose_size_is_made_up_come_whole() {
+    let scratch = Scratch::with_image();
+    for (file, name) in [("/proc/self/mountinfo", "/mountinfo"), ("/proc/version", "/version")] {
+        succeed(scratch.cffs(["import", "-q"]).arg(scratch.image()).arg(file).arg(name));
+        let copied = succeed(scratch.cffs(["cat"]).arg(scratch.image()).arg(name));
+        assert!(!copied.is_empty(), "{file}");
+    }
+    let version = fs::read_to_string("/proc/version").expect("there");
+    assert_eq!(succeed(scratch.cffs(["cat"]).arg(scratch.image()).arg("/version")), version);
+    let page = "/sys/kernel/mm/transparent_hugepage/enabled";
+    if let Ok(expected) = fs::read_to_string(page) {
+        succeed(scratch.cffs(["import", "-q"]).arg(scratch.image()).arg(page).arg("/page"));
+        assert_eq!(succeed(scratch.cffs(["cat"]).arg(scratch.image()).arg("/page")), expected);
+    }
+    scratch.assert_clean();
+}
+
+/// Two names of one symbolic link became two links.
+#[test]
+fn hard_links_of_a_symbolic_link_stay_one_file() {
+    use std::os::unix::fs::MetadataExt;
+    let scratch = Scratch::with_image();
+    let tree = scratch.path().join("tree");
+    fs::create_dir(&tree).expect("made");
+    std::os::unix::fs::symlink("target", tree.join("a")).expect("made");
+    fs::hard_link(tree.join("a"), tree.join("b")).expect("made");
+    succeed(scratch.cffs(["import", "-q"]).arg(scratch.image()).arg(&tree).arg("/tree"));
+    let back = scratch.path().join("back");
+    succeed(scratch.cffs(["export", "-q"]).arg(scratch.image()).arg("/tree").arg(&back));
+    let (a, b) = (fs::symlink_metadata(back.join("a")), fs::symlink_metadata(back.join("b")));
+    let (a, b) = (a.expect("there"), b.expect("there"));
+    assert_eq!((a.ino(), a.nlink()), (b.ino(), 2));
+}
+
+/// Makes a directory in a directory, so often that no path leads to the last one, and a file in that.
+fn make_deep(top: &std::path::Path, depth: usize) {
+    use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+    let mut dir = openat(CWD, top, OFlags::DIRECTORY, Mode::empty()).expect("opened");
+    for _ in 0..depth {
+        mkdirat(&dir, "directory", Mode::from_raw_mode(0o750)).expect("made");
+        dir = openat(&dir, "directory", OFlags::DIRECTORY, Mode::empty()).expect("opened");
+    }
+    let flags = OFlags::CREATE | OFlags::WRONLY;
+    drop(openat(&dir, "leaf", flags, Mode::from_raw_mode(0o640)).expect("made"));
+}
+
+/// `cffs path` found no path of more than 4,096 bytes on a mount.
+#[test]
+fn a_tree_deeper_than_any_path_is_copied_and_searched() {
+    const DEPTH: usize = 600;
+    let scratch = Scratch::with_image();
+    let tree = scratch.path().join("tree");
+    fs::create_dir_all(tree.join("other/below")).expect("made");
+    fs::write(tree.join("other/below/file"), b"x").expect("written");
+    make_deep(&tree, DEPTH);
+    succeed(scratch.cffs(["import", "-q"]).arg(scratch.image()).arg(&tree));
+    let leaf = format!("{}/leaf", "/directory".repeat(DEPTH));
+    let back = scratch.path().join("back");
+    succeed(scratch.cffs(["export", "-q"]).arg(scratch.image()).arg("/").arg(&back));
+    let listed = |top: &std::path::Path| {
+        let format = ["-printf", "%P %y %m %T@\\n"];
+        let mut lines: Vec<String> =
+            succeed(Command::new("find").arg(top).args(format)).lines().map(String::from).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(listed(&back), listed(&tree));
+    let archive = scratch.cffs(["tar"]).arg(scratch.image()).output().expect("it starts");
+    let file = scratch.path().join("archive");
+    fs::write(&file, &archive.stdout).expect("written");
+    let mut tar = scratch.cffs(["tar", "-x"]);
+    succeed(tar.arg(scratch.image()).arg("/again").stdin(fs::File::open(&file).expect("there")));
+    let again = succeed(scratch.cffs(["ls", "-R"]).arg(scratch.image()).arg("/again"));
+    assert!(again.lines().any(|line| line == format!("/again{leaf}")));
+    if harness::can_mount() {
+        let number = succeed(scratch.cffs(["ls", "-d", "--json"]).arg(scratch.image()).arg(&leaf));
+        let number: serde_json::Value = serde_json::from_str(&number).expect("it is JSON");
+        let number = number["ino"].to_string();
+        scratch.mount("ro");
+        let found = succeed(scratch.cffs(["path"]).arg(scratch.mountpoint()).arg(&number));
+        assert_eq!(found, format!("{number}\t{}{leaf}\n", scratch.mountpoint().display()));
+        scratch.umount();
+    }
+    // What removes a scratch directory goes by paths.
+    for top in [tree, back] {
+        succeed(Command::new("rm").arg("-rf").arg(top));
+    }
+}

@@ -1,18 +1,21 @@
 //! `cffs path`: the names of a file of which only the inode's number is known.
 
 use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirEntryExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path as HostPath, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use cffs::error::Error;
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
 use cffs::vfs::types::Attr;
 use clap::Args;
+use rustix::fs::{AtFlags, Dir, FileType as HostType, Mode, OFlags, statat};
 use serde_json::json;
 
 use crate::output::{self, note, say};
@@ -142,40 +145,116 @@ impl Search {
         Ok(())
     }
 
-    /// Searches below a directory of a mounted volume, and no other file system that is mounted there.
+    /// Searches below a directory of a mounted volume, and no other file system that is mounted there. Each
+    /// name is looked up in its directory, since a path may be longer than the kernel takes.
     fn in_mounted(&mut self, directory: &HostPath) -> anyhow::Result<()> {
         let top = fs::metadata(directory)?;
-        self.add(top.ino(), directory.as_os_str().as_bytes(), || Some(1));
-        let mut pending = vec![directory.to_owned()];
-        while let Some(directory) = pending.pop().filter(|_| !self.is_over()) {
-            let listed =
-                fs::read_dir(&directory).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
-            let entries = match listed {
-                Ok(entries) => entries,
-                Err(error) => {
-                    self.missed(&format!("{}: {error}", directory.display()));
-                    continue;
-                }
-            };
-            for entry in entries {
-                let path = entry.path();
-                let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-                // The listing has the number of what lies below another mount.
-                self.add(entry.ino(), path.as_os_str().as_bytes(), || {
-                    if is_directory {
-                        Some(1)
-                    } else {
-                        path.symlink_metadata().ok().map(|m| m.nlink())
+        let mut path = directory.as_os_str().as_bytes().to_vec();
+        self.add(top.ino(), &path, || Some(1));
+        let mut here =
+            rustix::fs::open(directory, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let mut levels = vec![self.level(&here, (top.dev(), top.ino()), &mut path)];
+        while let Some(level) = levels.last_mut().filter(|_| !self.is_over()) {
+            path.truncate(level.path_len);
+            let identity = level.identity;
+            if let Some(name) = level.directories.pop() {
+                push(&mut path, &name);
+                let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let entered = rustix::fs::openat(&here, &name, flags, Mode::empty())
+                    .and_then(|dir| Ok((identity_of(&dir)?, dir)));
+                match entered {
+                    Ok((found, dir)) if found.0 == top.dev() => {
+                        levels.push(self.level(&dir, found, &mut path));
+                        here = dir;
                     }
-                });
-                let is_here = || path.symlink_metadata().is_ok_and(|data| data.dev() == top.dev());
-                if is_directory && is_here() {
-                    pending.push(path);
+                    Ok(_) => {}
+                    Err(error) => self.missed(&format!("{}: {error}", shown(&path))),
                 }
+                continue;
+            }
+            levels.pop();
+            let Some(above) = levels.last() else { break };
+            here = rustix::fs::openat(
+                &here,
+                c"..",
+                OFlags::DIRECTORY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )?;
+            ensure!(
+                identity_of(&here)? == above.identity,
+                "{}: the directory with inode {} was moved meanwhile; try again",
+                shown(&path),
+                identity.1
+            );
+        }
+        Ok(())
+    }
+
+    /// Notes the names in a directory, and returns the directories among them.
+    fn level(&mut self, dir: &OwnedFd, identity: (u64, u64), path: &mut Vec<u8>) -> Level {
+        let mut level = Level { path_len: path.len(), identity, directories: Vec::new() };
+        if let Err(error) = self.note_names(dir, path, &mut level.directories) {
+            path.truncate(level.path_len);
+            self.missed(&format!("{}: {error}", shown(path)));
+        }
+        path.truncate(level.path_len);
+        level
+    }
+
+    fn note_names(
+        &mut self,
+        dir: &OwnedFd,
+        path: &mut Vec<u8>,
+        directories: &mut Vec<CString>,
+    ) -> rustix::io::Result<()> {
+        let path_len = path.len();
+        for entry in Dir::read_from(dir)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let is_directory = entry.file_type() == HostType::Directory;
+            let links = || match is_directory {
+                true => Some(1),
+                false => statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|s| s.st_nlink),
+            };
+            // The listing has the number of what lies below another mount.
+            path.truncate(path_len);
+            push(path, name);
+            self.add(entry.ino(), path, links);
+            if is_directory {
+                directories.push(name.to_owned());
             }
         }
         Ok(())
     }
+}
+
+/// A directory on the way to the one that is open.
+struct Level {
+    /// The length of its path.
+    path_len: usize,
+    /// Its device and number.
+    identity: (u64, u64),
+    /// The directories in it that are still to be searched.
+    directories: Vec<CString>,
+}
+
+fn identity_of(dir: &OwnedFd) -> rustix::io::Result<(u64, u64)> {
+    let status = rustix::fs::fstat(dir)?;
+    Ok((status.st_dev, status.st_ino))
+}
+
+fn push(path: &mut Vec<u8>, name: &CStr) {
+    if !path.ends_with(b"/") {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name.to_bytes());
+}
+
+fn shown(path: &[u8]) -> String {
+    output::printable(path)
 }
 
 /// How many names an inode has.

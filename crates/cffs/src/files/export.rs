@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use rustix::fs::FileType as HostType;
 
 use super::copy::{CopyCause, Count, Job, Queue, is_privilege, without_privileges};
-use super::host::{self, Entry, Identity};
+use super::host::{self, Entry, Identity, Way};
 use super::{CopyError, CopyOptions, Files, Node, Observer, Summary};
 use crate::error::Error;
 use crate::format::inode::FileType;
@@ -54,9 +54,13 @@ pub fn export(
     let export = Export {
         job: &job,
         syncs_each: root.keeps_syncfs().map_err(|error| CopyError::new(target, error))?,
+        first_names: Mutex::new(FirstNames {
+            way: Way::from(&root).map_err(|error| CopyError::new(target, error))?,
+            places: HashMap::new(),
+        }),
+        ways: Mutex::new(Vec::new()),
         root,
         path,
-        first_names: Mutex::new(HashMap::new()),
         directories: Mutex::new(Vec::new()),
     };
     match name {
@@ -111,10 +115,18 @@ struct Export<'a> {
     root: Entry,
     /// Its path, for messages.
     path: PathBuf,
-    /// The first place of each file that has more than one name, and which file it became.
-    first_names: Mutex<HashMap<InodeNo, (PathBuf, Identity)>>,
-    /// Directories whose attributes are still to be set.
+    first_names: Mutex<FirstNames>,
+    /// Ways to directories that no thread uses at the moment.
+    ways: Mutex<Vec<Way>>,
+    /// Directories whose attributes are still to be set, each after the one that it is in.
     directories: Mutex<Vec<Made>>,
+}
+
+/// The first place of each file that has more than one name, and which file it became.
+struct FirstNames {
+    places: HashMap<InodeNo, (PathBuf, Identity)>,
+    /// To the directory of such a place.
+    way: Way,
 }
 
 /// A directory to copy: the one in the volume, and its place outside.
@@ -134,7 +146,7 @@ impl Export<'_> {
     fn directory(&self, task: Task, queue: &Queue<Task>) {
         let mut found = Vec::new();
         let path = self.path.join(&task.place);
-        match self.fill(&task, &mut found) {
+        match self.along_a_way(|way| self.fill(&task, way.lead(&task.place)?, &mut found)) {
             Ok(identity) => {
                 self.job.copied(Count::Directories, &path, 0);
                 let Task { source, place } = task;
@@ -145,8 +157,22 @@ impl Export<'_> {
         queue.add(found.into_iter().rev());
     }
 
-    fn fill(&self, task: &Task, found: &mut Vec<Task>) -> Result<Identity, CopyCause> {
-        let dir = self.root.dir_below(&task.place)?;
+    /// Gives `work` a way that was used in this copy before, if one is free.
+    fn along_a_way<T>(
+        &self,
+        work: impl FnOnce(&mut Way) -> Result<T, CopyCause>,
+    ) -> Result<T, CopyCause> {
+        let free = self.ways.lock().pop();
+        let mut way = match free {
+            Some(way) => way,
+            None => Way::from(&self.root)?,
+        };
+        let done = work(&mut way);
+        self.ways.lock().push(way);
+        done
+    }
+
+    fn fill(&self, task: &Task, dir: &Entry, found: &mut Vec<Task>) -> Result<Identity, CopyCause> {
         for item in task.source.entries()? {
             if self.job.has_ended() {
                 break;
@@ -158,7 +184,7 @@ impl Export<'_> {
                     dir.make_dir(name)?;
                     return Ok(Some(node));
                 }
-                self.entry(&node, &item.attr, &dir, &place).map(|()| None)
+                self.entry(&node, &item.attr, dir, &place).map(|()| None)
             });
             match copied {
                 Ok(Some(source)) => found.push(Task { source, place }),
@@ -175,17 +201,18 @@ impl Export<'_> {
             return self.make(node, attr, dir, place).map(drop);
         }
         let mut first_names = self.first_names.lock();
-        if let Some((first, identity)) = first_names.get(&attr.ino) {
+        let FirstNames { places, way } = &mut *first_names;
+        if let Some((first, identity)) = places.get(&attr.ino) {
             let name = last_name(place);
-            let from = self.root.dir_below(first.parent().unwrap_or(Path::new("")))?;
+            let from = way.lead(first.parent().unwrap_or(Path::new("")))?;
             dir.remove(name)?;
-            dir.hard_link(name, (&from, last_name(first)), *identity)?;
+            dir.hard_link(name, (from, last_name(first)), *identity)?;
             self.job.copied(Count::HardLinks, &self.path.join(place), 0);
             return Ok(());
         }
         // Made under the lock, so that no other thread links to it before it is there.
         let identity = self.make(node, attr, dir, place)?;
-        first_names.insert(attr.ino, (place.to_owned(), identity));
+        places.insert(attr.ino, (place.to_owned(), identity));
         Ok(())
     }
 
@@ -256,21 +283,20 @@ impl Export<'_> {
 
     /// Sets the attributes of the directories, those below first.
     fn finish_directories(&self) {
-        let mut directories = std::mem::take(&mut *self.directories.lock());
-        directories.sort_by_key(|made| std::cmp::Reverse(made.place.components().count()));
-        for made in directories {
-            if let Err(cause) = self.finish_directory(&made) {
+        let directories = std::mem::take(&mut *self.directories.lock());
+        for made in directories.into_iter().rev() {
+            if let Err(cause) = self.along_a_way(|way| self.finish_directory(&made, way)) {
                 self.job.failed(&self.path.join(&made.place), cause);
             }
         }
     }
 
-    fn finish_directory(&self, made: &Made) -> Result<(), CopyCause> {
-        let dir = self.root.dir_below(&made.place)?;
+    fn finish_directory(&self, made: &Made, way: &mut Way) -> Result<(), CopyCause> {
+        let dir = way.lead(&made.place)?;
         if dir.identity()? != made.identity {
             return Err(host::replaced().into());
         }
-        self.attributes(&made.source, &made.source.attr()?, &dir)?;
+        self.attributes(&made.source, &made.source.attr()?, dir)?;
         if self.syncs_each {
             dir.sync()?;
         }

@@ -69,8 +69,8 @@ impl Entry {
         let opened = match file_type {
             FileType::Directory => open(&self.file, name, OFlags::DIRECTORY | flags),
             FileType::RegularFile => match open(&self.file, name, OFlags::RDONLY | flags) {
-                // There is nothing in it to be read.
-                Err(error) if found.st_size == 0 && is_denied(&error) => {
+                // There is nothing in it to be read, unless the kernel makes its contents up.
+                Err(error) if found.st_size == 0 && is_denied(&error) && self.is_stored()? => {
                     open(&self.file, name, OFlags::PATH | flags)
                 }
                 opened => opened,
@@ -84,15 +84,6 @@ impl Entry {
     /// The directory with a name in this one.
     pub fn dir(&self, name: &OsStr) -> io::Result<Entry> {
         open(&self.file, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW)
-    }
-
-    /// The directory at a path below this one, which leads over directories alone.
-    pub fn dir_below(&self, path: &Path) -> io::Result<Entry> {
-        let mut dir = self.try_clone()?;
-        for name in path.iter() {
-            dir = dir.dir(name)?;
-        }
-        Ok(dir)
     }
 
     /// The names in this directory, in the order of their bytes.
@@ -117,6 +108,16 @@ impl Entry {
     pub fn identity(&self) -> io::Result<Identity> {
         let metadata = self.metadata()?;
         Ok((metadata.dev(), metadata.ino()))
+    }
+
+    /// Whether the file system stores files: /proc, /sys and their kind have no blocks.
+    fn is_stored(&self) -> io::Result<bool> {
+        Ok(rustix::fs::fstatfs(&self.file)?.f_blocks > 0)
+    }
+
+    /// Whether the file was opened for reading, and not only found.
+    pub fn is_readable(&self) -> bool {
+        !self.is_path
     }
 
     /// The file, to be read or written.
@@ -292,6 +293,68 @@ impl Entry {
     /// The way to what only its place is open of, by calls that take no descriptor of that kind.
     fn by_path(&self) -> Option<String> {
         self.is_path.then(|| format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
+}
+
+/// The way from a directory to one below it, which is open. Copies go from a directory to the next one in the
+/// tree, so this takes a step or two, where a lookup from the top would take as many as the tree is deep.
+#[derive(Debug)]
+pub struct Way {
+    top: Entry,
+    /// The directory at the end, and the names that lead to it.
+    end: Entry,
+    names: Vec<OsString>,
+    /// The top, and the directory of each name.
+    identities: Vec<Identity>,
+}
+
+impl Way {
+    /// Of no step.
+    pub fn from(top: &Entry) -> io::Result<Way> {
+        Ok(Way {
+            identities: vec![top.identity()?],
+            top: top.try_clone()?,
+            end: top.try_clone()?,
+            names: Vec::new(),
+        })
+    }
+
+    /// Leads it to the directory at a path below the top, over directories alone, and returns that.
+    pub fn lead(&mut self, path: &Path) -> io::Result<&Entry> {
+        let common = self.names.iter().zip(path).take_while(|(one, other)| one == other).count();
+        if !self.go_up_to(common)? {
+            self.end = self.top.try_clone()?;
+            self.names.clear();
+            self.identities.truncate(1);
+        }
+        for name in path.iter().skip(self.names.len()) {
+            let next = self.end.dir(name)?;
+            self.identities.push(next.identity()?);
+            self.names.push(name.to_owned());
+            self.end = next;
+        }
+        Ok(&self.end)
+    }
+
+    /// Shortens it; false if a directory was moved meanwhile, so that its parent is another one.
+    fn go_up_to(&mut self, steps: usize) -> io::Result<bool> {
+        if steps == self.names.len() {
+            return Ok(true);
+        }
+        let mut dir = self.end.try_clone()?;
+        for _ in steps..self.names.len() {
+            match open(&dir.file, OsStr::new(".."), OFlags::RDONLY | OFlags::DIRECTORY) {
+                Ok(above) => dir = above,
+                Err(_) => return Ok(false),
+            }
+        }
+        if dir.identity()? != self.identities[steps] {
+            return Ok(false);
+        }
+        self.names.truncate(steps);
+        self.identities.truncate(steps + 1);
+        self.end = dir;
+        Ok(true)
     }
 }
 

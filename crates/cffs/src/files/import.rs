@@ -6,7 +6,8 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -24,6 +25,8 @@ use crate::format::inode::FileType;
 use crate::vfs::types::{NewFile, NewKind, SetAttr, SetTime, XattrMode};
 
 const COPY_BYTES: usize = 1 << 20;
+/// Most files that report no size are empty.
+const EMPTY_BYTES: usize = 4096;
 const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Copies a tree from outside into the volume, with owners, modes, times, extended attributes,
@@ -187,10 +190,11 @@ impl Import<'_> {
         let file_type = metadata.file_type();
         if file_type.is_symlink() {
             let target = found.link_target()?;
-            let node =
-                make_anew(dir, name, &self.new_file(NewKind::Symlink(&target), metadata, dir)?)?;
-            self.attributes(found, metadata, &node, None)?;
-            self.job.copied(Count::Symlinks, path, 0);
+            let kind = NewKind::Symlink(&target);
+            if let Some(node) = self.make_or_link(path, metadata, dir, name, kind)? {
+                self.attributes(found, metadata, &node, None)?;
+                self.job.copied(Count::Symlinks, path, 0);
+            }
             return Ok(None);
         }
         let kind = match () {
@@ -203,8 +207,10 @@ impl Import<'_> {
         let Some(node) = self.make_or_link(path, metadata, dir, name, kind)? else {
             return Ok(None);
         };
-        let bytes = if file_type.is_file() { contents(found, metadata, &node)? } else { 0 };
-        let size = file_type.is_file().then_some(metadata.len());
+        let (bytes, size) = match file_type.is_file() {
+            true => contents(found, metadata, &node).map(|(bytes, size)| (bytes, Some(size)))?,
+            false => (0, None),
+        };
         self.attributes(found, metadata, &node, size)?;
         let count = if file_type.is_file() { Count::Files } else { Count::Special };
         self.job.copied(count, path, bytes);
@@ -314,26 +320,50 @@ fn make_anew(dir: &Node, name: &[u8], new: &NewFile<'_>) -> Result<Node, Error> 
     }
 }
 
-/// Copies what is not a hole and returns how much that was.
-fn contents(found: &Entry, metadata: &Metadata, node: &Node) -> Result<u64, CopyCause> {
-    if metadata.len() == 0 {
-        return Ok(0);
-    }
+/// Copies what is not a hole and returns how much that was, and the size.
+///
+/// Files that the kernel makes up (/proc, /sys) report a size of 0 or of a page whatever they contain, so an
+/// empty file is read to its end, and one that ends early may do so if it still reports the same size.
+fn contents(found: &Entry, metadata: &Metadata, node: &Node) -> Result<(u64, u64), CopyCause> {
     let source = found.file();
     let mut copied = 0;
+    if metadata.len() == 0 {
+        if found.is_readable() {
+            copied = copy_range(source, 0..u64::MAX, &mut vec![0; EMPTY_BYTES], node)?;
+        }
+        return Ok((copied, copied));
+    }
     let mut buf = vec![0; COPY_BYTES.min(metadata.len() as usize)];
     for range in host::data_ranges(source, metadata)? {
-        let mut at = range.start;
-        while at < range.end {
-            let wanted = buf.len().min((range.end - at) as usize);
-            let read = source.read_at(&mut buf[..wanted], at)?;
-            if read == 0 {
+        let wanted = range.end - range.start;
+        let read = copy_range(source, range.clone(), &mut buf, node)?;
+        copied += read;
+        if read < wanted {
+            if found.metadata()?.len() != metadata.len() {
                 return Err(std::io::Error::other("the file became shorter meanwhile").into());
             }
-            node.write_all_at(at, &buf[..read])?;
-            at += read as u64;
-            copied += read as u64;
+            return Ok((copied, range.start + read));
         }
     }
-    Ok(copied)
+    Ok((copied, metadata.len()))
+}
+
+/// Copies a range of a file, or up to its end, and returns how much that was.
+fn copy_range(
+    source: &File,
+    range: Range<u64>,
+    buf: &mut [u8],
+    node: &Node,
+) -> Result<u64, CopyCause> {
+    let mut at = range.start;
+    while at < range.end {
+        let wanted = buf.len().min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
+        let read = source.read_at(&mut buf[..wanted], at)?;
+        if read == 0 {
+            break;
+        }
+        node.write_all_at(at, &buf[..read])?;
+        at += read as u64;
+    }
+    Ok(at - range.start)
 }
