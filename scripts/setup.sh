@@ -37,6 +37,7 @@ for_all_tests="
     pkg-config   pkg-config
     git          git
     tar          tar
+    bsdtar       libarchive-tools
     losetup      mount
     fusermount3  fuse3
     getfattr     attr

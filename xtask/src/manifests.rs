@@ -10,10 +10,11 @@ use crate::tree::{Finding, Tree};
 mod tests;
 
 /// Every crate of the workspace, and which of the others it may depend on.
-const CRATES: [(&str, &[&str]); 15] = [
+const CRATES: [(&str, &[&str]); 16] = [
     // The protocols know nothing of C-FFS, and the core nothing of any front end.
     ("fuse-ring", &[]),
     ("nfs-wire", &[]),
+    ("tar-wire", &[]),
     ("man-page", &[]),
     ("cffs", &[]),
     // Clients of stores, and what they stand on, are here alone.
@@ -21,14 +22,14 @@ const CRATES: [(&str, &[&str]); 15] = [
     ("cffs-serve", &["cffs", "fuse-ring", "nfs-wire"]),
     // The page and its HTTP server; what it shows comes from the server of the volume.
     ("cffs-web", &["cffs", "cffs-serve"]),
-    ("cffs-cli", &["cffs", "cffs-object", "cffs-serve", "cffs-web", "man-page"]),
+    ("cffs-cli", &["cffs", "cffs-object", "cffs-serve", "cffs-web", "man-page", "tar-wire"]),
     ("cffs-c", &["cffs"]),
     ("cffs-python", &["cffs", "cffs-object"]),
     // It works on kernel file systems.
     ("cffs-place", &["man-page"]),
     ("place-c", &["cffs-place"]),
     ("cffs-bench", &["cffs", "fuse-ring", "nfs-wire", "cffs-serve", "cffs-cli", "cffs-place"]),
-    ("cffs-fuzz", &["cffs", "fuse-ring", "nfs-wire", "cffs-serve"]),
+    ("cffs-fuzz", &["cffs", "fuse-ring", "nfs-wire", "tar-wire", "cffs-serve"]),
     ("xtask", &[]),
 ];
 

@@ -15,13 +15,14 @@ mod log;
 mod nfs;
 mod request;
 mod sector;
+mod tar;
 mod volume;
 
 /// A target: it returns if all is well.
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: [(&str, Target); 14] = [
+pub const TARGETS: [(&str, Target); 15] = [
     ("superblock", codecs::superblock),
     ("cylinder_group", codecs::cylinder_group),
     ("extents", codecs::extents),
@@ -33,6 +34,7 @@ pub const TARGETS: [(&str, Target); 14] = [
     ("log", log::log),
     ("request", request::request),
     ("nfs", nfs::nfs),
+    ("tar", tar::tar),
     ("walk", volume::walk),
     ("write", volume::write),
     ("repair", volume::repair),

@@ -122,6 +122,7 @@ targets! {
     log,
     request,
     nfs,
+    tar,
     walk,
     write,
     repair,

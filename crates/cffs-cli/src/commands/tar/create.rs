@@ -10,14 +10,15 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use anyhow::Context;
-use cffs::clock::Timestamp;
 use cffs::error::Error;
 use cffs::files::{File, Files, WalkEntry};
 use cffs::format::inode::FileType;
 use cffs::units::InodeNo;
 use cffs::vfs::types::Attr;
 use tar::{Builder, EntryType, Header};
+use tar_wire::pax::{self, Record, Time};
 
+use super::rights;
 use super::sparse::Map;
 use crate::output::note;
 
@@ -30,7 +31,7 @@ const SMALL_BYTES: u64 = 1 << 20;
 /// What goes along.
 #[derive(Clone, Copy)]
 pub struct Options {
-    /// Extended attributes.
+    /// Extended attributes, ACLs among them.
     pub xattrs: bool,
     /// Holes as such; else as zeros.
     pub holes: bool,
@@ -145,7 +146,7 @@ impl<W: Write> Archive<'_, W> {
         let name = self.name(entry);
         if attr.nlink > 1 && attr.file_type != FileType::Directory {
             if let Some(first) = self.first_names.get(&attr.ino) {
-                let mut header = header(attr, EntryType::Link, 0);
+                let mut header = self.header(attr, EntryType::Link, 0);
                 let (name, first) = (as_path(&name), as_path(first));
                 return self.builder.append_link(&mut header, name, first);
             }
@@ -156,7 +157,7 @@ impl<W: Write> Archive<'_, W> {
             FileType::Symlink => match self.files.read_link(&entry.path) {
                 Ok(target) => {
                     self.extensions(entry)?;
-                    let mut header = header(attr, EntryType::Symlink, 0);
+                    let mut header = self.header(attr, EntryType::Symlink, 0);
                     self.builder.append_link(&mut header, as_path(&name), as_path(&target))
                 }
                 Err(error) => {
@@ -164,8 +165,11 @@ impl<W: Write> Archive<'_, W> {
                     Ok(())
                 }
             },
-            // GNU tar does not know sockets either: they mean nothing without their program.
-            FileType::Socket => Ok(()),
+            // The format has no sockets, which mean nothing without their program. GNU tar says so, too.
+            FileType::Socket => {
+                note!("cffs: {}: a socket is left out", OsStr::from_bytes(&entry.path).display());
+                Ok(())
+            }
             _ => self.without_contents(entry, &name),
         }
     }
@@ -186,7 +190,7 @@ impl<W: Write> Archive<'_, W> {
             _ => EntryType::Fifo,
         };
         self.extensions(entry)?;
-        let mut header = header(attr, kind, 0);
+        let mut header = self.header(attr, kind, 0);
         if attr.device != 0 || matches!(kind, EntryType::Char | EntryType::Block) {
             header.set_device_major((attr.device >> 32) as u32)?;
             header.set_device_minor(attr.device as u32)?;
@@ -204,7 +208,7 @@ impl<W: Write> Archive<'_, W> {
         match contents {
             Some(Ok(contents)) => {
                 self.extensions(entry)?;
-                let mut header = header(attr, EntryType::Regular, contents.len() as u64);
+                let mut header = self.header(attr, EntryType::Regular, contents.len() as u64);
                 self.builder.append_data(&mut header, as_path(name), &*contents)
             }
             Some(Err(error)) => {
@@ -213,7 +217,7 @@ impl<W: Write> Archive<'_, W> {
             }
             None if attr.size == 0 => {
                 self.extensions(entry)?;
-                let mut header = header(attr, EntryType::Regular, 0);
+                let mut header = self.header(attr, EntryType::Regular, 0);
                 self.builder.append_data(&mut header, as_path(name), io::empty())
             }
             None => self.large(entry, name),
@@ -246,12 +250,17 @@ impl<W: Write> Archive<'_, W> {
             Padded { file, rest: map.data.clone().into_iter(), now: 0..0, failure: None };
         if map.is_whole() {
             self.extensions(entry)?;
-            let mut header = header(&entry.attr, EntryType::Regular, size);
+            let mut header = self.header(&entry.attr, EntryType::Regular, size);
             self.builder.append_data(&mut header, as_path(name), &mut padded)?;
         } else {
             self.with_records(entry, map.records(name))?;
             let encoded = map.encoded();
-            let header = sparse_header(&entry.attr, name, encoded.len() as u64 + map.data_bytes())?;
+            let header = sparse_header(
+                &entry.attr,
+                self.mode(&entry.attr),
+                name,
+                encoded.len() as u64 + map.data_bytes(),
+            )?;
             self.builder.append(&header, encoded.chain(&mut padded))?;
         }
         if let Some(error) = padded.failure {
@@ -265,31 +274,42 @@ impl<W: Write> Archive<'_, W> {
         self.with_records(entry, Vec::new())
     }
 
-    fn with_records(
-        &mut self,
-        entry: &WalkEntry,
-        mut records: Vec<(String, Vec<u8>)>,
-    ) -> io::Result<()> {
-        records.push(("mtime".to_owned(), decimal(entry.attr.mtime).into_bytes()));
+    fn with_records(&mut self, entry: &WalkEntry, mut records: Vec<Record>) -> io::Result<()> {
+        let mtime = entry.attr.mtime;
+        let mtime = Time { seconds: mtime.seconds, nanoseconds: mtime.nanoseconds };
+        records.push((b"mtime".to_vec(), pax::time_value(mtime).into_bytes()));
         if self.options.xattrs {
             match self.xattrs(entry.attr.ino) {
                 Ok(xattrs) => records.extend(xattrs),
                 Err(error) => self.failed(&entry.path, &error),
             }
         }
-        let records = records.iter().map(|(name, value)| (&**name, &**value));
-        self.builder.append_pax_extensions(records)
+        let mut contents = Vec::new();
+        records.iter().for_each(|(key, value)| pax::encode(key, value, &mut contents));
+        let mut header = Header::new_ustar();
+        header.set_entry_type(EntryType::XHeader);
+        header.set_size(contents.len() as u64);
+        header.set_cksum();
+        self.builder.append(&header, &*contents)
     }
 
-    fn xattrs(&self, ino: InodeNo) -> Result<Vec<(String, Vec<u8>)>, Error> {
+    fn xattrs(&self, ino: InodeNo) -> Result<Vec<Record>, Error> {
         let volume = self.files.volume();
         let names = volume.xattr_names(ino)?;
-        names
-            .iter()
-            // A record's name is text; the kernel's names of attributes are, too.
-            .filter_map(|name| Some((std::str::from_utf8(name).ok()?, name)))
-            .map(|(text, name)| Ok((format!("SCHILY.xattr.{text}"), volume.xattr(ino, name)?)))
-            .collect()
+        names.iter().map(|name| Ok(rights::record(name, volume.xattr(ino, name)?))).collect()
+    }
+
+    fn header(&self, attr: &Attr, kind: EntryType, size: u64) -> Header {
+        filled(Header::new_gnu(), attr, self.mode(attr), kind, size)
+    }
+
+    fn mode(&self, attr: &Attr) -> u32 {
+        match self.options.xattrs {
+            true => attr.permissions,
+            false => rights::mode_without(attr.permissions, |name| {
+                self.files.volume().xattr(attr.ino, name).ok()
+            }),
+        }
     }
 }
 
@@ -297,15 +317,11 @@ fn as_path(name: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(name))
 }
 
-fn header(attr: &Attr, kind: EntryType, size: u64) -> Header {
-    filled(Header::new_gnu(), attr, kind, size)
-}
-
 /// GNU tar looks for the records of holes with a header of POSIX alone. The name is for those who do not
 /// know these records; one that is too long for such a header is left out.
-fn sparse_header(attr: &Attr, name: &[u8], size: u64) -> io::Result<Header> {
+fn sparse_header(attr: &Attr, mode: u32, name: &[u8], size: u64) -> io::Result<Header> {
     const DIR: &str = "GNUSparseFile.0";
-    let plain = filled(Header::new_ustar(), attr, EntryType::Regular, size);
+    let plain = filled(Header::new_ustar(), attr, mode, EntryType::Regular, size);
     let name = as_path(name);
     let shown = name.parent().unwrap_or(name).join(DIR).join(name.file_name().unwrap_or_default());
     let mut header = plain.clone();
@@ -317,22 +333,14 @@ fn sparse_header(attr: &Attr, name: &[u8], size: u64) -> io::Result<Header> {
     Ok(header)
 }
 
-fn filled(mut header: Header, attr: &Attr, kind: EntryType, size: u64) -> Header {
+fn filled(mut header: Header, attr: &Attr, mode: u32, kind: EntryType, size: u64) -> Header {
     header.set_entry_type(kind);
-    header.set_mode(attr.permissions);
+    header.set_mode(mode);
     header.set_uid(attr.uid.into());
     header.set_gid(attr.gid.into());
     header.set_mtime(u64::try_from(attr.mtime.seconds).unwrap_or(0));
     header.set_size(size);
     header
-}
-
-/// Seconds with a fraction, as pax has times.
-pub(super) fn decimal(time: Timestamp) -> String {
-    let nanoseconds = i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
-    let sign = if nanoseconds < 0 { "-" } else { "" };
-    let whole = nanoseconds.unsigned_abs();
-    format!("{sign}{}.{:09}", whole / 1_000_000_000, whole % 1_000_000_000)
 }
 
 /// The contents of a file between its holes, as long as they were when its header was written.

@@ -10,15 +10,19 @@ use cffs::clock::Timestamp;
 use cffs::error::Error;
 use cffs::files::{File, Files, Node};
 use cffs::format::inode::FileType;
+use cffs::vfs::Volume;
 use cffs::vfs::types::{NewFile, NewKind, SetAttr, SetTime, XattrMode};
-use tar::{Entry, EntryType};
+use tar_wire::{Archive, Entry, Kind};
 
-use super::sparse::{self, Map};
+use super::rights;
+use super::sparse::Map;
 use crate::output::note;
 
 const COPY_BYTES: usize = 1 << 20;
-/// Zeros of this length, at a multiple of it, can be a hole.
-const HOLE_BYTES: usize = 4096;
+/// The mode of a directory that has no entry in the archive.
+const UNNAMED: u32 = 0o755;
+/// That of one whose entry is damaged: it may have been for its owner alone.
+const DAMAGED: u32 = 0o700;
 const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is taken over.
@@ -39,10 +43,12 @@ pub fn archive(
 ) -> anyhow::Result<u64> {
     let shown = || OsStr::from_bytes(top).display().to_string();
     files.make_dir_all(top).with_context(shown)?;
+    let top = files.node(top).with_context(shown)?;
     let mut extract = Extract {
         files,
         options,
-        top: files.node(top).with_context(shown)?,
+        way: Way::from(top.try_clone()?),
+        way_to_targets: Way::from(top),
         directories: Vec::new(),
         failures: 0,
     };
@@ -59,120 +65,151 @@ pub fn archive(
 struct Extract<'a> {
     files: &'a Files,
     options: &'a Options,
-    top: Node,
+    /// To the directory of the last entry.
+    way: Way,
+    /// To that of the last target of a hard link.
+    way_to_targets: Way,
     /// Directories whose attributes are still to be set.
     directories: Vec<(Node, Attributes)>,
     failures: u64,
 }
 
-/// What an archive says of a file beside its contents.
+/// What an archive says of a file besides its contents.
 struct Attributes {
     changes: SetAttr,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Extract<'_> {
-    fn all(&mut self, input: impl Read) -> anyhow::Result<()> {
-        let mut archive = tar::Archive::new(input);
-        for entry in archive.entries()? {
-            let mut entry = entry.context("standard input")?;
-            let path = sparse::name(&mut entry).unwrap_or_else(|| entry.path_bytes().into_owned());
-            match self.entry(&path, &mut entry) {
-                Ok(()) => {}
-                Err(error) if is_final(&error) => {
-                    return Err(error.context(OsStr::from_bytes(&path).display().to_string()));
-                }
-                Err(error) => {
-                    note!("cffs: {}: {error:#}", OsStr::from_bytes(&path).display());
-                    self.failures += 1;
-                }
-            }
-        }
-        Ok(())
+/// The directories from the top to one below it, kept open: the next entry is in the same one or near it, and
+/// looking each up from the top would take the square of the depth.
+struct Way {
+    top: Node,
+    names: Vec<Vec<u8>>,
+    nodes: Vec<Node>,
+}
+
+impl Way {
+    fn from(top: Node) -> Way {
+        Way { top, names: Vec::new(), nodes: Vec::new() }
     }
 
-    fn entry<R: Read>(&mut self, path: &[u8], entry: &mut Entry<'_, R>) -> anyhow::Result<()> {
-        let attributes = self.attributes(entry)?;
-        let Some((dir, name)) = self.place(path)? else {
-            self.directories.push((self.top.try_clone()?, attributes));
-            return Ok(());
-        };
-        let kind = entry.header().entry_type();
-        let target = entry.link_name_bytes().map(|target| target.into_owned());
-        let target = || target.as_deref().ok_or_else(|| anyhow!("a link that leads nowhere"));
-        let kind = match kind {
-            EntryType::Directory => return self.directory(&dir, name, attributes),
-            EntryType::Link => return self.link(&dir, name, target()?),
-            EntryType::Symlink => NewKind::Symlink(target()?),
-            EntryType::Fifo => NewKind::Fifo,
-            EntryType::Char => NewKind::CharDevice(device(entry)?),
-            EntryType::Block => NewKind::BlockDevice(device(entry)?),
-            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => NewKind::Regular,
-            other => bail!("entries of the kind {:?} are not known", char::from(other.as_byte())),
-        };
-        // Nothing gives way to a file whose map is of no use.
-        let map = if kind == NewKind::Regular { Map::of_entry(entry)? } else { None };
-        let node = self.make_anew(&dir, name, kind, &attributes)?;
-        if kind == NewKind::Regular {
-            self.contents(&node, entry, map)?;
-        }
-        self.set(&node, &attributes)
+    /// The directory where the way ends.
+    fn end(&self) -> &Node {
+        self.nodes.last().unwrap_or(&self.top)
     }
 
-    /// The directory that an entry lies in, made as far as it is missing, and its name; none for the top.
-    fn place<'p>(&self, path: &'p [u8]) -> anyhow::Result<Option<(Node, &'p [u8])>> {
-        let names: Vec<&[u8]> =
-            path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
-        if names.contains(&&b".."[..]) {
-            bail!("the name leads out of the directory: nothing was made");
-        }
-        let Some((name, above)) = names.split_last() else { return Ok(None) };
-        let mut dir = self.top.try_clone()?;
-        for name in above {
+    /// Leads the way to the directory of these names, which is made as far as it is missing.
+    fn lead(&mut self, names: &[&[u8]]) -> anyhow::Result<()> {
+        let common = self.names.iter().zip(names).take_while(|(one, other)| one == *other).count();
+        self.names.truncate(common);
+        self.nodes.truncate(common);
+        for name in &names[common..] {
+            let dir = self.end();
             let next = match dir.lookup(name) {
                 Err(Error::NotFound) => {
-                    dir.make(name, &self.new_file(&dir, NewKind::Directory, 0o755)?)
+                    dir.make(name, &new_file(dir, NewKind::Directory, UNNAMED)?)
                 }
                 found => found,
             }?;
-            if next.attr()?.file_type != FileType::Directory {
+            if next.file_type() != FileType::Directory {
                 let name = OsStr::from_bytes(name).display();
                 bail!("{name}, above it, is no directory: nothing was made");
             }
-            dir = next;
+            self.names.push(name.to_vec());
+            self.nodes.push(next);
         }
-        Ok(Some((dir, name)))
+        Ok(())
     }
+}
 
-    /// A file with its directory's owner.
-    fn new_file<'k>(
-        &self,
-        dir: &Node,
-        kind: NewKind<'k>,
-        permissions: u32,
-    ) -> Result<NewFile<'k>, Error> {
-        let attr = dir.attr()?;
-        Ok(NewFile { kind, permissions, umask: 0, uid: attr.uid, gid: attr.gid })
-    }
-
-    fn directory(&mut self, dir: &Node, name: &[u8], attributes: Attributes) -> anyhow::Result<()> {
-        let made = match dir.make(name, &self.new_file(dir, NewKind::Directory, 0o755)?) {
-            Err(Error::Exists) => dir.lookup(name)?,
-            made => made?,
-        };
-        if made.attr()?.file_type != FileType::Directory {
-            bail!("there is a file of this name that is no directory");
+impl Extract<'_> {
+    fn all(&mut self, input: impl Read) -> anyhow::Result<()> {
+        let mut archive = Archive::new(input);
+        while let Some(entry) = archive.next_entry().context("standard input")? {
+            match self.entry(&entry, &mut archive) {
+                Ok(()) => {}
+                Err(error) if is_final(&error) => {
+                    return Err(error.context(OsStr::from_bytes(&entry.path).display().to_string()));
+                }
+                Err(error) => self.failed(&entry.path, &error),
+            }
         }
-        self.directories.push((made, attributes));
         Ok(())
     }
 
-    fn link(&mut self, dir: &Node, name: &[u8], target: &[u8]) -> anyhow::Result<()> {
+    fn failed(&mut self, path: &[u8], error: &anyhow::Error) {
+        note!("cffs: {}: {error:#}", OsStr::from_bytes(path).display());
+        self.failures += 1;
+    }
+
+    fn entry(&mut self, entry: &Entry, input: &mut impl Read) -> anyhow::Result<()> {
+        let names = names(&entry.path)?;
+        let attributes = self.attributes(entry);
+        let Some((name, above)) = names.split_last() else {
+            self.directories.push((self.way.top.try_clone()?, attributes?));
+            return Ok(());
+        };
+        self.way.lead(above)?;
+        let target = || match &*entry.link {
+            b"" => Err(anyhow!("a link that leads nowhere")),
+            link => Ok(link),
+        };
+        let device = u64::from(entry.device.0) << 32 | u64::from(entry.device.1);
+        let kind = match entry.kind {
+            Kind::Directory => return self.directory(name, attributes),
+            Kind::HardLink => return self.link(name, target()?),
+            Kind::Symlink => NewKind::Symlink(target()?),
+            Kind::Fifo => NewKind::Fifo,
+            Kind::CharDevice => NewKind::CharDevice(device),
+            Kind::BlockDevice => NewKind::BlockDevice(device),
+            Kind::Regular => NewKind::Regular,
+            Kind::Other(letter) => {
+                bail!("entries of the kind {:?} are not known", char::from(letter))
+            }
+        };
+        let attributes = attributes?;
+        // Nothing gives way to a file whose map is of no use.
+        let map = if kind == NewKind::Regular { Map::of_entry(entry, input)? } else { None };
+        let node = self.make_anew(name, kind, &attributes)?;
+        if kind == NewKind::Regular {
+            contents(&node, input, map)?;
+        }
+        set(self.files.volume(), &node, &attributes)
+    }
+
+    fn directory(
+        &mut self,
+        name: &[u8],
+        attributes: anyhow::Result<Attributes>,
+    ) -> anyhow::Result<()> {
+        let permissions = match &attributes {
+            Ok(attributes) => attributes.changes.permissions.unwrap_or(DAMAGED) & 0o777,
+            Err(_) => DAMAGED,
+        };
+        let dir = self.way.end();
+        let made = match dir.make(name, &new_file(dir, NewKind::Directory, permissions)?) {
+            Err(Error::Exists) => dir.lookup(name)?,
+            made => made?,
+        };
+        ensure!(
+            made.file_type() == FileType::Directory,
+            "there is a file of this name that is no directory"
+        );
+        self.directories.push((made, attributes?));
+        Ok(())
+    }
+
+    fn link(&mut self, name: &[u8], target: &[u8]) -> anyhow::Result<()> {
         let shown = || format!("the link to {}", OsStr::from_bytes(target).display());
-        let (target_dir, target_name) =
-            self.place(target)?.with_context(|| format!("{}: a directory", shown()))?;
-        let first = target_dir.lookup(target_name).with_context(shown)?;
+        let names = names(target)?;
+        let (target_name, above) =
+            names.split_last().with_context(|| format!("{}: a directory", shown()))?;
+        self.way_to_targets.lead(above)?;
+        let first = self.way_to_targets.end().lookup(target_name).with_context(shown)?;
+        let dir = self.way.end();
         match dir.link(&first, name) {
+            // Each of the two is the same file already.
+            Err(Error::Exists) if dir.lookup(name)?.ino() == first.ino() => {}
             Err(Error::Exists) => {
                 self.files.volume().unlink(dir.ino(), name)?;
                 dir.link(&first, name)?;
@@ -185,13 +222,13 @@ impl Extract<'_> {
     /// Makes a file; one that has the name already gives way, unless it is a directory.
     fn make_anew(
         &self,
-        dir: &Node,
         name: &[u8],
         kind: NewKind<'_>,
         attributes: &Attributes,
     ) -> Result<Node, Error> {
         let permissions = attributes.changes.permissions.unwrap_or(0o600);
-        let new = self.new_file(dir, kind, permissions & 0o777)?;
+        let dir = self.way.end();
+        let new = new_file(dir, kind, permissions & 0o777)?;
         match dir.make(name, &new) {
             Err(Error::Exists) => {
                 self.files.volume().unlink(dir.ino(), name)?;
@@ -201,85 +238,40 @@ impl Extract<'_> {
         }
     }
 
-    fn contents<R: Read>(
-        &self,
-        node: &Node,
-        entry: &mut Entry<'_, R>,
-        map: Option<Map>,
-    ) -> anyhow::Result<()> {
-        let file = File::of(node.try_clone()?)?;
-        let mut buf = vec![0; COPY_BYTES];
-        // GNU tar's own format, whose holes come as zeros.
-        let has_holes = entry.header().entry_type() == EntryType::GNUSparse;
-        let size = match &map {
-            None => copy(&file, 0, entry, has_holes, &mut buf)?,
-            Some(map) => {
-                for range in &map.data {
-                    let mut part = entry.by_ref().take(range.end - range.start);
-                    let end = copy(&file, range.start, &mut part, false, &mut buf)?;
-                    ensure!(end == range.end, "there is less of it than its map of holes says");
-                }
-                map.size
-            }
-        };
-        if has_holes || map.is_some() {
-            let size = SetAttr { size: Some(size), ..SetAttr::default() };
-            self.files.volume().set_attr(node.ino(), &size)?;
+    fn attributes(&mut self, entry: &Entry) -> anyhow::Result<Attributes> {
+        if let Some(damage) = entry.damage {
+            bail!("{damage}");
         }
-        Ok(())
-    }
-
-    fn attributes<R: Read>(&self, entry: &mut Entry<'_, R>) -> anyhow::Result<Attributes> {
-        let header = entry.header();
-        let is_symlink = header.entry_type() == EntryType::Symlink;
-        let mode = header.mode()? & 0o7777;
-        let mode = if self.options.owner { mode } else { mode & 0o777 };
-        let seconds = i64::try_from(header.mtime()?)?;
-        let mut mtime = Timestamp { seconds, nanoseconds: 0 };
-        let (mut uid, mut gid) = (u32::try_from(header.uid()?)?, u32::try_from(header.gid()?)?);
-        let mut xattrs = Vec::new();
-        if let Some(records) = entry.pax_extensions()? {
-            for record in records {
-                let record = record?;
-                let (key, value) = (record.key_bytes(), record.value_bytes());
-                let text = || std::str::from_utf8(value).context("a record of pax is no text");
-                match key {
-                    b"mtime" => mtime = time(text()?)?,
-                    b"uid" => uid = text()?.parse()?,
-                    b"gid" => gid = text()?.parse()?,
-                    _ => {
-                        if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-                            xattrs.push((name.to_vec(), value.to_vec()));
-                        }
-                    }
-                }
+        let options = self.options;
+        let (mut mode, mut xattrs) = (entry.mode, Vec::new());
+        let rights = rights::of_entry(entry)?;
+        if options.xattrs {
+            xattrs = tar_wire::pax::xattrs(&entry.records)?;
+            xattrs.retain(|(name, _)| options.owner || name != b"security.capability");
+            rights.put(&mut xattrs);
+            for unknown in rights.unknown() {
+                let error = anyhow!("its ACL names one whom this machine does not know: {unknown}");
+                self.failed(&entry.path, &error);
             }
+        } else {
+            mode = rights.mode_without(mode);
         }
-        let is_kept = |name: &[u8]| self.options.owner || name != b"security.capability";
-        xattrs.retain(|(name, _)| self.options.xattrs && is_kept(name));
+        let mode = if options.owner { mode } else { mode & 0o777 };
+        let mtime =
+            Timestamp { seconds: entry.mtime.seconds, nanoseconds: entry.mtime.nanoseconds };
         let changes = SetAttr {
-            permissions: (!is_symlink).then_some(mode),
-            uid: self.options.owner.then_some(uid),
-            gid: self.options.owner.then_some(gid),
+            permissions: (entry.kind != Kind::Symlink).then_some(mode),
+            uid: options.owner.then_some(entry.uid),
+            gid: options.owner.then_some(entry.gid),
             mtime: Some(SetTime::To(mtime)),
             ..SetAttr::default()
         };
         Ok(Attributes { changes, xattrs })
     }
 
-    fn set(&self, node: &Node, attributes: &Attributes) -> anyhow::Result<()> {
-        let volume = self.files.volume();
-        for (name, value) in &attributes.xattrs {
-            let set = volume.set_xattr(node.ino(), name, value, XattrMode::Any);
-            set.with_context(|| OsStr::from_bytes(name).display().to_string())?;
-        }
-        volume.set_attr(node.ino(), &attributes.changes)?;
-        Ok(())
-    }
-
     fn finish_directories(&mut self) {
         while let Some((node, attributes)) = self.directories.pop() {
-            if let Err(error) = self.set(&node, &attributes) {
+            if let Err(error) = set(self.files.volume(), &node, &attributes) {
                 note!("cffs: a directory's attributes: {error:#}");
                 self.failures += 1;
             }
@@ -287,38 +279,58 @@ impl Extract<'_> {
     }
 }
 
-/// Writes what is read from `at` on, zeros as holes if there are some, and returns where it ends.
-fn copy(
-    file: &File,
-    mut at: u64,
-    input: &mut impl Read,
-    has_holes: bool,
-    buf: &mut [u8],
-) -> anyhow::Result<u64> {
-    loop {
-        let filled = fill(input, buf).map_err(Input)?;
-        let mut rest = &buf[..filled];
-        if rest.is_empty() {
-            return Ok(at);
-        }
-        while !rest.is_empty() {
-            let (run, is_hole) = if has_holes { first_run(rest) } else { (rest, false) };
-            if !is_hole {
-                file.write_all_at(at, run)?;
-            }
-            at += run.len() as u64;
-            rest = &rest[run.len()..];
-        }
-    }
+/// The names of a path, which must not lead out of the directory.
+fn names(path: &[u8]) -> anyhow::Result<Vec<&[u8]>> {
+    let names: Vec<&[u8]> =
+        path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
+    ensure!(!names.contains(&&b".."[..]), "the name leads out of the directory: nothing was made");
+    Ok(names)
 }
 
-/// The pieces at the beginning that can all be holes, or cannot.
-fn first_run(bytes: &[u8]) -> (&[u8], bool) {
-    let is_hole = |piece: &[u8]| piece.iter().all(|byte| *byte == 0);
-    let mut pieces = bytes.chunks(HOLE_BYTES);
-    let first = pieces.next().is_some_and(is_hole);
-    let len = pieces.take_while(|piece| is_hole(piece) == first).count() * HOLE_BYTES + HOLE_BYTES;
-    (&bytes[..len.min(bytes.len())], first)
+/// A file with its directory's owner.
+fn new_file<'k>(dir: &Node, kind: NewKind<'k>, permissions: u32) -> Result<NewFile<'k>, Error> {
+    let attr = dir.attr()?;
+    Ok(NewFile { kind, permissions, umask: 0, uid: attr.uid, gid: attr.gid })
+}
+
+/// Sets what can be set, and fails with the first that could not. The owner comes first, since changing it
+/// takes capabilities away, and an ACL after the mode, which it decides.
+fn set(volume: &Volume, node: &Node, attributes: &Attributes) -> anyhow::Result<()> {
+    let mut outcome =
+        volume.set_attr(node.ino(), &attributes.changes).map(drop).map_err(Into::into);
+    for (name, value) in &attributes.xattrs {
+        let set = volume.set_xattr(node.ino(), name, value, XattrMode::Any);
+        let set = set.with_context(|| OsStr::from_bytes(name).display().to_string());
+        outcome = outcome.and(set);
+    }
+    outcome
+}
+
+fn contents(node: &Node, input: &mut impl Read, map: Option<Map>) -> anyhow::Result<()> {
+    let file = File::of(node.try_clone()?)?;
+    let mut buf = vec![0; COPY_BYTES];
+    let Some(map) = map else {
+        copy(&file, 0, input, &mut buf)?;
+        return Ok(());
+    };
+    for range in &map.data {
+        let mut part = input.by_ref().take(range.end - range.start);
+        let end = copy(&file, range.start, &mut part, &mut buf)?;
+        ensure!(end == range.end, "there is less of it than its map of holes says");
+    }
+    Ok(file.set_len(map.size)?)
+}
+
+/// Writes what is read from `at` on, and returns where it ends.
+fn copy(file: &File, mut at: u64, input: &mut impl Read, buf: &mut [u8]) -> anyhow::Result<u64> {
+    loop {
+        let filled = fill(input, buf).map_err(Input)?;
+        if filled == 0 {
+            return Ok(at);
+        }
+        file.write_all_at(at, &buf[..filled])?;
+        at += filled as u64;
+    }
 }
 
 /// Reads as much as fits, or up to the end.
@@ -345,27 +357,4 @@ fn is_final(error: &anyhow::Error) -> bool {
     let of_volume = error.downcast_ref::<Error>();
     error.is::<Input>()
         || matches!(of_volume, Some(Error::NoSpace | Error::ReadOnly | Error::Latched(_)))
-}
-
-fn device<R: Read>(entry: &Entry<'_, R>) -> anyhow::Result<u64> {
-    let header = entry.header();
-    let part = |found: Option<u32>| found.context("a device without a number").map(u64::from);
-    Ok(part(header.device_major()?)? << 32 | part(header.device_minor()?)?)
-}
-
-/// Seconds with a fraction, as pax has times.
-fn time(text: &str) -> anyhow::Result<Timestamp> {
-    let wrong = || anyhow!("'{text}' is no time");
-    let (is_before, positive) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text),
-    };
-    let (whole, fraction) = positive.split_once('.').unwrap_or((positive, ""));
-    let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
-    let whole: i128 = whole.parse::<u64>().map_err(|_| wrong())?.into();
-    let nanoseconds: i128 = digits.parse::<u32>().map_err(|_| wrong())?.into();
-    let nanoseconds = whole * 1_000_000_000 + nanoseconds;
-    let nanoseconds = if is_before { -nanoseconds } else { nanoseconds };
-    let seconds = i64::try_from(nanoseconds.div_euclid(1_000_000_000)).map_err(|_| wrong())?;
-    Ok(Timestamp { seconds, nanoseconds: nanoseconds.rem_euclid(1_000_000_000) as u32 })
 }

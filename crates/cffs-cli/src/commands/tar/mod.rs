@@ -15,17 +15,23 @@ use crate::output::{self, counted, note};
 
 mod create;
 mod extract;
+mod rights;
 mod sparse;
 
 /// Write a tree as a tar archive to standard output, or read one from standard input
 ///
-/// The archive is in the POSIX (pax) format, with owners, modes, times to the nanosecond, hard links and
-/// extended attributes. Holes take no room in it: a file with holes is written as by `tar --sparse`,
+/// The archive is in the POSIX (pax) format, with owners, modes, times to the nanosecond, hard links,
+/// ACLs and extended attributes, as GNU tar (--acls, --xattrs) and bsdtar write and read them. Sockets are
+/// left out, with a note. Holes take no room in it: a file with holes is written as by `tar --sparse`,
 /// which GNU tar, bsdtar and Python read, while programs that do not know it unpack such a file under
 /// another name; --no-sparse writes zeros. Files are read in the order in which they lie, a few megabytes
-/// ahead. With --extract everything in the archive comes below PATH, which is made if it is missing,
-/// holes of sparse files as holes: names that lead out of it, or through symbolic links, are refused.
-/// Ends with 1 if something is missing in the archive or in the image.
+/// ahead.
+///
+/// With --extract everything in the archive comes below PATH, which is made if it is missing, holes of
+/// sparse files as holes. The archive may be of the formats v7, ustar, pax or GNU. Names that lead out of
+/// PATH, or through symbolic links, are refused. Users and groups that an ACL names without a number are
+/// looked up on this machine; entries of unknown ones are left out, with a message.
+/// Exits with 1 if something is missing in the archive or in the image.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -36,7 +42,7 @@ pub struct Tar {
     /// Read an archive from standard input into the image.
     #[arg(short = 'x', long)]
     extract: bool,
-    /// Leave out extended attributes and ACLs.
+    /// Leave out extended attributes and ACLs. The owning group then has its own rights, and not the mask's.
     #[arg(long)]
     no_xattrs: bool,
     /// Write holes as zeros, for a reader that does not know sparse files.

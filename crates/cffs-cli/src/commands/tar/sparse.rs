@@ -12,7 +12,8 @@ use cffs::error::Error;
 use cffs::units::InodeNo;
 use cffs::vfs::Volume;
 use cffs::vfs::types::SeekFor;
-use tar::Entry;
+use tar_wire::Entry;
+use tar_wire::pax::Record;
 
 /// The map's end is filled up to a block of the archive.
 const BLOCK_BYTES: usize = 512;
@@ -77,8 +78,9 @@ impl Map {
     }
 
     /// The records of a file of this name.
-    pub fn records(&self, name: &[u8]) -> Vec<(String, Vec<u8>)> {
-        let record = |key: &str, value: &[u8]| (format!("GNU.sparse.{key}"), value.to_vec());
+    pub fn records(&self, name: &[u8]) -> Vec<Record> {
+        let record =
+            |key: &str, value: &[u8]| (format!("GNU.sparse.{key}").into_bytes(), value.to_vec());
         Vec::from_iter([
             record("major", b"1"),
             record("minor", b"0"),
@@ -87,19 +89,21 @@ impl Map {
         ])
     }
 
-    /// Of an entry that is about to be read: what follows there are the contents. None if its records speak
+    /// Of an entry that is about to be read: what follows there are the contents. None if its headers speak
     /// of no holes.
-    pub fn of_entry<R: Read>(entry: &mut Entry<'_, R>) -> anyhow::Result<Option<Map>> {
+    pub fn of_entry(entry: &Entry, input: &mut impl Read) -> anyhow::Result<Option<Map>> {
+        if let Some((size, pieces)) = &entry.gnu_pieces {
+            return Map::checked(*size, pieces).map(Some);
+        }
         let (mut major, mut size, mut numbers) = (0, None, Vec::new());
-        let Some(records) = entry.pax_extensions()? else { return Ok(None) };
-        for record in records {
-            let record = record?;
-            let Some(key) = record.key_bytes().strip_prefix(b"GNU.sparse.") else { continue };
-            let value = record.value_bytes();
+        for (key, value) in &entry.records {
+            let Some(key) = key.strip_prefix(b"GNU.sparse.") else { continue };
             match key {
                 b"major" => major = number(value)?,
                 b"realsize" | b"size" => size = Some(number(value)?),
                 b"offset" | b"numbytes" => numbers.push(number(value)?),
+                // A file that is one hole has an empty map.
+                b"map" if value.is_empty() => numbers.clear(),
                 b"map" => {
                     numbers =
                         value.split(|byte| *byte == b',').map(number).collect::<Result<_, _>>()?;
@@ -110,7 +114,7 @@ impl Map {
         match (major, size) {
             (0, None) => Ok(None),
             (0, Some(size)) => Map::checked(size, &numbers).map(Some),
-            (1, Some(size)) => Map::checked(size, &read_numbers(entry)?).map(Some),
+            (1, Some(size)) => Map::checked(size, &read_numbers(input)?).map(Some),
             (1, None) => bail!("a file with holes, of no size"),
             _ => bail!("version {major} of files with holes is not known"),
         }
@@ -135,13 +139,6 @@ impl Map {
 }
 
 const NO_SENSE: &str = "its map of holes makes no sense";
-
-/// The name of a file with holes, which the entry's own is not.
-pub fn name<R: Read>(entry: &mut Entry<'_, R>) -> Option<Vec<u8>> {
-    let records = entry.pax_extensions().ok()??;
-    let name = records.flatten().find(|record| record.key_bytes() == b"GNU.sparse.name")?;
-    Some(name.value_bytes().to_vec())
-}
 
 fn number(digits: &[u8]) -> anyhow::Result<u64> {
     std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok()).context(NO_SENSE)

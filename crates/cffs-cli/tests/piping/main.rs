@@ -1,5 +1,7 @@
 //! Trees and files through pipes: `cffs tar` beside GNU tar, and `cffs cat` with a list.
 
+mod archives;
+#[path = "../harness/mod.rs"]
 mod harness;
 
 use std::fs::{self, File};

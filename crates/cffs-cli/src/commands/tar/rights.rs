@@ -1,0 +1,72 @@
+//! ACLs in an archive: as `SCHILY.acl.access` and `SCHILY.acl.default`, which GNU tar, bsdtar and star read.
+//!
+//! Other programs leave out `SCHILY.xattr.system.posix_acl_access`, and then the owning group gets the rights
+//! of the ACL's mask. Archives of earlier versions of this program have that, so it is read.
+
+use nix::unistd::{Group, User};
+use tar_wire::Entry;
+use tar_wire::acl::{self, Acl, Named};
+use tar_wire::pax::Record;
+
+/// Per ACL: the extended attribute, and the record of an archive.
+const ACLS: [(&[u8], &[u8]); 2] =
+    [(ACCESS, acl::ACCESS), (b"system.posix_acl_default", acl::DEFAULT)];
+/// The ACL that decides access.
+const ACCESS: &[u8] = b"system.posix_acl_access";
+
+/// The ACLs of an entry.
+pub struct Rights(Vec<(&'static [u8], Acl)>);
+
+/// The ACLs that an entry's records state.
+pub fn of_entry(entry: &Entry) -> Result<Rights, acl::Malformed> {
+    let mut acls = Vec::new();
+    for (xattr, key) in ACLS {
+        if let Some(text) = entry.record(key) {
+            acls.push((xattr, Acl::from_text(text, number_of)?));
+        } else if let Some(bytes) = entry.record(&[b"SCHILY.xattr.", xattr].concat()) {
+            acls.extend(Acl::from_bytes(bytes).map(|acl| (xattr, acl)));
+        }
+    }
+    Ok(Rights(acls))
+}
+
+impl Rights {
+    /// Adds the extended attributes, in place of those of the same name.
+    pub fn put(&self, xattrs: &mut Vec<Record>) {
+        xattrs.retain(|(name, _)| self.0.iter().all(|(xattr, _)| name != xattr));
+        xattrs.extend(self.0.iter().map(|(xattr, acl)| (xattr.to_vec(), acl.to_bytes())));
+    }
+
+    /// The entries with names that this machine does not know.
+    pub fn unknown(&self) -> impl Iterator<Item = &String> {
+        self.0.iter().flat_map(|(_, acl)| &acl.unknown)
+    }
+
+    /// The mode of a file that does not get its ACLs.
+    pub fn mode_without(&self, mode: u32) -> u32 {
+        let access = self.0.iter().find(|(xattr, _)| *xattr == ACCESS);
+        access.map_or(mode, |(_, acl)| acl.mode_without(mode))
+    }
+}
+
+/// The record of an extended attribute.
+pub fn record(name: &[u8], value: Vec<u8>) -> Record {
+    let acl = ACLS.iter().find(|(xattr, _)| *xattr == name).and_then(|(_, key)| {
+        let text = Acl::from_bytes(&value)?.to_text()?;
+        Some((key.to_vec(), text.into_bytes()))
+    });
+    acl.unwrap_or_else(|| (tar_wire::pax::xattr_key(name), value))
+}
+
+/// The mode of a file whose extended attributes are left out.
+pub fn mode_without(mode: u32, xattr: impl Fn(&[u8]) -> Option<Vec<u8>>) -> u32 {
+    let acl = xattr(ACCESS).and_then(|bytes| Acl::from_bytes(&bytes));
+    acl.map_or(mode, |acl| acl.mode_without(mode))
+}
+
+fn number_of(named: Named<'_>) -> Option<u32> {
+    match named {
+        Named::User(name) => Some(User::from_name(name).ok()??.uid.as_raw()),
+        Named::Group(name) => Some(Group::from_name(name).ok()??.gid.as_raw()),
+    }
+}

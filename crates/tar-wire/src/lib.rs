@@ -1,0 +1,38 @@
+//! Tar archives as a stream, in the formats of v7, POSIX (ustar and pax), GNU tar and bsdtar.
+//!
+//! ```text
+//!   blocks of 512 bytes ─▶ header: one block ─▶ archive: long names and pax records merged into an entry
+//!                                                pax: the records    acl: SCHILY.acl.* as text
+//! ```
+//!
+//! Offers a reader of archives, and encoders of the pax records that a writer needs. It knows nothing of the
+//! file system into which an archive is unpacked: names and link targets are bytes as the archive has them.
+//!
+//! Invariants: an archive is hostile. A reader returns an entry or an [`Error`]; it takes at most
+//! [`archive::EXTENSION_BYTES_MAX`] of memory for what describes one entry, and never reads past the size
+//! that the entry's own records state, so that two readers of one archive see the same entries.
+
+pub mod acl;
+pub mod archive;
+mod header;
+pub mod pax;
+
+pub use archive::{Archive, Entry, Kind};
+pub use pax::Time;
+
+/// Why an archive cannot be read further.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The archive's source failed.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// The checksum of a header is wrong.
+    #[error("this is not a tar archive, or it is damaged here: the checksum of a header is wrong")]
+    Checksum,
+    /// The archive ends within an entry or before the entry that an extended header describes.
+    #[error("the archive ends too early")]
+    CutOff,
+    /// A size makes no sense, or the size of an extended header is above the limit.
+    #[error("the size of an entry makes no sense")]
+    Size,
+}
