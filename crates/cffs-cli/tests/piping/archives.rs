@@ -240,7 +240,8 @@ fn every_format_of_every_program_comes_out_whole() {
         let out = scratch.path().join(format!("by-{program}"));
         fs::create_dir(&out).expect("made");
         let output = feed(Command::new(program).args(["-xpf", "-", "-C"]).arg(&out), &archive);
-        assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output));
+        // GNU tar warns of times before 1970 and in the future.
+        assert!(output.status.success(), "{program}: {}", said(&output));
         assert_eq!(listed(&out), expected, "{program}");
     }
     scratch.assert_clean();
