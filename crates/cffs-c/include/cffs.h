@@ -228,6 +228,10 @@ int64_t cffs_pread(const cffs_file *file, void *buffer, size_t count, uint64_t o
 // `count`.
 int64_t cffs_pwrite(const cffs_file *file, const void *buffer, size_t count, uint64_t offset);
 
+// Writes `count` bytes at the end of the file, all of them or fewer with an error. What several threads
+// append is never overwritten, and stays in one piece each. Returns `count`.
+int64_t cffs_append(const cffs_file *file, const void *buffer, size_t count);
+
 // Cuts a file off, or makes it longer by a hole.
 int cffs_ftruncate(const cffs_file *file, uint64_t size_bytes);
 

@@ -99,6 +99,25 @@ pub unsafe extern "C" fn cffs_pwrite(
     })
 }
 
+/// Writes `count` bytes at the end of the file, all of them or fewer with an error. What several threads
+/// append is never overwritten, and stays in one piece each. Returns `count`.
+///
+/// # Safety
+/// `file` is null or open, `buffer` null or readable for `count` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cffs_append(
+    file: *const File,
+    buffer: *const c_void,
+    count: usize,
+) -> i64 {
+    counted(|| {
+        // SAFETY: the caller's promise.
+        let (file, data) = unsafe { (opened(file)?, readable(buffer, count)?) };
+        file.file.append_all(data)?;
+        Ok(count as i64)
+    })
+}
+
 /// Cuts a file off, or makes it longer by a hole.
 ///
 /// # Safety

@@ -163,6 +163,45 @@ static void contents(cffs_volume *volume)
     cffs_file_close(file);
 }
 
+/* Appends that looked at the size first, and wrote there after, overwrote each other. */
+enum { APPENDERS = 4, LINES = 300, LINE = 3000 };
+
+static void *append_lines(void *data)
+{
+    static const char letters[] = "abcdefgh";
+    cffs_volume *volume = data;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static size_t started;
+    char line[LINE];
+    cffs_file *file;
+    pthread_mutex_lock(&lock);
+    memset(line, letters[started++ % 8], sizeof line);
+    pthread_mutex_unlock(&lock);
+    line[LINE - 1] = '\n';
+    CHECK(cffs_file_open(volume, "/log", CFFS_CREATE, 0644, &file) == 0);
+    for (int i = 0; i < LINES; i++)
+        CHECK(cffs_append(file, line, sizeof line) == LINE);
+    CHECK(cffs_append(file, NULL, 0) == 0);
+    cffs_file_close(file);
+    return NULL;
+}
+
+static void appending(cffs_volume *volume)
+{
+    pthread_t threads[APPENDERS];
+    uint8_t *log;
+    size_t count;
+    for (int i = 0; i < APPENDERS; i++)
+        CHECK(pthread_create(&threads[i], NULL, append_lines, volume) == 0);
+    for (int i = 0; i < APPENDERS; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    CHECK(cffs_read_file(volume, "/log", &log, &count) == 0 && count == APPENDERS * LINES * LINE);
+    for (size_t at = 0; at < count; at += LINE)
+        CHECK(log[at + LINE - 1] == '\n' && memcmp(log + at, log + at + 1, LINE - 2) == 0);
+    cffs_free(log, count);
+    CHECK(cffs_unlink(volume, "/log") == 0);
+}
+
 struct seen {
     pthread_mutex_t lock;
     size_t bytes, errors;
@@ -272,6 +311,7 @@ int main(int argc, char **argv)
     names(volume);
     attributes(volume);
     contents(volume);
+    appending(volume);
     refusals(volume);
     words(volume);
     many(volume);

@@ -1,30 +1,71 @@
-//! Objects of Python that are filled without its lock.
+//! Memory of Python that is filled without the interpreter's lock.
 
-use std::ptr;
+use std::{ptr, slice};
 
-use cffs::error::Result;
 use cffs::files::File;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// A `bytes` for the contents of a file. The interpreter's lock is held to allocate it, not to fill it, and
-/// contents are copied once, from where the cache has them.
-pub struct Contents {
-    object: Py<PyAny>,
+use crate::failing::Failure;
+use crate::waiting::Signals;
+
+/// This much of a file is read at once: between that others can change it, and signals are handled.
+const STEP_BYTES: usize = (1 << 20) + 1;
+
+/// Memory to read a file into. Contents are copied once, from where the cache has them.
+pub struct Memory {
     to: *mut u8,
     len: usize,
+}
+
+// SAFETY: whoever made it promised that the memory stays where it is, in whatever thread it is used.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// # Safety
+    ///
+    /// `to` can be written for `len` bytes as long as this exists.
+    pub unsafe fn new(to: *mut u8, len: usize) -> Memory {
+        Memory { to, len }
+    }
+
+    /// Reads up to `count` bytes of the file from `offset` on, from a thread that is detached. Returns how
+    /// many the file has there; what the memory has no room for is dropped.
+    pub fn read(&mut self, file: &File, offset: u64, count: usize) -> Result<usize, Failure> {
+        let mut signals = Signals::new();
+        let mut found = 0;
+        while found < count {
+            let wanted = STEP_BYTES.min(count - found);
+            let read = file.read_pieces_at(offset + found as u64, wanted, &mut |piece| {
+                let at = found.min(self.len);
+                let len = piece.len().min(self.len - at);
+                // SAFETY: `to` has room for `len` bytes behind `at`, and is no memory of the cache.
+                unsafe { ptr::copy_nonoverlapping(piece.as_ptr(), self.to.add(at), len) };
+                found += piece.len();
+            })?;
+            // A read that is short has met the end.
+            if read < wanted {
+                break;
+            }
+            signals.handle()?;
+        }
+        Ok(found)
+    }
+}
+
+/// A `bytes` for contents of a file. The interpreter's lock is held to allocate it, not to fill it.
+pub struct Contents {
+    object: Py<PyAny>,
+    memory: Memory,
     /// What the file had instead, which was changed since its size was asked for.
     other: Option<Vec<u8>>,
 }
 
-// SAFETY: `to` leads into `object`, of which nobody else knows before `finish`, in whatever thread that is.
-unsafe impl Send for Contents {}
-
 impl Contents {
-    /// For a file of this size.
-    pub fn new(py: Python<'_>, size: u64) -> PyResult<Contents> {
-        let len = ffi::Py_ssize_t::try_from(size)?;
+    /// For this many bytes.
+    pub fn new(py: Python<'_>, count: u64) -> PyResult<Contents> {
+        let len = ffi::Py_ssize_t::try_from(count)?;
         // SAFETY: without contents given, this makes an object of that length, or raises an error.
         let object = unsafe {
             let made = ffi::PyBytes_FromStringAndSize(ptr::null(), len);
@@ -32,26 +73,28 @@ impl Contents {
         };
         // SAFETY: it is a `bytes`.
         let to = unsafe { ffi::PyBytes_AsString(object.as_ptr()) };
-        Ok(Contents { object: object.unbind(), to: to.cast(), len: len as usize, other: None })
+        // SAFETY: the object has `len` bytes and is kept as long as the memory. No other part of the program
+        // has it before `finish`. Empty ones may be shared, but no byte is written to those.
+        let memory = unsafe { Memory::new(to.cast(), len as usize) };
+        Ok(Contents { object: object.unbind(), memory, other: None })
     }
 
-    /// Reads the file, from a thread that is detached.
-    pub fn fill(&mut self, file: &File) -> Result<()> {
-        let (to, len) = (self.to, self.len);
-        let mut filled = 0;
-        let mut fits = true;
-        file.read_pieces(&mut |piece| {
-            fits = fits && piece.len() <= len - filled;
-            if fits {
-                // SAFETY: `to` has room for `len` bytes, of which `filled` and those of the piece are no
-                // more. Nobody reads or moves what is in it; of no bytes there may be one object for all,
-                // but then no piece with a byte fits.
-                unsafe { ptr::copy_nonoverlapping(piece.as_ptr(), to.add(filled), piece.len()) };
-                filled += piece.len();
-            }
-        })?;
-        if !fits || filled < len {
+    /// Reads the whole file, from a thread that is detached.
+    pub fn fill(&mut self, file: &File) -> Result<(), Failure> {
+        // All of it is asked for, so that the file may not have become longer unnoticed.
+        if self.memory.read(file, 0, usize::MAX)? != self.memory.len {
             self.other = Some(file.contents()?);
+        }
+        Ok(())
+    }
+
+    /// Reads what there is room for from `offset` on, from a thread that is detached.
+    pub fn fill_from(&mut self, file: &File, offset: u64) -> Result<(), Failure> {
+        let found = self.memory.read(file, offset, self.memory.len)?;
+        if found < self.memory.len {
+            // SAFETY: that much was written above, by this thread.
+            let filled = unsafe { slice::from_raw_parts(self.memory.to, found) };
+            self.other = Some(filled.to_vec());
         }
         Ok(())
     }

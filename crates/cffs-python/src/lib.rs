@@ -2,166 +2,89 @@
 //!
 //! Every call that may wait for the device or for another thread lets other Python threads run meanwhile.
 
-use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use cffs::clock::Timestamp;
-use cffs::error::{Error, Result};
-use cffs::files::{self, CopyCause, CopyError, CopyOptions, Files, Observer, Summary};
-use cffs::vfs::errno::errno;
-use cffs::vfs::types::{AtimeMode, Attr, OpenOptions, SetAttr, SetTime};
-use pyo3::exceptions::{PyOSError, PyOverflowError, PyValueError};
+use cffs::error::Error;
+use cffs::files::{self, Files};
+use cffs::vfs::types::{AtimeMode, OpenOptions, SetAttr, SetTime};
+use pyo3::exceptions::{PyOSError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::PyDict;
 
 mod bytes;
+mod copying;
+mod failing;
+mod file;
 mod path;
+mod stat;
 mod store;
+mod waiting;
 
 use bytes::Contents;
+use copying::copied;
+use failing::{Failure, closed, raised, raised_for_both};
+use file::{File, write_all_at};
 use path::VolumePath;
+use stat::Stat;
 use store::Opened;
-
-/// An error as Python has it: an `OSError` of the class that its number belongs to.
-fn raised(error: &Error, path: &VolumePath) -> PyErr {
-    let text = match error {
-        // What the system or a store says, which is not always about a device.
-        Error::Io(error) => error.to_string(),
-        _ => error.to_string(),
-    };
-    // The exception shows the path after the text, which need not begin with it.
-    let named = format!("{}: ", path.shown().display());
-    let text = text.strip_prefix(&named).map(str::to_owned).unwrap_or(text);
-    PyOSError::new_err((errno(error), text, path.shown()))
-}
-
-/// The same for a call with two paths, both of which the exception has, as those of `os` do.
-fn raised_for_both(error: &Error, path: &VolumePath, other: &VolumePath) -> PyErr {
-    // The number between them is Windows'.
-    let of_windows: Option<i32> = None;
-    PyOSError::new_err((errno(error), error.to_string(), path.shown(), of_windows, other.shown()))
-}
+use waiting::{Signals, interruptible};
 
 /// The module.
 #[pymodule(name = "_native")]
 mod native {
+    use pyo3::prelude::*;
+
     #[pymodule_export]
     use super::{File, Stat, Volume, mkfs_image};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
 }
 
 /// Make an image, or at a URL a volume in a store, of a size in bytes. There must be nothing yet.
 #[pyfunction]
 #[pyo3(name = "mkfs", signature = (image, size, label = ""))]
-fn mkfs_image(py: Python<'_>, image: PathBuf, size: u64, label: &str) -> PyResult<()> {
-    let label = label.as_bytes().to_vec();
-    let made = py.detach(|| store::make(&image, size, label));
-    made.map_err(|error| raised(&error, &VolumePath::from(&*store::shown(&image))))
-}
-
-/// The attributes of a file.
-#[pyclass(frozen, get_all, module = "pycffs")]
-struct Stat {
-    ino: u64,
-    mode: u32,
-    nlink: u32,
-    uid: u32,
-    gid: u32,
-    size: u64,
-    allocated: u64,
-    atime_ns: i128,
-    mtime_ns: i128,
-    ctime_ns: i128,
-    birthtime_ns: i128,
-}
-
-impl From<Attr> for Stat {
-    fn from(attr: Attr) -> Stat {
-        let ns = |time: Timestamp| {
-            i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
-        };
-        Stat {
-            ino: attr.ino.0,
-            mode: attr.mode(),
-            nlink: attr.nlink,
-            uid: attr.uid,
-            gid: attr.gid,
-            size: attr.size,
-            allocated: attr.allocated_bytes,
-            atime_ns: ns(attr.atime),
-            mtime_ns: ns(attr.mtime),
-            ctime_ns: ns(attr.ctime),
-            birthtime_ns: ns(attr.btime),
+fn mkfs_image(py: Python<'_>, image: PathBuf, size: Bound<'_, PyAny>, label: &str) -> PyResult<()> {
+    let shown = VolumePath::from(&*store::shown(&image));
+    let size: u64 = match size.extract() {
+        Ok(size) if i64::try_from(size).is_ok() => size,
+        Ok(_) => return Err(raised(&Error::TooLarge, &shown)),
+        // As large as that is no volume; a negative size is as for os.truncate.
+        Err(error) if error.is_instance_of::<PyOverflowError>(py) => {
+            let error = match size.lt(0)? {
+                true => Error::Invalid("a size is not negative"),
+                false => Error::TooLarge,
+            };
+            return Err(raised(&error, &shown));
         }
-    }
-}
-
-#[pymethods]
-impl Stat {
-    fn __repr__(&self) -> String {
-        format!("Stat(ino={}, mode=0o{:o}, size={})", self.ino, self.mode, self.size)
-    }
-}
-
-/// A file that is open, to read and to write at any place.
-#[pyclass(frozen, module = "pycffs._native")]
-struct File {
-    file: files::File,
-    path: VolumePath,
-}
-
-#[pymethods]
-impl File {
-    /// Up to `count` bytes from `offset` on.
-    fn pread<'py>(
-        &self,
-        py: Python<'py>,
-        count: usize,
-        offset: u64,
-    ) -> PyResult<Bound<'py, PyBytes>> {
-        let size = self.call(py, || Ok(self.file.node().attr()?.size))?;
-        let most = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let mut buffer = vec![0; count.min(most)];
-        let read = self.call(py, || self.file.read_at(offset, &mut buffer))?;
-        Ok(PyBytes::new(py, &buffer[..read]))
-    }
-
-    /// Write all of `data` at `offset`.
-    fn pwrite(&self, py: Python<'_>, data: &[u8], offset: u64) -> PyResult<()> {
-        self.call(py, || self.file.write_all_at(offset, data))
-    }
-
-    /// Cut the file off, or make it longer by a hole.
-    fn truncate(&self, py: Python<'_>, size: u64) -> PyResult<()> {
-        self.call(py, || self.file.set_len(size))
-    }
-
-    /// The attributes.
-    fn stat(&self, py: Python<'_>) -> PyResult<Stat> {
-        self.call(py, || self.file.node().attr().map(Stat::from))
-    }
-
-    /// Make contents and attributes durable.
-    fn fsync(&self, py: Python<'_>) -> PyResult<()> {
-        self.call(py, || self.file.sync())
-    }
-}
-
-impl File {
-    fn call<T: Send>(
-        &self,
-        py: Python<'_>,
-        work: impl FnOnce() -> Result<T> + Send,
-    ) -> PyResult<T> {
-        py.detach(work).map_err(|error| raised(&error, &self.path))
-    }
+        Err(error) => return Err(error),
+    };
+    let label = label.as_bytes().to_vec();
+    let made = interruptible(py, move || store::make(&image, size, label), drop)?;
+    made.map_err(|error| raised(&error, &shown))
 }
 
 /// A volume that is open: its files by path.
 #[pyclass(frozen, subclass, module = "pycffs._native")]
 struct Volume {
-    opened: Opened,
+    opened: Arc<Opened>,
+    /// What it was opened with, to open it again in another process.
+    given: Given,
+}
+
+/// The arguments of a volume.
+#[derive(Clone)]
+struct Given {
+    image: PathBuf,
+    read_only: bool,
+    atime: bool,
+    cache: Option<u64>,
+    dirty: Option<u64>,
 }
 
 #[pymethods]
@@ -185,20 +108,54 @@ impl Volume {
         if !atime {
             options.atime = AtimeMode::Never;
         }
-        let opened = py.detach(|| Opened::open(&image, options));
-        let opened =
-            opened.map_err(|error| raised(&error, &VolumePath::from(&*store::shown(&image))))?;
-        Ok(Volume { opened })
+        let shown = VolumePath::from(&*store::shown(&image));
+        let image = store::absolute(image);
+        let given = Given { image: image.clone(), read_only, atime, cache, dirty };
+        let open = move || Opened::open(&image, options);
+        // An opening for which no caller waits any more would keep others out.
+        let opened = interruptible(py, open, |late| drop(late.map(|opened| opened.close())))?;
+        let opened = opened.map_err(|error| raised(&error, &shown))?;
+        Ok(Volume { opened: Arc::new(opened), given })
     }
 
-    /// Make everything durable and close the volume. Later calls fail.
+    /// For pickle, which opens the volume again.
+    fn __getnewargs_ex__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<((PathBuf,), Bound<'py, PyDict>)> {
+        let Given { image, read_only, atime, cache, dirty } = &self.given;
+        if !read_only {
+            let why =
+                "only a volume that is open read-only can be pickled: others have one process";
+            return Err(PyTypeError::new_err(why));
+        }
+        if self.opened.is_closed() {
+            return Err(closed());
+        }
+        let options = PyDict::new(py);
+        options.set_item("read_only", read_only)?;
+        options.set_item("atime", atime)?;
+        options.set_item("cache", cache)?;
+        options.set_item("dirty", dirty)?;
+        Ok(((image.clone(),), options))
+    }
+
+    /// Whether the volume was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.opened.is_closed()
+    }
+
+    /// Make everything durable and close the volume. Later calls fail, but for this one, which does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.call(py, &VolumePath::ROOT, || self.opened.close())
+        self.call(py, &VolumePath::ROOT, || Ok(self.opened.close()?))
     }
 
     /// Make everything durable.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
-        self.call(py, &VolumePath::ROOT, || self.files().volume().sync())
+        let opened = Arc::clone(&self.opened);
+        let synced = interruptible(py, move || opened.files.volume().sync(), drop)?;
+        synced.map_err(|error| Failure::from(error).of(&self.opened, &VolumePath::ROOT))
     }
 
     /// The contents of a file.
@@ -215,7 +172,7 @@ impl Volume {
 
     /// Make a file with these contents, or give them to the one that is there.
     fn write(&self, py: Python<'_>, path: VolumePath, data: &[u8]) -> PyResult<()> {
-        self.call(py, &path, || self.files().write(&path, data))
+        self.call(py, &path, || write_all_at(&self.files().create(&path)?, 0, data))
     }
 
     /// Read whole files in the order in which they lie on the device: for each path its contents, or the
@@ -237,16 +194,28 @@ impl Volume {
         for (position, error) in missed {
             found[position] = Mutex::new(Err(raised(&error, &paths[position])));
         }
-        let read = |position: usize, file: &files::File| {
+        if self.opened.is_closed() {
+            return Err(closed());
+        }
+        let stopped: Mutex<Option<PyErr>> = Mutex::new(None);
+        let read = |signals: &mut Signals, position: usize, file: &files::File| {
             // A thread that panicked takes the call with it.
             let mut place = found[position].lock().unwrap_or_else(|held| held.into_inner());
-            if let Ok(contents) = &mut *place
-                && let Err(error) = contents.fill(file)
-            {
-                *place = Err(raised(&error, &paths[position]));
+            let Ok(contents) = &mut *place else { return true };
+            let filled = contents.fill(file).and_then(|()| Ok(signals.handle()?));
+            let Err(failure) = filled else { return true };
+            let is_final = matches!(failure, Failure::Signal(_)) || self.opened.is_closed();
+            let error = failure.of(&self.opened, &paths[position]);
+            match is_final {
+                true => *stopped.lock().unwrap_or_else(|held| held.into_inner()) = Some(error),
+                false => *place = Err(error),
             }
+            !is_final
         };
-        py.detach(move || batch.read(threads, || (), |(), position, file| read(position, file)));
+        py.detach(|| batch.read(threads, Signals::new, read));
+        if let Some(error) = stopped.into_inner().unwrap_or_else(|held| held.into_inner()) {
+            return Err(error);
+        }
         let found = found
             .into_iter()
             .map(|place| place.into_inner().unwrap_or_else(|held| held.into_inner()));
@@ -272,7 +241,7 @@ impl Volume {
             if create {
                 match self.files().create_new(&path, mode) {
                     Err(Error::Exists) if !exclusive => {}
-                    made => return made,
+                    made => return Ok(made?),
                 }
             }
             let file = self.files().open(&path)?;
@@ -281,22 +250,24 @@ impl Volume {
             }
             Ok(file)
         })?;
-        Ok(File { file, path })
+        Ok(File::new(&self.opened, file, path))
     }
 
     /// The attributes of what a path leads to, or with `follow_symlinks=False` of a symbolic link at its end.
     #[pyo3(signature = (path, *, follow_symlinks = true))]
     fn stat(&self, py: Python<'_>, path: VolumePath, follow_symlinks: bool) -> PyResult<Stat> {
-        let attr = self.call(py, &path, || match follow_symlinks {
-            true => self.files().stat(&path),
-            false => self.files().stat_itself(&path),
+        let attr = self.call(py, &path, || {
+            Ok(match follow_symlinks {
+                true => self.files().stat(&path)?,
+                false => self.files().stat_itself(&path)?,
+            })
         })?;
         Ok(attr.into())
     }
 
     /// The names in a directory with their attributes, in the order in which they were made.
     fn _entries(&self, py: Python<'_>, path: VolumePath) -> PyResult<Vec<(VolumePath, Stat)>> {
-        let items = self.call(py, &path, || self.files().read_dir(&path))?;
+        let items = self.call(py, &path, || Ok(self.files().read_dir(&path)?))?;
         Ok(items.into_iter().map(|item| (item.name.into(), item.attr.into())).collect())
     }
 
@@ -306,51 +277,52 @@ impl Volume {
         self.call(py, &path, || {
             self.files().make_dir(&path)?;
             let changes = SetAttr { permissions: Some(mode & 0o7777), ..SetAttr::default() };
-            self.files().set_attr(&path, &changes).map(drop)
+            self.files().set_attr(&path, &changes)?;
+            Ok(())
         })
     }
 
     /// Make a directory and those above it, as far as they are missing.
     fn makedirs(&self, py: Python<'_>, path: VolumePath) -> PyResult<()> {
-        self.call(py, &path, || self.files().make_dir_all(&path))
+        self.call(py, &path, || Ok(self.files().make_dir_all(&path)?))
     }
 
     /// Remove an empty directory.
     fn rmdir(&self, py: Python<'_>, path: VolumePath) -> PyResult<()> {
-        self.call(py, &path, || self.files().remove_dir(&path))
+        self.call(py, &path, || Ok(self.files().remove_dir(&path)?))
     }
 
     /// Remove a name that is not a directory's.
     fn unlink(&self, py: Python<'_>, path: VolumePath) -> PyResult<()> {
-        self.call(py, &path, || self.files().remove_file(&path))
+        self.call(py, &path, || Ok(self.files().remove_file(&path)?))
     }
 
     /// Rename, and replace what had the new name.
     fn rename(&self, py: Python<'_>, path: VolumePath, new_path: VolumePath) -> PyResult<()> {
         py.detach(|| self.files().rename(&path, &new_path))
-            .map_err(|error| raised_for_both(&error, &path, &new_path))
+            .map_err(|error| raised_for_both(&error, &self.opened, &path, &new_path))
     }
 
     /// Give a file another name.
     fn link(&self, py: Python<'_>, path: VolumePath, new_path: VolumePath) -> PyResult<()> {
         py.detach(|| self.files().hard_link(&path, &new_path))
-            .map_err(|error| raised_for_both(&error, &path, &new_path))
+            .map_err(|error| raised_for_both(&error, &self.opened, &path, &new_path))
     }
 
     /// Make a symbolic link at `path`.
     fn symlink(&self, py: Python<'_>, target: VolumePath, path: VolumePath) -> PyResult<()> {
-        self.call(py, &path, || self.files().symlink(target.as_ref(), &path))
+        self.call(py, &path, || Ok(self.files().symlink(target.as_ref(), &path)?))
     }
 
     /// The target of a symbolic link.
     fn readlink(&self, py: Python<'_>, path: VolumePath) -> PyResult<VolumePath> {
-        self.call(py, &path, || self.files().read_link(&path)).map(VolumePath::from)
+        self.call(py, &path, || Ok(self.files().read_link(&path)?)).map(VolumePath::from)
     }
 
     /// Set the lower 12 bits of a mode.
     fn chmod(&self, py: Python<'_>, path: VolumePath, mode: u32) -> PyResult<()> {
         let changes = SetAttr { permissions: Some(mode & 0o7777), ..SetAttr::default() };
-        self.call(py, &path, || self.files().set_attr(&path, &changes).map(drop))
+        self.set_attr(py, &path, &changes)
     }
 
     /// Set owner and group; -1 leaves one as it is.
@@ -364,7 +336,7 @@ impl Volume {
             }),
         };
         let changes = SetAttr { uid: id(uid)?, gid: id(gid)?, ..SetAttr::default() };
-        self.call(py, &path, || self.files().set_attr(&path, &changes).map(drop))
+        self.set_attr(py, &path, &changes)
     }
 
     /// Set the times of access and of the last change of the contents, in nanoseconds since 1970.
@@ -375,13 +347,13 @@ impl Volume {
             Ok(Some(SetTime::To(Timestamp { seconds, nanoseconds })))
         };
         let changes = SetAttr { atime: time(ns.0)?, mtime: time(ns.1)?, ..SetAttr::default() };
-        self.call(py, &path, || self.files().set_attr(&path, &changes).map(drop))
+        self.set_attr(py, &path, &changes)
     }
 
     /// Cut a file off, or make it longer by a hole.
     fn truncate(&self, py: Python<'_>, path: VolumePath, size: u64) -> PyResult<()> {
         let changes = SetAttr { size: Some(size), ..SetAttr::default() };
-        self.call(py, &path, || self.files().set_attr(&path, &changes).map(drop))
+        self.set_attr(py, &path, &changes)
     }
 
     /// The sizes of the volume in bytes, and its inodes.
@@ -396,10 +368,11 @@ impl Volume {
         Ok(found)
     }
 
-    /// Copy a tree of the host into the volume: what is in `source` comes into `target`.
+    /// Copy a tree of the host into the volume: what is in `source` comes into `target`. `progress(files,
+    /// bytes)` is called now and then.
     #[pyo3(
-        signature = (source, target = VolumePath::ROOT, *, threads = None),
-        text_signature = "($self, source, target='/', *, threads=None)"
+        signature = (source, target = VolumePath::ROOT, *, threads = None, progress = None),
+        text_signature = "($self, source, target='/', *, threads=None, progress=None)"
     )]
     fn import_tree<'py>(
         &self,
@@ -407,23 +380,25 @@ impl Volume {
         source: PathBuf,
         target: VolumePath,
         threads: Option<usize>,
+        progress: Option<Py<PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        copied(py, threads, |options, observer| {
-            files::import(self.files(), &source, target.as_ref(), options, observer)
+        copied(py, &self.opened, threads, progress, move |files, options, observer| {
+            files::import(files, &source, target.as_ref(), options, observer)
         })
     }
 
-    /// Copy a tree of the volume to the host.
-    #[pyo3(signature = (source, target, *, threads = None))]
+    /// Copy a tree of the volume to the host. `progress(files, bytes)` is called now and then.
+    #[pyo3(signature = (source, target, *, threads = None, progress = None))]
     fn export_tree<'py>(
         &self,
         py: Python<'py>,
         source: VolumePath,
         target: PathBuf,
         threads: Option<usize>,
+        progress: Option<Py<PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        copied(py, threads, |options, observer| {
-            files::export(self.files(), source.as_ref(), &target, options, observer)
+        copied(py, &self.opened, threads, progress, move |files, options, observer| {
+            files::export(files, source.as_ref(), &target, options, observer)
         })
     }
 }
@@ -437,61 +412,15 @@ impl Volume {
         &self,
         py: Python<'_>,
         path: &VolumePath,
-        work: impl FnOnce() -> Result<T> + Send,
+        work: impl FnOnce() -> Result<T, Failure> + Send,
     ) -> PyResult<T> {
-        py.detach(work).map_err(|error| raised(&error, path))
+        py.detach(work).map_err(|failure| failure.of(&self.opened, path))
     }
-}
 
-/// A failure of a copy as an `OSError` has it: a number, words, and the path.
-type Failure = (i32, String, OsString);
-
-fn failure(error: &CopyError) -> Failure {
-    let number = match &error.cause {
-        CopyCause::Volume(error) => errno(error),
-        CopyCause::Host(error) => {
-            error.raw_os_error().unwrap_or_else(|| errno(&Error::Io(error.kind().into())))
-        }
-    };
-    (number, error.cause.to_string(), error.path.clone().into_os_string())
-}
-
-/// Keeps the first failure of a copy.
-#[derive(Default)]
-struct First(Mutex<Option<Failure>>);
-
-impl Observer for First {
-    fn failed(&self, error: &CopyError) {
-        if let Ok(mut first) = self.0.lock() {
-            first.get_or_insert_with(|| failure(error));
-        }
+    fn set_attr(&self, py: Python<'_>, path: &VolumePath, changes: &SetAttr) -> PyResult<()> {
+        self.call(py, path, || {
+            self.files().set_attr(path, changes)?;
+            Ok(())
+        })
     }
-}
-
-/// Copies a tree, and says how much it was. A file that could not be copied is an error, after all others
-/// were.
-fn copied<'py>(
-    py: Python<'py>,
-    threads: Option<usize>,
-    copy: impl FnOnce(&CopyOptions, &dyn Observer) -> Result<Summary, CopyError> + Send,
-) -> PyResult<Bound<'py, PyDict>> {
-    let options =
-        CopyOptions { threads: threads.and_then(NonZeroUsize::new), ..CopyOptions::default() };
-    let first = First::default();
-    let summary = py
-        .detach(|| copy(&options, &first))
-        .map_err(|error| PyOSError::new_err(failure(&error)))?;
-    if let Ok(Some((number, mut words, path))) = first.0.into_inner() {
-        let others = summary.failures.saturating_sub(1);
-        if others > 0 {
-            words += &format!(" (and {others} more could not be copied)");
-        }
-        return Err(PyOSError::new_err((number, words, path)));
-    }
-    let found = PyDict::new(py);
-    found.set_item("files", summary.files)?;
-    found.set_item("directories", summary.directories)?;
-    found.set_item("symlinks", summary.symlinks)?;
-    found.set_item("bytes", summary.bytes)?;
-    Ok(found)
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cffs::clock::SystemClock;
 use cffs::device::{FileDevice, Geometry};
@@ -21,14 +22,15 @@ pub struct Opened {
     /// Its files.
     pub files: Files,
     /// The device of a volume in a store.
-    pub device: Option<Arc<LogDevice>>,
+    device: Option<Arc<LogDevice>>,
+    is_closed: AtomicBool,
 }
 
 impl Opened {
     /// Opens an image, a device, or a volume in a store.
     pub fn open(target: &Path, mut options: OpenOptions) -> Result<Opened> {
         let Some(location) = location(target)? else {
-            return Ok(Opened { files: Files::open_image(target, options)?, device: None });
+            return Ok(Opened::new(Files::open_image(target, options)?, None));
         };
         options.host.get_or_insert_with(|| Arc::new(SystemHost));
         let wanted = cffs_object::OpenOptions {
@@ -38,11 +40,24 @@ impl Opened {
         };
         let device = Arc::new(LogDevice::open(&location, wanted).map_err(of_store)?);
         let volume = cffs::open(device.clone(), Arc::new(SystemClock), options)?;
-        Ok(Opened { files: Files::new(Arc::new(volume)), device: Some(device) })
+        Ok(Opened::new(Files::new(Arc::new(volume)), Some(device)))
     }
 
-    /// Makes everything durable and closes the volume, so that another program may open it.
+    fn new(files: Files, device: Option<Arc<LogDevice>>) -> Opened {
+        Opened { files, device, is_closed: AtomicBool::new(false) }
+    }
+
+    /// Whether the volume was closed, and later calls fail for that reason.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Makes everything durable and closes the volume, so that another program may open it. A second call
+    /// does nothing.
     pub fn close(&self) -> Result<()> {
+        if self.is_closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
         let closed = self.files.close();
         let released = self.device.as_ref().map_or(Ok(()), |device| device.release());
         closed?;
@@ -72,6 +87,14 @@ pub fn shown(target: &Path) -> PathBuf {
     let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
     format!("{scheme}://{host}{path}").into()
+}
+
+/// The same target for a process with another working directory.
+pub fn absolute(target: PathBuf) -> PathBuf {
+    match target.to_str().is_some_and(Location::is_url) {
+        true => target,
+        false => std::path::absolute(&target).unwrap_or(target),
+    }
 }
 
 /// The place in a store that is named, if it is a URL and no path.

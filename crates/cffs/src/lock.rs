@@ -33,6 +33,8 @@ pub mod schedule;
 /// The order in which locks are taken: from the top to the foot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
+    /// What is appended to a file in several pieces.
+    Appends,
     /// How far epochs have come: held while one is written.
     Epochs,
     /// Changes hold it for reading, the start of an epoch for writing.

@@ -183,12 +183,31 @@ fn files_of_a_batch_are_read_as_they_are_by_then() {
         file.read_pieces(&mut |piece| contents.extend_from_slice(piece)).expect("read");
         assert_eq!(contents, file.contents().expect("read"), "{position}");
         read.lock().expect("sound").insert(position, contents);
+        true
     });
     let read = read.into_inner().expect("sound");
     assert_eq!(read[&0], [1; 5000]);
     assert_eq!(read[&1], [1; 5000], "an open file is there without a name");
     assert_eq!(read[&2], [3; 7]);
     assert!(read[&3] == vec![2; 3 << 20]);
+}
+
+/// A reader that wanted no more was given the whole batch.
+#[test]
+fn a_batch_ends_when_its_reader_wants_no_more() {
+    let files = open(&Arc::new(TraceDevice::new(made(16 << 20))));
+    let paths: Vec<String> = (0..100).map(|number| format!("/{number}")).collect();
+    for path in &paths {
+        files.write(path, path.as_bytes()).expect("written");
+    }
+    let (batch, _) = files.batch(&paths);
+    let visits = std::sync::atomic::AtomicUsize::new(0);
+    batch.read(
+        NonZeroUsize::MIN,
+        || (),
+        |(), _, _| visits.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 2,
+    );
+    assert_eq!(visits.into_inner(), 3);
 }
 
 /// Contents in memory and on the device, holes, space that was never written to, and a short end are given in

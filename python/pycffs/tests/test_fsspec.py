@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -118,6 +119,128 @@ class Fsspec(unittest.TestCase):
         self.assertFalse(files.exists("/new/data/19"))
         with self.assertRaises(FileNotFoundError):
             files.mv("/missing", "/other")
+
+    def linked(self):
+        """A tree with a link out of it, one in a circle, and one to nowhere."""
+        files = self.files(read_only=False)
+        files.pipe({"/tree/a": b"1", "/tree/sub/b": b"22", "/outside/precious": b"333"})
+        files.volume.symlink("/outside", "/tree/out")
+        files.volume.symlink("..", "/tree/sub/up")
+        files.volume.symlink("nowhere", "/tree/dangling")
+        return files
+
+    def test_rm_removes_links_and_not_what_they_lead_to(self):
+        """rm of a tree emptied the directory that a link in the tree led to."""
+        files = self.linked()
+        files.rm("/tree", recursive=True)
+        self.assertFalse(files.exists("/tree"))
+        self.assertEqual(files.cat_file("/outside/precious"), b"333")
+        files.volume.symlink("/outside", "/link")
+        files.rm("/link", recursive=True)
+        self.assertEqual((files.lexists("/link"), files.exists("/outside/precious")), (False, True))
+        files.pipe("/many1/f", b"")
+        files.pipe("/many2/f", b"")
+        files.volume.symlink("/outside", "/many2/out")
+        files.mv("/many*", "/moved", recursive=True)
+        self.assertEqual(files.cat_file("/outside/precious"), b"333")
+        self.assertEqual(files.volume.readlink("/moved/many2/out"), "/outside")
+        self.assertFalse(files.exists("/many1") or files.exists("/many2"))
+        files.pipe({"/deep/x/y/z": b"", "/deep/f": b""})
+        with self.assertRaises(OSError):
+            files.rm("/deep", recursive=True, maxdepth=1)
+        with self.assertRaises(OSError):
+            files.rm("/deep")
+        files.rm("/deep/x", recursive=True, maxdepth=3)
+        self.assertFalse(files.exists("/deep/x"))
+
+    def test_links_are_followed_where_they_are_named_alone(self):
+        """find, du, walk, glob, get and cp went through links: out of the tree, and in circles for ever."""
+        files = self.linked()
+        found = ["/tree/a", "/tree/dangling", "/tree/out", "/tree/sub/b", "/tree/sub/up"]
+        self.assertEqual(sorted(files.find("/tree")), found)
+        self.assertEqual(sorted(files.glob("/tree/**")), ["/tree", *found[:3], "/tree/sub", *found[3:]])
+        self.assertEqual(files.du("/tree"), 3)
+        walked = [(path, sorted(dirs), sorted(names)) for path, dirs, names in files.walk("/tree")]
+        self.assertEqual(
+            walked, [("/tree", ["sub"], ["a", "dangling", "out"]), ("/tree/sub", [], ["b", "up"])]
+        )
+        files.cp("/tree", "/copy", recursive=True)
+        self.assertEqual(sorted(files.find("/copy")), [path.replace("tree", "copy") for path in found])
+        self.assertEqual(files.volume.readlink("/copy/out"), "/outside")
+        # A link that is named is as good as what it leads to.
+        self.assertTrue(files.isdir("/tree/out") and files.islink("/tree/out"))
+        self.assertEqual(files.ls("/tree/out", detail=False), ["/tree/out/precious"])
+        self.assertEqual(files.find("/tree/out"), ["/tree/out/precious"])
+        self.assertEqual(files.cat_file("/tree/out/precious"), b"333")
+        files.rm("/tree/dangling")
+        with tempfile.TemporaryDirectory() as scratch:
+            files.get("/tree", f"{scratch}/tree", recursive=True)
+            got = [path for path in Path(scratch).rglob("*") if path.is_file()]
+            self.assertEqual(sorted(path.name for path in got), ["a", "b"])
+
+    def test_what_leads_nowhere_does_not_exist(self):
+        files = self.linked()
+        files.volume.symlink("loop", "/loop")
+        for path in ("/tree/dangling", "/loop", "/" + "x" * 300):
+            self.assertFalse(files.exists(path) or files.isfile(path) or files.isdir(path), path)
+        self.assertTrue(files.lexists("/tree/dangling") and files.lexists("/loop"))
+        self.assertFalse(files.lexists("/missing"))
+
+    def test_a_name_that_exists_is_no_pattern(self):
+        """rm of x[1] removed x1."""
+        files = self.files(read_only=False)
+        files.pipe({"/x[1]": b"right", "/x1": b"wrong", "/d[1]/f": b"", "/d1/f": b""})
+        self.assertEqual(files.cat("/x[1]"), b"right")
+        files.mv("/x[1]", "/moved")
+        files.rm("/d[1]", recursive=True)
+        self.assertEqual(sorted(files.find("/")), ["/d1/f", "/moved", "/x1"])
+        files.rm("/x[1]")
+        self.assertEqual(sorted(files.find("/")), ["/d1/f", "/moved"])
+
+    def test_files_have_what_fsspec_wants_of_them(self):
+        """Without a size, tail, read_block and ranges from the end raised AttributeError."""
+        files = self.files(read_only=False)
+        files.pipe("/f", b"0123456789\n" * 10)
+        with files.open("/f") as file:
+            self.assertEqual((file.size, file.path, file.mode, file.fs), (110, "/f", "rb", files))
+        self.assertEqual(files.tail("/f", 4), b"789\n")
+        self.assertEqual(files.read_block("/f", 2, 10, b"\n"), b"0123456789\n")
+        self.assertEqual(files.cat_file("/f", start=-4), b"789\n")
+        self.assertEqual(files.cat_ranges(["/f", "/f"], [0, -2], [2, None]), [b"01", b"9\n"])
+        with files.open("/f", "r+b") as file:
+            file.write(b"ab")
+        self.assertEqual(files.head("/f", 3), b"ab2")
+
+    def test_a_file_that_is_read_can_be_pickled(self):
+        self.filled()
+        files = self.files()
+        with files.open("/data/39") as file:
+            self.assertEqual(file.read(1), b"3")
+            with pickle.loads(pickle.dumps(file)) as again:
+                self.assertEqual(again.read(), b"9")
+                again.fs.close()
+        self.assertEqual(pickle.loads(pickle.dumps(self.files())).cat_file("/data/7"), b"7")
+
+    def test_a_transaction_is_kept_or_undone_as_a_whole(self):
+        files = self.files(read_only=False)
+        files.pipe("/old", b"old")
+        with files.transaction:
+            files.pipe("/old", b"new")
+            with files.open("/dir/f", "wb") as file:
+                file.write(b"1")
+            with files.open("/text", "w") as file:
+                file.write("text")
+            self.assertEqual(files.cat_file("/old"), b"old")
+            self.assertFalse(files.exists("/dir/f"))
+        self.assertEqual(sorted(files.find("/")), ["/dir/f", "/old", "/text"])
+        self.assertEqual((files.cat_file("/old"), files.cat_file("/text")), (b"new", b"text"))
+        with self.assertRaises(KeyError), files.transaction:
+            files.pipe({"/old": b"newer", "/dir/g": b"2"})
+            raise KeyError
+        self.assertEqual(sorted(files.find("/")), ["/dir/f", "/old", "/text"])
+        self.assertEqual(files.cat_file("/old"), b"new")
+        files.pipe("/after", b"3")
+        self.assertEqual(files.cat_file("/after"), b"3")
 
     @needs("pytest")
     def test_the_tests_that_fsspec_has_for_every_file_system(self):

@@ -67,7 +67,7 @@ class InStore:
         file = volume.open("/f")
         volume.close()
         pycffs.Volume(self.url).close()
-        with self.assertRaises(OSError):
+        with self.assertRaises(ValueError):
             file.read()
 
     def test_what_cannot_be_is_refused(self):

@@ -1,9 +1,15 @@
 """The package against an image: what each function does, and how it fails."""
 
+import array
+import contextlib
 import errno
 import functools
 import hashlib
 import os
+import pickle
+import signal
+import stat
+import sys
 import tempfile
 import threading
 import time
@@ -26,10 +32,7 @@ class WithVolume(unittest.TestCase):
         self.addCleanup(self.close)
 
     def close(self):
-        try:
-            self.volume.close()
-        except OSError as error:
-            self.assertEqual(error.errno, errno.ESTALE)
+        self.volume.close()
 
     def again(self, **options):
         self.volume.close()
@@ -64,9 +67,13 @@ class Volumes(WithVolume):
             volume.write("/f", b"contents")
         with pycffs.Volume(self.image, read_only=True) as volume:
             self.assertEqual(volume.read("/f"), b"contents")
-        with self.assertRaises(OSError) as caught:
+        volume.close()
+        self.assertTrue(volume.closed)
+        # As for a file that is closed; it was an OSError with ESTALE.
+        with self.assertRaisesRegex(ValueError, "the volume is closed"):
             volume.read("/f")
-        self.assertEqual(caught.exception.errno, errno.ESTALE)
+        with self.assertRaisesRegex(ValueError, "the volume is closed"), volume:
+            pass
 
     def test_sizes(self):
         before = self.volume.statvfs()
@@ -114,14 +121,71 @@ class Names(WithVolume):
             self.volume.read("/s")
         self.assertEqual(self.volume.read("/h"), b"123")
 
+    def test_what_leads_nowhere_does_not_exist(self):
+        """exists raised an error for a loop of links, and for a name that is too long."""
+        self.volume.symlink("loop", "/loop")
+        self.volume.symlink("nowhere", "/dangling")
+        self.volume.write("/f", b"")
+        for path in ("/loop", "/dangling", "/f/g", "/missing", "/" + "x" * 300):
+            self.assertFalse(self.volume.exists(path), path)
+        for path in ("/loop", "/dangling", "/f"):
+            self.assertTrue(self.volume.lexists(path), path)
+        self.assertFalse(self.volume.lexists("/missing"))
+
+    def test_the_names_that_os_has(self):
+        self.volume.makedirs("/d/e", exist_ok=False)
+        with self.assertRaises(FileExistsError):
+            self.volume.makedirs("/d/e", exist_ok=False)
+        self.volume.write("/d/one", b"123")
+        self.volume.replace("/d/one", "/d/two")
+        self.volume.symlink("two", "/d/link")
+        self.assertTrue(stat.S_ISLNK(self.volume.lstat("/d/link").st_mode))
+        e, two, link = self.volume.scandir("/d")
+        self.assertEqual((os.fspath(two), self.volume.read(two)), ("/d/two", b"123"))
+        self.volume.remove(link)
+        self.assertEqual(self.volume.listdir("/d"), ["e", "two"])
+        found = self.volume.stat(two)
+        for name in ("ino", "mode", "nlink", "uid", "gid", "size", "atime_ns", "mtime_ns", "ctime_ns"):
+            self.assertEqual(getattr(found, f"st_{name}"), getattr(found, name), name)
+        self.assertEqual(found.st_blocks, found.allocated // 512)
+        self.assertAlmostEqual(found.st_mtime, found.mtime_ns / 1e9)
+        self.assertIsInstance(pycffs.__version__, str)
+        self.assertLessEqual({"Volume", "mkfs", "fsync", "__version__"}, set(pycffs.__all__))
+
+    def test_a_tree_is_removed_without_what_its_links_lead_to(self):
+        self.volume.makedirs("/tree/a/b")
+        self.volume.makedirs("/outside")
+        for path in ("/tree/f", "/tree/a/f", "/tree/a/b/f", "/outside/precious"):
+            self.volume.write(path, b"")
+        self.volume.symlink("/outside", "/tree/a/link")
+        self.volume.symlink("..", "/tree/a/b/up")
+        self.volume.symlink("/outside", "/link")
+        self.volume.rmtree("/tree")
+        self.volume.rmtree("/link")
+        self.assertEqual([entry.path for entry in self.volume.walk()], ["/outside", "/outside/precious"])
+
+    def test_what_is_pickled_is_opened_again(self):
+        self.volume.write("/f", b"123")
+        with self.assertRaisesRegex(TypeError, "read-only can be pickled"):
+            pickle.dumps(self.volume)
+        [entry] = pickle.loads(pickle.dumps(list(self.volume.scandir())))
+        self.assertEqual((entry.name, entry.stat().size), ("f", 3))
+        self.volume.close()
+        with contextlib.chdir(self.scratch), pycffs.Volume(self.image.name, read_only=True) as volume:
+            pickled = pickle.dumps(volume)
+        with pickle.loads(pickled) as volume:
+            self.assertEqual(volume.read("/f"), b"123")
+        with self.assertRaisesRegex(ValueError, "closed"):
+            pickle.dumps(volume)
+
     def test_attributes(self):
         self.volume.write("/f", b"12345")
         self.volume.chmod("/f", 0o600)
         self.volume.chown("/f", 5, -1)
         self.volume.utime("/f", (-1, 1_500_000_000_123_456_789))
-        stat = self.volume.stat("/f")
-        self.assertEqual((stat.mode, stat.uid, stat.mtime_ns), (0o100600, 5, 1_500_000_000_123_456_789))
-        self.assertEqual((stat.atime_ns, stat.ino), (-1, next(self.volume.scandir()).inode()))
+        found = self.volume.stat("/f")
+        self.assertEqual((found.mode, found.uid, found.mtime_ns), (0o100600, 5, 1_500_000_000_123_456_789))
+        self.assertEqual((found.atime_ns, found.ino), (-1, next(self.volume.scandir()).inode()))
         with self.assertRaises(OverflowError):
             self.volume.chown("/f", 1 << 32, -1)
         self.volume.truncate("/f", 2)
@@ -173,8 +237,17 @@ class Errors(WithVolume):
         self.assert_raises(errno.ENOSPC, words, ["/large"], self.volume.write, "/large", bytes(160 << 20))
         file = self.volume.open("/f")
         self.volume.close()
-        self.assert_raises(errno.ESTALE, "stale file handle", ["/f"], self.volume.read, "/f")
-        self.assert_raises(errno.ESTALE, "stale file handle", ["/f"], file.read)
+        closed = [
+            functools.partial(self.volume.read, "/f"),
+            functools.partial(self.volume.rename, "/f", "/g"),
+            functools.partial(self.volume.read_many, ["/f"], errors="return"),
+            functools.partial(self.volume.import_tree, self.scratch),
+            self.volume.sync,
+            file.read,
+        ]
+        for call in closed:
+            with self.assertRaisesRegex(ValueError, "the volume is closed", msg=call):
+                call()
         self.volume = pycffs.Volume(self.image, read_only=True)
         words = "the volume is read-only"
         self.assert_raises(errno.EROFS, words, ["/f"], self.volume.write, "/f", b"")
@@ -182,6 +255,10 @@ class Errors(WithVolume):
     def test_of_volumes(self):
         fails = self.assert_raises
         fails(errno.EEXIST, "file exists", [self.image], pycffs.mkfs, self.image, 128 << 20)
+        new = self.scratch / "new"
+        for size in (1 << 63, 1 << 70):
+            fails(errno.EFBIG, "file too large", [new], pycffs.mkfs, new, size)
+        fails(errno.EINVAL, "invalid argument: a size is not negative", [new], pycffs.mkfs, new, -1)
         with self.assertRaisesRegex(OSError, "4 KiB is too small for a volume") as caught:
             pycffs.mkfs(self.scratch / "small", 4096)
         self.assertEqual(caught.exception.errno, errno.EOPNOTSUPP)
@@ -251,6 +328,77 @@ class Contents(WithVolume):
                     open_file(mode)
             with self.assertRaises(ValueError):
                 open_file("rb", encoding="utf-8")
+
+    def test_what_threads_append_is_not_overwritten(self):
+        """Appends asked for the size first and wrote there after: threads overwrote each other."""
+        lines = 60
+        self.volume.write("/log", b"")
+        switched = sys.getswitchinterval()
+        self.addCleanup(sys.setswitchinterval, switched)
+        sys.setswitchinterval(1e-5)
+        for size in (20, 4_000, 70_000):
+
+            def append(letter, size=size):
+                with self.volume.open("/log", "ab") as file:
+                    for _ in range(lines):
+                        file.write(letter * (size - 1) + b"\n")
+                        file.flush()
+
+            self.volume.truncate("/log", 0)
+            threads = [threading.Thread(target=append, args=(letter,)) for letter in (b"a", b"b", b"c", b"d")]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            found = self.volume.read("/log").splitlines()
+            expected = [letter * (size - 1) for letter in (b"a", b"b", b"c", b"d") for _ in range(lines)]
+            self.assertEqual(len(found), 4 * lines)
+            self.assertTrue(sorted(found) == expected, f"lines of {size} bytes are mixed")
+
+    def test_a_file_is_read_by_few_calls(self):
+        """All of a file was read by 8 KiB, several times slower than Volume.read."""
+        contents = os.urandom(3 << 20)
+        self.volume.write("/f", contents)
+        calls = []
+
+        class Counted:
+            def __init__(self, file):
+                self.file = file
+
+            def __getattr__(self, name):
+                if name in ("pread", "preadinto"):
+                    calls.append(name)
+                return getattr(self.file, name)
+
+        def opened():
+            calls.clear()
+            file = self.volume.open("/f")
+            file.raw._native = Counted(file.raw._native)
+            return file
+
+        with opened() as file:
+            self.assertTrue(file.read() == contents)
+        self.assertLessEqual(len(calls), 2)
+        with opened() as file:
+            self.assertTrue(b"".join(iter(lambda: file.read(1 << 20), b"")) == contents)
+        self.assertLessEqual(len(calls), 8)
+        with opened() as file:
+            self.assertTrue(b"".join(file) == contents)
+        self.assertLessEqual(len(calls), 3 * 16 + 2)
+
+    def test_a_file_is_read_into_memory_of_any_kind(self):
+        self.volume.write("/f", b"0123456789")
+        with self.volume.open("/f") as file:
+            raw = file.raw
+            memory = bytearray(b"x" * 6)
+            self.assertEqual((raw.readinto(memory), memory), (6, b"012345"))
+            numbers = array.array("H", [0, 0])
+            self.assertEqual((raw.readinto(memoryview(numbers).cast("B")), numbers.tobytes()), (4, b"6789"))
+            self.assertEqual(raw.readinto(memory), 0)
+            with self.assertRaises(BufferError):
+                raw.readinto(b"constant")
+        with self.assertRaisesRegex(ValueError, "closed file"):
+            raw.readinto(memory)
 
     def test_fsync_makes_a_file_durable(self):
         with self.volume.open("/f", "wb") as file:
@@ -343,6 +491,69 @@ class Contents(WithVolume):
         self.assertEqual((copied["files"], copied["bytes"]), (20, sum(range(20))))
         self.volume.export_tree("/tree", target)
         self.assertEqual((target / "1/19").read_bytes(), b"x" * 19)
+
+    def test_a_copy_says_how_far_it_is(self):
+        source = self.scratch / "source"
+        source.mkdir()
+        for number in range(20):
+            (source / str(number)).write_bytes(b"12345")
+        seen = []
+        copied = self.volume.import_tree(source, "/tree", progress=lambda *counts: seen.append(counts))
+        self.assertEqual(seen[-1], (copied["files"] + copied["directories"], copied["bytes"]))
+        self.assertEqual(seen, sorted(seen))
+        seen.clear()
+        target = self.scratch / "target"
+        self.volume.export_tree("/tree", target, progress=lambda *counts: seen.append(counts))
+        self.assertEqual(seen[-1], (21, 100))
+        with self.assertRaisesRegex(ZeroDivisionError, "division by zero"):
+            self.volume.import_tree(source, "/tree", progress=lambda files, bytes: files / 0)
+
+    def test_ctrl_c_ends_a_copy(self):
+        """The whole tree was copied first. Here most attempts are interrupted in the middle, as soon as a
+        file is copied; one is enough, since none was before."""
+        source = self.scratch / "source"
+        for number in range(2_000):
+            directory = source / str(number % 20)
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / str(number)).write_bytes(b"x" * 100)
+
+        def interrupted(copy, has_begun):
+            ended = threading.Event()
+
+            def interrupt():
+                while not ended.is_set() and not has_begun():
+                    time.sleep(0.001)
+                os.kill(os.getpid(), signal.SIGINT)
+
+            thread = threading.Thread(target=interrupt)
+            with self.assertRaises(KeyboardInterrupt):
+                try:
+                    thread.start()
+                    copy()
+                finally:
+                    ended.set()
+                    thread.join()
+
+        def attempt(number):
+            tree, target = f"/{number}", self.scratch / str(number)
+            interrupted(
+                lambda: self.volume.import_tree(source, tree, threads=1), lambda: self.volume.exists(tree)
+            )
+            imported = sum(entry.is_file() for entry in self.volume.walk(tree))
+            interrupted(
+                lambda: self.volume.export_tree("/whole", target, threads=1), target.exists
+            )
+            exported = sum(path.is_file() for path in target.rglob("*"))
+            return imported < 2_000, exported < 2_000
+
+        self.volume.import_tree(source, "/whole")
+        ended_early = (False, False)
+        for number in range(20):
+            now = attempt(number)
+            ended_early = (ended_early[0] or now[0], ended_early[1] or now[1])
+            if all(ended_early):
+                break
+        self.assertEqual(ended_early, (True, True))
 
     def test_other_threads_run_during_a_call(self):
         """A thread that counts goes on while one long call of the volume is made."""

@@ -56,6 +56,7 @@ impl Files {
             buffer.clear();
             let read = file.read_pieces(&mut |piece| buffer.extend_from_slice(piece));
             visit(position, read.map(|()| &buffer[..]));
+            true
         });
     }
 
@@ -112,13 +113,14 @@ impl Batch {
         self.members.iter().map(|member| (member.position, member.size))
     }
 
-    /// Has `visit` read the files, each with its position, once what it lacks was brought into memory. It is
-    /// called by `threads` threads, each with what `start` has made for it.
+    /// Calls `visit` to read the files, each with its position, once what it lacks was brought into memory.
+    /// `threads` threads call it, each with what `start` has made for it, until it returns false to one of
+    /// them.
     pub fn read<S>(
         &self,
         threads: NonZeroUsize,
         start: impl Fn() -> S + Sync,
-        visit: impl Fn(&mut S, usize, &File) + Sync,
+        visit: impl Fn(&mut S, usize, &File) -> bool + Sync,
     ) {
         // The threads take the files by turns, so that together they go over the device once. What the next
         // ones lack is read in one sweep, for which all of them wait.
@@ -137,7 +139,9 @@ impl Batch {
         let read = || {
             let mut own = start();
             while let Some(member) = take() {
-                visit(&mut own, member.position, &member.file);
+                if !visit(&mut own, member.position, &member.file) {
+                    turns.lock().next = self.members.len();
+                }
             }
         };
         thread::scope(|scope| {

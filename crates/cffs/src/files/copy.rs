@@ -28,7 +28,7 @@ impl Default for CopyOptions {
     }
 }
 
-/// Watches the progress of a copy. Called from several threads.
+/// Watches the progress of a copy, and may end it. Called from several threads.
 pub trait Observer: Sync {
     /// A file of any kind was copied, with so many bytes of contents.
     fn copied(&self, path: &Path, bytes: u64) {
@@ -38,6 +38,12 @@ pub trait Observer: Sync {
     /// A file could not be copied, or not all of it; the others will be.
     fn failed(&self, error: &CopyError) {
         let _ = error;
+    }
+
+    /// Whether the copy shall end early. It is asked between files, and every megabyte of a file. What was
+    /// copied until then stays; a file in work stays in part, and is a failure.
+    fn is_cancelled(&self) -> bool {
+        false
     }
 }
 
@@ -165,7 +171,15 @@ impl<'a> Job<'a> {
 
     /// Whether the copy has ended early.
     pub(super) fn has_ended(&self) -> bool {
-        self.ended_by.lock().is_some()
+        self.observer.is_cancelled() || self.ended_by.lock().is_some()
+    }
+
+    /// Fails once the observer has ended the copy.
+    pub(super) fn check_cancelled(&self) -> io::Result<()> {
+        match self.observer.is_cancelled() {
+            true => Err(io::Error::new(io::ErrorKind::Interrupted, "the copy was cancelled")),
+            false => Ok(()),
+        }
     }
 
     /// What came of it.

@@ -234,7 +234,7 @@ impl Export<'_> {
         let (count, made) = match attr.file_type {
             FileType::Regular => {
                 let made = dir.make_file(name)?;
-                bytes = contents(node, attr, made.file())?;
+                bytes = contents(self.job, node, attr, made.file())?;
                 (Count::Files, made)
             }
             FileType::Symlink => {
@@ -309,7 +309,12 @@ fn last_name(place: &Path) -> &OsStr {
 }
 
 /// Copies what is not a hole and returns how much that was.
-fn contents(node: &Node, attr: &Attr, target: &std::fs::File) -> Result<u64, CopyCause> {
+fn contents(
+    job: &Job<'_>,
+    node: &Node,
+    attr: &Attr,
+    target: &std::fs::File,
+) -> Result<u64, CopyCause> {
     let mut buf = vec![0; COPY_BYTES.min(attr.size as usize)];
     let mut copied = 0;
     let mut at = 0;
@@ -321,6 +326,7 @@ fn contents(node: &Node, attr: &Attr, target: &std::fs::File) -> Result<u64, Cop
         };
         let end = node.volume().seek(node.ino(), at, SeekFor::Hole)?.min(attr.size);
         while at < end {
+            job.check_cancelled()?;
             let wanted = buf.len().min((end - at) as usize);
             let read = node.read_at(at, &mut buf[..wanted])?;
             if read == 0 {

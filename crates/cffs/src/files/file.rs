@@ -193,6 +193,39 @@ impl File {
         self.node.write_all_at(offset, data)
     }
 
+    /// Writes all of `data` at the end of the file and returns the offset behind it. Data that others append
+    /// or write meanwhile is not overwritten, and what this call appends stays in one piece.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSpace`] and [`Error::TooLarge`], after which a part may be written.
+    pub fn append_all(&self, mut data: &[u8]) -> Result<u64> {
+        loop {
+            let (written, end) = self.node.volume.append(self.node.ino, data)?;
+            data = &data[written..];
+            match written {
+                _ if data.is_empty() => return Ok(end),
+                0 => return Err(Error::NoSpace),
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads from `offset` on up to `len` bytes, and gives them to `take` piece by piece in their order, as
+    /// they lie in memory. Meanwhile the file is locked: `take` copies, and calls nothing that may wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] and [`Error::Corruption`].
+    pub fn read_pieces_at(
+        &self,
+        offset: u64,
+        len: usize,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<usize> {
+        self.node.volume.read_pieces(self.node.ino, offset, len, take)
+    }
+
     /// The whole contents.
     ///
     /// # Errors

@@ -37,6 +37,7 @@ const BACKGROUND_INTERVAL: Duration = Duration::from_secs(1);
 /// directory becomes the file `target`, or a file in it if that is a directory.
 ///
 /// What is copied is in memory when it returns: [`Files::close`] makes it durable, or says that it is lost.
+/// An observer can end the copy early; then the summary has what was copied until then.
 ///
 /// # Errors
 ///
@@ -208,7 +209,8 @@ impl Import<'_> {
             return Ok(None);
         };
         let (bytes, size) = match file_type.is_file() {
-            true => contents(found, metadata, &node).map(|(bytes, size)| (bytes, Some(size)))?,
+            true => contents(self.job, found, metadata, &node)
+                .map(|(bytes, size)| (bytes, Some(size)))?,
             false => (0, None),
         };
         self.attributes(found, metadata, &node, size)?;
@@ -324,19 +326,24 @@ fn make_anew(dir: &Node, name: &[u8], new: &NewFile<'_>) -> Result<Node, Error> 
 ///
 /// Files that the kernel makes up (/proc, /sys) report a size of 0 or of a page whatever they contain, so an
 /// empty file is read to its end, and one that ends early may do so if it still reports the same size.
-fn contents(found: &Entry, metadata: &Metadata, node: &Node) -> Result<(u64, u64), CopyCause> {
+fn contents(
+    job: &Job<'_>,
+    found: &Entry,
+    metadata: &Metadata,
+    node: &Node,
+) -> Result<(u64, u64), CopyCause> {
     let source = found.file();
     let mut copied = 0;
     if metadata.len() == 0 {
         if found.is_readable() {
-            copied = copy_range(source, 0..u64::MAX, &mut vec![0; EMPTY_BYTES], node)?;
+            copied = copy_range(job, source, 0..u64::MAX, &mut vec![0; EMPTY_BYTES], node)?;
         }
         return Ok((copied, copied));
     }
     let mut buf = vec![0; COPY_BYTES.min(metadata.len() as usize)];
     for range in host::data_ranges(source, metadata)? {
         let wanted = range.end - range.start;
-        let read = copy_range(source, range.clone(), &mut buf, node)?;
+        let read = copy_range(job, source, range.clone(), &mut buf, node)?;
         copied += read;
         if read < wanted {
             if found.metadata()?.len() != metadata.len() {
@@ -350,6 +357,7 @@ fn contents(found: &Entry, metadata: &Metadata, node: &Node) -> Result<(u64, u64
 
 /// Copies a range of a file, or up to its end, and returns how much that was.
 fn copy_range(
+    job: &Job<'_>,
     source: &File,
     range: Range<u64>,
     buf: &mut [u8],
@@ -357,6 +365,7 @@ fn copy_range(
 ) -> Result<u64, CopyCause> {
     let mut at = range.start;
     while at < range.end {
+        job.check_cancelled()?;
         let wanted = buf.len().min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
         let read = source.read_at(&mut buf[..wanted], at)?;
         if read == 0 {

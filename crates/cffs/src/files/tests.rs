@@ -1,5 +1,6 @@
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::num::NonZeroUsize;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
@@ -88,6 +89,50 @@ fn a_file_in_use_outlives_its_name() {
     assert_eq!(rest, "here");
     drop(file);
     files.close().expect("closed");
+}
+
+/// Appends by two handles that asked for the size first, and wrote there after, overwrote each other.
+#[test]
+fn appended_data_is_whole_and_none_of_it_is_overwritten() {
+    const LINE_BYTES: [usize; 4] = [20, 700, 70_000, (2 << 20) + 77];
+    let files = files_of(256 << 20);
+    files.write("/log", b"").expect("made");
+    let append = |letter: u8| {
+        let file = files.open("/log").expect("opened");
+        for len in LINE_BYTES.iter().cycle().take(40) {
+            let mut line = vec![letter; *len];
+            line[len - 1] = b'\n';
+            let end = file.append_all(&line).expect("appended");
+            assert!(end >= *len as u64, "{end} is behind the line");
+        }
+    };
+    std::thread::scope(|scope| {
+        for letter in *b"abcd" {
+            let append = &append;
+            scope.spawn(move || append(letter));
+        }
+    });
+    let log = files.read("/log").expect("read");
+    let behind = files.open("/log").expect("opened").append_all(b"").expect("nothing to append");
+    assert_eq!(behind, log.len() as u64);
+    assert_eq!(log.len(), 4 * 10 * LINE_BYTES.iter().sum::<usize>());
+    for line in log.split_inclusive(|byte| *byte == b'\n') {
+        assert!(LINE_BYTES.contains(&line.len()), "a line of {} bytes", line.len());
+        assert!(line[1..line.len() - 1].iter().all(|byte| *byte == line[0]), "lines are mixed");
+    }
+}
+
+/// A full volume: what was appended until then is whole, and the file ends with it.
+#[test]
+fn an_append_that_finds_no_space_leaves_what_there_was() {
+    let files = files_of(16 << 20);
+    files.write("/log", b"the first line\n").expect("made");
+    let file = files.open("/log").expect("opened");
+    let error = file.append_all(&vec![b'x'; 32 << 20]).expect_err("there is no room");
+    assert!(matches!(error, Error::NoSpace), "{error}");
+    let log = files.read("/log").expect("read");
+    assert!(log.starts_with(b"the first line\n") && log.len() > 1 << 20);
+    assert!(log[15..].iter().all(|byte| *byte == b'x'));
 }
 
 #[test]
@@ -220,6 +265,59 @@ fn a_file_that_cannot_be_copied_is_told_and_the_others_are_copied() {
     let summary = import(&files, host.path(), b"/", &options, &failures).expect("goes on");
     assert_eq!((summary.failures, failures.0.into_inner()), (1, 1));
     assert_eq!(files.read("/y").expect("read"), b"fine");
+}
+
+/// Ends the copy as soon as a file was copied.
+#[derive(Default)]
+struct FirstIsEnough(AtomicUsize);
+
+impl Observer for FirstIsEnough {
+    fn copied(&self, _: &Path, _: u64) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// A program that wanted to stop a copy had to wait until the whole tree was copied.
+#[test]
+fn an_observer_can_end_a_copy() {
+    let host = tempfile::tempdir().expect("a directory");
+    let (source, target) = (host.path().join("source"), host.path().join("target"));
+    for number in 0..50 {
+        let dir = source.join((number % 5).to_string());
+        fs::create_dir_all(&dir).expect("made");
+        fs::write(dir.join(number.to_string()), b"contents").expect("written");
+    }
+    let files = files();
+    let options = CopyOptions { threads: NonZeroUsize::new(1), ..CopyOptions::default() };
+    let summary = import(&files, &source, b"/part", &options, &FirstIsEnough::default());
+    let summary = summary.expect("what was copied");
+    assert_eq!((summary.files + summary.directories, summary.failures), (1, 0));
+    import(&files, &source, b"/whole", &options, &()).expect("imported");
+    let summary = export(&files, b"/whole", &target, &options, &FirstIsEnough::default());
+    let summary = summary.expect("what was copied");
+    assert_eq!((summary.files + summary.directories, summary.failures), (1, 0));
+}
+
+/// Ends the copy from the beginning on.
+struct Never;
+
+impl Observer for Never {
+    fn is_cancelled(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_file_that_is_copied_alone_can_be_ended_too() {
+    let host = tempfile::tempdir().expect("a directory");
+    let source = host.path().join("large");
+    fs::write(&source, vec![1; 3 << 20]).expect("written");
+    let error = import(&files(), &source, b"/large", &CopyOptions::default(), &Never);
+    assert!(error.expect_err("it was ended").to_string().ends_with("the copy was cancelled"));
 }
 
 #[test]

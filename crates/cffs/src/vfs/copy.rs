@@ -6,7 +6,7 @@
 //! whole blocks of the target lie in it.
 
 use super::Volume;
-use super::data::{CAPABILITY, check_regular, written};
+use super::data::{CAPABILITY, Start, check_regular, written};
 use crate::alloc::Spender;
 use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
@@ -51,7 +51,7 @@ impl Volume {
         len: u64,
     ) -> Result<u64> {
         let _op = self.enter(OpKind::Write, to.0);
-        self.check_write(&self.vnode(to.0)?, to.1)?;
+        self.check_write(&self.vnode(to.0)?, Start::At(to.1))?;
         let len = len.min(self.bytes_from(from)?);
         if len == 0 {
             return Ok(0);

@@ -1,5 +1,7 @@
 //! Contents of files: read, write, allocate, seek.
 
+use std::cell::Cell;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::conditions::MayChange;
@@ -9,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::format::FILE_BYTES_MAX;
 use crate::format::inode::FileType;
 use crate::inode::{Changed, Content, Inode, Locked, Store, Vnode, VnodeState, into_slice};
+use crate::lock::{Mutex, MutexGuard, Rank};
 use crate::namespace::Namespace;
 use crate::trace::OpKind;
 use crate::units::{Container, InodeNo};
@@ -16,6 +19,8 @@ use crate::units::{Container, InodeNo};
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 /// A write goes page by page under the file's lock, and lets others in after this many bytes.
 const WRITE_BYTES_MAX: usize = 1 << 20;
+/// Locks of appenders: files whose numbers have the same remainder share one.
+const APPEND_LOCKS: usize = 16;
 /// The attribute with the privileges that an executable file gives.
 pub(super) const CAPABILITY: &[u8] = b"security.capability";
 
@@ -24,6 +29,49 @@ pub(super) fn check_regular(inode: &Inode) -> Result<()> {
         FileType::Regular => Ok(()),
         FileType::Directory => Err(Error::IsDirectory),
         _ => Err(Error::Invalid("not a regular file")),
+    }
+}
+
+/// Where a write begins.
+#[derive(Clone, Copy)]
+pub(super) enum Start {
+    At(u64),
+    /// At the end of the file, which is known only under its lock.
+    End,
+}
+
+impl Start {
+    /// The bytes of a file of this size that a write of `len` bytes covers.
+    fn range(self, size: u64, len: usize) -> Result<Range<u64>> {
+        let start = match self {
+            Start::At(offset) => offset,
+            Start::End => size,
+        };
+        let end = start.checked_add(len as u64).filter(|end| *end <= FILE_BYTES_MAX);
+        end.map(|end| start..end).ok_or(Error::TooLarge)
+    }
+
+    /// Where the write continues after `done` bytes.
+    fn after(self, done: usize) -> Start {
+        match self {
+            Start::At(offset) => Start::At(offset + done as u64),
+            Start::End => Start::End,
+        }
+    }
+}
+
+/// Locks that appenders hold, so that the pieces of a long append stay together.
+pub(super) struct Appends([Mutex<()>; APPEND_LOCKS]);
+
+impl Default for Appends {
+    fn default() -> Appends {
+        Appends(std::array::from_fn(|_| Mutex::new(Rank::Appends, ())))
+    }
+}
+
+impl Appends {
+    fn lock(&self, ino: InodeNo) -> MutexGuard<'_, ()> {
+        self.0[ino.0 as usize % APPEND_LOCKS].lock()
     }
 }
 
@@ -202,6 +250,34 @@ impl Volume {
         self.write_by(Spender::Privileged, ino, offset, data)
     }
 
+    /// Writes at the end of a regular file, as a file of a kernel that is open with `O_APPEND`: data that
+    /// others append or write meanwhile is never overwritten, and appended data stays in one piece among
+    /// other appended data. Returns how many bytes were written, fewer than given only if space ran out,
+    /// and the offset behind the last of them.
+    ///
+    /// # Errors
+    ///
+    /// As of [`write`](Volume::write).
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use cffs::error::{Error, Result};
+    /// # use cffs::units::InodeNo;
+    /// # use cffs::vfs::{NewFile, NewKind, RenameMode};
+    /// # let device = Arc::new(cffs::device::MemoryDevice::new(16 << 20));
+    /// # cffs::mkfs::make(&device, &Default::default())?;
+    /// # let volume = cffs::open(device, Arc::new(cffs::clock::SystemClock), Default::default())?;
+    /// # let new = NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    /// let file = volume.make(InodeNo::ROOT, b"f", &new)?.ino;
+    /// volume.append(file, b"one, ")?;
+    /// assert_eq!(volume.append(file, b"two")?, (3, 8));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn append(&self, ino: InodeNo, data: &[u8]) -> Result<(usize, u64)> {
+        let _together = self.appends.lock(ino);
+        self.write_to(Spender::Privileged, ino, Start::End, data)
+    }
+
     pub(super) fn write_by(
         &self,
         spender: Spender,
@@ -209,39 +285,51 @@ impl Volume {
         offset: u64,
         data: &[u8],
     ) -> Result<usize> {
+        self.write_to(spender, ino, Start::At(offset), data).map(|(written, _)| written)
+    }
+
+    /// Returns how many bytes were written, and the offset behind the last of them.
+    fn write_to(
+        &self,
+        spender: Spender,
+        ino: InodeNo,
+        start: Start,
+        data: &[u8],
+    ) -> Result<(usize, u64)> {
         let _op = self.enter(OpKind::Write, ino);
         self.calls.writes.count();
         let vnode = &self.vnode(ino)?;
-        self.check_write(vnode, offset)?;
-        if offset.checked_add(data.len() as u64).is_none_or(|end| end > FILE_BYTES_MAX) {
-            return Err(Error::TooLarge);
-        }
-        let mut done = 0;
+        self.check_write(vnode, start)?;
+        let size = match start {
+            Start::At(_) => 0,
+            Start::End => vnode.state.read().inode.size,
+        };
+        let (mut done, mut end) = (0, start.range(size, data.len())?.start);
         for piece in data.chunks(WRITE_BYTES_MAX) {
-            let at = offset + done as u64;
-            match self.write_piece(spender, vnode, at, piece) {
-                Ok(()) => done += piece.len(),
-                Err(Error::NoSpace) if done > 0 => return Ok(done),
-                Err(Error::NoSpace) => return self.write_pages(spender, vnode, at, piece),
+            match self.write_piece(spender, vnode, start.after(done), piece) {
+                Ok(piece_end) => (done, end) = (done + piece.len(), piece_end),
+                Err(Error::NoSpace) if done > 0 => return Ok((done, end)),
+                Err(Error::NoSpace) => return self.write_pages(spender, vnode, start, piece),
                 Err(error) => return Err(error),
             }
         }
-        Ok(done)
+        Ok((done, end))
     }
 
+    /// Returns the offset behind the last byte, as the others here do.
     fn write_piece(
         &self,
         spender: Spender,
         vnode: &Arc<Vnode>,
-        offset: u64,
+        start: Start,
         data: &[u8],
-    ) -> Result<()> {
-        if self.write_inline(vnode, offset, data)? {
-            return Ok(());
+    ) -> Result<u64> {
+        if let Some(end) = self.write_inline(vnode, start, data)? {
+            return Ok(end);
         }
-        match self.write_in_pages(spender, vnode, offset, data) {
-            Err(Error::NoSpace) if self.give_up_checksum(vnode.ino, offset, data.len())? => {
-                self.write_in_pages(spender, vnode, offset, data)
+        match self.write_in_pages(spender, vnode, start, data) {
+            Err(Error::NoSpace) if self.give_up_checksum(vnode.ino, start, data.len())? => {
+                self.write_in_pages(spender, vnode, start, data)
             }
             other => other,
         }
@@ -251,15 +339,16 @@ impl Volume {
         &self,
         spender: Spender,
         vnode: &Arc<Vnode>,
-        offset: u64,
+        start: Start,
         data: &[u8],
-    ) -> Result<()> {
+    ) -> Result<u64> {
         self.change_vnode_by(spender, vnode, |store, file| {
             check_regular(&file.inode)?;
+            let range = start.range(file.inode.size, data.len())?;
             store.leave_inline(file)?;
-            store.write(file, offset, data)?;
+            store.write(file, range.start, data)?;
             written(store, file);
-            Ok(())
+            Ok(range.end)
         })
     }
 
@@ -268,29 +357,30 @@ impl Volume {
         &self,
         spender: Spender,
         vnode: &Arc<Vnode>,
-        offset: u64,
+        start: Start,
         data: &[u8],
-    ) -> Result<usize> {
+    ) -> Result<(usize, u64)> {
         let block_bytes = self.store().layout.block_bytes as usize;
+        let mut end = start.range(vnode.state.read().inode.size, data.len())?.start;
         let mut done = 0;
         while done < data.len() {
-            let at = offset + done as u64;
-            let len = (block_bytes - (at % block_bytes as u64) as usize).min(data.len() - done);
-            match self.write_in_pages(spender, vnode, at, &data[done..done + len]) {
-                Ok(()) => done += len,
+            let len = (block_bytes - (end % block_bytes as u64) as usize).min(data.len() - done);
+            let piece = &data[done..done + len];
+            match self.write_in_pages(spender, vnode, start.after(done), piece) {
+                Ok(piece_end) => (done, end) = (done + len, piece_end),
                 Err(Error::NoSpace) if done > 0 => break,
                 Err(error) => return Err(error),
             }
         }
-        Ok(done)
+        Ok((done, end))
     }
 
     /// On a full volume a small file cannot move to a new place with its next checksum. Where it
     /// has space already, it is overwritten there, once the device knows it without a checksum: until then
     /// a change of its pages finds no space either, which writes an epoch ([`Volume::retry`]).
-    fn give_up_checksum(&self, ino: InodeNo, offset: u64, len: usize) -> Result<bool> {
+    fn give_up_checksum(&self, ino: InodeNo, start: Start, len: usize) -> Result<bool> {
         self.change_inode(ino, |store, file| {
-            let within = offset + len as u64 <= file.inode.size;
+            let within = start.range(file.inode.size, len)?.end <= file.inode.size;
             if within && file.inode.content_checksum.is_some() && file.pages.is_empty() {
                 store.drop_checksum(file);
                 return Ok(true);
@@ -299,11 +389,10 @@ impl Volume {
         })
     }
 
-    /// Writes to a file whose contents lie in its inode and still fit there; false if they do not.
+    /// Writes to a file whose contents lie in its inode and still fit there; `None` if they do not.
     ///
     /// Every write comes through here first. It takes the file's capabilities, as a kernel would.
-    fn write_inline(&self, vnode: &Arc<Vnode>, offset: u64, data: &[u8]) -> Result<bool> {
-        let end = offset + data.len() as u64;
+    fn write_inline(&self, vnode: &Arc<Vnode>, start: Start, data: &[u8]) -> Result<Option<u64>> {
         let max = self.store().features.inline_bytes_max as u64;
         loop {
             let container = {
@@ -312,22 +401,30 @@ impl Volume {
                 let known = state.inode.known_attributes();
                 match (&state.inode.content, state.container) {
                     _ if known.is_none_or(|known| known.has(CAPABILITY)) => None,
-                    (Content::Inline(_), Some(container)) if end <= max => Some(container),
-                    _ => return Ok(false),
+                    (Content::Inline(bytes), Some(container))
+                        if start.range(bytes.len() as u64, data.len())?.end <= max =>
+                    {
+                        Some(container)
+                    }
+                    _ => return Ok(None),
                 }
             };
             let Some(container) = container else {
                 self.drop_xattr(vnode.ino, CAPABILITY)?;
                 continue;
             };
+            let end = Cell::new(0);
             let done = self.change(|names| {
                 change_inline(names, vnode, container, &|_| Ok(()), |bytes| {
-                    bytes.resize(bytes.len().max(end as usize), 0);
-                    bytes[offset as usize..end as usize].copy_from_slice(data);
+                    let range = start.range(bytes.len() as u64, data.len())?;
+                    end.set(range.end);
+                    bytes.resize(bytes.len().max(range.end as usize), 0);
+                    bytes[range.start as usize..range.end as usize].copy_from_slice(data);
+                    Ok(())
                 })
             })?;
             if let Some(done) = done {
-                return Ok(done);
+                return Ok(done.then(|| end.get()));
             }
         }
     }
@@ -350,7 +447,10 @@ impl Volume {
                 }
             };
             let done = self.change(|names| {
-                change_inline(names, &vnode, container, may, |bytes| bytes.resize(size as usize, 0))
+                change_inline(names, &vnode, container, may, |bytes| {
+                    bytes.resize(size as usize, 0);
+                    Ok(())
+                })
             })?;
             if let Some(done) = done {
                 return Ok(done);
@@ -440,7 +540,7 @@ fn change_inline(
     vnode: &Arc<Vnode>,
     container: Container,
     may: MayChange<'_>,
-    change: impl FnOnce(&mut Vec<u8>),
+    change: impl FnOnce(&mut Vec<u8>) -> Result<()>,
 ) -> Result<Option<bool>> {
     let store = &names.store;
     let holder = store.get(container.file)?;
@@ -451,7 +551,7 @@ fn change_inline(
     let Content::Inline(bytes) = &file.inode.content else { return Ok(Some(false)) };
     may(&file)?;
     let mut bytes = bytes.clone();
-    change(&mut bytes);
+    change(&mut bytes)?;
     let now = store.clock.now();
     let times = (file.inode.mtime, file.inode.ctime, file.inode.change);
     file.inode.mtime = now;

@@ -139,6 +139,7 @@ pub struct Volume {
     health: Health,
     damage: DamageRecord,
     calls: Calls,
+    appends: data::Appends,
 }
 
 /// Reads the superblock from the start of a device.
@@ -239,6 +240,7 @@ impl Volume {
             callers: fsync::Callers::new(done, tuning.writing.group_commit_wait_max),
             throttle,
             references: References::default(),
+            appends: data::Appends::default(),
             reserve: ReserveUsers::new(reserve),
             readahead: ReadAhead::new(&tuning),
             protects: AtomicBool::new(protects),

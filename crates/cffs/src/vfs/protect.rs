@@ -14,6 +14,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::data::Start;
 use super::{SetAttr, SetTime, Volume};
 use crate::error::{Error, Result};
 use crate::format::inode::{FileType, InodeFlags};
@@ -106,9 +107,12 @@ impl Volume {
     }
 
     /// Fails if contents may not be written there.
-    pub(super) fn check_write(&self, vnode: &Arc<Vnode>, offset: u64) -> Result<()> {
+    pub(super) fn check_write(&self, vnode: &Arc<Vnode>, start: Start) -> Result<()> {
         let protection = self.protection_of(vnode);
-        let is_behind = || offset >= vnode.state.read().inode.size;
+        let is_behind = || match start {
+            Start::At(offset) => offset >= vnode.state.read().inode.size,
+            Start::End => true,
+        };
         refuse_if(protection.immutable || protection.append_only && !is_behind())
     }
 

@@ -7,14 +7,15 @@
     ...     volume.read("/hello")
     b'world'
 
-Paths are str, bytes or path-like, with / between names, and begin at the volume's root. Nobody's permissions
-are checked: a program that may open an image may do anything in it. What is changed is in memory until
-Volume.sync, Volume.close or, for one file, fsync has returned.
-Calls release the interpreter's lock, and a volume may be used by many threads.
+Paths are str, bytes or path-like, with / between names, and begin at the volume's root. No permissions are
+checked: a program that may open an image may do anything in it. What is changed is in memory until
+Volume.sync, Volume.close or, for one file, fsync has returned. Calls release the interpreter's lock, and a
+volume may be used by many threads. Ctrl-C ends long calls, but Volume.close.
 """
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat as modes
@@ -22,9 +23,14 @@ from collections.abc import Iterable, Iterator
 from typing import IO, Any, Literal, overload
 
 from pycffs import _native
-from pycffs._native import Stat, mkfs
+from pycffs._native import Stat, __version__, mkfs
 
-__all__ = ["Entry", "Stat", "Volume", "fsync", "mkfs"]
+__all__ = ["Entry", "Stat", "Volume", "__version__", "fsync", "mkfs"]
+
+# Bytes of a file that are read ahead, or kept to be written together.
+_BUFFER_BYTES = 64 << 10
+# Why a path leads to nothing; other errors say nothing about that.
+_LEADS_NOWHERE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -38,7 +44,9 @@ _Text = Literal[
 
 
 class Entry:
-    """A name in a directory, as os.DirEntry has it. The attributes have come with the name."""
+    """A name in a directory, as os.DirEntry. The attributes have come with the name, so all that is said
+    here of a symbolic link is about the link itself. It can be given wherever a path of the volume is
+    taken."""
 
     __slots__ = ("_stat", "name", "path")
 
@@ -46,6 +54,9 @@ class Entry:
         self.name = name
         self.path = f"{directory.rstrip('/')}/{name}"
         self._stat = stat
+
+    def __fspath__(self) -> str:
+        return self.path
 
     def stat(self) -> Stat:
         """The attributes, of a symbolic link its own."""
@@ -75,9 +86,14 @@ class Volume(_native.Volume):
     programs may read at the same time. atime: whether reading sets times of access. cache: bytes of memory
     for what was read (256 MiB). dirty: bytes of memory for changes (64 MiB). take_over: open it for writing
     though the program that had it open has not closed it; of a store, that program writes no more.
+
+    One that is read-only can be pickled: the process that unpickles it opens it there. After close, each call
+    raises ValueError, as those of a file do.
     """
 
     def __enter__(self) -> Volume:
+        if self.closed:
+            raise ValueError("the volume is closed")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -100,12 +116,57 @@ class Volume(_native.Volume):
                 yield from self.walk(entry.path)
 
     def exists(self, path: Path) -> bool:
-        """Whether a path leads to something."""
+        """Whether a path leads to something, as os.path.exists."""
+        return self._finds(path, follow_symlinks=True)
+
+    def lexists(self, path: Path) -> bool:
+        """Whether a name exists, as os.path.lexists: also that of a symbolic link that leads nowhere."""
+        return self._finds(path, follow_symlinks=False)
+
+    def _finds(self, path: Path, *, follow_symlinks: bool) -> bool:
         try:
-            self.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
+            self.stat(path, follow_symlinks=follow_symlinks)
+        except OSError as error:
+            if error.errno not in _LEADS_NOWHERE:
+                raise
             return False
         return True
+
+    def lstat(self, path: Path) -> Stat:
+        """The attributes of what a path names, of a symbolic link its own."""
+        return self.stat(path, follow_symlinks=False)
+
+    def makedirs(self, path: Path, *, exist_ok: bool = True) -> None:
+        """Makes a directory and those above it, as far as they are missing."""
+        if not exist_ok and self.lexists(path):
+            raise FileExistsError(errno.EEXIST, "file exists", os.fsdecode(path))
+        super().makedirs(path)
+
+    def remove(self, path: Path) -> None:
+        """Another name of unlink, as in os."""
+        self.unlink(path)
+
+    def replace(self, path: Path, new_path: Path) -> None:
+        """Another name of rename, which replaces what had the new name."""
+        self.rename(path, new_path)
+
+    def rmtree(self, path: Path) -> None:
+        """Removes a name and, of a directory, everything below it. Never follows symbolic links."""
+        if not modes.S_ISDIR(self.lstat(path).mode):
+            self.unlink(path)
+            return
+        directory = os.fsdecode(path)
+        above = [(directory, self.scandir(directory))]
+        while above:
+            directory, entries = above[-1]
+            for entry in entries:
+                if entry.is_dir():
+                    above.append((entry.path, self.scandir(entry)))
+                    break
+                self.unlink(entry)
+            else:
+                self.rmdir(directory)
+                above.pop()
 
     @overload
     def read_many(
@@ -175,9 +236,11 @@ class Volume(_native.Volume):
         errors: str | None = None,
         newline: str | None = None,
     ) -> Any:
-        """Opens a file as the built-in open does: r, w, a or x, with b or t, and +.
+        """Opens a file as the built-in open does: r, w, a or x, with b or t, and +. But without a mode a
+        file is read as bytes, as fsspec does.
 
-        Encoding, errors and newline are for text. Without a mode a file is read as bytes.
+        Encoding, errors and newline are for text. What several files append, in any thread, is kept: each
+        buffer that is flushed is appended in one piece.
         """
         kinds = set(mode) & set("rwax")
         is_known = set(mode) <= set("rwaxbt+") and len(set(mode)) == len(mode)
@@ -185,17 +248,21 @@ class Volume(_native.Volume):
             raise ValueError(f"invalid mode: {mode!r}")
         if "b" in mode and not (encoding is errors is newline is None):
             raise ValueError("encoding, errors and newline are for text, and the mode has a b")
-        kind = kinds.pop()
-        native = self._open(path, kind != "r", kind == "x", kind == "w")
-        raw = _Raw(native, os.fsdecode(path), mode)
-        if kind == "a":
-            raw.seek(0, os.SEEK_END)
+        raw = self._open_raw(path, mode)
         buffered: Any
         if "+" in mode:
-            buffered = io.BufferedRandom(raw)
+            buffered = io.BufferedRandom(raw, _BUFFER_BYTES)
         else:
-            buffered = io.BufferedReader(raw) if kind == "r" else io.BufferedWriter(raw)
+            kind = io.BufferedReader if "r" in mode else io.BufferedWriter
+            buffered = kind(raw, _BUFFER_BYTES)
         return buffered if "b" in mode else io.TextIOWrapper(buffered, encoding, errors, newline)
+
+    def _open_raw(self, path: Path, mode: str) -> _Raw:
+        native = self._open(path, "r" not in mode, "x" in mode, "w" in mode)
+        raw = _Raw(native, os.fsdecode(path), mode)
+        if "a" in mode:
+            raw.seek(0, os.SEEK_END)
+        return raw
 
 
 def fsync(file: IO[Any]) -> None:
@@ -211,10 +278,21 @@ class _Raw(io.RawIOBase):
     """A file with a position, without a buffer."""
 
     def __init__(self, native: _native.File, name: str, mode: str) -> None:
-        self._native = native
+        self._native: _native.File | None = native
         self.name = name
         self.mode = mode
         self._position = 0
+
+    @property
+    def _file(self) -> _native.File:
+        if self._native is None:
+            raise ValueError("I/O operation on closed file")
+        return self._native
+
+    def close(self) -> None:
+        super().close()
+        # The inode is in use no longer.
+        self._native = None
 
     def readable(self) -> bool:
         return "r" in self.mode or "+" in self.mode
@@ -228,26 +306,37 @@ class _Raw(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         if not self.readable():
             raise io.UnsupportedOperation("not readable")
-        data = self._native.pread(len(buffer), self._position)
-        buffer[: len(data)] = data
+        count = self._file.preadinto(buffer, self._position)
+        self._position += count
+        return count
+
+    def readall(self) -> bytes:
+        if not self.readable():
+            raise io.UnsupportedOperation("not readable")
+        data = self._file.pread(None, self._position)
         self._position += len(data)
-        return len(data)
+        return data
 
     def write(self, data: Any) -> int:
         if not self.writable():
             raise io.UnsupportedOperation("not writable")
-        if "a" in self.mode:
-            self._position = self._native.stat().size
         data = bytes(data)
-        self._native.pwrite(data, self._position)
-        self._position += len(data)
+        if "a" in self.mode:
+            self._position = self._file.append(data)
+        else:
+            self._file.pwrite(data, self._position)
+            self._position += len(data)
         return len(data)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        bases = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._native.stat().size}
-        if whence not in bases:
+        if whence == os.SEEK_SET:
+            position = offset
+        elif whence == os.SEEK_CUR:
+            position = self._position + offset
+        elif whence == os.SEEK_END:
+            position = self._file.stat().size + offset
+        else:
             raise ValueError(f"invalid whence: {whence}")
-        position = bases[whence] + offset
         if position < 0:
             raise ValueError(f"a position before the file's beginning: {position}")
         self._position = position
@@ -260,9 +349,13 @@ class _Raw(io.RawIOBase):
         if not self.writable():
             raise io.UnsupportedOperation("not writable")
         size = self._position if size is None else size
-        self._native.truncate(size)
+        self._file.truncate(size)
         return size
+
+    def size(self) -> int:
+        """Of what was written through to here."""
+        return self._file.stat().size
 
     def fsync(self) -> None:
         """Makes what was written through to here durable; flush the buffer above first."""
-        self._native.fsync()
+        self._file.fsync()

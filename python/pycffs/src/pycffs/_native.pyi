@@ -1,9 +1,12 @@
 import os
+from collections.abc import Callable
 from typing import Any, Self, final
 
-from typing_extensions import disjoint_base
+from typing_extensions import Buffer, disjoint_base
 
-__all__ = ["File", "Stat", "Volume", "mkfs"]
+__all__ = ["File", "Stat", "Volume", "__version__", "mkfs"]
+
+__version__: str
 
 _Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -12,7 +15,8 @@ def mkfs(image: str | os.PathLike[str], size: int, label: str = "") -> None:
 
 @final
 class Stat:
-    """The attributes of a file. Times are nanoseconds since 1970."""
+    """The attributes of a file. Times are nanoseconds since 1970. Each attribute has a second name, that of
+    os.stat_result."""
 
     ino: int
     mode: int
@@ -25,11 +29,43 @@ class Stat:
     mtime_ns: int
     ctime_ns: int
     birthtime_ns: int
+    def __new__(cls, fields: tuple[int, ...]) -> Self: ...
+    def __getnewargs__(self) -> tuple[tuple[int, ...]]: ...
+    @property
+    def st_ino(self) -> int: ...
+    @property
+    def st_mode(self) -> int: ...
+    @property
+    def st_nlink(self) -> int: ...
+    @property
+    def st_uid(self) -> int: ...
+    @property
+    def st_gid(self) -> int: ...
+    @property
+    def st_size(self) -> int: ...
+    @property
+    def st_blocks(self) -> int: ...
+    @property
+    def st_atime(self) -> float: ...
+    @property
+    def st_atime_ns(self) -> int: ...
+    @property
+    def st_mtime(self) -> float: ...
+    @property
+    def st_mtime_ns(self) -> int: ...
+    @property
+    def st_ctime(self) -> float: ...
+    @property
+    def st_ctime_ns(self) -> int: ...
+    @property
+    def st_birthtime(self) -> float: ...
 
 @final
 class File:
-    def pread(self, count: int, offset: int) -> bytes: ...
+    def pread(self, count: int | None, offset: int) -> bytes: ...
+    def preadinto(self, buffer: Buffer, offset: int) -> int: ...
     def pwrite(self, data: bytes, offset: int) -> None: ...
+    def append(self, data: bytes) -> int: ...
     def truncate(self, size: int) -> None: ...
     def stat(self) -> Stat: ...
     def fsync(self) -> None: ...
@@ -46,8 +82,13 @@ class Volume:
         dirty: int | None = None,
         take_over: bool = False,
     ) -> Self: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]: ...
+    @property
+    def closed(self) -> bool:
+        """Whether the volume was closed."""
     def close(self) -> None:
-        """Make everything durable and close the volume. Later calls fail."""
+        """Make everything durable and close the volume. Later calls raise ValueError, but for this one, which
+        does nothing."""
     def sync(self) -> None:
         """Make everything durable."""
     def read(self, path: _Path) -> bytes:
@@ -83,13 +124,26 @@ class Volume:
     def statvfs(self) -> dict[str, int]:
         """The sizes of the volume in bytes, and its inodes."""
     def import_tree(
-        self, source: str | os.PathLike[str], target: _Path = "/", *, threads: int | None = None
+        self,
+        source: str | os.PathLike[str],
+        target: _Path = "/",
+        *,
+        threads: int | None = None,
+        progress: Callable[[int, int], object] | None = None,
     ) -> dict[str, int]:
-        """Copy a tree of the host into the volume: what is in `source` comes into `target`."""
+        """Copy a tree of the host into the volume: what is in `source` comes into `target`.
+
+        `progress(files, bytes)` is called some twenty times a second, and at the end. What it raises ends the
+        copy, as Ctrl-C does; what was copied until then stays."""
     def export_tree(
-        self, source: _Path, target: str | os.PathLike[str], *, threads: int | None = None
+        self,
+        source: _Path,
+        target: str | os.PathLike[str],
+        *,
+        threads: int | None = None,
+        progress: Callable[[int, int], object] | None = None,
     ) -> dict[str, int]:
-        """Copy a tree of the volume to the host."""
+        """Copy a tree of the volume to the host; `progress` is as for import_tree."""
     def _entries(self, path: _Path) -> list[tuple[str, Stat]]: ...
     def _read_many(self, paths: list[Any], threads: int) -> list[bytes | OSError]: ...
     def _open(

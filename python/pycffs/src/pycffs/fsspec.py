@@ -12,10 +12,17 @@
 An image is opened once for all URLs that name it, with the options of pycffs.Volume; it is read-only unless
 read_only=False is given. A volume in a store is one, too: `cffs://s3://bucket/tree!/path`. `cat` of many
 paths reads in the order of the device.
+
+A symbolic link is followed where it is named, and never where it is found: in a listing, a link to a
+directory has the type "link", so that `walk`, `find`, `du`, `get` and `cp` do not go through it, and `rm`
+removes links, not what they lead to. A name that exists is meant, also if it looks like a pattern.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
+import secrets
 import stat as modes
 from datetime import UTC, datetime
 from glob import has_magic
@@ -24,7 +31,9 @@ from typing import Any
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path
 
-from pycffs import Stat, Volume
+from pycffs import _BUFFER_BYTES, Stat, Volume
+
+__all__ = ["CffsFileSystem"]
 
 _OPTIONS = ("atime", "cache", "dirty", "take_over")
 _KINDS = {modes.S_IFDIR: "directory", modes.S_IFREG: "file", modes.S_IFLNK: "link"}
@@ -76,17 +85,25 @@ class CffsFileSystem(AbstractFileSystem):
         }
         if kind == "link":
             information["destination"] = self.volume.readlink(path)
-            try:
-                target = self.volume.stat(path)
-            except OSError:
-                return information
-            information["size"] = target.size
-            information["type"] = _KINDS.get(modes.S_IFMT(target.mode), "other")
+            target = self._target(path)
+            # A link to a file can be read as one; what is below a directory is not below a link to it.
+            if target is not None and modes.S_ISREG(target.mode):
+                information["size"] = target.size
+                information["type"] = "file"
         return information
+
+    def _target(self, path: str) -> Stat | None:
+        return self.volume.stat(path) if self.volume.exists(path) else None
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
-        return self._information(path, self.volume.stat(path, follow_symlinks=False))
+        information = self._information(path, self.volume.lstat(path))
+        # What is named is followed.
+        if information["type"] == "link":
+            target = self._target(path)
+            if target is not None:
+                information["type"] = _KINDS.get(modes.S_IFMT(target.mode), "other")
+        return information
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
         path = self._strip_protocol(path)
@@ -101,7 +118,31 @@ class CffsFileSystem(AbstractFileSystem):
     def exists(self, path: str, **_: Any) -> bool:
         return self.volume.exists(self._strip_protocol(path))
 
-    lexists = exists
+    def lexists(self, path: str, **_: Any) -> bool:
+        return self.volume.lexists(self._strip_protocol(path))
+
+    def islink(self, path: str) -> bool:
+        path = self._strip_protocol(path)
+        return self.volume.lexists(path) and modes.S_ISLNK(self.volume.lstat(path).mode)
+
+    def expand_path(
+        self, path: Any, recursive: bool = False, maxdepth: int | None = None, **options: Any
+    ) -> Any:
+        paths = path if isinstance(path, (list, set, tuple)) else [path]
+        found: set[str] = set()
+        for each in paths:
+            name = self._strip_protocol(each)
+            if not has_magic(name) or not self.volume.lexists(name):
+                with contextlib.suppress(FileNotFoundError):
+                    found |= set(super().expand_path([each], recursive, maxdepth, **options))
+                continue
+            # A name that exists is no pattern.
+            found.add(name)
+            if recursive:
+                found |= set(self.find(name, maxdepth=maxdepth, withdirs=True))
+        if not found:
+            raise FileNotFoundError(path)
+        return sorted(found)
 
     def created(self, path: str) -> datetime:
         return datetime.fromtimestamp(self.info(path)["created"], tz=UTC)
@@ -130,11 +171,19 @@ class CffsFileSystem(AbstractFileSystem):
     _rm = rm_file
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        for each in reversed(self.expand_path(path, recursive=recursive, maxdepth=maxdepth)):
-            if modes.S_ISDIR(self.volume.stat(each, follow_symlinks=False).mode):
-                self.volume.rmdir(each)
-            else:
-                self.volume.unlink(each)
+        for each in reversed(self.expand_path(path)):
+            self._remove(each, recursive, maxdepth)
+
+    def _remove(self, path: str, recursive: bool, maxdepth: int | None) -> None:
+        if recursive and maxdepth is None:
+            self.volume.rmtree(path)
+        elif not modes.S_ISDIR(self.volume.lstat(path).mode):
+            self.volume.unlink(path)
+        else:
+            if recursive and maxdepth:
+                for entry in self.volume.scandir(path):
+                    self._remove(entry.path, maxdepth > 1, maxdepth - 1)
+            self.volume.rmdir(path)
 
     def mv_file(self, path1: str, path2: str, **_: Any) -> None:
         self.volume.rename(self._strip_protocol(path1), self._strip_protocol(path2))
@@ -143,7 +192,8 @@ class CffsFileSystem(AbstractFileSystem):
         self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **options: Any
     ) -> None:
         # Several paths are copied and removed, as for any file system; one is renamed, whatever it is.
-        if not isinstance(path1, str) or not isinstance(path2, str) or has_magic(path1):
+        is_one = isinstance(path1, str) and (not has_magic(path1) or self.lexists(path1))
+        if not is_one or not isinstance(path2, str):
             super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
             return
         path1, new_path = self._strip_protocol(path1), self._strip_protocol(path2)
@@ -155,8 +205,12 @@ class CffsFileSystem(AbstractFileSystem):
     def cp_file(self, path1: str, path2: str, **_: Any) -> None:
         path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
         self.volume.makedirs(self._parent(path2))
-        if self.isdir(path1):
+        stat = self.volume.lstat(path1)
+        if modes.S_ISDIR(stat.mode):
             self.volume.makedirs(path2)
+        elif modes.S_ISLNK(stat.mode) and not self.isfile(path1):
+            # It would be followed out of the tree that is copied; its copy leads to the same.
+            self.volume.symlink(self.volume.readlink(path1), path2)
         else:
             self.volume.write(path2, self.volume.read(path1))
 
@@ -175,8 +229,12 @@ class CffsFileSystem(AbstractFileSystem):
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
         path = self._strip_protocol(path)
-        if mode == "create" and self.volume.exists(path):
+        if mode == "create" and self.volume.lexists(path):
             raise FileExistsError(path)
+        if self._intrans:
+            with self.open(path, "wb") as file:
+                file.write(value)
+            return
         self.volume.makedirs(self._parent(path))
         self.volume.write(path, bytes(value))
 
@@ -196,16 +254,86 @@ class CffsFileSystem(AbstractFileSystem):
                 contents[each] = found
         return contents
 
-    def _open(self, path: str, mode: str = "rb", block_size: Any = None, **_: Any) -> Any:
+    def _open(
+        self, path: str, mode: str = "rb", block_size: Any = None, autocommit: bool = True, **_: Any
+    ) -> Any:
         path = self._strip_protocol(path)
         if "r" not in mode:
             self.volume.makedirs(self._parent(path))
-        return self.volume.open(path, mode)
+        kind = _Random if "+" in mode else _Reader if "r" in mode else _Writer
+        return kind(self, path, mode, autocommit)
 
     def sync(self) -> None:
         """Makes everything durable."""
         self.volume.sync()
 
     def close(self) -> None:
-        """Closes the image; what was changed is durable then."""
+        """Closes the image; what was changed is durable then. URLs that name it open it again."""
+        for token, each in list(self._cache.items()):
+            if each is self:
+                del self._cache[token]
         self.volume.close()
+
+
+class _File:
+    """What fsspec wants of a file, in addition to what io has."""
+
+    def __init__(self, fs: CffsFileSystem, path: str, mode: str, autocommit: bool) -> None:
+        self.fs = fs
+        self.path = path
+        self.autocommit = autocommit or ("w" not in mode and "x" not in mode)
+        self.blocksize = _BUFFER_BYTES
+        # Until it is committed, a file that is written has another name in its directory.
+        self._written_to = path
+        if not self.autocommit:
+            if "x" in mode and fs.volume.lexists(path):
+                raise FileExistsError(path)
+            parent, _, name = path.rpartition("/")
+            self._written_to = f"{parent}/.{name[:200]}.{secrets.token_hex(8)}"
+        self._unbuffered = fs.volume._open_raw(self._written_to, mode)
+        super().__init__(self._unbuffered, _BUFFER_BYTES)  # type: ignore[call-arg]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file, without what is still in the buffer."""
+        return self._unbuffered.size()
+
+    def commit(self) -> None:
+        """Gives the file its name, at the end of a transaction."""
+        if self.autocommit:
+            raise RuntimeError("a file that was not opened in a transaction has its name already")
+        self.close()
+        self.fs.volume.rename(self._written_to, self.path)
+
+    def discard(self) -> None:
+        """Removes what was written in a transaction."""
+        if self.autocommit:
+            raise RuntimeError("a file that was not opened in a transaction cannot be discarded")
+        self.close()
+        self.fs.volume.unlink(self._written_to)
+
+    def close(self) -> None:
+        super().close()  # type: ignore[misc]
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        if self._unbuffered.mode != "rb":
+            raise TypeError("only a file that is open to be read can be pickled")
+        return _reopen, (self.fs, self.path, self.tell())  # type: ignore[attr-defined]
+
+
+def _reopen(fs: CffsFileSystem, path: str, position: int) -> Any:
+    file = fs.open(path, "rb")
+    file.seek(position)
+    return file
+
+
+class _Reader(_File, io.BufferedReader):
+    pass
+
+
+class _Writer(_File, io.BufferedWriter):
+    pass
+
+
+class _Random(_File, io.BufferedRandom):
+    pass

@@ -1,0 +1,73 @@
+//! Errors as Python has them.
+
+use cffs::error::Error;
+use cffs::vfs::errno::errno;
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::path::VolumePath;
+use crate::store::Opened;
+
+/// Why a call ended early.
+pub enum Failure {
+    /// The volume failed.
+    Volume(Error),
+    /// A handler of a signal raised an exception.
+    Signal(PyErr),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Volume(error)
+    }
+}
+
+impl From<PyErr> for Failure {
+    fn from(error: PyErr) -> Failure {
+        Failure::Signal(error)
+    }
+}
+
+impl Failure {
+    /// The exception for a call on a volume that is, or was, open.
+    pub fn of(self, opened: &Opened, path: &VolumePath) -> PyErr {
+        match self {
+            Failure::Volume(Error::Stale) if opened.is_closed() => closed(),
+            Failure::Volume(error) => raised(&error, path),
+            Failure::Signal(error) => error,
+        }
+    }
+}
+
+/// As for a file of the host that is closed.
+pub fn closed() -> PyErr {
+    PyValueError::new_err("the volume is closed")
+}
+
+/// An error as Python has it: an `OSError` of the class that its number belongs to.
+pub fn raised(error: &Error, path: &VolumePath) -> PyErr {
+    let text = match error {
+        // What the system or a store says, which is not always about a device.
+        Error::Io(error) => error.to_string(),
+        _ => error.to_string(),
+    };
+    // The exception shows the path after the text, which need not begin with it.
+    let named = format!("{}: ", path.shown().display());
+    let text = text.strip_prefix(&named).map(str::to_owned).unwrap_or(text);
+    PyOSError::new_err((errno(error), text, path.shown()))
+}
+
+/// The same for a call with two paths, both of which the exception has, as those of `os` do.
+pub fn raised_for_both(
+    error: &Error,
+    opened: &Opened,
+    path: &VolumePath,
+    other: &VolumePath,
+) -> PyErr {
+    if matches!(error, Error::Stale) && opened.is_closed() {
+        return closed();
+    }
+    // The number between them is Windows'.
+    let of_windows: Option<i32> = None;
+    PyOSError::new_err((errno(error), error.to_string(), path.shown(), of_windows, other.shown()))
+}
