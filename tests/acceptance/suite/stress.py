@@ -151,7 +151,7 @@ class Operations:
         """Sets many attributes at once, which take far more than a sector, and reads one of them."""
         rng = random.Random(seed)
         for name in XATTRS:
-            os.setxattr(self.at(path), name, rng.randbytes(rng.randrange(XATTR_BYTES_MAX)), follow_symlinks=False)
+            self.setxattr(path, name, rng.randbytes(rng.randrange(XATTR_BYTES_MAX)), 0)
         return self.getxattr(path, rng.choice(XATTRS))
 
     def getxattr(self, path, name):
@@ -269,7 +269,8 @@ class Worker:
         self.recent = self.recent[-9:] + [(name, *short(arguments))]
         results = [outcome(getattr(side, name), arguments) for side in self.sides]
         if results[0] != results[1]:
-            raise Difference(f"{name}{short(arguments)}: the volume said {results[0]}, the reference {results[1]}")
+            volume, reference = results
+            raise Difference(f"{name}{short(arguments)}: the volume said {volume}, the reference {reference}")
         if results[0][0] == "ok":
             self.learn(name, arguments)
         if self.shared_rng.randrange(SHARED_EVERY) == 0:
@@ -310,7 +311,8 @@ class Worker:
         size = rng.choice((rng.randrange(1, 300), rng.randrange(1, 5000), rng.randrange(1, 80_000)))
         seed = rng.randrange(1 << 30)
         number = rng.randrange(len(self.sides[0].open)) if self.sides[0].open else None
-        if name in ("use", "drop") and number is None or name == "hold" and len(self.sides[0].open) >= OPEN_MAX:
+        is_full = len(self.sides[0].open) >= OPEN_MAX
+        if name in ("use", "drop") and number is None or name == "hold" and is_full:
             return None, ()
         second = lambda: (rng.randrange(-(1 << 31), 1 << 33), rng.randrange(10 ** 9))  # noqa: E731
         mode = rng.choice((0o644, 0o600, 0o755, 0o700, 0o1777, 0o2755, 0o4711))
@@ -410,8 +412,9 @@ class Worker:
 WEIGHTS = tuple(zip(*{
     "create": 8, "mkdir": 4, "mknod": 1, "symlink": 2, "link": 3, "tmpfile": 1, "unlink": 5, "rmdir": 3,
     "rename": 6, "write": 10, "append": 5, "replace": 3, "read": 6, "truncate": 4, "fallocate": 4, "copy": 2,
-    "setxattr": 8, "dress": 6, "acl": 3, "getxattr": 5, "removexattr": 4, "listxattr": 3, "chmod": 2, "chown": 2,
-    "utimens": 2, "fsync": 3, "readdir": 3, "stat": 3, "statfs": 1, "hold": 2, "use": 4, "drop": 1,
+    "setxattr": 8, "dress": 6, "acl": 3, "getxattr": 5, "removexattr": 4, "listxattr": 3, "chmod": 2,
+    "chown": 2, "utimens": 2, "fsync": 3, "readdir": 3, "stat": 3, "statfs": 1, "hold": 2, "use": 4,
+    "drop": 1,
 }.items()))
 
 Operations.acl = Operations.setxattr
@@ -521,7 +524,8 @@ class NfsWorker:
             self.client.remove(self.shared, other)
         except nfs_client.Failed as failed:
             if failed.status not in self.RACES:
-                raise Difference(f"in the shared directory, {name}, {other}: status {failed.status}") from None
+                at = f"in the shared directory, {name}, {other}"
+                raise Difference(f"{at}: status {failed.status}") from None
 
     def compare(self):
         for name in self.known:

@@ -242,7 +242,8 @@ fn every_format_of_every_program_comes_out_whole() {
         let output = feed(Command::new(program).args(["-xpf", "-", "-C"]).arg(&out), &archive);
         // GNU tar warns of times before 1970 and in the future.
         assert!(output.status.success(), "{program}: {}", said(&output));
-        assert_eq!(listed(&out), expected, "{program}");
+        // bsdtar leaves the time of the directory into which it unpacks, which comes first.
+        assert_eq!(listed(&out)[1..], expected[1..], "{program}");
     }
     scratch.assert_clean();
 }

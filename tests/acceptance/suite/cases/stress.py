@@ -5,8 +5,8 @@ import os
 import subprocess
 
 from .. import stress as workers
-from ..case import GIB, case
-from ..volume import Ext4, cffs_binary
+from ..case import GIB, Skip, case
+from ..volume import Ext4WithLargeAttributes, cffs_binary
 from . import killing, network
 
 # The caches are so small that every list of attributes and every block is dropped and read again while
@@ -21,7 +21,7 @@ DAMAGE = ("damage", "EUCLEAN", "contradict", "panicked")
 def reference(t):
     """An ext4 that is there during the case, and can hold large attributes."""
     t.program("mkfs.ext4", "apt-get install e2fsprogs")
-    model = Ext4(t.beside())
+    model = Ext4WithLargeAttributes(t.beside())
     model.make(GIB, 50_000)
     model.mount()
     try:
@@ -73,6 +73,9 @@ def setting(name, default):
 def stress(t):
     """Four processes in lock step with ext4, and in one directory together. STRESS_ROUNDS and STRESS_SECONDS
     change how often and how long, SEED repeats the operations."""
+    if not t.volume.name.startswith("cffs"):
+        # After such a round on ext4 with large attributes, e2fsck 1.47 fails in most runs.
+        raise Skip("ext4 is the reference, and others have no attributes of this size")
     count, seconds = setting("STRESS_ROUNDS", t.pick(2, 60)), setting("STRESS_SECONDS", t.pick(5, 30))
     rounds(t, int(count), seconds, OPTIONS, kills=t.full)
 
@@ -87,8 +90,8 @@ def nfs_stress(t):
     with reference(t) as model:
         for _ in range(int(setting("STRESS_ROUNDS", t.pick(1, 60)))):
             seed, port = rng.randrange(1_000_000), network.unused_port()
-            t.run(cffs_binary(), "mount", "-o", f"{OPTIONS},log={log}", "--nfs", f"127.0.0.1:{port}", "--export",
-                  "/:insecure,no_root_squash", t.volume.image, t.dir)
+            t.run(cffs_binary(), "mount", "-o", f"{OPTIONS},log={log}", "--nfs", f"127.0.0.1:{port}",
+                  "--export", "/:insecure,no_root_squash", t.volume.image, t.dir)
             t.subdir("shared")
             clients = [t.subdir(f"client{number}") for number in range(2)]
             makers = list(workers.in_lock_step(seed, 2, t.dir, model))
