@@ -50,5 +50,5 @@ take() { # FILE SIZE END [OPTION...]
         --screenshot="$pictures/$1" "http://$address/#$3" 2>/dev/null
     echo "$pictures/$1"
 }
-take page.png 1200,2560 "$token/"
+take page.png 1280,2000 "$token/"
 take page-dark-phone.png 500,2000 "$token" --blink-settings=preferredColorScheme=0
