@@ -8,7 +8,7 @@
 //! A lock that is only tried makes no thread wait, so it may be tried out of order.
 //!
 //! With the feature `schedules` the locks, the conditions and the threads of the core go through
-//! [`schedule`], which makes each interleaving repeatable. [`Rule`] says which rules of the table a test can
+//! `schedule`, which makes each interleaving repeatable. [`Rule`] says which rules of the table a test can
 //! break.
 
 use std::ops::{Deref, DerefMut};
