@@ -97,9 +97,9 @@ pub fn on(directory: &Path) -> anyhow::Result<Mounted> {
 }
 
 /// Where a volume is mounted, by any name of what it lies on: an image or a link to it, a block device, a
-/// loop device over the image, or a URL of a local store. A bucket's URL names a volume only together with the
-/// endpoint, which a mount does not show, so such a URL names the volume in the store. A mount that can be
-/// written is preferred, then the latest.
+/// loop device over the image, or a URL of a local store. A bucket's URL names a volume only together with
+/// the endpoint, which a mount does not show, so such a URL names the volume in the store. A mount that can
+/// be written is preferred, then the latest.
 pub fn of_source(source: &Path) -> Option<Mounted> {
     let all = all().ok()?.into_iter();
     if let Some(url) = source.to_str().filter(|text| Location::is_url(text)) {
