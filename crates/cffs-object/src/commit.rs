@@ -30,7 +30,7 @@ use crate::store::Store;
 
 /// The object by which a program asks the writer to let it go first.
 const REQUEST: &str = "takeover";
-/// A writer looks for that once in so many records.
+/// Number of records after which a writer looks for a request to take over.
 pub const RECORDS_PER_LOOK: u32 = 32;
 /// How long a writer waits for the program that asked: longer than reading on in the log takes.
 const GIVE_WAY_FOR: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });

@@ -232,7 +232,7 @@ impl Error {
         answer::is_full(cause) || !may_succeed
     }
 
-    /// What this is to a caller who knows errors of the system alone.
+    /// The error as a caller sees it that knows only errors of the system.
     fn kind(&self) -> io::ErrorKind {
         match self {
             Error::Store {

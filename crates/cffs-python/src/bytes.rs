@@ -19,7 +19,7 @@ pub struct Memory {
     len: usize,
 }
 
-// SAFETY: whoever made it promised that the memory stays where it is, in whatever thread it is used.
+// SAFETY: its creator promised that the memory does not move, in whatever thread it is used.
 unsafe impl Send for Memory {}
 
 impl Memory {

@@ -73,7 +73,7 @@ fn mkfs_image(py: Python<'_>, image: PathBuf, size: Bound<'_, PyAny>, label: &st
 #[pyclass(frozen, subclass, module = "pycffs._native")]
 struct Volume {
     opened: Arc<Opened>,
-    /// What it was opened with, to open it again in another process.
+    /// The arguments of its opening, to open it again in another process.
     given: Given,
 }
 

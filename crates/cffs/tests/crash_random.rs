@@ -28,7 +28,7 @@ const IMAGES_PER_BARRIER: usize = 4;
 /// Changes per seed.
 const CHANGES: usize = 120;
 const DEVICE_BYTES: u64 = 16 << 20;
-/// Of so many changes, an operation on the volume in use comes after one.
+/// An operation on the volume in use follows one in this many changes.
 const MAINTENANCE_EVERY: u64 = 6;
 /// The blocks of a cylinder group, of which most are never used, and the bytes of a log in one of these.
 const CG_BLOCKS: u32 = 512;

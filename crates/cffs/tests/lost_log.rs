@@ -67,7 +67,7 @@ fn open(device: Arc<dyn BlockDevice>) -> Result<Volume> {
     cffs::open(device, Arc::new(TestClock::default()), OpenOptions::default())
 }
 
-/// Makes files that are durable, so many that the log is made empty in between.
+/// Makes durable files, enough of them that the log is emptied in between.
 fn put(volume: &Volume, name: &str) {
     let drains = || volume.stats().log.expect("it has a log").drains;
     let before = drains();

@@ -14,7 +14,7 @@ pub const DEFAULT: &[u8] = b"SCHILY.acl.default";
 
 const VERSION: u32 = 2;
 const ENTRY_BYTES: usize = 8;
-/// The number of an entry that names nobody.
+/// The number of an entry that names no user or group.
 const NO_ID: u32 = u32::MAX;
 
 const USER_OBJ: u16 = 0x01;
@@ -72,7 +72,7 @@ impl Acl {
         let entry = entry.strip_prefix("default:").unwrap_or(entry);
         let parts: Vec<&str> = entry.split(':').collect();
         let (tag, name, permissions, number) = match *parts {
-            // The short form of an entry that names nobody.
+            // The short form of an entry that names no user or group.
             [tag @ ("mask" | "m" | "other" | "o"), permissions] => (tag, "", permissions, None),
             [tag, name, permissions] => (tag, name, permissions, None),
             [tag, name, permissions, number] => (tag, name, permissions, Some(number)),

@@ -29,7 +29,7 @@ XATTR_BYTES_MAX = 10_000
 DEPTH_MAX = 4
 OPEN_MAX = 6
 COMPARE_EVERY = 1000
-# One operation in so many goes to the directory that all workers share.
+# One operation in this many goes to the directory that all workers share.
 SHARED_EVERY = 6
 
 # What a race in the shared directory may end with.

@@ -14,7 +14,7 @@ use object_store::{
 use super::*;
 use crate::commit::{self, RECORDS_PER_LOOK};
 
-/// A writer stops by itself after so many syncs, so that a test that fails ends.
+/// A writer stops by itself after this many syncs, so that a failing test ends.
 const SYNCS_MAX: u64 = RECORDS_PER_LOOK as u64 * 12;
 
 /// A race for the next slot that the writer always wins.

@@ -11,7 +11,7 @@ use super::translate::{errno, ino};
 const SET_ID_BITS: u32 = 0o6000;
 pub(super) const SET_GROUP_ID_BIT: u32 = 0o2000;
 
-/// Takes set-id bits from a file whose contents somebody unprivileged changes. Returns whether it had any.
+/// Takes set-id bits from a file whose contents an unprivileged caller changes. Returns whether it had any.
 pub(super) fn clear(volume: &Volume, cx: &Context<'_>, node: NodeId) -> Result<bool, Errno> {
     let attr = volume.attr(ino(node)).map_err(errno("write"))?;
     if attr.permissions & SET_ID_BITS == 0 {

@@ -175,8 +175,8 @@ pub fn check(
 }
 
 /// Checks the volume as [`check`] does, and calls `claim` before anything is written, once it is certain
-/// that the check can be made: `claim` may change who has the volume open, in the superblock, and fails
-/// if somebody else has.
+/// that the check can be made: `claim` may record this program as the user in the superblock, and fails
+/// if another program has it open.
 pub fn check_claimed(
     device: &dyn BlockDevice,
     options: &CheckOptions,

@@ -80,7 +80,7 @@ enum Wait {
 /// How threads are chosen.
 #[derive(Clone, Copy)]
 enum Style {
-    /// One of so many choices is for another thread.
+    /// One in this many choices is for another thread.
     Switches(u64),
     /// The thread of the highest priority runs; one of so many choices takes it from the one that runs.
     Priorities(u64),

@@ -167,7 +167,7 @@ pub fn shape(device: Arc<dyn BlockDevice>, kind: u64) {
     volume.close().expect("close");
 }
 
-/// Takes all space in runs of so many blocks, and gives each third of these back.
+/// Takes all space in runs of this many blocks, and frees each third of them.
 fn leave_holes(volume: &Volume, dir: InodeNo, run_blocks: u64) {
     let run = |number: &u64| reserve(volume, dir, &format!("run {number}"), run_blocks);
     let runs = (0..).take_while(|number| run(number).is_some()).count() as u64;
@@ -177,7 +177,7 @@ fn leave_holes(volume: &Volume, dir: InodeNo, run_blocks: u64) {
     }
 }
 
-/// Gives a file so many blocks more, beyond its end, so that nobody reads them.
+/// Gives a file this many more blocks beyond its end, where no reader looks.
 fn reserve(volume: &Volume, dir: InodeNo, name: &str, blocks: u64) -> Option<()> {
     let file = match volume.lookup(dir, name.as_bytes()) {
         Ok(found) => {

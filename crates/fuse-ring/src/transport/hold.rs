@@ -45,7 +45,7 @@ struct State {
     failed: Option<Failed>,
     /// Threads whose entries all have a request.
     full: usize,
-    /// What threads have left to the next session.
+    /// Requests that threads have left to the next session.
     held: Vec<Held>,
     /// Serving ends, or has not begun with all threads.
     ended: bool,
@@ -187,7 +187,7 @@ impl Hold {
     }
 }
 
-/// Makes a descriptor readable for good, since nobody reads it.
+/// Makes a descriptor readable for good, since no thread reads it.
 fn signal(event: &OwnedFd) {
     let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
 }

@@ -75,7 +75,7 @@ class Times(PosixTest):
 
     def test_o_noatime_keeps_the_time(self):
         for flags, moves in ((os.O_NOATIME, False), (0, True)):
-            # New ones each time: the kernel may keep what was read, and ask nobody.
+            # New ones each time: the kernel may answer from its cache.
             path, directory = self.make(f"file{flags}", b"x" * 5000), self.at(f"directory{flags}")
             os.mkdir(directory)
             for target, read in ((path, lambda fd: os.read(fd, 100)), (directory, os.listdir)):

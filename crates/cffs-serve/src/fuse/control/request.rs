@@ -24,7 +24,7 @@ pub enum Request {
     Regroup(RegroupRequest),
     /// End the regrouping that is under way.
     StopRegroup,
-    /// Make the volume so many bytes long, or as long as its device.
+    /// Set the volume's size in bytes, or to the size of its device.
     Grow(Option<u64>),
     /// Make it longer by this number of bytes.
     GrowBy(u64),
