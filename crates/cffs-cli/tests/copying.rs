@@ -5,7 +5,7 @@ mod harness;
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
 
-use harness::{Scratch, fail, succeed};
+use harness::{Scratch, fail, succeed, umount_8};
 
 fn with_tree() -> Scratch {
     let scratch = Scratch::with_image();
@@ -81,7 +81,7 @@ fn an_export_to_a_full_host_is_a_failure() {
     let mount = ["-t", "tmpfs", "-o", "size=1M", "none"];
     succeed(Command::new("mount").args(mount).arg(&target));
     let output = scratch.cffs(["export"]).arg(scratch.image()).arg("/").arg(&target).output();
-    succeed(Command::new("umount").arg(&target));
+    umount_8(&target);
     let output = output.expect("it starts");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");

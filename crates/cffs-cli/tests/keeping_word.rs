@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use rustix::mount::UnmountFlags;
 
-use harness::{Scratch, can_mount, fail, succeed, take_turns};
+use harness::{Scratch, can_mount, fail, succeed, take_turns, umount_8};
 
 /// A test's turn, where the tests run as root on a machine that mounts; says so where not.
 fn root_turn() -> Option<MutexGuard<'static, ()>> {
@@ -135,7 +135,7 @@ fn a_volume_on_a_block_device_is_mounted_as_it_is_and_claimed() {
     assert!(!output.status.success(), "the kernel has claimed the device");
     let said = fail(32, &mut mount("rw", scratch.path()));
     assert!(said.contains("is mounted on"), "{said}");
-    succeed(Command::new("umount").arg(scratch.mountpoint()));
+    umount_8(&scratch.mountpoint());
     assert_eq!(succeed(scratch.cffs(["cat"]).arg(&disk.0).arg("f")), "kept");
 
     // For reading it may be mounted twice; the kernel mounts a device only once.
@@ -264,7 +264,7 @@ fn an_image_can_be_copied_as_soon_as_umount_8_has_returned_from_a_block_device()
             let contents = vec![index as u8; 10_000];
             fs::write(scratch.mountpoint().join(index.to_string()), contents).expect("written");
         }
-        succeed(Command::new("umount").arg(scratch.mountpoint()));
+        umount_8(&scratch.mountpoint());
         let copy = Scratch::new();
         fs::copy(scratch.image(), copy.image()).expect("copied");
         copy.assert_clean();
@@ -480,7 +480,7 @@ fn remount_keeps_what_nobody_asked_it_to_change() {
         assert_eq!(after.replace(",noexec", ""), before);
         assert!(!volume_is_read_only);
         assert_eq!(options_of(&dir), (String::from("rw,nosuid,noatime,nosymfollow"), false));
-        succeed(Command::new("umount").arg(&bound));
+        umount_8(&bound);
         scratch.umount();
     }
 }

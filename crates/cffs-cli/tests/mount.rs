@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use harness::{CFFS, Scratch, can_mount, fail, succeed};
+use harness::{CFFS, Scratch, can_mount, fail, succeed, umount_8};
 
 #[test]
 fn a_mount_keeps_what_is_written() {
@@ -234,7 +234,7 @@ fn the_next_command_waits_for_a_server_that_umount_8_left_behind() {
     for index in 0..500 {
         fs::write(scratch.mountpoint().join(index.to_string()), [1; 3000]).expect("written");
     }
-    succeed(Command::new("umount").arg(scratch.mountpoint()));
+    umount_8(&scratch.mountpoint());
     let names = succeed(scratch.cffs(["ls"]).arg(scratch.image()));
     assert_eq!(names.lines().count(), 500);
 }

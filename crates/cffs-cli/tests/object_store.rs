@@ -14,7 +14,7 @@ mod page;
 #[path = "harness/store_server.rs"]
 mod store_server;
 
-use harness::{Scratch, can_mount, fail, succeed, wait_for};
+use harness::{Scratch, can_mount, fail, succeed, umount_8, wait_for};
 use page::Page;
 use store_server::{Line, SECRET, StoreServer};
 
@@ -255,7 +255,7 @@ fn keep_a_cache(scratch: &Scratch, url: &str, run: impl Fn(&[&str]) -> Command) 
     if Command::new("mount").args(tmpfs).arg(&full).status().is_ok_and(|status| status.success()) {
         let option = format!("{}=64M", full.join("cache").to_str().expect("UTF-8"));
         let third = read(&["--cache", &option, "-o", "ro"]);
-        succeed(Command::new("umount").arg(&full));
+        umount_8(&full);
         assert!(third("received_bytes") > 20 << 20 && third("cache_written_bytes") <= 4 << 20);
         let logged = fs::read_to_string(scratch.path().join("log")).expect("logged");
         assert!(logged.contains("nothing is added to the cache"), "{logged}");
@@ -671,7 +671,7 @@ fn a_volume_on_a_network_block_device() {
     assert_eq!(read.expect("it starts").stdout, vec![5; 100_000]);
     scratch.umount();
     succeed(&mut run(&["fsck", "-n", "-f", "--contents", device]));
-    succeed(Command::new("umount").arg(&disk));
+    umount_8(&disk);
     client.wait().expect("it ends");
     server.kill().expect("killed");
     server.wait().expect("it ends");

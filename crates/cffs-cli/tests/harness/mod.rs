@@ -96,18 +96,13 @@ impl Scratch {
         command
     }
 
-    /// Unmounts. A process that another test is about to start has the files of this one open until it
-    /// executes its program, so the mount may be busy for a moment.
+    /// Unmounts with `cffs umount`, which returns when the image is complete.
     pub fn umount(&self) {
-        let began = Instant::now();
-        loop {
-            let output = self.cffs(["umount"]).arg(self.mountpoint()).output().expect("it starts");
-            if output.status.success() {
-                return;
-            }
-            let said = printed(&output);
-            assert!(said.contains("is busy") && began.elapsed() < PATIENCE, "umount: {said}");
-        }
+        until_not_busy(|| {
+            let mut umount = self.cffs(["umount"]);
+            umount.arg(self.mountpoint());
+            umount
+        });
     }
 
     pub fn is_mounted(&self) -> bool {
@@ -172,6 +167,29 @@ pub fn install_script(text: &str, to: &Path) {
     std::fs::write(&source, text).expect("written");
     std::fs::set_permissions(&source, PermissionsExt::from_mode(0o755)).expect("set");
     install(&source, to);
+}
+
+/// Unmounts a directory with umount(8), which does not wait for the server of a volume.
+pub fn umount_8(directory: &Path) {
+    until_not_busy(|| {
+        let mut umount = Command::new("umount");
+        umount.arg(directory);
+        umount
+    });
+}
+
+/// Repeats an unmount while the mount is busy. A process that another test starts has the files of this
+/// one open between its fork and its exec.
+fn until_not_busy(unmount: impl Fn() -> Command) {
+    let began = Instant::now();
+    loop {
+        let output = unmount().output().expect("it starts");
+        if output.status.success() {
+            return;
+        }
+        let said = printed(&output);
+        assert!(said.contains("is busy") && began.elapsed() < PATIENCE, "umount: {said}");
+    }
 }
 
 /// Runs a command that must succeed, and returns what it printed.
