@@ -141,7 +141,7 @@ impl MountOptions {
                 "mount option 'staging' is for a volume in an object store that is written, given by its URL"
             );
         }
-        // A scan of such a volume would send the names and inodes of all that it reads (decision 072).
+        // A scan of such a volume would send the names and inodes of all that it reads (decision 013).
         if is_in_store && self.atime.is_none() {
             self.open.atime = AtimeMode::Never;
         }

@@ -1,4 +1,4 @@
-//! Which objects are dead, and what to write anew so that more are (decisions/031).
+//! Which objects are dead, and what to write anew so that more are (decision 012).
 //!
 //! An object is dead if a map in the store has no byte of it, and it is older than that map. Records only
 //! lead to what is made with them, so what is dead stays dead; whoever deletes it may be paused and taken

@@ -1,4 +1,4 @@
-//! A record in its slot, whatever becomes of the answers (decisions/031).
+//! A record in its slot, whatever becomes of the answers (decision 012).
 //!
 //! ```text
 //!   create ──ok──────────────────────────────▶ ours

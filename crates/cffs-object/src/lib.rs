@@ -1,4 +1,4 @@
-//! Volumes in object stores (decisions/031).
+//! Volumes in object stores (decision 012).
 //!
 //! Offers [`LogDevice`], a [`BlockDevice`](cffs::device::BlockDevice) whose blocks lie in immutable
 //! objects, and [`Location`], which makes of a URL the store and the prefix at which a volume lies.

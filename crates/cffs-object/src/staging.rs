@@ -1,4 +1,4 @@
-//! Records that wait on a local disk until they are in the store (decisions/049).
+//! Records that wait on a local disk until they are in the store (decision 014).
 //!
 //! ```text
 //!   DIR/lock            held by the one program that uses the directory

@@ -2,7 +2,7 @@
 //!
 //! A version is a map that stays, under a name. It needs no writer: whoever can put an object keeps what
 //! the log has at that moment. The map is put first and then it is looked whether there is a newer one
-//! in `map/`; if there is none, all that deletes from then on finds the version (decisions/031).
+//! in `map/`; if there is none, all that deletes from then on finds the version (decision 012).
 //!
 //! A clone has the map of a version, and reads the objects that it leads to where they are. For that the
 //! version is kept under a second name, which goes when the clone is gone.

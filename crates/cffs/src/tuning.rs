@@ -18,18 +18,18 @@ use std::time::Duration;
 mod tests;
 
 /// Bytes that a current disk streams in the time of a seek and half a turn: 7200 turns per minute,
-/// 160 MB/s (decision 011, which also shows that disks of the 1990s lose by their own, smaller
+/// 160 MB/s (decision 006, which also shows that disks of the 1990s lose by their own, smaller
 /// figure).
 pub const BREAK_EVEN_BYTES: u64 = 1 << 20;
 
 /// New contents at which they are written ahead of their epoch: so much that some of it comes in long
-/// pieces (009).
+/// pieces (002).
 pub const EARLY_BYTES: u64 = 4 * BREAK_EVEN_BYTES;
 
-/// New contents of one file that an fsync of another takes along: it costs about a seek (007).
+/// New contents of one file that an fsync of another takes along: it costs about a seek (002).
 pub const FSYNC_LEAVES_BYTES: u64 = BREAK_EVEN_BYTES;
 
-/// The requests of a stream that are under way at once, where the device answers as many (072).
+/// The requests of a stream that are under way at once, where the device answers as many (013).
 const STREAM_REQUESTS_MAX: u64 = 4;
 
 /// The properties of the device from which the figures are derived.
@@ -75,14 +75,14 @@ pub struct Reading {
     /// it can be used (judged).
     pub request_bytes_first: u64,
     /// How long a thread takes at most from taking a run to asking the device for it, if it is not held
-    /// up: the second of two adjacent runs is asked for that much later (010).
+    /// up: the second of two adjacent runs is asked for that much later (006).
     pub head_start: Duration,
     /// Runs in flight at most: what exceeds that is not prefetched (judged).
     pub runs_max: usize,
 
     /// The longest read-ahead window of a sequential reader: a request, since longer windows save nothing
     /// where one is answered after the other (judged), and several where the device answers them at once
-    /// (072).
+    /// (013).
     pub window_bytes_max: u64,
     /// Sequential readers that are followed at once (judged).
     pub cursors_max: usize,
@@ -90,37 +90,37 @@ pub struct Reading {
     /// prefetched: a reader may pass over some (judged).
     pub marked_bytes: u64,
 
-    /// Misses at random in a region of this length, together, read the region (011).
+    /// Misses at random in a region of this length, together, read the region (006).
     pub region_bytes: u64,
-    /// Misses in a region before the one that reads it: the first region (011).
+    /// Misses in a region before the one that reads it: the first region (006).
     pub misses_before_first: usize,
-    /// The same for those that follow (011).
+    /// The same for those that follow (006).
     pub misses_before_next: usize,
-    /// Misses that are remembered (011).
+    /// Misses that are remembered (006).
     pub misses_max: usize,
     /// Regions that were read and are remembered (judged).
     pub regions_max: usize,
-    /// A region that was read is forgotten when as many times the cache's bytes were read since (011).
+    /// A region that was read is forgotten when as many times the cache's bytes were read since (006).
     pub region_caches: u64,
 
     /// The longest plan of what a directory lists next (judged).
     pub plan_bytes_max: u64,
     /// The first plan of directories in a directory, whose sectors lie side by side; more if these lie in
-    /// several places (010, 020).
+    /// several places (004, 006).
     pub tree_bytes_first: u64,
     /// How many times as long as the last one a plan of files is (judged).
     pub plan_growth: u64,
     /// The same for directories: only their sectors are read, which are little but may lie in many
-    /// places, so the fewer sweeps, the better (010).
+    /// places, so the fewer sweeps, the better (006).
     pub tree_growth: u64,
     /// A larger file has a window of its own, for which its reader waits with the rest of the directory
-    /// (012).
+    /// (004).
     pub planned_file_bytes_max: u64,
     /// The longest gap that is read rather than skipped: it passes under the head in any case, up to a
-    /// whole turn (010).
+    /// whole turn (006).
     pub gap_bytes: u64,
     /// The regions around the files of a batch that are read whole, where all of the volume has room in the
-    /// cache, as a multiple of such a gap (051).
+    /// cache, as a multiple of such a gap (007).
     pub batch_region_gaps: u64,
     /// Files that a reader in order may pass over (judged).
     pub passed_max: usize,
@@ -128,9 +128,9 @@ pub struct Reading {
     pub window_bytes_sufficient: u64,
     /// Sectors that a plan looks at (judged).
     pub plan_sectors_max: u32,
-    /// Directories that a plan of one takes along (010).
+    /// Directories that a plan of one takes along (006).
     pub siblings_max: usize,
-    /// A longer piece of theirs is worth a seek of its own (010).
+    /// A longer piece of theirs is worth a seek of its own (006).
     pub sibling_bytes_max: u64,
     /// Sectors of the parent that are searched for them (judged).
     pub parent_sectors_max: u32,
@@ -142,49 +142,49 @@ pub struct Reading {
     /// The part of the cache that a plan may fill, gaps included (judged).
     pub plan_cache_part: u64,
     /// The part of the cache for blocks that were used more than once: the rest holds what was
-    /// prefetched until it is used (010).
+    /// prefetched until it is used (006).
     pub hot_cache_part: f64,
 }
 
 /// Where files are placed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Placing {
-    /// A larger file lies apart from the others of its directory (012).
+    /// A larger file lies apart from the others of its directory (004).
     pub medium_bytes_max: u64,
-    /// Pieces, about, in which such a file may come (012).
+    /// Pieces, about, in which such a file may come (004).
     pub medium_pieces_max: u32,
     /// The first reservation of a key: while a directory grows from a few files to many, each one is one
-    /// place more to which a reader has to go (010).
+    /// place more to which a reader has to go (006).
     pub reservation_bytes_first: u64,
     /// The longest one (judged).
     pub reservation_bytes_max: u64,
     /// How many times as long as the last one a reservation is (judged).
     pub reservation_growth: u32,
-    /// The part of what is free that all reservations of files hold at most, in eighths (012).
+    /// The part of what is free that all reservations of files hold at most, in eighths (004).
     pub reserved_eighths: u64,
     /// Reservations, and territories, that are kept at once (judged).
     pub reservations_max: usize,
     /// Runs of a key's territory that are remembered (judged).
     pub territory_runs_max: usize,
 
-    /// The longest reservation of sectors, of one directory or of all (008).
+    /// The longest reservation of sectors, of one directory or of all (004).
     pub sectors_bytes_max: u64,
     /// The first reservation of sectors of one directory: what is not used of it yet is read with the
-    /// others' sectors (020).
+    /// others' sectors (004).
     pub sectors_bytes_first: u64,
-    /// Later ones are this part of what the directory has (020).
+    /// Later ones are this part of what the directory has (004).
     pub sectors_part: u64,
-    /// Cylinder groups that have a zone in common (008).
+    /// Cylinder groups that have a zone in common (004).
     pub zone_groups: u32,
     /// The part of their groups that a zone is. Names and inodes take a hundredth where files are of the
-    /// usual sizes, and a fourteenth where all have 4 KiB (008).
+    /// usual sizes, and a fourteenth where all have 4 KiB (004).
     pub zone_part: u64,
-    /// The zone's parts of which the second is for urgent files (007).
+    /// The zone's parts of which the second is for urgent files (002).
     pub urgent_zone_parts: u32,
-    /// A reservation of urgent files (007).
+    /// A reservation of urgent files (002).
     pub urgent_bytes: u64,
     /// The part of a segment from which on small files of a directory are not urgent where a log takes them
-    /// (068).
+    /// (004).
     pub logged_part: u64,
     /// With less than this part of the space free, nothing is set aside for sectors (judged).
     pub short_part: u64,
@@ -205,18 +205,18 @@ pub struct Writing {
     /// Adjacent blocks that are written at once, about: several requests of a device, so that it has the
     /// next when it is done with one (judged).
     pub run_bytes: u64,
-    /// Contents are written ahead of their epoch in pieces of this length (009).
+    /// Contents are written ahead of their epoch in pieces of this length (002).
     pub piece_bytes: u64,
     /// Keys take turns if a larger part of them than this has small files both among the older ones and
-    /// among the younger ones: then all wait for the epoch (009).
+    /// among the younger ones: then all wait for the epoch (002).
     pub turns_part: usize,
     /// If more than this part of what is to be written was read meanwhile, the device would go back and
-    /// forth: all of it waits for the epoch (009).
+    /// forth: all of it waits for the epoch (002).
     pub reads_part: u64,
     /// Changed pages of derived state that stay in memory at most, while the rest is written (judged).
     pub derived_bytes_max: u64,
     /// The longest that the leader of a group commit waits for others: as long as ext4's journal does
-    /// (007).
+    /// (002).
     pub group_commit_wait_max: Duration,
     /// How long a thread waits for the background before it writes the epoch itself (judged).
     pub background_wait_max: Duration,

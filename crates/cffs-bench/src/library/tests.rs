@@ -107,7 +107,7 @@ fn names_of_an_aged_tree_take_few_bytes() {
     assert!(find.requests() <= 4, "{find:?}");
 }
 
-/// Prints the figures of decision 008.
+/// Prints the figures of decision 004.
 #[test]
 #[ignore = "a minute with --release"]
 fn names_are_walked_in_few_seeks() {
@@ -214,7 +214,7 @@ fn durable_seconds(profile: Profile, files: u64, size: usize, directories: u64) 
     })
 }
 
-/// On both kinds of drive; decisions/034 has the figures that this prints.
+/// On both kinds of drive; decision 008 has the figures that this prints.
 #[test]
 fn a_log_makes_files_durable_in_a_part_of_a_turn_of_the_disk() {
     for profile in [Profile::Hdd7200, Profile::Hdd7200WriteThrough] {
@@ -332,7 +332,7 @@ fn destaging(profile: Profile, log_bytes: u64, directories: usize, host: Nanos) 
     (home / busy, bytes)
 }
 
-/// Prints figures of decision 055.
+/// Prints figures of decision 008.
 #[test]
 fn destaging_takes_a_small_part_of_the_disks_time() {
     for profile in [Profile::Hdd7200, Profile::Hdd7200WriteThrough] {
@@ -354,7 +354,7 @@ fn destaging_takes_a_small_part_of_the_disks_time() {
     }
 }
 
-/// Prints the figures of decisions 041 and 051.
+/// Prints the figures of decision 007.
 #[test]
 #[ignore = "a minute with --release"]
 fn epochs_of_large_sets_are_swept() {

@@ -60,7 +60,7 @@ pub fn hints(plan: &Plan) -> Result<Findings> {
         (true, false) => (
             "For a document alone, not yet for many",
             " The files do lie together; what spoils it is read-ahead, which follows directories (decision \
-             036): who reads many documents has files read ahead that lie with other documents.",
+             005): who reads many documents has files read ahead that lie with other documents.",
         ),
         _ => ("No", ""),
     };

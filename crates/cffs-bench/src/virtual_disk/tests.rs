@@ -78,7 +78,7 @@ fn record_ms(profile: Profile, gap: u64, pause: Nanos) -> f64 {
     disk.now().since(Nanos::ZERO + waited).as_secs() * 1e3 / RECORDS as f64
 }
 
-/// Behind the last record the head has just passed. Prints the figures of decisions/034.
+/// Behind the last record the head has just passed. Prints the figures of decision 008.
 #[test]
 fn a_gap_before_a_record_spares_a_turn_of_the_disk() {
     for profile in [Profile::Hdd7200, Profile::Hdd7200WriteThrough] {

@@ -1,4 +1,4 @@
-//! Staging as a model (decisions/049), of which every interleaving of a few steps is tried: a program whose
+//! Staging as a model (decision 014), of which every interleaving of a few steps is tried: a program whose
 //! syncs wait in a directory, which may stop at any moment and begin again; another that takes the volume
 //! over without that directory; requests that arrive late; and files whose removal was not durable. Each rule
 //! can be left out, and then something is found.

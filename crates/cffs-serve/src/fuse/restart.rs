@@ -1,4 +1,4 @@
-//! Replacing the program that serves a mounted volume, without unmounting (decisions/018).
+//! Replacing the program that serves a mounted volume, without unmounting (decision 019).
 //!
 //! ```text
 //!   Restarter::begin          Server::serve                        Server::resume

@@ -3,7 +3,7 @@
 //! In the time of a miss, a seek and half a rotation, a disk of today reads a mebibyte or more. So where
 //! readers miss again and again, reading the rest soon costs what was spent there already, and saves
 //! all misses that follow, if any do (ski rental: rent until that has cost as much as buying, then
-//! buy; decision 011 says where that does not hold). Among much more data than the latest misses could
+//! buy; decision 006 says where that does not hold). Among much more data than the latest misses could
 //! cover, several in the same region are rare, and a miss stays a single read.
 //!
 //! A region that was read and is missed in again soon did not fit into the cache. Reading it once more

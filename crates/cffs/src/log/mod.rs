@@ -1,5 +1,5 @@
 //! The stable log: an epoch is durable after one write in one place (FORMAT: the stable log;
-//! decisions/023).
+//! decision 008).
 //!
 //! Offers [`LoggedDevice`], a device that does what the one below cannot: write blocks anywhere all
 //! or none. It writes them into the log, and to their own places, *home*, later: it *drains* the log when

@@ -3,7 +3,7 @@
 //! By default the files of a directory lie together, and a plan that nobody needs costs some bytes. Files
 //! that a hint, a policy or a trace brought together lie with files of other directories. There a plan of
 //! what the directory lists next is an access for each file, and a reader at random, or in the order of the
-//! trace, would need none of them (decision 047).
+//! trace, would need none of them (decision 006).
 
 use std::ops::Range;
 

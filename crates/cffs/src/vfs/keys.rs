@@ -1,4 +1,4 @@
-//! By which key a file is placed: the files of one key lie together (decisions/036).
+//! By which key a file is placed: the files of one key lie together (decision 005).
 //!
 //! A file without a key lies with its directory. A hint, which is an extended attribute, wins over the
 //! policy of the volume. The key of an inode counts when its contents are next placed; nothing moves when

@@ -1,4 +1,4 @@
-//! The mark of the process that has a volume open for writing (FORMAT: superblock; decisions/017).
+//! The mark of the process that has a volume open for writing (FORMAT: superblock; decision 009).
 //!
 //! Locks keep the programs of one host apart. The mark in the superblock is for what no lock covers:
 //! another host that reaches the same device, and a second path to it that the system does not show.

@@ -2,7 +2,7 @@
 //!
 //! Changes gather in memory. When contents are enough to write in one go, the background is called to
 //! do that ahead of their epoch (`early`). When changes take half of what they may, or nearly all if much is
-//! read meanwhile (decision 067), it is called to write an epoch, and changes go on; when they take all of
+//! read meanwhile (decision 002), it is called to write an epoch, and changes go on; when they take all of
 //! it, a thread that makes more waits until an epoch has begun that takes them over. So a stream of changes
 //! keeps the device busy and is not stopped for the time of a write. Without a background, the thread that
 //! reaches the limit writes the epoch.

@@ -122,7 +122,7 @@ fn cold(log_bytes: u64, again: bool) -> [(f64, Counters); 2] {
     [read, listed]
 }
 
-/// Prints figures of decision 068. Where a log takes what is made durable, its place is one to be read from.
+/// Prints figures of decision 004. Where a log takes what is made durable, its place is one to be read from.
 #[test]
 fn files_made_durable_a_few_at_a_time_lie_together() {
     for (again, seconds_max, requests_max) in [(false, 0.25, 20), (true, 0.35, 40)] {

@@ -6,7 +6,7 @@ use crate::vfs::Volume;
 
 /// The calls that go ahead for each request of a step. While a step keeps the device busy, about as many
 /// calls wait as it makes requests: one in two hundred, so that nothing is seen of it in the hundredth that
-/// takes longest (059).
+/// takes longest (005).
 const CALLS_PER_REQUEST: u64 = 200;
 
 /// Decides when the next step of a regrouping may begin on a volume that is used meanwhile: after so many
