@@ -6,6 +6,7 @@
 //! - [`promises`]: each chapter of the semantics names tests that show it, and they exist;
 //! - [`circles`]: no files of one crate use each other in a circle;
 //! - [`citations`]: chapters, decisions and files that are cited exist;
+//! - [`dialect`]: words that only this project uses become fewer;
 //! - [`lengths`]: no function or file is too long;
 //! - [`tidy`]: no line is too long, and nothing unfinished is left behind.
 //!
@@ -19,6 +20,7 @@ use tree::{Finding, Tree};
 
 mod circles;
 mod citations;
+mod dialect;
 mod layers;
 mod lengths;
 mod manifests;
@@ -54,6 +56,7 @@ fn check_workspace() -> std::io::Result<Vec<Finding>> {
     findings.extend(promises::check(&tree));
     findings.extend(circles::check(&tree));
     findings.extend(citations::check(&tree));
+    findings.extend(dialect::check(&tree));
     findings.extend(lengths::check(&tree));
     findings.extend(tidy::check(&tree));
     findings.sort();
