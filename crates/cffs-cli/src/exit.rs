@@ -1,4 +1,4 @@
-//! How the program ends: messages of failures, and exit codes by the convention of each kind.
+//! The end of the program: messages of failures, and exit codes by the convention of each kind of command.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -27,7 +27,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The convention to follow where the arguments made no sense.
+    /// The convention to follow if the arguments cannot be parsed.
     pub fn of_arguments(called_as: &OsStr, first: Option<&OsStr>) -> Kind {
         match (called_as.as_encoded_bytes(), first.map(OsStr::as_encoded_bytes)) {
             (b"mount.cffs" | b"mount.fuse.cffs" | b"mount.fuseblk.cffs", _) => Kind::Mount,
@@ -46,7 +46,7 @@ impl Kind {
         })
     }
 
-    /// Every exit code, and what it says.
+    /// Every exit code with its meaning.
     pub fn statuses(self) -> &'static [(u8, &'static str)] {
         match self {
             Kind::Ordinary => &[(0, "Success."), (1, "Failure."), (2, "Wrong usage.")],
@@ -70,8 +70,8 @@ impl Kind {
     }
 }
 
-/// Prints why the command failed and returns its exit code. A reader that closed the pipe has what
-/// it wanted: that is no failure to speak of.
+/// Prints why the command failed and returns its exit code. A closed pipe is not printed: its reader has read
+/// what it wanted.
 pub fn report(called_as: &OsStr, command: &str, kind: Kind, error: &anyhow::Error) -> ExitCode {
     if error.downcast_ref::<Reported>().is_none() && !is_broken_pipe(error) {
         if called_as == "cffs" {
@@ -83,12 +83,19 @@ pub fn report(called_as: &OsStr, command: &str, kind: Kind, error: &anyhow::Erro
     kind.failure_code()
 }
 
-/// What is wrong, from the place to the cause, and what to do about it. A cause that is named in what
-/// stands before it, or that repeats it, is printed once.
+/// The causes of a failure from the place to the cause, and advice. A cause that the text before it names, or
+/// that repeats that text, is printed once. The library's own advice is printed only without better advice.
 fn message(kind: Kind, command: &str, error: &anyhow::Error) -> String {
     let mut parts: Vec<String> = Vec::new();
+    let mut own_advice = None;
     for cause in error.chain() {
-        let text = cause.to_string();
+        let text = match cause.downcast_ref::<Error>() {
+            Some(error) => {
+                own_advice = own_advice.or(error.advice());
+                error.without_advice()
+            }
+            None => cause.to_string(),
+        };
         match parts.last() {
             Some(last) if last.ends_with(&text) => {}
             Some(last) if begins_with(&text, last) => {
@@ -98,14 +105,12 @@ fn message(kind: Kind, command: &str, error: &anyhow::Error) -> String {
             _ => parts.push(text),
         }
     }
-    let mut text = parts.join(": ");
+    let text = parts.join(": ");
     let find = |cause| advice(kind, command, cause).or_else(|| what_is_lost(command, cause));
-    if let Some(advice) = error.chain().find_map(find) {
-        // The library's own advice is for those who did not run fsck.
-        text.truncate(text.find("; run cffs fsck").unwrap_or(text.len()));
-        text = format!("{text}; {advice}");
+    match error.chain().find_map(find).or(own_advice) {
+        Some(advice) => format!("{text}; {advice}"),
+        None => text,
     }
-    text
 }
 
 /// Whether a text repeats another and goes on: not if a name is the beginning of a word by chance.
@@ -114,7 +119,7 @@ fn begins_with(text: &str, beginning: &str) -> bool {
     rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric()))
 }
 
-/// What a command that writes leaves behind on a device that failed, and what to do.
+/// The state in which a command leaves a device that failed, and the remedy.
 fn what_is_lost(command: &str, cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     let of_copy = cause.downcast_ref::<CopyError>().and_then(|error| match &error.cause {
         CopyCause::Volume(cause) => Some(cause),

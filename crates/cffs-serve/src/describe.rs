@@ -7,7 +7,7 @@ use cffs::format::Superblock;
 use cffs::format::superblock::{
     Damage, ErrorsPolicy, Holder, Incompat, LogArea, Reserve, RoCompat, State,
 };
-use cffs::fsck::{Phase, Report};
+use cffs::fsck::{Code, Phase, Report};
 use cffs::vfs::{MemoryUse, Placement, Stats, Volume};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -374,6 +374,13 @@ pub struct CheckProblem {
     /// Whether a repair can help.
     #[serde(default)]
     pub repairable: bool,
+}
+
+impl CheckProblem {
+    /// Whether the problem is of this kind.
+    pub fn is(&self, code: Code) -> bool {
+        self.code == code.id()
+    }
 }
 
 /// A file that damage has cost something.

@@ -11,6 +11,9 @@ use crate::units::{BlockNo, CgIndex, Container, FragNo, InodeNo, SectorIndex};
 /// The result of every fallible function of the core.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+const ADVICE_CORRUPTION: &str = "run cffs fsck -f on the volume";
+const ADVICE_DAMAGED: &str = "run cffs fsck on the volume";
+
 /// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -18,7 +21,7 @@ pub enum Error {
     #[error("device error: {0}")]
     Io(#[from] io::Error),
     /// The volume contradicts its format; it should be checked.
-    #[error("{0}; run cffs fsck -f on the volume")]
+    #[error("{0}; {advice}", advice = ADVICE_CORRUPTION)]
     Corruption(#[from] Corruption),
     /// The device does not carry a volume that this program can use.
     #[error("{0}")]
@@ -34,7 +37,7 @@ pub enum Error {
     #[error("the condition of the change does not hold")]
     Unmet,
     /// Damage was met, and the volume is to accept no changes after that.
-    #[error("the volume refuses changes since damage was seen: {0}; run cffs fsck on the volume")]
+    #[error("the volume refuses changes since damage was seen: {0}; {advice}", advice = ADVICE_DAMAGED)]
     Damaged(String),
     /// The volume was opened read-only.
     #[error("the volume is read-only")]
@@ -94,6 +97,24 @@ pub enum Error {
     /// No data lies at or after the offset (`lseek` with `SEEK_DATA`).
     #[error("no data at or after the offset")]
     NoData,
+}
+
+impl Error {
+    /// The advice with which the text of the error ends, if it gives any.
+    pub fn advice(&self) -> Option<&'static str> {
+        match self {
+            Error::Corruption(_) => Some(ADVICE_CORRUPTION),
+            Error::Damaged(_) => Some(ADVICE_DAMAGED),
+            _ => None,
+        }
+    }
+
+    /// The text of the error without its advice, for a caller that has better advice.
+    pub fn without_advice(&self) -> String {
+        let text = self.to_string();
+        let end = self.advice().map_or(0, |advice| "; ".len() + advice.len());
+        text[..text.len() - end].to_owned()
+    }
 }
 
 /// One contradiction between the bytes on the device and the format, and where it was found.

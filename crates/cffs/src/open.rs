@@ -106,7 +106,7 @@ fn recover(device: &dyn BlockDevice) -> Result<()> {
 }
 
 /// What a check keeps in memory of an inode, with its share of a directory, in bytes, about
-/// (`fsck::census`).
+/// (`fsck::inventory`).
 const CHECK_INODE_BYTES: u64 = 100;
 /// So many fragments in use it keeps in a byte, about.
 const CHECK_FRAGMENTS_PER_BYTE: u64 = 4;

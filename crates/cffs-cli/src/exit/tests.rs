@@ -50,6 +50,17 @@ fn fsck_does_not_advise_to_run_fsck() {
     assert!(message(Kind::Mount, "mount", &error).ends_with("(cffs fsck looks for a copy)"));
 }
 
+/// The library's text ends with advice and its source repeats the text: the place was printed twice, with the
+/// advice between.
+#[test]
+fn corruption_is_told_once_and_the_advice_comes_last() {
+    let bad = Error::from(Corruption::Contents { ino: cffs::units::InodeNo(7) });
+    let error = Err::<(), _>(bad).context("/a").unwrap_err();
+    let said = message(Kind::Ordinary, "cat", &error);
+    let fact = "/a: inode 7: contents do not match their checksum";
+    assert_eq!(said, format!("{fact}; run cffs fsck -f on the volume"));
+}
+
 #[test]
 fn every_code_in_use_is_documented() {
     for kind in [Kind::Ordinary, Kind::Mount, Kind::Fsck] {

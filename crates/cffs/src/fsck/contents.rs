@@ -1,8 +1,8 @@
 //! Data outside of sectors: attribute blocks, and the contents of small files (pass 1).
 
-use super::census::pieces;
 use super::disk::Place as DiskPlace;
-use super::editor::{Fix, Mend};
+use super::editor::{Fix, Patch};
+use super::inventory::pieces;
 use super::map::{MapCheck, PendingContents};
 use super::{Checker, Code, Phase, Place};
 use crate::format::checksum::contents;
@@ -95,9 +95,9 @@ impl Checker<'_> {
                 if self.contents_sum(file, &blobs) != file.checksum {
                     let message = "the contents do not match their checksum";
                     self.problem(Code::Contents, Place::Inode(file.ino), message);
-                    let mend =
-                        Mend { clear_flags: InodeFlags::CONTENT_CHECKSUM, ..Mend::default() };
-                    self.walk.fixes.push(Fix::Mend(file.ino, mend));
+                    let patch =
+                        Patch { clear_flags: InodeFlags::CONTENT_CHECKSUM, ..Patch::default() };
+                    self.walk.fixes.push(Fix::Patch(file.ino, patch));
                 }
             }
             done += count as u64;

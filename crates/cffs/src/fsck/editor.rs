@@ -16,7 +16,7 @@ const CHANGES_LOST_MAX: u64 = 1 << 32;
 #[derive(Clone, Debug)]
 pub(super) enum Fix {
     /// Sets fields of an inode.
-    Mend(InodeNo, Mend),
+    Patch(InodeNo, Patch),
     /// Removes an entry with what lies in it.
     RemoveEntry { container: Container, slot: u16 },
     /// Makes an entry a name of an external inode.
@@ -57,7 +57,7 @@ impl Fix {
         match self {
             Fix::RebuildSector(container) => container.file == InodeNo::EXTERNAL,
             Fix::SetMap(ino, _) => *ino == InodeNo::EXTERNAL,
-            Fix::Mend(..)
+            Fix::Patch(..)
             | Fix::RemoveEntry { .. }
             | Fix::ToReference { .. }
             | Fix::DropIndex(_)
@@ -77,7 +77,7 @@ impl Fix {
 
     fn needs_round(&self) -> bool {
         match self {
-            Fix::Mend(..)
+            Fix::Patch(..)
             | Fix::RemoveEntry { .. }
             | Fix::ToReference { .. }
             | Fix::DropIndex(_) => false,
@@ -100,7 +100,7 @@ impl Fix {
 
 /// Fields of an inode to be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mend {
+pub(super) struct Patch {
     pub nlink: Option<u32>,
     pub generation: Option<u32>,
     pub parent: Option<InodeNo>,
@@ -119,9 +119,9 @@ pub(super) struct Mend {
     pub drop_hint: bool,
 }
 
-impl Default for Mend {
-    fn default() -> Mend {
-        Mend {
+impl Default for Patch {
+    fn default() -> Patch {
+        Patch {
             nlink: None,
             generation: None,
             parent: None,
@@ -139,7 +139,7 @@ impl Default for Mend {
     }
 }
 
-impl Mend {
+impl Patch {
     fn apply(&self, record: &mut OwnedRecord, layout: &crate::format::Layout) {
         let dropped = self.drop_attribute_block.then(|| record.inode.attribute_run());
         let inode = &mut record.inode;
@@ -218,7 +218,7 @@ impl Checker<'_> {
 
     fn apply(&mut self, fix: &Fix) {
         match fix {
-            Fix::Mend(ino, mend) => drop(self.mend(*ino, mend)),
+            Fix::Patch(ino, patch) => drop(self.patch(*ino, patch)),
             Fix::RemoveEntry { container, slot } => {
                 self.edit(*container, |image| sector::remove(image, *slot));
             }
@@ -229,7 +229,7 @@ impl Checker<'_> {
             Fix::SetMap(ino, extents) => {
                 self.set_map(*ino, extents);
                 let clear_flags = InodeFlags::CONTENT_CHECKSUM;
-                self.mend(*ino, &Mend { clear_flags, ..Mend::default() });
+                self.patch(*ino, &Patch { clear_flags, ..Patch::default() });
             }
             Fix::CutTarget(ino, len) => self.cut_target(*ino, *len),
             Fix::SetAttributes(ino, list) => self.set_attributes(*ino, list),
@@ -256,7 +256,7 @@ impl Checker<'_> {
         sector: SectorIndex,
     ) {
         let body = Body::Reference { ino, sector };
-        let file_type = self.walk.census.get(ino).map(|found| found.file_type);
+        let file_type = self.walk.inventory.get(ino).map(|found| found.file_type);
         self.edit(container, |image| {
             sector::replace(image, slot, &body);
             if let Some(file_type) = file_type {
@@ -278,7 +278,7 @@ impl Checker<'_> {
         ino: InodeNo,
         change: impl FnOnce(&mut OwnedRecord),
     ) -> bool {
-        let Some(found) = self.walk.census.get(ino).copied() else { return false };
+        let Some(found) = self.walk.inventory.get(ino).copied() else { return false };
         let Some(mut record) = self.load_record(ino) else { return false };
         change(&mut record);
         let body = record.as_record();
@@ -287,14 +287,14 @@ impl Checker<'_> {
         })
     }
 
-    pub(super) fn mend(&mut self, ino: InodeNo, mend: &Mend) -> bool {
+    pub(super) fn patch(&mut self, ino: InodeNo, patch: &Patch) -> bool {
         let layout = self.layout;
-        self.edit_record(ino, |record| mend.apply(record, &layout))
+        self.edit_record(ino, |record| patch.apply(record, &layout))
     }
 
     fn drop_index(&mut self, dir: InodeNo) {
         let base = INDEX_OFFSET_BYTES / u64::from(self.layout.fragment_bytes);
-        let Some(file) = self.walk.census.containers.get(&dir) else { return };
+        let Some(file) = self.walk.inventory.containers.get(&dir) else { return };
         let (index, data): (Vec<Extent>, Vec<Extent>) =
             file.map.iter().copied().partition(|extent| extent.logical >= base);
         if !index.is_empty() && !self.set_map(dir, &data) {

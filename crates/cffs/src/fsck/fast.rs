@@ -7,13 +7,13 @@
 //! Invariants: what a crash does not explain raises a doubt, and nothing is written then: the full
 //! check follows. Until the superblock says "clean", the busy log holds, so recovery that is cut
 //! short begins anew; before it writes anything, it logs what it needs for that
-//! ([`super::relog`]).
+//! ([`super::journal_update`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::census::pieces;
 use super::disk::Place;
-use super::lapse::Lapse;
+use super::inventory::pieces;
+use super::lost_writes::LostWrites;
 use super::pass1::Queue;
 use super::scope::Scope;
 use super::sectors::OwnedRecord;
@@ -57,7 +57,7 @@ pub(super) struct Fast {
     /// Why the busy log does not explain what was found.
     pub doubts: Option<String>,
     /// Evidence that the device lost durable data.
-    pub lapse: Option<Lapse>,
+    pub lost_writes: Option<LostWrites>,
     /// Runs that repairs freed.
     pub released: Vec<FragRun>,
 }
@@ -74,10 +74,10 @@ impl Checker<'_> {
     }
 
     /// Notes that the device lost what was durable.
-    pub(super) fn lapse(&mut self, what: impl Into<String>) {
+    pub(super) fn lost_writes(&mut self, what: impl Into<String>) {
         let (what, generation) = (what.into(), self.superblock.generation);
         self.doubt(what.clone());
-        self.fast.lapse.get_or_insert(Lapse { what, generation });
+        self.fast.lost_writes.get_or_insert(LostWrites { what, generation });
     }
 
     /// Why this check cannot be trusted.
@@ -125,10 +125,10 @@ impl Checker<'_> {
         self.disk.commit()?;
         self.superblock.inodes = inodes;
         self.superblock.free_fragments = free;
-        // A sector that this recovery mended, or one that was interrupted, may lie where nothing was busy:
+        // A sector that this recovery patched, or one that was interrupted, may lie where nothing was busy:
         // the walk does not come to it.
-        let mended = self.fast.scope.as_ref().map_or(0, |scope| scope.epoch_of_change(0));
-        self.superblock.epoch = self.superblock.epoch.max(self.walk.epoch_max).max(mended);
+        let patched = self.fast.scope.as_ref().map_or(0, |scope| scope.epoch_of_change(0));
+        self.superblock.epoch = self.superblock.epoch.max(self.walk.epoch_max).max(patched);
         self.report.consistent = true;
         self.report_fast();
         self.mark_clean()
@@ -174,7 +174,7 @@ impl Checker<'_> {
     /// Queues a busy directory if what leads to it is known or is not busy. Otherwise the walk comes
     /// to it, or it is no more.
     fn find_directory(&mut self, queue: &mut Queue, ino: InodeNo) {
-        if let Some(found) = self.walk.census.get(ino) {
+        if let Some(found) = self.walk.inventory.get(ino) {
             // Its name is where nothing changed; with none, it is on its way in or out.
             if found.is_external() && found.references > 0 {
                 self.enqueue(queue, ino);
@@ -183,7 +183,7 @@ impl Checker<'_> {
         }
         let mut chain: Vec<(InodeNo, Container)> = Vec::new();
         let mut at = ino;
-        while !self.walk.census.containers.contains_key(&at) {
+        while !self.walk.inventory.containers.contains_key(&at) {
             let Some(place) = self.located(at) else { return };
             if self.fast.scope.as_ref().is_none_or(|scope| scope.is_busy(place)) {
                 return;
@@ -222,7 +222,7 @@ impl Checker<'_> {
         let mut check = self.collect_map(&owned.as_record());
         check.extents.sort_by_key(|extent| extent.logical);
         let file = self.container_file(&owned.as_record(), check, place.file);
-        self.walk.census.containers.insert(ino, file);
+        self.walk.inventory.containers.insert(ino, file);
         true
     }
 
@@ -265,7 +265,7 @@ impl Checker<'_> {
         let Some(listed) = scope.locator.get(&block).copied() else { return };
         let used = locator::used_count(bytes);
         if used != usize::from(listed) {
-            self.lapse(format!(
+            self.lost_writes(format!(
                 "block {block} of the locator table has {used} entries, and had {listed} at the last \
                  clean point"
             ));
@@ -279,7 +279,7 @@ impl Checker<'_> {
 
     /// Gives the locator table the blocks that it lacks.
     fn complete_locator(&mut self) -> Result<()> {
-        let users = self.walk.census.inodes.iter().filter(|found| !found.ino.is_system());
+        let users = self.walk.inventory.inodes.iter().filter(|found| !found.ino.is_system());
         let block_of = |ino| locator::position(ino, self.layout.block_bytes).0;
         let needed: BTreeSet<u64> = users.map(|found| block_of(found.ino)).collect();
         let missing: Vec<u64> =
@@ -360,7 +360,7 @@ impl Checker<'_> {
             let old = locator::get(bytes, position as usize);
             let is_busy =
                 |place| self.fast.scope.as_ref().is_some_and(|scope| scope.is_busy(place));
-            let new = match self.walk.census.get(ino).filter(|_| !ino.is_system()) {
+            let new = match self.walk.inventory.get(ino).filter(|_| !ino.is_system()) {
                 Some(found) => {
                     Entry { container: Some(found.container), generation: found.generation }
                 }
@@ -447,13 +447,13 @@ impl Checker<'_> {
     fn check_kept(&mut self, header: &CgHeader, settling: bool, listed: Option<u32>) {
         let (cg, found, own) = (header.cg, header.generation, self.superblock.generation);
         if found > own.wrapping_add(1) {
-            self.lapse(format!(
+            self.lost_writes(format!(
                 "the bitmap of group {cg} is of generation {found}, the superblock of {own}"
             ));
         }
         let free = header.free_fragments;
         if let Some(listed) = listed.filter(|listed| !settling && found <= own && *listed != free) {
-            self.lapse(format!(
+            self.lost_writes(format!(
                 "group {cg} has {free} free fragments, and had {listed} at the last clean point"
             ));
         }

@@ -1,9 +1,9 @@
 //! The hash index of a directory, compared with the directory's names (pass 1: the names are at
 //! hand there).
 
-use super::census::{ContainerFile, pieces};
 use super::disk::Place as DiskPlace;
 use super::editor::Fix;
+use super::inventory::{ContainerFile, pieces};
 use super::{Checker, Code, Place};
 use crate::format::index;
 use crate::units::{InodeNo, SectorIndex};
@@ -21,7 +21,7 @@ impl Checker<'_> {
 
     /// Checks the index against the names, in the order of their hashes.
     pub(super) fn check_index(&mut self, dir: InodeNo, mut names: Vec<(u32, u32, u16)>) {
-        let Some(file) = self.walk.census.containers.get(&dir) else { return };
+        let Some(file) = self.walk.inventory.containers.get(&dir) else { return };
         let base = index::INDEX_OFFSET_BYTES / u64::from(self.layout.fragment_bytes);
         let has_blocks = file.map.last().is_some_and(|extent| extent.logical_end() > base);
         if !file.indexed && file.buckets == 0 && !has_blocks {

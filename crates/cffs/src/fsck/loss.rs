@@ -49,7 +49,7 @@ impl Checker<'_> {
         }
         let listed: Vec<InodeNo> = losses.iter().map(|loss| loss.ino).collect();
         for (ino, (dir, name)) in self.losses.names.clone() {
-            if self.walk.census.get(ino).is_none() && !listed.contains(&ino) {
+            if self.walk.inventory.get(ino).is_none() && !listed.contains(&ino) {
                 let path = self.path_of(dir).map_or(Vec::new(), |path| join(path, &name));
                 losses.push(Loss { kind: LossKind::File, path, ino });
             }
@@ -68,7 +68,7 @@ impl Checker<'_> {
                 Code::LostDirectory | Code::Nameless => LossKind::Moved,
                 _ => continue,
             };
-            let Some(found) = self.walk.census.get(ino).copied() else { continue };
+            let Some(found) = self.walk.inventory.get(ino).copied() else { continue };
             if kind == LossKind::Contents && found.file_type == FileType::Directory {
                 continue;
             }
@@ -85,15 +85,15 @@ impl Checker<'_> {
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut at = ino;
         // A chain that is longer than there are directories goes in a circle.
-        for _ in 0..=self.walk.census.containers.len() {
+        for _ in 0..=self.walk.inventory.containers.len() {
             if at == InodeNo::ROOT {
                 return Some(names.iter().rev().fold(b"/".to_vec(), |path, name| join(path, name)));
             }
-            let found = *self.walk.census.get(at)?;
+            let found = *self.walk.inventory.get(at)?;
             let (container, slot) = match found.is_external() {
                 false => (found.container, found.slot),
                 true => {
-                    let names = &self.walk.census.references;
+                    let names = &self.walk.inventory.references;
                     let name = names.iter().find(|reference| reference.ino == at)?;
                     (name.container, name.slot)
                 }

@@ -9,14 +9,14 @@ use crate::format::sector::{self, Body, Sector};
 use crate::format::superblock::Incompat;
 use crate::units::{Container, FragRun, InodeNo, SectorIndex};
 
-use super::editor::Mend;
+use super::editor::Patch;
 
 const LOST_FOUND: &[u8] = b"lost+found";
 
 impl Checker<'_> {
     /// Gives an inode a name in lost+found; an embedded inode loses its old name.
     pub(super) fn reconnect(&mut self, ino: InodeNo) {
-        let Some(found) = self.walk.census.get(ino).copied() else { return };
+        let Some(found) = self.walk.inventory.get(ino).copied() else { return };
         self.touched.insert(ino);
         self.touched.insert(found.container.file);
         let Some(home) = self.lost_found() else { return self.no_space(ino) };
@@ -42,7 +42,7 @@ impl Checker<'_> {
 
     /// Moves an embedded inode to the external table; its entry becomes a reference.
     pub(super) fn externalize(&mut self, ino: InodeNo) {
-        let Some(found) = self.walk.census.get(ino).copied() else { return };
+        let Some(found) = self.walk.inventory.get(ino).copied() else { return };
         let Some(record) = self.load_record(ino) else { return };
         let body = Body::Embedded(record.as_record());
         let Some(container) = self.insert(InodeNo::EXTERNAL, b"", found.file_type, &body) else {
@@ -62,14 +62,14 @@ impl Checker<'_> {
     /// The directory lost+found in the root directory; made if it is not there.
     pub(super) fn lost_found(&mut self) -> Option<InodeNo> {
         let hash = name_hash(&self.superblock.hash_seed, LOST_FOUND);
-        let sectors = self.walk.census.containers.get(&InodeNo::ROOT)?.sectors;
+        let sectors = self.walk.inventory.containers.get(&InodeNo::ROOT)?.sectors;
         for sector in (0..sectors).map(SectorIndex) {
             let container = Container { file: InodeNo::ROOT, sector };
             let Some(image) = self.load_good_sector(container) else { continue };
             let sector = Sector::new(&image);
             let Some(entry) = sector.find_name(hash, LOST_FOUND) else { continue };
             let ino = entry.ino();
-            if self.walk.census.containers.contains_key(&ino) {
+            if self.walk.inventory.containers.contains_key(&ino) {
                 return Some(ino);
             }
             // Something else has the name: it takes another one.
@@ -102,13 +102,13 @@ impl Checker<'_> {
 
     /// A number that no inode has, and none that was lost, as far as the numbers reach.
     fn free_number(&self) -> InodeNo {
-        let highest = self.walk.census.inodes.iter().map(|found| found.ino.0).max();
+        let highest = self.walk.inventory.inodes.iter().map(|found| found.ino.0).max();
         let above = highest.unwrap_or(0).max(self.search.number_max).max(InodeNo::FIRST_USER.0) + 1;
         if self.is_possible_number(InodeNo(above)) {
             return InodeNo(above);
         }
         let mut numbers = (InodeNo::FIRST_USER.0..).map(InodeNo);
-        numbers.find(|ino| self.walk.census.get(*ino).is_none()).unwrap_or_default()
+        numbers.find(|ino| self.walk.inventory.get(*ino).is_none()).unwrap_or_default()
     }
 
     /// Puts a directory's record next to a new name, or into the external table where the rules
@@ -136,7 +136,7 @@ impl Checker<'_> {
         let mut pending = self.collect_map(&record.as_record());
         pending.extents.sort_by_key(|extent| extent.logical);
         let file = self.container_file(&record.as_record(), pending, dir);
-        self.walk.census.containers.insert(ino, file);
+        self.walk.inventory.containers.insert(ino, file);
         Some(container)
     }
 
@@ -153,7 +153,7 @@ impl Checker<'_> {
             b"" => 0,
             name => name_hash(&self.superblock.hash_seed, name),
         };
-        let sectors = self.walk.census.containers.get(&file)?.sectors;
+        let sectors = self.walk.inventory.containers.get(&file)?.sectors;
         // From the last one, which has room most often; a large directory is not searched whole.
         let nearest = (sectors.saturating_sub(64)..sectors).rev();
         for sector in nearest.map(SectorIndex) {
@@ -186,7 +186,7 @@ impl Checker<'_> {
     fn grow(&mut self, file: InodeNo) -> Option<()> {
         let fragments = self.layout.block_fragments();
         let start = self.allocate(fragments)?;
-        let container = self.walk.census.containers.get_mut(&file)?;
+        let container = self.walk.inventory.containers.get_mut(&file)?;
         let first = container.sectors;
         let bytes = u64::from(first) * u64::from(self.layout.sector_bytes);
         let logical = bytes / u64::from(self.layout.fragment_bytes);
@@ -209,7 +209,7 @@ impl Checker<'_> {
         }
         let size = u64::from(end) * u64::from(self.layout.sector_bytes);
         let grown = self.set_map(file, &map)
-            && self.mend(file, &Mend { size: Some(size), ..Mend::default() });
+            && self.patch(file, &Patch { size: Some(size), ..Patch::default() });
         if !grown {
             self.walk.used.release(FragRun::new(start, fragments));
         }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::disk::Place as DiskPlace;
-use super::editor::{Fix, Mend};
+use super::editor::{Fix, Patch};
 use super::{Checker, Code, Place};
 use crate::format::extent::{Extent, MAP_DEPTH_MAX, Node};
 use crate::format::inode::{FileType, InodeFlags, Record};
@@ -154,8 +154,8 @@ impl Checker<'_> {
 
     pub(super) fn lose_attributes(&mut self, ino: InodeNo, what: &str) {
         self.problem(Code::AttributeBlock, Place::Inode(ino), format!("attribute block: {what}"));
-        let mend = Mend { drop_attribute_block: true, ..Mend::default() };
-        self.walk.fixes.push(Fix::Mend(ino, mend));
+        let patch = Patch { drop_attribute_block: true, ..Patch::default() };
+        self.walk.fixes.push(Fix::Patch(ino, patch));
         self.walk.fixes.push(Fix::Again);
     }
 
@@ -294,8 +294,8 @@ impl Checker<'_> {
             let recorded = pending.fragments_recorded;
             let message = format!("the inode says {recorded} fragments, it has {fragments}");
             self.problem(Code::FragmentCount, Place::Inode(ino), message);
-            let mend = Mend { fragments: Some(fragments), ..Mend::default() };
-            self.walk.fixes.push(Fix::Mend(ino, mend));
+            let patch = Patch { fragments: Some(fragments), ..Patch::default() };
+            self.walk.fixes.push(Fix::Patch(ino, patch));
         }
         check
     }
@@ -330,8 +330,8 @@ impl Checker<'_> {
                 self.problem(Code::UnexpectedSpace, Place::Inode(pending.ino), message);
                 check.extents.clear();
                 check.damaged = true;
-                let mend = Mend { size: Some(0), ..Mend::default() };
-                self.walk.fixes.push(Fix::Mend(pending.ino, mend));
+                let patch = Patch { size: Some(0), ..Patch::default() };
+                self.walk.fixes.push(Fix::Patch(pending.ino, patch));
             }
         }
     }

@@ -25,17 +25,19 @@
 //! write. Lengths and counts from the device are held against what can be before anything is
 //! allocated or repeated by them.
 
-mod census;
 mod contents;
 mod disk;
+mod duplicates;
 mod editor;
 mod fast;
 mod index;
-mod lapse;
+mod interrupted_renames;
+mod inventory;
+mod journal_update;
 mod loss;
 mod lost_found;
+mod lost_writes;
 mod map;
-mod motion;
 mod pass0;
 mod pass1;
 mod pass2;
@@ -43,14 +45,12 @@ mod pass3;
 mod pass4;
 pub mod problems;
 mod rebuild;
-mod relog;
 mod report;
 mod salvage;
 mod scope;
 mod search;
 mod sectors;
 mod stable_log;
-mod twins;
 mod used;
 mod walk;
 
@@ -62,8 +62,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use self::disk::Disk;
 use self::fast::Fast;
 pub use self::fast::FastReport;
-use self::lapse::Lapse;
 use self::loss::Losses;
+use self::lost_writes::LostWrites;
 pub use self::problems::{Code, Severity};
 pub use self::report::{Loss, LossKind, Place, Problem, Report};
 use self::scope::Scope;
@@ -230,10 +230,10 @@ fn check_logged(
     let is_doubted = superblock.damage.is_some();
     // What the repair marks as clean has to come after whatever is there.
     if superblock.state == State::Damaged {
-        superblock.generation = lapse::newest_generation(&mut disk, &superblock);
-    } else if let Some(lapse) = lapse::find(&mut disk, &superblock) {
-        superblock.generation = superblock.generation.max(lapse.generation);
-        report.problems.push(lapse.problem());
+        superblock.generation = lost_writes::newest_generation(&mut disk, &superblock);
+    } else if let Some(lost_writes) = lost_writes::find(&mut disk, &superblock) {
+        superblock.generation = superblock.generation.max(lost_writes.generation);
+        report.problems.push(lost_writes.problem());
     }
     disk.check_reached()?;
     // What was seen may be in the contents.
@@ -251,9 +251,9 @@ fn check_logged(
     if is_recovery && !options.force && report.problems.is_empty() && !is_doubted {
         match fast_check(device, &superblock, options, progress)? {
             Ok(report) => return Ok(report),
-            Err(Doubt { why, lapse }) => {
+            Err(Doubt { why, lost_writes }) => {
                 report.full_because = Some(why);
-                report.problems.extend(lapse.map(|lapse| lapse.problem()));
+                report.problems.extend(lost_writes.map(|lost_writes| lost_writes.problem()));
             }
         }
     }
@@ -270,19 +270,19 @@ fn check_logged(
 struct Doubt {
     why: String,
     /// The device is to blame.
-    lapse: Option<Lapse>,
+    lost_writes: Option<LostWrites>,
 }
 
 /// Fails if a device that was left clean shows that it lost what it had acknowledged as durable:
 /// opening such a volume would hide it.
 pub(crate) fn check_kept(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
     let mut disk = Disk::new(device, 1);
-    let lapse = lapse::find(&mut disk, superblock);
+    let lost_writes = lost_writes::find(&mut disk, superblock);
     disk.check_reached()?;
-    match lapse {
-        Some(lapse) => Err(Error::Unsupported(format!(
+    match lost_writes {
+        Some(lost_writes) => Err(Error::Unsupported(format!(
             "{}; run cffs fsck -y on the volume, or mount it read-only",
-            lapse.problem()
+            lost_writes.problem()
         ))),
         None => Ok(()),
     }
@@ -300,17 +300,17 @@ fn fast_check(
     disk.check_reached()?;
     let scope = match scope {
         Ok(scope) => scope,
-        Err(why) => return Ok(Err(Doubt { why: why.into(), lapse: None })),
+        Err(why) => return Ok(Err(Doubt { why: why.into(), lost_writes: None })),
     };
     let mut checker = Checker::new(disk, superblock.clone(), options, progress, Report::default());
-    if let Some(what) = scope.lapse.clone() {
-        checker.lapse(what);
+    if let Some(what) = scope.lost_writes.clone() {
+        checker.lost_writes(what);
     }
     checker.fast.scope = Some(scope);
     checker.run_fast()?;
     checker.disk.check_reached()?;
     Ok(match checker.reason_for_doubt() {
-        Some(why) => Err(Doubt { why, lapse: checker.fast.lapse.take() }),
+        Some(why) => Err(Doubt { why, lost_writes: checker.fast.lost_writes.take() }),
         None => Ok(checker.into_report()),
     })
 }
@@ -528,8 +528,8 @@ impl<'c> Checker<'c> {
     }
 
     fn count(&mut self) {
-        let census = &self.walk.census;
-        let users = census.inodes.iter().filter(|found| !found.ino.is_system());
+        let inventory = &self.walk.inventory;
+        let users = inventory.inodes.iter().filter(|found| !found.ino.is_system());
         self.report.inodes = users.clone().count() as u64;
         let is_directory = |file_type| file_type == crate::format::inode::FileType::Directory;
         self.report.directories =

@@ -151,7 +151,7 @@ impl Checker<'_> {
             }
         }
         for (ino, file_type) in SYSTEM_FILES {
-            let found = self.walk.census.get(ino).map(|found| found.file_type);
+            let found = self.walk.inventory.get(ino).map(|found| found.file_type);
             if found != Some(file_type) && self.walk.fixes.is_empty() {
                 let message = "it is not there, or not of its type";
                 self.problem(Code::SystemInode, Place::Inode(ino), message);
@@ -176,7 +176,7 @@ impl Checker<'_> {
                     && *file_type == entry.file_type
                     && self.layout.system_container(ino) == container
             });
-            if known && self.walk.census.get(ino).is_none() {
+            if known && self.walk.inventory.get(ino).is_none() {
                 let record = OwnedRecord::new(record);
                 self.register_system(&record, container, entry.slot);
             }
@@ -197,7 +197,7 @@ impl Checker<'_> {
             }
             _ => {
                 let file = self.container_file(&record, check, InodeNo::ROOT);
-                self.walk.census.containers.insert(ino, file);
+                self.walk.inventory.containers.insert(ino, file);
             }
         }
     }

@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::census::{ContainerFile, Found, Reference, pieces};
 use super::contents::{good_attributes, has_bad_name};
 use super::disk::Place as DiskPlace;
-use super::editor::{Fix, Mend};
+use super::editor::{Fix, Patch};
+use super::inventory::{ContainerFile, Found, Reference, pieces};
 use super::map::{MapCheck, PendingMap, fingerprint};
 use super::{Checker, Code, Phase, Place};
 use crate::error::Corruption;
@@ -100,14 +100,14 @@ impl Checker<'_> {
                 }
                 self.close_job(queue, job.file);
             }
-            let found = self.walk.census.inodes.len() as u64;
+            let found = self.walk.inventory.inodes.len() as u64;
             self.progress.report(Phase::Walk, found, self.superblock.inodes.max(found));
         }
     }
 
     /// Queues all sectors of a container, or those that are busy.
     pub(super) fn enqueue(&mut self, queue: &mut Queue, file: InodeNo) {
-        let Some(container) = self.walk.census.containers.get(&file) else {
+        let Some(container) = self.walk.inventory.containers.get(&file) else {
             return;
         };
         let bytes = u64::from(self.layout.sector_bytes);
@@ -193,7 +193,7 @@ impl Checker<'_> {
             }
             match &entry.body {
                 Body::Embedded(record) => {
-                    if let Some(file) = self.walk.census.containers.get_mut(&container.file) {
+                    if let Some(file) = self.walk.inventory.containers.get_mut(&container.file) {
                         file.youngest = file.youngest.max(record.inode.btime());
                     }
                     let may_enter = self.register(record, container, entry.slot, sector.epoch().0);
@@ -214,7 +214,7 @@ impl Checker<'_> {
 
     /// Adds to a directory's counts of entries and of subdirectories.
     pub(super) fn count_entry(&mut self, dir: InodeNo, entries: i32, subdirectories: i32) {
-        if let Some(file) = self.walk.census.containers.get_mut(&dir) {
+        if let Some(file) = self.walk.inventory.containers.get_mut(&dir) {
             file.entries = file.entries.saturating_add_signed(entries);
             file.subdirectories = file.subdirectories.saturating_add_signed(subdirectories);
         }
@@ -266,7 +266,7 @@ impl Checker<'_> {
             self.problem(Code::EmbeddedForbidden, Place::Entry(container, slot), message);
             self.walk.fixes.push(Fix::Externalize(ino));
         }
-        if self.walk.census.get(ino).is_some() {
+        if self.walk.inventory.get(ino).is_some() {
             self.second_place(record, container, slot, epoch);
             return false;
         }
@@ -281,7 +281,7 @@ impl Checker<'_> {
         self.claim_record(record, container.file);
         if self.is_fast()
             && is_external
-            && let Some(file) = self.walk.census.containers.get_mut(&ino)
+            && let Some(file) = self.walk.inventory.containers.get_mut(&ino)
         {
             // Its name may lie where nothing changed.
             file.parent = InodeNo(record.inode.parent.get());
@@ -301,7 +301,7 @@ impl Checker<'_> {
             _ => 0,
         };
         self.walk.generation_max = self.walk.generation_max.max(generation);
-        self.walk.census.add(Found {
+        self.walk.inventory.add(Found {
             ino: inode.number(),
             container,
             slot,
@@ -322,8 +322,8 @@ impl Checker<'_> {
         if let Some(what) = broken.or(named) {
             self.problem(Code::AttributeList, Place::Inode(ino), what);
             let good = good_attributes(record.xattrs);
-            let mend = Mend { attributes: Some(good), ..Mend::default() };
-            self.walk.fixes.push(Fix::Mend(ino, mend));
+            let patch = Patch { attributes: Some(good), ..Patch::default() };
+            self.walk.fixes.push(Fix::Patch(ino, patch));
         }
         self.check_fields(record);
         let pending = self.start_map(record);
@@ -333,7 +333,7 @@ impl Checker<'_> {
                 self.losses.incomplete.insert(ino);
             }
             let file = self.container_file(record, check, parent);
-            self.walk.census.containers.insert(ino, file);
+            self.walk.inventory.containers.insert(ino, file);
         } else if pending.root.is_some() {
             self.walk.pending_maps.push(pending);
         } else {
@@ -345,17 +345,17 @@ impl Checker<'_> {
     /// Checks fields against each other that the codec cannot, for want of the geometry.
     fn check_fields(&mut self, record: &Record<'_>) {
         let inode = record.inode;
-        let mut mend = Mend::default();
+        let mut patch = Patch::default();
         let has_checksum = inode.inode_flags().contains(InodeFlags::CONTENT_CHECKSUM);
         if has_checksum && inode.size.get() > self.layout.segment_bytes.into() {
-            mend.clear_flags = InodeFlags::CONTENT_CHECKSUM;
+            patch.clear_flags = InodeFlags::CONTENT_CHECKSUM;
         }
         let hint_end = inode.hint_start.get().saturating_add(inode.hint_len.get().into());
-        mend.drop_hint = hint_end > self.layout.fragments();
-        if mend != Mend::default() {
+        patch.drop_hint = hint_end > self.layout.fragments();
+        if patch != Patch::default() {
             let message = "its checksum or its hint cannot be";
             self.problem(Code::Fields, Place::Inode(inode.number()), message);
-            self.walk.fixes.push(Fix::Mend(inode.number(), mend));
+            self.walk.fixes.push(Fix::Patch(inode.number(), patch));
         }
     }
 
@@ -408,8 +408,8 @@ impl Checker<'_> {
         if is_size && prefix > size && self.is_own_sector(ino, size, &check.extents) {
             let message = format!("its size is {size} bytes, its sectors go on to {prefix}");
             self.problem(Code::DirectorySize, Place::Inode(ino), message);
-            let mend = Mend { size: Some(prefix), ..Mend::default() };
-            self.walk.fixes.push(Fix::Mend(ino, mend));
+            let patch = Patch { size: Some(prefix), ..Patch::default() };
+            self.walk.fixes.push(Fix::Patch(ino, patch));
             self.walk.fixes.push(Fix::Again);
             return prefix;
         }
@@ -435,8 +435,8 @@ impl Checker<'_> {
             self.walk.fixes.push(Fix::FillHoles(ino, end));
             end
         } else {
-            let mend = Mend { size: Some(whole), ..Mend::default() };
-            self.walk.fixes.push(Fix::Mend(ino, mend));
+            let patch = Patch { size: Some(whole), ..Patch::default() };
+            self.walk.fixes.push(Fix::Patch(ino, patch));
             self.walk.fixes.push(Fix::Again);
             whole
         }
@@ -478,7 +478,7 @@ impl Checker<'_> {
         let place = Place::Entry(container, slot);
         let external = Container { file: InodeNo::EXTERNAL, sector };
         if self.fast.scope.as_ref().is_some_and(|scope| !scope.is_busy(external))
-            && self.walk.census.get(ino).is_none()
+            && self.walk.inventory.get(ino).is_none()
         {
             // Neither the inode nor its names changed.
             let is_directory = file_type == FileType::Directory;
@@ -487,7 +487,7 @@ impl Checker<'_> {
         }
         let is_counted =
             self.fast.scope.as_ref().is_none_or(|scope| scope.is_counted(container, epoch));
-        let found = match self.walk.census.get(ino) {
+        let found = match self.walk.inventory.get(ino) {
             Some(found) if found.is_external() => *found,
             _ => {
                 let message = format!("inode {ino} is not in the external inode table");
@@ -509,8 +509,8 @@ impl Checker<'_> {
             self.walk.fixes.push(Fix::RebuildSector(container));
         }
         let is_directory = found.file_type == FileType::Directory;
-        self.walk.census.references.push(reference);
-        if let Some(found) = self.walk.census.get_mut(ino) {
+        self.walk.inventory.references.push(reference);
+        if let Some(found) = self.walk.inventory.get_mut(ino) {
             found.references += u32::from(is_counted);
         }
         if !is_directory {
@@ -521,7 +521,7 @@ impl Checker<'_> {
             return false;
         }
         self.count_entry(container.file, 0, 1);
-        if let Some(file) = self.walk.census.containers.get_mut(&ino) {
+        if let Some(file) = self.walk.inventory.containers.get_mut(&ino) {
             file.parent = container.file;
         }
         true

@@ -1,7 +1,7 @@
 //! Pass 2: names and inodes, link counts, counts of directories.
 
-use super::census::{Found, Reference};
-use super::editor::{Fix, Mend};
+use super::editor::{Fix, Patch};
+use super::inventory::{Found, Reference};
 use super::{Checker, Code, Phase, Place};
 use crate::format::inode::FileType;
 use crate::units::InodeNo;
@@ -15,13 +15,14 @@ impl Checker<'_> {
             self.complete_renames();
         }
         self.check_directory_names();
-        let inodes: Vec<InodeNo> = self.walk.census.inodes.iter().map(|found| found.ino).collect();
+        let inodes: Vec<InodeNo> =
+            self.walk.inventory.inodes.iter().map(|found| found.ino).collect();
         let total = inodes.len() as u64;
         for (done, ino) in inodes.into_iter().enumerate() {
             if done.is_multiple_of(1 << 14) {
                 self.progress.report(Phase::Links, done as u64, total);
             }
-            let Some(found) = self.walk.census.get(ino).copied() else { continue };
+            let Some(found) = self.walk.inventory.get(ino).copied() else { continue };
             if ino == InodeNo::LOCATOR || ino == InodeNo::EXTERNAL {
                 continue;
             }
@@ -36,8 +37,8 @@ impl Checker<'_> {
     /// Leaves one name to a directory of the external table that has several.
     fn check_directory_names(&mut self) {
         let mut spare: Vec<Reference> = Vec::new();
-        for reference in &self.walk.census.references {
-            let found = self.walk.census.get(reference.ino);
+        for reference in &self.walk.inventory.references {
+            let found = self.walk.inventory.get(reference.ino);
             if found.is_some_and(|f| f.file_type == FileType::Directory && f.references > 1) {
                 spare.push(*reference);
             }
@@ -51,7 +52,7 @@ impl Checker<'_> {
                 tags.sort_by_key(|tag| tag.epoch);
                 tags.into_iter().map(|tag| tag.place).collect()
             });
-            let parent = self.walk.census.get(ino).map(|found| found.parent);
+            let parent = self.walk.inventory.get(ino).map(|found| found.parent);
             let reachable = |r: &&Reference| !self.is_within(r.container.file, ino);
             let keep = names
                 .iter()
@@ -74,7 +75,7 @@ impl Checker<'_> {
 
     fn take_only_name(&mut self, ino: InodeNo, keep: Reference) {
         let parent = keep.container.file;
-        let before = match self.walk.census.containers.get_mut(&ino) {
+        let before = match self.walk.inventory.containers.get_mut(&ino) {
             Some(file) => std::mem::replace(&mut file.parent, parent),
             None => return,
         };
@@ -82,9 +83,9 @@ impl Checker<'_> {
             self.count_entry(before, 0, -1);
             self.count_entry(parent, 0, 1);
         }
-        self.walk.census.references.retain(|reference| reference.ino != ino);
-        self.walk.census.references.push(keep);
-        if let Some(found) = self.walk.census.get_mut(ino) {
+        self.walk.inventory.references.retain(|reference| reference.ino != ino);
+        self.walk.inventory.references.push(keep);
+        if let Some(found) = self.walk.inventory.get_mut(ino) {
             found.references = 1;
         }
     }
@@ -98,7 +99,7 @@ impl Checker<'_> {
         self.expected(Code::Nameless, Place::Inode(found.ino), message);
         let is_empty = self
             .walk
-            .census
+            .inventory
             .containers
             .get(&found.ino)
             .is_none_or(|file| file.recorded_entries == 0);
@@ -118,21 +119,21 @@ impl Checker<'_> {
 
     fn check_counts(&mut self, found: &Found) {
         let ino = found.ino;
-        let mut mend = Mend::default();
-        let Some(file) = self.walk.census.containers.get(&ino).cloned() else {
+        let mut patch = Patch::default();
+        let Some(file) = self.walk.inventory.containers.get(&ino).cloned() else {
             let names = if found.is_external() { found.references } else { 1 };
             if found.nlink != names {
                 let message = format!("its link count is {}, it has {names} names", found.nlink);
                 self.counted(Code::LinkCount, ino, message);
-                mend.nlink = Some(names);
+                patch.nlink = Some(names);
             }
             if !found.is_external() && found.parent != found.container.file {
                 let message =
                     format!("its parent is {}, its name {}", found.parent, found.container);
                 self.counted(Code::Parent, ino, message);
-                mend.parent = Some(found.container.file);
+                patch.parent = Some(found.container.file);
             }
-            return self.push_mend(ino, mend);
+            return self.push_patch(ino, patch);
         };
         let nlink = 2 + file.subdirectories;
         let is_read = self.fast.scope.as_ref().is_none_or(|scope| scope.entered.contains(&ino));
@@ -144,27 +145,27 @@ impl Checker<'_> {
                 found.nlink, file.recorded_entries, file.entries
             );
             self.counted(Code::DirectoryCounts, ino, message);
-            mend.nlink = Some(nlink);
-            mend.entries = Some(file.entries);
+            patch.nlink = Some(nlink);
+            patch.entries = Some(file.entries);
         }
         // Names are made durable without their directory's times.
-        if is_read && self.crashed() && (mend.entries.is_some() || file.youngest > file.changed) {
-            mend.changed_by = Some(file.youngest);
+        if is_read && self.crashed() && (patch.entries.is_some() || file.youngest > file.changed) {
+            patch.changed_by = Some(file.youngest);
         }
         if ino != InodeNo::ROOT && found.parent != file.parent {
             let message = format!("its parent is {}, its name in {}", found.parent, file.parent);
             self.counted(Code::Parent, ino, message);
-            mend.parent = Some(file.parent);
+            patch.parent = Some(file.parent);
         }
         if file.indexed && file.names_changed {
             self.walk.fixes.push(Fix::DropIndex(ino));
         }
-        self.push_mend(ino, mend);
+        self.push_patch(ino, patch);
     }
 
-    fn push_mend(&mut self, ino: InodeNo, mend: Mend) {
-        if mend != Mend::default() {
-            self.walk.fixes.push(Fix::Mend(ino, mend));
+    fn push_patch(&mut self, ino: InodeNo, patch: Patch) {
+        if patch != Patch::default() {
+            self.walk.fixes.push(Fix::Patch(ino, patch));
         }
     }
 }

@@ -4,8 +4,8 @@
 //! of its last inode; where that is lost, it takes the highest that any inode has, so that no
 //! handle of an old file fits a new one.
 
-use super::census::pieces;
-use super::editor::Mend;
+use super::editor::Patch;
+use super::inventory::pieces;
 use super::{Checker, Code, Phase, Place};
 use crate::error::Result;
 use crate::format::extent::Extent;
@@ -19,7 +19,7 @@ impl Checker<'_> {
     pub(super) fn pass3(&mut self, may_write: bool) -> Result<()> {
         let mut numbers: Vec<u64> = self
             .walk
-            .census
+            .inventory
             .inodes
             .iter()
             .filter(|found| !found.ino.is_system())
@@ -89,7 +89,7 @@ impl Checker<'_> {
         if size < end || !size.is_multiple_of(block) {
             let message = format!("its size is {size} bytes, its blocks end at {end}");
             self.derived(Code::LocatorSize, Place::Inode(InodeNo::LOCATOR), message);
-            self.mend(InodeNo::LOCATOR, &Mend { size: Some(end), ..Mend::default() });
+            self.patch(InodeNo::LOCATOR, &Patch { size: Some(end), ..Patch::default() });
         }
     }
 
@@ -131,9 +131,9 @@ impl Checker<'_> {
         }
         let end = missing.last().map_or(0, |block| block + 1) * u64::from(self.layout.block_bytes);
         let extents = self.walk.locator.extents.clone();
-        let mend = Mend { size_min: Some(end), ..Mend::default() };
+        let patch = Patch { size_min: Some(end), ..Patch::default() };
         self.walk.locator_size = self.walk.locator_size.max(end);
-        Ok(self.set_map(InodeNo::LOCATOR, &extents) && self.mend(InodeNo::LOCATOR, &mend))
+        Ok(self.set_map(InodeNo::LOCATOR, &extents) && self.patch(InodeNo::LOCATOR, &patch))
     }
 
     /// Compares a block of the table with the inodes that belong into it; its right bytes if it is
@@ -164,7 +164,7 @@ impl Checker<'_> {
             let old = locator::get(&bytes, position as usize);
             let found = numbers
                 .next_if_eq(&&number)
-                .and_then(|number| self.walk.census.get(InodeNo(*number)));
+                .and_then(|number| self.walk.inventory.get(InodeNo(*number)));
             let new = match found {
                 Some(found) => {
                     Entry { container: Some(found.container), generation: found.generation }

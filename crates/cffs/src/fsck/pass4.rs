@@ -92,7 +92,7 @@ impl Checker<'_> {
     fn check_counters(&mut self) {
         let free = self.layout.allocatable_fragments().saturating_sub(self.walk.used.total());
         let inodes =
-            self.walk.census.inodes.iter().filter(|found| !found.ino.is_system()).count() as u64;
+            self.walk.inventory.inodes.iter().filter(|found| !found.ino.is_system()).count() as u64;
         let own = &self.superblock;
         let is_right =
             own.free_fragments == free && own.inodes == inodes && own.epoch >= self.walk.epoch_max;

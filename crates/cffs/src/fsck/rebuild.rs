@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::editor::Mend;
+use super::editor::Patch;
 use super::map::{ClaimKind, PendingContents, Sharer};
 use super::pass0::system_sector;
 use super::sectors::OwnedRecord;
@@ -36,13 +36,13 @@ impl Checker<'_> {
             };
             let inserted = match &entry.body {
                 Body::Embedded(record) => {
-                    let record = self.mended(record, entry.file_type);
+                    let record = self.patched(record, entry.file_type);
                     let file_type = record.inode.file_type().unwrap_or(entry.file_type);
                     let body = Body::Embedded(record.as_record());
                     sector::insert(&mut candidate, hash, entry.name, file_type, &body)
                 }
                 Body::Reference { ino, .. } => {
-                    let known = self.walk.census.get(*ino).map(|found| found.file_type);
+                    let known = self.walk.inventory.get(*ino).map(|found| found.file_type);
                     let file_type = known.unwrap_or(entry.file_type);
                     sector::insert(&mut candidate, hash, entry.name, file_type, &entry.body)
                 }
@@ -59,7 +59,7 @@ impl Checker<'_> {
     }
 
     pub(super) fn fill_holes(&mut self, ino: InodeNo, end: u64) {
-        let Some(file) = self.walk.census.containers.get(&ino).cloned() else { return };
+        let Some(file) = self.walk.inventory.containers.get(&ino).cloned() else { return };
         let fragments = u64::from(self.layout.block_fragments());
         let mut map = file.map.clone();
         let blocks = end / u64::from(self.layout.block_bytes);
@@ -82,10 +82,10 @@ impl Checker<'_> {
                 self.disk.change(run.offset, &vec![0; run.len]);
             }
         }
-        self.mend(ino, &Mend { size: Some(end), ..Mend::default() });
+        self.patch(ino, &Patch { size: Some(end), ..Patch::default() });
         let sectors = file.sectors;
         if self.set_map(ino, &map)
-            && let Some(file) = self.walk.census.containers.get_mut(&ino)
+            && let Some(file) = self.walk.inventory.containers.get_mut(&ino)
         {
             file.map = map;
         }
@@ -100,7 +100,7 @@ impl Checker<'_> {
 
     /// Removes an inode with its name or names.
     pub(super) fn remove_inode(&mut self, ino: InodeNo) {
-        let Some(found) = self.walk.census.get(ino).copied() else { return };
+        let Some(found) = self.walk.inventory.get(ino).copied() else { return };
         let mut image = match self.load_good_sector(found.container) {
             Some(image) => image,
             None => return,
@@ -134,7 +134,7 @@ impl Checker<'_> {
                 self.disk.change(place.offset, &bytes);
             }
         }
-        self.mend(ino, &Mend { size: Some(len as u64), ..Mend::default() });
+        self.patch(ino, &Patch { size: Some(len as u64), ..Patch::default() });
     }
 
     /// Gives an inode an attribute block with this list, at a new place.
@@ -148,7 +148,7 @@ impl Checker<'_> {
         let block = xattr::encode_block(list, ino, generation, start, place.len, self.checksum);
         self.disk.change(place.offset, &block);
         self.walk.used.release(old);
-        self.mend(ino, &Mend { attribute_block: Some(new), ..Mend::default() });
+        self.patch(ino, &Patch { attribute_block: Some(new), ..Patch::default() });
     }
 
     pub(super) fn restore_system(&mut self, index: u32) {
@@ -312,7 +312,7 @@ impl Checker<'_> {
         }
         self.set_map(ino, &extents);
         let clear_flags = InodeFlags::CONTENT_CHECKSUM;
-        self.mend(ino, &Mend { clear_flags, ..Mend::default() });
+        self.patch(ino, &Patch { clear_flags, ..Patch::default() });
     }
 
     /// Gives a file a copy of an extent that it shares.
@@ -339,7 +339,7 @@ impl Checker<'_> {
     }
 
     /// The record with what can be set right set right.
-    fn mended(&mut self, record: &Record<'_>, file_type: FileType) -> OwnedRecord {
+    fn patched(&mut self, record: &Record<'_>, file_type: FileType) -> OwnedRecord {
         let is_directory = self.has_own_sectors(record);
         let mut record = OwnedRecord::new(record);
         let inode = &mut record.inode;

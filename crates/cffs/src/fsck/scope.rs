@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::census::Found;
 use super::disk::Disk;
-use super::lapse;
+use super::inventory::Found;
+use super::lost_writes;
 use crate::format::busy_log::{self, Position, Record};
 use crate::format::{Checksum, Layout, Superblock};
 use crate::units::{Container, FragRun, InodeNo};
@@ -39,7 +39,7 @@ pub(super) struct Scope {
     epoch: u64,
     block_sectors: u32,
     /// Evidence that the device lost a part of the log.
-    pub lapse: Option<String>,
+    pub lost_writes: Option<String>,
     /// Sectors of the log.
     pub log_sectors: u32,
     /// The last sector of which something counts, and its records that do.
@@ -74,7 +74,7 @@ impl Scope {
                 let Some(marks) = busy_log::decode(sector, &mut position, checksum) else {
                     let bytes = layout.sector_bytes as usize;
                     let rest = &chunk[position.sequence as usize * bytes - at as usize..];
-                    scope.lapse = lapse_after(rest, bytes, position, checksum);
+                    scope.lost_writes = lost_writes_after(rest, bytes, position, checksum);
                     return Ok(scope);
                 };
                 if marks.incomplete {
@@ -163,7 +163,7 @@ impl Scope {
 /// What shows that the log went on where it ends now: a sector that does not follow, and lists
 /// an epoch after which another one began. Sectors of the epoch that was in motion may be there in
 /// part.
-fn lapse_after(
+fn lost_writes_after(
     rest: &[u8],
     sector_bytes: usize,
     end: Position,
@@ -174,7 +174,7 @@ fn lapse_after(
         let mut position = busy_log::position_of(sector, checksum)?;
         let is_its = (position.generation, position.sequence) == (generation, sequence);
         let marks = busy_log::decode(sector, &mut position, checksum).filter(|_| is_its)?;
-        lapse::has_followed(&marks.records)
+        lost_writes::has_followed(&marks.records)
             .then(|| format!("sector {sequence} of the busy log is there, and not all before it"))
     })
 }

@@ -8,9 +8,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::census::pieces;
 use super::disk::Place as DiskPlace;
-use super::editor::{Fix, Mend};
+use super::editor::{Fix, Patch};
+use super::inventory::pieces;
 use super::{Checker, Code, Phase, Place};
 use crate::format::cylinder_group::{CgHeader, bitmap_checksum};
 use crate::format::extent::Extent;
@@ -62,7 +62,7 @@ impl Checker<'_> {
         if self.options.salvage {
             return self.salvage();
         }
-        let users = self.walk.census.inodes.iter().filter(|found| !found.ino.is_system());
+        let users = self.walk.inventory.inodes.iter().filter(|found| !found.ino.is_system());
         let has_fewer = self.was_clean() && (users.count() as u64) < self.superblock.inodes;
         if !self.is_damaged() && !has_fewer {
             return;
@@ -79,7 +79,7 @@ impl Checker<'_> {
         let found = self.search_sectors(&Wanted::Missing(missing));
         for (ino, (generation, blocks)) in &found {
             let comes_with_other = homes.get(ino).is_some_and(|home| found.contains_key(home));
-            if self.walk.census.get(*ino).is_some() {
+            if self.walk.inventory.get(*ino).is_some() {
                 self.complete_directory(*ino, *generation, blocks);
             } else if !comes_with_other {
                 self.take_lost_directory(*ino, *generation, blocks);
@@ -100,7 +100,7 @@ impl Checker<'_> {
 
     /// Gives a directory that lacks sectors those that were found; only once.
     pub(super) fn complete_directory(&mut self, ino: InodeNo, generation: u32, blocks: &Blocks) {
-        let Some(file) = self.walk.census.containers.get(&ino).cloned() else { return };
+        let Some(file) = self.walk.inventory.containers.get(&ino).cloned() else { return };
         if !self.search.completed.insert(ino) {
             return;
         }
@@ -128,9 +128,9 @@ impl Checker<'_> {
                 format!("found {} of it that its inode does not point to", in_blocks(count));
             self.problem(Code::LostBlocks, Place::Inode(ino), message);
             let generation = (generation != file.generation).then_some(generation);
-            let mend = Mend { size_min: Some(end), generation, ..Mend::default() };
+            let patch = Patch { size_min: Some(end), generation, ..Patch::default() };
             self.walk.fixes.push(Fix::SetMap(ino, map));
-            self.walk.fixes.push(Fix::Mend(ino, mend));
+            self.walk.fixes.push(Fix::Patch(ino, patch));
         }
     }
 
@@ -143,7 +143,7 @@ impl Checker<'_> {
         let misfits = std::mem::take(&mut self.walk.misfits);
         let dirs: BTreeSet<InodeNo> = misfits.iter().map(|container| container.file).collect();
         for dir in dirs {
-            let Some(file) = self.walk.census.containers.get(&dir) else { continue };
+            let Some(file) = self.walk.inventory.containers.get(&dir) else { continue };
             let mut map = file.map.clone();
             let mut goes = false;
             for misfit in misfits.iter().filter(|container| container.file == dir) {
@@ -232,14 +232,14 @@ impl Checker<'_> {
                 let entry = locator::get(&bytes, position as usize);
                 let Some(container) = entry.container else { continue };
                 self.search.number_max = self.search.number_max.max(ino.0);
-                if !ino.is_system() && self.walk.census.get(ino).is_none() {
+                if !ino.is_system() && self.walk.inventory.get(ino).is_none() {
                     missing.insert(ino, Some((container, entry.generation)));
                 }
                 homes.insert(container.file);
             }
         }
         if self.was_clean() {
-            let is_known = |home: &InodeNo| self.walk.census.containers.contains_key(home);
+            let is_known = |home: &InodeNo| self.walk.inventory.containers.contains_key(home);
             for home in homes.into_iter().filter(|home| !home.is_system() && !is_known(home)) {
                 missing.entry(home).or_insert(None);
             }
@@ -365,7 +365,7 @@ impl Checker<'_> {
                 place.is_none_or(|(_, wanted_generation)| wanted_generation == generation)
             }),
             Wanted::Unknown => {
-                !file.is_system() && self.walk.census.get(file).is_none()
+                !file.is_system() && self.walk.inventory.get(file).is_none()
                     || self.losses.incomplete.contains(&file)
             }
         };
@@ -411,15 +411,15 @@ impl Checker<'_> {
     /// Gives the root directory or the external table, restored from an old copy or made anew, the
     /// blocks that the copy did not know.
     fn extend_system(&mut self, ino: InodeNo, blocks: &Blocks) {
-        let Some(file) = self.walk.census.containers.get(&ino).cloned() else { return };
+        let Some(file) = self.walk.inventory.containers.get(&ino).cloned() else { return };
         let known = u64::from(file.sectors / self.layout.block_sectors());
         let mut extents = self.claim_found(blocks, known);
         if let Some(last) = extents.last() {
             let end = last.logical_end() * u64::from(self.layout.fragment_bytes);
             extents.splice(0..0, file.map);
             extents.sort_by_key(|extent| extent.logical);
-            let mend = Mend { size_min: Some(end), ..Mend::default() };
-            self.walk.fixes.push(Fix::Mend(ino, mend));
+            let patch = Patch { size_min: Some(end), ..Patch::default() };
+            self.walk.fixes.push(Fix::Patch(ino, patch));
             self.walk.fixes.push(Fix::SetMap(ino, extents));
         }
     }
@@ -439,7 +439,7 @@ impl Checker<'_> {
         }
         let end = extents.last().map_or(0, Extent::logical_end);
         let size = end * u64::from(self.layout.fragment_bytes);
-        self.mend(ino, &Mend { size: Some(size), ..Mend::default() });
+        self.patch(ino, &Patch { size: Some(size), ..Patch::default() });
     }
 
     /// Where a run lies.

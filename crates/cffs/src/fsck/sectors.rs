@@ -49,7 +49,7 @@ pub(super) struct OwnedEntry {
 impl Checker<'_> {
     /// The image of a sector, whatever its bytes; `None` if no block is there for it.
     pub(super) fn load_sector(&mut self, container: Container) -> Option<Vec<u8>> {
-        let places = self.walk.census.sector_pieces(container, &self.layout);
+        let places = self.walk.inventory.sector_pieces(container, &self.layout);
         let image: Vec<u8> = self.disk.read_many(&places).concat();
         (image.len() == self.layout.sector_bytes as usize).then_some(image)
     }
@@ -71,7 +71,7 @@ impl Checker<'_> {
 
     pub(super) fn container_generation(&self, container: Container) -> u32 {
         // The system area is no file and has generation 0.
-        self.walk.census.containers.get(&container.file).map_or(0, |file| file.generation)
+        self.walk.inventory.containers.get(&container.file).map_or(0, |file| file.generation)
     }
 
     /// Seals the image, which keeps its epoch, and puts it into the overlay.
@@ -83,7 +83,7 @@ impl Checker<'_> {
         }
         sector::seal(image, epoch, self.checksum);
         let mut rest = &*image;
-        for place in self.walk.census.sector_pieces(container, &self.layout) {
+        for place in self.walk.inventory.sector_pieces(container, &self.layout) {
             let (head, tail) = rest.split_at(place.len.min(rest.len()));
             self.disk.change(place.offset, head);
             rest = tail;
@@ -93,7 +93,7 @@ impl Checker<'_> {
     /// Has a sector written after the one to which an inode moves from it.
     pub(super) fn store_last(&mut self, container: Container, image: &mut [u8]) {
         self.store_sector(container, image);
-        for place in self.walk.census.sector_pieces(container, &self.layout) {
+        for place in self.walk.inventory.sector_pieces(container, &self.layout) {
             self.disk.write_last(place);
         }
     }
@@ -115,7 +115,7 @@ impl Checker<'_> {
 
     /// The record of an inode that was found.
     pub(super) fn load_record(&mut self, ino: InodeNo) -> Option<OwnedRecord> {
-        let found = *self.walk.census.get(ino)?;
+        let found = *self.walk.inventory.get(ino)?;
         let entry = self.load_entry(found.container, found.slot)?;
         entry.record.filter(|record| record.inode.number() == ino)
     }

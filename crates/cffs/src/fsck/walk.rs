@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::census::Census;
 use super::editor::Fix;
+use super::inventory::Inventory;
 use super::map;
 use super::used::UsedMap;
 use crate::format::Layout;
@@ -16,7 +16,7 @@ pub(super) type EntryPlace = (Container, u16);
 
 /// The findings of one round.
 pub(super) struct Walk {
-    pub census: Census,
+    pub inventory: Inventory,
     pub used: UsedMap,
     pub locator: map::MapCheck,
     pub locator_size: u64,
@@ -43,7 +43,7 @@ pub(super) struct Walk {
 impl Walk {
     pub fn new(layout: Layout) -> Walk {
         Walk {
-            census: Census::default(),
+            inventory: Inventory::default(),
             used: UsedMap::new(layout),
             locator: map::MapCheck::default(),
             locator_size: 0,

@@ -142,8 +142,7 @@ impl Printed<'_> {
 
     /// The option that a repair needs in addition to -y: the loss of the log has to be accepted.
     fn repair_option(&self) -> &'static str {
-        let is_log_lost = |p: &CheckProblem| !p.fixed && p.code == Code::LogLost.id();
-        match self.report.problems.iter().any(is_log_lost) {
+        match self.report.problems.iter().any(|p| !p.fixed && p.is(Code::LogLost)) {
             true => " --without-log",
             false => "",
         }
@@ -152,7 +151,7 @@ impl Printed<'_> {
     /// The remedy where a repair does not help.
     fn way_out(&self) -> String {
         let name = self.name;
-        match self.report.problems.iter().any(|problem| problem.code == "CF0103") {
+        match self.report.problems.iter().any(|problem| problem.is(Code::DeviceTooSmall)) {
             true => format!(
                 "copy it again in full; if there is no more of it, truncate(1) or a larger device \
                  brings it to that size, and cffs fsck -y {name} then saves what is left"

@@ -11,8 +11,8 @@ use crate::format::inode::{FileType, InodeFlags};
 use crate::format::sector::{self, Body, Sector};
 use crate::format::{cylinder_group, index, locator, xattr};
 use crate::fsck::Code::{self, *};
-use crate::fsck::census::pieces;
-use crate::fsck::editor::Mend;
+use crate::fsck::editor::Patch;
+use crate::fsck::inventory::pieces;
 use crate::fsck::{Checker, Place};
 use crate::units::{BlockNo, CgIndex, Container, FragNo, InodeNo, SectorIndex};
 
@@ -103,7 +103,7 @@ fn flip(image: &Image, offset: u64) {
 }
 
 fn home(c: &Checker<'_>, ino: InodeNo) -> (Container, u16) {
-    let found = c.walk.census.get(ino).expect("an inode");
+    let found = c.walk.inventory.get(ino).expect("an inode");
     (found.container, found.slot)
 }
 
@@ -113,7 +113,7 @@ fn inode(image: &Image, path: &str) -> Place {
 
 /// Where a sector lies.
 fn sector_offset(c: &Checker<'_>, container: Container) -> u64 {
-    c.walk.census.sector_pieces(container, &c.layout)[0].offset
+    c.walk.inventory.sector_pieces(container, &c.layout)[0].offset
 }
 
 fn superblock_lost(image: &Image) -> Vec<(Code, Place)> {
@@ -168,8 +168,10 @@ fn table_sector_lost(image: &Image) -> Vec<(Code, Place)> {
         let mut names = Vec::new();
         for path in ["/two", "/four", "/links/one", "/links/three"] {
             let ino = image.ino(path);
-            let of = |r: &&crate::fsck::census::Reference| r.ino == ino;
-            names.extend(c.walk.census.references.iter().filter(of).map(|r| (r.container, r.slot)));
+            let of = |r: &&crate::fsck::inventory::Reference| r.ino == ino;
+            names.extend(
+                c.walk.inventory.references.iter().filter(of).map(|r| (r.container, r.slot)),
+            );
         }
         names.sort_by_key(|name| (sector_offset(c, name.0), name.1));
         names.dedup();
@@ -241,7 +243,7 @@ fn two_places(image: &Image) -> Vec<(Code, Place)> {
     let (ino, dir) = (image.ino("/dir/tiny"), image.ino("/dir/inner"));
     image.with(|c| {
         add_name(c, dir, b"again", ino);
-        c.mend(dir, &Mend { entries: Some(3), ..Mend::default() });
+        c.patch(dir, &Patch { entries: Some(3), ..Patch::default() });
     });
     vec![(TwoPlaces, Place::Inode(ino))]
 }
@@ -250,7 +252,8 @@ fn name_twice(image: &Image) -> Vec<(Code, Place)> {
     let dir = image.ino("/dir");
     let place = image.with(|c| {
         // An empty file of its own number, and a name that is there.
-        let number = InodeNo(c.walk.census.inodes.iter().map(|f| f.ino.0).max().unwrap_or(0) + 1);
+        let number =
+            InodeNo(c.walk.inventory.inodes.iter().map(|f| f.ino.0).max().unwrap_or(0) + 1);
         let mut inode = c.new_inode(number, FileType::Regular, 0o644);
         inode.parent = dir.0.into();
         let hash = name_hash(&c.superblock.hash_seed, b"tiny");
@@ -269,7 +272,7 @@ fn name_twice(image: &Image) -> Vec<(Code, Place)> {
 fn reference_sector(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/two");
     let (container, slot) = image.with(|c| {
-        let reference = *c.walk.census.references.iter().find(|r| r.ino == ino).expect("a name");
+        let reference = *c.walk.inventory.references.iter().find(|r| r.ino == ino).expect("a name");
         let body = Body::Reference { ino, sector: SectorIndex(9) };
         c.edit(reference.container, |image| {
             sector::replace(image, reference.slot, &body);
@@ -282,7 +285,7 @@ fn reference_sector(image: &Image) -> Vec<(Code, Place)> {
 fn entry_type(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/two");
     let (container, slot) = image.with(|c| {
-        let reference = *c.walk.census.references.iter().find(|r| r.ino == ino).expect("a name");
+        let reference = *c.walk.inventory.references.iter().find(|r| r.ino == ino).expect("a name");
         let mut slot = None;
         c.edit(reference.container, |image| {
             let sector = Sector::new(image);
@@ -302,7 +305,7 @@ fn entry_type(image: &Image) -> Vec<(Code, Place)> {
 fn embedded_forbidden(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/dir/tiny");
     let (container, slot) = image.with(|c| {
-        let reference = *c.walk.census.references.iter().find(|r| r.ino == ino).expect("a name");
+        let reference = *c.walk.inventory.references.iter().find(|r| r.ino == ino).expect("a name");
         let record = c.load_record(ino).expect("a record");
         let (table, slot) = home(c, ino);
         c.edit(table, |image| sector::remove(image, slot));
@@ -367,7 +370,7 @@ fn shared_fragments(image: &Image) -> Vec<(Code, Place)> {
         let record = c.load_record(b).expect("a record");
         let start = Extent::decode_list(&record.data).next().expect("an extent").start;
         set_extent(c, a, |extent| extent.start = start);
-        c.mend(a, &Mend { clear_flags: InodeFlags::CONTENT_CHECKSUM, ..Mend::default() });
+        c.patch(a, &Patch { clear_flags: InodeFlags::CONTENT_CHECKSUM, ..Patch::default() });
     });
     vec![(SharedFragments, Place::Inode(a))]
 }
@@ -386,7 +389,7 @@ fn stale_inode(image: &Image) -> Vec<(Code, Place)> {
 
 fn lost_blocks(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/dir");
-    image.with(|c| c.mend(ino, &Mend { generation: Some(77), ..Mend::default() }));
+    image.with(|c| c.patch(ino, &Patch { generation: Some(77), ..Patch::default() }));
     let sector = Container { file: ino, sector: SectorIndex(0) };
     vec![
         (SectorLost, Place::Sector(sector)),
@@ -442,7 +445,7 @@ fn attribute_name_in_block(image: &Image) -> Vec<(Code, Place)> {
 
 fn fragment_count(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/dir/a");
-    image.with(|c| c.mend(ino, &Mend { fragments: Some(1), ..Mend::default() }));
+    image.with(|c| c.patch(ino, &Patch { fragments: Some(1), ..Patch::default() }));
     vec![(FragmentCount, Place::Inode(ino))]
 }
 
@@ -460,7 +463,7 @@ fn contents_changed(image: &Image) -> Vec<(Code, Place)> {
 
 fn unexpected_space(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/pipe");
-    image.with(|c| c.mend(ino, &Mend { size: Some(17), ..Mend::default() }));
+    image.with(|c| c.patch(ino, &Patch { size: Some(17), ..Patch::default() }));
     vec![(UnexpectedSpace, Place::Inode(ino))]
 }
 
@@ -489,19 +492,19 @@ fn attribute_block(image: &Image) -> Vec<(Code, Place)> {
 
 fn link_count(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/two");
-    image.with(|c| c.mend(ino, &Mend { nlink: Some(5), ..Mend::default() }));
+    image.with(|c| c.patch(ino, &Patch { nlink: Some(5), ..Patch::default() }));
     vec![(LinkCount, Place::Inode(ino))]
 }
 
 fn directory_counts(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/dir");
-    image.with(|c| c.mend(ino, &Mend { nlink: Some(9), ..Mend::default() }));
+    image.with(|c| c.patch(ino, &Patch { nlink: Some(9), ..Patch::default() }));
     vec![(DirectoryCounts, Place::Inode(ino))]
 }
 
 fn parent(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/dir/inner");
-    image.with(|c| c.mend(ino, &Mend { parent: Some(InodeNo::ROOT), ..Mend::default() }));
+    image.with(|c| c.patch(ino, &Patch { parent: Some(InodeNo::ROOT), ..Patch::default() }));
     vec![(Parent, Place::Inode(ino))]
 }
 
@@ -509,12 +512,12 @@ fn nameless(image: &Image) -> Vec<(Code, Place)> {
     let ino = image.ino("/two");
     image.with(|c| {
         let names: Vec<_> =
-            c.walk.census.references.iter().filter(|r| r.ino == ino).copied().collect();
+            c.walk.inventory.references.iter().filter(|r| r.ino == ino).copied().collect();
         for name in names {
             c.edit(name.container, |image| sector::remove(image, name.slot));
             let dir = name.container.file;
-            let entries = c.walk.census.containers[&dir].entries - 1;
-            c.mend(dir, &Mend { entries: Some(entries), ..Mend::default() });
+            let entries = c.walk.inventory.containers[&dir].entries - 1;
+            c.patch(dir, &Patch { entries: Some(entries), ..Patch::default() });
         }
     });
     vec![(Nameless, Place::Inode(ino))]
@@ -531,7 +534,7 @@ fn directory_names(image: &Image) -> Vec<(Code, Place)> {
             let body = Body::Reference { ino, sector };
             slot = sector::insert(image, hash, b"second", FileType::Directory, &body);
         });
-        c.mend(dir, &Mend { entries: Some(3), ..Mend::default() });
+        c.patch(dir, &Patch { entries: Some(3), ..Patch::default() });
         (container, slot.expect("room"))
     });
     vec![(DirectoryNames, Place::Entry(container, slot))]
@@ -545,7 +548,7 @@ fn directory_loop(image: &Image) -> Vec<(Code, Place)> {
 
 fn locator_size(image: &Image) -> Vec<(Code, Place)> {
     let ino = InodeNo::LOCATOR;
-    image.with(|c| c.mend(ino, &Mend { size: Some(100), ..Mend::default() }));
+    image.with(|c| c.patch(ino, &Patch { size: Some(100), ..Patch::default() }));
     vec![(LocatorSize, Place::Inode(ino))]
 }
 
@@ -582,7 +585,7 @@ fn index_wrong(image: &Image) -> Vec<(Code, Place)> {
     let dir = image.ino("/big");
     image.with(|c| {
         let len = u64::from(c.layout.block_bytes);
-        let map = c.walk.census.containers[&dir].map.clone();
+        let map = c.walk.inventory.containers[&dir].map.clone();
         let place = pieces(&map, index::INDEX_OFFSET_BYTES, len, &c.layout)[0];
         let mut bytes = c.disk.read(place.offset, place.len);
         let (hash, sector) = index::entries(&bytes).next().expect("a name");

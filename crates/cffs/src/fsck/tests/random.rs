@@ -90,12 +90,12 @@ fn mislead(image: &Image, random: &mut Random) {
 /// leads to these, its attributes.
 fn needed_blocks(image: &Image) -> BTreeMap<InodeNo, BTreeSet<u64>> {
     image.with(|c| {
-        let inos: Vec<InodeNo> = c.walk.census.inodes.iter().map(|found| found.ino).collect();
+        let inos: Vec<InodeNo> = c.walk.inventory.inodes.iter().map(|found| found.ino).collect();
         let block = u64::from(c.layout.block_bytes);
         let mut needed = BTreeMap::new();
         for ino in inos.into_iter().filter(|ino| !ino.is_system()) {
-            let container = c.walk.census.get(ino).expect("an inode").container;
-            let mut places = c.walk.census.sector_pieces(container, &c.layout);
+            let container = c.walk.inventory.get(ino).expect("an inode").container;
+            let mut places = c.walk.inventory.sector_pieces(container, &c.layout);
             let record = c.load_record(ino).expect("a record");
             let map = c.collect_map(&record.as_record());
             places.extend(map.extents.iter().map(|extent| c.run_place(extent.run())));

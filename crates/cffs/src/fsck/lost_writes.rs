@@ -19,14 +19,14 @@ use crate::units::{Container, InodeNo, SectorIndex};
 
 /// The evidence of lost writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lapse {
+pub struct LostWrites {
     /// The evidence in words.
     pub what: String,
     /// The newest generation that the busy log has.
     pub(super) generation: u64,
 }
 
-impl Lapse {
+impl LostWrites {
     pub(super) fn problem(&self) -> Problem {
         let message = format!(
             "{}: the device lost what it had acknowledged with a flush; what was synced last may be \
@@ -38,16 +38,16 @@ impl Lapse {
 }
 
 /// Looks for what could not be there if the superblock were the newest that was made durable.
-pub(super) fn find(disk: &mut Disk<'_>, superblock: &Superblock) -> Option<Lapse> {
+pub(super) fn find(disk: &mut Disk<'_>, superblock: &Superblock) -> Option<LostWrites> {
     if superblock.state == State::Damaged {
         return None;
     }
-    let lapse = look(disk, superblock)?;
+    let lost_writes = look(disk, superblock)?;
     // A process that has the volume open may have written both since.
     let again = disk.read(0, SUPERBLOCK_BYTES);
     let is_same =
         |now: Superblock| (now.generation, now.state) == (superblock.generation, superblock.state);
-    Superblock::decode(&again, 0).ok().filter(|now| is_same(now.clone())).map(|_| lapse)
+    Superblock::decode(&again, 0).ok().filter(|now| is_same(now.clone())).map(|_| lost_writes)
 }
 
 /// The newest generation in either half of the busy log, if it is newer than the superblock's: a copy of
@@ -66,7 +66,7 @@ fn halves(layout: &Layout, generation: u64) -> [Place; 2] {
     })
 }
 
-fn look(disk: &mut Disk<'_>, superblock: &Superblock) -> Option<Lapse> {
+fn look(disk: &mut Disk<'_>, superblock: &Superblock) -> Option<LostWrites> {
     let layout = Layout::new(superblock);
     let own = superblock.generation;
     let halves = halves(&layout, own);
@@ -75,7 +75,7 @@ fn look(disk: &mut Disk<'_>, superblock: &Superblock) -> Option<Lapse> {
         len: layout.block_bytes as usize,
     };
     let found = disk.read_many(&[halves[0], halves[1], system]);
-    let lapse = |what, generation| Some(Lapse { what, generation });
+    let lost_writes = |what, generation| Some(LostWrites { what, generation });
     for log in &found[..2] {
         let Some((generation, marks)) = first_sector(log, superblock) else { continue };
         // A clean point may write a log of its own ahead of its superblock: one epoch's.
@@ -83,12 +83,12 @@ fn look(disk: &mut Disk<'_>, superblock: &Superblock) -> Option<Lapse> {
         if generation > own && !is_ahead {
             let what =
                 format!("the busy log has generation {generation}, but the superblock only {own}");
-            return lapse(what, generation);
+            return lost_writes(what, generation);
         }
         if generation == own && superblock.state == State::Clean && has_followed(&marks.records) {
             let what = "several epochs are in the busy log, but the superblock says that the volume \
                         was not changed";
-            return lapse(what.into(), generation);
+            return lost_writes(what.into(), generation);
         }
     }
     let newest = system_epoch(&found[2], superblock);
@@ -98,7 +98,7 @@ fn look(disk: &mut Disk<'_>, superblock: &Superblock) -> Option<Lapse> {
             "the system area is of epoch {newest}, but the superblock says that the volume was not \
              changed after epoch {epoch}"
         );
-        return lapse(what, own);
+        return lost_writes(what, own);
     }
     None
 }

@@ -4,8 +4,8 @@
 //! say which entries are about to change, by sector and slot. So a rename of such a name, or the
 //! exchange of two, is found half done: then it is completed.
 
-use super::census::Reference;
 use super::editor::Fix;
+use super::inventory::Reference;
 use super::{Checker, Code, Place};
 use crate::format::inode::{FileType, LinkTag, LinkTagKind};
 use crate::units::InodeNo;
@@ -20,13 +20,13 @@ impl Checker<'_> {
 
     /// How many names an inode is to have by its own count.
     fn names_due(&self, ino: InodeNo) -> Option<(u32, u32)> {
-        let found = self.walk.census.get(ino).filter(|found| found.is_external())?;
+        let found = self.walk.inventory.get(ino).filter(|found| found.is_external())?;
         let due = if found.file_type == FileType::Directory { 1 } else { found.nlink };
         Some((found.references, due))
     }
 
     fn external(&self, which: impl Fn(u32, u32) -> bool) -> Vec<InodeNo> {
-        let inos = self.walk.census.inodes.iter().map(|found| found.ino);
+        let inos = self.walk.inventory.inodes.iter().map(|found| found.ino);
         let is = |ino: &InodeNo| {
             self.names_due(*ino).is_some_and(|(references, due)| which(references, due))
         };
@@ -38,7 +38,8 @@ impl Checker<'_> {
     pub(super) fn complete_exchanges(&mut self) -> bool {
         let mut completed = false;
         for ino in self.external(|references, due| references < due) {
-            let Some(sector) = self.walk.census.get(ino).map(|found| found.container.sector) else {
+            let Some(sector) = self.walk.inventory.get(ino).map(|found| found.container.sector)
+            else {
                 continue;
             };
             for tag in self.last_tags(ino, LinkTagKind::Replaced) {
@@ -63,7 +64,7 @@ impl Checker<'_> {
     /// Takes the names that were about to go from files that have more than they are to have.
     pub(super) fn complete_renames(&mut self) {
         for ino in self.external(|references, due| references > due) {
-            if self.walk.census.containers.contains_key(&ino) {
+            if self.walk.inventory.containers.contains_key(&ino) {
                 continue;
             }
             for tag in self.last_tags(ino, LinkTagKind::Unlinked) {
@@ -74,8 +75,8 @@ impl Checker<'_> {
                 self.expected(Code::LinkCount, Place::Entry(name.container, name.slot), message);
                 self.drop_entry(name.container, name.slot, false);
                 let gone = (name.container, name.slot);
-                self.walk.census.references.retain(|r| (r.container, r.slot) != gone);
-                if let Some(found) = self.walk.census.get_mut(ino) {
+                self.walk.inventory.references.retain(|r| (r.container, r.slot) != gone);
+                if let Some(found) = self.walk.inventory.get_mut(ino) {
                     found.references -= 1;
                 }
             }
@@ -85,6 +86,6 @@ impl Checker<'_> {
     /// The name that a tag refers to.
     fn reference_at(&self, tag: &LinkTag) -> Option<Reference> {
         let is_it = |r: &&Reference| r.container == tag.place && u32::from(r.slot) == tag.count;
-        self.walk.census.references.iter().find(is_it).copied()
+        self.walk.inventory.references.iter().find(is_it).copied()
     }
 }

@@ -69,14 +69,14 @@ pub(super) struct Reference {
 }
 
 #[derive(Default)]
-pub(super) struct Census {
+pub(super) struct Inventory {
     pub inodes: Vec<Found>,
     numbers: HashMap<u64, u32>,
     pub containers: HashMap<InodeNo, ContainerFile>,
     pub references: Vec<Reference>,
 }
 
-impl Census {
+impl Inventory {
     pub fn position(&self, ino: InodeNo) -> Option<usize> {
         self.numbers.get(&ino.0).map(|index| *index as usize)
     }

@@ -46,7 +46,7 @@ impl Checker<'_> {
         epoch: u64,
     ) {
         let ino = record.inode.number();
-        let Some(first) = self.walk.census.get(ino).copied() else { return };
+        let Some(first) = self.walk.inventory.get(ino).copied() else { return };
         let is_directory = record.inode.file_type() == Some(FileType::Directory);
         if is_directory && container.file != InodeNo::EXTERNAL {
             self.count_entry(container.file, 0, 1);
@@ -100,9 +100,9 @@ impl Checker<'_> {
                 ino,
                 sector,
             });
-            let reference = super::census::Reference { ino, container: loser, slot: loser_slot };
-            self.walk.census.references.push(reference);
-            if let Some(found) = self.walk.census.get_mut(ino) {
+            let reference = super::inventory::Reference { ino, container: loser, slot: loser_slot };
+            self.walk.inventory.references.push(reference);
+            if let Some(found) = self.walk.inventory.get_mut(ino) {
                 found.references += 1;
             }
             if is_directory {
@@ -138,13 +138,13 @@ impl Checker<'_> {
         }
         if !is_directory {
             // What was read by its number may be another's.
-            self.walk.census.containers.remove(&ino);
+            self.walk.inventory.containers.remove(&ino);
         }
-        if let Some(file) = self.walk.census.containers.get_mut(&ino) {
+        if let Some(file) = self.walk.inventory.containers.get_mut(&ino) {
             file.parent = container.file;
             file.recorded_entries = record.inode.entries();
         }
-        if let Some(found) = self.walk.census.get_mut(ino) {
+        if let Some(found) = self.walk.inventory.get_mut(ino) {
             found.container = container;
             found.slot = slot;
             found.generation = record.inode.generation.get();
@@ -159,11 +159,11 @@ impl Checker<'_> {
     pub(super) fn is_within(&self, dir: InodeNo, ancestor: InodeNo) -> bool {
         let mut at = dir;
         // A chain that is longer than there are directories goes in a circle.
-        for _ in 0..=self.walk.census.containers.len() {
+        for _ in 0..=self.walk.inventory.containers.len() {
             if at == ancestor {
                 return true;
             }
-            match self.walk.census.containers.get(&at) {
+            match self.walk.inventory.containers.get(&at) {
                 Some(file) if at != InodeNo::ROOT => at = file.parent,
                 _ => return false,
             }
@@ -181,7 +181,7 @@ impl Checker<'_> {
         self.touched.insert(container.file);
         self.walk.names = self.walk.names.saturating_sub(1);
         self.count_entry(container.file, -1, if is_directory { -1 } else { 0 });
-        if let Some(file) = self.walk.census.containers.get_mut(&container.file) {
+        if let Some(file) = self.walk.inventory.containers.get_mut(&container.file) {
             file.names_changed = true;
         }
     }
@@ -191,8 +191,8 @@ impl Checker<'_> {
         if let Some(record) = self.load_record(ino) {
             self.release_record(&record.as_record());
         }
-        self.walk.census.remove(ino);
-        self.walk.census.containers.remove(&ino);
+        self.walk.inventory.remove(ino);
+        self.walk.inventory.containers.remove(&ino);
     }
 
     /// Finds the names that a directory has twice; they wait until the walk is complete, since one
@@ -258,19 +258,19 @@ impl Checker<'_> {
     /// otherwise it belongs to a user and goes to lost+found.
     fn lose_name(&mut self, container: Container, slot: u16) {
         let Some(entry) = self.load_entry(container, slot) else { return };
-        let Some(found) = self.walk.census.get(entry.ino).copied() else { return };
+        let Some(found) = self.walk.inventory.get(entry.ino).copied() else { return };
         let is_directory = found.file_type == FileType::Directory;
         if entry.record.is_none() {
             self.drop_entry(container, slot, is_directory);
-            self.walk.census.references.retain(|r| (r.container, r.slot) != (container, slot));
-            if let Some(found) = self.walk.census.get_mut(entry.ino) {
+            self.walk.inventory.references.retain(|r| (r.container, r.slot) != (container, slot));
+            if let Some(found) = self.walk.inventory.get_mut(entry.ino) {
                 found.references -= 1;
             }
             return;
         }
         let is_read =
             self.fast.scope.as_ref().is_none_or(|scope| scope.entered.contains(&entry.ino));
-        let file = self.walk.census.containers.get(&entry.ino);
+        let file = self.walk.inventory.containers.get(&entry.ino);
         let is_empty =
             file.is_none_or(|file| if is_read { file.entries } else { file.recorded_entries } == 0);
         if self.crashed() && is_empty {
