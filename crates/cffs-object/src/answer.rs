@@ -1,6 +1,6 @@
-//! What a store answered, in words: what happened, where, and what to do about it.
+//! Explains the answers of stores: what happened, where, and what to do about it.
 //!
-//! The client hands on the text of an answer. S3 and its relatives, Google and Azure put a code and a message
+//! The client passes on the text of an answer. S3 and its relatives, Google and Azure put a code and a message
 //! in it as XML, and only the code tells what a status means: a 404 is said of an object, of a bucket and, by
 //! some servers, of an access key.
 
@@ -116,7 +116,7 @@ pub fn explain(error: &StoreError, place: &Place) -> String {
     format!("{said}; {advice}")
 }
 
-/// What to say where no answer came, and where no keys were found.
+/// Explains why no answer came, or that no keys were found.
 fn unreachable(error: &StoreError, text: &str, place: &Place) -> Option<String> {
     let asked = url_of(text).unwrap_or_default();
     if OF_METADATA.iter().any(|host| asked.contains(host)) {
@@ -149,7 +149,7 @@ fn unreachable(error: &StoreError, text: &str, place: &Place) -> Option<String> 
     is_unreachable.then(|| format!("{} cannot be reached ({why}); {advice}", server(text, place)))
 }
 
-/// What to do about keys that the store does not know.
+/// Advice about keys that the store does not know.
 fn unknown_keys(code: &str, place: &Place) -> String {
     match (&place.keys, code) {
         (Keys::Environment, "ExpiredToken") => String::from(

@@ -10,9 +10,9 @@
 //! Objects never change, so a name is a key and nothing grows old. The disk is trusted with nothing: each
 //! file has its key and a checksum, and one that is torn or damaged is a miss, as is any error.
 //!
-//! Invariant: the count of bytes used rises before a file is added, under the lock. So it is never less
-//! than what is there, whoever adds, and wherever he dies. Each program counts anew before it first adds,
-//! since a machine that crashed may have kept the files and an older count.
+//! Invariant: the count of bytes used rises before a file is added, under the lock. The count is therefore an
+//! upper bound, even if a process crashes while adding. Each program counts again before it first adds, since
+//! a machine that crashed may have kept the files and an older count.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -40,7 +40,7 @@ const TAG_TEXT: &str =
 const MAGIC: [u8; 8] = *b"CFFSCHK2";
 /// Magic, checksum of the rest, UUID, source and number of the object, chunk.
 const HEAD_BYTES: usize = 8 + 4 + 16 + 8 + 8 + 8;
-/// What file systems give files room by.
+/// The unit in which file systems allocate space.
 const BLOCK_BYTES: u64 = 4096;
 /// So often another program's lock is tried, a millisecond apart, before a chunk is not kept.
 const LOCK_TRIES: usize = 20;
@@ -66,7 +66,7 @@ struct Adding {
 }
 
 impl DiskCache {
-    /// A cache in that directory, of so many bytes. The directory is made if there is none.
+    /// A cache of `size_bytes` bytes in that directory, which is made if it does not exist.
     ///
     /// # Errors
     ///
@@ -177,8 +177,8 @@ impl DiskCache {
         added.map(|()| bytes)
     }
 
-    /// Removes the files that were used longest ago until there are so many bytes at most; how many there
-    /// are then. What an addition left that was cut off goes, too.
+    /// Removes the least recently used files until at most `bytes_max` bytes are left, and returns how many
+    /// are. Also removes the file that an interrupted addition left.
     fn keep_at_most(&self, bytes_max: u64) -> io::Result<u64> {
         match fs::remove_file(self.directory.join("adding")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

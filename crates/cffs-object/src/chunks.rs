@@ -27,7 +27,7 @@ use crate::store::{self, Store};
 const CHUNKS_AFTER: u64 = REQUEST_BYTES / CHUNK_BYTES;
 /// The same where an object is read on: the rest of one of 8 MiB.
 const CHUNKS_READ_ON: u64 = 7 * CHUNKS_AFTER;
-/// What is kept of what was read, in bytes.
+/// Bytes of chunks that are kept in memory.
 const CACHE_BYTES: u64 = 64 << 20;
 /// The part of it for chunks that were used more than once. The rest keeps what is read ahead until it is
 /// used, of several readers.
@@ -322,7 +322,8 @@ impl Chunks {
         }
     }
 
-    /// What a volume reads is there, unless it went on and collected it.
+    /// Turns a missing object into [`Error::Collected`]: a volume refers only to objects that exist, until
+    /// its writer collects them.
     fn collected(&self, error: Error) -> Error {
         match error {
             Error::Store { object, cause, .. } if answer::lacks_object(&cause) => {

@@ -1,14 +1,14 @@
-//! Which objects are dead, and what to write anew so that more are (decision 012).
+//! Finds dead objects, and chooses the ranges to compact so that more objects die (decision 012).
 //!
 //! An object is dead if a map in the store has no byte of it, and it is older than that map. Records only
-//! lead to what is made with them, so what is dead stays dead; whoever deletes it may be paused and taken
-//! over meanwhile, and deletes nothing that anybody needs. Snapshots are looked through after the map was
+//! refer to objects that are made with them, so a dead object stays dead: a collector that is paused and
+//! taken over meanwhile still deletes only objects that no volume reads. Snapshots are read after the map was
 //! written: one that is made later sees that map, and is of a version after it or is made again.
 //!
 //! Invariants:
 //!
 //! - A record without contents stays: it may be a claim, which keeps a paused writer from its slot.
-//! - Of what is after the map, nothing is deleted.
+//! - No object that is newer than the map is deleted.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -19,29 +19,29 @@ use crate::format::{self, Object, Place, Record};
 use crate::state::PENDING_BYTES_MAX;
 use crate::store::Store;
 
-/// An object below that is put together with others.
+/// An object below this size is merged with others.
 const SMALL_BYTES: u64 = 1 << 20;
-/// Not fewer of these are, since each takes a request.
+/// Small objects are merged once there are this many: each takes a request to read.
 const SMALL_COUNT_MIN: usize = 16;
-/// What is written anew gives back at least so much.
+/// Compaction must free at least this many bytes.
 pub const DEAD_BYTES_MIN: u64 = 8 << 20;
-/// The ranges that are compared for that, and written anew at once.
+/// The length of the ranges that are compared, and of those that one record compacts.
 pub const WINDOW_BYTES: u64 = PENDING_BYTES_MAX;
-/// What lies so near on the device is mostly read together.
+/// Bytes this close on the device are mostly read together.
 pub const NEAR_BYTES: u64 = 1 << 20;
-/// It may lie in so many objects, each of which takes a request. That is half of what go out at once, and few
-/// enough for an opening.
+/// The volume's beginning may span this many objects per [`NEAR_BYTES`] before it is compacted: half of the
+/// requests that go out at once.
 const NEAR_OBJECTS_MAX: usize = 8;
 
 /// When dead objects are deleted.
 #[derive(Clone, Copy, Debug)]
 pub struct Collection {
-    /// How long readers that have no snapshot can go on reading a version after it was overwritten.
+    /// How long readers without a snapshot can continue to read a version after it was overwritten.
     pub grace: Duration,
-    /// How much is written before it is looked for dead objects again; at least an eighth of the volume.
+    /// How much is written between two sweeps; at least an eighth of the volume.
     pub after_bytes: u64,
-    /// Beyond so many extents of the map, each of which takes some 80 bytes of memory, ranges of the device
-    /// with many are written anew as one. There are never twice as many.
+    /// The extents of the map, each of some 80 bytes of memory, beyond which fragmented ranges of the device
+    /// are compacted. The map never has more than twice as many.
     pub extents_max: usize,
 }
 
@@ -51,7 +51,7 @@ impl Default for Collection {
     }
 }
 
-/// A version of which the map is in the store: what is dead there may go.
+/// A version whose map is in the store: objects that are dead in it may be deleted.
 pub struct Mark {
     /// The slot of the map.
     pub slot: u64,
@@ -63,14 +63,14 @@ pub struct Mark {
     pub live: HashMap<Object, u64>,
 }
 
-/// What a sweep found.
+/// The result of a sweep.
 #[derive(Debug, Default)]
 pub struct Swept {
     /// How many objects were deleted.
     pub objects: u64,
     /// How long they were.
     pub bytes: u64,
-    /// Objects of which little is read; to write that anew makes them dead.
+    /// Objects of which little is live; compacting that makes them dead.
     pub sparse: HashSet<Object>,
 }
 
@@ -174,8 +174,8 @@ pub fn ranges_of(extents: &Extents<Place>, objects: &HashSet<Object>) -> Vec<(u6
     ranges.map(|(start, len, _)| (start, len)).collect()
 }
 
-/// The ranges of the device with the most extents: to write them anew takes about `excess` off the map.
-pub fn crowded(extents: &Extents<Place>, excess: usize) -> Vec<(u64, u64)> {
+/// The ranges of the device with the most extents: compacting them removes about `excess` from the map.
+pub fn fragmented(extents: &Extents<Place>, excess: usize) -> Vec<(u64, u64)> {
     let mut windows: BTreeMap<u64, usize> = BTreeMap::new();
     for (start, _, _) in extents.iter() {
         *windows.entry(start / WINDOW_BYTES).or_default() += 1;
@@ -193,8 +193,8 @@ pub fn crowded(extents: &Extents<Place>, excess: usize) -> Vec<(u64, u64)> {
     chosen
 }
 
-/// The beginning of the device, as far as it lies in too many objects, as a range to be written anew. A piece
-/// that goes on behind it stays whole, since it may be a directory that comes in one request.
+/// The beginning of the device, as far as it spans too many objects, as a range to compact. A piece that
+/// continues past it is left whole, since it may be a directory that is read by one request.
 pub fn scattered_beginning(extents: &Extents<Place>) -> Option<(u64, u64)> {
     let stored = |offset, len| {
         let there = extents.within(offset, len).into_iter();

@@ -9,7 +9,7 @@
 //!
 //! A writer that commits without pause has its next record in the slot before another program, which has to
 //! read the last one first, can claim it. So that one asks: it puts the object `takeover`. A writer looks for
-//! that after so many records, and lets the other go first, for a while: what fences it is still the claim.
+//! that once in a number of records, and lets the other go first, for a while. Only the claim fences it.
 //!
 //! ```text
 //!   another:  claim ─lost─▶ PUT takeover, read on ─▶ claim ─▶ … ─▶ its claim is there ─▶ DELETE takeover
@@ -114,8 +114,8 @@ pub fn withdraw(store: &Store) {
 ///
 /// # Errors
 ///
-/// What asking again cannot mend, and anything once it has lasted for longer than `patience`. Then the
-/// record may be there or come yet: the caller must not put another in its slot.
+/// Errors that a repeated request cannot fix, and any error once it has lasted for longer than `patience`.
+/// Then the record may be there or arrive later: the caller must not put another in its slot.
 pub fn settle(
     store: &Store,
     slot: u64,

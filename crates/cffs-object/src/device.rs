@@ -1,7 +1,7 @@
 //! A device whose bytes lie in a store.
 //!
-//! What is written is kept in memory until a sync commits it as one record, or until there is much of
-//! it: then it goes ahead, into an object that only the record makes part of the volume.
+//! Written bytes stay in memory until a sync commits them as one record. When they are many, they are sent
+//! ahead into an object, which becomes part of the volume only by the record.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::writer::{self, Claimed, OpenOptions, Writer};
 
 /// How long a program that makes a volume, and a command that changes one, repeats a request that fails.
 pub const COMMAND_PATIENCE: Duration = Duration::from_secs(60);
-/// So many programs try to create one object at once when a volume is made.
+/// How many requests try to create one object at once when a volume is made.
 const PROBES: usize = 16;
 
 /// The device of a volume in a store.
@@ -41,17 +41,17 @@ pub struct LogDevice {
     state: Arc<RwLock<State>>,
     /// How this program writes the volume, if it does.
     writing: Option<OpenOptions>,
-    /// Held while something is sent.
+    /// Held while anything is sent.
     writer: Mutex<Role>,
 }
 
-/// What the device may do.
+/// Whether the device may write, only read, or follow a writer.
 enum Role {
     /// Read.
     Reader,
     /// Write.
     Writer(Box<Writer>),
-    /// Read; why it writes no more.
+    /// Read; the reason why it can no longer write.
     Failed(io::ErrorKind, String),
 }
 
@@ -106,7 +106,7 @@ impl LogDevice {
         if !options.read_only {
             return match writer::claim(&store, history, &options) {
                 Err(Error::Claimed { term, is_staging, .. }) => {
-                    Err(Error::Claimed { term, by: who_writes(store), is_staging })
+                    Err(Error::Claimed { term, by: writer_of(store), is_staging })
                 }
                 claimed => Self::to_write(store, sector_bytes, claimed?, options),
             };
@@ -143,7 +143,7 @@ impl LogDevice {
         self.store.counter().requests()
     }
 
-    /// What counts them, also when the device is gone.
+    /// The counter of the device's requests, which outlives it.
     pub fn counter(&self) -> Counter {
         self.store.counter().clone()
     }
@@ -220,8 +220,8 @@ impl LogDevice {
     }
 }
 
-/// Who has a volume open for writing, by the mark in its superblock; none if there is no mark.
-fn who_writes(store: Store) -> Option<String> {
+/// The program that has a volume open for writing, by the mark in its superblock, if it has one.
+fn writer_of(store: Store) -> Option<String> {
     let history = History::read(&store).ok()?;
     let store = Arc::new(store);
     let chunks = Arc::new(Chunks::new(Arc::clone(&store), &history.format));

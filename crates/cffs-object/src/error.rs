@@ -1,4 +1,4 @@
-//! What can be wrong with a store or with the objects in it.
+//! Errors of stores and of the objects in them.
 
 use std::io;
 
@@ -13,9 +13,9 @@ pub enum Error {
     /// The URL names no store.
     #[error("{url}: {why}")]
     Url {
-        /// What was given, without credentials.
+        /// The URL, without credentials.
         url: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// A request failed.
@@ -25,7 +25,7 @@ pub enum Error {
         object: String,
         /// Where it was asked for.
         place: Box<Place>,
-        /// What the store or its client answered.
+        /// The answer of the store or its client.
         cause: StoreError,
     },
     /// The bucket is gone, or never was.
@@ -33,7 +33,7 @@ pub enum Error {
     NoBucket {
         /// The bucket.
         bucket: String,
-        /// What the store answered.
+        /// The store's answer.
         cause: StoreError,
     },
     /// There is no volume at the prefix.
@@ -55,7 +55,7 @@ pub enum Error {
     Damaged {
         /// The object.
         object: String,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// The last writer has not released the volume.
@@ -63,7 +63,7 @@ pub enum Error {
     Claimed {
         /// The slot of its claim.
         term: u64,
-        /// Who has it open, as a sentence about the volume, if its superblock says so.
+        /// The program that has it open, as a sentence about the volume, if its superblock names one.
         by: Option<String>,
         /// Whether it has a staging directory.
         is_staging: bool,
@@ -106,7 +106,7 @@ pub enum Error {
     /// A version is to be named.
     #[error("{url} names no version; write {url}@NAME")]
     NoName {
-        /// What was given.
+        /// The URL.
         url: String,
     },
     /// There is a version of that name already.
@@ -125,8 +125,8 @@ pub enum Error {
     },
     /// A clone was to lie in another store.
     #[error(
-        "{url}: a clone shares the objects of its origin, so it lies in the same bucket, or in a directory \
-         beside it, and begins as no version"
+        "{url}: a clone shares the objects of its origin, so it must be in the same bucket, or in a \
+         directory next to it, and names no version"
     )]
     OtherStore {
         /// Where it was to lie.
@@ -157,7 +157,7 @@ pub enum Error {
     Collected {
         /// The object.
         object: String,
-        /// What the store answered.
+        /// The store's answer.
         cause: StoreError,
     },
     /// The directory cannot be a cache.
@@ -165,7 +165,7 @@ pub enum Error {
     Cache {
         /// The directory.
         directory: String,
-        /// What is wrong with it, and what to do.
+        /// The reason, and what to do.
         why: String,
     },
     /// The directory cannot be used for staging, or what waits in it cannot be sent.
@@ -173,7 +173,7 @@ pub enum Error {
     Staging {
         /// The directory.
         directory: String,
-        /// What is wrong with it, and what to do.
+        /// The reason, and what to do.
         why: String,
     },
     /// Another program took the volume over before all that was staged was in the store.
@@ -281,7 +281,7 @@ fn bucket_first(url: &str) -> &'static str {
     if url.starts_with("file:") { "" } else { "; the bucket must exist" }
 }
 
-/// What to know before a program with a staging directory is taken over.
+/// The advice to read before a program with a staging directory is taken over.
 fn staged_elsewhere(is_staging: bool) -> &'static str {
     match is_staging {
         true => {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// Where the bytes of a range begin; what begins there can be cut at any byte.
 pub trait Source: Clone {
-    /// The source of what lies so many bytes further on.
+    /// The source of the bytes that begin `bytes` further on.
     fn skip(&self, bytes: u64) -> Self;
 
     /// Whether `next` goes on where this one ends after `len` bytes.
@@ -46,7 +46,7 @@ impl<S: Source> Extents<S> {
         }
     }
 
-    /// Has the range lead to a source, whatever it led to before. A range that only goes on with its
+    /// Maps the range to a source, in place of what it was mapped to. A range that only continues its
     /// neighbour becomes part of that.
     pub fn insert(&mut self, start: u64, len: u64, source: S) {
         if len == 0 {
@@ -73,7 +73,7 @@ impl<S: Source> Extents<S> {
         self.ranges.iter().map(|(start, (len, source))| (*start, *len, source))
     }
 
-    /// What there is of a range, in order, cut to it.
+    /// The extents within a range, in order, cut to it.
     pub fn within(&self, start: u64, len: u64) -> Vec<(u64, u64, S)> {
         let end = start + len;
         let before =

@@ -1,8 +1,8 @@
-//! What the objects of a volume contain: one codec each, little-endian, no I/O.
+//! The objects of a volume: one codec each, little-endian, no I/O.
 //!
 //! | object | what it is |
 //! | --- | --- |
-//! | `format` | what the volume is, and what it was cloned from; created once |
+//! | `format` | the volume's identity and size, and its origin if it is a clone; created once |
 //! | `log/<slot>` | a record of the log: a claim, an epoch or a release; created once |
 //! | `data/<shard>/<term>-<number>` | contents that went ahead of their record; created once |
 //! | `map/<slot>-<term>` | where all bytes lie after the record of that slot; created once |
@@ -39,7 +39,7 @@ const EXTENT_BYTES: usize = 40;
 /// The source of an extent that reads as zeros.
 const ZEROS: u64 = u64::MAX;
 
-/// What is read of an object at once: as much as a store sends in about the time that it takes to answer.
+/// The length of one read: as much as a store sends in about the time that it takes to answer.
 pub const REQUEST_BYTES: u64 = 1 << 20;
 /// The pieces in which objects are read and kept.
 pub const CHUNK_BYTES: u64 = 256 << 10;
@@ -76,7 +76,7 @@ impl Object {
         Object { source: self.source + (1 << TERM_BITS), ..self }
     }
 
-    /// What tells it from all others of the volume.
+    /// A key that no other object of the volume has.
     pub fn key(self) -> (u64, u64) {
         (self.source, self.number)
     }
@@ -173,7 +173,7 @@ pub fn apply(committed: &mut Extents<Place>, changes: &Extents<Place>) {
     }
 }
 
-/// What a record does.
+/// The purpose of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Makes its creator the writer. Its slot is the writer's term.
@@ -193,22 +193,22 @@ pub struct Record {
     pub slot: u64,
     /// The slot of its writer's claim.
     pub term: u64,
-    /// What distinguishes this record from any other that might be in its slot.
+    /// Distinguishes this record from any other that might be in its slot.
     pub nonce: [u8; 16],
     /// The checksum of the record in the slot before.
     pub previous: u32,
-    /// What it does.
+    /// Its purpose.
     pub kind: Kind,
     /// Whether its writer has a staging directory, so that syncs may wait where nobody else sees them.
     pub is_staging: bool,
     /// The device's size in bytes from here on.
     pub size_bytes: u64,
-    /// What it changes.
+    /// The ranges that it changes.
     pub extents: Extents<Place>,
 }
 
 impl Record {
-    /// How long the head is with so many extents, in bytes.
+    /// The length of a head with this many extents, in bytes.
     pub fn head_bytes(extents: usize) -> usize {
         HEAD_BYTES + extents * EXTENT_BYTES
     }
@@ -335,7 +335,7 @@ fn decode_extents(
     Ok(extents)
 }
 
-/// What a volume is.
+/// The identity of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
     /// The volume's UUID in the store, which all its records repeat.
@@ -347,7 +347,7 @@ pub struct Format {
 }
 
 impl Format {
-    /// So many origins can be told from each other in an extent.
+    /// The number of origins that an extent can distinguish.
     pub const ORIGINS_MAX: usize = 254;
 
     /// The object.
@@ -360,7 +360,7 @@ impl Format {
         sealed(FORMAT_MAGIC, &body)
     }
 
-    /// What the object says.
+    /// Decodes the object.
     pub fn decode(bytes: &[u8]) -> Result<Format, String> {
         let mut reader = Reader(opened(FORMAT_MAGIC, bytes)?);
         let (uuid, sector_bytes) = (reader.array()?, reader.u32()?);
@@ -389,7 +389,7 @@ pub fn decode_hint(bytes: &[u8]) -> Option<(u64, u64)> {
     Some((reader.u64().ok()?, reader.u64().ok()?))
 }
 
-/// What a staging directory keeps of a claim.
+/// Encodes the claim that a staging directory keeps.
 pub fn encode_staging_claim(uuid: &[u8; 16], term: u64) -> Vec<u8> {
     sealed(STAGING_MAGIC, &[&uuid[..], &term.to_le_bytes()].concat())
 }
@@ -410,7 +410,7 @@ fn opened(magic: [u8; 8], bytes: &[u8]) -> Result<&[u8], String> {
     }
 }
 
-/// What is left to decode.
+/// The bytes that are left to decode.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {

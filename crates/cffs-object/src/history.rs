@@ -1,4 +1,4 @@
-//! What the log of a volume says: where all bytes lie after its last record.
+//! Reads the log of a volume: where all bytes lie after its last record.
 
 use bytes::Bytes;
 
@@ -9,13 +9,13 @@ use crate::store::Store;
 
 /// So much of a record is asked for at first: most heads are shorter.
 const FIRST_BYTES: u64 = 16 << 10;
-/// So many records are asked for at once.
+/// How many records are requested at once.
 pub const AT_ONCE: usize = 16;
 
 /// The state of a volume after a record.
 #[derive(Clone)]
 pub struct History {
-    /// What the volume is.
+    /// The volume's identity.
     pub format: Format,
     /// The last record's slot; 0 if there is none.
     pub slot: u64,
@@ -254,7 +254,7 @@ fn read_records(store: &Store, slots: &[u64]) -> Result<Vec<(Record, u32)>, Erro
     heads.into_iter().zip(slots).map(decode).collect()
 }
 
-/// What the volume is.
+/// Reads the volume's identity.
 pub fn read_format(store: &Store) -> Result<Format, Error> {
     let bytes = store.get("format", None).map_err(|error| match error.is_not_found() {
         true => Error::NoVolume { url: store.url() },

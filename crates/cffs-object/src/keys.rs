@@ -55,7 +55,7 @@ impl Keys {
 ///
 /// # Errors
 ///
-/// What is wrong with the profile, in words.
+/// The reason why the profile cannot be used.
 pub fn s3_builder() -> Result<(AmazonS3Builder, Option<String>, Keys), String> {
     let mut builder = AmazonS3Builder::from_env();
     let has_key = builder.get_config_value(&AmazonS3ConfigKey::AccessKeyId).is_some();
@@ -99,7 +99,7 @@ impl ProfileKeys {
     ///
     /// # Errors
     ///
-    /// What is wrong with the program that gives them, in words.
+    /// The reason why the program that gives them failed.
     pub fn of(files: Files, profile: &Profile) -> Result<Option<(ProfileKeys, Renewal)>, String> {
         let stamp = files.stamp();
         let Some(keys) = keys_of(profile)? else { return Ok(None) };

@@ -22,7 +22,7 @@
 //! | `upload` | a thread that sends these, in order |
 //! | `local` | directories with contents of files |
 //! | `state` | what is in the store, under way, or in memory alone |
-//! | `collect` | which objects are dead, and what to write anew |
+//! | `collect` | finds dead objects, and ranges to compact |
 //! | `writer` | claiming, committing, collecting |
 //! | `device` | all of it as a device |
 //! | `follow` | the device as another program goes on to write it |

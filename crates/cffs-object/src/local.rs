@@ -17,11 +17,11 @@ pub fn sync(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a directory for this user alone, or looks whether the one that is there is such.
+/// Makes a directory for this user alone, or checks that the existing one is such.
 ///
 /// # Errors
 ///
-/// What is wrong with it, in words.
+/// The reason why the directory cannot be used.
 pub fn private_directory(directory: &Path) -> Result<(), String> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.to_string()),
@@ -44,7 +44,7 @@ pub fn private_directory(directory: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// What this thread has made durable.
+/// The inodes that this thread has made durable.
 #[cfg(test)]
 pub mod synced {
     use std::cell::RefCell;

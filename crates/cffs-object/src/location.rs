@@ -103,7 +103,7 @@ impl Location {
     }
 
     /// The volume with another prefix in the same store.
-    pub(crate) fn beside(&self, prefix: &str) -> Location {
+    pub(crate) fn sibling(&self, prefix: &str) -> Location {
         let mut location = Location { prefix: Path::from(prefix), version: None, ..self.clone() };
         location.client.place.url = format!("{}/{prefix}", self.root);
         location
@@ -233,7 +233,7 @@ fn uncounted(store: Arc<dyn ObjectStore>, url: &str, bucket: &str) -> Client {
     Client { store, counter, counts: false, cache: None, staging: None, place }
 }
 
-/// What comes after an `@` in the last part of a path.
+/// Splits a path at the `@` in its last part.
 fn split_version(text: &str) -> (&str, Option<&str>) {
     let path = text.split_once("://").map_or(text, |(_, rest)| rest);
     match path.rsplit_once('@') {

@@ -17,7 +17,7 @@ use std::{env, fmt, fs, io};
 /// Ways of a profile to get credentials that would take other services.
 const ELSEWHERE: [&str; 4] = ["credential_source", "role_arn", "sso_session", "sso_start_url"];
 
-/// What a profile says. It is not printed, since it has a secret.
+/// The values of a profile. It is not printed, since it has a secret.
 #[derive(Default, PartialEq, Eq)]
 pub struct Profile {
     /// Access key, secret, and the token of a session if there is one.
@@ -49,7 +49,7 @@ pub struct Files {
     config: Option<PathBuf>,
 }
 
-/// What changes when a file of a profile does: when each was written, and how long it is.
+/// Changes when a file of a profile does: when each was written, and how long it is.
 pub type Stamp = [Option<(SystemTime, u64)>; 2];
 
 impl Files {
@@ -72,7 +72,7 @@ impl Files {
         Files { name, credentials: Some(credentials), config: Some(config) }
     }
 
-    /// What tells this state of the files from others.
+    /// A value that changes with the files.
     pub fn stamp(&self) -> Stamp {
         [&self.credentials, &self.config].map(|path| {
             let there = fs::metadata(path.as_deref()?).ok()?;

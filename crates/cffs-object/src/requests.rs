@@ -58,7 +58,7 @@ impl Requests {
     }
 }
 
-/// What stores charge for.
+/// The kinds of requests that stores charge for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Put,

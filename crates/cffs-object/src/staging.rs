@@ -40,7 +40,7 @@ pub struct Staging {
     _lock: File,
 }
 
-/// What waits in a directory.
+/// The records that wait in a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
     /// Records: each has what one sync made durable.
@@ -68,7 +68,7 @@ impl Staging {
         Ok(Staging { directory: directory.to_owned(), waiting: Mutex::default(), _lock: lock })
     }
 
-    /// What this program has put here, and the store has not taken yet.
+    /// The records that this program has put here and the store does not have yet.
     pub fn backlog(&self) -> Backlog {
         let waiting = self.waiting.lock();
         Backlog { records: waiting.len() as u64, bytes: waiting.values().sum() }
@@ -194,12 +194,12 @@ impl Staging {
         }
     }
 
-    /// What the disk answered, as an error of this directory.
+    /// Converts the disk's answer to an error of this directory.
     pub fn failed(&self) -> impl Fn(io::Error) -> Error + '_ {
         |error| self.wrong(error.to_string())
     }
 
-    /// What is wrong with the directory.
+    /// An error of this directory.
     pub fn wrong(&self, why: impl Into<String>) -> Error {
         Error::Staging { directory: self.shown(), why: why.into() }
     }

@@ -29,14 +29,14 @@ pub struct State {
     pub size_bytes: u64,
     /// Whether no record has that size yet.
     pub is_resized: bool,
-    /// What records have.
+    /// The ranges that records have.
     pub committed: Extents<Place>,
     staged: Extents<Place>,
     /// One object after the other, the oldest first.
     in_flight: VecDeque<Extents<Piece>>,
     pending: Extents<Piece>,
     pending_bytes: u64,
-    /// With so many of these they go ahead.
+    /// The pending bytes at which they are sent ahead.
     pub pending_bytes_max: u64,
 }
 
@@ -76,16 +76,16 @@ impl Source for Shown {
     }
 }
 
-/// What a range of the device consists of: what has to be read, and what memory has.
+/// The parts of a range of the device: those to read, and those in memory.
 pub struct View {
-    /// What lies in objects, with targets that begin at the range's first byte.
+    /// The parts in objects, with targets that begin at the range's first byte.
     pub stored: Vec<Wanted>,
-    /// What covers that, the oldest first: first byte of the device, length, piece.
+    /// The parts that cover those, the oldest first: first byte of the device, length, piece.
     pub newer: Vec<(u64, u64, Piece)>,
 }
 
 impl State {
-    /// What the history says.
+    /// The state after the history.
     pub fn new(history: History) -> State {
         State {
             size_bytes: history.size_bytes,
@@ -99,7 +99,7 @@ impl State {
         }
     }
 
-    /// What a range consists of.
+    /// The parts of a range.
     pub fn view(&self, offset: u64, len: u64) -> View {
         let newer: Vec<_> = self.in_memory().flat_map(|layer| layer.within(offset, len)).collect();
         let mut shown: Extents<Shown> = Extents::default();
@@ -127,12 +127,12 @@ impl State {
             || self.in_memory().any(|layer| layer.has_any(offset, len))
     }
 
-    /// What memory has, the oldest first.
+    /// The layers in memory, the oldest first.
     fn in_memory(&self) -> impl Iterator<Item = &Extents<Piece>> {
         self.in_flight.iter().chain([&self.pending])
     }
 
-    /// Puts a piece over what is there; whether there is much by now.
+    /// Puts a piece over the range; returns whether the pending bytes should be sent ahead.
     pub fn put(&mut self, offset: u64, len: u64, piece: Piece) -> bool {
         if matches!(piece, Piece::Memory(_)) {
             self.pending_bytes += len;
@@ -141,7 +141,7 @@ impl State {
         self.is_much()
     }
 
-    /// Whether so much is pending that it should go ahead.
+    /// Whether the pending bytes should be sent ahead.
     pub fn is_much(&self) -> bool {
         self.pending_bytes >= self.pending_bytes_max
     }
@@ -152,8 +152,8 @@ impl State {
         has_any || self.is_resized
     }
 
-    /// Has what is pending be in flight with a record; what that changes beside what its contents, which
-    /// come back as well, are placed at in it. `None` if it would change nothing.
+    /// Moves the pending bytes into flight with a record. Returns the ranges that the record changes, and its
+    /// contents; `None` if it would change nothing.
     pub fn send(&mut self, record: Object) -> Option<(Extents<Place>, Vec<u8>)> {
         let pieces = self.take_pending();
         let is_nothing = pieces.is_empty() && self.staged.is_empty() && !self.is_resized;
@@ -164,7 +164,7 @@ impl State {
         })
     }
 
-    /// Has what is pending be in flight with an object of contents; these, unless there are none.
+    /// Moves the pending bytes into flight with an object of contents, and returns these unless there are none.
     pub fn send_ahead(&mut self, object: Object) -> Option<Vec<u8>> {
         let pieces = self.take_pending();
         if pieces.is_empty() {

@@ -43,7 +43,7 @@ pub struct Client {
     pub counter: Counter,
     /// Whether the client counts its requests, so that they are not counted again here.
     pub counts: bool,
-    /// What keeps chunks of objects on a local disk.
+    /// The cache of chunks on a local disk.
     pub cache: Option<Arc<DiskCache>>,
     /// Where records wait on a local disk.
     pub staging: Option<Arc<Staging>>,
@@ -51,9 +51,9 @@ pub struct Client {
     pub place: Place,
 }
 
-/// So many ranges are asked for at once: more than fill the line of one machine.
+/// How many ranges are requested at once: more than saturate the connection of one machine.
 pub const PARALLEL: usize = 16;
-/// What a store deletes by one request.
+/// How many objects one request deletes.
 const DELETED_AT_ONCE: usize = 1000;
 /// Threads that drive requests; they wait for the network, so few do for many.
 const THREADS: usize = 2;
@@ -80,12 +80,12 @@ impl Store {
         self.prefix.to_string()
     }
 
-    /// What counts the requests.
+    /// The counter of requests.
     pub fn counter(&self) -> &Counter {
         &self.client.counter
     }
 
-    /// What keeps chunks on a local disk, if that was asked for.
+    /// The cache of chunks on a local disk, if one was configured.
     pub fn cache(&self) -> Option<&DiskCache> {
         self.client.cache.as_deref()
     }
@@ -130,7 +130,7 @@ impl Store {
         self.runtime.block_on(self.with_new_keys(ask))
     }
 
-    /// Has so many requests at once create the object; how many succeed.
+    /// Sends `tried` requests at once that create the object, and returns how many succeed.
     pub fn create_at_once(&self, name: &str, tried: usize) -> Result<usize, Error> {
         self.count(Kind::Put, tried as u64);
         let path = self.path(name);
@@ -243,7 +243,7 @@ impl Store {
         }
     }
 
-    /// What the client says of a request for an object, as an error of this crate.
+    /// Converts the client's error for an object to one of this crate.
     fn failed(&self, object: &Path) -> impl Fn(object_store::Error) -> Error + '_ {
         let object = object.to_string();
         move |cause| {

@@ -92,7 +92,7 @@ pub fn send_rest(
     Ok(())
 }
 
-/// What goes to the store after it was acknowledged.
+/// Sends records to the store that are already acknowledged.
 pub struct Uploader(Arc<Shared>);
 
 struct Shared {
@@ -217,7 +217,7 @@ impl Uploader {
 }
 
 impl Drop for Uploader {
-    /// What waits is sent all the same, as long as the process lives.
+    /// Waiting records are still sent, as long as the process lives.
     fn drop(&mut self) {
         self.0.queue.lock().is_over = true;
         self.0.changed.notify_all();

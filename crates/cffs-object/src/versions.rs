@@ -1,11 +1,11 @@
 //! Versions of a volume that are kept, and volumes that begin as one.
 //!
-//! A version is a map that stays, under a name. It needs no writer: whoever can put an object keeps what
-//! the log has at that moment. The map is put first and then it is looked whether there is a newer one
-//! in `map/`; if there is none, all that deletes from then on finds the version (decision 012).
+//! A version is a map that is kept under a name. It needs no writer: any program that can put an object can
+//! keep the state of the log at that moment. The map is put first, and then `map/` is searched for a newer
+//! one; if there is none, every later collection finds the version (decision 012).
 //!
-//! A clone has the map of a version, and reads the objects that it leads to where they are. For that the
-//! version is kept under a second name, which goes when the clone is gone.
+//! A clone has the map of a version, and reads that version's objects where they are. To keep them, the
+//! version has a second name, which is removed when the clone is gone.
 
 use std::time::SystemTime;
 
@@ -104,7 +104,7 @@ pub fn remove(location: &Location) -> Result<(), Error> {
             continue;
         }
         let bytes = store.get(&kept, None)?;
-        let clone = location.beside(&clone_of(&bytes, &kept)?).connect()?;
+        let clone = location.sibling(&clone_of(&bytes, &kept)?).connect()?;
         if is_clone(&clone, &kept)? {
             continue;
         }

@@ -20,17 +20,17 @@ use crate::state::State;
 use crate::store::Store;
 use crate::upload::Uploader;
 
-/// A map is written after so many records, or a later opening would have to read them all, if as much
-/// was written since the last one as the map is long.
+/// The number of records after which a map is written, if at least as many bytes were written as the map is
+/// long. Without a map, an opening would have to read all records.
 const RECORDS_PER_MAP: u64 = 64;
-/// What a volume is rewritten by, of what it has, until it is looked for dead objects again.
+/// A sweep follows when one part in this many of the live bytes was written since the last one.
 const SHARE_UNTIL_SWEEP: u64 = 8;
-/// What a volume is rewritten by, of what it has, until a sweep that is still under way is waited for. So a
-/// store that lists and deletes more slowly than it takes writes does not fill up.
+/// When one part in this many of the live bytes was written during a sweep, commits wait for it. So a store
+/// that lists and deletes more slowly than it takes writes does not fill up.
 const SHARE_UNTIL_WAIT: u64 = 2;
-/// How long a program tries to take a volume over from a writer that goes on.
+/// How long a program tries to take a volume over from a writer that continues.
 const TAKE_OVER_FOR: Duration = Duration::from_secs(120);
-/// So many objects are on their way at once: while one passes the line, others are answered for.
+/// How many objects are sent at once: while one is transferred, others wait for their answers.
 const AHEAD_MAX: usize = 4;
 
 /// How a volume in a store is opened.
@@ -38,24 +38,24 @@ const AHEAD_MAX: usize = 4;
 pub struct OpenOptions {
     /// Claim nothing, and refuse writes.
     pub read_only: bool,
-    /// Claim the volume though its last writer has not released it. That writes no more then.
+    /// Claim the volume though its last writer has not released it. That writer can no longer write.
     pub take_over: bool,
-    /// How long a request is repeated that fails; for ever by default, since a failed sync ends all writing.
+    /// How long a failing request is repeated; forever by default, since a failed sync ends all writing.
     pub patience: Option<Duration>,
     /// When dead objects are deleted.
     pub collection: Collection,
-    /// Told what an opening waits for, to show it to the user.
+    /// Called with what an opening waits for, to show it to the user.
     pub note: Option<fn(&str)>,
 }
 
-/// Where the log goes on.
+/// Appends to the log.
 pub struct Writer {
     store: Arc<Store>,
     chunks: Arc<Chunks>,
     state: Arc<RwLock<State>>,
     format: Format,
     options: OpenOptions,
-    /// What sends records that were staged, if they are.
+    /// Sends staged records, if there is a staging directory.
     uploader: Option<Uploader>,
     /// Its own records.
     turns: Turns,
@@ -65,19 +65,19 @@ pub struct Writer {
     checksum: u32,
     /// How many objects of contents this term has.
     data_count: u64,
-    /// Those of them that are on their way, the oldest first. A record waits for all.
+    /// Those of them that are being sent, the oldest first. A record waits for all.
     ahead: VecDeque<JoinHandle<Result<(), Error>>>,
     /// Whether one of its records has changed anything.
     has_written: bool,
     records_since_map: u64,
     bytes_since_map: u64,
     bytes_since_mark: u64,
-    /// What may be swept after the grace, and since when.
+    /// The mark to sweep after the grace period, and since when.
     mark: Option<(Instant, Mark)>,
     sweeping: Option<JoinHandle<Result<Swept, Error>>>,
-    /// With so many bytes since the mark a sweep that is still under way is waited for.
+    /// The bytes since the mark at which a commit waits for the sweep under way.
     sweep_bytes_max: u64,
-    /// Ranges of the device to write anew.
+    /// Ranges of the device to compact.
     plan: VecDeque<(u64, u64)>,
 }
 
@@ -136,8 +136,8 @@ pub fn claim(store: &Store, mut history: History, options: &OpenOptions) -> Resu
                 }
                 if is_anothers && history.is_staging {
                     tracing::warn!(
-                        "the volume was taken from a program with a staging directory: what waits there is \
-                         no part of it any more"
+                        "the volume was taken from a program with a staging directory: the changes staged \
+                         there are lost"
                     );
                 }
                 return Ok(Claimed { history, slot, checksum });
@@ -153,20 +153,20 @@ fn outrun(store: &Store, lost: u32, began: Instant, options: &OpenOptions) -> Re
         commit::withdraw(store);
         return Err(Error::Busy { seconds: TAKE_OVER_FOR.as_secs() });
     }
-    tracing::warn!(lost, "the writer of the volume goes on; it is asked to give way");
+    tracing::warn!(lost, "another program is writing to the volume; asking it to give way");
     if let Some(note) = options.note.filter(|_| lost == 2) {
-        note("the program that has the volume open goes on writing; it is asked to give way");
+        note("the program that has the volume open is still writing; asking it to give way");
     }
     commit::ask_for_way(store)
 }
 
 impl Claimed {
-    /// What the volume is.
+    /// The volume's identity.
     pub fn format(&self) -> &Format {
         &self.history.format
     }
 
-    /// The writer, and what it writes to.
+    /// The writer, and the state that it changes.
     ///
     /// # Errors
     ///
@@ -222,11 +222,11 @@ impl Writer {
         let Some((mut extents, contents)) = self.state.write().send(object) else { return Ok(()) };
         put_behind_head(&mut extents, object);
         self.append(Kind::Epoch, extents, contents)?;
-        self.keep_house()
+        self.maintain()
     }
 
-    /// Has what is pending set out ahead of its record, unless another thread has, and returns as soon as
-    /// few enough objects are on their way.
+    /// Sends the pending bytes ahead of their record, unless another thread has, and returns as soon as at
+    /// most [`AHEAD_MAX`] objects are being sent.
     pub fn send_ahead(&mut self) -> Result<(), Error> {
         let object = Object::data(self.term, self.data_count);
         let contents = {
@@ -246,7 +246,7 @@ impl Writer {
         self.wait_for_ahead(AHEAD_MAX)
     }
 
-    /// Waits until no more than so many objects are on their way.
+    /// Waits until at most `most` objects are being sent.
     fn wait_for_ahead(&mut self, most: usize) -> Result<(), Error> {
         let is_due = |ahead: &VecDeque<JoinHandle<_>>| {
             ahead.len() > most || ahead.front().is_some_and(JoinHandle::is_finished)
@@ -266,7 +266,7 @@ impl Writer {
             self.swept(sweeping);
         }
         self.wait_for_ahead(0)?;
-        self.gather()?;
+        self.compact_beginning()?;
         self.drain()?;
         self.append(Kind::Release, Extents::default(), Vec::new())?;
         if self.has_written || self.records_since_map > RECORDS_PER_MAP {
@@ -275,8 +275,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Commits, and deletes what is dead by now, whoever may be reading it without a snapshot; writes anew
-    /// what keeps much more than it has.
+    /// Commits, then deletes dead objects immediately, without a grace period for readers that hold no
+    /// snapshot, and compacts sparse ones.
     ///
     /// # Errors
     ///
@@ -293,7 +293,7 @@ impl Writer {
                 break;
             }
             self.plan = collect::ranges_of(&self.state.read().committed, &swept.sparse).into();
-            while self.write_anew()? {}
+            while self.compact()? {}
         }
         Ok(all)
     }
@@ -342,7 +342,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Waits until what is staged is in the store.
+    /// Waits until all staged records are in the store.
     fn drain(&self) -> Result<(), Error> {
         self.uploader.as_ref().map_or(Ok(()), Uploader::drain)
     }
@@ -352,14 +352,14 @@ impl Writer {
         self.bytes_since_mark += bytes;
     }
 
-    /// Writes where everything lies after the last record, and the hint that leads an opening there.
+    /// Writes the map of all bytes after the last record, and the hint by which an opening finds it.
     fn write_map(&mut self) -> Result<(), Error> {
         self.write_map_of(Kind::Epoch)
     }
 
     /// The same after a last record of this kind.
     fn write_map_of(&mut self, kind: Kind) -> Result<(), Error> {
-        // A map leads to records that are there.
+        // A map may only refer to records that are in the store.
         self.drain()?;
         let map = {
             let state = self.state.read();
@@ -381,8 +381,8 @@ impl Writer {
         Ok(())
     }
 
-    /// What follows a commit now and then: a map, a step of the plan, and a sweep.
-    fn keep_house(&mut self) -> Result<(), Error> {
+    /// Does the work that follows a commit if it is due: a map, a step of the plan, and a sweep.
+    fn maintain(&mut self) -> Result<(), Error> {
         // That waits for the store, which a sync that is staged need not.
         if self.uploader.as_ref().is_some_and(Uploader::is_behind) {
             return Ok(());
@@ -408,24 +408,24 @@ impl Writer {
                 self.bytes_since_mark + waited_for.max(self.options.collection.after_bytes);
             self.sweeping = Some(std::thread::spawn(move || collect::sweep(&store, &mark)));
         }
-        let is_under_way = self.write_anew()?;
+        let is_under_way = self.compact()?;
         self.keep_map_small(is_under_way)
     }
 
-    /// Writes crowded ranges anew: one for each commit where there are too many extents, all where there
-    /// are far too many.
+    /// Compacts fragmented ranges: one per commit if there are too many extents, all if there are far too
+    /// many.
     fn keep_map_small(&mut self, is_under_way: bool) -> Result<(), Error> {
         let max = self.options.collection.extents_max;
         let count = self.state.read().committed.len();
         if count <= if is_under_way { max * 2 } else { max } {
             return Ok(());
         }
-        self.plan = collect::crowded(&self.state.read().committed, count - max / 2).into();
-        while self.state.read().committed.len() > max * 2 && self.write_anew()? {}
+        self.plan = collect::fragmented(&self.state.read().committed, count - max / 2).into();
+        while self.state.read().committed.len() > max * 2 && self.compact()? {}
         Ok(())
     }
 
-    /// Has what is dead in the map that was just written be deleted, if that may be much.
+    /// Plans a sweep by the map that was just written, if it may free much.
     fn plan_sweep(&mut self) {
         let is_planned = self.mark.is_some() || self.sweeping.is_some() || !self.plan.is_empty();
         if is_planned || self.bytes_since_mark < self.options.collection.after_bytes {
@@ -448,7 +448,7 @@ impl Writer {
         }
     }
 
-    /// A sweep has ended; one that failed is left to the next.
+    /// Takes the result of a sweep. One that failed is left to the next.
     fn swept(&mut self, sweeping: JoinHandle<Result<Swept, Error>>) {
         match sweeping.join() {
             Ok(Ok(swept)) => {
@@ -461,23 +461,21 @@ impl Writer {
         }
     }
 
-    /// Writes the beginning of the device as one if it lies in many objects, for whoever opens the volume
-    /// next.
-    fn gather(&mut self) -> Result<(), Error> {
+    /// Compacts the beginning of the device if it spans many objects, for the next opening.
+    fn compact_beginning(&mut self) -> Result<(), Error> {
         if self.has_written && !self.state.read().has_uncommitted() {
             self.plan =
                 collect::scattered_beginning(&self.state.read().committed).into_iter().collect();
-            self.write_anew()?;
+            self.compact()?;
         }
         Ok(())
     }
 
-    /// Writes the next ranges of the plan anew, as a record like any other; whether there were any.
+    /// Compacts the next ranges of the plan, by a record like any other; returns whether there were any.
     ///
-    /// Nothing is staged or in flight here, so what is committed is all there is of them below what is
-    /// pending, and that stays above. Holes in a range become zeros that are stored, so that the range is
-    /// one extent.
-    fn write_anew(&mut self) -> Result<bool, Error> {
+    /// Nothing is staged or in flight here, so the committed state is complete except for pending pieces,
+    /// which stay above it. Holes in a range become stored zeros, so that the range is one extent.
+    fn compact(&mut self) -> Result<bool, Error> {
         let object = Object::record(self.slot + 1);
         let mut moved = Extents::default();
         let mut wanted = Vec::new();

@@ -1,4 +1,4 @@
-//! What is said of answers, as servers and the client word them.
+//! Explanations of answers, as servers and the client word them.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What files of profiles say.
+//! Reading files of profiles.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What each request is charged as.
+//! The kind as which each request is charged.
 
 use super::*;
 

@@ -64,7 +64,7 @@ impl Drop for Held {
     }
 }
 
-/// What is read is what was written last, and a record comes after all that it places.
+/// A read returns the last write, and a record is put after all contents that it places.
 #[test]
 fn contents_that_overtake_others() {
     let held = Held::new();
@@ -97,7 +97,7 @@ fn contents_that_overtake_others() {
     assert_eq!(read(&fresh, 8 * PART as u64, 2 * PART), [[3; PART], [4; PART]].concat());
 }
 
-/// What has arrived leaves memory, and not what set out after it.
+/// Contents that have arrived leave memory; contents sent after them stay.
 #[test]
 fn contents_that_are_on_their_way_while_others_arrive() {
     let held = Held::after(&[5, 6]);
@@ -111,7 +111,7 @@ fn contents_that_are_on_their_way_while_others_arrive() {
     assert_eq!(read(&fresh, 0, PART), [1; PART]);
 }
 
-/// What memory keeps is bounded while an object does not arrive.
+/// Memory is bounded while an object does not arrive.
 #[test]
 fn few_contents_are_on_their_way() {
     let held = Held::new();

@@ -26,7 +26,7 @@ fn key(number: u64) -> (Object, u64) {
     (Object::data(3, number), number % 5)
 }
 
-/// The files of chunks, and what they and all others beside them take.
+/// The files of chunks, and the bytes that these and all other files take.
 fn files_in(directory: &Path) -> (Vec<PathBuf>, u64) {
     let mut files = Vec::new();
     let mut bytes = 0;
@@ -290,7 +290,7 @@ fn a_cache_takes_no_more_than_its_size() {
     }
 }
 
-/// What was used last stays.
+/// Recently used chunks stay.
 #[test]
 fn the_least_recently_used_goes_first() {
     let scratch = tempfile::tempdir().expect("made");

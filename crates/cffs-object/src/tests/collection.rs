@@ -1,10 +1,10 @@
-//! What is dead is deleted, and nothing else.
+//! Dead objects are deleted, and no others.
 
 use object_store::throttle::{ThrottleConfig, ThrottledStore};
 
 use super::*;
 use crate::collect::{
-    self, DEAD_BYTES_MIN, Mark, NEAR_BYTES, WINDOW_BYTES, crowded, scattered_beginning,
+    self, DEAD_BYTES_MIN, Mark, NEAR_BYTES, WINDOW_BYTES, fragmented, scattered_beginning,
 };
 use crate::extents::Extents;
 use crate::format::{Object, Place, Record};
@@ -32,7 +32,7 @@ fn bytes_in(store: &dyn ObjectStore) -> u64 {
     objects(store).iter().map(|(_, bytes)| bytes).sum()
 }
 
-/// Rewrites 4 MiB of the device again and again, a piece at a time, beside a model.
+/// Rewrites 4 MiB of the device repeatedly, a piece at a time, and does the same to a model.
 fn churn(device: &LogDevice, model: &MemoryDevice, numbers: &mut Numbers, syncs: u64) {
     for number in 0..syncs {
         let offset = numbers.below((4 << 20) - 70_000) & !4095;
@@ -47,16 +47,16 @@ fn same(device: &LogDevice, model: &MemoryDevice) -> bool {
     read(device, 0, 8 << 20) == read(model, 0, 8 << 20)
 }
 
-/// What a collection has left, in bytes.
+/// The bytes of objects after a collection.
 #[derive(Debug, Default)]
 struct Left {
-    /// What is read.
+    /// Live bytes.
     live: u64,
-    /// Objects of which nothing is read.
+    /// Objects without live bytes.
     dead: u64,
-    /// Objects of which half or more is read.
+    /// Objects of which half or more is live.
     of_full: u64,
-    /// What nobody reads of the others.
+    /// Dead bytes of the others.
     spared: u64,
 }
 
@@ -153,7 +153,7 @@ fn a_crash_amid_collection_loses_nothing() {
 }
 
 /// A release gathers the beginning of the device. The machine may stop before and after each of its PUTs;
-/// what was synced is there, and so is a version from before, also when what is dead was deleted.
+/// synced data is found, and so is an earlier version, also after dead objects were deleted.
 #[test]
 fn a_crash_amid_a_release_loses_nothing() {
     let store = Arc::new(FaultStore::new());
@@ -291,7 +291,7 @@ fn a_writer_that_slept_through_a_collection_is_fenced() {
     assert!(same(&second, &model));
 }
 
-/// What files had that were removed is discarded without being asked for, and so collected.
+/// The space of removed files is discarded by itself, and therefore collected.
 #[test]
 fn files_that_were_removed_take_no_room() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
@@ -322,8 +322,8 @@ fn the_ranges_with_the_most_extents_are_chosen() {
         extents.insert(number * 8192, 4096, place);
         extents.insert(3 * WINDOW_BYTES + number * (WINDOW_BYTES / 4), 4096, place);
     }
-    assert_eq!(crowded(&extents, 50), [(0, WINDOW_BYTES)]);
-    assert_eq!(crowded(&extents, 101).len(), 2);
+    assert_eq!(fragmented(&extents, 50), [(0, WINDOW_BYTES)]);
+    assert_eq!(fragmented(&extents, 101).len(), 2);
 }
 
 #[test]

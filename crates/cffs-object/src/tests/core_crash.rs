@@ -27,7 +27,7 @@ use case::{DEVICE_BYTES, FULL, HOLES, Medium, Opener, ROOMY, Record};
 use explorer::{Explorer, KINDS, Workload};
 use random::Random;
 
-/// States to try if nothing else is asked for.
+/// States to try by default.
 const STATES: u64 = 10_000;
 /// Workloads in which a mutant must be caught.
 const MUTANT_WORKLOADS: usize = 100;
@@ -35,12 +35,12 @@ const MUTANT_WORKLOADS: usize = 100;
 const AHEAD: u64 = KINDS;
 const AHEAD_BYTES: u64 = 8 << 10;
 
-/// What is wrong with a device, to see whether that is noticed.
+/// Faults of a device that the test must notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mutant {
     /// Each other sync is acknowledged without a record; the next one has it all.
     AcknowledgedEarly,
-    /// What is written first after a sync becomes part of the record after the next.
+    /// The first write after a sync becomes part of the record after the next.
     OutOfOrder,
 }
 
@@ -50,7 +50,7 @@ struct Stores {
     mutant: Option<Mutant>,
 }
 
-/// What a crash leaves.
+/// The state that a crash leaves.
 struct Left {
     store: InMemory,
     is_ahead: bool,
@@ -115,7 +115,7 @@ fn start(kind: u64) -> Left {
     Left { store: store.fork(), is_ahead: kind & AHEAD != 0 }
 }
 
-/// What was in a store after each of its changes.
+/// The contents of a store after each of its changes.
 struct Images {
     store: Arc<FaultStore>,
     is_ahead: bool,
@@ -153,13 +153,13 @@ struct Mutated {
     held: Mutex<Held>,
 }
 
-/// What was written first after a sync.
+/// The first write after a sync.
 enum Held {
-    /// Nothing was.
+    /// There was none yet.
     Open,
-    /// This, which the device has not.
+    /// It is not on the device.
     Write(u64, Vec<u8>),
-    /// The device has it.
+    /// It is on the device.
     Passed,
 }
 
@@ -168,7 +168,7 @@ impl Mutated {
         Mutated { inner, mutant, owes: AtomicBool::new(false), held: Mutex::new(Held::Open) }
     }
 
-    /// Has the device have what is held.
+    /// Passes the held write to the device.
     fn pass(&self, held: &mut Held) -> std::io::Result<()> {
         match std::mem::replace(held, Held::Passed) {
             Held::Write(offset, data) => self.inner.write_at(offset, &[IoSlice::new(&data)]),

@@ -1,5 +1,5 @@
-//! The core's random operations on a volume in a store, beside its reference: requests fail, and whoever
-//! opens the volume next finds it as it was closed.
+//! Compares the core's random operations on a volume in a store with its reference: requests fail, and the
+//! next opening finds the volume as it was closed.
 //!
 //! `PROPTEST_CASES` says how many runs there are.
 

@@ -22,22 +22,22 @@ type Tree = BTreeMap<String, Vec<u8>>;
 const STEPS: usize = 70;
 const PATHS: u64 = 12;
 
-/// What a volume beside the one that is written may be.
+/// The possible states of another volume in the store.
 #[derive(Clone)]
-enum Beside {
+enum Neighbour {
     /// There, with these files.
     Acknowledged(Rc<Tree>),
     /// There with these files, or not.
     UnderWay(Rc<Tree>),
 }
 
-/// What may be found after a crash.
+/// The states that may be found after a crash.
 #[derive(Clone)]
 struct Expected {
     trees: Vec<Rc<Tree>>,
-    /// What may be found without what waits on the local disk.
+    /// The same without the records on the local disk.
     sent: Vec<Rc<Tree>>,
-    beside: BTreeMap<String, Beside>,
+    neighbours: BTreeMap<String, Neighbour>,
 }
 
 struct Workload {
@@ -116,13 +116,13 @@ impl Workload {
         let files = Files::new(Arc::new(volume));
         files.volume().sync().expect("synced");
         let empty = vec![Rc::default()];
-        let expected = Expected { trees: empty.clone(), sent: empty, beside: BTreeMap::new() };
+        let expected = Expected { trees: empty.clone(), sent: empty, neighbours: BTreeMap::new() };
         let (numbers, tree, kept) = (Numbers(seed), Tree::new(), Vec::new());
         let mut work =
             Workload { numbers, store, device, files, staging, tree, expected, kept, names: 0 };
         work.send();
         match directory {
-            Some(path) => work.store.keep_images_beside(path.into(), path.with_extension("copies")),
+            Some(path) => work.store.keep_images_with(path.into(), path.with_extension("copies")),
             None => work.store.keep_images(),
         }
         work
@@ -245,10 +245,13 @@ impl Workload {
         });
         self.kept.push((self.names, Rc::clone(&tree)));
         let trees = vec![tree.clone()];
-        let mut after =
-            Expected { trees: trees.clone(), sent: trees, beside: self.expected.beside.clone() };
-        after.beside.insert(name.clone(), Beside::Acknowledged(tree.clone()));
-        self.expected.beside.insert(name, Beside::UnderWay(tree));
+        let mut after = Expected {
+            trees: trees.clone(),
+            sent: trees,
+            neighbours: self.expected.neighbours.clone(),
+        };
+        after.neighbours.insert(name.clone(), Neighbour::Acknowledged(tree.clone()));
+        self.expected.neighbours.insert(name, Neighbour::UnderWay(tree));
         after
     }
 
@@ -257,11 +260,11 @@ impl Workload {
         self.names += 1;
         let name = format!("clone{}", self.names);
         let version = location(self.store.clone(), &format!("volume@v{number}"));
-        // A clone lies beside its origin.
-        versions::clone(&version, &version.beside(&format!("bucket/{name}"))).expect("cloned");
+        // A clone is in the directory of its origin.
+        versions::clone(&version, &version.sibling(&format!("bucket/{name}"))).expect("cloned");
         let mut after = self.expected.clone();
-        after.beside.insert(name.clone(), Beside::Acknowledged(tree.clone()));
-        self.expected.beside.insert(name, Beside::UnderWay(tree));
+        after.neighbours.insert(name.clone(), Neighbour::Acknowledged(tree.clone()));
+        self.expected.neighbours.insert(name, Neighbour::UnderWay(tree));
         after
     }
 
@@ -270,8 +273,8 @@ impl Workload {
         let name = format!("volume@v{number}");
         versions::remove(&location(self.store.clone(), &name)).expect("removed");
         let mut after = self.expected.clone();
-        after.beside.remove(&name);
-        self.expected.beside.insert(name, Beside::UnderWay(tree));
+        after.neighbours.remove(&name);
+        self.expected.neighbours.insert(name, Neighbour::UnderWay(tree));
         after
     }
 }
@@ -283,7 +286,7 @@ impl Drop for Workload {
     }
 }
 
-/// What must hold of what the machine left so.
+/// Checks the state that the crash left.
 fn check(image: &Image, expected: &Expected) {
     let Image { store: image, local } = image;
     let alone = tree_of(image, "volume").expect("claimed");
@@ -310,13 +313,13 @@ fn is_one_of(found: &Tree, trees: &[Rc<Tree>], when: &str) {
 
 fn check_trees(image: &InMemory, found: &Tree, expected: &Expected) {
     is_one_of(found, &expected.trees, "after all");
-    for (name, beside) in &expected.beside {
-        match (tree_of(image, name), beside) {
-            (Ok(found), Beside::Acknowledged(tree) | Beside::UnderWay(tree)) => {
+    for (name, neighbour) in &expected.neighbours {
+        match (tree_of(image, name), neighbour) {
+            (Ok(found), Neighbour::Acknowledged(tree) | Neighbour::UnderWay(tree)) => {
                 assert!(found == **tree, "{name}: {:?}, not {:?}", names(&found), names(tree));
             }
-            (Err(error), Beside::Acknowledged(_)) => panic!("{name} is lost: {error}"),
-            (Err(error), Beside::UnderWay(_)) => {
+            (Err(error), Neighbour::Acknowledged(_)) => panic!("{name} is lost: {error}"),
+            (Err(error), Neighbour::UnderWay(_)) => {
                 let text = error.to_string();
                 let parts = ["has no version", "no volume at", "was not completed"];
                 assert!(parts.iter().any(|part| text.contains(part)), "{name}: {text}");

@@ -1,7 +1,7 @@
-//! Random operations in a store with random faults, beside a model.
+//! Compares random operations in a store with random faults to a model.
 //!
-//! The oracle: what a sync acknowledged is what the next writer finds, or that and the epoch of which the
-//! sync failed; and a writer that was taken over acknowledges nothing. `CFFS_STORE_SEED` repeats one seed,
+//! The oracle: the next writer finds what a sync acknowledged, or that and the epoch whose sync failed; and a
+//! writer that was taken over acknowledges nothing. `CFFS_STORE_SEED` repeats one seed,
 //! `CFFS_STORE_SEEDS` says how many are tried.
 
 use std::collections::BTreeMap;
@@ -27,9 +27,9 @@ struct Trial {
     store: Arc<FaultStore>,
     is_lagging: bool,
     writer: LogDevice,
-    /// What was acknowledged.
+    /// The values that were acknowledged.
     synced: Values,
-    /// What the writer reads.
+    /// The values that the writer reads.
     written: Values,
     /// Writers that were taken over.
     asleep: Vec<LogDevice>,
@@ -58,7 +58,7 @@ fn persist<T, E: std::error::Error>(mut ask: impl FnMut() -> Result<T, E>) -> T 
     unreachable!("the tries are counted");
 }
 
-/// What a device has, each block of one value.
+/// The values of a device, one per block.
 fn values(device: &LogDevice) -> Values {
     let mut bytes = vec![0; BLOCKS * BLOCK_BYTES + MUCH_BYTES];
     persist(|| device.read_at(0, &mut bytes));
@@ -217,7 +217,7 @@ impl Trial {
         clear(&sleeper.sync().expect_err("two writers commit"));
     }
 
-    /// What is found by readers when all faults are over.
+    /// The values that readers find when all faults are over.
     fn end(mut self) -> (BTreeMap<Fault, u64>, (u64, u64)) {
         let happened = self.store.mend();
         while !self.asleep.is_empty() {

@@ -147,7 +147,7 @@ fn the_log_is_listed_now_and_then() {
     assert_eq!(read(&newer(&mut follower), 0, 8), [7; 8]);
 }
 
-/// So many records follow that the log is listed, and a slot amid them is collected.
+/// Enough records follow for the log to be listed, and a slot among them is collected.
 #[test]
 fn a_gap_in_a_long_log_is_passed() {
     let store = Arc::new(InMemory::new());

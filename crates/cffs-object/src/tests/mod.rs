@@ -81,8 +81,8 @@ impl Numbers {
     }
 }
 
-/// Requests of any offset and length, beside the same on a device in memory; then what is read is the
-/// same, before and after each sync, and by whoever opens the volume next.
+/// Does requests of any offset and length, and the same on a device in memory. Reads are equal, before and
+/// after each sync, and after the next opening.
 #[test]
 fn reads_are_those_of_a_device_in_memory() {
     for seed in 0..8 {

@@ -45,7 +45,7 @@ struct Record {
     after: u8,
 }
 
-/// What somebody has read: the records from slot 1 on.
+/// The records that a program has read, from slot 1 on.
 type History = Vec<Record>;
 
 fn live(history: &[Record]) -> Option<Record> {
@@ -97,8 +97,8 @@ struct World {
 }
 
 impl World {
-    /// A writer that has claimed, with so many epochs for it and the second, and a program that keeps a
-    /// version, or none.
+    /// A writer that has claimed, with the number of epochs for it and the second one, and maybe a program
+    /// that keeps a version.
     fn new(epochs: [u8; 2], keeps: bool) -> World {
         let claim = Record { by: 0, is_claim: true, slot: 1, after: 9 };
         let mut log = [None; SLOTS];
@@ -305,7 +305,7 @@ impl World {
         all.push(world);
     }
 
-    /// What is wrong with this world.
+    /// The rule that this world breaks.
     fn check(&self, rules: Rules) -> Result<(), &'static str> {
         if self.is_split {
             return Err("two records of one slot were acknowledged");
@@ -336,8 +336,8 @@ impl World {
     }
 }
 
-/// Looks at every world that can come to be: of two writers, and of one beside a program that keeps a
-/// version. How many there are.
+/// Visits every reachable world: of two writers, and of a writer and a program that keeps a version. Returns
+/// how many there are.
 fn explore(rules: Rules) -> Result<usize, String> {
     let mut count = 0;
     for first in [World::new([3, 1], false), World::new([3, 0], true)] {

@@ -1,4 +1,4 @@
-//! What a store that gives no answer, or refuses one, does to a volume.
+//! Volumes in a store that does not answer, or refuses.
 
 use cffs::device::{Failure, Patient};
 use cffs::error;

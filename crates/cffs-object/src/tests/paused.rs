@@ -15,7 +15,7 @@ use object_store::{
 use super::*;
 use crate::versions;
 
-/// A store whose so many-th request waits until it is let go.
+/// A store whose n-th request waits until it is released.
 pub struct PausedStore {
     inner: Arc<dyn ObjectStore>,
     left: AtomicUsize,
@@ -254,7 +254,7 @@ fn is_whole(store: &Arc<InMemory>, writer: &LogDevice) {
 /// The version is removed while it is cloned: either the clone is whole, or cloning fails.
 #[test]
 fn a_clone_that_was_paused() {
-    let clone = |from: &Location| versions::clone(from, &from.beside("bucket/clone"));
+    let clone = |from: &Location| versions::clone(from, &from.sibling("bucket/clone"));
     let remove = |store: &Arc<InMemory>| {
         // It may say that clones keep it.
         let _ = versions::remove(&kept(store));

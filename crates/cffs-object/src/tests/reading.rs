@@ -1,4 +1,4 @@
-//! What is asked for of objects: how much lies around what is read, and how often it is brought.
+//! Requests of reads: how much is fetched around a read, and how often.
 
 use std::thread;
 
@@ -6,13 +6,13 @@ use object_store::throttle::{ThrottleConfig, ThrottledStore};
 
 use super::*;
 
-/// What a program reads at once.
+/// The length of one read.
 const PIECE_BYTES: u64 = 64 << 10;
 /// Contents that go ahead lie in objects of this length.
 const OBJECT_BYTES: u64 = 8 << 20;
 const PIECES: u64 = OBJECT_BYTES / PIECE_BYTES;
 
-/// A volume with so many objects of contents, in a store that takes a while to answer.
+/// A volume with this many objects of contents, in a slow store.
 fn written(objects: u64) -> Location {
     let store = InMemory::new();
     let geometry = Geometry { size_bytes: 1 << 30, ..GEOMETRY };
@@ -74,7 +74,7 @@ fn what_lies_near_comes_with_one_request() {
     }
 }
 
-/// What one reader has asked for, also ahead, others wait for.
+/// Readers wait for the requests of others, also for those ahead.
 #[test]
 fn readers_at_once_bring_nothing_twice() {
     const READERS: u64 = 8;

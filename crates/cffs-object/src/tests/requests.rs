@@ -18,7 +18,7 @@ impl Counted {
         Counted { last: device.requests(), device: Arc::new(device) }
     }
 
-    /// What was asked for since the last call.
+    /// The requests since the last call.
     fn since(&mut self) -> Requests {
         let now = self.device.requests();
         let last = std::mem::replace(&mut self.last, now);
@@ -107,7 +107,7 @@ fn with_many_files() -> Arc<InMemory> {
     Arc::new(made.fork())
 }
 
-/// What a mount asks for of such a volume, what a file there takes, and an fsync of the first new one.
+/// Counts the requests of a mount, of reading a file, and of an fsync of the first new one.
 #[test]
 fn requests_of_a_mount() {
     let store = with_many_files();
@@ -228,7 +228,7 @@ fn gets_in_a_row(path: &str) -> u64 {
     store.gets_in_a_row() - before
 }
 
-/// So many programs read all files, each some in a row.
+/// Reads all files with several threads, each some files in sequence.
 fn scan(files: &Files, readers: usize) {
     const ROW: usize = 200;
     let next = AtomicUsize::new(0);
@@ -309,7 +309,7 @@ fn read_only(device: Arc<LogDevice>) -> Files {
     Files::new(Arc::new(volume))
 }
 
-/// The files as a mount has them, with a mark in the volume of who has it open.
+/// The files as a mount has them, with the writer's mark in the volume.
 fn as_mounted(device: Arc<LogDevice>) -> Files {
     let host: Arc<dyn cffs::host::Host> = Arc::new(cffs::host::SystemHost);
     let options = cffs::vfs::types::OpenOptions { host: Some(host), ..Default::default() };

@@ -242,7 +242,7 @@ fn listings_that_lag_reject_nothing() {
     assert!(lagged > 0, "all listings were whole");
 }
 
-/// What waits is not sent before this is let go.
+/// A volume whose waiting records are not sent before `let_go`.
 struct Waiting {
     store: Arc<FaultStore>,
     let_go: mpsc::Sender<()>,
@@ -272,7 +272,7 @@ fn waiting(scratch: &Path) -> Waiting {
     Waiting { store, let_go, device, directory }
 }
 
-/// What is in the store while syncs wait and something is done: from its beginning on, and with each change.
+/// The contents of the store while syncs wait and `act` runs: at its beginning, and after each change.
 fn images_amid(waiting: &Waiting, act: impl Fn(&LogDevice) + Sync) -> Vec<InMemory> {
     let Waiting { store, let_go, device, .. } = waiting;
     store.keep_images();
@@ -382,7 +382,7 @@ fn a_directory_that_is_old_or_damaged() {
     assert_eq!(records(&left).len(), 2);
 }
 
-/// What the local disk does not take is in the store when the sync returns.
+/// A record that the local disk does not take is in the store when the sync returns.
 #[test]
 fn a_local_disk_that_takes_nothing() {
     let scratch = tempfile::tempdir().expect("made");

@@ -1,7 +1,7 @@
-//! Staging as a model (decision 014), of which every interleaving of a few steps is tried: a program whose
-//! syncs wait in a directory, which may stop at any moment and begin again; another that takes the volume
-//! over without that directory; requests that arrive late; and files whose removal was not durable. Each rule
-//! can be left out, and then something is found.
+//! A model of staging (decision 014). Tries every interleaving of a few steps: a program whose syncs wait in
+//! a directory, which may stop at any moment and begin again; another that takes the volume over without
+//! that directory; requests that arrive late; and files whose removal was not durable. Without any one of the
+//! rules, the model finds a fault.
 //!
 //! Every epoch overwrites the one block of the device, as in `model.rs`.
 
@@ -21,11 +21,11 @@ struct Rules {
     maps_wait: bool,
     /// A release is sent when all else is.
     releases_wait: bool,
-    /// What waits is sent before the volume is claimed again.
+    /// Waiting records are sent before the volume is claimed again.
     the_rest_goes_first: bool,
     /// A record whose slot is past and empty was sent, and collected.
     past_and_empty_was_sent: bool,
-    /// What another has written over is no longer sent, nor is what follows it.
+    /// A record whose slot another program has taken is no longer sent, nor are the records after it.
     rejected_with_all_after: bool,
 }
 
@@ -76,7 +76,7 @@ enum Step {
 struct World {
     log: [Option<Record>; SLOTS],
     map: History,
-    /// What was sent, and may arrive late.
+    /// Records that were sent and may arrive late.
     sent: Vec<Record>,
     /// The staging directory, in order.
     files: Vec<Record>,
@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    /// What the map and the log say; nothing if there is a gap.
+    /// The history of the map and the log; none if there is a gap.
     fn read(&self) -> Option<History> {
         let mut history = self.map.clone();
         for slot in history.len()..SLOTS {
@@ -189,7 +189,7 @@ impl World {
         all.push(world);
     }
 
-    /// What the directory is for: opening with it, syncs that wait in it, and sending them.
+    /// The steps of the program with the directory: opening, syncs that wait in it, and sending them.
     fn stage(&self, rules: Rules, all: &mut Vec<World>) {
         let mut then = |change: &mut dyn FnMut(&mut World)| {
             let mut world = self.clone();
@@ -255,7 +255,7 @@ impl World {
         self.removed.clear();
     }
 
-    /// What an opening does with the first file.
+    /// Handles the first file at an opening.
     fn send_rest(&mut self, mut history: History, rules: Rules) {
         let Some(record) = self.files.first().copied() else {
             self.stager = Step::Claiming(history);
@@ -287,7 +287,7 @@ impl World {
         self.stager = Step::Sending(history);
     }
 
-    /// What both programs do: claim, write maps and collect, and release; the other one commits, too.
+    /// The steps of both programs: claim, write maps and collect, and release; the other one commits, too.
     fn act(&self, is_other: bool, rules: Rules, all: &mut Vec<World>) {
         let mut then = |change: &mut dyn FnMut(&mut World) -> Step| {
             let mut world = self.clone();
@@ -359,7 +359,7 @@ impl World {
         }
     }
 
-    /// What is wrong with this world.
+    /// The rule that this world breaks.
     fn check(&self) -> Result<(), &'static str> {
         let now = self.read().ok_or("the history has a gap")?;
         if live(&now).is_some_and(|record| self.log[usize::from(record.slot) - 1] != Some(record)) {

@@ -20,7 +20,7 @@ use object_store::{
 
 use super::Numbers;
 
-/// What becomes of a request.
+/// The fault that a request meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// It is applied, and the answer is lost: so is a 500, 503 or 429 that comes after the effect.
@@ -57,9 +57,10 @@ const OF_GETS: [Fault; 3] = [Fault::RequestLost, Fault::CutShort, Fault::Slow];
 const OF_LISTS: [Fault; 2] = [Fault::RequestLost, Fault::CutShort];
 const OF_DELETES: [Fault; 3] = [Fault::RequestLost, Fault::AnswerLost, Fault::CutShort];
 
-/// Of so many objects that one request deletes each is the only one that goes, or the only one that stays.
+/// For this many objects of one request that deletes: each is once the only one deleted, and once the only
+/// one left.
 const DELETED_APART: usize = 6;
-/// Of so many PUTs that are under way each subset is tried.
+/// For this many PUTs under way, each subset is tried.
 const IN_FLIGHT_MAX: usize = 3;
 /// A record that was created so recently may be missing in a listing that lags.
 const LAG: usize = 3;
@@ -71,7 +72,7 @@ struct Chance {
     is_lagging: bool,
     /// PUTs that are on their way, and how many requests pass them.
     late: Vec<(u64, Path, PutPayload, PutOptions)>,
-    /// What was created, in order.
+    /// The created objects, in order.
     created: Vec<Path>,
     happened: BTreeMap<Fault, u64>,
 }
@@ -89,7 +90,7 @@ impl Chance {
     }
 }
 
-/// What becomes of the condition that there is no such object yet.
+/// How the store treats the condition that the object does not exist.
 #[derive(Clone, Copy)]
 enum Conditions {
     Kept,
@@ -98,7 +99,7 @@ enum Conditions {
     Racing,
 }
 
-/// What there is when the machine stops at some moment.
+/// The state in which a machine that stops leaves the store and the disk.
 pub struct Image {
     /// In the store.
     pub store: InMemory,
@@ -107,7 +108,7 @@ pub struct Image {
 }
 
 /// A directory that is copied with each image, where to, and how often that was done.
-struct Beside {
+struct LocalCopies {
     directory: PathBuf,
     copies: PathBuf,
     count: usize,
@@ -117,11 +118,11 @@ type Put = (Path, PutPayload, PutOptions);
 
 pub struct FaultStore {
     inner: InMemory,
-    /// What happens to the PUTs to come, the last first.
+    /// The faults of the next PUTs, the last first.
     faults: Mutex<Vec<Option<Fault>>>,
     chance: Mutex<Option<Chance>>,
     images: Mutex<Option<Vec<Image>>>,
-    beside: Mutex<Option<Beside>>,
+    local_copies: Mutex<Option<LocalCopies>>,
     /// PUTs that were sent and are not answered, by numbers.
     in_flight: Mutex<BTreeMap<u64, Put>>,
     /// How many more records pass, if not all do.
@@ -131,7 +132,7 @@ pub struct FaultStore {
     /// The longest row of GETs of which each began when the one before it was answered.
     gets_in_a_row: AtomicU64,
     conditions: Conditions,
-    /// What becomes of all GETs, and how many met that.
+    /// The fault of all GETs, and how many met it.
     gets_fail: Mutex<(Option<Fault>, u64)>,
     /// The object of which that many more PUTs are lost.
     lost_puts: Mutex<Option<(String, u64)>>,
@@ -149,7 +150,7 @@ impl FaultStore {
             faults: Mutex::default(),
             chance: Mutex::default(),
             images: Mutex::default(),
-            beside: Mutex::default(),
+            local_copies: Mutex::default(),
             in_flight: Mutex::default(),
             passes: Mutex::default(),
             delay: Mutex::default(),
@@ -201,7 +202,7 @@ impl FaultStore {
         }
     }
 
-    /// From now on so many of 100 requests meet a fault.
+    /// From now on, `of_100` of 100 requests meet a fault.
     pub fn set_chance(&self, seed: u64, of_100: u64) {
         *self.chance.lock().expect("chance") = Some(Chance {
             numbers: Numbers(seed),
@@ -237,13 +238,14 @@ impl FaultStore {
     }
 
     /// The same, with a copy of a directory for each.
-    pub fn keep_images_beside(&self, directory: PathBuf, copies: PathBuf) {
+    pub fn keep_images_with(&self, directory: PathBuf, copies: PathBuf) {
         std::fs::create_dir(&copies).expect("made");
-        *self.beside.lock().expect("copies") = Some(Beside { directory, copies, count: 0 });
+        *self.local_copies.lock().expect("copies") =
+            Some(LocalCopies { directory, copies, count: 0 });
         self.keep_images();
     }
 
-    /// What is in the store now.
+    /// The contents of the store now.
     pub fn image(&self) -> InMemory {
         self.inner.fork()
     }
@@ -270,7 +272,7 @@ impl FaultStore {
         let in_flight: Vec<Put> =
             self.in_flight.lock().expect("PUTs").values().take(IN_FLIGHT_MAX).cloned().collect();
         let Some(images) = &mut *self.images.lock().expect("images") else { return };
-        let local = self.beside.lock().expect("copies").as_mut().map(Beside::copy);
+        let local = self.local_copies.lock().expect("copies").as_mut().map(LocalCopies::copy);
         for subset in (0..1_usize << in_flight.len()).rev() {
             let store = self.inner.fork();
             for (index, (at, load, how)) in in_flight.iter().enumerate() {
@@ -286,7 +288,7 @@ impl FaultStore {
     /// Keeps what a store has that was stopped amid deleting: they go in any order.
     fn keep_images_amid(&self, deleted: &[Path]) {
         let Some(images) = &mut *self.images.lock().expect("images") else { return };
-        let local = self.beside.lock().expect("copies").as_mut().map(Beside::copy);
+        let local = self.local_copies.lock().expect("copies").as_mut().map(LocalCopies::copy);
         for chosen in 0..deleted.len().min(DELETED_APART) {
             let (alone, others) = (self.inner.fork(), self.inner.fork());
             for (number, path) in deleted.iter().enumerate() {
@@ -308,7 +310,7 @@ impl FaultStore {
         self.gets_in_a_row.load(Ordering::SeqCst)
     }
 
-    /// From now on so many more records pass, and those after them wait; all do without a number.
+    /// From now on, `count` more records pass, and those after them wait; without a number all pass.
     pub fn let_pass(&self, count: Option<u64>) {
         *self.passes.lock().expect("passes") = count;
     }
@@ -329,7 +331,7 @@ impl FaultStore {
         self.inner.delete(at).now_or_never().expect("memory answers at once").expect("deleted");
     }
 
-    /// What becomes of the next request; a request that is on its way may arrive before it.
+    /// The fault of the next request; a late request may arrive before it.
     fn next(&self, faults: &[Fault]) -> Option<Fault> {
         let mut chance = self.chance.lock().expect("chance");
         let chance = chance.as_mut()?;
@@ -344,7 +346,7 @@ impl FaultStore {
         chance.draw(faults)
     }
 
-    /// Applies a PUT of which nobody waits for the answer.
+    /// Applies a PUT whose answer is ignored.
     fn arrive(&self, at: &Path, load: PutPayload, how: PutOptions) {
         let _ = self.inner.put_opts(at, load, how).now_or_never().expect("memory answers at once");
     }
@@ -356,7 +358,7 @@ impl FaultStore {
         }
     }
 
-    /// What a listing that lags lacks, and how many entries come before it breaks.
+    /// The objects that a lagging listing lacks, and how many entries come before it breaks.
     fn lacks(&self) -> (Vec<Path>, usize) {
         let mut chance = self.chance.lock().expect("chance");
         let Some(chance) = chance.as_mut() else { return (Vec::new(), 0) };
@@ -386,7 +388,7 @@ impl FaultStore {
     }
 }
 
-impl Beside {
+impl LocalCopies {
     fn copy(&mut self) -> PathBuf {
         self.count += 1;
         super::staging::copied(&self.directory, self.copies.join(self.count.to_string()))

@@ -22,8 +22,8 @@ fn a_volume_that_is_claimed_is_refused() {
     assert!(LogDevice::open(&at(store), OpenOptions::default()).is_ok());
 }
 
-/// What closes a volume releases it, also while somebody holds it: a server does until its process ends,
-/// which may be after its caller was given its word. A release that fails is an error of the close.
+/// Closing a volume releases it even while the device is still referenced: a server holds it until its process
+/// ends, which may be after its caller got the answer. A release that fails is an error of the close.
 #[test]
 fn a_volume_that_was_closed_is_released() {
     let store = Arc::new(FaultStore::new());
@@ -134,8 +134,8 @@ fn a_sync_that_returns_has_committed_whatever_was_lost() {
     }
 }
 
-/// What the store will never allow is not asked for again; and after a failure nothing else may be put
-/// into the slot, since the record may arrive yet.
+/// A request that the store will never allow is not repeated; and after a failure no other record may be put
+/// into the slot, since the failed one may still arrive.
 #[test]
 fn a_sync_that_fails_is_the_last() {
     let store = Arc::new(FaultStore::new());

@@ -108,7 +108,7 @@ fn a_clone_goes_its_own_way() {
     assert_eq!(listed[0].clone.as_deref(), Some("bucket/clone"));
 }
 
-/// What is kept for a clone goes when that is gone.
+/// Objects kept for a clone are deleted when it is gone.
 #[test]
 fn a_clone_that_is_gone_keeps_nothing() {
     let (store, device) = made();
@@ -152,8 +152,8 @@ fn names_of_versions() {
     }
     let location = Location::parse("file:///tmp/volume@v1.2").expect("a version");
     assert_eq!(location.version(), Some("v1.2"));
-    let beside = Location::new("test", Arc::new(InMemory::new()), "a@b/volume");
-    assert_eq!(beside.version(), None);
+    let sibling = Location::new("test", Arc::new(InMemory::new()), "a@b/volume");
+    assert_eq!(sibling.version(), None);
     let unnamed = versions::create(&at(Arc::new(InMemory::new()))).expect_err("no name");
     assert!(matches!(unnamed, Error::NoName { .. }), "{unnamed}");
 }
