@@ -10,7 +10,7 @@ use crate::input::Input;
 
 const BLOCK_BYTES: usize = 512;
 const ENTRIES_MAX: usize = 24;
-/// What an archive says about an entry.
+/// The keywords by which an archive describes an entry.
 const KEYS: [&[u8]; 10] = [
     b"path",
     b"linkpath",
@@ -48,7 +48,7 @@ pub fn tar(data: &[u8]) {
     }
 }
 
-/// What was read as an ACL is the same in the bytes and in the text that are made of it.
+/// An ACL that was read is equal after encoding it as bytes and as text.
 fn round_trip(text: &[u8]) {
     let Ok(acl) = Acl::from_text(text, |_| None) else { return };
     let again = Acl::from_bytes(&acl.to_bytes()).expect("bytes of an ACL");

@@ -31,8 +31,8 @@ pub fn walk(data: &[u8]) {
     let _ = damage::read_all(&mutated(data));
 }
 
-/// Mounts the volume, reads all, changes some of it, and checks what came of that: the check ends, and
-/// what the writer has closed can be opened again wherever the first could.
+/// Mounts the volume, reads all, changes some of it, and checks the result: the check ends, and a volume that
+/// could be opened can be opened again after it was closed.
 pub fn write(data: &[u8]) {
     let image = mutated(data);
     let _ = damage::read_all(&image);

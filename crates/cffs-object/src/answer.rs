@@ -1,8 +1,8 @@
 //! Explains the answers of stores: what happened, where, and what to do about it.
 //!
-//! The client passes on the text of an answer. S3 and its relatives, Google and Azure put a code and a message
-//! in it as XML, and only the code tells what a status means: a 404 is said of an object, of a bucket and, by
-//! some servers, of an access key.
+//! The client passes on the text of an answer. S3 and its relatives, Google and Azure put a code and a
+//! message in it as XML, and only the code tells what a status means: a 404 may be about an object, a bucket
+//! or, on some servers, an access key.
 
 use std::error::Error as _;
 

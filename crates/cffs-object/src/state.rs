@@ -164,7 +164,7 @@ impl State {
         })
     }
 
-    /// Moves the pending bytes into flight with an object of contents, and returns these unless there are none.
+    /// Moves the pending bytes into flight with an object of contents, and returns these, if there are any.
     pub fn send_ahead(&mut self, object: Object) -> Option<Vec<u8>> {
         let pieces = self.take_pending();
         if pieces.is_empty() {

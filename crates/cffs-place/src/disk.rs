@@ -178,7 +178,7 @@ fn zones(drive: &mut impl Drive, rotation: Option<f64>) -> io::Result<Vec<Zone>>
     for place in 0..PLACES {
         let (first, end) = bounds(place);
         let place = place as usize;
-        if beside(&rates, place).all(|other| is_within(other, rates[place], ALIKE / 2.0)) {
+        if neighbours(&rates, place).all(|other| is_within(other, rates[place], ALIKE / 2.0)) {
             continue;
         }
         // It is another zone, or some requests were late. The drive's buffer has its first bytes.
@@ -188,7 +188,7 @@ fn zones(drive: &mut impl Drive, rotation: Option<f64>) -> io::Result<Vec<Zone>>
             seen.push(bandwidth(drive, further, end, span)?);
             rates[place] = likely(&seen).unwrap_or_else(|| median(seen.clone()));
             let is_of_a_zone = |other| is_within(other, rates[place], ALIKE / 2.0);
-            if likely(&seen).is_some() && beside(&rates, place).any(is_of_a_zone) {
+            if likely(&seen).is_some() && neighbours(&rates, place).any(is_of_a_zone) {
                 break;
             }
         }
@@ -212,9 +212,9 @@ fn zones(drive: &mut impl Drive, rotation: Option<f64>) -> io::Result<Vec<Zone>>
 }
 
 /// The rates of the neighbours of a place.
-fn beside(rates: &[f64], place: usize) -> impl Iterator<Item = f64> {
-    let beside = [place.checked_sub(1), Some(place + 1)].into_iter().flatten();
-    beside.filter_map(|other| rates.get(other).copied())
+fn neighbours(rates: &[f64], place: usize) -> impl Iterator<Item = f64> {
+    let places = [place.checked_sub(1), Some(place + 1)].into_iter().flatten();
+    places.filter_map(|other| rates.get(other).copied())
 }
 
 /// The fastest of what was seen twice: a turn that is lost to a late request may be lost twice.

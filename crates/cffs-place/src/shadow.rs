@@ -91,7 +91,7 @@ impl Shadow {
             format!("group {group} could not be reached from {}", self.root.display())
         })?;
         if self.groups.of_inode(status.ino()) != group {
-            bail!("{} is no longer in group {group}; place init makes it anew", at.display());
+            bail!("{} is no longer in group {group}; run place init again", at.display());
         }
         Ok(at)
     }

@@ -58,7 +58,7 @@ impl Memory {
 pub struct Contents {
     object: Py<PyAny>,
     memory: Memory,
-    /// What the file had instead, which was changed since its size was asked for.
+    /// The contents instead, if the file changed after its size was read.
     other: Option<Vec<u8>>,
 }
 

@@ -4,7 +4,7 @@ use cffs::clock::Timestamp;
 use cffs::vfs::types::Attr;
 use pyo3::prelude::*;
 
-/// What `st_blocks` counts.
+/// The unit of `st_blocks`.
 const STAT_BLOCK_BYTES: u64 = 512;
 
 /// The fields of [`Stat`] in their order.

@@ -17,7 +17,7 @@ use cffs_object::{Location, LogDevice};
 /// The sectors of a volume in a store, as `cffs mkfs` makes them: records have whole ones.
 const SECTOR_BYTES: u32 = 4096;
 
-/// What is open.
+/// An open volume.
 pub struct Opened {
     /// Its files.
     pub files: Files,
@@ -80,7 +80,7 @@ pub fn make(target: &Path, size_bytes: u64, label: Vec<u8>) -> Result<()> {
     mkfs::make(&FileDevice::create(target, size_bytes)?, &options).map(drop)
 }
 
-/// What was named, as messages show it: without credentials, which a URL should not have.
+/// The target as messages show it: without credentials, which a URL should not have.
 pub fn shown(target: &Path) -> PathBuf {
     let url = target.to_str().and_then(|text| text.split_once("://"));
     let Some((scheme, rest)) = url else { return target.to_owned() };

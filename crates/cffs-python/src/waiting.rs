@@ -40,7 +40,7 @@ impl<T: Send + 'static> Call<T> {
     ///
     /// # Errors
     ///
-    /// What a handler of a signal raised, above all `KeyboardInterrupt`.
+    /// The exception of a signal handler, above all `KeyboardInterrupt`.
     pub fn wait(&self, py: Python<'_>) -> PyResult<Option<T>> {
         // The receiver may be used by one thread at a time, and is by this one alone.
         struct Alone<'a, T>(&'a Receiver<T>);
@@ -91,7 +91,7 @@ impl Signals {
     ///
     /// # Errors
     ///
-    /// What a handler raised.
+    /// The exception of a handler.
     pub fn handle(&mut self) -> PyResult<()> {
         if self.0.elapsed() < INTERVAL {
             return Ok(());

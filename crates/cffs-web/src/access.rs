@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::tokens::{Role, Tokens};
 use crate::{Options, State as Shared};
 
-/// What every answer says to browsers: to load nothing from elsewhere, and to keep nothing.
+/// Headers of every answer: browsers load nothing from other sites, and keep nothing.
 const HEADERS: [(HeaderName, &str); 7] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -54,7 +54,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// What callers have to know, and how they have to call the server.
+/// Checks the tokens of callers, and the names by which they call the server.
 pub(crate) struct Gate {
     names: Vec<String>,
     scheme: &'static str,
@@ -103,7 +103,7 @@ impl Gate {
             || self.names.iter().any(|ours| name.eq_ignore_ascii_case(ours))
     }
 
-    /// What the caller may do, by the token that it shows.
+    /// The caller's role, by its token.
     fn role(&self, headers: &HeaderMap) -> Option<Role> {
         let shown = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
         self.tokens.role(shown.strip_prefix("Bearer ")?)

@@ -1,4 +1,4 @@
-//! What people have a volume do: each action with the command that does the same.
+//! The actions of the page: each with the command that does the same.
 //!
 //! Scrub, check and regrouping are jobs of the server, shared with the commands. Sync and trim have a
 //! status of their own here, since a command waits for them.
@@ -24,10 +24,10 @@ use crate::{Options, RecentLog, Snapshots, Target};
 
 /// The rate of a scrub unless another is asked for, as of the command.
 const SCRUB_BYTES_PER_SEC: u64 = 50 << 20;
-/// What is trimmed at once, so that progress can be seen.
+/// How much is trimmed at once, so that progress is visible.
 const TRIM_STEP_BYTES: u64 = 1 << 30;
 
-/// What can be asked for; the path of the request says which, its body how.
+/// An action; the path of the request says which, its body how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Sync,
@@ -46,7 +46,7 @@ pub(crate) enum Action {
     RemoveSnapshot(String),
 }
 
-/// What a mount does when it meets damage, unless its options say otherwise.
+/// How a mount reacts to damage by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Errors {

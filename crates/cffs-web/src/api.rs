@@ -93,7 +93,7 @@ async fn status(State(shared): State<Arc<Shared>>) -> Response {
     json_text(latest)
 }
 
-/// What the token lets do. Paths of the host are for those who may run commands.
+/// The role of the token. Paths of the host are shown only to callers with full control.
 async fn role(State(shared): State<Arc<Shared>>, Extension(role): Extension<Role>) -> Response {
     let target = &shared.options.target;
     let described = match role {
@@ -175,7 +175,7 @@ struct At {
     path: String,
 }
 
-/// What lies where: a tree, or one file.
+/// A layout: of a tree, or of one file.
 enum Found {
     Tree(LayoutReport),
     File(Value),
@@ -219,7 +219,7 @@ async fn layout_of(
     })
 }
 
-/// What people read of a layout: without the places on the device, which the picture shows.
+/// A layout without the places on the device, which the picture shows.
 fn summary(mut report: LayoutReport) -> Value {
     let count = report.directories.len();
     let sum = |of: fn(&cffs_serve::layout::DirectoryReport) -> u64| -> u64 {

@@ -53,11 +53,11 @@ const WAITING_THREADS: usize = 4;
 pub struct Options {
     /// Where to listen. Other addresses than those of this machine take a certificate.
     pub address: SocketAddr,
-    /// Names by which browsers may call the server, beside its addresses and `localhost`.
+    /// Names by which browsers may call the server, in addition to its addresses and `localhost`.
     pub names: Vec<String>,
     /// A file with a certificate, those that vouch for it, and its key.
     pub certificate: Option<PathBuf>,
-    /// What lets look, and what lets run.
+    /// The tokens for viewing and for full control.
     pub tokens: Tokens,
     /// The last messages of the program.
     pub log: RecentLog,
@@ -79,7 +79,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// What stands for the volume where its path is not shown.
+    /// The word for the volume where its path is not shown.
     pub(crate) fn word(&self) -> &'static str {
         match self.directory {
             Some(_) => "DIR",
@@ -87,7 +87,7 @@ impl Target {
         }
     }
 
-    /// What commands take for the volume.
+    /// The argument by which commands name the volume.
     pub(crate) fn path(&self) -> Cow<'_, str> {
         self.directory.as_ref().unwrap_or(&self.image).to_string_lossy()
     }
@@ -113,7 +113,7 @@ pub enum BindError {
     Certificate {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// Tokens would be read on their way.
@@ -207,7 +207,7 @@ impl Server {
     }
 }
 
-/// What handlers share.
+/// The state that handlers share.
 struct State {
     options: Options,
     gate: Gate,

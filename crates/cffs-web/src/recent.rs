@@ -28,7 +28,7 @@ struct Messages {
     last: VecDeque<Message>,
     /// The number of the newest.
     newest: u64,
-    /// What stands for itself nowhere, and the word in its place.
+    /// Texts that are never shown, each with the word that replaces it.
     hidden: Vec<(String, &'static str)>,
 }
 

@@ -22,7 +22,7 @@ use crate::{Options, RecentLog, Target};
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The seconds that count as now.
 const NOW_SECS: u64 = 10;
-/// Of the last hour, one sample in so many seconds is kept.
+/// The interval between the samples that are kept of the last hour.
 const KEPT_EVERY_SECS: u64 = 10;
 const HOUR_SECS: u64 = 3600;
 /// Problems of a check that the page shows.
@@ -64,7 +64,7 @@ impl Sample {
         }
     }
 
-    /// What happened since an earlier sample.
+    /// The changes since an earlier sample.
     fn since(&self, earlier: &Sample) -> Value {
         let secs = self.at.saturating_sub(earlier.at);
         let rise = |of: fn(&Sample) -> u64| of(self).saturating_sub(of(earlier));
@@ -127,7 +127,7 @@ impl History {
         (since(&self.recent), since(&self.hour))
     }
 
-    /// What happened between each two samples that are kept of the last hour.
+    /// The changes between consecutive samples of the last hour.
     pub fn points(&self) -> Value {
         let pairs = self.hour.iter().zip(self.hour.iter().skip(1));
         let point = |(from, to): (&Sample, &Sample)| {

@@ -56,7 +56,7 @@ pub(crate) fn checked_name(name: Option<String>) -> Result<String, Refusal> {
     })
 }
 
-/// What the interface shows of versions.
+/// Versions as the interface shows them.
 pub(crate) fn described(snapshots: &[Snapshot]) -> Value {
     let described = snapshots.iter().map(|snapshot| {
         let made = snapshot.made.duration_since(UNIX_EPOCH).map_or(0, |made| made.as_secs());

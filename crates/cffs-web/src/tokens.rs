@@ -13,7 +13,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 /// The shortest token of a file: what is shorter can be guessed.
 const LETTERS_MIN: usize = 16;
 
-/// What a caller may do.
+/// The rights of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
     /// See figures and messages.
@@ -46,7 +46,7 @@ pub enum BadTokens {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Others can read it.
@@ -106,7 +106,7 @@ impl Tokens {
         (tokens.look != tokens.run).then_some(tokens)
     }
 
-    /// What the bearer of a token may do.
+    /// The role of a token's bearer.
     pub(crate) fn role(&self, token: &str) -> Option<Role> {
         // Both are compared, so that the time of an answer tells nothing of either.
         let (run, look) = (is_same(token, &self.run), is_same(token, &self.look));

@@ -1,7 +1,6 @@
-//! From a request to the handler's method, and from its result to the bytes of a reply.
+//! Calls the handler's method for a request, and encodes its result as a reply.
 //!
-//! Pure with respect to the transport: the transport lends a buffer for the payload and learns
-//! what became of it.
+//! Pure with respect to the transport, which lends a buffer for the payload and gets the [`Outcome`].
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use crate::protocol::{
 };
 use crate::serving::Serving;
 
-/// What became of a request.
+/// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The kernel expects no answer.

@@ -1,4 +1,4 @@
-//! What a file system implements.
+//! The trait that a file system implements.
 
 use rustix::io::Errno;
 

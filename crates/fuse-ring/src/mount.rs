@@ -22,7 +22,7 @@ use crate::transport::device::Device;
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
-    /// What shows up as the device, in `/proc/mounts` and `df`.
+    /// The name of the device in `/proc/mounts` and `df`.
     pub fsname: OsString,
     /// The type shows up as `fuse.SUBTYPE`, or as `fuseblk.SUBTYPE`; without the point if this is empty.
     pub subtype: String,

@@ -33,7 +33,7 @@ pub enum CachedData {
     Range(u64, u64),
 }
 
-/// What to do with a cached name.
+/// How to change a cached name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CachedName {
     /// Drop it.

@@ -1,4 +1,4 @@
-//! What each thread is serving, so that the report of a panic can say which request caused it.
+//! Records the request that each thread serves, so that the report of a panic can name it.
 
 use std::cell::Cell;
 

@@ -39,17 +39,17 @@ use crate::transport::uring::Worker;
 use crate::transport::waiting::Waiting;
 use crate::{Handler, MountOptions, Notifier, Unmount, mount};
 
-/// What to negotiate, and how to serve.
+/// Features to negotiate, and how to serve.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// What to ask of the kernel.
+    /// Features and limits to request of the kernel.
     pub wishes: Wishes,
     /// Which transport to use.
     pub transport: TransportChoice,
     /// How many threads serve: in all on `/dev/fuse`, for each core on io_uring.
     ///
     /// A request that waits for a disk holds its thread, so this bounds how many requests are in
-    /// work; beside `/dev/fuse`, `FSYNC` and its kind have threads of their own. If it is not given,
+    /// work; on `/dev/fuse`, `FSYNC` and similar requests have threads of their own. If it is not given,
     /// a thread per core reads `/dev/fuse`, but no fewer than [`READERS_MIN`], and [`SPARES`] more
     /// take the places of those that [wait](will_wait); and on io_uring each core has its part of
     /// [`RING_THREADS_MIN`], but no fewer than [`THREADS_PER_CORE_MIN`].
@@ -129,7 +129,7 @@ pub struct Session<H: Handler> {
     transport: Transport,
     /// Whether the connection is one that no session has served before.
     is_new: bool,
-    /// What serves the rings, made beforehand; none on the classic transport.
+    /// The threads that serve the rings, made beforehand; none on the classic transport.
     workers: io::Result<Vec<Worker>>,
 }
 
@@ -202,8 +202,8 @@ impl<H: Handler> Session<H> {
         Ok(Session::new(handler, device, mounted, agreed, true))
     }
 
-    /// Goes on with a connection that another session has left [suspended](Ended::Suspended), and with
-    /// what that one agreed on with the kernel. Of `config`, only the number of threads counts.
+    /// Continues a connection that another session has left [suspended](Ended::Suspended), with the features
+    /// that it negotiated. Of `config`, only the number of threads counts.
     ///
     /// If there is not enough for its rings, serving fails.
     pub fn resume(handler: H, connection: Connection, config: &Config) -> Session<H> {
@@ -240,7 +240,7 @@ impl<H: Handler> Session<H> {
         }
     }
 
-    /// What was agreed on.
+    /// The negotiated features and limits.
     pub fn granted(&self) -> &Granted {
         &self.dispatcher.granted
     }

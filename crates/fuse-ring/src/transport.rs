@@ -1,14 +1,14 @@
 //! How messages travel between the kernel and the server's threads.
 //!
 //! - [`dev`]: reads and writes on `/dev/fuse`.
-//! - [`answer`]: a message of it, from its frame to the reply.
+//! - [`answer`]: a message on it, from its frame to the reply.
 //! - [`seats`]: which threads read it, and which are spares.
 //! - [`readers`]: how they are called back from the kernel.
-//! - [`lane`]: beside it, threads for requests that wait for the device.
+//! - [`lane`]: more threads, for requests that wait for the device.
 //! - [`waiting`]: which requests wait, and callers that are killed meanwhile.
 //! - [`uring`]: a queue per core, on io_uring.
 //! - [`entry`]: the buffers of its requests.
-//! - [`hold`]: how requests in them outlive the session; [`fill`]: requests that are there for that.
+//! - [`hold`]: how requests in them outlive the session; [`fill`]: makes requests for that purpose.
 //! - [`device`]: the device itself, which both need.
 //! - [`memory`]: their buffers.
 //!

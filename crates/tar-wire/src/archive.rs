@@ -54,8 +54,8 @@ pub struct Entry {
     pub device: (u32, u32),
     /// The pax records that hold for it, those of global headers first.
     pub records: Vec<Record>,
-    /// Of a sparse file in GNU tar's own format: its size with holes, and offsets and lengths in turn of
-    /// what the contents are.
+    /// Of a sparse file in GNU tar's own format: its size with holes, and by turns the offsets and lengths of
+    /// its contents.
     pub gnu_pieces: Option<(u64, Vec<u64>)>,
     /// Something in the headers that makes no sense. The rest of the entry can be used.
     pub damage: Option<&'static str>,
@@ -69,7 +69,7 @@ impl Entry {
     }
 }
 
-/// What precedes an entry and describes it.
+/// The headers that precede an entry and describe it.
 #[derive(Default)]
 struct Described {
     records: Vec<Record>,

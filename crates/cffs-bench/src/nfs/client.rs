@@ -1,8 +1,8 @@
 //! One connection to a server, with several calls under way.
 //!
-//! Offers [`Client`]. One thread sends and receives: a call goes out when another one has been answered, and
-//! what is ready to go out goes together, so that the client takes little of the processor that it shares
-//! with the server.
+//! Offers [`Client`]. One thread sends and receives: a call is sent when another one has been answered, and
+//! all calls that are ready are sent together, so that the client takes little of the processor that it
+//! shares with the server.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};

@@ -314,8 +314,8 @@ impl FromStr for Peer {
 
 /// Finds the `cffs` binary: next to this one, or on the search path.
 pub fn find_cffs() -> PathBuf {
-    let beside = std::env::current_exe().ok().map(|exe| exe.with_file_name("cffs"));
-    beside.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from("cffs"))
+    let sibling = std::env::current_exe().ok().map(|exe| exe.with_file_name("cffs"));
+    sibling.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from("cffs"))
 }
 
 /// Starts a server in the foreground and waits until it has mounted.

@@ -2,7 +2,7 @@
 //!
 //! They lie in a backing file. Media that are volatile remember each write until the next flush,
 //! with what was there before, so that [`Media::cut_power`] can leave any part of them undone:
-//! what was flushed survives, and of the rest any sectors may, in any order of writing.
+//! flushed writes survive, and of the others any sectors may, in any order of writing.
 
 use std::fs::{File, OpenOptions};
 use std::io;

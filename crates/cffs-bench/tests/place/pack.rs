@@ -203,7 +203,7 @@ fn one_that_is_stopped_leaves_nothing_behind() {
         let before = seen(&directory);
         // XFS frees the inodes of removed files in the background, and at the latest when it is unmounted.
         let free = |volume: &mut Volume| {
-            volume.chill().expect("mounted anew");
+            volume.chill().expect("mounted again");
             rustix::fs::statvfs(volume.root()).expect("statvfs").f_ffree
         };
         let files_free = free(&mut volume);

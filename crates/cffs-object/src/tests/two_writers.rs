@@ -22,8 +22,8 @@ fn a_volume_that_is_claimed_is_refused() {
     assert!(LogDevice::open(&at(store), OpenOptions::default()).is_ok());
 }
 
-/// Closing a volume releases it even while the device is still referenced: a server holds it until its process
-/// ends, which may be after its caller got the answer. A release that fails is an error of the close.
+/// Closing a volume releases it even while the device is still referenced: a server holds it until its
+/// process ends, which may be after its caller got the answer. A release that fails is an error of the close.
 #[test]
 fn a_volume_that_was_closed_is_released() {
     let store = Arc::new(FaultStore::new());

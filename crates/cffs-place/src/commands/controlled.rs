@@ -37,7 +37,7 @@ impl Where {
 
 /// Make a directory in a group
 ///
-/// What is made in it later is near it, as far as the kernel does that. Needs place init.
+/// Files made in it later are placed near it, as far as the kernel does that. Needs place init.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  place mkdir --group 3 /srv/logs\n  place mkdir --near /srv/db /srv/db2"

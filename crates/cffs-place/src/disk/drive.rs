@@ -32,7 +32,7 @@ pub trait Drive {
     fn idle(&mut self, seconds: f64);
 
     /// Whether the kernel flushes it, since it takes it for a drive with a write cache; `None` for
-    /// what no kernel drives.
+    /// a drive that no kernel drives.
     fn is_flushed(&self) -> Option<bool> {
         None
     }

@@ -228,9 +228,9 @@ fn batches<'a>(volume: &Volume, files: &'a [FileEntry]) -> Vec<&'a [FileEntry]> 
     batches
 }
 
-/// Makes a file without a name in the directory of `beside`.
-fn nameless(beside: &Path) -> Result<File> {
-    let directory = beside.parent().filter(|path| !path.as_os_str().is_empty());
+/// Makes a file without a name in the directory of `path`.
+fn nameless(path: &Path) -> Result<File> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
     OpenOptions::new()
         .read(true)

@@ -14,7 +14,7 @@ pub fn has_chromium() -> bool {
     found.is_ok()
 }
 
-/// What the page consists of after some seconds of its own time, and what the browser complained of.
+/// The page after some seconds of its own time, and the browser's complaints.
 fn shown(scene: &Scene, end: &str) -> (String, String) {
     let profile = tempfile::tempdir().expect("a directory");
     let run = |path: &Path| {

@@ -44,7 +44,7 @@ impl Client {
         Answer { status, head: head.to_lowercase(), body: body.to_owned() }
     }
 
-    /// A request with these headers beside what every client sends.
+    /// A request with these headers in addition to those of every client.
     pub fn request(self, line: &str, headers: &str, body: &str) -> Answer {
         let length = body.len();
         self.raw(

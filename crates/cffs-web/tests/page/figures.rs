@@ -1,4 +1,4 @@
-//! What the page shows of figures and messages, and that the command beside an action is that action's.
+//! Figures and messages on the page, and the command that each action shows.
 
 use std::thread;
 use std::time::Duration;

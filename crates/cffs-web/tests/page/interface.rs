@@ -1,4 +1,4 @@
-//! What is answered is what `openapi.json` says, and what commands show.
+//! Answers agree with `openapi.json`, and with the output of commands.
 
 use std::io::{BufRead, BufReader, Write};
 use std::thread;

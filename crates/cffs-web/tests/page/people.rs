@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::driver::Browser;
 use super::{RUN, Scene};
 
-/// What can be focused and is there to be used, in the order of the page. Each gets a number.
+/// Controls that can be focused and used, in the order of the page. Each gets a number.
 const CONTROLS: &str = "
     [...document.querySelectorAll('a[href], button, input, select, summary, [tabindex=\"0\"]')]
       .filter((one) => !one.disabled && one.checkVisibility({ visibilityProperty: true }))
@@ -199,14 +199,14 @@ fn a_screen_reader_gets_names_landmarks_and_what_changes() {
 fn a_wide_page_has_two_columns_and_groups_of_actions() {
     let scene = Scene::new();
     let Some(mut browser) = open(&scene) else { return };
-    let beside = "(() => {
+    let in_two_columns = "(() => {
         const [first, second] = [...document.querySelectorAll('.column')]
           .map((one) => one.getBoundingClientRect());
         return first.right <= second.left && first.top === second.top;
       })()";
-    for (width, is_beside) in [(1280, true), (390, false)] {
+    for (width, has_two) in [(1280, true), (390, false)] {
         browser.resize(width);
-        assert_eq!(browser.value(beside), is_beside, "{width} pixels wide");
+        assert_eq!(browser.value(in_two_columns), has_two, "{width} pixels wide");
     }
     let groups = "[...document.querySelectorAll('#actions ul')].map((one) =>
         [one.getAttribute('aria-label'), [...one.children].map((item) => item.id.slice(7)).join()])";

@@ -14,7 +14,7 @@ use super::{LOOK, RUN, Scene};
 const NARROW: u32 = 320;
 const WIDE: u32 = 1200;
 
-/// What is wrong with the page as it is, in words. The numbers are those of the success criteria.
+/// The faults of the current page, in words. The numbers are those of the success criteria.
 const AUDIT: &str = r#"(() => {
     const wrong = [];
     const all = [...document.querySelectorAll("*")];
@@ -70,7 +70,7 @@ const NAMED: [&str; 11] = [
     "dialog",
 ];
 
-/// What must have a name and has none.
+/// The nodes that must have a name and have none.
 pub fn unnamed(nodes: &[(String, String)]) -> Vec<(String, String)> {
     let is_unnamed =
         |(role, name): &&(String, String)| NAMED.contains(&role.as_str()) && name.trim().is_empty();

@@ -38,7 +38,7 @@ fn make_certificate(file: &Path) -> bool {
     true
 }
 
-/// What the server answers to a client that takes the name and trusts the certificate, if there is one.
+/// The server's answer to a client that uses the name, and trusts the certificate if one is given.
 fn ask(client: Client, name: &str, trusted: Option<&Path>) -> io::Result<String> {
     let mut roots = RootCertStore::empty();
     if let Some(file) = trusted {

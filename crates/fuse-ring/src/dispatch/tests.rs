@@ -1,4 +1,4 @@
-//! What the handler's results become.
+//! Replies to the handler's results.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,7 +1,7 @@
 //! `fusermount3`, for ordinary users.
 //!
 //! The program gets one end of a socket pair by the number in `_FUSE_COMMFD`, mounts, and sends
-//! the descriptor of the device as a control message beside one byte.
+//! the descriptor of the device as a control message with one byte.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSliceMut};

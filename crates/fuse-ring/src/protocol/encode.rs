@@ -129,7 +129,7 @@ pub fn offset(buf: &mut [u8], offset: u64) -> usize {
     put(buf, &wire::LseekOut { offset })
 }
 
-/// What stands before the data in the reply to `IOCTL`.
+/// The head of the reply to `IOCTL`, before the data.
 pub fn ioctl(buf: &mut [u8]) -> usize {
     put(buf, &wire::IoctlOut::default())
 }

@@ -1,4 +1,4 @@
-//! What newer kernels append to requests that create: security contexts, and the group that the
+//! Extensions that newer kernels append to requests that create: security contexts, and the group that the
 //! new file inherits.
 
 use zerocopy::FromBytes;

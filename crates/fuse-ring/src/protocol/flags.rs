@@ -3,7 +3,7 @@
 use bitflags::bitflags;
 
 bitflags! {
-    /// What kernel and server may agree on in `INIT` (`flags` in the low half, `flags2` in the
+    /// Features that kernel and server negotiate in `INIT` (`flags` in the low half, `flags2` in the
     /// high half).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Features: u64 {
@@ -30,7 +30,7 @@ bitflags! {
         /// `READDIRPLUS` is used only where its attributes seem wanted.
         const READDIRPLUS_AUTO = 1 << 14;
         /// Direct I/O of `io_submit(2)` and io_uring is asynchronous. A write that ends so is not followed
-        /// by the `FSYNC` that `O_DSYNC` asks for, leaves pages in the cache that were read beside it, and
+        /// by the `FSYNC` that `O_DSYNC` asks for, leaves pages in the cache that were read meanwhile, and
         /// fails with `EIO` where it should be short: for files whose reads and writes may not be lost by
         /// that, such as the image of a disk.
         const ASYNC_DIO = 1 << 15;
@@ -84,7 +84,7 @@ bitflags! {
 }
 
 impl Features {
-    /// What this crate can honour; the rest is never asked for, whatever the configuration says.
+    /// The features that this crate supports; others are never requested, whatever the configuration says.
     ///
     /// Locks are left out on purpose. Unless a server claims them the kernel keeps `fcntl` and
     /// `flock` locks itself, correctly and without a message, and a blocking `SETLKW` would hold
@@ -126,7 +126,7 @@ bitflags! {
     pub struct OpenFlags: u32 {
         /// Reads and writes bypass the page cache.
         const DIRECT_IO = 1 << 0;
-        /// What is cached of the file stays valid.
+        /// Cached contents of the file stay valid.
         const KEEP_CACHE = 1 << 1;
         /// The file has no position to seek to.
         const NONSEEKABLE = 1 << 2;

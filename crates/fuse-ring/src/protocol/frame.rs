@@ -8,7 +8,7 @@ use zerocopy::FromBytes;
 
 use super::{NodeId, Opcode, Unique, wire};
 
-/// What was negotiated, as far as it changes how requests look.
+/// The negotiated features that change how requests are encoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dialect {
     /// `SETXATTR_EXT` is in force.

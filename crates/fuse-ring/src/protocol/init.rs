@@ -15,7 +15,7 @@ pub const MINOR: u32 = 45;
 /// The oldest (Linux 5.4). Older kernels shorten several structures; they are not worth the code.
 pub const MINOR_MIN: u32 = 31;
 
-/// What the kernel says in `INIT`.
+/// The kernel's side of `INIT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InitRequest {
     /// Its major version.
@@ -43,7 +43,7 @@ impl InitRequest {
     }
 }
 
-/// What the server would like.
+/// The features and limits that the server requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wishes {
     /// The features to take where they are offered.
@@ -90,7 +90,7 @@ impl Default for Wishes {
     }
 }
 
-/// What was agreed on.
+/// The negotiated features and limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granted {
     /// The minor version in force.
@@ -121,7 +121,7 @@ impl Granted {
     /// The kernel's own figure, which a ring's buffers must not fall below, is the maximum of
     /// `FUSE_MIN_READ_BUFFER`, the longest write, and the pages of a request. A write never has
     /// more pages than [`max_write`](Granted::max_write) has; what this adds is room for an
-    /// xattr of 64 KiB beside its name.
+    /// xattr of 64 KiB and its name.
     pub fn payload_len(&self) -> usize {
         (self.max_write as usize).max(PAYLOAD_LEN_MIN)
     }

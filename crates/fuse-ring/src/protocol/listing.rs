@@ -14,7 +14,7 @@ pub struct Listing<'b> {
     len: usize,
 }
 
-/// A listing that carries, beside each name, what a lookup of it would have answered.
+/// A listing that carries, with each name, the answer that a lookup of it would have.
 ///
 /// An entry that was taken counts as a lookup of its node; an entry that was refused does not.
 #[derive(Debug)]

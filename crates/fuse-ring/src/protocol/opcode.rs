@@ -5,7 +5,7 @@ use super::wire;
 /// Declares the codes once: name, number, and the fixed-size argument that follows the header.
 macro_rules! opcodes {
     ($($(#[$meta:meta])* $name:ident = $number:literal, $argument:ty;)*) => {
-        /// What the kernel asks for.
+        /// The kind of a request.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(missing_docs, reason = "the names are those of `enum fuse_opcode`")]
         #[repr(u32)]

@@ -13,7 +13,7 @@ pub struct Request<'a> {
     pub context: Context<'a>,
     /// The inode that is asked about.
     pub node: NodeId,
-    /// What is asked.
+    /// The operation and its arguments.
     pub operation: Operation<'a>,
 }
 
@@ -33,11 +33,11 @@ pub struct Context<'a> {
     pub gid: u32,
     /// The caller's process; zero for the kernel itself and for other pid namespaces.
     pub pid: u32,
-    /// What was appended to a request that creates.
+    /// Extensions of a request that creates.
     pub extensions: Extensions<'a>,
 }
 
-/// What is asked. Opcodes that ask the same in two dialects are one operation.
+/// An operation and its arguments. Opcodes that mean the same in two dialects are one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are documented in the structures they hold")]
 pub enum Operation<'a> {
@@ -161,21 +161,21 @@ pub enum Operation<'a> {
     },
 }
 
-/// What `IOCTL` asks. The kernel passes on commands whose number gives the length of what goes in and
-/// out, and those on flags of files (`FS_IOC_GETFLAGS` and the like).
+/// Arguments of `IOCTL`. The kernel passes on commands whose number has the lengths of input and output, and
+/// those on flags of files (`FS_IOC_GETFLAGS` and the like).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ioctl<'a> {
     /// The open file or directory.
     pub handle: FileHandle,
     /// The command's number.
     pub command: u32,
-    /// What goes in.
+    /// The input.
     pub data: &'a [u8],
     /// The bytes that the caller has room for.
     pub out_size: u32,
 }
 
-/// What `SETATTR` sets.
+/// Arguments of `SETATTR`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// The open file through which the change is made, if any.
@@ -200,7 +200,7 @@ pub struct SetAttr {
     pub kill_suid_sgid: bool,
 }
 
-/// What `RENAME` and `RENAME2` ask.
+/// Arguments of `RENAME` and `RENAME2`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rename<'a> {
     /// The old name, in the node of the request.
@@ -213,7 +213,7 @@ pub struct Rename<'a> {
     pub flags: u32,
 }
 
-/// What `OPEN` and `OPENDIR` ask.
+/// Arguments of `OPEN` and `OPENDIR`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
     /// `O_*` flags, without those that the kernel has dealt with.
@@ -222,7 +222,7 @@ pub struct Open {
     pub kill_suid_sgid: bool,
 }
 
-/// What `CREATE` and `TMPFILE` ask.
+/// Arguments of `CREATE` and `TMPFILE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Create {
     /// `O_*` flags.
@@ -235,7 +235,7 @@ pub struct Create {
     pub kill_suid_sgid: bool,
 }
 
-/// What `READ`, `READDIR` and `READDIRPLUS` ask.
+/// Arguments of `READ`, `READDIR` and `READDIRPLUS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
     /// The open file.
@@ -250,14 +250,14 @@ pub struct Read {
     pub lock_owner: Option<LockOwner>,
 }
 
-/// What `WRITE` asks.
+/// Arguments of `WRITE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write<'a> {
     /// The open file; a guess if `from_cache`.
     pub handle: FileHandle,
     /// Offset in bytes.
     pub offset: u64,
-    /// What to write.
+    /// The bytes to write.
     pub data: &'a [u8],
     /// `O_*` flags of the open file.
     pub flags: u32,
@@ -269,7 +269,7 @@ pub struct Write<'a> {
     pub lock_owner: Option<LockOwner>,
 }
 
-/// What `RELEASE` and `RELEASEDIR` ask.
+/// Arguments of `RELEASE` and `RELEASEDIR`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Release {
     /// The open file, which is gone after this.
@@ -284,7 +284,7 @@ pub struct Release {
     pub lock_owner: LockOwner,
 }
 
-/// What `SETXATTR` asks.
+/// Arguments of `SETXATTR`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetXattr<'a> {
     /// The name, with its prefix.
@@ -297,7 +297,7 @@ pub struct SetXattr<'a> {
     pub kill_sgid: bool,
 }
 
-/// What `FALLOCATE` asks.
+/// Arguments of `FALLOCATE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fallocate {
     /// The open file.
@@ -310,7 +310,7 @@ pub struct Fallocate {
     pub mode: u32,
 }
 
-/// What `COPY_FILE_RANGE` asks: a copy out of the node of the request.
+/// Arguments of `COPY_FILE_RANGE`: a copy from the node of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyFileRange {
     /// The source.

@@ -135,13 +135,13 @@ impl Entry {
 /// A file that was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// What later requests on the open file carry.
+    /// The handle that later requests on the open file carry.
     pub handle: FileHandle,
     /// How it behaves.
     pub flags: OpenFlags,
 }
 
-/// What `statx` returns beyond `stat`.
+/// The fields of `statx` that `stat` lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatxReply {
     /// The attributes.

@@ -88,7 +88,7 @@ wire! {
     struct WriteOut: 8 { size: u32, padding: u32, }
     struct FsyncIn: 16 { fh: u64, fsync_flags: u32, padding: u32, }
     struct SetxattrIn: 16 { size: u32, flags: u32, setxattr_flags: u32, padding: u32, }
-    /// What `SETXATTR` carries where `SETXATTR_EXT` was not negotiated.
+    /// The head of `SETXATTR` if `SETXATTR_EXT` was not negotiated.
     struct SetxattrInCompat: 8 { size: u32, flags: u32, }
     struct GetxattrIn: 8 { size: u32, padding: u32, }
     struct GetxattrOut: 8 { size: u32, padding: u32, }
@@ -130,7 +130,7 @@ wire! {
     struct UringEntInOut: 32 {
         flags: u64, commit_id: u64, payload_sz: u32, padding: u32, reserved: u64,
     }
-    /// What travels in the command area of a 128-byte submission queue entry.
+    /// The command area of a 128-byte submission queue entry.
     struct UringCmdReq: 24 { flags: u64, commit_id: u64, qid: u16, padding: [u8; 6], }
 }
 

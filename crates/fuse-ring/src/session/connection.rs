@@ -43,7 +43,7 @@ pub struct Connection {
     pub(super) rings: Option<Rings>,
 }
 
-/// What the entries of a session's rings hold: requests that wait for an answer. It goes with its
+/// The requests in the entries of a session's rings, which wait for an answer. Passed on with its
 /// [`Connection`].
 #[derive(Debug)]
 pub struct Rings(pub(super) Vec<Held>);
@@ -75,7 +75,7 @@ impl Connection {
         Connection { rings, ..self }
     }
 
-    /// What its rings hold, if it had some.
+    /// The requests in its rings, if it had rings.
     pub fn take_rings(&mut self) -> Option<Rings> {
         self.rings.take()
     }

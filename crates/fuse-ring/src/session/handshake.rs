@@ -22,7 +22,7 @@ use crate::transport::device::{Device, Received};
 use crate::transport::entry::Held;
 use crate::transport::uring::{self, Worker};
 
-/// What came of it.
+/// The result of the handshake.
 pub(super) struct Agreed {
     pub(super) granted: Granted,
     pub(super) transport: Transport,
@@ -76,7 +76,7 @@ fn receive_init(device: &Device, buffers: &mut Buffers) -> io::Result<(u64, Init
     }
 }
 
-/// What serves a connection that a session has left, in the same way as before.
+/// Makes the transport for a connection that a session has left, of the same kind.
 pub(super) fn resume(
     granted: Granted,
     rings: Option<Rings>,
@@ -118,7 +118,7 @@ fn on_dev(granted: Granted, config: &Config, why_not_uring: String) -> Agreed {
     Agreed { granted, transport, workers: Vec::new() }
 }
 
-/// How many threads each of so many cores has, if the configuration does not say.
+/// How many threads each of `cores` cores has by default.
 fn threads_per_core(cores: usize) -> usize {
     RING_THREADS_MIN.div_ceil(cores.max(1)).max(THREADS_PER_CORE_MIN)
 }

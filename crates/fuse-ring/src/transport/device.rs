@@ -15,7 +15,7 @@ use rustix::ioctl::{Setter, ioctl, opcode};
 #[derive(Debug)]
 pub(crate) struct Device(OwnedFd);
 
-/// What came of waiting for a message.
+/// The result of waiting for a message.
 pub(crate) enum Received {
     /// A message of this length.
     Message(usize),

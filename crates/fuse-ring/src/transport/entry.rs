@@ -20,8 +20,8 @@ pub(super) const HEAD_LEN: usize = 4096;
 /// Payloads up to this length are names, and move aside to make room for the answer.
 const NAMES_LEN_MAX: usize = 512;
 
-/// What a thread leaves to the next session: its entries, all with a request but those of cores that are
-/// off, which go with the ring.
+/// The entries that a thread leaves to the next session, all with a request, except for those of offline
+/// cores, which vanish with the ring.
 pub(crate) struct Held {
     pub(super) core: usize,
     pub(super) entries: Vec<Entry>,
@@ -148,9 +148,9 @@ impl Entry {
     /// Serves the request in the buffers, and puts the answer in its place.
     ///
     /// The answer goes to where the request's payload is. Requests with a long payload (writes,
-    /// values of xattrs, targets of symbolic links) have answers of fixed length, which are made
-    /// beside and copied in. Short payloads are names, and step aside themselves, since the answer
-    /// may be long (the value of an xattr).
+    /// values of xattrs, targets of symbolic links) have answers of fixed length, which are made in
+    /// another buffer and copied. Short payloads are names, and are copied away themselves, since the
+    /// answer may be long (the value of an xattr).
     pub(super) fn serve<H: Handler>(&mut self, dispatcher: &Dispatcher<H>) -> io::Result<()> {
         let (head, payload) = self.buffers.split_at_mut(HEAD_LEN);
         let (head, _) = UringReqHeader::mut_from_prefix(head)

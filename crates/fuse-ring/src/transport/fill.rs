@@ -7,8 +7,8 @@ use std::thread;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Makes requests to the file system that is mounted on a directory: so many on each core, at once. Returns
-/// when all were answered, by the session that comes after the one that is suspended.
+/// Makes requests to the file system that is mounted on a directory, the given number on each core, at once.
+/// Returns when the session that follows the suspended one has answered all.
 ///
 /// # Errors
 ///

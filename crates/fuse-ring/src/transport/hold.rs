@@ -4,11 +4,11 @@
 //! into it at any moment, and loses the request with the ring. But an entry that has a request stays with us
 //! until we answer; and requests that find no free entry wait in the kernel, where nothing is lost. So a
 //! session that is suspended keeps each request that arrives, until every entry has one. Then no command is
-//! under way, the rings can go, and whoever has the entries' memory at the same addresses can answer
-//! the requests on rings of its own.
+//! under way, the rings can be closed, and a session that has the entries' memory at the same addresses can
+//! answer the requests on rings of its own.
 //!
-//! Where nobody uses the file system nothing arrives. So the session's owner makes as many requests on each
-//! core as that has entries, by a process of its own, which waits for the next session
+//! On an idle file system no request arrives. So the session's owner makes as many requests on each core as
+//! that has entries, by a process of its own, which waits for the next session
 //! ([`make_requests`](crate::make_requests)).
 //!
 //! ```text
@@ -30,7 +30,7 @@ use super::entry::Held;
 /// How long entries may take to be filled. Callers whose requests are held wait meanwhile.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a session learns whose requests could not be held: why it goes on.
+/// Called with the reason if the requests of a session could not be held, and it continues.
 pub(crate) type Failed = Box<dyn FnOnce(String) + Send>;
 
 /// The common knowledge of the threads that serve rings, and of what suspends them.
@@ -177,7 +177,7 @@ impl Hold {
         self.changed.notify_all();
     }
 
-    /// What all threads have left.
+    /// The entries that all threads have left.
     pub(crate) fn take(&self) -> Vec<Held> {
         std::mem::take(&mut self.lock().held)
     }

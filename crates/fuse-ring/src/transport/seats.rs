@@ -36,7 +36,7 @@ thread_local! {
 }
 
 impl Seats {
-    /// So many seats, all of them free.
+    /// `count` seats, all free.
     pub(crate) fn new(count: usize) -> Arc<Seats> {
         Arc::new(Seats {
             free: Mutex::new(count),

@@ -51,7 +51,7 @@ const STOP: u64 = u64::MAX;
 const BEGUN: u64 = u64::MAX - 1;
 const DECIDED: u64 = u64::MAX - 2;
 
-/// How many polls may be under way or about to be pushed, beside one command for each entry.
+/// How many polls may be under way or about to be pushed, in addition to one command per entry.
 const POLLS: usize = 3;
 
 type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
@@ -255,7 +255,7 @@ impl Worker {
     }
 }
 
-/// What a completion says of an entry's command: none if a request has arrived.
+/// The error of an entry's command by its completion; none if a request has arrived.
 fn errno_of(result: i32) -> Option<Errno> {
     (result < 0).then(|| Errno::from_raw_os_error(-result))
 }

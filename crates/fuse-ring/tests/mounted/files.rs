@@ -1,4 +1,4 @@
-//! What programs do with files.
+//! Operations of programs on files.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};

@@ -11,7 +11,7 @@ use fuse_ring::{
 };
 use tempfile::TempDir;
 
-/// What a test mounts with.
+/// The options with which a test mounts.
 #[derive(Clone, Default)]
 pub struct Setup {
     pub config: Config,

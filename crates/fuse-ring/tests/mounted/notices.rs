@@ -1,5 +1,5 @@
-//! What the server notifies the kernel of. Every time to live is an hour here, so that whatever the
-//! kernel learns it learns from a notification.
+//! Notifications to the kernel. Every time to live is an hour here, so that the kernel learns of changes
+//! only from notifications.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

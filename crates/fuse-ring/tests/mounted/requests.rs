@@ -1,4 +1,4 @@
-//! What happens to a request besides being answered.
+//! Requests that are interrupted, refused, or end with the connection.
 
 use std::collections::HashMap;
 use std::process::{Command, Stdio};

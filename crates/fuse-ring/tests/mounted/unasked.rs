@@ -1,4 +1,4 @@
-//! What the kernel sends though nobody waits for it, and how a session has little of it.
+//! Requests for which no program waits, and how a session avoids them.
 
 use std::fs::{self, File};
 use std::sync::Arc;

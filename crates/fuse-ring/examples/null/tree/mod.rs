@@ -28,7 +28,7 @@ const SEEK_HOLE: u32 = 4;
 #[derive(Clone, Debug)]
 pub struct Tree(Arc<Mutex<Nodes>>);
 
-/// What the kernel has asked of the tree, for tests.
+/// Counts of the kernel's requests, for tests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     /// The longest read and the longest write in bytes.
@@ -64,7 +64,7 @@ impl Tree {
         self.tree().nodes.len()
     }
 
-    /// What was asked so far.
+    /// The requests so far.
     #[allow(dead_code, reason = "for tests")]
     pub fn seen(&self) -> Seen {
         self.tree().seen

@@ -1,4 +1,4 @@
-//! What comes of which `INIT`.
+//! Results of `INIT` requests.
 
 use super::super::{
     Features, Granted, InitRequest, Malformed, Negotiation, Opcode, Operation, Wishes, negotiate,

@@ -43,7 +43,7 @@ fn entry_bytes() -> Bytes {
     bytes().u64(20).u64(21).u64(22).u64(24).u32(23).u32(25).bytes(&attr_bytes().0)
 }
 
-/// What a function writes to the front of a buffer that holds any reply of fixed length.
+/// The bytes that a function writes to the front of a buffer that can hold any reply of fixed length.
 fn written(encode: impl FnOnce(&mut [u8]) -> usize) -> Vec<u8> {
     let mut buf = [0xaa; encode::FIXED_LEN_MAX];
     let len = encode(&mut buf);
