@@ -58,8 +58,6 @@ SOAK_SCHEDULES ?= 300000
 SOAK_KILLS ?= 300
 # How many rounds of its stress `make soak` runs over each transport and in a store, 30 s and a check each.
 SOAK_ROUNDS ?= 60
-# The seed of `make questions`.
-QUESTIONS_SEED ?= 1
 
 # Packages to build with those of `build`. One command builds them all: where the packages of two commands
 # need other features of a dependency, cargo compiles whatever uses it twice.
@@ -234,9 +232,9 @@ place-disk: ## Hold `place disk` to emulated disks through the kernel (needs roo
 	$(CARGO) build --release --locked -p cffs-cli -p cffs-bench
 	$(TARGET)/release/cffs-bench place-disk
 
-questions: ## Answer the papers' open questions, in docs/questions.md (some of it needs root; minutes)
+questions: ## Measure the papers' open questions, and check docs/questions.md (some of it needs root; minutes)
 	$(CARGO) build --release --locked -p cffs-cli -p cffs-bench
-	$(TARGET)/release/cffs-bench questions --seed $(QUESTIONS_SEED) --output docs
+	$(TARGET)/release/cffs-bench questions --check docs/questions.md
 
 page-pictures: ## Take the pictures of the page in docs/pictures, in chromium
 	scripts/page-pictures.sh

@@ -78,7 +78,7 @@ enum Command {
     /// Listens at fixed ports, and nfs-ganesha needs rpcbind: `make bench-nfs` fetches both, and runs
     /// this in a network of its own.
     Nfs(NfsArguments),
-    /// Ask the questions that the papers left open, and write the answers.
+    /// Measure the questions that the papers left open, and print the tables.
     ///
     /// Most of it runs in virtual time, without a mount: the same program always finds the same.
     Questions(QuestionsArguments),

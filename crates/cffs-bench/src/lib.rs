@@ -16,7 +16,7 @@
 //! - [`library`]: C-FFS without a kernel, in virtual time;
 //! - [`nfs`]: NFS servers side by side;
 //! - [`place_disk`]: what `place disk` finds of emulated disks, beside the truth;
-//! - [`questions`]: what the papers left open, asked again, with the document of the answers;
+//! - [`questions`]: the questions that the papers left open, and the tables of their answers;
 //! - [`scale`]: how costs grow with clients, names, files and volumes;
 //! - [`web`]: a web server's reads, by where its files lie and how much memory there is;
 //! - [`store_proxy`]: a line to a distant object store, before a server of one;

@@ -1,12 +1,13 @@
 //! `cffs-bench questions`.
 
+use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
-use clap::Args;
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
 
 use cffs_bench::peer::find_cffs;
-use cffs_bench::questions::{Plan, Question, document};
+use cffs_bench::questions::{Plan, Question};
 use cffs_bench::workload::catalog::Scale;
 
 #[derive(Args)]
@@ -18,21 +19,21 @@ pub struct QuestionsArguments {
     /// The questions; all if none is named.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Question>,
-    /// Where randomness starts.
+    /// The seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Directories of this machine whose files are counted.
     #[arg(long, value_delimiter = ',', default_value = "/usr,/etc")]
     trees: Vec<PathBuf>,
-    /// Where this machine's configuration files are.
+    /// The directory of this machine's configuration files.
     #[arg(long, default_value = "/etc")]
     configuration: PathBuf,
     /// The `cffs` binary.
     #[arg(long, default_value_os_t = find_cffs())]
     cffs: PathBuf,
-    /// The directory for questions.md and its charts, of all questions; only printed if not given.
-    #[arg(long, conflicts_with = "only")]
-    output: Option<PathBuf>,
+    /// Fail unless this document quotes every table whose figures repeat exactly.
+    #[arg(long, value_name = "DOCUMENT")]
+    check: Option<PathBuf>,
 }
 
 impl QuestionsArguments {
@@ -46,20 +47,28 @@ impl QuestionsArguments {
             cffs: self.cffs,
         };
         plan.check()?;
-        let is_asked = |question: &Question| self.only.is_empty() || self.only.contains(question);
-        let mut answers = Vec::new();
-        for &question in Question::all().iter().filter(|question| is_asked(question)) {
-            eprintln!("questions: {} (seed {})", question.name(), self.seed);
-            let findings = question.ask(&plan).with_context(|| question.name())?;
-            answers.push((question, findings));
-        }
-        match self.output {
-            Some(directory) => {
-                document::write(&plan, &answers, &directory)?;
-                println!("written to {}", directory.join("questions.md").display());
+        let read = |path: &PathBuf| {
+            fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
+        };
+        let document = self.check.as_ref().map(read).transpose()?;
+        let asked = if self.only.is_empty() { Question::value_variants() } else { &self.only };
+        let mut faults = Vec::new();
+        for question in asked {
+            let name = question.name();
+            println!("## {name}\n");
+            let tables = question.ask(&plan).unwrap_or_else(|error| {
+                faults.push(format!("{name} was not measured: {error:#}"));
+                Vec::new()
+            });
+            for table in tables {
+                println!("{table}");
+                let is_quoted = |text: &String| text.contains(&table.to_string());
+                if table.is_exact && !document.as_ref().is_none_or(is_quoted) {
+                    faults.push(format!("the document quotes another table of {name}"));
+                }
             }
-            None => print!("{}", document::markdown(&plan, &answers)),
         }
+        ensure!(faults.is_empty(), "{}", faults.join("\n"));
         Ok(())
     }
 }

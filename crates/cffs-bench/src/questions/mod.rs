@@ -1,22 +1,20 @@
-//! The questions that the papers left open, and their tables: each is measured, with its answer.
+//! The questions that the papers left open, asked of C-FFS: each yields tables.
 //!
 //! ```text
-//!   Question ──ask──► Findings (tables, charts, words made of the figures) ──► document
+//!   Question ──ask──► tables ──► standard output, and docs/questions.md, which quotes and interprets them
 //! ```
 //!
-//! - [`bandwidth`]: what small files, large files and grouping have to do with each other's bandwidth;
+//! - [`bandwidth`]: the bandwidth of small files, of large files, and of grouping;
 //! - [`grouping`]: whether files lie together, after years of use and on other file systems;
-//! - [`keys`]: by what they should lie together, if not by directory;
-//! - [`programs`]: what programs open together, and what grouping gives them;
-//! - [`sizes`]: how large files are;
-//! - [`tiny`]: files that fit into an inode;
-//! - [`document`]: the document.
+//! - [`keys`]: keys other than the directory by which files can lie together;
+//! - [`programs`]: the files that programs open together, and the gain of grouping for programs;
+//! - [`sizes`]: sizes of files;
+//! - [`tiny`]: files that fit into an inode.
 //!
-//! What runs on the library and the disk in virtual time is exact as long as the cache holds it.
-//! An answer is put together from the figures, so that it stays true when they change.
+//! Tables of the library on the disk in virtual time repeat exactly while the cache holds all that is read.
+//! `cffs-bench questions --check` compares these with the document.
 
 pub mod bandwidth;
-pub mod document;
 pub mod grouping;
 pub mod keys;
 pub mod programs;
@@ -26,26 +24,27 @@ pub mod tiny;
 #[cfg(test)]
 mod tests;
 
-use std::fs;
 use std::path::PathBuf;
+use std::{fmt, fs};
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 
 use crate::disk::{Profile, Stroke};
 use crate::library::LibraryPlan;
 use crate::peer::Peer;
-use crate::report::curve::Chart;
+use crate::report::table::markdown_table;
+use crate::workload::Phase;
 use crate::workload::catalog::Scale;
 
 /// How the questions are asked.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How large everything is.
+    /// The size of each experiment.
     pub scale: Scale,
-    /// Where randomness starts.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// Directories of this machine whose files are counted, the one that speaks for all first.
+    /// Directories of this machine whose files are counted.
     pub trees: Vec<PathBuf>,
     /// The directory of this machine's configuration files.
     pub configuration: PathBuf,
@@ -53,90 +52,45 @@ pub struct Plan {
     pub cffs: PathBuf,
 }
 
-/// A question of the papers.
+/// A question of the papers, in the order of the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Question {
-    /// Do small files matter?
+    /// Do small files matter? Thesis, 5.3, question 1; USENIX'97, figure 3.
     SmallFilesMatter,
-    /// Are small files much slower than large ones?
+    /// Are accesses to small files much slower than to large files? Thesis, 5.3, question 2.
     SmallFilesSlower,
-    /// Are small files opened in groups?
+    /// Are accesses to small files often grouped? Thesis, 5.3, question 3.
     AccessesGrouped,
-    /// Do ext4, XFS and btrfs group small files?
+    /// Do current file systems group small files poorly? Thesis, 5.3, question 4; USENIX'97, 2.2.
     GroupedToday,
-    /// Does grouping survive years of use?
+    /// Do small files stay grouped as a volume ages? Thesis, 5.3, question 5; USENIX'97, 4.3.
     GroupsAged,
-    /// Does grouping make small files faster? Table 4.2 of the thesis.
+    /// Does grouping improve bandwidth on small files? Thesis, 5.3, question 6; table 4.2.
     SmallFileBandwidth,
-    /// Does grouping make programs faster? Table 4.3 of the thesis.
+    /// Does grouping make applications faster? Thesis, 5.3, question 7; table 4.3.
     Applications,
-    /// Does grouping make large files slower? Table 4.1 of the thesis.
+    /// Does grouping harm large files? Thesis, 5.3, question 8; table 4.1.
     LargeFileBandwidth,
-    /// Are hints of programs worth having?
+    /// Are hints of applications worth having? USENIX'97, 6.
     Hints,
-    /// Which keys other than the directory are worth having?
+    /// Which keys other than the directory are worth having? Thesis, 2.3 and 6.
     Keys,
-    /// Are files in inodes faster? Tables 1 and 2 of the paper on extµ.
+    /// Are tiny files faster if inodes hold them? Extµ, 6.1, tables 1 and 2.
     TinyFiles,
-    /// Do servers of tiny files gain by it? Figure 5 of the paper on extµ.
+    /// Do servers of tiny files gain by it? Extµ, 6.2, figure 5.
     TinyServers,
-    /// Would each option fit into an inode? Figures 1, 2 and 6 of the paper on extµ.
+    /// Does an inode hold an option of a program? Extµ, 3 and 6.3, figures 1, 2 and 6.
     Configuration,
 }
 
 impl Question {
-    /// All of them, in the order of the document.
-    pub fn all() -> &'static [Question] {
-        Question::value_variants()
-    }
-
     /// The name on the command line.
     pub fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// The question.
-    pub fn title(self) -> &'static str {
-        match self {
-            Question::SmallFilesMatter => "Do small files matter?",
-            Question::SmallFilesSlower => {
-                "Are accesses to small files much slower than to large files?"
-            }
-            Question::AccessesGrouped => "Are accesses to small files often grouped?",
-            Question::GroupedToday => "Do current file systems group small files poorly?",
-            Question::GroupsAged => "Do small files stay grouped, even under the stress of aging?",
-            Question::SmallFileBandwidth => "Does grouping improve bandwidth on small files?",
-            Question::Applications => "Does grouping make applications faster?",
-            Question::LargeFileBandwidth => "Does grouping harm large files?",
-            Question::Hints => "Are hints of applications worth having?",
-            Question::Keys => "Which keys other than the directory are worth having?",
-            Question::TinyFiles => "Are tiny files faster if inodes hold them?",
-            Question::TinyServers => "Do servers of tiny files gain by it?",
-            Question::Configuration => "Does an inode hold an option of a program?",
-        }
-    }
-
-    /// Where it was asked.
-    pub fn source(self) -> &'static str {
-        match self {
-            Question::SmallFilesMatter => "Thesis, 5.3, question 1; USENIX'97, figure 3",
-            Question::SmallFilesSlower => "Thesis, 5.3, question 2",
-            Question::AccessesGrouped => "Thesis, 5.3, question 3",
-            Question::GroupedToday => "Thesis, 5.3, question 4; USENIX'97, 2.2",
-            Question::GroupsAged => "Thesis, 5.3, question 5; USENIX'97, 4.3",
-            Question::SmallFileBandwidth => "Thesis, 5.3, question 6; table 4.2",
-            Question::Applications => "Thesis, 5.3, question 7; table 4.3",
-            Question::LargeFileBandwidth => "Thesis, 5.3, question 8; table 4.1",
-            Question::Hints => "USENIX'97, 6",
-            Question::Keys => "Thesis, 2.3 and 6",
-            Question::TinyFiles => "Extµ, 6.1, tables 1 and 2",
-            Question::TinyServers => "Extµ, 6.2, figure 5",
-            Question::Configuration => "Extµ, 3 and 6.3, figures 1, 2 and 6",
-        }
-    }
-
-    /// Finds the answer.
-    pub fn ask(self, plan: &Plan) -> Result<Findings> {
+    /// Measures the tables of the answer.
+    pub fn ask(self, plan: &Plan) -> Result<Vec<Table>> {
         match self {
             Question::SmallFilesMatter => sizes::matter(plan),
             Question::SmallFilesSlower => bandwidth::by_size(plan),
@@ -155,35 +109,7 @@ impl Question {
     }
 }
 
-/// The answer to a question.
-#[derive(Clone, Debug)]
-pub struct Findings {
-    /// The method, in a few sentences.
-    pub how: String,
-    /// The figures.
-    pub tables: Vec<Table>,
-    /// The figures as charts.
-    pub charts: Vec<Chart>,
-    /// The answer in a word or two.
-    pub verdict: String,
-    /// The answer in a few sentences.
-    pub answer: String,
-}
-
-impl Findings {
-    /// The findings of a question that this machine cannot measure.
-    fn not_measured(how: String, error: &Error) -> Findings {
-        Findings {
-            how,
-            tables: Vec::new(),
-            charts: Vec::new(),
-            verdict: String::from("Not measured"),
-            answer: format!("Where this was written, it could not be: {error:#}."),
-        }
-    }
-}
-
-/// Figures of one kind.
+/// Figures of one kind; prints as Markdown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     /// The names of the columns.
@@ -192,31 +118,20 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
     /// The first column with numbers.
     pub numbers: usize,
-    /// Whether they would be the same elsewhere, and the next time.
-    pub repeats: Repeats,
-}
-
-/// Whether figures are the same when they are measured again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Repeats {
-    /// On every machine, to the last digit.
-    Exactly,
-    /// Nearly: what a full cache drops is chance.
-    Nearly,
-    /// On this machine, as far as it is the same.
-    Here,
+    /// Whether every run with the same seed yields the same figures, on every machine.
+    pub is_exact: bool,
 }
 
 impl Table {
-    /// A table without rows, of which the columns from `numbers` on are numbers.
+    /// A table without rows whose figures repeat exactly. Columns from `numbers` on are numbers.
     pub fn new<const N: usize>(header: [&str; N], numbers: usize) -> Table {
         let header = header.map(String::from).into();
-        Table { header, rows: Vec::new(), numbers, repeats: Repeats::Exactly }
+        Table { header, rows: Vec::new(), numbers, is_exact: true }
     }
 
-    /// One whose figures repeat less exactly.
-    pub fn repeats(self, repeats: Repeats) -> Table {
-        Table { repeats, ..self }
+    /// A table whose figures depend on the machine, or on which blocks a full cache drops.
+    pub fn inexact<const N: usize>(header: [&str; N], numbers: usize) -> Table {
+        Table { is_exact: false, ..Table::new(header, numbers) }
     }
 
     /// Adds a row.
@@ -224,7 +139,7 @@ impl Table {
         self.rows.push(cells.into());
     }
 
-    /// Brings rows with the same first cell together, and names it once.
+    /// Moves rows with the same first cell together, and keeps that cell in the first of them only.
     fn grouped(mut self) -> Table {
         let firsts: Vec<String> = self.rows.iter().map(|row| row[0].clone()).collect();
         let place = |first: &String| firsts.iter().position(|other| other == first);
@@ -238,8 +153,15 @@ impl Table {
     }
 }
 
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let header: Vec<&str> = self.header.iter().map(String::as_str).collect();
+        f.write_str(&markdown_table(&header, self.rows.iter().cloned(), self.numbers))
+    }
+}
+
 impl Plan {
-    /// Finds out before anything is measured whether the directories are there whose files are counted.
+    /// Checks that the directories exist whose files are counted.
     pub fn check(&self) -> Result<()> {
         for (option, directory) in self
             .trees
@@ -253,7 +175,7 @@ impl Plan {
         Ok(())
     }
 
-    /// One number for a full run, another for one with small sizes.
+    /// The first number in a full run, the second in a quick one.
     fn pick(&self, full: u64, quick: u64) -> u64 {
         if self.scale == Scale::Full { full } else { quick }
     }
@@ -275,19 +197,25 @@ impl Plan {
 /// The variants that the thesis compares: FFS, C-FFS without grouping, and C-FFS.
 const OF_THE_THESIS: [Peer; 3] = [Peer::CffsPlain, Peer::CffsNoGroups, Peer::Cffs];
 
-/// The name of a variant in the document.
-fn called(peer: Peer) -> &'static str {
-    match peer {
+/// The name of a variant in the tables.
+fn called(peer: Peer) -> String {
+    String::from(match peer {
         Peer::Cffs => "C-FFS",
         Peer::CffsNoEmbed => "C-FFS without embedding",
         Peer::CffsNoInline => "C-FFS without inlining",
         Peer::CffsNoGroups => "C-FFS without grouping",
         Peer::CffsPlain => "conventional",
         other => other.name(),
-    }
+    })
 }
 
-/// A size as people write it.
+/// The reads and writes of the disk in a phase.
+fn requests(phase: &Phase) -> String {
+    let device = phase.device.unwrap_or_default();
+    format!("{} + {}", device.reads, device.writes)
+}
+
+/// A size with its unit.
 fn in_words(bytes: u64) -> String {
     match bytes {
         b if b >= 1 << 20 => format!("{} MiB", b >> 20),
