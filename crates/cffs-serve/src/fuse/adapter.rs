@@ -298,13 +298,14 @@ impl Handler for Adapter {
         if open.kill_suid_sgid {
             self.clear_privileges(cx, node, privileges::clear)?;
         }
-        let keeps = self.volume.open(ino(node)).map_err(errno("open"))?;
-        let flags = if keeps { OpenFlags::KEEP_CACHE } else { OpenFlags::empty() };
-        Ok(Opened { handle: FileHandle(0), flags })
+        Ok(match self.volume.open(ino(node)).map_err(errno("open"))? {
+            None => Opened { handle: FileHandle(0), flags: OpenFlags::KEEP_CACHE },
+            Some(handle) => Opened { handle, flags: OpenFlags::empty() },
+        })
     }
 
-    fn release(&self, _: &Context<'_>, node: NodeId, _: &Release) -> Result<()> {
-        self.volume.close(ino(node));
+    fn release(&self, _: &Context<'_>, node: NodeId, release: &Release) -> Result<()> {
+        self.volume.close(ino(node), release.handle);
         Ok(())
     }
 
@@ -354,6 +355,7 @@ impl Handler for Adapter {
 
     fn read(&self, _: &Context<'_>, node: NodeId, read: &Read, buf: &mut [u8]) -> Result<usize> {
         let access = access(read.flags);
+        self.volume.used(ino(node), read.handle);
         self.on(node, |view| view.volume.read_with(ino(node), read.offset, buf, access))
             .map_err(errno("read"))
     }

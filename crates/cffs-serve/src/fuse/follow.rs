@@ -1,20 +1,22 @@
 //! A mount that moves with what another program writes.
 //!
 //! ```text
-//!   every few seconds: Newer ── a newer version ──▶ it is current ──▶ what the kernel caches of open files
-//!                        └── none                                     that changed is dropped
+//!   every few seconds: Newer ── a newer version ──▶ it is current ──▶ the kernel drops the contents of
+//!                        └── none                                     open files that changed
 //! ```
 //!
-//! Each request is answered from one version. The kernel knows inodes by their numbers, and a number may lead
-//! to another file in the next version, or nowhere; and where a volume was not left clean, the table from
-//! numbers to inodes is behind. So it is remembered here by which name the kernel came to an inode, and in
-//! each version the first request for it goes there by its names. An inode that is not found there, or is of
-//! another generation, is stale: the kernel looks its name up again, and an open file fails with `ESTALE`.
+//! Each request is answered from one version. The kernel knows inodes by their numbers, and a number may belong
+//! to another file in the next version, or to none; and on a volume that was not left clean, the table from
+//! numbers to inodes is out of date. So this module remembers the name by which the kernel found each inode,
+//! and in each version the first request for an inode looks it up by its names. An inode that is not found, or
+//! has another generation, is stale: the kernel looks its name up again, and an open file fails with `ESTALE`.
 //!
-//! The kernel believes names and attributes for a second. Contents it keeps until the file is opened again or
+//! The kernel trusts names and attributes for a second. It keeps contents until the file is opened again or
 //! a version comes, and drops them if the file has changed by then.
 //!
-//! Invariant: `seen` of a node describes contents at least as old as what the kernel has cached of it.
+//! Invariant: `seen` of a node describes contents at least as old as what the kernel has cached of it. So it is
+//! set after the kernel has dropped older contents, not before: after a notification returns, or when a request
+//! arrives through a handle whose opening told the kernel to drop them.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -28,8 +30,8 @@ use cffs::format::superblock::State;
 use cffs::units::InodeNo;
 use cffs::vfs::Volume;
 use cffs::vfs::types::Attr;
+use fuse_ring::protocol::FileHandle;
 
-use super::caches::KernelCaches;
 use crate::shared::{self, Change, Current, Observer};
 
 #[cfg(test)]
@@ -63,26 +65,28 @@ impl std::fmt::Debug for Follow {
     }
 }
 
-/// The volume as it is at each time, and what the kernel knows of it.
+/// The current version of the volume, and what the kernel knows of it.
 pub(super) struct Following {
     follow: Follow,
     current: Current,
-    caches: KernelCaches,
+    caches: Box<dyn Observer>,
     nodes: Mutex<HashMap<InodeNo, Node>>,
 }
 
 /// An inode that the kernel knows.
 struct Node {
     generation: u32,
-    /// By which name it was found last.
+    /// The name by which it was found last.
     parent: InodeNo,
     name: Box<[u8]>,
-    /// How often the kernel was told of it, less what it forgot.
+    /// The number of answers that named it to the kernel, less those that the kernel has forgotten.
     lookups: u64,
     opened: u64,
-    /// What distinguishes the contents that the kernel may have.
+    /// Identifies the oldest contents that the kernel may have cached; `None` if these are unknown.
     seen: Option<Seen>,
-    /// The version in which it was found to be there.
+    /// An opening that told the kernel to drop what it has cached. The kernel may not have done so yet.
+    dropping: Option<(FileHandle, Seen)>,
+    /// The newest version in which it was found.
     version: u64,
 }
 
@@ -100,25 +104,25 @@ impl Seen {
     }
 }
 
-/// A name on the way to an inode, and where it led.
+/// A name on the path to an inode, and the inode that the kernel knows by it.
 struct Step {
     name: Box<[u8]>,
     ino: InodeNo,
     generation: u32,
 }
 
-/// A volume for one request that reads.
+/// The volume that one reading request sees.
 pub(super) struct View<'a> {
     pub volume: &'a Arc<Volume>,
-    /// Who follows it, and which version this is.
+    /// Of a volume that is followed: what the kernel knows, and the number of this version.
     pub following: Option<(&'a Following, u64)>,
 }
 
 impl View<'_> {
-    /// The kernel is told of an inode by this name.
+    /// Records that an answer names this inode to the kernel.
     pub fn note(&self, parent: InodeNo, name: &[u8], attr: &Attr) {
         if let Some((following, version)) = self.following {
-            // Nothing is deleted here for want of references, and the kernel's last longer than a version.
+            // Nothing is deleted here, so the volume need not count the kernel's references.
             self.volume.release(attr.ino, 1);
             following.note(version, parent, name, attr);
         }
@@ -126,15 +130,15 @@ impl View<'_> {
 }
 
 impl Following {
-    pub fn new(follow: Follow, current: Current, caches: KernelCaches) -> Following {
-        Following { follow, current, caches, nodes: Mutex::default() }
+    pub fn new(follow: Follow, current: Current, caches: impl Observer + 'static) -> Following {
+        Following { follow, current, caches: Box::new(caches), nodes: Mutex::default() }
     }
 
     fn nodes(&self) -> std::sync::MutexGuard<'_, HashMap<InodeNo, Node>> {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with an inode in the current version.
+    /// Reads something of an inode in the current version.
     pub fn on<T>(&self, ino: InodeNo, mut act: impl FnMut(&View<'_>) -> Result<T>) -> Result<T> {
         let (version, volume) = self.current.version();
         let view = View { volume: &volume, following: Some((self, version)) };
@@ -143,7 +147,7 @@ impl Following {
             self.find(version, &volume, ino)?;
         }
         match act(&view) {
-            // It was forgotten by now, and the table of numbers is behind.
+            // The volume has dropped the inode from memory, and the table of numbers is out of date.
             Err(Error::Stale | Error::Corruption(Corruption::LocatorEntry { .. })) => {
                 self.find(version, &volume, ino)?;
                 act(&view)
@@ -152,7 +156,7 @@ impl Following {
         }
     }
 
-    /// Goes from the root to an inode by its names.
+    /// Looks an inode up by its names, from the root.
     fn find(&self, version: u64, volume: &Volume, ino: InodeNo) -> Result<()> {
         let path = self.path(ino)?;
         let mut dir = InodeNo::ROOT;
@@ -163,7 +167,7 @@ impl Following {
             step.check(&found)
         });
         match (walked, path.first()) {
-            // It has another name now, and the table of numbers is right.
+            // It has another name now, and the table of numbers is up to date.
             (Err(Error::NotFound | Error::NotDirectory | Error::Stale), Some(step))
                 if volume.superblock().state == State::Clean =>
             {
@@ -193,7 +197,7 @@ impl Following {
         Ok(path)
     }
 
-    /// The kernel is told of an inode by this name.
+    /// Records that an answer from this version names an inode to the kernel.
     pub fn note(&self, version: u64, parent: InodeNo, name: &[u8], attr: &Attr) {
         let mut nodes = self.nodes();
         let node = nodes.entry(attr.ino).or_insert_with(|| Node {
@@ -203,24 +207,25 @@ impl Following {
             lookups: 0,
             opened: 0,
             seen: None,
+            dropping: None,
             version,
         });
         node.lookups += 1;
-        // An answer from an older version is late.
+        // A newer version has answered meanwhile.
         if node.version > version {
             return;
         }
         node.version = version;
         if node.generation != attr.generation {
-            // To the kernel this is another inode: it has nothing of it yet, and closes what was open.
-            (node.generation, node.seen) = (attr.generation, None);
+            // To the kernel this is another inode, of which it has cached nothing.
+            (node.generation, node.seen, node.dropping) = (attr.generation, None, None);
         }
         if node.parent != parent || *node.name != *name {
             (node.parent, node.name) = (parent, name.into());
         }
     }
 
-    /// The kernel has forgotten so many lookups.
+    /// The kernel has forgotten this number of lookups.
     pub fn forget(&self, ino: InodeNo, lookups: u64) {
         let mut nodes = self.nodes();
         if let Some(node) = nodes.get_mut(&ino) {
@@ -231,37 +236,72 @@ impl Following {
         }
     }
 
-    /// A file is opened; whether what the kernel has cached of it is still right.
-    pub fn open(&self, ino: InodeNo) -> Result<bool> {
-        // Before the version is chosen: one that comes then finds the file open.
+    /// A file is opened. The kernel may keep what it has cached if this is `None`; otherwise it must drop that,
+    /// and use this handle.
+    pub fn open(&self, ino: InodeNo) -> Result<Option<FileHandle>> {
+        // Before the version is chosen: a newer one then finds the file open.
         if let Some(node) = self.nodes().get_mut(&ino) {
             node.opened += 1;
         }
-        match self.on(ino, |view| view.volume.attr(ino)) {
-            Ok(attr) => Ok(!self.see(ino, &attr)),
-            Err(error) => {
-                self.close(ino);
-                Err(error)
+        let read = self.on(ino, |view| {
+            let version = view.following.map_or(0, |(_, version)| version);
+            Ok((version, view.volume.attr(ino)?))
+        });
+        let (version, attr) = read.inspect_err(|_| self.close(ino, FileHandle(0)))?;
+        // Zero is the handle of files whose contents were kept.
+        let handle = FileHandle(version + 1);
+        let seen = Seen::of(&attr);
+        let mut nodes = self.nodes();
+        let Some(node) = nodes.get_mut(&ino) else { return Ok(Some(handle)) };
+        // This version may have been replaced meanwhile, and what the kernel has may be of the newer one.
+        if node.version == version {
+            if node.seen == Some(seen) {
+                return Ok(None);
             }
+            (node.seen, node.dropping) = (None, Some((handle, seen)));
+        }
+        Ok(Some(handle))
+    }
+
+    /// A request arrived through a handle: the kernel has processed the answer that named the handle.
+    pub fn used(&self, ino: InodeNo, handle: FileHandle) {
+        if handle == FileHandle(0) {
+            return;
+        }
+        if let Some(node) = self.nodes().get_mut(&ino)
+            && let Some((_, seen)) = node.dropping.take_if(|(dropping, _)| *dropping == handle)
+        {
+            node.seen = Some(seen);
         }
     }
 
     /// A file is closed.
-    pub fn close(&self, ino: InodeNo) {
+    pub fn close(&self, ino: InodeNo, handle: FileHandle) {
+        self.used(ino, handle);
         if let Some(node) = self.nodes().get_mut(&ino) {
             node.opened = node.opened.saturating_sub(1);
         }
     }
 
-    /// From now on the kernel's contents are these; whether they were others before.
-    fn see(&self, ino: InodeNo, attr: &Attr) -> bool {
-        let seen = Some(Seen::of(attr));
-        self.nodes()
-            .get_mut(&ino)
-            .is_none_or(|node| std::mem::replace(&mut node.seen, seen) != seen)
+    /// Has the kernel drop the contents of an open file if they may have changed. A read that is under way
+    /// holds its pages, so this waits for it.
+    fn refresh(&self, ino: InodeNo) {
+        // A file that cannot be found now may have changed, too.
+        let now = self.on(ino, |view| view.volume.attr(ino)).ok().map(|attr| Seen::of(&attr));
+        if let Some(node) = self.nodes().get_mut(&ino) {
+            if node.seen == now && now.is_some() {
+                return;
+            }
+            // Until the kernel has dropped its pages, nothing is known of them.
+            (node.seen, node.dropping) = (None, None);
+        }
+        self.caches.changed(Change::Contents(ino, 0, None));
+        if let Some(node) = self.nodes().get_mut(&ino) {
+            node.seen = now;
+        }
     }
 
-    /// Does the work of the mount, and beside it that of the volume, version by version.
+    /// Runs the work of the mount, and at the same time the background work of each version.
     pub fn keep<T>(&self, work: impl FnOnce() -> T) -> T {
         thread::scope(|scope| {
             let (end, ended) = channel();
@@ -315,8 +355,7 @@ impl Following {
         None
     }
 
-    /// Answers from this version from now on. Of open files that differ the kernel forgets the contents; a
-    /// read that is under way holds its pages, so that this waits for it.
+    /// Answers from this version from now on, and has the kernel drop the contents of open files that changed.
     fn show(&self, newer: Arc<Volume>) {
         let superblock = newer.superblock();
         tracing::debug!(epoch = superblock.epoch, "shows a newer version");
@@ -324,10 +363,7 @@ impl Following {
         let open = |(ino, node): (&InodeNo, &Node)| (node.opened > 0).then_some(*ino);
         let opened: Vec<_> = self.nodes().iter().filter_map(open).collect();
         for ino in opened {
-            let Ok(attr) = self.on(ino, |view| view.volume.attr(ino)) else { continue };
-            if self.see(ino, &attr) {
-                self.caches.changed(Change::Contents(ino, 0, None));
-            }
+            self.refresh(ino);
         }
     }
 }

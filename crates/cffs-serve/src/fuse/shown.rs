@@ -1,4 +1,4 @@
-//! What an adapter serves: one volume, or what it has become by now (`follow`).
+//! The volume that an adapter serves: one that stays, or the current version of one that is followed.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -6,19 +6,20 @@ use std::sync::Arc;
 use cffs::error::Result;
 use cffs::units::InodeNo;
 use cffs::vfs::Volume;
+use fuse_ring::protocol::FileHandle;
 
 use super::follow::{Following, View};
 use crate::shared::Current;
 
-/// What is served.
+/// The volume that is served.
 pub(super) enum Shown {
     /// One volume.
     Fixed(Arc<Volume>),
-    /// What another program makes of it.
+    /// One that another program changes.
     Following(Current, Arc<Following>),
 }
 
-/// A volume for one request.
+/// The volume that one request sees.
 pub(super) enum Held<'a> {
     Fixed(&'a Arc<Volume>),
     Version(Arc<Volume>),
@@ -60,7 +61,7 @@ impl Shown {
         }
     }
 
-    /// The kernel has forgotten so many lookups.
+    /// The kernel has forgotten this number of lookups.
     pub fn forget(&self, ino: InodeNo, lookups: u64) {
         match self {
             Shown::Fixed(volume) => volume.release(ino, lookups),
@@ -68,18 +69,26 @@ impl Shown {
         }
     }
 
-    /// A file is opened; whether what the kernel has cached of it is still right.
-    pub fn open(&self, ino: InodeNo) -> Result<bool> {
+    /// A file is opened. The kernel may keep what it has cached if this is `None`; otherwise it must drop that,
+    /// and use this handle.
+    pub fn open(&self, ino: InodeNo) -> Result<Option<FileHandle>> {
         match self {
-            Shown::Fixed(_) => Ok(true),
+            Shown::Fixed(_) => Ok(None),
             Shown::Following(_, following) => following.open(ino),
         }
     }
 
-    /// A file is closed.
-    pub fn close(&self, ino: InodeNo) {
+    /// A request arrived through a handle.
+    pub fn used(&self, ino: InodeNo, handle: FileHandle) {
         if let Shown::Following(_, following) = self {
-            following.close(ino);
+            following.used(ino, handle);
+        }
+    }
+
+    /// A file is closed.
+    pub fn close(&self, ino: InodeNo, handle: FileHandle) {
+        if let Shown::Following(_, following) = self {
+            following.close(ino, handle);
         }
     }
 }

@@ -1,14 +1,17 @@
+use std::sync::OnceLock;
+
 use cffs::clock::SystemClock;
 use cffs::device::{BlockDevice, MemoryDevice};
 use cffs::mkfs::{self, MkfsOptions};
 use cffs::vfs::types::{NewFile, NewKind, RenameMode};
 
 use super::*;
+use crate::shared::NoObserver;
 
 const FILE: NewFile<'static> =
     NewFile { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
 
-/// So many files are made until one of them has a number that was free, at most.
+/// How many files are made at most until one of them gets a number that was free.
 const NUMBERS: u32 = 10_000;
 
 struct Never;
@@ -41,8 +44,52 @@ fn version(device: &MemoryDevice, volume: &Volume) -> Arc<Volume> {
 }
 
 fn following(first: Arc<Volume>) -> Following {
+    notifying(first, NoObserver)
+}
+
+fn notifying(first: Arc<Volume>, caches: impl Observer + 'static) -> Following {
     let follow = Follow { every: Duration::from_secs(3600), source: Arc::new(Mutex::new(Never)) };
-    Following::new(follow, Current::new(first), KernelCaches::default())
+    Following::new(follow, Current::new(first), caches)
+}
+
+/// A kernel in which a program opens the file just before its contents are dropped.
+#[derive(Clone, Default)]
+struct OpensFirst {
+    following: Arc<OnceLock<Arc<Following>>>,
+    /// Whether each such opening kept what was cached.
+    kept: Arc<Mutex<Vec<bool>>>,
+}
+
+impl Observer for OpensFirst {
+    fn changed(&self, change: Change<'_>) {
+        let Change::Contents(ino, ..) = change else { return };
+        let following = self.following.get().expect("set");
+        let opened = following.open(ino).expect("opened");
+        self.kept.lock().expect("no panic").push(opened.is_none());
+        following.close(ino, opened.unwrap_or(FileHandle(0)));
+    }
+
+    fn broken(&self) {}
+}
+
+/// A kernel that records which files' contents it was told to drop.
+struct Records(Arc<Mutex<Vec<InodeNo>>>);
+
+impl Observer for Records {
+    fn changed(&self, change: Change<'_>) {
+        if let Change::Contents(ino, ..) = change {
+            self.0.lock().expect("no panic").push(ino);
+        }
+    }
+
+    fn broken(&self) {}
+}
+
+/// Whether a file that is opened and closed keeps what the kernel has cached.
+fn keeps(following: &Following, ino: InodeNo) -> bool {
+    let opened = following.open(ino).expect("opened");
+    following.close(ino, opened.unwrap_or(FileHandle(0)));
+    opened.is_none()
 }
 
 /// As the adapter answers a lookup.
@@ -115,7 +162,7 @@ fn a_file_that_moved_is_found_by_its_new_name() {
     assert_eq!(attr(&following, file).expect("there").ino, file);
 }
 
-/// What the kernel keeps of contents is right as long as the file is as it was when it was opened last.
+/// The kernel keeps contents as long as the file is as it was when they were last dropped.
 #[test]
 fn contents_are_kept_while_they_are_the_same() {
     let (device, volume) = written();
@@ -123,19 +170,71 @@ fn contents_are_kept_while_they_are_the_same() {
     volume.write(file, 0, b"one").expect("written");
     let following = following(version(&device, &volume));
     look_up(&following, InodeNo::ROOT, b"f").expect("there");
-    assert!(!following.open(file).expect("opened"), "nothing is known of what there was");
-    following.close(file);
+    assert!(!keeps(&following, file), "nothing is known of what the kernel has");
     volume.make(InodeNo::ROOT, b"other", &FILE).expect("made");
     following.show(version(&device, &volume));
-    assert!(following.open(file).expect("opened"));
+    assert_eq!(following.open(file).expect("opened"), None);
     volume.write(file, 0, b"two").expect("written");
     following.show(version(&device, &volume));
-    assert!(following.open(file).expect("opened"), "dropped when the version came");
-    following.close(file);
-    following.close(file);
+    assert!(keeps(&following, file), "dropped when the version came");
+    following.close(file, FileHandle(0));
     volume.write(file, 0, b"six").expect("written");
     following.show(version(&device, &volume));
-    assert!(!following.open(file).expect("opened"));
+    assert!(!keeps(&following, file));
     following.forget(file, 1);
     assert!(following.nodes().is_empty(), "the kernel has forgotten it");
+}
+
+/// The answer to an open that tells the kernel to drop contents may be in flight when the next one is answered.
+/// That one cannot keep them: the kernel may process it first.
+#[test]
+fn contents_are_not_kept_while_an_answer_that_drops_them_is_in_flight() {
+    let (device, volume) = written();
+    let file = volume.make(InodeNo::ROOT, b"f", &FILE).expect("made").ino;
+    let following = following(version(&device, &volume));
+    look_up(&following, InodeNo::ROOT, b"f").expect("there");
+    assert!(!keeps(&following, file));
+    volume.write(file, 0, b"one").expect("written");
+    following.show(version(&device, &volume));
+    let first = following.open(file).expect("opened").expect("contents are dropped");
+    let second = following.open(file).expect("opened").expect("the first is in flight");
+    following.used(file, FileHandle(0));
+    assert!(following.open(file).expect("opened").is_some(), "another handle says nothing");
+    following.used(file, first);
+    assert_eq!(following.open(file).expect("opened"), None);
+    following.used(file, second);
+    assert_eq!(following.open(file).expect("opened"), None);
+}
+
+/// A program opens a file after a version came and before the kernel has dropped the older contents: it must
+/// not keep them.
+#[test]
+fn contents_are_not_kept_before_a_version_has_dropped_them() {
+    let (device, volume) = written();
+    let file = volume.make(InodeNo::ROOT, b"f", &FILE).expect("made").ino;
+    let kernel = OpensFirst::default();
+    let following = Arc::new(notifying(version(&device, &volume), kernel.clone()));
+    assert!(kernel.following.set(Arc::clone(&following)).is_ok());
+    look_up(&following, InodeNo::ROOT, b"f").expect("there");
+    let open = following.open(file).expect("opened");
+    following.used(file, open.expect("nothing is known of what the kernel has"));
+    volume.write(file, 0, b"one").expect("written");
+    following.show(version(&device, &volume));
+    assert_eq!(*kernel.kept.lock().expect("no panic"), [false]);
+    assert!(keeps(&following, file), "the notification has returned");
+}
+
+/// A file that cannot be found in a version may have changed: the kernel drops what it has of it.
+#[test]
+fn contents_of_a_file_that_is_not_found_are_dropped() {
+    let (device, volume) = written();
+    let file = volume.make(InodeNo::ROOT, b"f", &FILE).expect("made").ino;
+    let dropped = Arc::new(Mutex::new(Vec::new()));
+    let following = notifying(version(&device, &volume), Records(Arc::clone(&dropped)));
+    look_up(&following, InodeNo::ROOT, b"f").expect("there");
+    let open = following.open(file).expect("opened");
+    following.used(file, open.expect("nothing is known of what the kernel has"));
+    volume.unlink(InodeNo::ROOT, b"f").expect("removed");
+    following.show(version(&device, &volume));
+    assert_eq!(*dropped.lock().expect("no panic"), [file]);
 }
