@@ -15,7 +15,7 @@ use crate::exit::Kind;
 mod tests;
 
 /// How many characters a line of the help has at most.
-const HELP_WIDTH: usize = 100;
+pub const HELP_WIDTH: usize = 100;
 
 /// Co-locating fast file system: millions of small files, few requests.
 ///

@@ -555,6 +555,7 @@ fn remount_refuses_what_the_server_keeps_and_names_it() {
         ("transport", "transport=dev", "transport=rings"),
     ];
     let changed = ["ro", "rw", "suid", "dev", "exec", "symfollow", "remount"];
+    let implying = ["user", "users", "owner", "group"];
     let modes = ["relatime", "strictatime", "noatime"];
     let of_stores = [
         ("follow", "follow=9"),
@@ -562,7 +563,7 @@ fn remount_refuses_what_the_server_keeps_and_names_it() {
         ("staging", "staging=/elsewhere"),
     ];
     let known = kept.iter().map(|(name, ..)| *name).chain(of_stores.map(|(name, _)| name));
-    let known: BTreeSet<_> = known.chain(changed).chain(modes).collect();
+    let known: BTreeSet<_> = known.chain(changed).chain(implying).chain(modes).collect();
     let shown = options_in_the_help(&scratch);
     assert_eq!(shown.iter().map(String::as_str).collect::<BTreeSet<_>>(), known);
 

@@ -27,7 +27,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::{remount, serve, umount};
 use crate::background;
-use crate::mount_options::MountOptions;
+use crate::mount_options::{self, MountOptions};
 use crate::output::note;
 use crate::successor::{self, Inherited};
 use crate::web::WebOptions;
@@ -35,64 +35,8 @@ use crate::{image, mounts, privileges, service_manager, udev};
 
 mod store;
 
-/// Mount a volume on a directory
-///
-/// Returns when the volume can be used, and serves it in the background until it is unmounted. A
-/// volume that was not left clean is recovered first. An ordinary user needs only fusermount3 for
-/// this, from the package fuse3.
-#[derive(Debug, Default, Args)]
-#[command(after_help = "\
-Options for -o, comma-separated:
-  ro, rw                 without or with writes
-  relatime, strictatime, noatime
-                         when reading a file sets its time of access (relatime; noatime for a
-                         volume in an object store)
-  sync                   every change is durable before its call returns
-  [no]discard            discard what was freed, so that an image gives its space back
-                         (nodiscard; cffs trim does it once)
-  cache=SIZE             memory for cached data (256M; 1M or more)
-  dirty=SIZE             memory for changes, beyond which they are written at once (64M; 64k or
-                         more)
-  commit=SECONDS         how long changes stay in memory otherwise, from 0.001 (5)
-  regroup=idle|SECONDS|never
-                         when the volume has not been used for so long (idle: 60), move scattered
-                         files together until it is used again (never; cffs regroup does it once)
-  clean=SECONDS|never    how long after the last change the volume is completed and marked clean,
-                         so that a crash leaves nothing to recover (10)
-  clean_share=PERCENT    the largest share of time that this may take (10)
-  errors=continue|remount-ro
-                         at damage, only the call that met it fails, or all changes are refused
-                         from then on (the volume's own setting, otherwise continue)
-  stable=on|off|none     on (the default): an fsync goes through the stable log, if the volume has
-                         one (cffs mkfs --log)
-                         off: it writes in phases, with two flushes or more
-                         none: as off, and the log's device may be missing if the log is empty
-  log-device=DEVICE      the device or file that has the log (a file beside the image, with .log
-                         added to its name, or the block device with the log's UUID)
-  [no]allow_other        whether other users have access (for root's mounts yes, otherwise no)
-  [no]suid, [no]dev, [no]exec, [no]symfollow
-                         as for mount(8); suid, dev and nosymfollow are for root
-  takeover               open the volume even if it is marked as in use by another host, or by a
-                         process without a lock: only if that is certainly gone
-  remount                change ro, rw, suid, dev, exec and symfollow of an existing mount (root);
-                         a new value of any other option is refused by name
-  fuseblk=auto|no        whether root's mount is on a block device, for an image on a loop
-                         device: then sync(2) and syncfs(2) reach the volume (Linux 6.18), and
-                         umount(8) returns when the image is complete; in a container the mount
-                         is not on a block device (auto)
-  log=FILE               log to this file instead of the system's log
-  stall=SECONDS          how long a request or the device may take before the log says what waits
-                         for what (30)
-  soft=SECONDS           fail a commit to an object store that has failed for so long; from then on
-                         nothing is written until the volume is mounted again (retry forever)
-  follow[=SECONDS]       read-only, show what another program writes to a volume in an object store,
-                         and poll for changes at this interval (10)
-  cache-dir=DIR=SIZE     as --cache
-  staging=DIR            as --staging
-  transport=auto|rings|dev
-                         how requests arrive: by io_uring if the kernel supports it, always by
-                         io_uring, or always by /dev/fuse (auto; for a volume in an object store
-                         that is /dev/fuse, where programs that wait for the store can be killed)
+/// The help after the list of mount options.
+const AFTER_OPTIONS: &str = "\
 Options for mount(8) and systemd (noauto, nofail, _netdev, x-...) are accepted and ignored.
 
 A mount by root enables io_uring for FUSE, unless it has transport=dev:
@@ -110,7 +54,15 @@ Examples:
   cffs mount --nfs 127.0.0.1:2049 tree.cffs mnt    also for NFS clients of this machine
   cffs mount --web 127.0.0.1:8080 tree.cffs mnt
 In /etc/fstab:
-  /var/lib/tree.cffs  /srv/tree  cffs  noatime,nofail  0  0")]
+  /var/lib/tree.cffs  /srv/tree  cffs  noatime,nofail  0  0";
+
+/// Mount a volume on a directory
+///
+/// Returns when the volume can be used, and serves it in the background until it is unmounted. A
+/// volume that was not left clean is recovered first. An ordinary user needs only fusermount3 for
+/// this, from the package fuse3.
+#[derive(Debug, Default, Args)]
+#[command(after_help = format!("{}{AFTER_OPTIONS}", mount_options::help()))]
 pub struct Mount {
     /// The image or the device, or the URL of a volume in an object store or of a version of it, URL@NAME; a
     /// block device also by LABEL= or UUID=.
@@ -486,7 +438,7 @@ fn fuse_options(
         device,
         block_device: options.block_device,
         atime: options.open.atime,
-        fixed: options.fixed(),
+        fixed: options.kept(),
         transport: options.transport,
         watch,
         regroup_after: options.regroup_after,

@@ -1,15 +1,15 @@
-//! `mount -o remount`: changes a mount that is there, in what was asked for and nothing else.
+//! `mount -o remount`: changes the given options of an existing mount, and no others.
 //!
-//! What the kernel watches over (ro, nosuid, nodev, noexec, nosymfollow) changes at once. Everything else
-//! was set when the server started, and stays as it is: another value is refused by name.
+//! The flags of the kernel's mount (ro, nosuid, nodev, noexec, nosymfollow) change at once. The server keeps
+//! every other option while it runs, so another value is refused by name.
 //!
-//! `ro` and `rw` are the volume's, for all mounts of it, as with other file systems. The others are those
-//! of the one mount: a bind mount of the volume has its own.
+//! `ro` and `rw` apply to the volume, in all of its mounts, as with other file systems. The other flags apply
+//! to the one mount: a bind mount of the volume has its own.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use cffs::vfs::types::AtimeMode;
 use cffs_serve::fuse::control;
 use rustix::mount::{MountFlags, mount_remount};
 
@@ -26,12 +26,9 @@ pub fn remount(directory: &Path, options: &MountOptions) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("only root can remount; unmount and mount again");
     }
-    let mut fixed = options.fixed_and_asked().peekable();
-    if options.atime.is_some() || fixed.peek().is_some() {
-        let server = control::identity(&mounted.directory)?;
-        options.atime.map_or(Ok(()), |wanted| check_atime(&server.atime, wanted))?;
-        fixed
-            .try_for_each(|(name, wanted)| check_fixed(server.fixed_options.get(&name), &wanted))?;
+    let given = options.kept_and_given();
+    if !given.is_empty() {
+        check_kept(&control::identity(&mounted.directory)?.fixed_options, &given)?;
     }
     let flags = changed(&mounted, &options.flags);
     let change = |flags| {
@@ -59,34 +56,25 @@ pub fn remount(directory: &Path, options: &MountOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fails if the server sets times of access otherwise than is wanted. The kernel shows `relatime` of each
-/// mount that is not `noatime`, and mount(8) hands that back: it is taken for nothing that was asked for.
-fn check_atime(mode: &str, wanted: AtimeMode) -> anyhow::Result<()> {
-    let is_as_wanted = match wanted {
-        AtimeMode::Relative => mode != AtimeMode::Never.name(),
-        AtimeMode::Strict | AtimeMode::Never => mode == wanted.name(),
-    };
-    if !is_as_wanted {
+/// Fails if the server keeps another value of an option than is wanted. mount(8) adds to a remount what
+/// fstab has, which the server has, too, unless fstab has changed since. The kernel shows `relatime` of each
+/// mount that is not `noatime`, and mount(8) hands that back, so `relatime` also matches `strictatime`.
+fn check_kept(
+    server: &BTreeMap<String, String>,
+    wanted: &BTreeMap<String, String>,
+) -> anyhow::Result<()> {
+    for (name, wanted) in wanted {
+        let value = server.get(name).map(String::as_str);
+        if value == Some(wanted) || (value, wanted.as_str()) == (Some("strictatime"), "relatime") {
+            continue;
+        }
+        let value = value.unwrap_or("a value that its server does not report");
         bail!(
-            "it is mounted with {mode}, and its server keeps that as long as it runs; to have {}, unmount \
-             it and mount it again",
-            wanted.name()
-        );
+            "it is mounted with {value}, and its server keeps that as long as it runs; to have {wanted}, \
+             unmount it and mount it again"
+        )
     }
     Ok(())
-}
-
-/// Fails if the server has another value of an option than is wanted. mount(8) adds to a remount what
-/// fstab has, which the server has, too, unless somebody has changed that since.
-fn check_fixed(value: Option<&String>, wanted: &str) -> anyhow::Result<()> {
-    if value.is_some_and(|value| value == wanted) {
-        return Ok(());
-    }
-    let value = value.map_or("a value that its server does not report", String::as_str);
-    bail!(
-        "it is mounted with {value}, and its server keeps that as long as it runs; to have {wanted}, \
-         unmount it and mount it again"
-    )
 }
 
 fn is_read_only(mounted: &Mounted) -> bool {

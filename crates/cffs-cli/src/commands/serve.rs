@@ -28,10 +28,31 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::background;
 use crate::ending::{self, Waiting};
-use crate::mount_options::MountOptions;
+use crate::mount_options::{self, MountOptions};
 use crate::output::{self, note};
 use crate::web::WebOptions;
 use crate::{image, names, privileges, service_manager, udev};
+
+const EXPORT_OPTIONS: &str = "\
+Options of --export, after the path and a colon, comma-separated; as in exports(5):
+  ro, rw                 without or with changes (rw)
+  root_squash, no_root_squash, all_squash
+                         whose requests are those of the anonymous user: root's, nobody's, or
+                         everybody's (root_squash)
+  anonuid=N, anongid=N   the anonymous user and group (65534)
+  secure, insecure       whether clients must call from a port below 1024 (secure)
+  ADDRESS[/BITS]         clients that may call; several may be named (this machine alone)
+";
+
+const EXAMPLES: &str = "\
+Examples:
+  cffs serve --nfs 127.0.0.1:2049 tree.cffs
+  mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,nolock 127.0.0.1:/ /mnt
+  cffs serve --nfs 192.0.2.1:2049 --export /srv:ro,192.0.2.0/24 --export /home:192.0.2.7 tree.cffs
+  cffs stats tree.cffs     what it cost so far; sync, scrub and trace record take the image, too
+  cffs serve --export-add /srv:ro tree.cffs     while it is served; and --export-remove /srv
+  cffs serve --web 127.0.0.1:8080 tree.cffs
+  cffs serve --stop tree.cffs";
 
 /// Serve a volume to NFS clients, or a page about it, without a mount
 ///
@@ -44,27 +65,7 @@ use crate::{image, names, privileges, service_manager, udev};
 /// may call unless an export names addresses, and only from a port below 1024 unless the export says
 /// insecure. There are no locks between clients: they mount with nolock.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Options of --export, after the path and a colon, comma-separated; as in exports(5):
-  ro, rw                 without or with changes (rw)
-  root_squash, no_root_squash, all_squash
-                         whose requests are those of the anonymous user: root's, nobody's, or
-                         everybody's (root_squash)
-  anonuid=N, anongid=N   the anonymous user and group (65534)
-  secure, insecure       whether clients must call from a port below 1024 (secure)
-  ADDRESS[/BITS]         clients that may call; several may be named (this machine alone)
-
-Options of -o are those of mount that concern the volume: ro, sync, discard, cache=, dirty=,
-commit=, clean=, errors=, stable=, log-device=, takeover, log=, relatime, strictatime, noatime.
-
-Examples:
-  cffs serve --nfs 127.0.0.1:2049 tree.cffs
-  mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,nolock 127.0.0.1:/ /mnt
-  cffs serve --nfs 192.0.2.1:2049 --export /srv:ro,192.0.2.0/24 --export /home:192.0.2.7 tree.cffs
-  cffs stats tree.cffs     what it cost so far; sync, scrub and trace record take the image, too
-  cffs serve --export-add /srv:ro tree.cffs     while it is served; and --export-remove /srv
-  cffs serve --web 127.0.0.1:8080 tree.cffs
-  cffs serve --stop tree.cffs",
+#[command(after_help = format!("{EXPORT_OPTIONS}\n{}\n{EXAMPLES}", mount_options::help_of_serve()),
     group(ArgGroup::new("what").required(true).multiple(true)
         .args(["nfs", "web", "stop", "exports", "export_add", "export_remove"])))]
 pub struct Serve {
@@ -287,7 +288,7 @@ fn identity(source: &Path, options: &MountOptions, address: Option<SocketAddr>) 
         uid: rustix::process::geteuid().as_raw(),
         read_only: options.open.read_only,
         atime: options.open.atime.name().to_owned(),
-        fixed_options: options.fixed(),
+        fixed_options: options.kept(),
         cache_bytes: options.open.cache_bytes,
         transport: match address {
             Some(address) => format!("NFS at {address}"),

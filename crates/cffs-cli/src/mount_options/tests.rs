@@ -1,7 +1,9 @@
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use cffs::vfs::types::{AtimeMode, ErrorsPolicy, StableLog};
 
+use super::table::TABLE;
 use super::{Flags, MountOptions};
 
 fn parsed(list: &str) -> anyhow::Result<MountOptions> {
@@ -119,21 +121,21 @@ fn unknown_options_and_values_are_named() {
 #[test]
 fn staging_is_for_a_store_that_is_written() {
     let mut options = parsed("staging=/var/waits").expect("known");
-    assert_eq!(options.fixed()["staging"], "staging=/var/waits");
+    assert_eq!(options.kept()["staging"], "staging=/var/waits");
     options.settle(true).expect("in a store");
     options.settle(false).expect_err("in an image");
     options.open.read_only = true;
     let refused = options.settle(true).expect_err("only read").to_string();
     assert!(refused.contains("that is written"), "{refused}");
     assert!(parsed("staging").expect_err("no directory").to_string().contains("needs a value"));
-    assert_eq!(parsed("ro").expect("known").fixed()["staging"], "no staging");
+    assert_eq!(parsed("ro").expect("known").kept()["staging"], "no staging");
 }
 
 #[test]
 fn a_cache_on_a_disk_is_for_a_store() {
     let mut options = parsed("cache-dir=/var/a=b=1G,noatime").expect("known");
     assert_eq!(options.cache_dir, Some((PathBuf::from("/var/a=b"), 1 << 30)));
-    assert_eq!(options.fixed()["cache-dir"], "cache-dir=/var/a=b=1G");
+    assert_eq!(options.kept()["cache-dir"], "cache-dir=/var/a=b=1G");
     options.settle(true).expect("in a store");
     let refused = options.settle(false).expect_err("in an image").to_string();
     assert!(refused.contains("given by its URL"), "{refused}");
@@ -182,5 +184,20 @@ fn a_store_is_not_written_because_something_is_read() {
         assert_eq!(settled("relatime", is_in_store), AtimeMode::Relative);
         assert_eq!(settled("strictatime", is_in_store), AtimeMode::Strict);
         assert_eq!(settled("noatime", is_in_store), AtimeMode::Never);
+    }
+}
+
+#[test]
+fn a_name_belongs_to_one_option() {
+    let mut seen = BTreeSet::new();
+    for option in TABLE {
+        for name in option.names {
+            assert!(seen.insert(name), "{name}");
+        }
+        // The help names an option as it is spelled.
+        for term in option.term.split(", ") {
+            let term = term.trim_start_matches("[no]").split(['=', '[']).next();
+            assert!(term.is_some_and(|term| option.names.contains(&term)), "{}", option.term);
+        }
     }
 }

@@ -1,0 +1,102 @@
+//! The values of mount options.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{anyhow, bail};
+
+use crate::size;
+
+/// An option as it was given: `name` or `name=value`.
+pub(super) struct Given<'a> {
+    pub name: &'a str,
+    pub value: Option<&'a str>,
+}
+
+impl<'a> Given<'a> {
+    pub fn parse(text: &'a str) -> Given<'a> {
+        match text.split_once('=') {
+            Some((name, value)) => Given { name, value: Some(value) },
+            None => Given { name: text, value: None },
+        }
+    }
+
+    /// The value, which must be there.
+    pub fn text(&self) -> anyhow::Result<&'a str> {
+        self.value.ok_or_else(|| anyhow!("mount option '{}' needs a value", self.name))
+    }
+
+    /// The value that one of these words stands for.
+    pub fn one_of<T: Copy>(&self, words: &[(&str, T)]) -> anyhow::Result<T> {
+        let text = self.text()?;
+        if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
+            return Ok(*value);
+        }
+        let quoted: Vec<String> = words.iter().map(|(word, _)| format!("'{word}'")).collect();
+        let (last, others) = quoted.split_last().ok_or_else(|| anyhow!("no value is possible"))?;
+        bail!("mount option '{}' is {} or {last}, not '{text}'", self.name, others.join(", "))
+    }
+
+    /// A path, made absolute because the server leaves the directory in which it was started.
+    pub fn path(&self) -> anyhow::Result<PathBuf> {
+        Ok(std::path::absolute(self.text()?)?)
+    }
+
+    pub fn bytes_from(&self, min: u64) -> anyhow::Result<u64> {
+        match self.bytes(self.text()?)? {
+            bytes if bytes < min => bail!(
+                "mount option '{}' is a size of {} or more, such as 64M, not '{}'",
+                self.name,
+                size::show(min),
+                self.text()?
+            ),
+            bytes => Ok(bytes),
+        }
+    }
+
+    /// `DIR=SIZE`.
+    pub fn directory_and_bytes(&self) -> anyhow::Result<(PathBuf, u64)> {
+        let text = self.text()?;
+        let wrong = || anyhow!("mount option '{}' is DIR=SIZE, not '{text}'", self.name);
+        let (directory, size) = text.rsplit_once('=').ok_or_else(wrong)?;
+        if directory.is_empty() {
+            return Err(wrong());
+        }
+        Ok((std::path::absolute(directory)?, self.bytes(size)?))
+    }
+
+    pub fn seconds(&self) -> anyhow::Result<Duration> {
+        let text = self.text()?;
+        match text.parse() {
+            Ok(seconds @ 1..=3600) => Ok(Duration::from_secs(seconds)),
+            _ => bail!(
+                "mount option '{}' is a number of seconds from 1 to 3600, not '{text}'",
+                self.name
+            ),
+        }
+    }
+
+    /// Seconds with a fraction, down to a millisecond.
+    pub fn fraction_of_seconds(&self) -> anyhow::Result<Duration> {
+        let text = self.text()?;
+        match text.parse() {
+            Ok(seconds @ 0.001..=3600.0) => Ok(Duration::from_secs_f64(seconds)),
+            _ => bail!(
+                "mount option '{}' is a number of seconds from 0.001 to 3600, not '{text}'",
+                self.name
+            ),
+        }
+    }
+
+    pub fn percent(&self) -> anyhow::Result<u32> {
+        let text = self.text()?;
+        match text.parse() {
+            Ok(percent @ 1..=100) => Ok(percent),
+            _ => bail!("mount option '{}' is a number from 1 to 100, not '{text}'", self.name),
+        }
+    }
+
+    fn bytes(&self, text: &str) -> anyhow::Result<u64> {
+        size::parse(text).map_err(|why| anyhow!("mount option '{}': {why}", self.name))
+    }
+}

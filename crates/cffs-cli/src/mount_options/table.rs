@@ -1,0 +1,438 @@
+//! Every mount option: one entry has its names, its help, its parser, and what a remount does with it.
+//!
+//! Parsing, `remount`, `--help` and the man pages cffs-mount(1) and mount.cffs(8) read this table.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cffs::vfs::types::{AtimeMode, ErrorsPolicy, StableLog};
+use cffs_serve::fuse::TransportChoice;
+
+use super::given::Given;
+use super::{Flags, MountOptions};
+use crate::size;
+
+/// How often a followed volume is polled.
+const FOLLOW: Duration = Duration::from_secs(10);
+/// How long `regroup=idle` waits.
+const IDLE: Duration = Duration::from_secs(60);
+/// Smaller values most likely lack a unit.
+const CACHE_BYTES_MIN: u64 = 1 << 20;
+const DIRTY_BYTES_MIN: u64 = 64 << 10;
+
+/// An option of `-o`.
+pub(super) struct MountOption {
+    /// Its spellings. The first is the name under which a server reports it.
+    pub names: &'static [&'static str],
+    /// The left column of the help.
+    pub term: &'static str,
+    /// The right column; a newline begins a new line there.
+    pub help: &'static str,
+    /// Whether `cffs serve` uses it, too.
+    pub for_serve: bool,
+    pub effect: Effect,
+}
+
+/// What an option does, and so what a remount does with it.
+#[derive(Clone, Copy)]
+pub(super) enum Effect {
+    /// Sets a flag of the kernel's mount, given the spelling. A remount changes it at once.
+    Flag(fn(&mut Flags, &str)),
+    /// Configures the server, which keeps it while it runs. A remount refuses another value than `show`
+    /// wrote, as the option would be spelled, when the server started.
+    Kept { set: Set, show: fn(&MountOptions) -> String },
+    /// Asks for a remount.
+    Remount,
+}
+
+type Set = fn(&mut MountOptions, &Given<'_>) -> anyhow::Result<()>;
+
+impl MountOption {
+    /// The option that has this spelling.
+    pub fn spelled(name: &str) -> Option<&'static MountOption> {
+        TABLE.iter().find(|option| option.names.contains(&name))
+    }
+
+    pub fn name(&self) -> &'static str {
+        self.names[0]
+    }
+}
+
+/// Spellings that an ordinary user's mount refuses.
+pub(super) const FOR_ROOT: [&str; 3] = ["suid", "dev", "nosymfollow"];
+
+const ERRORS: [(&str, ErrorsPolicy); 2] =
+    [("continue", ErrorsPolicy::Continue), ("remount-ro", ErrorsPolicy::RemountReadOnly)];
+const STABLE: [(&str, StableLog); 3] =
+    [("on", StableLog::On), ("off", StableLog::Off), ("none", StableLog::None)];
+const TRANSPORT: [(&str, TransportChoice); 3] = [
+    ("auto", TransportChoice::Auto),
+    ("rings", TransportChoice::Uring),
+    ("dev", TransportChoice::Dev),
+];
+const FUSEBLK: [(&str, bool); 2] = [("auto", true), ("no", false)];
+
+/// All options, in the order of the help.
+pub(super) static TABLE: &[MountOption] = &[
+    MountOption {
+        names: &["ro", "rw"],
+        term: "ro, rw",
+        help: "without or with writes",
+        for_serve: true,
+        effect: Effect::Flag(|flags, name| flags.read_only = Some(name == "ro")),
+    },
+    MountOption {
+        names: &["atime", "relatime", "strictatime", "noatime"],
+        term: "relatime, strictatime, noatime",
+        help: "when reading a file sets its time of access (relatime; noatime for a volume in an object \
+               store)",
+        for_serve: true,
+        effect: Effect::Kept {
+            set: |options, given| {
+                options.open.atime = match given.name {
+                    "noatime" => AtimeMode::Never,
+                    "strictatime" => AtimeMode::Strict,
+                    _ => AtimeMode::Relative,
+                };
+                Ok(())
+            },
+            show: |options| options.open.atime.name().to_owned(),
+        },
+    },
+    MountOption {
+        names: &["sync", "dirsync", "async"],
+        term: "sync",
+        help: "every change is durable before its call returns",
+        for_serve: true,
+        effect: Effect::Kept {
+            set: |options, given| {
+                options.open.sync = given.name != "async";
+                Ok(())
+            },
+            show: |options| one_or_other(options.open.sync, "sync", "async"),
+        },
+    },
+    MountOption {
+        names: &["discard", "nodiscard"],
+        term: "[no]discard",
+        help: "discard what was freed, so that an image gives its space back (nodiscard; cffs trim does it \
+               once)",
+        for_serve: true,
+        effect: Effect::Kept {
+            set: |options, given| {
+                options.open.discard = given.name == "discard";
+                Ok(())
+            },
+            show: |options| one_or_other(options.open.discard, "discard", "nodiscard"),
+        },
+    },
+    MountOption {
+        names: &["cache"],
+        term: "cache=SIZE",
+        help: "memory for cached data (256M; 1M or more)",
+        for_serve: true,
+        effect: Effect::Kept {
+            set: |options, given| {
+                given.bytes_from(CACHE_BYTES_MIN).map(|it| options.open.cache_bytes = it)
+            },
+            show: |options| format!("cache={}", size::exact(options.open.cache_bytes)),
+        },
+    },
+    MountOption {
+        names: &["dirty"],
+        term: "dirty=SIZE",
+        help: "memory for changes, beyond which they are written at once (64M; 64k or more)",
+        for_serve: true,
+        effect: Effect::Kept {
+            set: |options, given| {
+                given.bytes_from(DIRTY_BYTES_MIN).map(|it| options.open.dirty_bytes_max = it)
+            },
+            show: |options| format!("dirty={}", size::exact(options.open.dirty_bytes_max)),
+        },
+    },
+    MountOption {
+        names: &["commit"],
+        term: "commit=SECONDS",
+        help: "how long changes stay in memory otherwise, from 0.001 (5)",
+        for_serve: true,
+        effect: Effect::Kept {
+            set: |options, given| {
+                given.fraction_of_seconds().map(|it| options.open.epoch_interval = it)
+            },
+            show: |options| seconds_or_never("commit", Some(options.open.epoch_interval)),
+        },
+    },
+    MountOption {
+        names: &["regroup"],
+        term: "regroup=idle|SECONDS|never",
+        help: "when the volume has not been used for so long (idle: 60), move scattered files together until \
+               it is used again (never; cffs regroup does it once)",
+        for_serve: false,
+        effect: Effect::Kept {
+            set: |options, given| {
+                options.regroup_after = match given.text()? {
+                    "never" => None,
+                    "idle" => Some(IDLE),
+                    _ => Some(given.seconds()?),
+                };
+                Ok(())
+            },
+            show: |options| seconds_or_never("regroup", options.regroup_after),
+        },
+    },
+    MountOption {
+        names: &["clean"],
+        term: "clean=SECONDS|never",
+        help: "how long after the last change the volume is completed and marked clean, so that a crash \
+               leaves nothing to recover (10)",
+        for_serve: true,
+        effect: Effect::Kept {
+            set: |options, given| {
+                let is_never = given.value == Some("never");
+                options.open.clean_after =
+                    if is_never { Duration::MAX } else { given.seconds()? };
+                Ok(())
+            },
+            show: |options| seconds_or_never("clean", Some(options.open.clean_after)),
+        },
+    },
+    MountOption {
+        names: &["clean_share"],
+        term: "clean_share=PERCENT",
+        help: "the largest share of time that this may take (10)",
+        for_serve: true,
+        effect: Effect::Kept {
+            set: |options, given| given.percent().map(|it| options.open.clean_share_percent = it),
+            show: |options| format!("clean_share={}", options.open.clean_share_percent),
+        },
+    },
+    MountOption {
+        names: &["errors"],
+        term: "errors=continue|remount-ro",
+        help: "at damage, only the call that met it fails, or all changes are refused from then on (the \
+               volume's own setting, otherwise continue)",
+        for_serve: true,
+        effect: Effect::Kept {
+            set: |options, given| given.one_of(&ERRORS).map(|it| options.open.errors = it),
+            show: |options| word_or("errors", "default", &ERRORS, options.open.errors),
+        },
+    },
+    MountOption {
+        names: &["stable"],
+        term: "stable=on|off|none",
+        help: "on (the default): an fsync goes through the stable log, if the volume has one (cffs mkfs \
+               --log)\n\
+               off: it writes in phases, with two flushes or more\n\
+               none: as off, and the log's device may be missing if the log is empty",
+        for_serve: true,
+        effect: Effect::Kept {
+            set: |options, given| given.one_of(&STABLE).map(|it| options.open.stable = it),
+            show: |options| word_or("stable", "on", &STABLE, options.open.stable),
+        },
+    },
+    MountOption {
+        names: &["log-device"],
+        term: "log-device=DEVICE",
+        help: "the device or file that has the log (a file beside the image, with .log added to its name, \
+               or the block device with the log's UUID)",
+        for_serve: true,
+        effect: Effect::Kept {
+            set: |options, given| given.path().map(|it| options.log_device = Some(it)),
+            show: |options| path_or("log-device=auto", "log-device", &options.log_device),
+        },
+    },
+    MountOption {
+        names: &["allow_other", "noallow_other"],
+        term: "[no]allow_other",
+        help: "whether other users have access (for root's mounts yes, otherwise no)",
+        for_serve: false,
+        effect: Effect::Kept {
+            set: |options, given| {
+                options.allow_other = given.name == "allow_other";
+                Ok(())
+            },
+            show: |options| one_or_other(options.allow_other, "allow_other", "noallow_other"),
+        },
+    },
+    MountOption {
+        names: &["suid", "nosuid", "dev", "nodev", "exec", "noexec", "symfollow", "nosymfollow"],
+        term: "[no]suid, [no]dev, [no]exec, [no]symfollow",
+        help: "as for mount(8); suid, dev and nosymfollow are for root",
+        for_serve: false,
+        effect: Effect::Flag(|flags, name| {
+            let (flag, is_on) = name.strip_prefix("no").map_or((name, true), |flag| (flag, false));
+            let flag = match flag {
+                "suid" => &mut flags.suid,
+                "dev" => &mut flags.dev,
+                "exec" => &mut flags.exec,
+                _ => &mut flags.symlink_follow,
+            };
+            *flag = Some(is_on);
+        }),
+    },
+    MountOption {
+        names: &["user", "users", "owner", "group"],
+        term: "user, users, owner, group",
+        help: "imply nosuid and nodev, and user and users noexec, unless later options say otherwise",
+        for_serve: false,
+        effect: Effect::Flag(|flags, name| {
+            (flags.suid, flags.dev) = (Some(false), Some(false));
+            if matches!(name, "user" | "users") {
+                flags.exec = Some(false);
+            }
+        }),
+    },
+    MountOption {
+        names: &["takeover"],
+        term: "takeover",
+        help: "open the volume even if it is marked as in use by another host, or by a process without a \
+               lock: only if that is certainly gone",
+        for_serve: true,
+        effect: Effect::Kept {
+            set: |options, _| {
+                options.open.take_over = true;
+                Ok(())
+            },
+            show: |options| one_or_other(options.open.take_over, "takeover", "no takeover"),
+        },
+    },
+    MountOption {
+        names: &["remount"],
+        term: "remount",
+        help: "change ro, rw, suid, dev, exec and symfollow of an existing mount (root); a new value of any \
+               other option is refused by name",
+        for_serve: false,
+        effect: Effect::Remount,
+    },
+    MountOption {
+        names: &["fuseblk"],
+        term: "fuseblk=auto|no",
+        help: "whether root's mount is on a block device, for an image on a loop device: then sync(2) and \
+               syncfs(2) reach the volume (Linux 6.18), and umount(8) returns when the image is complete; in \
+               a container the mount is not on a block device (auto)",
+        for_serve: false,
+        effect: Effect::Kept {
+            set: |options, given| given.one_of(&FUSEBLK).map(|it| options.block_device &= it),
+            show: |options| one_or_other(options.block_device, "fuseblk=auto", "fuseblk=no"),
+        },
+    },
+    MountOption {
+        names: &["log"],
+        term: "log=FILE",
+        help: "log to this file instead of the system's log",
+        for_serve: true,
+        effect: Effect::Kept {
+            set: |options, given| given.path().map(|it| options.log = Some(it)),
+            show: |options| path_or("log=system", "log", &options.log),
+        },
+    },
+    MountOption {
+        names: &["stall"],
+        term: "stall=SECONDS",
+        help: "how long a request or the device may take before the log says what waits for what (30)",
+        for_serve: false,
+        effect: Effect::Kept {
+            set: |options, given| given.seconds().map(|it| options.stall = it),
+            show: |options| seconds_or_never("stall", Some(options.stall)),
+        },
+    },
+    MountOption {
+        names: &["soft"],
+        term: "soft=SECONDS",
+        help: "fail a commit to an object store that has failed for so long; from then on nothing is written \
+               until the volume is mounted again (retry forever)",
+        for_serve: false,
+        effect: Effect::Kept {
+            set: |options, given| given.seconds().map(|it| options.soft = Some(it)),
+            show: |options| seconds_or_never("soft", options.soft),
+        },
+    },
+    MountOption {
+        names: &["follow"],
+        term: "follow[=SECONDS]",
+        help: "read-only, show what another program writes to a volume in an object store, and poll for \
+               changes at this interval (10)",
+        for_serve: false,
+        effect: Effect::Kept {
+            set: |options, given| {
+                let is_default = given.value.is_none();
+                options.follow = Some(if is_default { FOLLOW } else { given.seconds()? });
+                Ok(())
+            },
+            show: |options| seconds_or_never("follow", options.follow),
+        },
+    },
+    MountOption {
+        names: &["cache-dir"],
+        term: "cache-dir=DIR=SIZE",
+        help: "as --cache",
+        for_serve: false,
+        effect: Effect::Kept {
+            set: |options, given| {
+                given.directory_and_bytes().map(|it| options.cache_dir = Some(it))
+            },
+            show: |options| match &options.cache_dir {
+                Some((path, bytes)) => {
+                    format!("cache-dir={}={}", path.display(), size::exact(*bytes))
+                }
+                None => String::from("no cache-dir"),
+            },
+        },
+    },
+    MountOption {
+        names: &["staging"],
+        term: "staging=DIR",
+        help: "as --staging",
+        for_serve: false,
+        effect: Effect::Kept {
+            set: |options, given| given.path().map(|it| options.staging = Some(it)),
+            show: |options| path_or("no staging", "staging", &options.staging),
+        },
+    },
+    MountOption {
+        names: &["transport"],
+        term: "transport=auto|rings|dev",
+        help: "how requests arrive: by io_uring if the kernel supports it, always by io_uring, or always by \
+               /dev/fuse (auto; for a volume in an object store that is /dev/fuse, where programs that wait \
+               for the store can be killed)",
+        for_serve: false,
+        effect: Effect::Kept {
+            set: |options, given| given.one_of(&TRANSPORT).map(|it| options.transport = it),
+            show: |options| word_or("transport", "auto", &TRANSPORT, options.transport),
+        },
+    },
+];
+
+fn one_or_other(is_on: bool, on: &str, off: &str) -> String {
+    String::from(if is_on { on } else { off })
+}
+
+fn seconds_or_never(name: &str, time: Option<Duration>) -> String {
+    match time {
+        None | Some(Duration::MAX) => format!("{name}=never"),
+        Some(time) => format!("{name}={}", time.as_secs_f64()),
+    }
+}
+
+fn word_or<T: PartialEq>(name: &str, other: &str, words: &[(&str, T)], value: T) -> String {
+    let word = words.iter().find(|(_, known)| *known == value).map_or(other, |(word, _)| word);
+    format!("{name}={word}")
+}
+
+fn path_or(none: &str, name: &str, path: &Option<PathBuf>) -> String {
+    match path {
+        Some(path) => format!("{name}={}", path.display()),
+        None => String::from(none),
+    }
+}
+
+/// Whether an option is meant for mount(8), systemd or the kernel, which pass it on all the same.
+pub(super) fn is_for_others(name: &str) -> bool {
+    // The kernel always checks permissions here. What follows `default_permissions` it shows of a FUSE
+    // mount, and mount(8) hands that back at a remount.
+    const KNOWN: &str = "defaults auto noauto nouser nousers noowner nogroup _netdev nofail comment \
+                         nodiratime diratime norelatime nostrictatime subtype fsname silent loud \
+                         iversion noiversion lazytime nolazytime default_permissions user_id \
+                         group_id max_read blksize";
+    KNOWN.split(' ').any(|known| known == name) || name.starts_with("x-") || name.starts_with("X-")
+}
