@@ -80,7 +80,7 @@ fn every_case_is_found_repaired_and_gone() {
 fn every_code_has_a_case() {
     let cased: BTreeSet<Code> = CASES.iter().flat_map(|case| case.codes.iter().copied()).collect();
     // These are about the device, of the repair, or of a log, which the volumes here do not have
-    // (tests/stable_log.rs), and not of one wrong thing in an image.
+    // (tests/integration/stable_log.rs), and not of one wrong thing in an image.
     let apart =
         [Code::Unrepaired, Code::NoSpace, Code::DeviceTooSmall, Code::LogHeader, Code::LogLost];
     for problem in PROBLEMS.iter().filter(|problem| !apart.contains(&problem.code)) {

@@ -1,14 +1,9 @@
 //! Volumes that were made when their version of the format was new: every later program must read
 //! them as they were meant, and go on writing to them.
 //!
-//! `golden/v1-NAME.image` is the image as text, `golden/v1-NAME.listing` what is in it. They were
-//! written by 0.1 and are never made anew. `CFFS_GOLDEN_WRITE=1 cargo test --test golden` writes
+//! `tests/golden/v1-NAME.image` is the image as text, `tests/golden/v1-NAME.listing` lists its files. Version 0.1
+//! wrote them, and they never change. `CFFS_GOLDEN_WRITE=1 cargo test -p cffs --test integration golden::` writes
 //! those of a version of the format that has none yet.
-
-#[path = "golden/listing.rs"]
-mod listing;
-#[path = "golden/sample.rs"]
-mod sample;
 
 use std::fmt::Write;
 use std::fs;
@@ -17,6 +12,13 @@ use std::sync::LazyLock;
 
 use cffs::device::{Geometry, Image, MemoryDevice};
 use cffs::fsck::{self, CheckOptions};
+
+#[path = "../golden/damage.rs"]
+pub mod damage;
+#[path = "../golden/listing.rs"]
+pub mod listing;
+#[path = "../golden/sample.rs"]
+pub mod sample;
 
 /// The unit of the text form: a line has the bytes of one chunk and how often it is repeated.
 const CHUNK_BYTES: usize = 32;

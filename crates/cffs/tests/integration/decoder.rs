@@ -1,11 +1,6 @@
 //! The independent decoder, which knows only `docs/FORMAT.md`, against the file system: both must
 //! say the same of every volume, and the decoder must find what is wrong with a damaged one.
 
-#[path = "golden/listing.rs"]
-mod listing;
-#[path = "golden/sample.rs"]
-mod sample;
-
 use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,6 +14,8 @@ use cffs::log::LoggedDevice;
 use cffs::mkfs::MkfsOptions;
 use cffs::units::{CgIndex, InodeNo};
 use cffs::vfs::{NewKind, Volume, XattrMode, read_superblock};
+
+use crate::golden::{listing, sample};
 
 #[test]
 fn an_empty_volume_is_in_order() {

@@ -1,10 +1,6 @@
 //! A volume that is nearly full, and whose free space lies in pieces smaller than a block: what a call
 //! accepted reaches the device, and what there is no room for is refused by the call.
 
-#[allow(dead_code, reason = "it makes volumes for other tests too")]
-#[path = "golden/sample.rs"]
-mod sample;
-
 use std::sync::Arc;
 
 use cffs::device::MemoryDevice;
@@ -13,6 +9,8 @@ use cffs::fsck::{self, CheckOptions};
 use cffs::mkfs::MkfsOptions;
 use cffs::units::InodeNo;
 use cffs::vfs::{AllocateMode, NewKind, SetAttr, Volume};
+
+use crate::golden::sample;
 
 const FRAGMENT: usize = 1024;
 

@@ -2,11 +2,6 @@
 //! with an answer or an error; and where fsck says that it mended a volume, a second run finds
 //! nothing, and the volume can be read and changed.
 
-#[path = "golden/damage.rs"]
-mod damage;
-#[path = "golden/sample.rs"]
-mod sample;
-
 use std::sync::LazyLock;
 
 use cffs::device::{Image, MemoryDevice};
@@ -14,6 +9,8 @@ use cffs::fsck::{self, CheckOptions, Repair};
 use cffs::units::InodeNo;
 use cffs::vfs::{self, RenameMode};
 use proptest::prelude::*;
+
+use crate::golden::{damage, sample};
 
 static VOLUMES: LazyLock<Vec<(Image, Vec<damage::Region>)>> = LazyLock::new(|| {
     let with_regions = |(_, options)| {

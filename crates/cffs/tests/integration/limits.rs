@@ -1,14 +1,12 @@
 //! The limits of `docs/SEMANTICS.md`: what lies within is kept, what lies beyond is refused.
 
-#[allow(dead_code, reason = "it makes volumes for other tests too")]
-#[path = "golden/sample.rs"]
-mod sample;
-
 use cffs::clock::Timestamp;
 use cffs::error::Error;
 use cffs::format::{FILE_BYTES_MAX, NAME_BYTES_MAX, SYMLINK_BYTES_MAX};
 use cffs::units::InodeNo;
 use cffs::vfs::{NewKind, SetAttr, SetTime, Volume, XattrMode};
+
+use crate::golden::sample;
 
 const ROOT: InodeNo = InodeNo::ROOT;
 
